@@ -1,0 +1,1 @@
+"""acker-redis: Apache Storm's acker as a service on Redis."""

@@ -1,0 +1,255 @@
+"""The synchronous client of one namespace."""
+
+import os
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Literal
+
+from acker_redis import commands
+from acker_redis.batch import Batch, Columns
+from acker_redis.commands import Fence, ShardApplied, ShardStatus
+from acker_redis.config import AckerConfig
+from acker_redis.connection import Connection, connect, pause
+from acker_redis.errors import LaneError, RedisUnavailableError
+from acker_redis.keys import NAMESPACES, ShardKeys, check_name
+from acker_redis.outcomes import Outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of a batch; the numbers are of all shards that it touched.
+
+    When ``repeated``, the batch had been applied before (its reply was lost), the counts
+    of the shards where it had are missing, and so are their rejected trees: those are
+    nacked through the outcomes in any case.
+    """
+
+    tracked: int
+    acked: int
+    failed: int
+    rejected: tuple[int, ...]
+    """Anchors of the trees that were nacked for overflow: do not emit their messages."""
+    pending: int
+    high_water: int
+    repeated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """State of a namespace, read shard by shard (not at one instant)."""
+
+    namespace: str
+    config: AckerConfig
+    shards: tuple[ShardStatus, ...]
+
+    @property
+    def pending(self) -> int:
+        """Records in the buckets, without those that wait to be drained."""
+        return sum(sum(shard.pending) for shard in self.shards)
+
+    @property
+    def pending_by_bucket(self) -> tuple[int, ...]:
+        """Records per bucket, newest first."""
+        return tuple(map(sum, zip(*(shard.pending for shard in self.shards), strict=True)))
+
+    @property
+    def expiring(self) -> int:
+        """Records that wait to be drained."""
+        return sum(shard.expiring for shard in self.shards)
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """tracked, acked, failed, expired, overflow, conflict, repeated, orphaned."""
+        names = commands.COUNTERS
+        return {name: sum(shard.counters[name] for shard in self.shards) for name in names}
+
+    @property
+    def backlog(self) -> dict[str, int]:
+        """Verdicts that wait to be taken, per task."""
+        total: dict[str, int] = {}
+        for shard in self.shards:
+            for task, count in shard.backlog.items():
+                total[task] = total.get(task, 0) + count
+        return total
+
+    @property
+    def high_water(self) -> Literal["ok", "high", "over"]:
+        """``ok`` below the high-water mark, ``high`` from it on, ``over`` from twice it on.
+
+        Judged per shard, as the scripts do: the worst shard counts.
+        """
+        share = max(1, -(-self.config.high_water // self.config.shards))
+        worst = max(sum(shard.pending) for shard in self.shards)
+        return "over" if worst >= 2 * share else "high" if worst >= share else "ok"
+
+
+class Acker:
+    """Client of one namespace: track, ack, fail, and ask how things stand.
+
+    Thread-safe; after a fork the child gets a producer lane of its own. Batches of one
+    Acker are applied one after the other: a lane has one call in flight.
+
+    ``retry_for`` is for how many seconds a batch is sent again when Redis does not
+    answer; it ends earlier where the fence would not hold any longer.
+    """
+
+    def __init__(self, client: Any, namespace: str, *, retry_for: float = 10.0) -> None:
+        self.namespace = check_name("namespace", namespace)
+        self.retry_for = retry_for
+        self.connection = Connection(client)
+        self._lane = _Lane()
+        self._config: AckerConfig | None = None
+
+    @classmethod
+    def from_url(
+        cls, url: str, namespace: str, *, timeout: float = 5.0, retry_for: float = 10.0
+    ) -> "Acker":
+        """Client for the Redis at ``url``; ``timeout`` per connect and reply, in seconds.
+
+        Nothing is sent yet. Raises ConfigError for a URL or namespace that cannot be.
+        """
+        return cls(connect(url, timeout), namespace, retry_for=retry_for)
+
+    def create(self, config: AckerConfig | None = None) -> bool:
+        """Create the namespace; False if it exists with this very configuration.
+
+        Raises NamespaceExistsError if it exists with another one, ConfigError if the
+        server is older than Redis 6.2.
+        """
+        config = config or AckerConfig()
+        config.validate()
+        self.connection.check_server()
+        # Shard 0 goes first: it is asked for the configuration, and refuses another.
+        created = [
+            self.connection.run_until(commands.create(keys, config), self._deadline())
+            for keys in self._shards(config)
+        ]
+        self.connection.command("SADD", NAMESPACES, self.namespace)
+        self._config = config
+        return any(created)
+
+    @property
+    def config(self) -> AckerConfig:
+        """The namespace's configuration, read from Redis once.
+
+        Raises NamespaceNotFoundError if it was never created.
+        """
+        if self._config is None:
+            self._config = self._shard_status(ShardKeys(self.namespace, 0)).config
+        return self._config
+
+    def apply(self, batch: Batch) -> Applied:
+        """Apply a batch, once, whatever happens to the replies.
+
+        Each shard's part is all or nothing. After an error the same Batch may be applied
+        again: parts that were applied are not applied twice. Raises RedisUnavailableError
+        when Redis did not answer for ``retry_for`` seconds; LaneError when other batches
+        of this Acker came between (the batch's trees then expire); and whatever the
+        scripts refuse: InvalidBatchError, BacklogError, NamespaceNotFoundError, ...
+        """
+        parts = batch.columns(self.config.shards)
+        with self._lane.lock:
+            again = batch.fence is not None
+            if batch.fence is None:
+                batch.fence = self._lane.draw()
+            fence = Fence(*batch.fence)
+            replies = [self._apply(shard, part, fence, again) for shard, part in parts.items()]
+        return Applied(
+            tracked=sum(reply.tracked for reply in replies),
+            acked=sum(reply.acked for reply in replies),
+            failed=sum(reply.failed for reply in replies),
+            rejected=tuple(anchor for reply in replies for anchor in reply.rejected),
+            pending=sum(reply.pending for reply in replies),
+            high_water=sum(reply.high_water for reply in replies),
+            repeated=any(reply.highest is not None for reply in replies),
+        )
+
+    def apply_columns(self, shard: int, columns: Columns, fence: Fence) -> ShardApplied:
+        """Apply packed rows of one shard under a lane of the caller's own.
+
+        The caller keeps the lane's rules: one call in flight, numbers that grow, the same
+        rows under the same number. A repeat is not an error here: see ``highest``.
+        """
+        return self._send(shard, columns, fence)[0]
+
+    def status(self) -> Status:
+        """Pending trees, counters and backlog of all shards."""
+        first = self._shard_status(ShardKeys(self.namespace, 0))
+        others = [self._shard_status(keys) for keys in list(self._shards(first.config))[1:]]
+        return Status(self.namespace, first.config, (first, *others))
+
+    def outcomes(self, task: str) -> Outcomes:
+        """Verdicts of a task, to be read and taken by the one source that tracked."""
+        return Outcomes(self.connection, list(self._shards(self.config)), task)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.connection.close()
+
+    def __enter__(self) -> "Acker":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _apply(self, shard: int, columns: Columns, fence: Fence, again: bool) -> ShardApplied:
+        reply, attempts = self._send(shard, columns, fence)
+        if reply.highest is None:
+            return reply
+        if reply.highest != fence.seq or not (again or attempts > 1):
+            raise LaneError(
+                f"lane {fence.producer} is at {reply.highest}, this batch is {fence.seq}: another "
+                "process or a later batch used the lane; this batch is not applied again"
+            )
+        return reply
+
+    def _send(self, shard: int, columns: Columns, fence: Fence) -> tuple[ShardApplied, int]:
+        """Reply, and how often it was sent until there was one."""
+        call = commands.apply(ShardKeys(self.namespace, shard), columns, fence)
+        deadline = self._deadline()
+        if not fence.durable:
+            # Past the fence's horizon a batch that is sent again would be applied again.
+            deadline = min(deadline, time.monotonic() + self.config.fence_ms / 1000)
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return commands.parse_apply(self.connection.run(call), columns), attempt
+            except RedisUnavailableError as error:
+                pause(error, attempt, deadline)
+
+    def _shards(self, config: AckerConfig) -> list[ShardKeys]:
+        return [ShardKeys(self.namespace, shard) for shard in range(config.shards)]
+
+    def _shard_status(self, keys: ShardKeys) -> ShardStatus:
+        reply = self.connection.run_until(commands.status(keys), self._deadline())
+        return commands.parse_status(reply, keys)
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self.retry_for
+
+
+class _Lane:
+    """A producer lane: a name of its own per process, and numbers that grow."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._pid = 0
+        self._producer = ""
+        self._seq = 0
+
+    def draw(self) -> tuple[str, int]:
+        # A forked child that went on with its parent's lane would be fenced out, or worse,
+        # be taken for the parent.
+        if self._pid != os.getpid():
+            self._pid, self._producer, self._seq = os.getpid(), secrets.token_hex(16), 0
+        self._seq += 1
+        return self._producer, self._seq

@@ -1,0 +1,91 @@
+"""Configuration of a namespace; it lives in Redis, and producers read it from there."""
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from acker_redis.errors import ConfigError
+
+SCHEMA = 1
+"""Version of the layout in Redis that this package and its scripts know."""
+
+_LIMIT = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class AckerConfig:
+    """How a namespace keeps its trees.
+
+    Raises ConfigError if a value is out of its range.
+    """
+
+    shards: int = 1
+    """Parts the namespace is spread over, a power of two, 1 .. 1024; fixed at creation."""
+
+    buckets: int = 3
+    """Rotating buckets N, 2 .. 16; fixed at creation."""
+
+    tick_ms: int = 30_000
+    """Milliseconds between rotations. A tree lives more than (N-1) and at most N ticks."""
+
+    high_water: int = 100_000
+    """Pending trees of the namespace above which producers should slow down. From here on
+    rows without a tree are dropped; from twice as many on, new trees are nacked at once."""
+
+    refresh: Literal["never", "update"] = "never"
+    """``never``: a tree's clock runs from its first row. ``update``: every row restarts it."""
+
+    outcomes_limit: int = 1_000_000
+    """Verdicts that may wait for one task; above it the task's new batches are refused."""
+
+    publish: bool = True
+    """Publish each verdict on pub/sub too. The stream has them in any case."""
+
+    def __post_init__(self) -> None:
+        self.validate()
+
+    def validate(self) -> None:
+        """Raise ConfigError, saying which field is wrong and what would be right."""
+        _whole("shards", self.shards, 1, 1024)
+        if self.shards & (self.shards - 1):
+            raise ConfigError(f"shards is a power of two (1, 2, 4, .. 1024), not {self.shards}")
+        _whole("buckets", self.buckets, 2, 16)
+        _whole("tick_ms", self.tick_ms, 1, _LIMIT)
+        _whole("high_water", self.high_water, 1, _LIMIT)
+        _whole("outcomes_limit", self.outcomes_limit, 1, _LIMIT)
+        if self.refresh not in ("never", "update"):
+            raise ConfigError(f"refresh is 'never' or 'update', not {self.refresh!r}")
+        if not isinstance(self.publish, bool):
+            raise ConfigError(f"publish is True or False, not {self.publish!r}")
+
+    @property
+    def timeout_ms(self) -> int:
+        """Milliseconds that a tree lives at most while the rotator is on time: N ticks."""
+        return self.buckets * self.tick_ms
+
+    @property
+    def fence_ms(self) -> int:
+        """Milliseconds for which a batch may be sent again under its number: N-1 ticks."""
+        return (self.buckets - 1) * self.tick_ms
+
+    def to_wire(self) -> tuple[str, ...]:
+        """Values in the order of ``create.lua``, from ``shards`` on."""
+        values = (getattr(self, field.name) for field in fields(self))
+        return tuple(("no", "yes")[v] if isinstance(v, bool) else str(v) for v in values)
+
+    @classmethod
+    def from_wire(cls, meta: dict[str, str]) -> "AckerConfig":
+        """Read the fields of a shard's ``meta``."""
+        return cls(
+            shards=int(meta["shards"]),
+            buckets=int(meta["buckets"]),
+            tick_ms=int(meta["tick_ms"]),
+            high_water=int(meta["high_water"]),
+            refresh="update" if meta["refresh"] == "update" else "never",
+            outcomes_limit=int(meta["outcomes_limit"]),
+            publish=meta["publish"] == "yes",
+        )
+
+
+def _whole(name: str, value: int, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise ConfigError(f"{name} is a whole number from {low} to {high}, not {value!r}")

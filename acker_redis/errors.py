@@ -1,0 +1,93 @@
+"""Every error that acker-redis raises.
+
+::
+
+    AckerError
+    ├── ConfigError (ValueError)        a setting, URL or name that cannot work
+    │   └── NamespaceExistsError        created before, with another configuration
+    ├── InvalidBatchError (ValueError)  a row or batch that breaks a rule of the protocol
+    ├── NamespaceNotFoundError          nobody has created this namespace
+    ├── SchemaError                     the namespace was written by another version
+    ├── WrongShardError                 the namespace was created anew with other shards
+    ├── FenceError                      the fence refused the batch
+    │   ├── ChangedBatchError           same number, other content
+    │   ├── LaneError                   the lane has moved on: forked, shared or restarted
+    │   └── FenceFullError              the shard holds as many fences as it may
+    ├── BacklogError                    the source does not read its verdicts
+    ├── RedisUnavailableError           Redis did not answer in time
+    ├── RedisRefusedError               Redis answered, and refused to write
+    └── EmbeddedServerError             no local Redis could be started
+
+Unless a class says otherwise, nothing was changed in Redis when it is raised.
+"""
+
+
+class AckerError(Exception):
+    """Base of all errors of this package."""
+
+
+class ConfigError(AckerError, ValueError):
+    """Raised for a configuration, URL, namespace or task name that cannot work."""
+
+
+class NamespaceExistsError(ConfigError):
+    """Raised by create() when the namespace exists with another configuration."""
+
+
+class InvalidBatchError(AckerError, ValueError):
+    """Raised for a row or batch that the protocol forbids; the batch was not applied."""
+
+
+class NamespaceNotFoundError(AckerError):
+    """Raised when the namespace (or one of its shards) was never created, or was dropped."""
+
+
+class SchemaError(AckerError):
+    """Raised when the namespace in Redis was written by an incompatible version."""
+
+
+class WrongShardError(AckerError):
+    """Raised when an anchor belongs to another shard than the one it was sent to.
+
+    The namespace was created anew with another number of shards: open it again.
+    """
+
+
+class FenceError(AckerError):
+    """Base of the errors of a producer's fence."""
+
+
+class ChangedBatchError(FenceError):
+    """Raised when a batch comes back under its number with other content."""
+
+
+class LaneError(FenceError):
+    """Raised when a producer lane meets a number above its own.
+
+    Another process or thread uses the lane, or it was forked or restarted from an
+    old state. Nothing of this batch was applied by this call.
+    """
+
+
+class FenceFullError(FenceError):
+    """Raised when a shard holds as many fences as it may; too many producers came and went."""
+
+
+class BacklogError(AckerError):
+    """Raised when a source tracks while too many of its verdicts wait to be taken."""
+
+
+class RedisUnavailableError(AckerError):
+    """Raised when Redis could not be reached, or did not answer in time.
+
+    For a batch this means doubt: it may or may not have been applied. Applying the
+    same Batch object again is safe; dropping it is safe too, its trees expire.
+    """
+
+
+class RedisRefusedError(AckerError):
+    """Raised when Redis refuses a command: out of memory, no rights, read-only."""
+
+
+class EmbeddedServerError(AckerError):
+    """Raised when no local Redis server could be found or started."""

@@ -1,0 +1,73 @@
+"""Ids of anchors and tuples: 64-bit numbers, drawn at random or derived by the caller.
+
+An *anchor* names a tuple tree: ``1 .. 2**62 - 1`` (bit 62 is kept for anchors in
+blocks). A *tuple id* or *edge id* names a message in its tree: ``1 .. 2**63 - 1``. A
+*delta*, the XOR of such ids, may also be 0. On the wire each is 8 bytes, big-endian.
+"""
+
+import secrets
+from collections.abc import Iterable
+
+from acker_redis.errors import InvalidBatchError
+
+ANCHOR_MAX = 2**62 - 1
+TUPLE_MAX = 2**63 - 1
+
+
+def new_anchor() -> int:
+    """Draw an anchor id, ``1 .. 2**62 - 1``, from the system's random source (fork-safe)."""
+    return secrets.randbelow(ANCHOR_MAX) + 1
+
+
+def new_tuple_id() -> int:
+    """Draw a tuple or edge id, ``1 .. 2**63 - 1``, from the system's random source."""
+    return secrets.randbelow(TUPLE_MAX) + 1
+
+
+def check_anchor(anchor: int) -> int:
+    """Return ``anchor``, or raise InvalidBatchError if it is not in ``1 .. 2**62 - 1``."""
+    if type(anchor) is not int or not 1 <= anchor <= ANCHOR_MAX:
+        raise InvalidBatchError(f"an anchor is a number from 1 to 2^62-1, not {anchor!r}")
+    return anchor
+
+
+def check_tuple_id(tuple_id: int) -> int:
+    """Return ``tuple_id``, or raise InvalidBatchError if it is not in ``1 .. 2**63 - 1``."""
+    if type(tuple_id) is not int or not 1 <= tuple_id <= TUPLE_MAX:
+        raise InvalidBatchError(f"a tuple id is a number from 1 to 2^63-1, not {tuple_id!r}")
+    return tuple_id
+
+
+def xor_ids(tuple_ids: Iterable[int]) -> int:
+    """XOR of distinct tuple ids; 0 if there are none.
+
+    Raises InvalidBatchError for an id out of range, and for one that is there twice:
+    two messages with one id cancel, and their tree would complete without them.
+    """
+    ids = [check_tuple_id(i) for i in tuple_ids]
+    if len(set(ids)) != len(ids):
+        raise InvalidBatchError("two messages have one tuple id; draw an id for each")
+    delta = 0
+    for i in ids:
+        delta ^= i
+    return delta
+
+
+def shard_of(anchor: int, shards: int) -> int:
+    """Shard of an anchor, ``0 .. shards - 1``; ``shards`` is a power of two."""
+    return anchor % shards
+
+
+def format_tuple(anchor: int, tuple_id: int) -> str:
+    """Text form of an anchored tuple: ``"<anchor>:<tuple>"``, both decimal."""
+    return f"{check_anchor(anchor)}:{check_tuple_id(tuple_id)}"
+
+
+def parse_tuple(text: str) -> tuple[int, int]:
+    """Anchor and tuple id from their text form; InvalidBatchError if it is malformed."""
+    anchor, colon, tuple_id = text.partition(":")
+    if not (colon and anchor.isascii() and anchor.isdigit() and tuple_id.isascii()):
+        raise InvalidBatchError(f"an anchored tuple is written <anchor>:<tuple>, not {text!r}")
+    if not tuple_id.isdigit():
+        raise InvalidBatchError(f"an anchored tuple is written <anchor>:<tuple>, not {text!r}")
+    return check_anchor(int(anchor)), check_tuple_id(int(tuple_id))

@@ -1,0 +1,72 @@
+"""Every key and channel name, in one place.
+
+A namespace has ``shards`` shards. All keys of a shard share the hash tag
+``{<namespace>:<shard>}``, so on a Redis Cluster they stand in one slot.
+"""
+
+import re
+from dataclasses import dataclass
+
+from acker_redis.errors import ConfigError
+
+NAMESPACES = "acker:namespaces"
+"""SET of the names of all namespaces."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+def check_name(kind: str, name: str) -> str:
+    """Return ``name`` of a namespace or task, or raise ConfigError if it is not legal."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError(f"a {kind} is 1 to 64 of A-Z a-z 0-9 _ . - and not {name!r}")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class ShardKeys:
+    """Names of the keys of one shard of a namespace."""
+
+    namespace: str
+    shard: int
+
+    @property
+    def prefix(self) -> str:
+        """``KEYS[1]`` of every script: the prefix of all keys, never a key itself."""
+        return f"acker:{{{self.namespace}:{self.shard}}}"
+
+    @property
+    def meta(self) -> str:
+        """``KEYS[2]`` of every script: HASH of configuration, clock and counters."""
+        return f"{self.prefix}:meta"
+
+    @property
+    def both(self) -> tuple[str, str]:
+        """KEYS of every script."""
+        return self.prefix, self.meta
+
+    @property
+    def expiring(self) -> str:
+        """HASH of the bucket that is being drained."""
+        return f"{self.prefix}:expiring"
+
+    @property
+    def durable_fences(self) -> str:
+        """HASH of the fences of durable lanes."""
+        return f"{self.prefix}:fence:durable"
+
+    def pending(self, bucket: int) -> str:
+        """HASH of the records of a bucket: anchor (8 bytes) -> record."""
+        return f"{self.prefix}:pending:{bucket}"
+
+    def fence(self, bucket: int) -> str:
+        """HASH of the fences of a bucket: producer -> ``seq:digest``."""
+        return f"{self.prefix}:fence:{bucket}"
+
+    def outcomes(self, task: str) -> str:
+        """STREAM of the outcomes of a task that were not taken yet."""
+        return f"{self.prefix}:outcomes:{task}"
+
+
+def channel(namespace: str, verdict: str, task: str) -> str:
+    """Pub/sub channel of a task's verdicts (``ack``, ``nack`` or ``touch``)."""
+    return f"acker:{namespace}:{verdict}:{task}"

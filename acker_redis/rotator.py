@@ -1,0 +1,109 @@
+"""The rotator: ticks when a tick is due, and drains what has expired.
+
+Any number of rotators may serve a namespace: the script decides by Redis's clock whether
+a tick is due, so each happens once, and draining twice at once only shares the work. A
+rotator that was away does not catch up ticks: no tree expires early.
+"""
+
+import logging
+import threading
+from collections.abc import Iterable
+
+from acker_redis import commands
+from acker_redis.client import Acker
+from acker_redis.errors import AckerError
+from acker_redis.keys import ShardKeys
+
+DRAIN_RECORDS = 500
+"""Records per call while draining: a call stays short, and producers get their turn."""
+LONGEST_WAIT = 1.0
+"""Seconds after which a rotator looks again, however far the next tick is."""
+
+log = logging.getLogger(__name__)
+
+
+class Rotator:
+    """Rotates the shards of some namespaces.
+
+    As a worker: ``run()`` until the event is set. As a thread of a service: ``start()`` and
+    ``stop()``, or as a context manager.
+    """
+
+    def __init__(self, ackers: Iterable[Acker]) -> None:
+        self._ackers = list(ackers)
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def step(self, force: bool = False) -> float:
+        """Tick and drain every shard where it is due; seconds until the next is due.
+
+        ``force`` ticks each shard once, due or not. Raises AckerError.
+        """
+        waits = [self._shard(acker, keys, force) for acker in self._ackers for keys in _keys(acker)]
+        return min(waits, default=LONGEST_WAIT)
+
+    def run(self, stop: threading.Event | None = None) -> None:
+        """Rotate until ``stop`` is set; when Redis is away, say so and go on trying."""
+        stop = stop or self._stop
+        away = 0
+        while not stop.is_set():
+            try:
+                wait = min(self.step(), LONGEST_WAIT)
+                if away:
+                    log.info("Redis is back; rotating again")
+                away = 0
+            except AckerError as error:
+                away += 1
+                wait = min(0.1 * 2 ** min(away, 10), 5.0)
+                log.warning("cannot rotate (attempt %d, next in %.1f s): %s", away, wait, error)
+            stop.wait(max(wait, 0.005))
+
+    def start(self) -> "Rotator":
+        """Run in a daemon thread."""
+        self._stop.clear()
+        self._thread = threading.Thread(target=self.run, name="acker-rotator", daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Finish the call in hand and leave."""
+        self._stop.set()
+        if self._thread:
+            self._thread.join()
+            self._thread = None
+
+    def __enter__(self) -> "Rotator":
+        return self.start()
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def _shard(self, acker: Acker, keys: ShardKeys, force: bool) -> float:
+        run = acker.connection.run
+        rotated = commands.parse_rotate(run(commands.rotate(keys, force=False)))
+        self._drain(acker, keys, rotated.left)
+        if force and not rotated.rotated:
+            rotated = commands.parse_rotate(run(commands.rotate(keys, force=True)))
+            self._drain(acker, keys, rotated.left)
+        if rotated.rotated:
+            log.debug("%s shard %d: tick", acker.namespace, keys.shard)
+        return rotated.due_ms / 1000
+
+    def _drain(self, acker: Acker, keys: ShardKeys, left: int) -> None:
+        nacked = orphaned = 0
+        while left:
+            call = commands.expire(keys, DRAIN_RECORDS)
+            drained = commands.parse_expire(acker.connection.run(call))
+            nacked, orphaned, left = nacked + drained.nacked, orphaned + drained.orphaned, drained.left
+        if nacked or orphaned:
+            log.info(
+                "%s shard %d: %d trees expired, %d records had none",
+                acker.namespace,
+                keys.shard,
+                nacked,
+                orphaned,
+            )
+
+
+def _keys(acker: Acker) -> list[ShardKeys]:
+    return [ShardKeys(acker.namespace, shard) for shard in range(acker.config.shards)]

@@ -1,0 +1,365 @@
+--[[
+apply: add a batch of rows to the checksums of their tuple trees; all or nothing.
+
+KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
+KEYS[2]  meta      <shard>:meta
+ARGV[1]  producer  name of the producer lane, up to 128 bytes; '' = no fence; a name that
+                   begins with '@' is a durable lane, its fence outlives the buckets
+ARGV[2]  fence     '<seq>' or '<seq>:<digest>': seq [1-9][0-9]{0,14}, digest up to 32 hex
+                   digits; '' when there is no producer
+ARGV[3]  flags     n bytes, one per row: 1 TRACK, 2 FAIL, 4 TOUCH, added up; n is 1..2048
+ARGV[4]  anchors   8n bytes, big-endian, 1..2^62-1, each once
+ARGV[5]  deltas    8n bytes, big-endian, 0..2^63-1
+ARGV[6]  task      source of the TRACK rows, [A-Za-z0-9_.-]{1,64}; '' if there are none
+ARGV[7+] texts     the source id of each TRACK row (1..255 bytes), then why of each FAIL row
+                   (0..255 bytes), in row order; UTF-8 without control bytes
+
+Reply    {1, tracked, acked, failed, rejected, pending, high_water, rows}
+         failed: nacks of this call, without the rejected; pending, high_water: of this
+         shard; rows: numbers of the rejected TRACK rows, from 0, 2 bytes each, big-endian
+         {0, highest}: a repeat, nothing was applied; highest: the lane's last seq, a string
+Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD | CONFLICT | FENCE | BACKLOG <words>;
+         nothing was changed
+--]]
+local shard, meta = KEYS[1], KEYS[2]
+local producer, fence, flags, anchors, deltas, task =
+  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+
+local SCHEMA = '1'
+local MAX_ROWS, MAX_TASKS, MAX_FENCES = 2048, 1000, 100000
+local ZERO = '\0\0\0\0\0\0\0\0'
+local call, byte, sub, find, format = redis.call, string.byte, string.sub, string.find, string.format
+
+local function refuse(code, words)
+  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
+end
+
+-- Validation: nothing is written before the whole batch is known to be good.
+
+local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
+if #KEYS ~= 2 or #ARGV < 6 or not namespace or meta ~= shard .. ':meta' then
+  return refuse('ARGS', 'two keys, acker:{<namespace>:<shard>} and the same with :meta, and at '
+    .. 'least six arguments are needed')
+end
+local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
+  'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks')
+if not conf[1] then
+  return refuse('NAMESPACE', 'not created: ' .. shard)
+elseif conf[1] ~= SCHEMA then
+  return refuse('SCHEMA', 'this script knows schema ' .. SCHEMA .. ', the namespace has another')
+end
+local shard_number, shards, buckets, current = tonumber(conf[2]), tonumber(conf[3]),
+  tonumber(conf[4]), tonumber(conf[5])
+local high_water = math.max(1, math.ceil(conf[6] / shards))
+local refresh = conf[7] == 'update'
+local backlog_limit = math.max(1, math.ceil(conf[8] / shards))
+
+local n = #flags
+if n < 1 or n > MAX_ROWS then
+  return refuse('ARGS', 'a batch has 1 to ' .. MAX_ROWS .. ' rows, this one ' .. n)
+elseif #anchors ~= 8 * n or #deltas ~= 8 * n then
+  return refuse('ARGS', 'anchors and deltas need 8 bytes for each of ' .. n .. ' rows')
+elseif find(flags, '[^%z\1-\7]') then
+  return refuse('ARGS', 'unknown flag; there are TRACK 1, FAIL 2, TOUCH 4')
+end
+local tracks = select(2, string.gsub(flags, '[\1\3\5\7]', ''))
+local fails = select(2, string.gsub(flags, '[\2\3\6\7]', ''))
+if #ARGV ~= 6 + tracks + fails then
+  return refuse('ARGS', tracks .. ' TRACK and ' .. fails .. ' FAIL rows need as many texts, not '
+    .. #ARGV - 6)
+elseif (tracks > 0) ~= (task ~= '') then
+  return refuse('ARGS', 'a task goes with TRACK rows, and only with them')
+elseif task ~= '' and (#task > 64 or find(task, '[^A-Za-z0-9_.-]')) then
+  return refuse('ARGS', 'a task is 1 to 64 of A-Z a-z 0-9 _ . -')
+elseif tracks > 0 and not conf[10] and tonumber(conf[11] or 0) >= MAX_TASKS then
+  return refuse('ARGS', 'a namespace has at most ' .. MAX_TASKS .. ' tasks')
+end
+
+local function clean(text)
+  -- Each well-formed UTF-8 sequence becomes one letter; what is left over is bad.
+  text = string.gsub(text, '[\194-\223][\128-\191]', 'x')
+  text = string.gsub(text, '\224[\160-\191][\128-\191]', 'x')
+  text = string.gsub(text, '[\225-\236\238\239][\128-\191][\128-\191]', 'x')
+  text = string.gsub(text, '\237[\128-\159][\128-\191]', 'x')
+  text = string.gsub(text, '\240[\144-\191][\128-\191][\128-\191]', 'x')
+  text = string.gsub(text, '[\241-\243][\128-\191][\128-\191][\128-\191]', 'x')
+  text = string.gsub(text, '\244[\128-\143][\128-\191][\128-\191]', 'x')
+  return not find(text, '[^\32-\126]')
+end
+
+-- One search over all texts together, and one by one only if a byte above 0x7e is met.
+local plain = #ARGV == 6 or not find(table.concat(ARGV, '', 7), '[^\32-\126]')
+for i = 7, #ARGV do
+  local text = ARGV[i]
+  if #text > 255 or (#text == 0 and i <= 6 + tracks) then
+    return refuse('ARGS', 'a source id has 1 to 255 bytes and a why up to 255, text '
+      .. i - 7 .. ' has ' .. #text)
+  elseif not plain and not clean(text) then
+    return refuse('ARGS', 'text ' .. i - 7 .. ' is not UTF-8 or has a control byte')
+  end
+end
+
+local ids, seen = {}, {}
+for r = 1, n do
+  local p = 8 * r
+  local id = sub(anchors, p - 7, p)
+  if byte(id) > 63 or id == ZERO then
+    return refuse('ARGS', 'anchor of row ' .. r - 1 .. ' is not in 1..2^62-1')
+  elseif seen[id] then
+    return refuse('ARGS', 'anchor of row ' .. r - 1 .. ' is there twice; fold rows per anchor')
+  elseif byte(deltas, p - 7) > 127 then
+    return refuse('ARGS', 'delta of row ' .. r - 1 .. ' is above 2^63-1')
+  end
+  seen[id] = true
+  ids[r] = id
+end
+if shards > 1 then
+  for r = 1, n do
+    local low, high = byte(ids[r], 8), byte(ids[r], 7)
+    if (high * 256 + low) % shards ~= shard_number then
+      return refuse('SHARD', 'anchor of row ' .. r - 1 .. ' does not belong to shard '
+        .. shard_number .. ' of ' .. shards)
+    end
+  end
+end
+
+-- The fence. A number that was applied before is a repeat, whatever became of its reply.
+
+local now
+do
+  local time = call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local fence_key, fence_old, fence_value
+if producer == '' then
+  if fence ~= '' then return refuse('ARGS', 'a fence needs a producer') end
+else
+  local seq, digest = string.match(fence, '^([1-9][0-9]*)$'), ''
+  if not seq then seq, digest = string.match(fence, '^([1-9][0-9]*):([0-9a-fA-F]+)$') end
+  if #producer > 128 then
+    return refuse('ARGS', 'a producer has up to 128 bytes, this one ' .. #producer)
+  elseif not seq or #seq > 15 or #digest > 32 then
+    return refuse('ARGS', 'a fence is <seq> or <seq>:<digest>, seq 1 to 15 digits without a '
+      .. 'leading 0, digest up to 32 hex digits')
+  end
+  local durable = byte(producer) == 64
+  local keys, fences, last = {}, 0, nil
+  if durable then
+    keys[1] = shard .. ':fence:durable'
+  else
+    for age = 0, buckets - 1 do keys[age + 1] = shard .. ':fence:' .. (current - age) % buckets end
+  end
+  for _, key in ipairs(keys) do
+    fences = fences + call('HLEN', key)
+    if not last then
+      last = call('HGET', key, producer)
+      fence_old = last and key
+    end
+  end
+  if last then
+    -- Fifteen digits are exact in a double.
+    local last_seq, last_digest = string.match(last, '^(%d+):(%x*)')
+    local order = tonumber(seq) - tonumber(last_seq)
+    if order == 0 and digest ~= last_digest then
+      return refuse('CONFLICT', 'batch ' .. seq .. ' came back with other content')
+    elseif order <= 0 then
+      call('HINCRBY', meta, 'repeated', 1)
+      return { 0, last_seq }
+    end
+  elseif fences >= MAX_FENCES then
+    return refuse('FENCE', 'this shard holds ' .. fences .. ' fences; reuse producer names')
+  end
+  fence_key = keys[1]
+  fence_value = seq .. ':' .. digest .. (durable and ':' .. format('%d', now) or '')
+end
+
+-- Look the records up, newest bucket first, and count what is pending.
+
+local pending_keys, pending = {}, 0
+local record, home = {}, {}
+do
+  local ask, rows = ids, nil
+  for age = 0, buckets - 1 do
+    local bucket = (current - age) % buckets
+    local key = shard .. ':pending:' .. bucket
+    pending_keys[bucket] = key
+    local size = call('HLEN', key)
+    pending = pending + size
+    if size > 0 and #ask > 0 then
+      local got = call('HMGET', key, unpack(ask))
+      local left, left_rows = {}, {}
+      for k = 1, #ask do
+        local r = rows and rows[k] or k
+        if got[k] then
+          record[r], home[r] = got[k], bucket
+        else
+          left[#left + 1], left_rows[#left_rows + 1] = ask[k], r
+        end
+      end
+      ask, rows = left, left_rows
+    end
+  end
+end
+if tracks > 0 and tonumber(conf[10] or 0) >= backlog_limit then
+  return refuse('BACKLOG', 'task ' .. task .. ' has ' .. conf[10]
+    .. ' verdicts waiting to be taken')
+end
+
+-- Decide row by row what will be written; still nothing is.
+
+local first_now = struct.pack('>I6', now)
+local puts, drops = {}, {}
+for bucket = 0, buckets - 1 do puts[bucket], drops[bucket] = {}, {} end
+local groups, by_name, ages = {}, {}, {}
+local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
+local created, rejected = 0, {}
+local next_source, next_why = 7, 7 + tracks
+
+local function verdict(name, reason, owner, id, first, source_id, why)
+  local group = by_name[reason .. owner]
+  if not group then
+    group = { task = owner, verdict = name, reason = reason, rows = {} }
+    by_name[reason .. owner] = group
+    groups[#groups + 1] = group
+  end
+  local age = ages[first]
+  if not age then
+    age = format('%d', math.max(0, now - struct.unpack('>I6', first)))
+    ages[first] = age
+  end
+  if find(source_id, '["\\]') then source_id = string.gsub(source_id, '["\\]', '\\%0') end
+  if why ~= '' then why = string.gsub(why, '["\\]', '\\%0') end
+  local high, low = struct.unpack('>I4I4', id)
+  group.rows[#group.rows + 1] =
+    format('["%08x%08x","%s",%s,"%s"]', high, low, source_id, age, why)
+end
+
+local function xor(a, b)
+  if a == b then return ZERO end
+  local a_high, a_low = struct.unpack('>I4I4', a)
+  local b_high, b_low = struct.unpack('>I4I4', b)
+  return struct.pack('>I4I4', bit.bxor(a_high, b_high), bit.bxor(a_low, b_low))
+end
+
+for r = 1, n do
+  local id, old, bucket, flag = ids[r], record[r], home[r], byte(flags, r)
+  local track, fail, touch = flag % 2 == 1, flag % 4 > 1, flag > 3
+  local sum, first, owner, text, why = sub(deltas, 8 * r - 7, 8 * r), first_now, '', '', nil
+  if old then
+    sum, first = xor(sub(old, 1, 8), sum), sub(old, 10, 15)
+    local from = 17 + byte(old, 16)
+    owner, text = sub(old, 17, from - 1), sub(old, from)
+    if byte(old, 9) == 1 then why = text end
+  end
+  if fail then
+    if not why or why == '' then why = ARGV[next_why] end
+    next_why = next_why + 1
+  end
+  local source_id
+  if track then
+    source_id = ARGV[next_source]
+    next_source = next_source + 1
+  end
+
+  if track and owner ~= '' then
+    -- Two trees under one anchor: whoever tracked either must not wait for it.
+    verdict('nack', 'conflict', owner, id, first, text, '')
+    conflict = conflict + 1
+    if owner ~= task or text ~= source_id then
+      verdict('nack', 'conflict', task, id, first_now, source_id, '')
+      tracked, conflict = tracked + 1, conflict + 1
+    end
+    drops[bucket][#drops[bucket] + 1] = id
+    pending = pending - 1
+  else
+    if track then
+      owner, text, tracked = task, source_id, tracked + 1
+    end
+    local ended = true
+    if owner ~= '' and why then
+      verdict('nack', 'failed', owner, id, first, text, why)
+      failed = failed + 1
+    elseif owner ~= '' and sum == ZERO then
+      verdict('ack', 'completed', owner, id, first, text, '')
+      acked = acked + 1
+    elseif not old and not track and not why and sum == ZERO then
+      ended = true -- a TOUCH of nothing, say: there is nothing to remember
+    elseif not old and track and pending >= 2 * high_water then
+      verdict('nack', 'overflow', owner, id, first, text, '')
+      overflow = overflow + 1
+      rejected[#rejected + 1] = struct.pack('>I2', r - 1)
+    elseif not old and not track and pending >= high_water then
+      orphaned = orphaned + 1
+    else
+      ended = false
+    end
+    if not ended then
+      local to = bucket
+      if not old or touch or fail or refresh then to = current end
+      local put = puts[to]
+      put[#put + 1] = id
+      if owner ~= '' then
+        put[#put + 1] = sum .. '\0' .. first .. string.char(#owner) .. owner .. text
+        if touch then verdict('touch', 'reset', owner, id, first, text, '') end
+      else
+        put[#put + 1] = sum .. (why and '\1' or '\0') .. first .. '\0' .. (why or '')
+      end
+      if not old then
+        created, pending = created + 1, pending + 1
+      elseif to ~= bucket then
+        drops[bucket][#drops[bucket] + 1] = id
+      end
+    elseif old then
+      drops[bucket][#drops[bucket] + 1] = id
+      pending = pending - 1
+    end
+  end
+end
+
+for _, group in ipairs(groups) do
+  group.key = shard .. ':outcomes:' .. group.task
+  local kind = call('TYPE', group.key).ok
+  if kind ~= 'stream' and kind ~= 'none' then
+    return refuse('SCHEMA', group.key .. ' is a ' .. kind .. ', not a stream')
+  end
+end
+
+-- Write. Redis checks maxmemory at a script's first write only: a batch that creates records
+-- begins with one that may be refused, any other with one that frees.
+
+if created == 0 then call('UNLINK', shard) end
+if fence_key then
+  call('HSET', fence_key, producer, fence_value)
+  if fence_old and fence_old ~= fence_key then call('HDEL', fence_old, producer) end
+end
+for _, group in ipairs(groups) do
+  local backlog = 'backlog:' .. group.task
+  local room = group.verdict ~= 'touch'
+    or tonumber(call('HGET', meta, backlog) or 0) < backlog_limit
+  if room then
+    local rows, count = '[' .. table.concat(group.rows, ',') .. ']', #group.rows
+    call('XADD', group.key, '*', 'verdict', group.verdict, 'reason', group.reason,
+      'n', count, 'rows', rows)
+    call('HINCRBY', meta, backlog, count)
+    if conf[9] == 'yes' then
+      -- A producer without the right to publish loses the live feed, never the record.
+      redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. group.verdict .. ':' .. group.task,
+        format('{"verdict":"%s","reason":"%s","n":%d,"rows":%s}', group.verdict, group.reason,
+          count, rows))
+    end
+  end
+end
+for bucket = 0, buckets - 1 do
+  if #drops[bucket] > 0 then call('HDEL', pending_keys[bucket], unpack(drops[bucket])) end
+  if #puts[bucket] > 0 then call('HSET', pending_keys[bucket], unpack(puts[bucket])) end
+end
+if tracks > 0 and not conf[10] then
+  call('HINCRBY', meta, 'tasks', 1)
+  call('HINCRBY', meta, 'backlog:' .. task, 0)
+end
+for name, count in pairs({ tracked = tracked, acked = acked, failed = failed,
+  overflow = overflow, conflict = conflict, orphaned = orphaned }) do
+  if count > 0 then call('HINCRBY', meta, name, count) end
+end
+return { 1, tracked, acked, failed + conflict, overflow, pending, high_water,
+  table.concat(rejected) }

@@ -1,0 +1,72 @@
+--[[
+create: make one shard of a namespace, once; the same again changes nothing.
+
+KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
+KEYS[2]  meta      <shard>:meta
+ARGV     schema, shard, shards, buckets, tick_ms, high_water, refresh, outcomes_limit, publish;
+         all as in the table "Configuration" of the contract
+
+Reply    1 = created, 0 = it exists, with the same configuration
+Errors   ACKER ARGS | SCHEMA | EXISTS <words>; nothing was changed
+--]]
+local shard, meta = KEYS[1], KEYS[2]
+local FIELDS = { 'schema', 'shard', 'shards', 'buckets', 'tick_ms', 'high_water', 'refresh',
+  'outcomes_limit', 'publish' }
+local RANGES = { shards = { 1, 1024 }, buckets = { 2, 16 }, tick_ms = { 1, 1e12 },
+  high_water = { 1, 1e12 }, outcomes_limit = { 1, 1e12 } }
+local call = redis.call
+
+local function refuse(code, words)
+  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
+end
+
+local namespace, number = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):([0-9]+)}$')
+if #KEYS ~= 2 or #ARGV ~= #FIELDS or not namespace or #namespace > 64
+  or meta ~= shard .. ':meta' then
+  return refuse('ARGS', 'two keys, acker:{<namespace>:<shard>} and the same with :meta, and '
+    .. #FIELDS .. ' arguments are needed')
+end
+local given = {}
+for i, field in ipairs(FIELDS) do given[field] = ARGV[i] end
+if given.schema ~= '1' then return refuse('SCHEMA', 'this script knows schema 1') end
+for field, range in pairs(RANGES) do
+  local value = string.find(given[field], '^[1-9][0-9]*$') and tonumber(given[field])
+  if not value or value < range[1] or value > range[2] then
+    return refuse('ARGS', string.format('%s is a whole number from %.0f to %.0f', field,
+      range[1], range[2]))
+  end
+end
+if given.shard ~= number or not string.find(number, '^[0-9]+$')
+  or tonumber(number) >= tonumber(given.shards) then
+  return refuse('ARGS', 'shard is the number in the key, below shards')
+elseif math.log(given.shards) / math.log(2) % 1 ~= 0 then
+  return refuse('ARGS', 'shards is a power of two')
+elseif given.refresh ~= 'never' and given.refresh ~= 'update' then
+  return refuse('ARGS', 'refresh is never or update')
+elseif given.publish ~= 'yes' and given.publish ~= 'no' then
+  return refuse('ARGS', 'publish is yes or no')
+end
+
+if call('EXISTS', meta) == 1 then
+  local have = call('HMGET', meta, unpack(FIELDS))
+  for i, field in ipairs(FIELDS) do
+    if have[i] ~= ARGV[i] then
+      return refuse('EXISTS', shard .. ' was created with ' .. field .. ' '
+        .. tostring(have[i]) .. ', not ' .. ARGV[i])
+    end
+  end
+  return 0
+end
+
+local time = call('TIME')
+local values = { 'current', 0, 'ticked_ms',
+  string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)), 'cursor', '0', 'tasks', 0 }
+for _, counter in ipairs({ 'tracked', 'acked', 'failed', 'expired', 'overflow', 'conflict',
+  'repeated', 'orphaned' }) do
+  values[#values + 1], values[#values + 2] = counter, 0
+end
+for i, field in ipairs(FIELDS) do
+  values[#values + 1], values[#values + 2] = field, ARGV[i]
+end
+call('HSET', meta, unpack(values))
+return 1

@@ -1,0 +1,93 @@
+--[[
+expire: drain the bucket that expires, some records per call: whoever tracked one is told.
+
+KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
+KEYS[2]  meta      <shard>:meta
+ARGV[1]  records   how many to take in about, 1..1000
+
+Reply    {nacked, orphaned, records left to drain}; drained is 0 left
+Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
+--]]
+local shard, meta = KEYS[1], KEYS[2]
+local MAX_BYTES, MAX_FIELDS = 256 * 1024, 1000
+local call, byte, sub, find, format = redis.call, string.byte, string.sub, string.find, string.format
+
+local function refuse(code, words)
+  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
+end
+
+local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
+if #KEYS ~= 2 or #ARGV ~= 1 or not namespace or meta ~= shard .. ':meta' then
+  return refuse('ARGS', 'two keys, acker:{<namespace>:<shard>} and the same with :meta, and one '
+    .. 'argument are needed')
+end
+local count = find(ARGV[1], '^[1-9][0-9]*$') and tonumber(ARGV[1])
+if not count or count > 1000 then return refuse('ARGS', 'records is 1 to 1000') end
+local conf = call('HMGET', meta, 'schema', 'cursor', 'publish')
+if not conf[1] then return refuse('NAMESPACE', 'not created: ' .. shard) end
+if conf[1] ~= '1' then
+  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
+end
+local expiring = shard .. ':expiring'
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+-- The cursor goes on where the last call stopped: from 0 each time, a scan must walk over all
+-- that was emptied before.
+local page = call('HSCAN', expiring, conf[2], 'COUNT', count)
+local fields = page[2]
+local taken, groups, by_task, bytes, nacked = {}, {}, {}, 0, 0
+local stopped = false
+for i = 1, #fields, 2 do
+  if bytes >= MAX_BYTES then
+    stopped = true
+    break
+  end
+  local id, record = fields[i], fields[i + 1]
+  taken[#taken + 1] = id
+  local from = 17 + byte(record, 16)
+  if from > 17 then
+    local task, source_id = sub(record, 17, from - 1), sub(record, from)
+    if find(source_id, '["\\]') then source_id = string.gsub(source_id, '["\\]', '\\%0') end
+    local high, low = struct.unpack('>I4I4', id)
+    local row = format('["%08x%08x","%s",%d,""]', high, low, source_id,
+      math.max(0, now - struct.unpack('>I6', sub(record, 10, 15))))
+    local group = by_task[task]
+    if not group then
+      group = { task = task, key = shard .. ':outcomes:' .. task, rows = {} }
+      by_task[task] = group
+      groups[#groups + 1] = group
+      local kind = call('TYPE', group.key).ok
+      if kind ~= 'stream' and kind ~= 'none' then
+        return refuse('SCHEMA', group.key .. ' is a ' .. kind .. ', not a stream')
+      end
+    end
+    group.rows[#group.rows + 1] = row
+    bytes, nacked = bytes + #row, nacked + 1
+  end
+end
+
+-- What frees memory is written first: Redis checks maxmemory at a script's first write only.
+for from = 1, #taken, MAX_FIELDS do
+  call('HDEL', expiring, unpack(taken, from, math.min(from + MAX_FIELDS - 1, #taken)))
+end
+for _, group in ipairs(groups) do
+  local rows = '[' .. table.concat(group.rows, ',') .. ']'
+  call('XADD', group.key, '*', 'verdict', 'nack', 'reason', 'expired', 'n', #group.rows,
+    'rows', rows)
+  call('HINCRBY', meta, 'backlog:' .. group.task, #group.rows)
+  if conf[3] == 'yes' then
+    -- A rotator without the right to publish loses the live feed, never the record.
+    redis.pcall('PUBLISH', 'acker:' .. namespace .. ':nack:' .. group.task,
+      format('{"verdict":"nack","reason":"expired","n":%d,"rows":%s}', #group.rows, rows))
+  end
+end
+local orphaned = #taken - nacked
+if nacked > 0 then call('HINCRBY', meta, 'expired', nacked) end
+if orphaned > 0 then call('HINCRBY', meta, 'orphaned', orphaned) end
+if not stopped then
+  -- A page that was not taken whole is read again.
+  if #taken == 0 then call('UNLINK', shard) end
+  call('HSET', meta, 'cursor', page[1])
+end
+return { nacked, orphaned, call('HLEN', expiring) }

@@ -1,0 +1,63 @@
+--[[
+rotate: make the oldest bucket the one that expires, if a tick is due. Any number of rotators
+may call it: by the clock of Redis, a tick happens once.
+
+KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
+KEYS[2]  meta      <shard>:meta
+ARGV[1]  force     1 = tick now, due or not; 0 = only if due
+
+Reply    {rotated 0|1, ms until the next tick is due, records left to drain}
+         nothing rotates before all that expired has been drained (expire.lua)
+Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
+--]]
+local shard, meta = KEYS[1], KEYS[2]
+local DURABLE_MS = 30 * 24 * 3600 * 1000
+local call = redis.call
+
+local function refuse(code, words)
+  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
+end
+
+if #KEYS ~= 2 or #ARGV ~= 1 or meta ~= shard .. ':meta' then
+  return refuse('ARGS', 'two keys (shard, shard:meta) and one argument are needed')
+elseif ARGV[1] ~= '0' and ARGV[1] ~= '1' then
+  return refuse('ARGS', 'force is 0 or 1')
+end
+local conf = call('HMGET', meta, 'schema', 'buckets', 'current', 'tick_ms', 'ticked_ms',
+  'lanes_cursor')
+if not conf[1] then return refuse('NAMESPACE', 'not created: ' .. shard) end
+if conf[1] ~= '1' then
+  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
+end
+local buckets, tick_ms, ticked_ms = tonumber(conf[2]), tonumber(conf[4]), tonumber(conf[5])
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local expiring = shard .. ':expiring'
+local left = call('HLEN', expiring)
+
+local due = now >= ticked_ms + tick_ms or ARGV[1] == '1'
+if now < ticked_ms and ARGV[1] ~= '1' then
+  -- The clock went back. Waiting for it to come up again could take hours.
+  call('HSET', meta, 'ticked_ms', string.format('%.0f', now))
+  return { 0, tick_ms, left }
+elseif not due or left > 0 then
+  return { 0, math.max(0, ticked_ms + tick_ms - now), left }
+end
+
+-- The fences go first: UNLINK is let through at maxmemory, and so is then all the rest.
+local oldest = (tonumber(conf[3]) + 1) % buckets
+local pending = shard .. ':pending:' .. oldest
+call('UNLINK', shard .. ':fence:' .. oldest)
+left = call('HLEN', pending)
+if left > 0 then call('RENAME', pending, expiring) end
+call('HSET', meta, 'current', oldest, 'ticked_ms', string.format('%.0f', now), 'cursor', '0')
+
+-- Durable fences end by age. A few are looked at per tick, so that a tick stays short.
+local lanes = shard .. ':fence:durable'
+local page = call('HSCAN', lanes, conf[6] or '0', 'COUNT', 100)
+for i = 1, #page[2], 2 do
+  local used = string.match(page[2][i + 1], ':(%d+)$')
+  if now - used > DURABLE_MS then call('HDEL', lanes, page[2][i]) end
+end
+call('HSET', meta, 'lanes_cursor', page[1])
+return { 1, tick_ms, left }

@@ -1,0 +1,58 @@
+--[[
+take: delete outcomes that their source has handled; those already gone are passed over.
+
+KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
+KEYS[2]  meta      <shard>:meta
+ARGV[1]  task      the source, [A-Za-z0-9_.-]{1,64}
+ARGV[2+] ids       1 to 64 ids of stream entries, <ms>-<n>
+
+Reply    {entries deleted, verdicts in them, verdicts that still wait}
+Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
+--]]
+local shard, meta, task = KEYS[1], KEYS[2], ARGV[1]
+local MAX_IDS = 64
+local call = redis.call
+
+local function refuse(code, words)
+  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
+end
+
+if #KEYS ~= 2 or meta ~= shard .. ':meta' then
+  return refuse('ARGS', 'two keys (shard, shard:meta) are needed')
+elseif #ARGV < 2 or #ARGV > 1 + MAX_IDS then
+  return refuse('ARGS', 'a task and 1 to ' .. MAX_IDS .. ' ids are needed')
+elseif #task > 64 or not string.find(task, '^[A-Za-z0-9_.-]+$') then
+  return refuse('ARGS', 'a task is 1 to 64 of A-Z a-z 0-9 _ . -')
+end
+for i = 2, #ARGV do
+  local ms, n = string.match(ARGV[i], '^(%d+)%-(%d+)$')
+  if not ms or #ms > 15 or #n > 15 then
+    return refuse('ARGS', 'id ' .. i - 2 .. ' is not <ms>-<n>')
+  end
+end
+local schema = call('HGET', meta, 'schema')
+if not schema then return refuse('NAMESPACE', 'not created: ' .. shard) end
+if schema ~= '1' then
+  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
+end
+
+local stream, backlog = shard .. ':outcomes:' .. task, 'backlog:' .. task
+local found, seen, verdicts = {}, {}, 0
+for i = 2, #ARGV do
+  local entry = call('XRANGE', stream, ARGV[i], ARGV[i])[1]
+  -- By the id of the entry: 01-0 and 1-0 are one.
+  if entry and not seen[entry[1]] then
+    seen[entry[1]] = true
+    found[#found + 1] = entry[1]
+    for f = 1, #entry[2], 2 do
+      if entry[2][f] == 'n' then verdicts = verdicts + tonumber(entry[2][f + 1]) end
+    end
+  end
+end
+local waiting = tonumber(call('HGET', meta, backlog) or 0)
+if #found > 0 then
+  call('XDEL', stream, unpack(found))
+  verdicts = math.min(verdicts, waiting)
+  waiting = call('HINCRBY', meta, backlog, -verdicts)
+end
+return { #found, verdicts, waiting }

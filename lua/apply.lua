@@ -28,7 +28,8 @@ local producer, fence, flags, anchors, deltas, task =
 local SCHEMA = '1'
 local MAX_ROWS, MAX_TASKS, MAX_FENCES = 2048, 1000, 100000
 local ZERO = '\0\0\0\0\0\0\0\0'
-local call, byte, sub, find, format = redis.call, string.byte, string.sub, string.find, string.format
+local call, byte, sub, find = redis.call, string.byte, string.sub, string.find
+local pack, xor, hex = struct.pack, bit.bxor, bit.tohex
 
 local function refuse(code, words)
   return redis.error_reply('ACKER ' .. code .. ' ' .. words)
@@ -87,8 +88,8 @@ local function clean(text)
   return not find(text, '[^\32-\126]')
 end
 
--- One search over all texts together, and one by one only if a byte above 0x7e is met.
-local plain = #ARGV == 6 or not find(table.concat(ARGV, '', 7), '[^\32-\126]')
+-- One match over all texts together, and one by one only if a byte above 0x7e is met.
+local plain = find(table.concat(ARGV, '', 7), '^[\32-\126]*$')
 for i = 7, #ARGV do
   local text = ARGV[i]
   if #text > 255 or (#text == 0 and i <= 6 + tracks) then
@@ -170,33 +171,29 @@ else
     return refuse('FENCE', 'this shard holds ' .. fences .. ' fences; reuse producer names')
   end
   fence_key = keys[1]
-  fence_value = seq .. ':' .. digest .. (durable and ':' .. format('%d', now) or '')
+  fence_value = seq .. ':' .. digest .. (durable and ':' .. string.format('%.0f', now) or '')
 end
 
 -- Look the records up, newest bucket first, and count what is pending.
 
 local pending_keys, pending = {}, 0
 local record, home = {}, {}
-do
-  local ask, rows = ids, nil
-  for age = 0, buckets - 1 do
-    local bucket = (current - age) % buckets
-    local key = shard .. ':pending:' .. bucket
-    pending_keys[bucket] = key
-    local size = call('HLEN', key)
-    pending = pending + size
-    if size > 0 and #ask > 0 then
-      local got = call('HMGET', key, unpack(ask))
-      local left, left_rows = {}, {}
-      for k = 1, #ask do
-        local r = rows and rows[k] or k
-        if got[k] then
-          record[r], home[r] = got[k], bucket
-        else
-          left[#left + 1], left_rows[#left_rows + 1] = ask[k], r
-        end
+for age = 0, buckets - 1 do
+  local bucket = (current - age) % buckets
+  local key = shard .. ':pending:' .. bucket
+  local size = call('HLEN', key)
+  pending_keys[bucket], pending = key, pending + size
+  if size > 0 then
+    local ask, rows, count = {}, {}, 0
+    for r = 1, n do
+      if not record[r] then
+        count = count + 1
+        ask[count], rows[count] = ids[r], r
       end
-      ask, rows = left, left_rows
+    end
+    local got = count > 0 and call('HMGET', key, unpack(ask)) or {}
+    for k = 1, count do
+      if got[k] then record[rows[k]], home[rows[k]] = got[k], bucket end
     end
   end
 end
@@ -205,114 +202,118 @@ if tracks > 0 and tonumber(conf[10] or 0) >= backlog_limit then
     .. ' verdicts waiting to be taken')
 end
 
--- Decide row by row what will be written; still nothing is.
+-- Decide row by row what will be written; still nothing is. A list keeps its length in n:
+-- Lua has to search for it.
 
-local first_now = struct.pack('>I6', now)
 local puts, drops = {}, {}
-for bucket = 0, buckets - 1 do puts[bucket], drops[bucket] = {}, {} end
-local groups, by_name, ages = {}, {}, {}
+for bucket = 0, buckets - 1 do puts[bucket], drops[bucket] = { n = 0 }, { n = 0 } end
+local groups, group_of, ages = {}, {}, {}
 local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
 local created, rejected = 0, {}
 local next_source, next_why = 7, 7 + tracks
 
-local function verdict(name, reason, owner, id, first, source_id, why)
-  local group = by_name[reason .. owner]
+local function verdict(name, reason, owner, row, first, source_id, why)
+  local by_owner = group_of[reason]
+  if not by_owner then
+    by_owner = {}
+    group_of[reason] = by_owner
+  end
+  local group = by_owner[owner]
   if not group then
-    group = { task = owner, verdict = name, reason = reason, rows = {} }
-    by_name[reason .. owner] = group
+    group = { task = owner, verdict = name, reason = reason, rows = {}, n = 0 }
+    by_owner[owner] = group
     groups[#groups + 1] = group
   end
   local age = ages[first]
   if not age then
-    age = format('%d', math.max(0, now - struct.unpack('>I6', first)))
+    age = string.format('%.0f', math.max(0, now - first))
     ages[first] = age
   end
-  if find(source_id, '["\\]') then source_id = string.gsub(source_id, '["\\]', '\\%0') end
-  if why ~= '' then why = string.gsub(why, '["\\]', '\\%0') end
-  local high, low = struct.unpack('>I4I4', id)
-  group.rows[#group.rows + 1] =
-    format('["%08x%08x","%s",%s,"%s"]', high, low, source_id, age, why)
-end
-
-local function xor(a, b)
-  if a == b then return ZERO end
-  local a_high, a_low = struct.unpack('>I4I4', a)
-  local b_high, b_low = struct.unpack('>I4I4', b)
-  return struct.pack('>I4I4', bit.bxor(a_high, b_high), bit.bxor(a_low, b_low))
+  if find(source_id, '"', 1, true) or find(source_id, '\\', 1, true) then
+    source_id = string.gsub(source_id, '["\\]', '\\%0')
+  end
+  local high, low = struct.unpack('>I4I4', anchors, 8 * row - 7)
+  local count = group.n + 1
+  group.n, group.rows[count] = count, '["' .. hex(high) .. hex(low) .. '","' .. source_id .. '",'
+    .. age .. ',"' .. (why and string.gsub(why, '["\\]', '\\%0') or '') .. '"]'
 end
 
 for r = 1, n do
-  local id, old, bucket, flag = ids[r], record[r], home[r], byte(flags, r)
+  local old, bucket, flag = record[r], home[r], byte(flags, r)
   local track, fail, touch = flag % 2 == 1, flag % 4 > 1, flag > 3
-  local sum, first, owner, text, why = sub(deltas, 8 * r - 7, 8 * r), first_now, '', '', nil
+  local high, low = struct.unpack('>I4I4', deltas, 8 * r - 7)
+  local first, owner, text, why = now, '', '', nil
   if old then
-    sum, first = xor(sub(old, 1, 8), sum), sub(old, 10, 15)
-    local from = 17 + byte(old, 16)
-    owner, text = sub(old, 17, from - 1), sub(old, from)
-    if byte(old, 9) == 1 then why = text end
+    local old_high, old_low, is_failed, at
+    old_high, old_low, is_failed, first, owner, at = struct.unpack('>I4I4BI6Bc0', old)
+    high, low, text = xor(high, old_high), xor(low, old_low), sub(old, at)
+    if is_failed == 1 then why = text end
   end
+  local zero = high == 0 and low == 0
   if fail then
     if not why or why == '' then why = ARGV[next_why] end
     next_why = next_why + 1
   end
-  local source_id
+  local second
   if track then
-    source_id = ARGV[next_source]
+    if owner ~= '' then
+      second = ARGV[next_source]
+    else
+      owner, text, tracked = task, ARGV[next_source], tracked + 1
+    end
     next_source = next_source + 1
   end
 
-  if track and owner ~= '' then
-    -- Two trees under one anchor: whoever tracked either must not wait for it.
-    verdict('nack', 'conflict', owner, id, first, text, '')
+  local ended = true
+  if second then
+    -- Two trees under one anchor: neither source must go on waiting for its own.
+    verdict('nack', 'conflict', owner, r, first, text)
     conflict = conflict + 1
-    if owner ~= task or text ~= source_id then
-      verdict('nack', 'conflict', task, id, first_now, source_id, '')
+    if owner ~= task or text ~= second then
+      verdict('nack', 'conflict', task, r, now, second)
       tracked, conflict = tracked + 1, conflict + 1
     end
-    drops[bucket][#drops[bucket] + 1] = id
-    pending = pending - 1
+  elseif owner ~= '' and why then
+    verdict('nack', 'failed', owner, r, first, text, why)
+    failed = failed + 1
+  elseif owner ~= '' and zero then
+    verdict('ack', 'completed', owner, r, first, text)
+    acked = acked + 1
+  elseif not old and owner == '' and not why and zero then
+    ended = true -- a TOUCH of nothing, say: there is nothing to remember
+  elseif not old and owner ~= '' and pending >= 2 * high_water then
+    verdict('nack', 'overflow', owner, r, first, text)
+    overflow = overflow + 1
+    rejected[overflow] = pack('>I2', r - 1)
+  elseif not old and owner == '' and pending >= high_water then
+    orphaned = orphaned + 1
   else
-    if track then
-      owner, text, tracked = task, source_id, tracked + 1
-    end
-    local ended = true
-    if owner ~= '' and why then
-      verdict('nack', 'failed', owner, id, first, text, why)
-      failed = failed + 1
-    elseif owner ~= '' and sum == ZERO then
-      verdict('ack', 'completed', owner, id, first, text, '')
-      acked = acked + 1
-    elseif not old and not track and not why and sum == ZERO then
-      ended = true -- a TOUCH of nothing, say: there is nothing to remember
-    elseif not old and track and pending >= 2 * high_water then
-      verdict('nack', 'overflow', owner, id, first, text, '')
-      overflow = overflow + 1
-      rejected[#rejected + 1] = struct.pack('>I2', r - 1)
-    elseif not old and not track and pending >= high_water then
-      orphaned = orphaned + 1
+    ended = false
+  end
+
+  if not ended then
+    local moves = not old or touch or fail or refresh
+    local put = puts[moves and current or bucket]
+    local count, value = put.n + 2, nil
+    if owner ~= '' then
+      value = pack('>I4I4BI6B', high, low, 0, first, #owner) .. owner .. text
+      if touch then verdict('touch', 'reset', owner, r, first, text) end
     else
-      ended = false
+      value = pack('>I4I4BI6B', high, low, why and 1 or 0, first, 0) .. (why or '')
     end
-    if not ended then
-      local to = bucket
-      if not old or touch or fail or refresh then to = current end
-      local put = puts[to]
-      put[#put + 1] = id
-      if owner ~= '' then
-        put[#put + 1] = sum .. '\0' .. first .. string.char(#owner) .. owner .. text
-        if touch then verdict('touch', 'reset', owner, id, first, text, '') end
-      else
-        put[#put + 1] = sum .. (why and '\1' or '\0') .. first .. '\0' .. (why or '')
-      end
-      if not old then
-        created, pending = created + 1, pending + 1
-      elseif to ~= bucket then
-        drops[bucket][#drops[bucket] + 1] = id
-      end
-    elseif old then
-      drops[bucket][#drops[bucket] + 1] = id
-      pending = pending - 1
+    put[count - 1], put[count], put.n = ids[r], value, count
+    if not old then
+      created, pending = created + 1, pending + 1
+      bucket = current
     end
+    ended = bucket ~= current and moves
+  elseif old then
+    pending = pending - 1
+  end
+  if ended and old then
+    local drop = drops[bucket]
+    local count = drop.n + 1
+    drop[count], drop.n = ids[r], count
   end
 end
 
@@ -337,21 +338,21 @@ for _, group in ipairs(groups) do
   local room = group.verdict ~= 'touch'
     or tonumber(call('HGET', meta, backlog) or 0) < backlog_limit
   if room then
-    local rows, count = '[' .. table.concat(group.rows, ',') .. ']', #group.rows
+    local rows, count = '[' .. table.concat(group.rows, ',') .. ']', group.n
     call('XADD', group.key, '*', 'verdict', group.verdict, 'reason', group.reason,
       'n', count, 'rows', rows)
     call('HINCRBY', meta, backlog, count)
     if conf[9] == 'yes' then
       -- A producer without the right to publish loses the live feed, never the record.
       redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. group.verdict .. ':' .. group.task,
-        format('{"verdict":"%s","reason":"%s","n":%d,"rows":%s}', group.verdict, group.reason,
+        string.format('{"verdict":"%s","reason":"%s","n":%d,"rows":%s}', group.verdict, group.reason,
           count, rows))
     end
   end
 end
 for bucket = 0, buckets - 1 do
-  if #drops[bucket] > 0 then call('HDEL', pending_keys[bucket], unpack(drops[bucket])) end
-  if #puts[bucket] > 0 then call('HSET', pending_keys[bucket], unpack(puts[bucket])) end
+  if drops[bucket].n > 0 then call('HDEL', pending_keys[bucket], unpack(drops[bucket])) end
+  if puts[bucket].n > 0 then call('HSET', pending_keys[bucket], unpack(puts[bucket])) end
 end
 if tracks > 0 and not conf[10] then
   call('HINCRBY', meta, 'tasks', 1)

@@ -14,6 +14,7 @@
     │   ├── LaneError                   the lane has moved on: forked, shared or restarted
     │   └── FenceFullError              the shard holds as many fences as it may
     ├── BacklogError                    the source does not read its verdicts
+    ├── HighWaterError                  too much is pending, for longer than one may wait
     ├── RedisUnavailableError           Redis did not answer in time
     ├── RedisRefusedError               Redis answered, and refused to write
     └── EmbeddedServerError             no local Redis could be started
@@ -75,6 +76,10 @@ class FenceFullError(FenceError):
 
 class BacklogError(AckerError):
     """Raised when a source tracks while too many of its verdicts wait to be taken."""
+
+
+class HighWaterError(AckerError):
+    """Raised when a writer waited for too long for room below the high-water mark."""
 
 
 class RedisUnavailableError(AckerError):

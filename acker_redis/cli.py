@@ -1,0 +1,140 @@
+"""The command line."""
+
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.connection import redact
+from acker_redis.errors import AckerError
+from acker_redis.rotator import Rotator
+
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Know, per source record, whether everything that followed from it was processed.",
+)
+
+Namespace = Annotated[str, typer.Argument(help="Name of the acker, 1 to 64 of A-Z a-z 0-9 _ . -")]
+Url = Annotated[
+    str,
+    typer.Option(envvar="ACKER_REDIS_URL", help="redis://, rediss:// or unix:// URL", show_envvar=True),
+]
+DEFAULT_URL = "redis://127.0.0.1:6379/0"
+DEFAULTS = AckerConfig()
+
+
+@app.command()
+def create(
+    namespace: Namespace,
+    url: Url = DEFAULT_URL,
+    shards: Annotated[int, typer.Option(help="A power of two")] = DEFAULTS.shards,
+    buckets: Annotated[int, typer.Option(help="Rotating buckets, 2 to 16")] = DEFAULTS.buckets,
+    tick_ms: Annotated[int, typer.Option(help="Time between rotations")] = DEFAULTS.tick_ms,
+    high_water: Annotated[int, typer.Option(help="Pending trees")] = DEFAULTS.high_water,
+    refresh: Annotated[str, typer.Option(help="never or update")] = DEFAULTS.refresh,
+    outcomes_limit: Annotated[
+        int, typer.Option(help="Verdicts that may wait for one task")
+    ] = DEFAULTS.outcomes_limit,
+    publish: Annotated[bool, typer.Option(help="Publish verdicts on pub/sub")] = DEFAULTS.publish,
+) -> None:
+    """Create a namespace; the same again changes nothing."""
+    config = AckerConfig(
+        shards=shards,
+        buckets=buckets,
+        tick_ms=tick_ms,
+        high_water=high_water,
+        refresh=refresh,  # type: ignore[arg-type] - validated by the class
+        outcomes_limit=outcomes_limit,
+        publish=publish,
+    )
+    with Acker.from_url(url, namespace) as acker:
+        made = acker.create(config)
+    typer.echo(f"{namespace}: {'created' if made else 'is there, with this configuration'}")
+
+
+@app.command()
+def rotator(namespaces: Annotated[list[str], typer.Argument()], url: Url = DEFAULT_URL) -> None:
+    """Run the rotator for some namespaces, until SIGTERM or Ctrl-C. Any number may run."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    stop = threading.Event()
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGINT, leave)
+    ackers = [Acker.from_url(url, namespace) for namespace in namespaces]
+    for acker in ackers:
+        if acker.config:
+            logging.info("rotating %s at %s", acker.namespace, redact(url))
+    Rotator(ackers).run(stop)
+    logging.info("left")
+
+
+@app.command()
+def status(namespace: Namespace, url: Url = DEFAULT_URL) -> None:
+    """Show pending trees, counters and backlog."""
+    with Acker.from_url(url, namespace) as acker:
+        state = acker.status()
+    pending = " + ".join(f"{count:,}" for count in state.pending_by_bucket)
+    typer.echo(f"pending     {state.pending:,} (newest bucket first: {pending})")
+    typer.echo(f"expiring    {state.expiring:,}")
+    typer.echo(f"high water  {state.high_water} (mark {state.config.high_water:,})")
+    for name, count in state.counters.items():
+        typer.echo(f"{name:11} {count:,}")
+    for task, waiting in state.backlog.items():
+        typer.echo(f"waiting     {waiting:,} verdicts for {task}")
+
+
+@app.command()
+def demo(
+    month: Annotated[int, typer.Option(min=1, max=12, help="Month of 2013")] = 1,
+    year: Annotated[bool, typer.Option("--year", help="All of 2013")] = False,
+    days: Annotated[int | None, typer.Option(min=1, help="Only so many days of a month")] = None,
+    files_per_trigger: Annotated[
+        int | None, typer.Option(min=1, help="Days per micro-batch [1; 7 for the year]")
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="New directory for the tables done, replay, delays")
+    ] = None,
+) -> None:
+    """Account for every flight that left New York: Spark, Redis and the acker on real data."""
+    try:
+        from rich.console import Console
+
+        from acker_flights import data
+        from acker_flights.demo import Options, run
+    except ModuleNotFoundError as error:
+        typer.echo(f"{error.name} is missing; pip install 'acker-redis[demo]'", err=True)
+        raise typer.Exit(EXIT_USAGE) from None
+    if keep and keep.exists():
+        typer.echo(f"{keep} exists; name a directory that does not, for the tables", err=True)
+        raise typer.Exit(EXIT_USAGE)
+    months = tuple(range(1, 13)) if year else (month,)
+    options = Options(data.Selection(months, days), files_per_trigger or (7 if year else 1), keep)
+    raise typer.Exit(run(options, Console(highlight=False)))
+
+
+def main() -> None:
+    """Entry point: an AckerError is one sentence on stderr and exit code 1."""
+    try:
+        app()
+    except AckerError as error:
+        typer.echo(f"acker-redis: {error}", err=True)
+        sys.exit(EXIT_ERROR)
+
+
+if __name__ == "__main__":
+    main()

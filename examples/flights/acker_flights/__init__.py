@@ -1,0 +1,1 @@
+"""The demo: every flight that left New York in 2013, accounted for."""

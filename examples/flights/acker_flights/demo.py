@@ -1,0 +1,159 @@
+"""``acker-redis demo``: the whole path on real data, reconciled flight by flight."""
+
+import contextlib
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from rich.console import Console
+
+from acker_flights import data, pipeline, report, session
+from acker_flights.memory import PeakMemory
+from acker_flights.progress import Display
+from acker_flights.results import Results
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.rotator import Rotator
+
+NAMESPACE = "flights"
+TICK_MS = 60_000
+"""No healthy tree lives that long here; what is left is expired by forced ticks."""
+REFRESH_SECONDS = 0.25
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+EXIT_OK, EXIT_DIFFERS, EXIT_NO_JAVA, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to run."""
+
+    selection: data.Selection
+    files_per_trigger: int = 1
+    keep: Path | None = None
+    """Directory for the tables ``done``, ``replay`` and ``delays``; None: not kept."""
+
+
+def run(options: Options, console: Console) -> int:
+    """Run the demo and return its exit code: 0 all accounted for, 1 not, 2 no Java."""
+    advice = session.missing_java()
+    if advice:
+        console.print(f"[red]{advice}[/red]")
+        return EXIT_NO_JAVA
+    try:
+        with (
+            _interruptible(),
+            EmbeddedRedis(allow_fake=True) as server,
+            _temporary_files_in(server.directory),
+        ):
+            return _run(options, console, server)
+    except KeyboardInterrupt:
+        console.print("interrupted; everything was stopped and removed")
+        return EXIT_INTERRUPTED
+
+
+def _run(options: Options, console: Console, server: EmbeddedRedis) -> int:
+    console.print(f"Redis: {server.description}, {server.url}", highlight=False)
+    work = server.directory / "demo"
+    tables = options.keep or work / "tables"
+    days = data.split_by_day(options.selection, work / "days")
+    expected = data.expected(options.selection)
+    console.print(f"{expected.flights:,} flights of {len(days)} days; starting Spark")
+    with (
+        Acker.from_url(server.url, NAMESPACE) as acker,
+        PeakMemory() as memory,
+        session.started(work / "spark") as spark,
+    ):
+        # Spark has put a handler of its own in place.
+        listen()
+        acker.create(AckerConfig(tick_ms=TICK_MS))
+        began = time.monotonic()
+        results = Results(acker, pipeline.TASK, tables).start()
+        running = pipeline.start(spark, acker, work, tables, options.files_per_trigger)
+        with Rotator([acker]) as rotator, Display(console, expected.flights) as display:
+            try:
+                _watch(display, "processing", running, acker, running.drain)
+                _watch(display, "expiring", running, acker, lambda: _expire_all(rotator, acker))
+            finally:
+                results.abandon()
+                running.stop()
+        results.finish()
+        seconds = time.monotonic() - began
+        counters = acker.status().counters
+    report.show_delays(console, tables / "delays")
+    right = report.reconcile(console, results, expected)
+    report.sum_up(console, counters, expected, right)
+    console.print(f"pipeline {seconds:.1f} s, peak memory of all processes {memory.peak_mib:,} MiB")
+    return EXIT_OK if right else EXIT_DIFFERS
+
+
+def _expire_all(rotator: Rotator, acker: Acker) -> None:
+    # A tree tracked just now is in the newest bucket: after N ticks it has been drained.
+    for _ in range(acker.config.buckets):
+        rotator.step(force=True)
+
+
+def _watch(
+    display: Display,
+    what: str,
+    running: pipeline.Pipeline,
+    acker: Acker,
+    work: Callable[[], None],
+) -> None:
+    """Do ``work`` in a thread and show how things stand meanwhile; raises what it raised."""
+    with ThreadPoolExecutor(1, thread_name_prefix="acker-demo") as pool:
+        doing = pool.submit(work)
+        try:
+            while not doing.done():
+                display.update(what, running.rows, acker.status())
+                wait([doing], timeout=REFRESH_SECONDS)
+        except BaseException:
+            # The work waits for the queries: only when they end does it.
+            running.stop()
+            raise
+        doing.result()
+
+
+@contextlib.contextmanager
+def _temporary_files_in(directory: Path) -> Iterator[None]:
+    before = tempfile.tempdir
+    tempfile.tempdir = str(directory)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM ends the work; while cleaning up, others are ignored."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    listen()
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def listen() -> None:
+    """Turn the first Ctrl-C or SIGTERM into KeyboardInterrupt."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in SIGNALS:
+        signal.signal(number, interrupt)

@@ -1,0 +1,50 @@
+"""Peak memory of this process and all it started."""
+
+import threading
+from types import TracebackType
+
+import psutil
+
+_EVERY_SECONDS = 0.5
+
+
+class PeakMemory:
+    """Samples the resident memory of the process tree twice a second.
+
+    Pages that processes share are counted for each, so the figure errs upwards.
+    """
+
+    def __init__(self) -> None:
+        self._peak = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="acker-memory", daemon=True)
+
+    @property
+    def peak_mib(self) -> int:
+        """Highest sum seen, in MiB."""
+        return self._peak // 2**20
+
+    def __enter__(self) -> "PeakMemory":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        me = psutil.Process()
+        while not self._stop.is_set():
+            total = 0
+            for process in [me, *me.children(recursive=True)]:
+                try:
+                    total += process.memory_info().rss
+                except psutil.Error:
+                    continue  # it has ended meanwhile
+            self._peak = max(self._peak, total)
+            self._stop.wait(_EVERY_SECONDS)

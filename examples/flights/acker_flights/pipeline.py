@@ -1,0 +1,163 @@
+"""Four streaming queries, each with a checkpoint of its own, and the queues between them.
+
+::
+
+    flights ──> weather ──> delays
+       └──────> plane ───────┘
+
+- ``flights`` tracks a tree per flight and sends it to ``weather`` and to ``plane``.
+- ``weather`` looks up the weather at the origin in that hour; without it, it fails the tree.
+- ``plane`` drops flights without a tail number and says nothing, as a buggy job does.
+- ``delays`` adds up delays by carrier and hour.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
+from pyspark.sql.streaming import StreamingQuery
+
+from acker_flights.data import FLIGHT_SCHEMA, KEY, WEATHER_SCHEMA
+from acker_flights.data import directory as data_directory
+from acker_redis.client import Acker
+from acker_redis.spark import BoltWriter, FileQueue, TrackWriter, source_id
+from acker_redis.spark.writers import Queue
+
+TASK = "flights"
+"""The source under whose name the outcomes are read."""
+
+STAGES = ("flights", "weather", "plane", "delays")
+
+FLIGHT_MESSAGE = (
+    "source_id STRING, carrier STRING, origin STRING, tailnum STRING, time_hour STRING, "
+    "hour INT, dep_delay DOUBLE, arr_delay DOUBLE, anchor BIGINT, tuple BIGINT"
+)
+DELAY_MESSAGE = (
+    "kind STRING, carrier STRING, hour INT, delay DOUBLE, anchor BIGINT, tuple BIGINT"
+)
+
+
+@dataclass
+class Pipeline:
+    """The running queries, in the order in which messages pass them."""
+
+    queries: dict[str, StreamingQuery] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
+    """Rows each stage has processed, for the progress display."""
+
+    def drain(self) -> None:
+        """Wait until every query has processed all there is; raises what a query raised."""
+        for query in self.queries.values():
+            query.processAllAvailable()
+
+    def stop(self) -> None:
+        """Stop the queries."""
+        for query in self.queries.values():
+            query.stop()
+
+
+def start(
+    spark: SparkSession, acker: Acker, work: Path, tables: Path, files_per_trigger: int
+) -> Pipeline:
+    """Start the four queries over the CSV files in ``work/days``.
+
+    Queues and checkpoints stand in ``work``. The last bolt writes the table ``delays``: per
+    batch the flights and minutes of delay by kind of message, carrier and hour.
+    """
+    pipeline = Pipeline()
+    queues = {
+        edge: FileQueue(work / "queues" / edge)
+        for edge in ("weather", "plane", "weather-delays", "plane-delays")
+    }
+
+    def begin(stage: str, df: DataFrame, writer: TrackWriter | BoltWriter) -> None:
+        def counted(batch: DataFrame, batch_id: int) -> None:
+            writer(batch, batch_id)
+            if writer.last_report:
+                pipeline.rows[stage] += writer.last_report.messages
+
+        stream = df.writeStream.queryName(stage).foreachBatch(counted)
+        checkpoint = str(work / "checkpoints" / stage)
+        pipeline.queries[stage] = stream.option("checkpointLocation", checkpoint).start()
+
+    edges: dict[str, Queue] = {"weather": queues["weather"], "plane": queues["plane"]}
+    begin("flights", read_flights(spark, work / "days", files_per_trigger), TrackWriter(acker, TASK, edges))
+    begin(
+        "weather",
+        queues["weather"].read_stream(spark, FLIGHT_MESSAGE),
+        BoltWriter(acker, with_weather(spark), {"delays": queues["weather-delays"]}),
+    )
+    begin(
+        "plane",
+        queues["plane"].read_stream(spark, FLIGHT_MESSAGE),
+        BoltWriter(acker, with_plane, {"delays": queues["plane-delays"]}),
+    )
+    both = queues["weather-delays"].read_stream(spark, DELAY_MESSAGE)
+    both = both.unionByName(queues["plane-delays"].read_stream(spark, DELAY_MESSAGE))
+    begin("delays", both, BoltWriter(acker, add_up(FileQueue(tables / "delays"))))
+    return pipeline
+
+
+def read_flights(spark: SparkSession, days: Path, files_per_trigger: int) -> DataFrame:
+    """Flights as they come, one file a day, oldest first."""
+    reader = spark.readStream.schema(FLIGHT_SCHEMA).option("header", "true")
+    reader = reader.option("nullValue", "NA").option("maxFilesPerTrigger", files_per_trigger)
+    flights = reader.csv(str(days))
+    return flights.select(
+        source_id(*KEY).alias("source_id"),
+        "carrier",
+        "origin",
+        "tailnum",
+        "time_hour",
+        "hour",
+        "dep_delay",
+        "arr_delay",
+    )
+
+
+def with_weather(spark: SparkSession) -> Callable[[DataFrame, int], DataFrame]:
+    """Bolt ``weather``: departure delays, for hours whose weather is known."""
+    reader = spark.read.schema(WEATHER_SCHEMA).option("header", "true").option("nullValue", "NA")
+    hours = reader.csv(str(data_directory() / "weather.csv"))
+    hours = hours.select("origin", "time_hour", "wind_speed", F.lit(True).alias("known"))
+    known = F.broadcast(hours.dropDuplicates(["origin", "time_hour"]).cache())
+
+    def process(df: DataFrame, batch_id: int) -> DataFrame:
+        found = df.join(known, ["origin", "time_hour"], "left")
+        missing = F.concat_ws(" ", F.lit("no weather at"), "origin", F.lit("for"), "time_hour")
+        return found.select(
+            F.lit("weather").alias("kind"),
+            "carrier",
+            "hour",
+            F.col("dep_delay").alias("delay"),
+            "anchor",
+            "tuple",
+            F.when(F.col("known").isNull(), missing).alias("why"),
+        )
+
+    return process
+
+
+def with_plane(df: DataFrame, batch_id: int) -> DataFrame:
+    """Bolt ``plane``: arrival delays, for planes that are known. It forgets the others."""
+    return df.where(F.col("tailnum").isNotNull()).select(
+        F.lit("plane").alias("kind"),
+        "carrier",
+        "hour",
+        F.col("arr_delay").alias("delay"),
+        "anchor",
+        "tuple",
+    )
+
+
+def add_up(table: FileQueue) -> Callable[[DataFrame, int], DataFrame]:
+    """Bolt ``delays``: sums of this batch by kind, carrier and hour, into ``table``."""
+
+    def process(df: DataFrame, batch_id: int) -> DataFrame:
+        sums = df.groupBy("kind", "carrier", "hour")
+        table.write(sums.agg(F.count("delay").alias("flights"), F.sum("delay").alias("minutes")), batch_id)
+        return df
+
+    return process

@@ -1,0 +1,86 @@
+"""What the demo says at the end: the delay table, and whether every flight is accounted for."""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow.dataset as ds
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from acker_flights.data import Expected
+from acker_flights.results import Results
+
+_SHADES = ((5, "green"), (15, "yellow"), (30, "dark_orange"))
+_EXAMPLES = 5
+
+
+def show_delays(console: Console, table: Path) -> None:
+    """Draw the mean departure delay in minutes, by carrier and hour of day."""
+    flights: Counter[tuple[str, int]] = Counter()
+    minutes: Counter[tuple[str, int]] = Counter()
+    for row in ds.dataset(table, format="parquet").to_table().to_pylist():
+        if row["kind"] == "weather":
+            flights[row["carrier"], row["hour"]] += row["flights"]
+            minutes[row["carrier"], row["hour"]] += row["minutes"] or 0
+    hours = sorted({hour for _, hour in flights})
+    title = "Mean departure delay in minutes, by carrier and hour of day"
+    drawn = Table(title=title, box=None, padding=(0, 0, 0, 1), pad_edge=False)
+    drawn.add_column("")
+    for hour in hours:
+        drawn.add_column(str(hour), justify="right", no_wrap=True)
+    for carrier in sorted({carrier for carrier, _ in flights}):
+        cells = [_cell(flights[carrier, hour], minutes[carrier, hour]) for hour in hours]
+        drawn.add_row(carrier, *cells)
+    console.print(drawn)
+
+
+def _cell(flights: int, minutes: int) -> Text:
+    if not flights:
+        return Text("·", style="bright_black")
+    mean = round(minutes / flights)
+    shade = next((style for limit, style in _SHADES if mean < limit), "red")
+    return Text(str(mean), style=shade)
+
+
+def reconcile(console: Console, results: Results, expected: Expected) -> bool:
+    """Compare the verdicts with what the CSV files say, flight by flight.
+
+    Returns whether they are the same, and prints each kind of difference with examples.
+    """
+    found: dict[str, Counter[str]] = {"acked": Counter(results.read("done")["source_id"].to_pylist())}
+    for row in results.read("replay").to_pylist():
+        found.setdefault(row["reason"], Counter())[row["source_id"]] += 1
+    wanted = {"acked": expected.acked, "failed": expected.failed, "expired": expected.expired}
+    right = True
+    for verdict in wanted | found:
+        ids, wanted_ids = found.get(verdict, Counter()), wanted.get(verdict, frozenset())
+        differences = {
+            "more than once": {flight for flight, count in ids.items() if count > 1},
+            "but should not be": ids.keys() - wanted_ids,
+            "is missing": wanted_ids - ids.keys(),
+        }
+        for what, flights in differences.items():
+            if flights:
+                right = False
+                some = ", ".join(sorted(flights)[:_EXAMPLES])
+                console.print(f"[red]{verdict}, {what}: {len(flights):,} flights, e.g. {some}[/red]")
+    return right
+
+
+def sum_up(
+    console: Console, counters: Mapping[str, int], expected: Expected, right: bool
+) -> None:
+    """Print the line that says it all."""
+    if right:
+        console.print("[green]Every flight has the verdict that the CSV files call for.[/green]")
+    else:
+        console.print(
+            f"[red]The CSV files call for {len(expected.acked):,} acked, "
+            f"{len(expected.failed):,} failed and {len(expected.expired):,} expired.[/red]"
+        )
+    console.print(
+        f"{counters['tracked']:,} tracked = {counters['acked']:,} acked + "
+        f"{counters['failed']:,} failed + {counters['expired']:,} expired"
+    )

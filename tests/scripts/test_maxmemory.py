@@ -1,0 +1,44 @@
+"""A Redis at maxmemory: what creates is refused whole, what frees goes through."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from acker_redis.client import Acker
+from acker_redis.commands import Fence
+from acker_redis.errors import RedisRefusedError
+from tests.support import FAIL, TRACK, columns, dump, send, tick, touch, track, verdicts
+
+A, B = 0x1111_2222, 0x3333_0000_4444
+
+
+@pytest.fixture
+def full(acker: Acker) -> Iterator[Acker]:
+    """An acker with three pending trees on a Redis that is full."""
+    for anchor in (1, 2, 3):
+        track(acker, anchor, A, f"s{anchor}")
+    acker.connection.client.config_set("maxmemory", 1)
+    yield acker
+    acker.connection.client.config_set("maxmemory", 0)
+
+
+@pytest.mark.parametrize("fence", [None, Fence("p", 1)])
+def test_tracks_are_refused_whole(full: Acker, fence: Fence | None) -> None:
+    before = dump(full)
+    part = columns([(9, A, TRACK), (1, A, 0), (2, 0, FAIL)], "t", ["s9", "why"])
+    with pytest.raises(RedisRefusedError, match="maxmemory"):
+        send(full, part, fence)
+    assert dump(full) == before
+
+
+@pytest.mark.parametrize("fence", [None, Fence("p", 1)])
+def test_rows_of_known_trees_go_through(full: Acker, fence: Fence | None) -> None:
+    reply = send(full, columns([(1, A, 0), (2, A ^ B, 0), (3, 0, FAIL)], "", ["why"]), fence)
+    assert (reply.acked, reply.failed, reply.pending) == (1, 1, 1)
+    touch(full, 2)
+
+
+def test_ticks_and_the_drain_go_on(full: Acker) -> None:
+    tick(full, 3)
+    assert {v[3] for v in verdicts(full)} == {"s1", "s2", "s3"}
+    tick(full, 3)

@@ -1,0 +1,160 @@
+"""Verdicts: in the stream until they are taken, and live on pub/sub."""
+
+import json
+
+from acker_redis import commands
+from acker_redis.client import Acker
+from acker_redis.commands import Call
+from acker_redis.keys import ShardKeys, channel
+from tests.conftest import MakeAcker
+from tests.support import FAIL, TRACK, columns, dump, fail, row, send, tick, touch, track
+
+A = 0xABCDEF
+
+
+def three(acker: Acker) -> None:
+    part = columns([(i, 0, TRACK) for i in (1, 2, 3)], "t", ["a", "b", "c"])
+    send(acker, part)
+
+
+def test_one_entry_per_call_task_verdict_and_reason(acker: Acker) -> None:
+    rows = [(1, 0, TRACK), (2, 0, TRACK), (3, 0, TRACK | FAIL)]
+    send(acker, columns(rows, "t", ["a", "b", "c", "why"]))
+    stream = ShardKeys(acker.namespace, 0).outcomes("t")
+    entries = [fields for _, fields in acker.connection.client.xrange(stream)]
+    assert [(e[b"verdict"], e[b"reason"], e[b"n"]) for e in entries] == [
+        (b"ack", b"completed", b"2"),
+        (b"nack", b"failed", b"1"),
+    ]
+    rows_json = json.loads(entries[0][b"rows"])
+    assert [r[:2] for r in rows_json] == [["0" * 15 + "1", "a"], ["0" * 15 + "2", "b"]]
+    assert json.loads(entries[1][b"rows"])[0][3] == "why"
+
+
+def test_every_row_has_four_elements(acker: Acker) -> None:
+    track(acker, 1, A)
+    touch(acker, 1)
+    fail(acker, 1)
+    track(acker, 2, A)
+    tick(acker, 3)
+    stream = ShardKeys(acker.namespace, 0).outcomes("t")
+    for _, fields in acker.connection.client.xrange(stream):
+        assert all(len(r) == 4 for r in json.loads(fields[b"rows"]))
+
+
+def test_read_again_until_taken(acker: Acker) -> None:
+    three(acker)
+    outcomes = acker.outcomes("t")
+    assert outcomes.read() == outcomes.read()
+    assert acker.status().backlog == {"t": 3}
+    assert outcomes.take(outcomes.read()) == 3
+    assert outcomes.read() == []
+    assert acker.status().backlog == {"t": 0}
+
+
+def test_taking_twice_counts_once(acker: Acker) -> None:
+    three(acker)
+    track(acker, 9, 0, "d")
+    outcomes = acker.outcomes("t")
+    (first, second) = outcomes.read()
+    assert outcomes.take([first, first]) == 3
+    assert outcomes.take([first]) == 0
+    assert acker.status().backlog == {"t": 1}
+    assert outcomes.read() == [second]
+
+
+def test_two_spellings_of_one_id_count_once(acker: Acker) -> None:
+    three(acker)
+    keys = ShardKeys(acker.namespace, 0)
+    (entry,) = acker.outcomes("t").read()
+    call = Call("take", keys.both, ("t", entry.id, "0" + entry.id))
+    assert list(acker.connection.run(call)) == [1, 3, 0]
+
+
+def test_taking_many_entries(acker: Acker) -> None:
+    for i in range(1, 151):
+        track(acker, i, 0, f"s{i}")
+    outcomes = acker.outcomes("t")
+    assert outcomes.take(outcomes.read(count=1000)) == 150
+
+
+def test_iteration_takes_what_was_handed_out(acker: Acker) -> None:
+    for i in range(1, 4):
+        track(acker, i, 0, f"s{i}")
+    for outcome in acker.outcomes("t"):
+        if outcome.source_id == "s2":
+            break
+    left = [o.source_id for o in acker.outcomes("t")]
+    assert left == ["s2", "s3"], "s2 was not finished, so it comes again"
+
+
+def test_outcomes_of_all_shards(make_acker: MakeAcker) -> None:
+    acker = make_acker(shards=4)
+    for i in range(1, 9):
+        send(acker, columns([(i, 0, TRACK)], "t", [f"s{i}"]), shard=i % 4)
+    assert {o.source_id for o in acker.outcomes("t")} == {f"s{i}" for i in range(1, 9)}
+
+
+def test_live_feed_says_the_same(acker: Acker) -> None:
+    live = acker.connection.client.pubsub(ignore_subscribe_messages=True)
+    live.subscribe(*(channel(acker.namespace, v, "t") for v in ("ack", "nack", "touch")))
+    assert live.get_message(timeout=5) is None
+    track(acker, 1, A, 'say "x"\\')
+    touch(acker, 1)
+    row(acker, 1, A)
+    track(acker, 2, A, "b")
+    tick(acker, 3)
+    heard = []
+    while len(heard) < 3:
+        message = live.get_message(timeout=5)
+        if message:
+            heard.append(json.loads(message["data"]))
+    live.close()
+    stream = ShardKeys(acker.namespace, 0).outcomes("t")
+    written = [f for _, f in acker.connection.client.xrange(stream)]
+    assert [h["rows"] for h in heard] == [json.loads(f[b"rows"]) for f in written]
+    assert [(h["verdict"], h["reason"], h["n"]) for h in heard] == [
+        ("touch", "reset", 1),
+        ("ack", "completed", 1),
+        ("nack", "expired", 1),
+    ]
+
+
+def test_publish_can_be_off(make_acker: MakeAcker) -> None:
+    acker = make_acker(publish=False)
+    live = acker.connection.client.pubsub(ignore_subscribe_messages=True)
+    live.psubscribe("acker:*")
+    three(acker)
+    track(acker, 9, A)
+    tick(acker, 3)
+    client = acker.connection.client
+    client.publish("acker:end", "end")
+    while (message := live.get_message(timeout=5)) is None:
+        pass
+    live.close()
+    assert message["data"] == b"end"
+
+
+def test_a_producer_without_the_right_to_publish_loses_nothing(acker: Acker) -> None:
+    """PUBLISH is refused in the middle of the script: the batch is applied whole."""
+    client = acker.connection.client
+    client.execute_command(
+        "ACL", "SETUSER", "mute", "on", ">pw", "~*", "+@all", "-publish", "resetchannels"
+    )
+    client.execute_command("AUTH", "mute", "pw")
+    try:
+        track(acker, 1, A)
+        assert row(acker, 1, A).acked == 1
+        track(acker, 2, A)
+        tick(acker, 3)
+        assert [o.verdict for o in acker.outcomes("t")] == ["ack", "nack"]
+    finally:
+        client.connection_pool.disconnect()
+        client.execute_command("ACL", "DELUSER", "mute")
+
+
+def test_status_reads_only(acker: Acker) -> None:
+    three(acker)
+    before = dump(acker)
+    acker.connection.run(commands.status(ShardKeys(acker.namespace, 0)))
+    assert dump(acker) == before

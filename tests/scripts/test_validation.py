@@ -1,0 +1,292 @@
+"""Bad input: a clear error, and the keyspace is byte for byte what it was."""
+
+from typing import Any
+
+import pytest
+
+from acker_redis import commands
+from acker_redis.batch import Columns
+from acker_redis.client import Acker
+from acker_redis.commands import Call, Fence
+from acker_redis.errors import (
+    AckerError,
+    InvalidBatchError,
+    NamespaceNotFoundError,
+    RedisRefusedError,
+    SchemaError,
+    WrongShardError,
+)
+from acker_redis.keys import ShardKeys
+from tests.conftest import MakeAcker
+from tests.support import FAIL, TRACK, columns, dump, send, tick, track, verdicts
+
+A = 0x1234
+GOOD = [(1, A, TRACK), (2, A, 0), (3, 0, FAIL)]
+
+
+def good(**changed: Any) -> Columns:
+    part = columns(GOOD, "t", ["s1", "why"])
+    values = {name: getattr(part, name) for name in part.__slots__}
+    return Columns(**{**values, **changed})
+
+
+def refused(acker: Acker, part: Columns, fence: Fence | None = None) -> str:
+    """Words of the error; nothing may have changed."""
+    before = dump(acker)
+    with pytest.raises(InvalidBatchError) as caught:
+        send(acker, part, fence)
+    assert dump(acker) == before
+    return str(caught.value)
+
+
+@pytest.fixture(autouse=True)
+def some_state(acker: Acker) -> None:
+    track(acker, 99, A, "pending")
+    track(acker, 98, 0, "done")
+
+
+@pytest.mark.parametrize("fence", [None, Fence("p", 1)])
+def test_the_good_batch_is_good(acker: Acker, fence: Fence | None) -> None:
+    assert send(acker, good(), fence).tracked == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([(0, A, 0)], "anchor of row 0"),
+        ([(1, A, 0), (2**62, A, 0)], "anchor of row 1"),
+        ([(2**63, A, 0)], "anchor of row 0"),
+        ([(2**64 - 1, A, 0)], "anchor of row 0"),
+        ([(5, A, 0), (6, A, 0), (5, A, 0)], "row 2 is there twice"),
+        ([(5, 2**63, 0)], "delta of row 0"),
+        ([(5, A, 8)], "unknown flag"),
+        ([(5, A, 255)], "unknown flag"),
+        ([], "1 to 2048 rows, this one 0"),
+        ([(i, A, 0) for i in range(1, 2050)], "1 to 2048 rows, this one 2049"),
+    ],
+)
+def test_rows(acker: Acker, rows: list[tuple[int, int, int]], words: str) -> None:
+    assert words in refused(acker, columns(rows))
+
+
+def test_bad_last_row_of_a_full_batch(acker: Acker) -> None:
+    rows = [(i, A, TRACK) for i in range(100, 2147)] + [(2**62, A, TRACK)]
+    part = columns(rows, "t", [f"s{i}" for i in range(2048)])
+    assert "anchor of row 2047" in refused(acker, part, Fence("p", 1))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"anchors": b"\0" * 23}, "8 bytes for each"),
+        ({"deltas": b"\0" * 25}, "8 bytes for each"),
+        ({"flags": b"\1\0"}, "8 bytes for each"),
+        ({"texts": (b"s1",)}, "as many texts"),
+        ({"texts": (b"s1", b"why", b"more")}, "as many texts"),
+        ({"task": ""}, "a task goes with TRACK"),
+        ({"task": "x" * 65}, "a task is 1 to 64"),
+        ({"task": "a b"}, "a task is 1 to 64"),
+        ({"task": "a:b"}, "a task is 1 to 64"),
+        ({"task": "é"}, "a task is 1 to 64"),
+        ({"task": "a\n"}, "a task is 1 to 64"),
+        ({"texts": (b"", b"why")}, "1 to 255 bytes"),
+        ({"texts": (b"x" * 256, b"why")}, "text 0 has 256"),
+        ({"texts": (b"s1", b"x" * 256)}, "text 1 has 256"),
+    ],
+)
+def test_columns(acker: Acker, change: dict[str, Any], words: str) -> None:
+    assert words in refused(acker, good(**change))
+
+
+def test_task_without_track(acker: Acker) -> None:
+    assert "a task goes with TRACK" in refused(acker, columns([(5, A, 0)], "t"))
+
+
+BAD_TEXTS = [
+    *(bytes([c]) for c in (*range(0x20), 0x7F)),
+    b"\x80",
+    b"\xff",
+    b"\xc0\xaf",  # overlong
+    b"\xc1\xbf",
+    b"\xe0\x80\xaf",
+    b"\xf0\x80\x80\xaf",
+    b"\xed\xa0\x80",  # a surrogate
+    b"\xf4\x90\x80\x80",  # above U+10FFFF
+    b"\xf5\x80\x80\x80",
+    b"\xc3",  # cut short
+    b"\xe2\x82",
+    b"\xf0\x9f\x98",
+    b"\xc3\xa9\xa9",  # one continuation too many
+    "é".encode() + b"\n",
+]
+
+
+@pytest.mark.parametrize("text", BAD_TEXTS)
+@pytest.mark.parametrize("place", [0, 1])
+def test_texts_that_would_poison_the_stream(acker: Acker, text: bytes, place: int) -> None:
+    texts = [b"s1", b"why"]
+    texts[place] = b"a" + text + b"z"
+    assert f"text {place} is not UTF-8" in refused(acker, good(texts=tuple(texts)))
+
+
+def test_a_sequence_cut_by_the_border_of_two_texts(acker: Acker) -> None:
+    assert "text 0 is not UTF-8" in refused(acker, good(texts=(b"s\xc3", b"\xa9why")))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain",
+        'quotes "and" \\backslashes\\ / slashes',
+        "ümläut €uro 日本語 😀 \u0080 \u07ff \u0800 \ud7ff \ue000 \uffff \U00010000 \U0010ffff",
+        "rtl \u202e marks, <b>html</b> &amp; %s %d %1 ${x}",
+        "x" * 255,
+        "é" * 127 + "x",
+        "[1,2]",
+        "null",
+    ],
+)
+def test_texts_come_back_as_they_went(acker: Acker, text: str) -> None:
+    verdicts(acker)
+    send(acker, columns([(1, 0, TRACK), (2, 0, TRACK | FAIL)], "t", [text, "s2", text]))
+    assert verdicts(acker) == [
+        ("ack", "completed", 1, text, ""),
+        ("nack", "failed", 2, "s2", text),
+    ]
+    track(acker, 3, A, text)
+    tick(acker, 3)
+    assert ("nack", "expired", 3, text, "") in verdicts(acker)
+
+
+@pytest.mark.parametrize(
+    "seq",
+    ["", "0", "-1", "01", "1.5", "1e3", "inf", "nan", "0x10", " 1", "1 ", "1\n", "1:", ":aa",
+     "1:g", "1:aa:", "1" * 16, "9007199254740993", "1:" + "a" * 33],
+)  # fmt: skip
+def test_sequence_numbers(acker: Acker, seq: str) -> None:
+    part = columns([(5, A, 0)])
+    call = commands.apply(ShardKeys(acker.namespace, 0), part, None)
+    before = dump(acker)
+    with pytest.raises(InvalidBatchError, match="fence"):
+        acker.connection.run(Call("apply", call.keys, ("p", seq, *call.args[2:])))
+    assert dump(acker) == before
+
+
+def test_producer_of_129_bytes(acker: Acker) -> None:
+    assert "up to 128 bytes" in refused(acker, columns([(5, A, 0)]), Fence("x" * 129, 1))
+    assert send(acker, columns([(5, A, 0)]), Fence("x" * 128, 1)).highest is None
+
+
+def test_fence_without_producer(acker: Acker) -> None:
+    call = commands.apply(ShardKeys(acker.namespace, 0), columns([(5, A, 0)]), None)
+    with pytest.raises(InvalidBatchError, match="a fence needs a producer"):
+        acker.connection.run(Call("apply", call.keys, ("", "1", *call.args[2:])))
+
+
+def test_anchor_of_another_shard(make_acker: MakeAcker) -> None:
+    acker = make_acker(shards=4)
+    before = dump(acker)
+    with pytest.raises(WrongShardError, match="row 1 does not belong to shard 2 of 4"):
+        send(acker, columns([(6, A, 0), (7, A, 0)]), shard=2)
+    assert dump(acker) == before
+
+
+@pytest.mark.parametrize("shards", [1, 2, 256, 1024])
+def test_every_anchor_fits_its_own_shard(make_acker: MakeAcker, shards: int) -> None:
+    acker = make_acker(shards=shards)
+    for anchor in (1, 255, 256, 1023, 1024, 2**32 + 77, 2**61 + 511, 2**62 - 1):
+        assert send(acker, columns([(anchor, A, 0)]), shard=anchor % shards).pending >= 1
+
+
+CALLS = {
+    "apply": ("", "", b"\0", b"\0" * 7 + b"\5", b"\0" * 8, ""),
+    "rotate": ("1",),
+    "expire": ("10",),
+    "take": ("t", "1-0"),
+    "status": (),
+}
+
+
+@pytest.mark.parametrize("script", CALLS)
+def test_unknown_namespace(acker: Acker, script: str) -> None:
+    before = dump(acker)
+    keys = ShardKeys("nobody-made-this", 0)
+    with pytest.raises(NamespaceNotFoundError, match="not created.*acker-redis create"):
+        acker.connection.run(Call(script, keys.both, CALLS[script]))
+    assert dump(acker) == before
+
+
+@pytest.mark.parametrize("script", CALLS)
+def test_another_schema(acker: Acker, script: str) -> None:
+    keys = ShardKeys(acker.namespace, 0)
+    acker.connection.client.hset(keys.meta, "schema", 2)
+    before = dump(acker)
+    with pytest.raises(SchemaError):
+        acker.connection.run(Call(script, keys.both, CALLS[script]))
+    assert dump(acker) == before
+
+
+@pytest.mark.parametrize("script", CALLS)
+@pytest.mark.parametrize("keys", [("a", "b"), ("acker:{x:0}", "acker:{y:0}:meta")])
+def test_wrong_keys(acker: Acker, script: str, keys: tuple[str, str]) -> None:
+    before = dump(acker)
+    with pytest.raises(InvalidBatchError, match="two keys"):
+        acker.connection.run(Call(script, keys, CALLS[script]))
+    assert dump(acker) == before
+
+
+@pytest.mark.parametrize(
+    ("script", "args"),
+    [
+        ("rotate", ()),
+        ("rotate", ("2",)),
+        ("rotate", ("yes",)),
+        ("expire", ()),
+        ("expire", ("0",)),
+        ("expire", ("1001",)),
+        ("expire", ("1e2",)),
+        ("expire", ("-1",)),
+        ("take", ("t",)),
+        ("take", ("t", *["1-0"] * 65)),
+        ("take", ("a b", "1-0")),
+        ("take", ("", "1-0")),
+        ("take", ("t", "-")),
+        ("take", ("t", "(1-0")),
+        ("take", ("t", "1")),
+        ("take", ("t", "1-0", "x-0")),
+        ("take", ("t", "9" * 16 + "-0")),
+        ("status", ("x",)),
+        ("apply", ("",) * 5),
+    ],
+)
+def test_arguments_of_the_other_scripts(acker: Acker, script: str, args: tuple[str, ...]) -> None:
+    before = dump(acker)
+    with pytest.raises(InvalidBatchError):
+        acker.connection.run(Call(script, ShardKeys(acker.namespace, 0).both, args))
+    assert dump(acker) == before
+
+
+@pytest.mark.parametrize("name", ["outcomes:t", "pending:0", "pending:2", "fence:1"])
+def test_a_key_of_another_type_changes_nothing(acker: Acker, name: str) -> None:
+    """Somebody has tampered: an error before the first write, never half a batch."""
+    client = acker.connection.client
+    key = f"{ShardKeys(acker.namespace, 0).prefix}:{name}"
+    client.delete(key)
+    client.set(key, "tampered")
+    before = dump(acker)
+    part = columns([(1, A, TRACK), (2, 0, TRACK), (98, A, 0)], "t", ["s1", "s2"])
+    with pytest.raises((SchemaError, RedisRefusedError)):
+        send(acker, part, Fence("p", 1))
+    assert dump(acker) == before
+
+
+def test_expire_with_a_stream_of_another_type_changes_nothing(acker: Acker) -> None:
+    keys = ShardKeys(acker.namespace, 0)
+    tick(acker, 2)
+    acker.connection.run(commands.rotate(keys, force=True))
+    acker.connection.client.delete(keys.outcomes("t"))
+    acker.connection.client.set(keys.outcomes("t"), "tampered")
+    before = dump(acker)
+    with pytest.raises(AckerError):
+        acker.connection.run(commands.expire(keys, 10))
+    assert dump(acker) == before

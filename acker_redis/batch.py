@@ -50,8 +50,8 @@ class Batch:
 
     def __init__(self, task: str = "") -> None:
         self.task = check_name("task", task) if task else ""
-        self.fence: tuple[str, int] | None = None
-        """Producer and number under which it was sent; set by the client, fixed by then."""
+        self.sent: tuple[str, int, float] | None = None
+        """Producer, number and time (monotonic) of the first sending; set by the client."""
         self._rows: dict[int, _Row] = {}
 
     def __len__(self) -> int:
@@ -104,7 +104,7 @@ class Batch:
         return {shard: _pack(rows, self.task) for shard, rows in parts.items()}
 
     def _fold(self, anchor: int, delta: int, flags: int) -> "_Row":
-        if self.fence:
+        if self.sent:
             raise InvalidBatchError("this batch was sent already; put new rows into a new one")
         row = self._rows.get(anchor)
         if row is None:

@@ -4,9 +4,10 @@ import logging
 import signal
 import sys
 import threading
+from enum import Enum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -26,10 +27,20 @@ app = typer.Typer(
     help="Know, per source record, whether everything that followed from it was processed.",
 )
 
+
+class Refresh(Enum):
+    """Choices of --refresh."""
+
+    NEVER: Literal["never"] = "never"
+    UPDATE: Literal["update"] = "update"
+
+
 Namespace = Annotated[str, typer.Argument(help="Name of the acker, 1 to 64 of A-Z a-z 0-9 _ . -")]
 Url = Annotated[
     str,
-    typer.Option(envvar="ACKER_REDIS_URL", help="redis://, rediss:// or unix:// URL", show_envvar=True),
+    typer.Option(
+        envvar="ACKER_REDIS_URL", help="redis://, rediss:// or unix:// URL", show_envvar=True
+    ),
 ]
 DEFAULT_URL = "redis://127.0.0.1:6379/0"
 DEFAULTS = AckerConfig()
@@ -43,7 +54,9 @@ def create(
     buckets: Annotated[int, typer.Option(help="Rotating buckets, 2 to 16")] = DEFAULTS.buckets,
     tick_ms: Annotated[int, typer.Option(help="Time between rotations")] = DEFAULTS.tick_ms,
     high_water: Annotated[int, typer.Option(help="Pending trees")] = DEFAULTS.high_water,
-    refresh: Annotated[str, typer.Option(help="never or update")] = DEFAULTS.refresh,
+    refresh: Annotated[
+        Refresh, typer.Option(help="What restarts a tree's clock: touches only, or every row")
+    ] = Refresh.NEVER,
     outcomes_limit: Annotated[
         int, typer.Option(help="Verdicts that may wait for one task")
     ] = DEFAULTS.outcomes_limit,
@@ -55,7 +68,7 @@ def create(
         buckets=buckets,
         tick_ms=tick_ms,
         high_water=high_water,
-        refresh=refresh,  # type: ignore[arg-type] - validated by the class
+        refresh=refresh.value,
         outcomes_limit=outcomes_limit,
         publish=publish,
     )

@@ -12,8 +12,8 @@ from acker_redis import commands
 from acker_redis.batch import Batch, Columns
 from acker_redis.commands import Fence, ShardApplied, ShardStatus
 from acker_redis.config import AckerConfig
-from acker_redis.connection import Connection, connect, pause
-from acker_redis.errors import LaneError, RedisUnavailableError
+from acker_redis.connection import Connection, connect
+from acker_redis.errors import ConfigError, LaneError
 from acker_redis.keys import NAMESPACES, ShardKeys, check_name
 from acker_redis.outcomes import Outcomes
 
@@ -152,11 +152,17 @@ class Acker:
         """
         parts = batch.columns(self.config.shards)
         with self._lane.lock:
-            again = batch.fence is not None
-            if batch.fence is None:
-                batch.fence = self._lane.draw()
-            fence = Fence(*batch.fence)
-            replies = [self._apply(shard, part, fence, again) for shard, part in parts.items()]
+            if batch.sent is None:
+                batch.sent = (*self._lane.draw(), time.monotonic())
+            producer, seq, first_sent = batch.sent
+            # Past the fence's horizon a batch that is sent again would be applied again.
+            horizon = first_sent + self.config.fence_ms / 1000
+            if time.monotonic() > horizon:
+                raise LaneError(
+                    "this batch was first sent too long ago to be sent again; let its trees expire"
+                )
+            fence = Fence(producer, seq)
+            replies = [self._apply(shard, part, fence, horizon) for shard, part in parts.items()]
         return Applied(
             tracked=sum(reply.tracked for reply in replies),
             acked=sum(reply.acked for reply in replies),
@@ -168,12 +174,15 @@ class Acker:
         )
 
     def apply_columns(self, shard: int, columns: Columns, fence: Fence) -> ShardApplied:
-        """Apply packed rows of one shard under a lane of the caller's own.
+        """Apply packed rows of one shard under a durable lane of the caller's own.
 
         The caller keeps the lane's rules: one call in flight, numbers that grow, the same
         rows under the same number. A repeat is not an error here: see ``highest``.
+        Raises ConfigError if the lane is not durable (its name begins with ``@``).
         """
-        return self._send(shard, columns, fence)[0]
+        if not fence.durable:
+            raise ConfigError(f"a lane of one's own is durable: @{fence.producer}")
+        return self._send(shard, columns, fence, self._deadline())
 
     def status(self) -> Status:
         """Pending trees, counters and backlog of all shards."""
@@ -200,31 +209,18 @@ class Acker:
     ) -> None:
         self.close()
 
-    def _apply(self, shard: int, columns: Columns, fence: Fence, again: bool) -> ShardApplied:
-        reply, attempts = self._send(shard, columns, fence)
-        if reply.highest is None:
-            return reply
-        if reply.highest != fence.seq or not (again or attempts > 1):
+    def _apply(self, shard: int, columns: Columns, fence: Fence, horizon: float) -> ShardApplied:
+        reply = self._send(shard, columns, fence, min(self._deadline(), horizon))
+        if reply.highest is not None and reply.highest > fence.seq:
             raise LaneError(
-                f"lane {fence.producer} is at {reply.highest}, this batch is {fence.seq}: another "
-                "process or a later batch used the lane; this batch is not applied again"
+                f"lane {fence.producer} is at {reply.highest}, this batch is {fence.seq}: a later "
+                "batch, or another process, has used the lane; this batch is not applied again"
             )
         return reply
 
-    def _send(self, shard: int, columns: Columns, fence: Fence) -> tuple[ShardApplied, int]:
-        """Reply, and how often it was sent until there was one."""
+    def _send(self, shard: int, columns: Columns, fence: Fence, deadline: float) -> ShardApplied:
         call = commands.apply(ShardKeys(self.namespace, shard), columns, fence)
-        deadline = self._deadline()
-        if not fence.durable:
-            # Past the fence's horizon a batch that is sent again would be applied again.
-            deadline = min(deadline, time.monotonic() + self.config.fence_ms / 1000)
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                return commands.parse_apply(self.connection.run(call), columns), attempt
-            except RedisUnavailableError as error:
-                pause(error, attempt, deadline)
+        return commands.parse_apply(self.connection.run_until(call, deadline), columns)
 
     def _shards(self, config: AckerConfig) -> list[ShardKeys]:
         return [ShardKeys(self.namespace, shard) for shard in range(config.shards)]

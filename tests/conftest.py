@@ -6,11 +6,16 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import settings
 
 from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.server_binary import ServerBinary, find_on_path, find_wheel
+
+# Machines differ in speed, and nothing here is about speed.
+settings.register_profile("acker", deadline=None)
+settings.load_profile("acker")
 
 CI = os.environ.get("CI") == "true"
 

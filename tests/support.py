@@ -27,15 +27,15 @@ def columns(rows: Sequence[Row], task: str = "", texts: Iterable[str | bytes] = 
     )
 
 
-def send(
-    acker: Acker, part: Columns, fence: Fence | None = None, shard: int = 0
-) -> ShardApplied:
+def send(acker: Acker, part: Columns, fence: Fence | None = None, shard: int = 0) -> ShardApplied:
     """Call apply.lua once."""
     call = commands.apply(ShardKeys(acker.namespace, shard), part, fence)
     return commands.parse_apply(acker.connection.run(call), part)
 
 
-def track(acker: Acker, anchor: int, delta: int, source_id: str = "s", task: str = "t") -> ShardApplied:
+def track(
+    acker: Acker, anchor: int, delta: int, source_id: str = "s", task: str = "t"
+) -> ShardApplied:
     """Track one tree."""
     return send(acker, columns([(anchor, delta, TRACK)], task, [source_id]))
 
@@ -63,9 +63,7 @@ def tick(acker: Acker, times: int = 1) -> None:
 
 def verdicts(acker: Acker, task: str = "t") -> list[tuple[str, str, int, str, str]]:
     """All verdicts that wait: verdict, reason, anchor, source id, why; they are taken."""
-    found = [
-        (o.verdict, o.reason, o.anchor, o.source_id, o.why) for o in acker.outcomes(task)
-    ]
+    found = [(o.verdict, o.reason, o.anchor, o.source_id, o.why) for o in acker.outcomes(task)]
     assert not acker.outcomes(task).read()
     return found
 

@@ -87,7 +87,9 @@ def fold_in_spark(rows: DataFrame) -> DataFrame:
     message was there twice, which :func:`fold` then refuses.
     """
     distinct = F.count("*") == F.count_distinct("tuple")
-    first_why = F.min(F.when(F.col("why").isNotNull(), F.struct("tuple", "why")))
+    # The first that says something, in the order of the tuples; false sorts before true.
+    said = F.struct((F.col("why") == "").alias("empty"), "tuple", "why")
+    first_why = F.min(F.when(F.col("why").isNotNull(), said))
     return rows.groupBy("anchor").agg(
         F.when(distinct, F.min("tuple")).alias("tuple"),
         F.bit_xor("delta").alias("delta"),
@@ -155,6 +157,6 @@ def _whys(column: pa.ChunkedArray, order: Ints, starts: Ints) -> dict[int, bytes
     groups = np.cumsum(np.isin(np.arange(len(order)), starts)) - 1
     for place in np.flatnonzero([texts[row] is not None for row in order]):
         row = int(groups[place])
-        # The first why in the order of the tuples is kept, as in a folded batch.
+        # The first that says something, in the order of the tuples.
         whys[row] = whys.get(row) or check_text("why", texts[order[place]], 0)
     return whys

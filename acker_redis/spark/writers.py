@@ -150,9 +150,7 @@ class BoltWriter:
         emitted = F.when(F.col("why").isNull(), xor(*children)).otherwise(F.lit(0))
         delta = F.col("tuple").bitwiseXOR(emitted)
         folded = _collect(_rows(done, F.col("tuple"), delta, why=F.col("why")), self._fold)
-        self.last_report = send(
-            self._acker, _query_id(df, self._query_id), batch_id, "", folded
-        )
+        self.last_report = send(self._acker, _query_id(df, self._query_id), batch_id, "", folded)
         messages = done.where(F.col("why").isNull()).drop("why")
         for edge, queue in self._queues.items():
             queue.write(messages.withColumn("tuple", tuple_id("tuple", edge)), batch_id)
@@ -164,7 +162,11 @@ def _freeze(df: DataFrame) -> DataFrame:
 
 
 def _rows(
-    df: DataFrame, own: Column, delta: Column, source: Column | None = None, why: Column | None = None
+    df: DataFrame,
+    own: Column,
+    delta: Column,
+    source: Column | None = None,
+    why: Column | None = None,
 ) -> DataFrame:
     none = F.lit(None).cast("string")
     values = (F.col("anchor"), own.cast("bigint"), delta, source, why)
@@ -179,9 +181,7 @@ def _collect(rows: DataFrame, mode: FoldMode) -> Folded:
 def _need(df: DataFrame, columns: Mapping[str, type]) -> None:
     for name, kind in columns.items():
         if name not in df.columns:
-            raise InvalidBatchError(
-                f"column {name} is missing; there are {', '.join(df.columns)}"
-            )
+            raise InvalidBatchError(f"column {name} is missing; there are {', '.join(df.columns)}")
         if not isinstance(df.schema[name].dataType, kind):
             raise InvalidBatchError(
                 f"column {name} is {df.schema[name].dataType.simpleString()}, "

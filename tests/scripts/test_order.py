@@ -79,8 +79,7 @@ def test_every_order_of_a_tree_ends_in_one_ack(acker: Acker) -> None:
     steps = [("track", A), ("row", A ^ B ^ C), ("row", B), ("row", C)]
     for anchor, order in enumerate(itertools.permutations(steps), 1):
         acks = [
-            (track if kind == "track" else row)(acker, anchor, delta).acked
-            for kind, delta in order
+            (track if kind == "track" else row)(acker, anchor, delta).acked for kind, delta in order
         ]
         assert sum(acks) == 1
         assert acks[-1] == 1, f"acked before all was there: {order}"

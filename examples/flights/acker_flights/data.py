@@ -61,9 +61,9 @@ def split_by_day(selection: Selection, target: Path) -> list[Path]:
     lines = _flight_lines()
     header = next(lines)
     for line in lines:
-        _, month, day, _ = line.split(",", 3)
-        if selection.takes(int(month), int(day)):
-            days.setdefault((int(month), int(day)), []).append(line)
+        month, day = map(int, line.split(",", 3)[1:3])
+        if selection.takes(month, day):
+            days.setdefault((month, day), []).append(line)
     files = []
     for (month, day), rows in sorted(days.items()):
         file = target / f"2013-{month:02d}-{day:02d}.csv"

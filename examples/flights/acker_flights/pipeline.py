@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from acker_flights.data import FLIGHT_SCHEMA, KEY, WEATHER_SCHEMA
 from acker_flights.data import directory as data_directory
@@ -34,9 +34,7 @@ FLIGHT_MESSAGE = (
     "source_id STRING, carrier STRING, origin STRING, tailnum STRING, time_hour STRING, "
     "hour INT, dep_delay DOUBLE, arr_delay DOUBLE, anchor BIGINT, tuple BIGINT"
 )
-DELAY_MESSAGE = (
-    "kind STRING, carrier STRING, hour INT, delay DOUBLE, anchor BIGINT, tuple BIGINT"
-)
+DELAY_MESSAGE = "kind STRING, carrier STRING, hour INT, delay DOUBLE, anchor BIGINT, tuple BIGINT"
 
 
 @dataclass
@@ -83,7 +81,11 @@ def start(
         pipeline.queries[stage] = stream.option("checkpointLocation", checkpoint).start()
 
     edges: dict[str, Queue] = {"weather": queues["weather"], "plane": queues["plane"]}
-    begin("flights", read_flights(spark, work / "days", files_per_trigger), TrackWriter(acker, TASK, edges))
+    begin(
+        "flights",
+        read_flights(spark, work / "days", files_per_trigger),
+        TrackWriter(acker, TASK, edges),
+    )
     begin(
         "weather",
         queues["weather"].read_stream(spark, FLIGHT_MESSAGE),
@@ -157,7 +159,9 @@ def add_up(table: FileQueue) -> Callable[[DataFrame, int], DataFrame]:
 
     def process(df: DataFrame, batch_id: int) -> DataFrame:
         sums = df.groupBy("kind", "carrier", "hour")
-        table.write(sums.agg(F.count("delay").alias("flights"), F.sum("delay").alias("minutes")), batch_id)
+        table.write(
+            sums.agg(F.count("delay").alias("flights"), F.sum("delay").alias("minutes")), batch_id
+        )
         return df
 
     return process

@@ -49,7 +49,9 @@ def reconcile(console: Console, results: Results, expected: Expected) -> bool:
 
     Returns whether they are the same, and prints each kind of difference with examples.
     """
-    found: dict[str, Counter[str]] = {"acked": Counter(results.read("done")["source_id"].to_pylist())}
+    found: dict[str, Counter[str]] = {
+        "acked": Counter(results.read("done")["source_id"].to_pylist())
+    }
     for row in results.read("replay").to_pylist():
         found.setdefault(row["reason"], Counter())[row["source_id"]] += 1
     wanted = {"acked": expected.acked, "failed": expected.failed, "expired": expected.expired}
@@ -65,13 +67,13 @@ def reconcile(console: Console, results: Results, expected: Expected) -> bool:
             if flights:
                 right = False
                 some = ", ".join(sorted(flights)[:_EXAMPLES])
-                console.print(f"[red]{verdict}, {what}: {len(flights):,} flights, e.g. {some}[/red]")
+                console.print(
+                    f"[red]{verdict}, {what}: {len(flights):,} flights, e.g. {some}[/red]"
+                )
     return right
 
 
-def sum_up(
-    console: Console, counters: Mapping[str, int], expected: Expected, right: bool
-) -> None:
+def sum_up(console: Console, counters: Mapping[str, int], expected: Expected, right: bool) -> None:
     """Print the line that says it all."""
     if right:
         console.print("[green]Every flight has the verdict that the CSV files call for.[/green]")

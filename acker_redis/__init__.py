@@ -1,1 +1,32 @@
-"""acker-redis: Apache Storm's acker as a service on Redis."""
+"""acker-redis: Apache Storm's acker as a service on Redis.
+
+A source tracks a record under a random *anchor*; everything that follows from it is the
+anchor's *tuple tree*. Whoever processes a message of the tree acks it, naming the messages
+it caused. When all are acked, the source gets the verdict ``ack``; if one fails, or too
+much time passes, ``nack``.
+"""
+
+from acker_redis.batch import Batch
+from acker_redis.client import Acker, Applied, Status
+from acker_redis.config import AckerConfig
+from acker_redis.errors import AckerError
+from acker_redis.ids import format_tuple, new_anchor, new_tuple_id, parse_tuple
+from acker_redis.outcomes import Entry, Outcome, Outcomes
+from acker_redis.rotator import Rotator
+
+__all__ = [
+    "Acker",
+    "AckerConfig",
+    "AckerError",
+    "Applied",
+    "Batch",
+    "Entry",
+    "Outcome",
+    "Outcomes",
+    "Rotator",
+    "Status",
+    "format_tuple",
+    "new_anchor",
+    "new_tuple_id",
+    "parse_tuple",
+]

@@ -4,7 +4,6 @@ import logging
 import signal
 import sys
 import threading
-from enum import Enum
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Literal
@@ -27,14 +26,6 @@ app = typer.Typer(
     help="Know, per source record, whether everything that followed from it was processed.",
 )
 
-
-class Refresh(Enum):
-    """Choices of --refresh."""
-
-    NEVER: Literal["never"] = "never"
-    UPDATE: Literal["update"] = "update"
-
-
 Namespace = Annotated[str, typer.Argument(help="Name of the acker, 1 to 64 of A-Z a-z 0-9 _ . -")]
 Url = Annotated[
     str,
@@ -55,8 +46,9 @@ def create(
     tick_ms: Annotated[int, typer.Option(help="Time between rotations")] = DEFAULTS.tick_ms,
     high_water: Annotated[int, typer.Option(help="Pending trees")] = DEFAULTS.high_water,
     refresh: Annotated[
-        Refresh, typer.Option(help="What restarts a tree's clock: touches only, or every row")
-    ] = Refresh.NEVER,
+        Literal["never", "update"],
+        typer.Option(help="What restarts a tree's clock: touches only, or every row"),
+    ] = DEFAULTS.refresh,
     outcomes_limit: Annotated[
         int, typer.Option(help="Verdicts that may wait for one task")
     ] = DEFAULTS.outcomes_limit,
@@ -68,7 +60,7 @@ def create(
         buckets=buckets,
         tick_ms=tick_ms,
         high_water=high_water,
-        refresh=refresh.value,
+        refresh=refresh,
         outcomes_limit=outcomes_limit,
         publish=publish,
     )
@@ -148,6 +140,3 @@ def main() -> None:
         typer.echo(f"acker-redis: {error}", err=True)
         sys.exit(EXIT_ERROR)
 
-
-if __name__ == "__main__":
-    main()

@@ -13,9 +13,9 @@ TUPLE_MASK = 2**63 - 1
 
 
 def source_id(*cols: str | Column) -> Column:
-    """STRING that names a record by its natural key; different keys give different strings.
+    r"""STRING that names a record by its natural key; different keys give different strings.
 
-    The values as text, joined by ``|``; a null is written ``\\N``, and ``|`` and ``\\`` in a
+    The values as text, joined by ``|``; a null is written ``\N``, and ``|`` and ``\`` in a
     value are escaped. It must fit 255 bytes of UTF-8 (the writers check that).
     """
     if not cols:

@@ -94,7 +94,7 @@ def started(scratch: Path, cores: int = 2) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def _stderr_to(log: Path) -> Iterator[None]:
-    """The JVM inherits stderr when it starts: its chatter goes to a file, and is told on failure."""
+    """Send the chatter of the JVM, which inherits stderr, to a file; tell it on failure."""
     sys.stderr.flush()
     saved = os.dup(2)
     with log.open("w") as file:

@@ -139,4 +139,3 @@ def main() -> None:
     except AckerError as error:
         typer.echo(f"acker-redis: {error}", err=True)
         sys.exit(EXIT_ERROR)
-

@@ -294,7 +294,7 @@ for r = 1, n do
   if not ended then
     local moves = not old or touch or fail or refresh
     local put = puts[moves and current or bucket]
-    local count, value = put.n + 2, nil
+    local count, value = put.n + 2
     if owner ~= '' then
       value = pack('>I4I4BI6B', high, low, 0, first, #owner) .. owner .. text
       if touch then verdict('touch', 'reset', owner, r, first, text) end
@@ -345,14 +345,15 @@ for _, group in ipairs(groups) do
     if conf[9] == 'yes' then
       -- A producer without the right to publish loses the live feed, never the record.
       redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. group.verdict .. ':' .. group.task,
-        string.format('{"verdict":"%s","reason":"%s","n":%d,"rows":%s}', group.verdict, group.reason,
-          count, rows))
+        string.format('{"verdict":"%s","reason":"%s","n":%d,"rows":%s}', group.verdict,
+          group.reason, count, rows))
     end
   end
 end
 for bucket = 0, buckets - 1 do
-  if drops[bucket].n > 0 then call('HDEL', pending_keys[bucket], unpack(drops[bucket])) end
-  if puts[bucket].n > 0 then call('HSET', pending_keys[bucket], unpack(puts[bucket])) end
+  local key = pending_keys[bucket]
+  if drops[bucket].n > 0 then call('HDEL', key, unpack(drops[bucket])) end
+  if puts[bucket].n > 0 then call('HSET', key, unpack(puts[bucket])) end
 end
 if tracks > 0 and not conf[10] then
   call('HINCRBY', meta, 'tasks', 1)

@@ -10,7 +10,8 @@ Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 --]]
 local shard, meta = KEYS[1], KEYS[2]
 local MAX_BYTES, MAX_FIELDS = 256 * 1024, 1000
-local call, byte, sub, find, format = redis.call, string.byte, string.sub, string.find, string.format
+local call, byte, sub, find = redis.call, string.byte, string.sub, string.find
+local format = string.format
 
 local function refuse(code, words)
   return redis.error_reply('ACKER ' .. code .. ' ' .. words)

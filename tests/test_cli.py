@@ -30,7 +30,9 @@ def test_create_and_status(any_server: EmbeddedRedis) -> None:
     assert "high water  ok (mark 5)" in shown
 
 
-def test_url_from_the_environment(any_server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_from_the_environment(
+    any_server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ACKER_REDIS_URL", any_server.url)
     assert "created" in run("create", "cli-env").stdout
 

@@ -11,11 +11,11 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import NamespaceNotFoundError
 from acker_redis.keys import ShardKeys
 from acker_redis.rotator import Rotator
+from tests.client.proxy import proxied
 from tests.conftest import MakeAcker
 from tests.support import TRACK, columns, send, track, verdicts
 
 A = 0x1234_5678_9ABC
-
 
 
 def wait_for(condition: object, seconds: float = 20.0) -> None:
@@ -59,19 +59,21 @@ def _url(acker: Acker) -> str:
     return f"redis://{options['host']}:{options['port']}/0"
 
 
-def test_redis_goes_and_comes_back(caplog: pytest.LogCaptureFixture) -> None:
+def test_redis_goes_and_comes_back(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "acker_redis.rotator")
-    with EmbeddedRedis() as server:
-        acker = Acker.from_url(server.url, "n", retry_for=0.1)
-        acker.create()
-        rotator = Rotator([acker]).start()
-    wait_for(lambda: "cannot rotate" in caplog.text)
-    with EmbeddedRedis() as again:
-        acker.connection.client.connection_pool.connection_kwargs["port"] = again.port
-        wait_for(lambda: "not created" in caplog.text)
-        acker.create()
-        wait_for(lambda: "Redis is back" in caplog.text)
-    rotator.stop()
+    direct = make_any_acker(tick_ms=20)
+    with proxied(any_server.url) as proxy:
+        acker = Acker.from_url(proxy.url, direct.namespace, retry_for=0)
+        assert acker.config
+        with Rotator([acker]):
+            proxy.cut = 10**9
+            wait_for(lambda: "cannot rotate" in caplog.text)
+            track(direct, 7, A, "s7")
+            proxy.cut = 0
+            wait_for(lambda: "Redis is back" in caplog.text)
+            wait_for(lambda: direct.status().counters["expired"] == 1)
 
 
 def test_stop_ends_the_thread(make_any_acker: MakeAcker) -> None:

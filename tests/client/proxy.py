@@ -1,5 +1,6 @@
 """A TCP proxy on loopback that loses what it is told to lose."""
 
+import select
 import socket
 import threading
 from collections.abc import Iterator
@@ -36,21 +37,28 @@ class Proxy:
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        # One exchange at a time: redis-py waits for each reply before it sends again.
         with client, socket.create_connection(self._target) as redis:
-            while data := _receive(client):
-                if self.cut > 0:
+            losing = False
+            while True:
+                ready, _, _ = select.select([client, redis], [], [])
+                # A command first: its reply cannot be there before it.
+                source = client if client in ready else redis
+                data = _receive(source)
+                if not data or (losing and source is redis):
+                    return
+                if source is redis:
+                    client.sendall(data)
+                elif self.cut > 0:
                     self.cut -= 1
                     self.lost += 1
                     redis.sendall(data[: len(data) // 2])
                     return
-                redis.sendall(data)
-                reply = _receive(redis)
-                if self.swallow > 0 and b"evalsha" in data[:40].lower():
-                    self.swallow -= 1
-                    self.lost += 1
-                    return
-                client.sendall(reply)
+                else:
+                    if self.swallow > 0 and b"evalsha" in data[:40].lower():
+                        self.swallow -= 1
+                        self.lost += 1
+                        losing = True
+                    redis.sendall(data)
 
 
 def _receive(source: socket.socket) -> bytes:

@@ -1,12 +1,13 @@
 """``acker-redis demo``: the whole path on real data, reconciled flight by flight."""
 
 import contextlib
+import logging
 import signal
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -82,7 +83,7 @@ def _run(options: Options, console: Console, server: EmbeddedRedis) -> int:
                 _watch(display, "expiring", running, acker, lambda: _expire_all(rotator, acker))
             finally:
                 results.abandon()
-                running.stop()
+            running.stop()
         results.finish()
         seconds = time.monotonic() - began
         counters = acker.status().counters
@@ -107,17 +108,20 @@ def _watch(
     work: Callable[[], None],
 ) -> None:
     """Do ``work`` in a thread and show how things stand meanwhile; raises what it raised."""
-    with ThreadPoolExecutor(1, thread_name_prefix="acker-demo") as pool:
-        doing = pool.submit(work)
+    doing: Future[None] = Future()
+
+    def do() -> None:
         try:
-            while not doing.done():
-                display.update(what, running.rows, acker.status())
-                wait([doing], timeout=REFRESH_SECONDS)
-        except BaseException:
-            # The work waits for the queries: only when they end does it.
-            running.stop()
-            raise
-        doing.result()
+            doing.set_result(work())
+        except BaseException as error:
+            doing.set_exception(error)
+
+    # Not waited for when we are interrupted: it ends with Spark.
+    threading.Thread(target=do, name="acker-demo", daemon=True).start()
+    while not doing.done():
+        display.update(what, running.rows, acker.status())
+        wait([doing], timeout=REFRESH_SECONDS)
+    doing.result()
 
 
 @contextlib.contextmanager
@@ -153,6 +157,8 @@ def listen() -> None:
     def interrupt(number: int, frame: FrameType | None) -> None:
         for each in SIGNALS:
             signal.signal(each, signal.SIG_IGN)
+        # What PySpark and its threads complain of from here on is our doing.
+        logging.disable()
         raise KeyboardInterrupt
 
     for number in SIGNALS:

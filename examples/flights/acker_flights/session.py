@@ -9,13 +9,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from acker_redis.errors import ConfigError
 
 OLDEST_JAVA = 17
-_JVM_SECONDS = 10.0
+_JVM_SECONDS = 5.0
 
 _JAVA_OPTIONS = (
     "-XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m -XX:-UsePerfData "
@@ -81,15 +82,14 @@ def started(scratch: Path, cores: int = 2) -> Iterator[SparkSession]:
     logging.write_text(_LOGGING)
     options = _JAVA_OPTIONS.format(tmp=scratch, logging=logging)
     builder = builder.config("spark.driver.extraJavaOptions", options)
+    before = set(psutil.Process().children())
     try:
         with _stderr_to(scratch / "spark.log"):
             spark = builder.getOrCreate()
-        try:
-            yield spark
-        finally:
-            spark.stop()
+        yield spark
+        spark.stop()
     finally:
-        _end_jvm()
+        _end_jvm(before)
 
 
 @contextlib.contextmanager
@@ -109,18 +109,16 @@ def _stderr_to(log: Path) -> Iterator[None]:
         os.close(saved)
 
 
-def _end_jvm() -> None:
-    # PySpark leaves the JVM running until this process ends; its files would outlive it.
-    gateway = SparkContext._gateway
-    if gateway is None:
-        return
-    gateway.shutdown()
-    process = gateway.proc
-    if process.stdin:
-        process.stdin.close()
-    try:
-        process.wait(_JVM_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    SparkContext._gateway = SparkContext._jvm = None
+def _end_jvm(before: set[psutil.Process]) -> None:
+    # PySpark leaves its JVM to end by itself when this process ends. Its files would outlive
+    # it, and a JVM whose start was interrupted never ends.
+    started_here = set(psutil.Process().children()) - before
+    for end in (psutil.Process.terminate, psutil.Process.kill):
+        for process in started_here:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                end(process)
+        _, started_here = psutil.wait_procs(started_here, timeout=_JVM_SECONDS)
+    if SparkContext._gateway is not None:
+        # Not before: it would wait for what the JVM is doing.
+        SparkContext._gateway.shutdown()
+        SparkContext._gateway = SparkContext._jvm = None

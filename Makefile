@@ -1,0 +1,47 @@
+# make demo | make test | make lint | make bench: each sets up what it needs, in .venv.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Versions that were tested together; other Pythons than those listed there still resolve.
+CONSTRAINTS := constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS)
+
+.PHONY: demo test lint bench clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.demo
+	@$(BIN)/acker-redis demo $(ARGS)
+
+test: $(VENV)/.dev
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@if command -v luacheck >/dev/null; then luacheck --quiet lua acker_redis/fake_lua; \
+	elif [ "$$CI" = true ]; then echo "luacheck is missing; apt install lua-check" >&2; exit 1; \
+	else echo "luacheck skipped: not installed (apt install lua-check)"; fi
+
+bench: $(VENV)/.demo
+	@$(BIN)/python benchmarks/apply.py $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or later is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "python3 -m venv failed; on Debian: apt install python3-venv" >&2; exit 1; }
+
+$(VENV)/.demo: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
+	@echo "setting up $(VENV) (Spark is 450 MB: a minute or two)"
+	@$(INSTALL) -e '.[demo]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
+	@echo "setting up $(VENV) with what the tests need"
+	@$(INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/.demo

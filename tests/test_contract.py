@@ -1,0 +1,110 @@
+"""Headers of the scripts, lua/README.md and the docs say what the code does."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from acker_redis import commands, scripts
+from acker_redis.batch import MAX_ROWS
+from acker_redis.config import AckerConfig
+from acker_redis.keys import ShardKeys
+
+ROOT = Path(__file__).resolve().parent.parent
+CONTRACT = (ROOT / "lua" / "README.md").read_text()
+CODES = re.compile(r"refuse\('([A-Z]+)'|ACKER ([A-Z]+)")
+
+
+def parts(name: str) -> tuple[str, str]:
+    header, code = (ROOT / "lua" / f"{name}.lua").read_text().split("--]]", 1)
+    return header, code
+
+
+@pytest.mark.parametrize("name", scripts.NAMES)
+def test_header_names_keys_reply_and_errors(name: str) -> None:
+    header, code = parts(name)
+    assert header.startswith(f"--[[\n{name}: ")
+    assert "KEYS[1]  shard " in header
+    assert "KEYS[2]  meta " in header
+    assert "\nReply " in header
+    line = re.search(r"Errors   ACKER ([A-Z |\n]+) <words>", header)
+    assert line
+    documented = set(re.findall(r"[A-Z]+", line.group(1)))
+    used = {a or b for a, b in CODES.findall(code)}
+    assert used == documented
+
+
+@pytest.mark.parametrize("name", scripts.NAMES)
+def test_header_lists_the_arguments_that_are_used(name: str) -> None:
+    header, code = parts(name)
+    used = {int(n) for n in re.findall(r"ARGV\[(\d+)\]", code)}
+    listed = {int(n) for n in re.findall(r"ARGV\[(\d+)\+?\]", header)}
+    assert used <= listed
+
+
+def test_every_error_code_is_in_the_contract_and_has_a_class() -> None:
+    used = set()
+    for name in scripts.NAMES:
+        used |= {a or b for a, b in CODES.findall(parts(name)[1])}
+    documented = set(re.findall(r"^\| `([A-Z]+)` \|", CONTRACT, re.MULTILINE))
+    assert used == documented == set(commands._KINDS)
+
+
+def test_keys_of_the_contract_are_those_of_the_code() -> None:
+    keys = ShardKeys("n", 3)
+    names = [keys.meta, keys.pending(1), keys.fence(1), keys.durable_fences, keys.expiring]
+    for name in [*names, keys.outcomes("task")]:
+        suffix = name.removeprefix("acker:{n:3}")
+        shown = suffix.replace(":1", ":<i>").replace(":task", ":<task>")
+        assert f"| `<shard>{shown}` |" in CONTRACT
+        base = suffix.split(":")[1]
+        assert any(f":{base}" in parts(script)[1] for script in scripts.NAMES)
+
+
+def test_no_script_touches_a_key_that_is_not_of_its_shard() -> None:
+    for name in scripts.NAMES:
+        _, code = parts(name)
+        for literal in re.findall(r"'(acker:[^']*)'", code):
+            assert literal == "acker:" and "PUBLISH" in code, f"{name}: {literal}"
+        assert "#!lua" not in code
+
+
+def test_configuration_of_the_contract_is_that_of_the_code() -> None:
+    rows = dict(
+        re.findall(r"^\| `(\w+)` \| `?(\w+)`? \|", CONTRACT.split("## Configuration")[1], re.M)
+    )
+    wire = dict(zip(AckerConfig.__slots__, AckerConfig().to_wire(), strict=True))
+    assert {field: rows[field] for field in wire} == wire
+
+
+def test_limits_of_the_contract_are_those_of_the_code() -> None:
+    assert f"{MAX_ROWS} rows a batch" in CONTRACT
+    _, code = parts("apply")
+    assert "MAX_ROWS, MAX_TASKS, MAX_FENCES = 2048, 1000, 100000" in code
+    assert "local MAX_IDS = 64" in parts("take")[1]
+    assert commands.MAX_TAKE == 64
+
+
+def test_scripts_use_no_numbers_for_ids() -> None:
+    """A 64-bit id in a Lua number loses its low bits; halves of 32 bits do not."""
+    for name in scripts.NAMES:
+        _, code = parts(name)
+        assert not re.search(r"I8|i8|>d", code)
+
+
+def test_every_test_that_the_docs_name_exists() -> None:
+    code = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "guarantees.md").read_text()))
+    assert len(named) > 20
+    assert [name for name in sorted(named) if f"def {name}(" not in code] == []
+
+
+def test_links_of_the_docs_lead_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("*/*.md"), *ROOT.glob("examples/*/*.md")]
+    broken = []
+    for page in pages:
+        for link in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+            if not link.startswith("http") and not (page.parent / link).exists():
+                broken.append(f"{page.name}: {link}")
+    assert len(pages) > 8
+    assert broken == []

@@ -6,7 +6,6 @@ were processed.
 
 import random
 import uuid
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, event, given, settings
@@ -20,8 +19,8 @@ from tests.support import FAIL, TRACK, columns, send, tick, total, verdicts
 
 
 @pytest.fixture(scope="module")
-def url(any_server: EmbeddedRedis) -> Iterator[str]:
-    yield any_server.url
+def url(any_server: EmbeddedRedis) -> str:
+    return any_server.url
 
 
 class Tree:

@@ -5,7 +5,6 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal
 
 from acker_redis import commands
@@ -180,9 +179,20 @@ class Acker:
         rows under the same number. A repeat is not an error here: see ``highest``.
         Raises ConfigError if the lane is not durable (its name begins with ``@``).
         """
-        if not fence.durable:
-            raise ConfigError(f"a lane of one's own is durable: @{fence.producer}")
+        _check_durable(fence.producer)
         return self._send(shard, columns, fence, self._deadline())
+
+    def highest(self, lane: str) -> int:
+        """Highest number of a durable lane on any shard; 0 if there is none.
+
+        Raises ConfigError if the lane is not durable (its name begins with ``@``).
+        """
+        _check_durable(lane)
+        found = [
+            self.connection.command("HGET", keys.durable_fences, lane)
+            for keys in self._shards(self.config)
+        ]
+        return max(int(fence.partition(b":")[0]) if fence else 0 for fence in found)
 
     def status(self) -> Status:
         """Pending trees, counters and backlog of all shards."""
@@ -201,12 +211,7 @@ class Acker:
     def __enter__(self) -> "Acker":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _apply(self, shard: int, columns: Columns, fence: Fence, horizon: float) -> ShardApplied:
@@ -231,6 +236,11 @@ class Acker:
 
     def _deadline(self) -> float:
         return time.monotonic() + self.retry_for
+
+
+def _check_durable(lane: str) -> None:
+    if not lane.startswith("@"):
+        raise ConfigError(f"a lane of one's own is durable, call it @{lane}")
 
 
 class _Lane:

@@ -32,11 +32,6 @@ class Fence:
     seq: int
     digest: str = ""
 
-    @property
-    def durable(self) -> bool:
-        """Whether the lane outlives the buckets: its name begins with ``@``."""
-        return self.producer.startswith("@")
-
     def __str__(self) -> str:
         return f"{self.seq}:{self.digest}" if self.digest else str(self.seq)
 

@@ -55,7 +55,7 @@ def send(acker: Acker, query_id: str, batch_id: int, task: str, folded: Folded) 
             raise InvalidBatchError(f"{len(chunks)} chunks in one batch; make the batch smaller")
         first = batch_id * CHUNKS + 1
         for number, columns in enumerate(chunks):
-            fence = Fence(f"@spark/{query_id}/0", first + number, digest)
+            fence = Fence(_lane(query_id), first + number, digest)
             reply = acker.apply_columns(shard, columns, fence)
             if reply.highest is not None:
                 _check_repeat(batch_id, reply.highest, first + len(chunks) - 1)
@@ -71,6 +71,15 @@ def send(acker: Acker, query_id: str, batch_id: int, task: str, folded: Folded) 
         chunks=len(replies),
         repeated=_total(replies, lambda r: r.highest is not None),
     )
+
+
+def was_sent(acker: Acker, query_id: str, batch_id: int) -> bool:
+    """Whether some of the batch was applied before: it is run again, or its lane went on."""
+    return acker.highest(_lane(query_id)) > batch_id * CHUNKS
+
+
+def _lane(query_id: str) -> str:
+    return f"@spark/{query_id}/0"
 
 
 def _check_repeat(batch_id: int, highest: int, last: int) -> None:

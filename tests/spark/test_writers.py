@@ -267,6 +267,20 @@ def test_waits_for_room_below_high_water(spark: SparkSession, make_any_acker: Ma
     assert total(acker)["tracked"] == 11
 
 
+def test_a_batch_that_runs_again_does_not_wait_for_itself(
+    spark: SparkSession, make_any_acker: MakeAcker
+) -> None:
+    """It was tracked, and its query died before the queue was written: nobody can ack it."""
+    acker = make_any_acker(high_water=10)
+    queue = MemoryQueue()
+    queue.dies = 1
+    source = TrackWriter(acker, "t", {"e": queue}, max_wait=0, query_id="q")
+    with pytest.raises(OSError, match="disk"):
+        source(many(spark, 8), 0)
+    source(many(spark, 8), 0)
+    assert len(queue.ids(0)) == 8
+
+
 def test_a_batch_above_high_water_is_refused(
     spark: SparkSession, make_any_acker: MakeAcker
 ) -> None:

@@ -112,7 +112,8 @@ def _watch(
 
     def do() -> None:
         try:
-            doing.set_result(work())
+            work()
+            doing.set_result(None)
         except BaseException as error:
             doing.set_exception(error)
 

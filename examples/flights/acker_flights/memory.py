@@ -1,7 +1,6 @@
 """Peak memory of this process and all it started."""
 
 import threading
-from types import TracebackType
 
 import psutil
 
@@ -28,12 +27,7 @@ class PeakMemory:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stop.set()
         self._thread.join()
 

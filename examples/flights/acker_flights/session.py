@@ -117,7 +117,8 @@ def _end_jvm(before: set[psutil.Process]) -> None:
         for process in started_here:
             with contextlib.suppress(psutil.NoSuchProcess):
                 end(process)
-        _, started_here = psutil.wait_procs(started_here, timeout=_JVM_SECONDS)
+        _, alive = psutil.wait_procs(started_here, timeout=_JVM_SECONDS)
+        started_here = set(alive)
     if SparkContext._gateway is not None:
         # Not before: it would wait for what the JVM is doing.
         SparkContext._gateway.shutdown()

@@ -89,8 +89,8 @@ def _run(options: Options, console: Console, server: EmbeddedRedis) -> int:
         counters = acker.status().counters
     report.show_delays(console, tables / "delays")
     right = report.reconcile(console, results, expected)
-    report.sum_up(console, counters, expected, right)
-    console.print(f"pipeline {seconds:.1f} s, peak memory of all processes {memory.peak_mib:,} MiB")
+    console.print(f"Peak memory of all processes: {memory.peak_mib:,} MiB")
+    report.sum_up(console, counters, expected, right, seconds)
     return EXIT_OK if right else EXIT_DIFFERS
 
 

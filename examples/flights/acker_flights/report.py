@@ -73,7 +73,9 @@ def reconcile(console: Console, results: Results, expected: Expected) -> bool:
     return right
 
 
-def sum_up(console: Console, counters: Mapping[str, int], expected: Expected, right: bool) -> None:
+def sum_up(
+    console: Console, counters: Mapping[str, int], expected: Expected, right: bool, seconds: float
+) -> None:
     """Print the line that says it all."""
     if right:
         console.print("[green]Every flight has the verdict that the CSV files call for.[/green]")
@@ -84,5 +86,5 @@ def sum_up(console: Console, counters: Mapping[str, int], expected: Expected, ri
         )
     console.print(
         f"{counters['tracked']:,} tracked = {counters['acked']:,} acked + "
-        f"{counters['failed']:,} failed + {counters['expired']:,} expired"
+        f"{counters['failed']:,} failed + {counters['expired']:,} expired, in {seconds:.1f} s"
     )

@@ -51,7 +51,7 @@ class Display:
                 f"{counters['acked']:,} acked, {counters['failed']:,} failed, "
                 f"{counters['expired']:,} expired, {status.pending:,} pending, "
                 f"high water {status.high_water}",
-                highlight=False,
+                soft_wrap=True,
             )
 
     def _picture(

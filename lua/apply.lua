@@ -76,16 +76,19 @@ elseif tracks > 0 and not conf[10] and tonumber(conf[11] or 0) >= MAX_TASKS then
   return refuse('ARGS', 'a namespace has at most ' .. MAX_TASKS .. ' tasks')
 end
 
+-- UTF-8 from U+0080 up, without overlong forms and surrogates.
+local SEQUENCES = { '[\194-\223][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
+  '\224[\160-\191][\128-\191]', '\237[\128-\159][\128-\191]',
+  '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
+  '\244[\128-\143][\128-\191][\128-\191]' }
+
 local function clean(text)
-  -- Each well-formed UTF-8 sequence becomes one letter; what is left over is bad.
-  text = string.gsub(text, '[\194-\223][\128-\191]', 'x')
-  text = string.gsub(text, '\224[\160-\191][\128-\191]', 'x')
-  text = string.gsub(text, '[\225-\236\238\239][\128-\191][\128-\191]', 'x')
-  text = string.gsub(text, '\237[\128-\159][\128-\191]', 'x')
-  text = string.gsub(text, '\240[\144-\191][\128-\191][\128-\191]', 'x')
-  text = string.gsub(text, '[\241-\243][\128-\191][\128-\191][\128-\191]', 'x')
-  text = string.gsub(text, '\244[\128-\143][\128-\191][\128-\191]', 'x')
-  return not find(text, '[^\32-\126]')
+  -- Each well-formed sequence becomes one letter; a byte that is left over is bad.
+  for _, sequence in ipairs(SEQUENCES) do
+    text = string.gsub(text, sequence, 'x')
+    if find(text, '^[\32-\126]*$') then return true end
+  end
+  return false
 end
 
 -- One match over all texts together, and one by one only if a byte above 0x7e is met.

@@ -1,0 +1,205 @@
+"""The acker in plain Python: what the scripts mean, in the fewest lines.
+
+One shard, in dictionaries, with a clock that the caller moves. It is the oracle of the
+tests: whatever Redis does must be what this does. Read it to understand the system; for
+the words, see ``docs/algorithm.md`` and ``lua/README.md``.
+
+Not modelled, because they depend on how Redis stores things: how many records one call of
+``expire`` takes, maxmemory, and the validation of bytes (``tests/scripts``).
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from acker_redis.batch import FAIL, TOUCH, TRACK
+from acker_redis.commands import Fence, ShardApplied
+from acker_redis.config import AckerConfig
+from acker_redis.errors import BacklogError, ChangedBatchError
+from acker_redis.outcomes import Outcome, Verdict
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one message did to its tree: its id XOR the ids of all it caused."""
+
+    anchor: int
+    delta: int
+    flags: int = 0
+    source_id: str = ""
+    why: str = ""
+
+
+@dataclass
+class Record:
+    """A pending tree; without a task it was never tracked."""
+
+    first_ms: int
+    checksum: int = 0
+    task: str = ""
+    source_id: str = ""
+    why: str | None = None
+    """Why it failed, or None if it has not."""
+
+
+@dataclass
+class Reference:
+    """One shard of an acker. ``now_ms`` is its clock."""
+
+    config: AckerConfig = field(default_factory=AckerConfig)
+    now_ms: int = 0
+    counters: Counter[str] = field(default_factory=Counter)
+    outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
+    """Verdicts per task that were not taken."""
+
+    def __post_init__(self) -> None:
+        n, shards = self.config.buckets, self.config.shards
+        self.buckets: deque[dict[int, Record]] = deque({} for _ in range(n))  # newest first
+        self.fences: deque[dict[str, tuple[int, str]]] = deque({} for _ in range(n))
+        self.durable: dict[str, tuple[int, str]] = {}
+        self.ticked_ms = self.now_ms
+        self._told: dict[tuple[str, Verdict, str], list[Outcome]] = {}
+        self.high_water = max(1, -(-self.config.high_water // shards))
+        self.outcomes_limit = max(1, -(-self.config.outcomes_limit // shards))
+
+    @property
+    def pending(self) -> int:
+        """Records in the buckets."""
+        return sum(map(len, self.buckets))
+
+    def apply(
+        self, rows: Iterable[Row], task: str = "", fence: Fence | None = None
+    ) -> ShardApplied:
+        """Apply a batch, all or nothing; raises ChangedBatchError or BacklogError."""
+        rows = list(rows)
+        highest = self._repeated(fence) if fence else None
+        if highest is not None:
+            self.counters["repeated"] += 1
+            return ShardApplied(highest=highest)
+        tracks = any(row.flags & TRACK for row in rows)
+        if tracks and len(self.outcomes.get(task, ())) >= self.outcomes_limit:
+            raise BacklogError(task)
+        if fence:
+            self._remember(fence)
+        before = self.counters.copy()
+        rejected = [row.anchor for row in rows if self._row(row, task)]
+        self._deliver()
+        new = self.counters - before
+        failed = new["failed"] + new["conflict"]
+        return ShardApplied(
+            None,
+            new["tracked"],
+            new["acked"],
+            failed,
+            self.pending,
+            self.high_water,
+            tuple(rejected),
+        )
+
+    def rotate(self, force: bool = False) -> bool:
+        """Tick if it is due, drain what expires, and say whether it ticked."""
+        if self.now_ms < self.ticked_ms and not force:
+            self.ticked_ms = self.now_ms  # the clock went back
+            return False
+        if self.now_ms < self.ticked_ms + self.config.tick_ms and not force:
+            return False
+        expired = self.buckets.pop()
+        self.buckets.appendleft({})
+        self.fences.pop()
+        self.fences.appendleft({})
+        self.ticked_ms = self.now_ms
+        for anchor, record in expired.items():
+            self.counters["expired" if record.task else "orphaned"] += 1
+            if record.task:
+                self._tell("nack", "expired", anchor, record)
+        self._deliver()
+        return True
+
+    def _row(self, row: Row, task: str) -> bool:
+        """Apply one row; True if its tree was rejected."""
+        home = next((bucket for bucket in self.buckets if row.anchor in bucket), None)
+        record = home[row.anchor] if home is not None else Record(self.now_ms)
+        if row.flags & TRACK and record.task:
+            self._conflict(row, task, record)
+            self._forget(row.anchor)
+            return False
+        record.checksum ^= row.delta
+        if row.flags & FAIL:
+            record.why = record.why or row.why
+        if row.flags & TRACK:
+            record.task, record.source_id = task, row.source_id
+            self.counters["tracked"] += 1
+        if record.task and (record.why is not None or record.checksum == 0):
+            failed = record.why is not None  # failed beats zero
+            self.counters["failed" if failed else "acked"] += 1
+            if failed:
+                self._tell("nack", "failed", row.anchor, record, record.why or "")
+            else:
+                self._tell("ack", "completed", row.anchor, record)
+            self._forget(row.anchor)
+            return False
+        if home is None:
+            if not record.task and record.why is None and record.checksum == 0:
+                return False  # nothing to remember
+            if record.task and self.pending >= 2 * self.high_water:
+                self.counters["overflow"] += 1
+                self._tell("nack", "overflow", row.anchor, record)
+                return True
+            if not record.task and self.pending >= self.high_water:
+                self.counters["orphaned"] += 1
+                return False
+            self.buckets[0][row.anchor] = record
+        elif row.flags & (TOUCH | FAIL) or self.config.refresh == "update":
+            self._forget(row.anchor)
+            self.buckets[0][row.anchor] = record
+        if row.flags & TOUCH and record.task:
+            self._tell("touch", "reset", row.anchor, record)
+        return False
+
+    def _conflict(self, row: Row, task: str, record: Record) -> None:
+        """Two trees under one anchor: neither source must go on waiting for its own."""
+        self._tell("nack", "conflict", row.anchor, record)
+        self.counters["conflict"] += 1
+        if (record.task, record.source_id) != (task, row.source_id):
+            second = Record(self.now_ms, task=task, source_id=row.source_id)
+            self._tell("nack", "conflict", row.anchor, second)
+            self.counters["conflict"] += 1
+            self.counters["tracked"] += 1
+
+    def _tell(
+        self, verdict: Verdict, reason: str, anchor: int, record: Record, why: str = ""
+    ) -> None:
+        age = max(0, self.now_ms - record.first_ms)
+        outcome = Outcome(verdict, reason, anchor, record.source_id, age, why)
+        self._told.setdefault((record.task, verdict, reason), []).append(outcome)
+
+    def _deliver(self) -> None:
+        """Write the verdicts of one call, an entry per task, verdict and reason."""
+        for (task, verdict, _), entry in self._told.items():
+            waiting = self.outcomes.setdefault(task, [])
+            # A touch is dropped when there is no room: a source has a clock of its own.
+            if verdict != "touch" or len(waiting) < self.outcomes_limit:
+                waiting.extend(entry)
+        self._told = {}
+
+    def _repeated(self, fence: Fence) -> int | None:
+        """Highest number of the lane if this one is not above it."""
+        places = [self.durable] if fence.producer.startswith("@") else self.fences
+        last = next((fences[fence.producer] for fences in places if fence.producer in fences), None)
+        if last is None or fence.seq > last[0]:
+            return None
+        if fence.seq == last[0] and fence.digest != last[1]:
+            raise ChangedBatchError(f"batch {fence.seq} came back with other content")
+        return last[0]
+
+    def _remember(self, fence: Fence) -> None:
+        if fence.producer.startswith("@"):
+            self.durable[fence.producer] = (fence.seq, fence.digest)
+            return
+        for fences in self.fences:
+            fences.pop(fence.producer, None)
+        self.fences[0][fence.producer] = (fence.seq, fence.digest)
+
+    def _forget(self, anchor: int) -> None:
+        for bucket in self.buckets:
+            bucket.pop(anchor, None)

@@ -1,0 +1,134 @@
+"""Redis does what the reference does: random histories, step by step, on each server."""
+
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from acker_redis import commands
+from acker_redis.client import Acker
+from acker_redis.commands import Fence, ShardApplied
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import AckerError, BacklogError, ChangedBatchError
+from acker_redis.reference import Reference, Row
+from tests.support import FAIL, TRACK, columns, send, tick
+
+ANCHORS = st.integers(1, 6)
+DELTAS = st.sampled_from([0, 1, 2, 3, 1 << 31, 1 << 62, (1 << 62) | 1, (1 << 63) - 1])
+FLAGS = st.sampled_from([0, 0, 0, 1, 1, 1, 2, 3, 4, 5, 6, 7])
+TASKS = st.sampled_from(["t", "u"])
+FENCES = st.none() | st.builds(
+    Fence, st.sampled_from(["p", "q", "@d"]), st.integers(1, 6), st.sampled_from(["", "a", "b"])
+)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[Row]:
+    anchors = draw(st.lists(ANCHORS, min_size=1, max_size=6, unique=True))
+    rows = []
+    for anchor in anchors:
+        flags = draw(FLAGS)
+        source = draw(st.sampled_from(["s1", 'q"\\', "é"])) if flags & TRACK else ""
+        why = draw(st.sampled_from(["", "w", '"'])) if flags & FAIL else ""
+        rows.append(Row(anchor, draw(DELTAS), flags, source, why))
+    return rows
+
+
+class Machine(RuleBasedStateMachine):
+    """The same calls to Redis and to the reference."""
+
+    url = ""
+
+    @initialize(
+        buckets=st.integers(2, 4),
+        high_water=st.sampled_from([1, 2, 3, 100]),
+        outcomes_limit=st.sampled_from([1, 3, 100]),
+        refresh=st.sampled_from(["never", "update"]),
+    )
+    def begin(self, **fields: Any) -> None:
+        config = AckerConfig(tick_ms=3_600_000, **fields)
+        self.model = Reference(config)
+        self.acker = Acker.from_url(self.url, f"m-{uuid.uuid4().hex[:12]}")
+        self.acker.create(config)
+
+    @rule(rows=batches(), task=TASKS, fence=FENCES)
+    def apply(self, rows: list[Row], task: str, fence: Fence | None) -> None:
+        task = task if any(row.flags & TRACK for row in rows) else ""
+        texts = [row.source_id for row in rows if row.flags & TRACK]
+        texts += [row.why for row in rows if row.flags & FAIL]
+        part = columns([(row.anchor, row.delta, row.flags) for row in rows], task, texts)
+        expected: ShardApplied | type[AckerError]
+        try:
+            expected = self.model.apply(rows, task, fence)
+        except (ChangedBatchError, BacklogError) as error:
+            expected = type(error)
+            event(f"refused: {expected.__name__}")
+            with pytest.raises(expected):
+                send(self.acker, part, fence)
+            return
+        for name in ("acked", "failed", "rejected", "highest"):
+            if getattr(expected, name):
+                event(f"apply: {name}")
+        assert send(self.acker, part, fence) == expected
+
+    @rule()
+    def tick(self) -> None:
+        tick(self.acker)
+        self.model.rotate(force=True)
+
+    @rule(task=TASKS)
+    def take(self, task: str) -> None:
+        outcomes = self.acker.outcomes(task)
+        entries = outcomes.read(1000)
+        assert outcomes.take(entries) == len(self.model.outcomes.pop(task, []))
+
+    @invariant()
+    def same_outcomes(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        for task in ("t", "u"):
+            entries = self.acker.outcomes(task).read(1000)
+            found = [_ageless(o) for entry in entries for o in entry.outcomes]
+            wanted = [_ageless(o) for o in self.model.outcomes.get(task, [])]
+            assert sorted(found) == sorted(wanted)
+
+    @invariant()
+    def same_state(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        (shard,) = self.acker.status().shards
+        assert shard.pending == tuple(len(bucket) for bucket in self.model.buckets)
+        assert shard.counters == {name: self.model.counters[name] for name in commands.COUNTERS}
+        waiting = {task: len(rows) for task, rows in self.model.outcomes.items() if rows}
+        assert {task: n for task, n in shard.backlog.items() if n} == waiting
+        lanes = sum(map(len, self.model.fences)) + len(self.model.durable)
+        assert shard.fences == lanes
+        counters = shard.counters
+        ended = sum(counters[n] for n in ("acked", "failed", "expired", "overflow", "conflict"))
+        tracked = sum(1 for bucket in self.model.buckets for r in bucket.values() if r.task)
+        assert counters["tracked"] == ended + tracked
+
+    def teardown(self) -> None:
+        if hasattr(self, "acker"):
+            self.acker.close()
+
+
+def _ageless(outcome: Any) -> tuple[Any, ...]:
+    return (outcome.verdict, outcome.reason, outcome.anchor, outcome.source_id, outcome.why)
+
+
+def test_redis_does_what_the_reference_does(server: EmbeddedRedis) -> None:
+    machine = type("Machine", (Machine,), {"url": server.url})
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=150, stateful_step_count=30, deadline=None)
+    )

@@ -37,10 +37,18 @@ class Rotator:
     def step(self, force: bool = False) -> float:
         """Tick and drain every shard where it is due; seconds until the next is due.
 
-        ``force`` ticks each shard once, due or not. Raises AckerError.
+        ``force`` ticks each shard once, due or not. A namespace that cannot be rotated does
+        not keep the others from their turn; then the first AckerError is raised.
         """
-        waits = [self._shard(acker, keys, force) for acker in self._ackers for keys in _keys(acker)]
-        return min(waits, default=LONGEST_WAIT)
+        waits, errors = [LONGEST_WAIT], []
+        for acker in self._ackers:
+            try:
+                waits += [self._shard(acker, keys, force) for keys in _keys(acker)]
+            except AckerError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return min(waits)
 
     def run(self, stop: threading.Event | None = None) -> None:
         """Rotate until ``stop`` is set; when Redis is away, say so and go on trying."""
@@ -48,13 +56,13 @@ class Rotator:
         away = 0
         while not stop.is_set():
             try:
-                wait = min(self.step(), LONGEST_WAIT)
+                wait = self.step()
                 if away:
                     log.info("Redis is back; rotating again")
                 away = 0
             except AckerError as error:
                 away += 1
-                wait = min(0.1 * 2 ** min(away, 10), 5.0)
+                wait = min(0.1 * 2 ** min(away, 10), LONGEST_WAIT)
                 log.warning("cannot rotate (attempt %d, next in %.1f s): %s", away, wait, error)
             stop.wait(max(wait, 0.005))
 

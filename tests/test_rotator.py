@@ -76,6 +76,16 @@ def test_redis_goes_and_comes_back(
             wait_for(lambda: direct.status().counters["expired"] == 1)
 
 
+def test_a_namespace_that_is_gone_does_not_stop_the_others(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis
+) -> None:
+    gone = Acker.from_url(any_server.url, "nobody-made-this")
+    acker = make_any_acker(tick_ms=20)
+    track(acker, 7, A, "s7")
+    with Rotator([gone, acker]):
+        wait_for(lambda: acker.status().counters["expired"] == 1)
+
+
 def test_stop_ends_the_thread(make_any_acker: MakeAcker) -> None:
     rotator = Rotator([make_any_acker()]).start()
     rotator.stop()

@@ -4,9 +4,11 @@ A row says what one processed message did to its tree: the message's own id XOR 
 of all messages it caused. It is never split: not into two rows, not over two batches.
 """
 
+import hashlib
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from acker_redis.errors import InvalidBatchError
 from acker_redis.ids import check_anchor, check_tuple_id, shard_of, xor_ids
@@ -33,9 +35,31 @@ class Columns:
     def __len__(self) -> int:
         return len(self.flags)
 
+    @property
+    def digest(self) -> str:
+        """16 hex digits that tell these rows from others."""
+        digest = hashlib.blake2b(self.flags, digest_size=8)
+        digest.update(self.anchors + self.deltas + self.task.encode())
+        for text in self.texts:
+            digest.update(b"%d " % len(text) + text)
+        return digest.hexdigest()
+
     def anchor(self, row: int) -> int:
         """Anchor of a row, counted from 0."""
         return int.from_bytes(self.anchors[8 * row : 8 * row + 8], "big")
+
+
+@dataclass(slots=True)
+class Sent:
+    """A batch's number in its lane, and the shards that have answered."""
+
+    namespace: str
+    producer: str
+    seq: int
+    at: float
+    """When it was sent first, on the ``time.monotonic`` clock."""
+    replies: dict[int, Any] = field(default_factory=dict)
+    """ShardApplied per shard."""
 
 
 class Batch:
@@ -50,8 +74,8 @@ class Batch:
 
     def __init__(self, task: str = "") -> None:
         self.task = check_name("task", task) if task else ""
-        self.sent: tuple[str, int, float] | None = None
-        """Producer, number and time (monotonic) of the first sending; set by the client."""
+        self.sent: Sent | None = None
+        """Where and when it was sent first; set by the client, and no row comes in any more."""
         self._rows: dict[int, _Row] = {}
 
     def __len__(self) -> int:
@@ -71,7 +95,7 @@ class Batch:
         if not self.task:
             raise InvalidBatchError("name the source: Batch(task=...), to track in this batch")
         text = check_text("source id", source_id, 1)
-        row = self._rows.get(anchor)
+        row = self._rows.get(check_anchor(anchor))
         if row and row.flags & TRACK:
             raise InvalidBatchError(f"anchor {anchor} is tracked twice; draw one per attempt")
         self._fold(anchor, xor_ids(emitted), TRACK).source_id = text
@@ -106,9 +130,8 @@ class Batch:
     def _fold(self, anchor: int, delta: int, flags: int) -> "_Row":
         if self.sent:
             raise InvalidBatchError("this batch was sent already; put new rows into a new one")
-        row = self._rows.get(anchor)
+        row = self._rows.get(check_anchor(anchor))
         if row is None:
-            check_anchor(anchor)
             if self.full:
                 raise InvalidBatchError(
                     f"a batch has at most {MAX_ROWS} rows; apply it and begin another"

@@ -1,18 +1,20 @@
 """The synchronous client of one namespace."""
 
+import contextlib
 import os
 import secrets
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from acker_redis import commands
-from acker_redis.batch import Batch, Columns
+from acker_redis.batch import Batch, Columns, Sent
 from acker_redis.commands import Fence, ShardApplied, ShardStatus
 from acker_redis.config import AckerConfig
 from acker_redis.connection import Connection, connect
-from acker_redis.errors import ConfigError, LaneError
+from acker_redis.errors import ConfigError, InvalidBatchError, LaneError
 from acker_redis.keys import NAMESPACES, ShardKeys, check_name
 from acker_redis.outcomes import Outcomes
 
@@ -21,9 +23,9 @@ from acker_redis.outcomes import Outcomes
 class Applied:
     """What became of a batch; the numbers are of all shards that it touched.
 
-    When ``repeated``, the batch had been applied before (its reply was lost), the counts
-    of the shards where it had are missing, and so are their rejected trees: those are
-    nacked through the outcomes in any case.
+    When ``repeated``, a shard had applied its part before, and its reply was lost: its counts
+    are missing, and so are its rejected trees. Those are nacked through the outcomes in any
+    case.
     """
 
     tracked: int
@@ -143,25 +145,26 @@ class Acker:
     def apply(self, batch: Batch) -> Applied:
         """Apply a batch, once, whatever happens to the replies.
 
-        Each shard's part is all or nothing. After an error the same Batch may be applied
-        again: parts that were applied are not applied twice. Raises RedisUnavailableError
+        Each shard's part is all or nothing; after an error some shards may have applied
+        theirs. The same Batch may then be applied again: what was applied is not applied
+        twice, and shards that have answered are not asked again. Raises RedisUnavailableError
         when Redis did not answer for ``retry_for`` seconds; LaneError when other batches
         of this Acker came between (the batch's trees then expire); and whatever the
         scripts refuse: InvalidBatchError, BacklogError, NamespaceNotFoundError, ...
         """
         parts = batch.columns(self.config.shards)
-        with self._lane.lock:
+        with self._lane.held():
             if batch.sent is None:
-                batch.sent = (*self._lane.draw(), time.monotonic())
-            producer, seq, first_sent = batch.sent
-            # Past the fence's horizon a batch that is sent again would be applied again.
-            horizon = first_sent + self.config.fence_ms / 1000
-            if time.monotonic() > horizon:
-                raise LaneError(
-                    "this batch was first sent too long ago to be sent again; let its trees expire"
+                batch.sent = Sent(self.namespace, *self._lane.draw(), time.monotonic())
+            if batch.sent.namespace != self.namespace:
+                raise InvalidBatchError(
+                    f"this batch was sent to {batch.sent.namespace}; make another for "
+                    f"{self.namespace}"
                 )
-            fence = Fence(producer, seq)
-            replies = [self._apply(shard, part, fence, horizon) for shard, part in parts.items()]
+            for shard, part in parts.items():
+                if shard not in batch.sent.replies:
+                    batch.sent.replies[shard] = self._apply(shard, part, batch.sent)
+            replies: list[ShardApplied] = list(batch.sent.replies.values())
         return Applied(
             tracked=sum(reply.tracked for reply in replies),
             acked=sum(reply.acked for reply in replies),
@@ -214,11 +217,18 @@ class Acker:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _apply(self, shard: int, columns: Columns, fence: Fence, horizon: float) -> ShardApplied:
-        reply = self._send(shard, columns, fence, min(self._deadline(), horizon))
-        if reply.highest is not None and reply.highest > fence.seq:
+    def _apply(self, shard: int, columns: Columns, sent: Sent) -> ShardApplied:
+        # Past the fence's horizon a batch that is sent again would be applied again.
+        horizon = sent.at + self.config.fence_ms / 1000
+        if time.monotonic() > horizon:
             raise LaneError(
-                f"lane {fence.producer} is at {reply.highest}, this batch is {fence.seq}: a later "
+                "this batch was first sent too long ago to be sent again; let its trees expire"
+            )
+        fence = Fence(sent.producer, sent.seq, columns.digest)
+        reply = self._send(shard, columns, fence, min(self._deadline(), horizon))
+        if reply.highest is not None and reply.highest > sent.seq:
+            raise LaneError(
+                f"lane {sent.producer} is at {reply.highest}, this batch is {sent.seq}: a later "
                 "batch, or another process, has used the lane; this batch is not applied again"
             )
         return reply
@@ -247,15 +257,24 @@ class _Lane:
     """A producer lane: a name of its own per process, and numbers that grow."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
         self._pid = 0
-        self._producer = ""
-        self._seq = 0
+        self._begin()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lane: it has one call in flight."""
+        # A forked child that went on with its parent's lane would be fenced out, or worse, be
+        # taken for the parent; and its copy of the lock may be held by a thread it has not.
+        if self._pid != os.getpid():
+            self._begin()
+        with self._lock:
+            yield
 
     def draw(self) -> tuple[str, int]:
-        # A forked child that went on with its parent's lane would be fenced out, or worse,
-        # be taken for the parent.
-        if self._pid != os.getpid():
-            self._pid, self._producer, self._seq = os.getpid(), secrets.token_hex(16), 0
+        """Name of the lane and the next number, to be called while it is held."""
         self._seq += 1
         return self._producer, self._seq
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._producer, self._seq, self._pid = secrets.token_hex(16), 0, os.getpid()

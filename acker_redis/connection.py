@@ -1,6 +1,7 @@
 """Run the scripts on a Redis connection; what Redis says wrong becomes an AckerError."""
 
 import random
+import re
 import time
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,8 +18,14 @@ OLDEST = (6, 2)
 """Oldest Redis that the scripts run on."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
-_PASSING = ("LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY")
+_PASSING = (
+    "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS",
+)  # fmt: skip
 """Error codes of states that pass: start-up, failover, a slot that moves, a long script."""
+
+_IN_SCRIPT = re.compile(r"(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )", re.DOTALL)
+"""What Redis 6.2 puts before an error that a command in a script has met."""
+_FAILED = (redis.exceptions.RedisError, redis.exceptions.RedisClusterException)
 
 
 def connect(url: str, timeout: float) -> "redis.Redis":
@@ -35,10 +42,11 @@ def connect(url: str, timeout: float) -> "redis.Redis":
             retry=Retry(NoBackoff(), 0),
             decode_responses=False,
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError):
+        # Not with the words of urllib or redis-py: they quote parts of the URL.
         raise ConfigError(
-            f"cannot use the URL {redact(url)}: {error}; "
-            "write redis://HOST:PORT/DB, rediss://HOST:PORT/DB or unix://PATH"
+            f"cannot use the URL {redact(url)}; write redis://HOST:PORT/DB, rediss://HOST:PORT/DB "
+            "or unix://PATH, and %2F for / in a password (%23 for #, %3F for ?)"
         ) from None
 
 
@@ -46,19 +54,22 @@ def redact(url: str) -> str:
     """The URL for people to read: without password, user name kept, no query."""
     try:
         parts = urlsplit(str(url))
-        if not parts.scheme or not (parts.hostname or parts.path):
-            return "(not a URL)"
-        user = f"{parts.username or ''}:***@" if parts.password or parts.username else ""
-        host = parts.netloc.rpartition("@")[2]
-        return f"{parts.scheme}://{user}{host}{parts.path}"
+        _ = parts.port  # raises where a password holds a / and its start passes for the port
+        whole = parts.scheme and (parts.hostname or parts.scheme == "unix")
+        if not whole or str(url).count("@") != parts.netloc.count("@"):
+            return "(not shown: not a URL)"
+        user = f"{parts.username or ''}:***@" if "@" in parts.netloc else ""
+        return f"{parts.scheme}://{user}{parts.netloc.rpartition('@')[2]}{parts.path}"
     except ValueError:
-        return "(not a URL)"
+        return "(not shown: not a URL)"
 
 
 class Connection:
     """Runs calls on a redis-py client, standalone or cluster."""
 
     def __init__(self, client: Any) -> None:
+        if client.get_encoder().decode_responses:
+            raise ConfigError("replies are bytes: the client may not have decode_responses=True")
         self.client = client
 
     def run(self, call: Call) -> Any:
@@ -73,7 +84,7 @@ class Connection:
                 return self.client.evalsha(script.sha, 2, *call.keys, *call.args)
             except redis.exceptions.NoScriptError:
                 return self.client.eval(script.source, 2, *call.keys, *call.args)
-        except redis.exceptions.RedisError as error:
+        except _FAILED as error:
             raise translate(error) from error
 
     def run_until(self, call: Call, deadline: float) -> Any:
@@ -97,7 +108,7 @@ class Connection:
         """Run a plain command; the same errors as ``run``."""
         try:
             return self.client.execute_command(*args)
-        except redis.exceptions.RedisError as error:
+        except _FAILED as error:
             raise translate(error) from error
 
     def check_server(self) -> None:
@@ -106,7 +117,7 @@ class Connection:
             info = self.client.info("server")
         except redis.exceptions.NoPermissionError:
             return
-        except redis.exceptions.RedisError as error:
+        except _FAILED as error:
             raise translate(error) from error
         version = str(info.get("redis_version", ""))
         if _parse(version) < OLDEST:
@@ -117,9 +128,9 @@ class Connection:
         self.client.close()
 
 
-def translate(error: redis.exceptions.RedisError) -> AckerError:
+def translate(error: Exception) -> AckerError:
     """AckerError for an error of redis-py. No message holds a password."""
-    words = str(error)
+    words = _IN_SCRIPT.sub("", str(error))
     known = parse_error(words)
     if known:
         return known
@@ -136,7 +147,8 @@ def translate(error: redis.exceptions.RedisError) -> AckerError:
         | redis.exceptions.TimeoutError
         | redis.exceptions.ReadOnlyError
         | redis.exceptions.TryAgainError
-        | redis.exceptions.ClusterDownError,
+        | redis.exceptions.ClusterDownError
+        | redis.exceptions.RedisClusterException,
     )
     if passing or words.startswith(_PASSING):
         return RedisUnavailableError(f"Redis did not answer: {words}; is it running and reachable?")

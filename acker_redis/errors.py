@@ -19,7 +19,9 @@
     ├── RedisRefusedError               Redis answered, and refused to write
     └── EmbeddedServerError             no local Redis could be started
 
-Unless a class says otherwise, nothing was changed in Redis when it is raised.
+Unless a class says otherwise, the shard that refused has changed nothing. A batch over several
+shards is applied shard by shard: those asked before may have applied their part. Applying the
+same Batch again is always safe.
 """
 
 
@@ -66,7 +68,7 @@ class LaneError(FenceError):
     """Raised when a producer lane meets a number above its own.
 
     Another process or thread uses the lane, or it was forked or restarted from an
-    old state. Nothing of this batch was applied by this call.
+    old state. The shard that raises it applied nothing by this call.
     """
 
 

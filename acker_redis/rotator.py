@@ -34,18 +34,26 @@ class Rotator:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def step(self, force: bool = False) -> float:
+    def step(self, force: bool = False, stop: threading.Event | None = None) -> float:
         """Tick and drain every shard where it is due; seconds until the next is due.
 
-        ``force`` ticks each shard once, due or not. A namespace that cannot be rotated does
-        not keep the others from their turn; then the first AckerError is raised.
+        ``force`` ticks each shard once, due or not. A namespace or shard that cannot be
+        rotated does not keep the others from their turn; then the first AckerError is raised.
+        When ``stop`` is set, a drain ends after the call in hand.
         """
-        waits, errors = [LONGEST_WAIT], []
+        waits: list[float] = [LONGEST_WAIT]
+        errors: list[AckerError] = []
         for acker in self._ackers:
             try:
-                waits += [self._shard(acker, keys, force) for keys in _keys(acker)]
+                shards = _keys(acker)
             except AckerError as error:
                 errors.append(error)
+                continue
+            for keys in shards:
+                try:
+                    waits.append(self._shard(acker, keys, force, stop))
+                except AckerError as error:
+                    errors.append(error)
         if errors:
             raise errors[0]
         return min(waits)
@@ -56,11 +64,12 @@ class Rotator:
         away = 0
         while not stop.is_set():
             try:
-                wait = self.step()
+                wait = self.step(stop=stop)
                 if away:
                     log.info("Redis is back; rotating again")
                 away = 0
-            except AckerError as error:
+            except Exception as error:
+                # Whatever it is: a rotator that ends is a source that waits for ever.
                 away += 1
                 wait = min(0.1 * 2 ** min(away, 10), LONGEST_WAIT)
                 log.warning("cannot rotate (attempt %d, next in %.1f s): %s", away, wait, error)
@@ -86,20 +95,24 @@ class Rotator:
     def __exit__(self, *error: object) -> None:
         self.stop()
 
-    def _shard(self, acker: Acker, keys: ShardKeys, force: bool) -> float:
+    def _shard(
+        self, acker: Acker, keys: ShardKeys, force: bool, stop: threading.Event | None
+    ) -> float:
         run = acker.connection.run
         rotated = commands.parse_rotate(run(commands.rotate(keys, force=False)))
-        self._drain(acker, keys, rotated.left)
+        self._drain(acker, keys, rotated.left, stop)
         if force and not rotated.rotated:
             rotated = commands.parse_rotate(run(commands.rotate(keys, force=True)))
-            self._drain(acker, keys, rotated.left)
+            self._drain(acker, keys, rotated.left, stop)
         if rotated.rotated:
             log.debug("%s shard %d: tick", acker.namespace, keys.shard)
         return rotated.due_ms / 1000
 
-    def _drain(self, acker: Acker, keys: ShardKeys, left: int) -> None:
+    def _drain(
+        self, acker: Acker, keys: ShardKeys, left: int, stop: threading.Event | None
+    ) -> None:
         nacked = orphaned = 0
-        while left:
+        while left and not (stop and stop.is_set()):
             call = commands.expire(keys, DRAIN_RECORDS)
             drained = commands.parse_expire(acker.connection.run(call))
             nacked, orphaned, left = (

@@ -167,6 +167,7 @@ else
     if order == 0 and digest ~= last_digest then
       return refuse('CONFLICT', 'batch ' .. seq .. ' came back with other content')
     elseif order <= 0 then
+      call('UNLINK', shard) -- a first write that maxmemory does not refuse
       call('HINCRBY', meta, 'repeated', 1)
       return { 0, last_seq }
     end
@@ -320,43 +321,51 @@ for r = 1, n do
   end
 end
 
+local waiting = {}
 for _, group in ipairs(groups) do
   group.key = shard .. ':outcomes:' .. group.task
   local kind = call('TYPE', group.key).ok
-  if kind ~= 'stream' and kind ~= 'none' then
-    return refuse('SCHEMA', group.key .. ' is a ' .. kind .. ', not a stream')
+  local backlog = waiting[group.task]
+    or tonumber(call('HGET', meta, 'backlog:' .. group.task) or 0)
+  if kind ~= 'stream' and kind ~= 'none' or not backlog then
+    return refuse('SCHEMA', group.key .. ' or its backlog has been tampered with')
   end
+  group.told = group.verdict ~= 'touch' or backlog < backlog_limit
+  waiting[group.task] = backlog + (group.told and group.n or 0)
 end
 
 -- Write. Redis checks maxmemory at a script's first write only: a batch that creates records
--- begins with one that may be refused, any other with one that frees.
+-- begins with one that may be refused, any other with one that frees. Verdicts come first: if
+-- a write raised after all, a tree would have two verdicts, and never none.
 
 if created == 0 then call('UNLINK', shard) end
+for _, group in ipairs(groups) do
+  if group.told then
+    group.json = '[' .. table.concat(group.rows, ',') .. ']'
+    call('XADD', group.key, '*', 'verdict', group.verdict, 'reason', group.reason,
+      'n', group.n, 'rows', group.json)
+  end
+end
 if fence_key then
   call('HSET', fence_key, producer, fence_value)
   if fence_old and fence_old ~= fence_key then call('HDEL', fence_old, producer) end
 end
+for bucket = 0, buckets - 1 do
+  if puts[bucket].n > 0 then call('HSET', pending_keys[bucket], unpack(puts[bucket])) end
+end
+for bucket = 0, buckets - 1 do
+  if drops[bucket].n > 0 then call('HDEL', pending_keys[bucket], unpack(drops[bucket])) end
+end
 for _, group in ipairs(groups) do
-  local backlog = 'backlog:' .. group.task
-  local room = group.verdict ~= 'touch'
-    or tonumber(call('HGET', meta, backlog) or 0) < backlog_limit
-  if room then
-    local rows, count = '[' .. table.concat(group.rows, ',') .. ']', group.n
-    call('XADD', group.key, '*', 'verdict', group.verdict, 'reason', group.reason,
-      'n', count, 'rows', rows)
-    call('HINCRBY', meta, backlog, count)
+  if group.told then
+    call('HINCRBY', meta, 'backlog:' .. group.task, group.n)
     if conf[9] == 'yes' then
       -- A producer without the right to publish loses the live feed, never the record.
       redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. group.verdict .. ':' .. group.task,
         string.format('{"verdict":"%s","reason":"%s","n":%d,"rows":%s}', group.verdict,
-          group.reason, count, rows))
+          group.reason, group.n, group.json))
     end
   end
-end
-for bucket = 0, buckets - 1 do
-  local key = pending_keys[bucket]
-  if drops[bucket].n > 0 then call('HDEL', key, unpack(drops[bucket])) end
-  if puts[bucket].n > 0 then call('HSET', key, unpack(puts[bucket])) end
 end
 if tracks > 0 and not conf[10] then
   call('HINCRBY', meta, 'tasks', 1)

@@ -59,8 +59,9 @@ for i = 1, #fields, 2 do
       by_task[task] = group
       groups[#groups + 1] = group
       local kind = call('TYPE', group.key).ok
-      if kind ~= 'stream' and kind ~= 'none' then
-        return refuse('SCHEMA', group.key .. ' is a ' .. kind .. ', not a stream')
+      if kind ~= 'stream' and kind ~= 'none'
+        or not tonumber(call('HGET', meta, 'backlog:' .. task) or 0) then
+        return refuse('SCHEMA', group.key .. ' or its backlog has been tampered with')
       end
     end
     group.rows[#group.rows + 1] = row
@@ -68,19 +69,23 @@ for i = 1, #fields, 2 do
   end
 end
 
--- What frees memory is written first: Redis checks maxmemory at a script's first write only.
+-- The first write is one that maxmemory does not refuse, and all others pass with it. Verdicts
+-- come before their records go: if a write raised, a tree would have two, and never none.
+call('UNLINK', shard)
+for _, group in ipairs(groups) do
+  group.json = '[' .. table.concat(group.rows, ',') .. ']'
+  call('XADD', group.key, '*', 'verdict', 'nack', 'reason', 'expired', 'n', #group.rows,
+    'rows', group.json)
+end
 for from = 1, #taken, MAX_FIELDS do
   call('HDEL', expiring, unpack(taken, from, math.min(from + MAX_FIELDS - 1, #taken)))
 end
 for _, group in ipairs(groups) do
-  local rows = '[' .. table.concat(group.rows, ',') .. ']'
-  call('XADD', group.key, '*', 'verdict', 'nack', 'reason', 'expired', 'n', #group.rows,
-    'rows', rows)
   call('HINCRBY', meta, 'backlog:' .. group.task, #group.rows)
   if conf[3] == 'yes' then
     -- A rotator without the right to publish loses the live feed, never the record.
     redis.pcall('PUBLISH', 'acker:' .. namespace .. ':nack:' .. group.task,
-      format('{"verdict":"nack","reason":"expired","n":%d,"rows":%s}', #group.rows, rows))
+      format('{"verdict":"nack","reason":"expired","n":%d,"rows":%s}', #group.rows, group.json))
   end
 end
 local orphaned = #taken - nacked
@@ -88,7 +93,6 @@ if nacked > 0 then call('HINCRBY', meta, 'expired', nacked) end
 if orphaned > 0 then call('HINCRBY', meta, 'orphaned', orphaned) end
 if not stopped then
   -- A page that was not taken whole is read again.
-  if #taken == 0 then call('UNLINK', shard) end
   call('HSET', meta, 'cursor', page[1])
 end
 return { nacked, orphaned, call('HLEN', expiring) }

@@ -38,26 +38,29 @@ local left = call('HLEN', expiring)
 local due = now >= ticked_ms + tick_ms or ARGV[1] == '1'
 if now < ticked_ms and ARGV[1] ~= '1' then
   -- The clock went back. Waiting for it to come up again could take hours.
+  call('UNLINK', shard) -- a first write that maxmemory does not refuse
   call('HSET', meta, 'ticked_ms', string.format('%.0f', now))
   return { 0, tick_ms, left }
 elseif not due or left > 0 then
   return { 0, math.max(0, ticked_ms + tick_ms - now), left }
 end
 
--- The fences go first: UNLINK is let through at maxmemory, and so is then all the rest.
-local oldest = (tonumber(conf[3]) + 1) % buckets
-local pending = shard .. ':pending:' .. oldest
-call('UNLINK', shard .. ':fence:' .. oldest)
-left = call('HLEN', pending)
-if left > 0 then call('RENAME', pending, expiring) end
-call('HSET', meta, 'current', oldest, 'ticked_ms', string.format('%.0f', now), 'cursor', '0')
-
--- Durable fences end by age. A few are looked at per tick, so that a tick stays short.
-local lanes = shard .. ':fence:durable'
+-- Durable fences end by age. A few are looked at per tick, so that a tick stays short. Whatever
+-- could raise is read before the first write.
+local lanes, aged = shard .. ':fence:durable', {}
 local page = call('HSCAN', lanes, conf[6] or '0', 'COUNT', 100)
 for i = 1, #page[2], 2 do
   local used = string.match(page[2][i + 1], ':(%d+)$')
-  if now - used > DURABLE_MS then call('HDEL', lanes, page[2][i]) end
+  if used and now - used > DURABLE_MS then aged[#aged + 1] = page[2][i] end
 end
-call('HSET', meta, 'lanes_cursor', page[1])
+local oldest = (tonumber(conf[3]) + 1) % buckets
+local pending = shard .. ':pending:' .. oldest
+left = call('HLEN', pending)
+
+-- UNLINK is let through at maxmemory, and so is then all the rest.
+call('UNLINK', shard .. ':fence:' .. oldest)
+if left > 0 then call('RENAME', pending, expiring) end
+for _, lane in ipairs(aged) do call('HDEL', lanes, lane) end
+call('HSET', meta, 'current', oldest, 'ticked_ms', string.format('%.0f', now), 'cursor', '0',
+  'lanes_cursor', page[1])
 return { 1, tick_ms, left }

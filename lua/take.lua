@@ -49,10 +49,15 @@ for i = 2, #ARGV do
     end
   end
 end
-local waiting = tonumber(call('HGET', meta, backlog) or 0)
+local known = call('HGET', meta, backlog)
+local waiting = tonumber(known or 0)
+if not waiting then return refuse('SCHEMA', backlog .. ' has been tampered with') end
+call('UNLINK', shard) -- a first write that maxmemory does not refuse
 if #found > 0 then
   call('XDEL', stream, unpack(found))
-  verdicts = math.min(verdicts, waiting)
-  waiting = call('HINCRBY', meta, backlog, -verdicts)
+  waiting = math.max(0, waiting - verdicts)
 end
+-- Whatever went wrong with the stream, none of it can wait once it is empty.
+if call('XLEN', stream) == 0 then waiting = 0 end
+if known then call('HSET', meta, backlog, waiting) end
 return { #found, verdicts, waiting }

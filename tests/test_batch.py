@@ -67,7 +67,7 @@ def test_a_full_batch_folds_but_takes_no_new_anchor() -> None:
     assert len(batch) == MAX_ROWS
 
 
-@pytest.mark.parametrize("anchor", [0, -1, 2**62, 2**64, 1.0, "1", None, True])
+@pytest.mark.parametrize("anchor", [0, -1, 2**62, 2**64, 1.0, "1", None, True, [1]])
 def test_bad_anchors(anchor: object) -> None:
     batch = Batch("t")
     for call in (
@@ -152,7 +152,7 @@ def test_text_form(anchor: int, tuple_id: int) -> None:
 
 @pytest.mark.parametrize(
     "text", ["", ":", "1", "1:", ":1", "0:1", "1:0", "1:2:3", "-1:2", "1 :2", "x:1", "٣:1",
-             f"{2**62}:1", f"1:{2**63}"]
+             f"{2**62}:1", f"1:{2**63}", "9" * 5000 + ":1"]
 )  # fmt: skip
 def test_bad_text_forms(text: str) -> None:
     with pytest.raises(InvalidBatchError):

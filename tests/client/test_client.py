@@ -4,6 +4,7 @@ import socket
 from pathlib import Path
 
 import pytest
+import redis
 
 from acker_redis import connection
 from acker_redis.batch import Batch
@@ -11,6 +12,7 @@ from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
+    BacklogError,
     ConfigError,
     InvalidBatchError,
     NamespaceExistsError,
@@ -78,11 +80,21 @@ def test_bad_names(name: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "localhost:6379", "http://localhost", "redis://localhost:x/0", "redis://[", "mysql://x"],
+    [
+        "",
+        "localhost:6379",
+        "http://localhost",
+        "redis://localhost:x/0",
+        "redis://[",
+        "mysql://x",
+        "redis://u:p/secret@h:1",
+        "redis:u:secret@h",
+    ],
 )
 def test_bad_urls(url: str) -> None:
-    with pytest.raises(ConfigError, match="redis://HOST:PORT/DB"):
+    with pytest.raises(ConfigError, match="redis://HOST:PORT/DB") as caught:
         Acker.from_url(url, "n")
+    assert "secret" not in str(caught.value)
 
 
 def test_redis_down() -> None:
@@ -123,9 +135,14 @@ def test_a_server_that_is_too_old(
         ("redis://user:secret@host:1/0?password=x", "redis://user:***@host:1/0"),
         ("rediss://:secret@host", "rediss://:***@host"),
         ("redis://host/3", "redis://host/3"),
+        ("redis://user:p/secret@host:6379", "(not shown: not a URL)"),
+        ("redis://:secr/et@host", "(not shown: not a URL)"),
+        ("redis://user:p#secret@host", "(not shown: not a URL)"),
+        ("redis://user:p?secret@host", "(not shown: not a URL)"),
+        ("redis:user:secret@host", "(not shown: not a URL)"),
         ("unix:///run/redis.sock?password=x", "unix:///run/redis.sock"),
-        ("redis://[::1", "(not a URL)"),
-        ("secret", "(not a URL)"),
+        ("redis://[::1", "(not shown: not a URL)"),
+        ("secret", "(not shown: not a URL)"),
     ],
 )
 def test_urls_are_shown_without_secrets(url: str, shown: str) -> None:
@@ -167,7 +184,50 @@ def test_a_batch_that_was_sent_takes_no_rows(make_any_acker: MakeAcker) -> None:
     acker.apply(batch)
     with pytest.raises(InvalidBatchError, match="sent already"):
         batch.track(2, "s", [2])
-    assert acker.apply(batch).repeated
+
+
+def test_a_batch_that_was_answered_is_not_sent_again(make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(high_water=1)
+    batch = Batch("t")
+    for anchor in (1, 2, 3):
+        batch.track(anchor, "s", [9])
+    first = acker.apply(batch)
+    assert first.rejected == (3,)
+    assert acker.apply(batch) == first
+    assert acker.status().counters["repeated"] == 0
+
+
+def test_a_batch_belongs_to_one_namespace(make_any_acker: MakeAcker) -> None:
+    batch = Batch()
+    batch.ack(1, 2)
+    make_any_acker().apply(batch)
+    with pytest.raises(InvalidBatchError, match="make another"):
+        make_any_acker().apply(batch)
+
+
+def test_one_shard_refuses_and_the_others_keep_their_answer(make_any_acker: MakeAcker) -> None:
+    """Shard 0 rejects a tree, shard 1 refuses: after a take, the same batch tells of both."""
+    acker = make_any_acker(shards=2, high_water=2, outcomes_limit=2)
+    full = Batch("t")
+    full.track(1, "empty", [])
+    for anchor in (2, 4):
+        full.track(anchor, "pending", [9])
+    acker.apply(full)
+    batch = Batch("t")
+    batch.track(6, "one too many", [9])
+    batch.track(3, "no room for its verdict", [9])
+    with pytest.raises(BacklogError):
+        acker.apply(batch)
+    list(acker.outcomes("t"))
+    applied = acker.apply(batch)
+    assert (applied.tracked, applied.rejected) == (2, (6,))
+    assert acker.status().counters["tracked"] == 5
+
+
+def test_a_client_that_decodes_replies_is_refused(any_server: EmbeddedRedis) -> None:
+    client = redis.Redis.from_url(any_server.url, decode_responses=True)
+    with pytest.raises(ConfigError, match="decode_responses"):
+        Acker(client, "n")
 
 
 def test_scripts_are_loaded_again_after_a_flush(make_any_acker: MakeAcker) -> None:

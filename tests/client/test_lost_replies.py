@@ -1,9 +1,12 @@
 """The retry that runs twice: replies are lost, requests cut, and each batch counts once."""
 
+import dataclasses
 import multiprocessing
 import random
 import threading
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import redis
@@ -11,7 +14,7 @@ import redis
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.errors import LaneError, RedisUnavailableError
+from acker_redis.errors import ChangedBatchError, LaneError, RedisUnavailableError
 from acker_redis.ids import new_anchor, new_tuple_id
 from tests.client.proxy import Proxy, proxied
 from tests.conftest import MakeAcker
@@ -123,11 +126,12 @@ def test_a_lane_that_two_processes_use_stops(direct: Acker) -> None:
     for _ in range(2):
         later, _, _ = one_tree()
         direct.apply(later)
-    clone, _, _ = one_tree()
     assert batch.sent
-    clone.sent = (batch.sent[0], 2, batch.sent[2])
-    with pytest.raises(LaneError, match="another process"):
-        direct.apply(clone)
+    for seq, error in ((2, LaneError), (3, ChangedBatchError)):
+        clone, _, _ = one_tree()
+        clone.sent = dataclasses.replace(batch.sent, seq=seq, replies={})
+        with pytest.raises(error):
+            direct.apply(clone)
     assert total(direct)["tracked"] == 3
 
 
@@ -160,21 +164,44 @@ def test_batch_in_doubt_is_not_applied_after_a_later_one(proxy: Proxy, direct: A
 def test_nothing_is_sent_again_past_the_horizon_of_the_fence(
     proxy: Proxy, make_any_acker: MakeAcker
 ) -> None:
-    """Two buckets of 100 ms: after one tick the fence may be gone, and the batch is given up."""
-    direct = make_any_acker(buckets=2, tick_ms=100)
+    """Two buckets of 300 ms: after one tick the fence may be gone, and the batch is given up."""
+    direct = make_any_acker(buckets=2, tick_ms=300)
     batch, anchor, _ = one_tree()
     with Acker.from_url(proxy.url, direct.namespace, retry_for=60) as acker:
         assert acker.config
         proxy.cut = 10**6
+        began = time.monotonic()
         with pytest.raises(RedisUnavailableError):
             acker.apply(batch)
+        assert time.monotonic() - began < 30, "it was still sent when the fence was gone"
         proxy.cut = 0
         tick(direct, 2)
-        assert batch.sent
-        batch.sent = (*batch.sent[:2], batch.sent[2] - 0.1)
+        while time.monotonic() < began + 0.3:
+            time.sleep(0.01)
         with pytest.raises(LaneError, match="too long ago"):
             acker.apply(batch)
     assert total(direct)["tracked"] == 0
+
+
+def test_the_horizon_holds_for_every_shard(
+    make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first shard is slow: the second is not asked when its fence may be gone."""
+    acker = make_any_acker(shards=2, buckets=2, tick_ms=100)
+    batch = Batch("t")
+    batch.track(2, "even", [9])
+    batch.track(3, "odd", [9])
+    send = acker._send
+
+    def slow(shard: int, *rest: Any) -> Any:
+        reply = send(shard, *rest)
+        time.sleep(0.15)
+        return reply
+
+    monkeypatch.setattr(acker, "_send", slow)
+    with pytest.raises(LaneError, match="too long ago"):
+        acker.apply(batch)
+    assert total(acker)["tracked"] == 1
 
 
 def test_threads_share_an_acker(direct: Acker) -> None:
@@ -196,6 +223,18 @@ def test_threads_share_an_acker(direct: Acker) -> None:
     counters = total(direct)
     assert counters["tracked"] == counters["acked"] == 400
     assert counters["repeated"] == 0
+
+
+def test_a_fork_while_another_thread_applies(direct: Acker) -> None:
+    """The child's copy of the lock is held by a thread that the child has not."""
+    with direct._lane.held():
+        child = multiprocessing.get_context("fork").Process(target=_track_ten, args=(direct,))
+        child.start()
+        child.join(30)
+        if child.is_alive():
+            child.kill()
+    assert child.exitcode == 0
+    assert total(direct)["tracked"] == 10
 
 
 def _track_ten(acker: Acker) -> None:

@@ -74,6 +74,15 @@ def test_known_trees_are_always_served(make_acker: MakeAcker) -> None:
     assert fail(acker, 10, "bad").failed == 1
 
 
+def test_over_the_mark_a_track_of_a_record_that_waits_is_served(make_acker: MakeAcker) -> None:
+    """It creates nothing: a row of its tree came first."""
+    acker = make_acker(high_water=1)
+    row(acker, 9, A)
+    fill(acker, 1)
+    reply = track(acker, 9, A ^ 1, "s9")
+    assert (reply.rejected, reply.pending) == ((), 2)
+
+
 def test_over_the_mark_a_tree_that_ends_at_once_is_not_refused(make_acker: MakeAcker) -> None:
     acker = make_acker(high_water=1)
     fill(acker, 2)

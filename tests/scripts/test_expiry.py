@@ -139,6 +139,24 @@ def test_clock_an_hour_back_ticks_go_on(acker: Acker) -> None:
     assert run(acker, commands.rotate(keys, force=False))[0] == 1
 
 
+def test_age_counts_from_the_first_row(acker: Acker) -> None:
+    """Whatever rows come later, and wherever they move it."""
+    keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
+    field = (7).to_bytes(8, "big")
+    row(acker, 7, 1)
+    record = client.hget(keys.pending(0), field)
+    early = int.from_bytes(record[9:15], "big") - 5000
+    client.hset(keys.pending(0), field, record[:9] + early.to_bytes(6, "big") + record[15:])
+    track(acker, 7, A)
+    tick(acker)
+    row(acker, 7, 2)
+    touch(acker, 7)
+    row(acker, 7, A ^ 1 ^ 2)
+    ages = [o.age_ms for o in acker.outcomes("t")]
+    assert len(ages) == 2
+    assert min(ages) >= 5000
+
+
 def test_age_is_never_negative(acker: Acker) -> None:
     """A record from before the clock went back."""
     keys = ShardKeys(acker.namespace, 0)

@@ -108,7 +108,7 @@ def test_fences_are_capped(acker: Acker) -> None:
     client = acker.connection.client
     for start in range(0, 100_000, 20_000):
         full = {f"p{i}": "1:" for i in range(start, start + 20_000)}
-        client.hset(keys.fence(0), mapping=full)
+        client.hset(keys.fence(start // 20_000 % 3), mapping=full)
     with pytest.raises(FenceFullError, match="100000 fences"):
         send(acker, columns([(1, A, 0)]), Fence("one-more", 1))
     assert send(acker, columns([(1, A, 0)]), Fence("p7", 2)).highest is None
@@ -123,3 +123,25 @@ def test_a_refused_batch_does_not_use_its_number_up(make_acker: MakeAcker) -> No
         send(acker, part, Fence("p", 1))
     verdicts(acker)
     assert send(acker, part, Fence("p", 1)).tracked == 1
+
+
+def test_durable_fences_are_capped(acker: Acker) -> None:
+    key = ShardKeys(acker.namespace, 0).durable_fences
+    now = 10**13
+    for start in range(0, 100_000, 20_000):
+        full = {f"@{i}": f"1::{now}" for i in range(start, start + 20_000)}
+        acker.connection.client.hset(key, mapping=full)
+    with pytest.raises(FenceFullError):
+        send(acker, columns([(1, A, 0)]), Fence("@one-more", 1))
+    assert send(acker, columns([(1, A, 0)]), Fence("@7", 2)).highest is None
+
+
+def test_old_durable_lanes_end_however_many_there_are(acker: Acker) -> None:
+    """A tick looks at a page of them, the next tick at the next page."""
+    key = ShardKeys(acker.namespace, 0).durable_fences
+    acker.connection.client.hset(key, mapping={f"@{i}": "1::1" for i in range(1000)})
+    for _ in range(200):
+        tick(acker)
+        if not acker.status().shards[0].fences:
+            break
+    assert acker.status().shards[0].fences == 0

@@ -4,9 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from acker_redis import commands
 from acker_redis.client import Acker
 from acker_redis.commands import Fence
 from acker_redis.errors import RedisRefusedError
+from acker_redis.keys import ShardKeys
+from acker_redis.rotator import Rotator
 from tests.support import FAIL, TRACK, columns, dump, send, tick, touch, track, verdicts
 
 A, B = 0x1111_2222, 0x3333_0000_4444
@@ -42,3 +45,40 @@ def test_ticks_and_the_drain_go_on(full: Acker) -> None:
     tick(full, 3)
     assert {v[3] for v in verdicts(full)} == {"s1", "s2", "s3"}
     tick(full, 3)
+
+
+def test_a_repeat_is_told_so(acker: Acker) -> None:
+    """Its batch was applied: an error would say that nothing was changed."""
+    part = columns([(1, A, TRACK)], "t", ["s1"])
+    send(acker, part, Fence("p", 1))
+    acker.connection.client.config_set("maxmemory", 1)
+    try:
+        assert send(acker, part, Fence("p", 1)).highest == 1
+    finally:
+        acker.connection.client.config_set("maxmemory", 0)
+
+
+def test_the_clock_goes_back_and_the_drain_goes_on(acker: Acker) -> None:
+    keys = ShardKeys(acker.namespace, 0)
+    track(acker, 1, A, "s1")
+    tick(acker, 2)
+    acker.connection.run(commands.rotate(keys, force=True))
+    client = acker.connection.client
+    client.hincrby(keys.meta, "ticked_ms", 7_200_000)
+    client.config_set("maxmemory", 1)
+    try:
+        Rotator([acker]).step()
+        assert [v[3] for v in verdicts(acker)] == ["s1"]
+    finally:
+        client.config_set("maxmemory", 0)
+
+
+def test_an_unfenced_batch_that_creates_and_moves_is_refused_whole(full: Acker) -> None:
+    full.connection.client.config_set("maxmemory", 0)
+    send(full, columns([(50, A, 0)]))
+    tick(full)
+    full.connection.client.config_set("maxmemory", 1)
+    before = dump(full)
+    with pytest.raises(RedisRefusedError):
+        send(full, columns([(50, 0, FAIL), (60, B, TRACK)], "t", ["s60", "why"]))
+    assert dump(full) == before

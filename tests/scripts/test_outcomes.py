@@ -63,6 +63,22 @@ def test_taking_twice_counts_once(acker: Acker) -> None:
     assert outcomes.read() == [second]
 
 
+def test_a_stream_that_was_deleted_by_hand_does_not_block_its_task(make_acker: MakeAcker) -> None:
+    acker = make_acker(outcomes_limit=3)
+    three(acker)
+    keys = ShardKeys(acker.namespace, 0)
+    acker.connection.client.delete(keys.outcomes("t"))
+    assert list(acker.connection.run(Call("take", keys.both, ("t", "1-0")))) == [0, 0, 0]
+    track(acker, 9, 0, "d")
+
+
+def test_taking_for_an_unknown_task_leaves_no_trace(acker: Acker) -> None:
+    keys = ShardKeys(acker.namespace, 0)
+    before = dump(acker)
+    acker.connection.run(Call("take", keys.both, ("never-heard-of", "1-0")))
+    assert dump(acker) == before
+
+
 def test_two_spellings_of_one_id_count_once(acker: Acker) -> None:
     three(acker)
     keys = ShardKeys(acker.namespace, 0)

@@ -280,6 +280,28 @@ def test_a_key_of_another_type_changes_nothing(acker: Acker, name: str) -> None:
     assert dump(acker) == before
 
 
+def test_a_backlog_that_is_no_number_changes_nothing(acker: Acker) -> None:
+    keys = ShardKeys(acker.namespace, 0)
+    acker.connection.client.hset(keys.meta, "backlog:t", "x1")
+    before = dump(acker)
+    for call in (
+        lambda: send(acker, columns([(99, A, 0)]), Fence("p", 1)),
+        lambda: acker.connection.run(Call("take", keys.both, ("t", "1-0"))),
+    ):
+        with pytest.raises(AckerError):
+            call()
+        assert dump(acker) == before
+
+
+def test_durable_fences_of_another_type_stop_the_tick_before_it_writes(acker: Acker) -> None:
+    keys = ShardKeys(acker.namespace, 0)
+    acker.connection.client.set(keys.durable_fences, "tampered")
+    before = dump(acker)
+    with pytest.raises(AckerError):
+        acker.connection.run(commands.rotate(keys, force=True))
+    assert dump(acker) == before
+
+
 def test_expire_with_a_stream_of_another_type_changes_nothing(acker: Acker) -> None:
     keys = ShardKeys(acker.namespace, 0)
     tick(acker, 2)

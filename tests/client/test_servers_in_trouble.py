@@ -1,0 +1,119 @@
+"""Servers that fail over, are full, lack a right, or are a cluster."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from acker_redis.batch import Batch
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import EmbeddedServerError, RedisRefusedError, RedisUnavailableError
+from acker_redis.rotator import Rotator
+from tests.support import row, tick, total, track, verdicts
+
+A = 0x5A5A_0000_A5A5
+
+
+@pytest.fixture
+def own(server: EmbeddedRedis) -> Iterator[EmbeddedRedis]:
+    """A server of this test's own, of the same kind."""
+    with EmbeddedRedis(binary=server._binary) as running:
+        yield running
+
+
+def made(server: EmbeddedRedis) -> Acker:
+    acker = Acker.from_url(server.url, "n", retry_for=0)
+    acker.create(AckerConfig(tick_ms=3_600_000))
+    return acker
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [("REPLICAOF", "127.0.0.1", "1"), ("CONFIG", "SET", "min-replicas-to-write", "1")],
+)
+def test_states_of_a_failover_pass(own: EmbeddedRedis, trouble: tuple[str, ...]) -> None:
+    """READONLY and NOREPLICAS, met inside of a script: to be tried again, not given up."""
+    acker = made(own)
+    acker.connection.client.execute_command(*trouble)
+    batch = Batch("t")
+    batch.track(1, "s", [5])
+    with pytest.raises(RedisUnavailableError):
+        acker.apply(batch)
+    if trouble[0] == "REPLICAOF":
+        acker.connection.client.execute_command("REPLICAOF", "NO", "ONE")
+    else:
+        acker.connection.client.config_set("min-replicas-to-write", 0)
+    assert acker.apply(batch).tracked == 1
+
+
+def test_a_full_server_says_what_to_do(own: EmbeddedRedis) -> None:
+    acker = made(own)
+    acker.connection.client.config_set("maxmemory", 1)
+    with pytest.raises(RedisRefusedError, match="Raise maxmemory"):
+        track(acker, 1, A)
+
+
+@pytest.mark.parametrize("right", ["-xadd", "-hdel"])
+def test_a_missing_right_never_loses_a_verdict(own: EmbeddedRedis, right: str) -> None:
+    """A script that is refused half way may tell a verdict twice, but never not at all."""
+    acker = made(own)
+    client = acker.connection.client
+    client.execute_command("ACL", "SETUSER", "p", "on", ">pw", "~*", "&*", "+@all", right)
+    limited = Acker.from_url(own.url.replace("//", "//p:pw@"), "n", retry_for=0)
+    track(acker, 1, A, "acked")
+    track(acker, 2, A, "expired")
+    with pytest.raises(RedisRefusedError):
+        row(limited, 1, A)
+    for _ in range(3):
+        try:
+            Rotator([limited]).step(force=True)
+        except RedisRefusedError:
+            continue
+    row(acker, 1, A)
+    tick(acker, 3)
+    found = {v[3] for v in verdicts(acker)}
+    assert found == {"acked", "expired"}
+
+
+def cluster_server() -> EmbeddedRedis:
+    """A server in cluster mode; its port has to be low enough for the one of the bus."""
+    for _ in range(30):
+        server = EmbeddedRedis(extra_args=("--cluster-enabled", "yes"))
+        try:
+            return server.start()
+        except EmbeddedServerError as error:
+            assert "port number too high" in str(error)
+    raise AssertionError("no port was low enough")
+
+
+def test_a_cluster_of_one_and_its_end() -> None:
+    """The same client over redis-py's cluster client; its outage is one that passes."""
+    with cluster_server() as server:
+        single = redis.Redis.from_url(server.url)
+        single.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+        deadline = time.monotonic() + 20
+        while b"cluster_state:ok" not in single.execute_command("CLUSTER", "INFO"):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        cluster = redis.RedisCluster(host="127.0.0.1", port=server.port)
+        acker = Acker(cluster, "n", retry_for=0)
+        acker.create(AckerConfig(shards=4, tick_ms=3_600_000))
+        batch = Batch("t")
+        for anchor in range(1, 101):
+            batch.track(anchor, f"s{anchor}", [anchor + 500])
+        assert acker.apply(batch).tracked == 100
+        done = Batch()
+        for anchor in range(1, 51):
+            done.ack(anchor, anchor + 500)
+        assert acker.apply(done).acked == 50
+        tick(acker, 3)
+        assert len({o.anchor for o in acker.outcomes("t")}) == 100
+        assert total(acker)["expired"] == 50
+        server.stop()
+        with pytest.raises(RedisUnavailableError):
+            acker.status()
+        with pytest.raises(RedisUnavailableError):
+            Rotator([acker]).step()

@@ -85,7 +85,8 @@ def cluster_server() -> EmbeddedRedis:
         try:
             return server.start()
         except EmbeddedServerError as error:
-            assert "port number too high" in str(error)
+            if "port number too high" not in str(error):
+                raise
     raise AssertionError("no port was low enough")
 
 

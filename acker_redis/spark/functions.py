@@ -17,6 +17,10 @@ def source_id(*cols: str | Column) -> Column:
 
     The values as text, joined by ``|``; a null is written ``\N``, and ``|`` and ``\`` in a
     value are escaped. It must fit 255 bytes of UTF-8 (the writers check that).
+
+    For numbers, strings, booleans and dates. The text of a timestamp depends on the session's
+    time zone: set ``spark.sql.session.timeZone`` for good, or format it yourself. Give binary
+    as ``hex(col)``, and arrays, maps and structs as ``to_json(col)``.
     """
     if not cols:
         raise ValueError("name the columns of the record's natural key")

@@ -185,17 +185,19 @@ class Acker:
         _check_durable(fence.producer)
         return self._send(shard, columns, fence, self._deadline())
 
-    def highest(self, lane: str) -> int:
-        """Highest number of a durable lane on any shard; 0 if there is none.
+    def lane(self, name: str) -> dict[int, tuple[int, str]]:
+        """Last number and digest of a durable lane, per shard that has heard of it.
 
         Raises ConfigError if the lane is not durable (its name begins with ``@``).
         """
-        _check_durable(lane)
-        found = [
-            self.connection.command("HGET", keys.durable_fences, lane)
-            for keys in self._shards(self.config)
-        ]
-        return max(int(fence.partition(b":")[0]) if fence else 0 for fence in found)
+        _check_durable(name)
+        found: dict[int, tuple[int, str]] = {}
+        for keys in self._shards(self.config):
+            fence = self.connection.command("HGET", keys.durable_fences, name)
+            if fence:
+                seq, digest, _ = fence.decode().split(":")
+                found[keys.shard] = int(seq), digest
+        return found
 
     def status(self) -> Status:
         """Pending trees, counters and backlog of all shards."""

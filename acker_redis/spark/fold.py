@@ -98,8 +98,8 @@ def fold_in_spark(rows: DataFrame) -> DataFrame:
     )
 
 
-def fold(rows: pa.Table) -> Folded:
-    """Fold rows with the columns of ROW_COLUMNS, in any order.
+def fold(rows: pa.Table, tracks: bool = False) -> Folded:
+    """Fold rows with the columns of ROW_COLUMNS, in any order; ``tracks``: of a source.
 
     Raises InvalidBatchError for a null or illegal anchor, for a tree that is tracked twice
     or a message that is there twice (two rows would cancel, or count one message double),
@@ -130,7 +130,7 @@ def fold(rows: pa.Table) -> Folded:
     return Folded(
         anchors=anchors[starts],
         deltas=np.bitwise_xor.reduceat(deltas, starts),
-        source_ids=_source_ids(rows.column("source_id"), order[starts]),
+        source_ids=_source_ids(rows.column("source_id"), order[starts]) if tracks else (),
         whys=_whys(rows.column("why"), order, starts),
         messages=len(order),
     )
@@ -141,8 +141,6 @@ def _ints(rows: pa.Table, name: str) -> Ints:
 
 
 def _source_ids(column: pa.ChunkedArray, firsts: Ints) -> tuple[bytes, ...]:
-    if column.null_count == len(column):
-        return ()
     if column.null_count:
         raise InvalidBatchError(f"column source_id has {column.null_count} nulls")
     texts = column.to_pylist()

@@ -49,6 +49,7 @@ def send(acker: Acker, query_id: str, batch_id: int, task: str, folded: Folded) 
     if not 0 <= batch_id <= MAX_BATCH_ID:
         raise InvalidBatchError(f"a batch id is 0 to {MAX_BATCH_ID}, not {batch_id}")
     digest = folded.digest
+    _check_lane(acker, query_id, batch_id, digest)
     replies: list[ShardApplied] = []
     for shard, chunks in folded.columns(task, acker.config.shards).items():
         if len(chunks) > CHUNKS:
@@ -57,8 +58,6 @@ def send(acker: Acker, query_id: str, batch_id: int, task: str, folded: Folded) 
         for number, columns in enumerate(chunks):
             fence = Fence(_lane(query_id), first + number, digest)
             reply = acker.apply_columns(shard, columns, fence)
-            if reply.highest is not None:
-                _check_repeat(batch_id, reply.highest, first + len(chunks) - 1)
             replies.append(reply)
     return Report(
         batch_id=batch_id,
@@ -75,26 +74,28 @@ def send(acker: Acker, query_id: str, batch_id: int, task: str, folded: Folded) 
 
 def was_sent(acker: Acker, query_id: str, batch_id: int) -> bool:
     """Whether some of the batch was applied before: it is run again, or its lane went on."""
-    return acker.highest(_lane(query_id)) > batch_id * CHUNKS
+    return any(seq > batch_id * CHUNKS for seq, _ in acker.lane(_lane(query_id)).values())
+
+
+def _check_lane(acker: Acker, query_id: str, batch_id: int, digest: str) -> None:
+    # On every shard, before anything is applied on one: the batch may have rows on others now.
+    for seq, applied_digest in acker.lane(_lane(query_id)).values():
+        applied = (seq - 1) // CHUNKS
+        if applied > batch_id:
+            raise LaneError(
+                f"batch {batch_id} comes after batch {applied} of the same query was applied: its "
+                "checkpoint was set back. What the batch did then stands; start the query with a "
+                "new checkpoint, and let it process again what came since"
+            )
+        if applied == batch_id and applied_digest != digest:
+            raise ChangedBatchError(
+                f"batch {batch_id} came back with other content; something in its plan changes "
+                "from run to run (rand, uuid, now, an unordered limit?)"
+            )
 
 
 def _lane(query_id: str) -> str:
     return f"@spark/{query_id}/0"
-
-
-def _check_repeat(batch_id: int, highest: int, last: int) -> None:
-    applied = (highest - 1) // CHUNKS
-    if applied > batch_id:
-        raise LaneError(
-            f"batch {batch_id} comes after batch {applied} of the same query was applied: its "
-            "checkpoint was set back. What the batch did then stands; start the query with a "
-            "new checkpoint, so that it gets a lane of its own"
-        )
-    if highest > last:
-        raise ChangedBatchError(
-            f"batch {batch_id} came back with other content: it had {highest - applied * CHUNKS} "
-            f"chunks, and now has {last - batch_id * CHUNKS}"
-        )
 
 
 def _total(replies: list[ShardApplied], count: Callable[[ShardApplied], int]) -> int:

@@ -6,26 +6,29 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from acker_redis.keys import check_name
+
 
 class FileQueue:
     """Parquet files in a directory on a file system with atomic rename.
 
-    A batch is written aside and then renamed to ``batch-<id>``: a reader sees all of it or
-    nothing, and a batch that is run again is not written again. One writer query per
-    directory (two that write to one would take each other's batches for their own).
+    A batch is written aside and then renamed to ``batch-<query>-<id>``: a reader sees all of it or
+    nothing, and a batch that is run again is not written again. The query's id is in the name:
+    batch ids start over with a new checkpoint, and must not pass for batches of the old one.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
 
-    def write(self, df: DataFrame, batch_id: int) -> bool:
-        """Write a batch; False if it is there already."""
-        done = self.path / f"batch-{batch_id:012d}"
+    def write(self, df: DataFrame, query_id: str, batch_id: int) -> bool:
+        """Write a batch of a query; False if it is there already."""
+        name = f"{check_name('query id', query_id)}-{batch_id:012d}"
+        done = self.path / f"batch-{name}"
         if done.exists():
             return False
         # Names with a leading underscore are not seen by Spark's file sources.
-        aside = self.path / f"_writing-{batch_id:012d}"
+        aside = self.path / f"_writing-{name}"
         if aside.exists():
             shutil.rmtree(aside)
         df.write.parquet(str(aside))

@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
+import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
-from pyspark.sql.types import LongType, StringType
+from pyspark.sql.types import DataType, IntegerType, LongType, NullType, StringType
 
 from acker_redis.client import Acker
 from acker_redis.errors import ConfigError, HighWaterError, InvalidBatchError
@@ -29,13 +30,14 @@ log = logging.getLogger(__name__)
 
 FoldMode = Literal["driver", "spark"]
 _POLL_SECONDS = 0.25
+_RESERVED = ("source_id", "attempt", "anchor", "tuple", "why")
 
 
 class Queue(Protocol):
     """Where messages go: writes each batch once, and all of it or nothing."""
 
-    def write(self, df: DataFrame, batch_id: int) -> object:
-        """Write a batch, or do nothing if it was written before."""
+    def write(self, df: DataFrame, query_id: str, batch_id: int) -> object:
+        """Write this batch of this query, or do nothing if it was written before."""
 
 
 class TrackWriter:
@@ -74,16 +76,16 @@ class TrackWriter:
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Track a batch, then write its messages. Raises AckerError; then nothing is written."""
-        _need(df, {"source_id": StringType})
+        _need(df, {"source_id": (StringType,)}, {"attempt": (IntegerType,)})
         attempt = F.col("attempt") if "attempt" in df.columns else F.lit(0)
         trees = _freeze(df.withColumn("anchor", anchor("source_id", attempt=attempt)))
         firsts = [tuple_id("anchor", edge) for edge in self._queues]
         rows = _rows(trees, F.lit(0), xor(*firsts), source=F.col("source_id"))
-        folded = _collect(rows, self._fold)
-        query_id = _query_id(df, self._query_id)
+        folded = _collect(rows, self._fold, tracks=True)
+        query_id = query_id_of(df, self._query_id)
         # A batch that is run again may be what fills the table: it must not wait for itself.
         if not was_sent(self._acker, query_id, batch_id):
-            self._wait_for_room(len(folded))
+            self._wait_for_room(folded)
         report = send(self._acker, query_id, batch_id, self._task, folded)
         self.last_report = report
         if report.rejected:
@@ -91,23 +93,32 @@ class TrackWriter:
             log.warning("batch %d: %d trees over high water", batch_id, len(report.rejected))
             trees = trees.where(~F.col("anchor").isin(list(report.rejected)))
         for edge, queue in self._queues.items():
-            queue.write(trees.withColumn("tuple", tuple_id("anchor", edge)), batch_id)
+            queue.write(trees.withColumn("tuple", tuple_id("anchor", edge)), query_id, batch_id)
 
-    def _wait_for_room(self, trees: int) -> None:
-        high_water = self._acker.config.high_water
-        if trees > high_water:
+    def _wait_for_room(self, folded: Folded) -> None:
+        config = self._acker.config
+        share = max(1, -(-config.high_water // config.shards))
+        trees = np.bincount(folded.anchors % config.shards, minlength=config.shards)
+        if len(folded) > config.high_water or trees.max() > 2 * share:
             raise ConfigError(
-                f"a batch of {trees} trees does not fit under the high-water mark of {high_water}; "
-                "make the batches smaller (maxFilesPerTrigger, maxOffsetsPerTrigger) or raise it"
+                f"a batch of {len(folded)} trees does not fit under the high-water mark of "
+                f"{config.high_water} ({share} per shard); make the batches smaller "
+                "(maxFilesPerTrigger, maxOffsetsPerTrigger) or raise it"
             )
+        # Shard by shard, as the scripts judge it; a lopsided batch may need the reserve.
+        limits = np.where(trees <= share, share, 2 * share)
         waited = 0.0
-        while (pending := self._acker.status().pending) + trees > high_water:
+        while True:
+            status = self._acker.status()
+            pending = np.array([sum(shard.pending) for shard in status.shards])
+            if ((pending + trees <= limits) | (trees == 0)).all():
+                return
             if waited == 0:
-                log.info("waiting: %d pending of %d at high water", pending, high_water)
+                log.info("waiting: %d pending, high water %d", status.pending, config.high_water)
             if waited >= self._max_wait:
                 raise HighWaterError(
-                    f"{pending} trees were still pending after {waited:.0f} s of waiting, high "
-                    f"water is {high_water}; do the bolts run, and the rotator?"
+                    f"{status.pending} trees were still pending after {waited:.0f} s of waiting, "
+                    f"high water is {config.high_water}; do the bolts run, and the rotator?"
                 )
             time.sleep(_POLL_SECONDS)
             waited += _POLL_SECONDS
@@ -145,7 +156,7 @@ class BoltWriter:
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Process, ack and fail a batch, then write its messages. Raises AckerError."""
         out = self._process(df, batch_id)
-        _need(out, {"anchor": LongType, "tuple": LongType})
+        _need(out, {"anchor": (LongType,), "tuple": (LongType,)}, {"why": (StringType, NullType)})
         if "why" not in out.columns:
             out = out.withColumn("why", F.lit(None).cast("string"))
         done = _freeze(out)
@@ -153,10 +164,11 @@ class BoltWriter:
         emitted = F.when(F.col("why").isNull(), xor(*children)).otherwise(F.lit(0))
         delta = F.col("tuple").bitwiseXOR(emitted)
         folded = _collect(_rows(done, F.col("tuple"), delta, why=F.col("why")), self._fold)
-        self.last_report = send(self._acker, _query_id(df, self._query_id), batch_id, "", folded)
+        query_id = query_id_of(df, self._query_id)
+        self.last_report = send(self._acker, query_id, batch_id, "", folded)
         messages = done.where(F.col("why").isNull()).drop("why")
         for edge, queue in self._queues.items():
-            queue.write(messages.withColumn("tuple", tuple_id("tuple", edge)), batch_id)
+            queue.write(messages.withColumn("tuple", tuple_id("tuple", edge)), query_id, batch_id)
 
 
 def _freeze(df: DataFrame) -> DataFrame:
@@ -177,25 +189,38 @@ def _rows(
     return df.select(*[(none if v is None else v).alias(name) for name, v in named])
 
 
-def _collect(rows: DataFrame, mode: FoldMode) -> Folded:
-    return fold((fold_in_spark(rows) if mode == "spark" else rows).toArrow())
+def _collect(rows: DataFrame, mode: FoldMode, tracks: bool = False) -> Folded:
+    return fold((fold_in_spark(rows) if mode == "spark" else rows).toArrow(), tracks)
 
 
-def _need(df: DataFrame, columns: Mapping[str, type]) -> None:
-    for name, kind in columns.items():
+Kinds = Mapping[str, tuple[type[DataType], ...]]
+
+
+def _need(df: DataFrame, columns: Kinds, optional: Kinds) -> None:
+    """Check names and types; for Spark ``Why`` and ``why`` are one column, for Python two."""
+    for name in df.columns:
+        if name not in _RESERVED and name.lower() in _RESERVED:
+            raise InvalidBatchError(f"column {name} must be written {name.lower()}")
+    for name, kinds in {**columns, **optional}.items():
         if name not in df.columns:
+            if name in optional:
+                continue
             raise InvalidBatchError(f"column {name} is missing; there are {', '.join(df.columns)}")
-        if not isinstance(df.schema[name].dataType, kind):
+        if not isinstance(df.schema[name].dataType, kinds):
             raise InvalidBatchError(
                 f"column {name} is {df.schema[name].dataType.simpleString()}, "
-                f"it must be {kind().simpleString()}"
+                f"it must be {kinds[0]().simpleString()}"
             )
 
 
-def _query_id(df: DataFrame, given: str | None) -> str:
+def query_id_of(df: DataFrame, given: str | None = None) -> str:
+    """Id of the streaming query that a ``foreachBatch`` DataFrame belongs to, or ``given``.
+
+    Raises ConfigError outside of a streaming query if none is given.
+    """
     query_id = given or df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
     if not query_id:
         raise ConfigError(
             "not in a streaming query: give query_id=, a name that is this writer's own for ever"
         )
-    return query_id
+    return check_name("query id", query_id)

@@ -63,7 +63,7 @@ def test_against_a_dictionary(
 
 
 def test_tracks_keep_their_source_ids() -> None:
-    folded = fold(table([(9, 0, 1, "nine", None), (3, 0, 2, "three", None)]))
+    folded = fold(table([(9, 0, 1, "nine", None), (3, 0, 2, "three", None)]), tracks=True)
     assert folded.anchors.tolist() == [3, 9]
     assert folded.source_ids == (b"three", b"nine")
 
@@ -91,7 +91,7 @@ def test_nothing_folds_to_nothing() -> None:
 )
 def test_bad_rows(rows: list[Row], words: str) -> None:
     with pytest.raises(InvalidBatchError, match=words):
-        fold(table(rows))
+        fold(table(rows), tracks=any(row[3] is not None for row in rows))
 
 
 @pytest.mark.parametrize("shards", [1, 4])

@@ -15,7 +15,7 @@ from acker_redis.errors import (
     InvalidBatchError,
     LaneError,
 )
-from acker_redis.spark import BoltWriter, FileQueue, TrackWriter
+from acker_redis.spark import BoltWriter, FileQueue, TrackWriter, anchor
 from acker_redis.spark.writers import FoldMode
 from tests.conftest import MakeAcker
 from tests.support import tick, total, verdicts
@@ -32,7 +32,7 @@ class MemoryQueue:
         self.dies = 0
         self._acker = acker
 
-    def write(self, df: DataFrame, batch_id: int) -> None:
+    def write(self, df: DataFrame, query_id: str, batch_id: int) -> None:
         if self.dies:
             self.dies -= 1
             raise OSError("the disk is full")
@@ -125,16 +125,14 @@ def test_the_order_of_rows_does_not_matter(
 def test_other_content_under_the_same_number_is_refused(
     spark: SparkSession, acker: Acker, again: tuple[str, ...]
 ) -> None:
-    """An empty batch sends nothing, so it has nothing to compare; the trees then expire."""
     queue = MemoryQueue()
     queue.dies = 1
     source = TrackWriter(acker, "t", {"e": queue}, query_id="q")
     with pytest.raises(OSError, match="disk"):
         source(records(spark, "a", "b"), 0)
-    if again:
-        with pytest.raises(ChangedBatchError, match="other content"):
-            source(records(spark, *again), 0)
-        assert queue.batches == {}
+    with pytest.raises(ChangedBatchError, match="other content"):
+        source(records(spark, *again), 0)
+    assert queue.batches == {}
     assert total(acker)["tracked"] == 2
 
 
@@ -175,7 +173,7 @@ def test_driver_killed_between_two_chunks(
 def test_fewer_chunks_than_before_are_other_content(spark: SparkSession, acker: Acker) -> None:
     source = TrackWriter(acker, "t", {"e": MemoryQueue()}, query_id="q")
     source(many(spark, 5000), 0)
-    with pytest.raises(ChangedBatchError, match="it had 3 chunks, and now has 1"):
+    with pytest.raises(ChangedBatchError, match="other content"):
         source(many(spark, 2000), 0)
 
 
@@ -245,7 +243,7 @@ def test_rejected_trees_are_not_emitted(spark: SparkSession, make_any_acker: Mak
     acker = make_any_acker(high_water=10)
     queue = MemoryQueue()
     source = TrackWriter(acker, "t", {"e": queue}, query_id="q")
-    source._wait_for_room = lambda trees: None  # type: ignore[method-assign]
+    source._wait_for_room = lambda folded: None  # type: ignore[method-assign]
     source(many(spark, 25), 0)
     assert source.last_report
     assert len(source.last_report.rejected) == 5
@@ -295,11 +293,87 @@ def test_a_batch_above_high_water_is_refused(
         ("anchor BIGINT", "column tuple is missing"),
         ("anchor INT, tuple BIGINT", "column anchor is int, it must be bigint"),
         ("anchor BIGINT, tuple STRING", "column tuple is string"),
+        ("anchor BIGINT, tuple BIGINT, Why STRING", "column Why must be written why"),
+        ("anchor BIGINT, tuple BIGINT, WHY STRING", "column WHY must be written why"),
+        ("anchor BIGINT, tuple BIGINT, why INT", "column why is int, it must be string"),
+        ("Anchor BIGINT, tuple BIGINT", "column Anchor must be written anchor"),
     ],
 )
 def test_wrong_columns(spark: SparkSession, acker: Acker, columns: str, words: str) -> None:
     with pytest.raises(InvalidBatchError, match=words):
         BoltWriter(acker, keep, query_id="q")(spark.createDataFrame([], columns), 0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ("source_id STRING, Attempt INT", "column Attempt must be written attempt"),
+        ("source_id STRING, attempt STRING", "column attempt is string, it must be int"),
+        ("source_id INT", "column source_id is int"),
+    ],
+)
+def test_wrong_columns_of_a_source(
+    spark: SparkSession, acker: Acker, columns: str, words: str
+) -> None:
+    with pytest.raises(InvalidBatchError, match=words):
+        source = TrackWriter(acker, "t", {"e": MemoryQueue()}, query_id="q")
+        source(spark.createDataFrame([], columns), 0)
+
+
+@pytest.mark.parametrize("fold", ["driver", "spark"])
+def test_a_source_id_that_is_null_is_refused(
+    spark: SparkSession, acker: Acker, fold: FoldMode
+) -> None:
+    """Also where all are: such a batch was once emitted without being tracked."""
+    queue = MemoryQueue()
+    source = TrackWriter(acker, "t", {"e": queue}, fold=fold, query_id="q")
+    with pytest.raises(InvalidBatchError, match="source_id has 1 nulls"):
+        source(spark.createDataFrame([(None,)], "source_id STRING"), 0)
+    assert queue.batches == {}
+
+
+def test_a_new_checkpoint_does_not_meet_the_old_batches(
+    spark: SparkSession, acker: Acker, tmp_path: Path
+) -> None:
+    """Batch ids start over: what was tracked must be written, not taken for written."""
+    queue = FileQueue(tmp_path / "q")
+    TrackWriter(acker, "t", {"e": queue}, query_id="old")(records(spark, "a"), 0)
+    TrackWriter(acker, "t", {"e": queue}, query_id="new")(records(spark, "b"), 0)
+    assert {r.source_id for r in queue.read(spark, "source_id STRING").collect()} == {"a", "b"}
+
+
+def by_shard(spark: SparkSession, shard: int) -> list[str]:
+    """Source ids whose anchors fall into a shard of two."""
+    ids = many(spark, 100).withColumn("a", anchor("source_id", attempt=F.lit(0)))
+    return [r.source_id for r in ids.where(F.col("a") % 2 == shard).collect()]
+
+
+def test_other_content_on_other_shards_is_refused(
+    spark: SparkSession, make_any_acker: MakeAcker
+) -> None:
+    """Each shard knows its own part only: all are asked before any is told."""
+    acker = make_any_acker(shards=2)
+    even, odd = by_shard(spark, 0), by_shard(spark, 1)
+    source = TrackWriter(acker, "t", {"e": MemoryQueue()}, query_id="q")
+    source(records(spark, odd[0]), 0)
+    for again in ([even[0]], [even[0], odd[0]], [even[0], odd[1]]):
+        with pytest.raises(ChangedBatchError):
+            source(records(spark, *again), 0)
+    source(records(spark, odd[2]), 1)
+    with pytest.raises(LaneError):
+        source(records(spark, even[3]), 0)
+    assert total(acker)["tracked"] == 2
+
+
+def test_room_is_judged_per_shard(spark: SparkSession, make_any_acker: MakeAcker) -> None:
+    """All in one shard: it waits, or is refused, rather than being nacked."""
+    acker = make_any_acker(shards=2, high_water=20)
+    even = by_shard(spark, 0)
+    source = TrackWriter(acker, "t", {"e": MemoryQueue()}, max_wait=0, query_id="q")
+    source(records(spark, *even[:8]), 0)
+    with pytest.raises(HighWaterError):
+        source(records(spark, *even[8:16]), 1)
+    assert total(acker)["overflow"] == 0
 
 
 def test_outside_of_a_streaming_query(spark: SparkSession, acker: Acker) -> None:
@@ -314,15 +388,15 @@ def test_a_source_without_edges(acker: Acker) -> None:
 
 def test_file_queue_writes_a_batch_once(spark: SparkSession, tmp_path: Path) -> None:
     queue = FileQueue(tmp_path / "q")
-    (tmp_path / "q" / "_writing-000000000001").mkdir()
-    assert queue.write(records(spark, "a", "b"), 0)
-    assert not queue.write(records(spark, "c"), 0)
-    assert queue.write(records(spark, "d"), 1)
+    (tmp_path / "q" / "_writing-q-000000000001").mkdir()
+    assert queue.write(records(spark, "a", "b"), "q", 0)
+    assert not queue.write(records(spark, "c"), "q", 0)
+    assert queue.write(records(spark, "d"), "q", 1)
     rows = queue.read(spark, "source_id STRING").collect()
     assert {r.source_id for r in rows} == {"a", "b", "d"}
     assert sorted(p.name for p in queue.path.iterdir()) == [
-        "batch-000000000000",
-        "batch-000000000001",
+        "batch-q-000000000000",
+        "batch-q-000000000001",
     ]
 
 
@@ -349,11 +423,11 @@ def test_streaming_queries_that_die_and_start_again(
         def __init__(self, queue: FileQueue) -> None:
             self.queue = queue
 
-        def write(self, df: DataFrame, batch_id: int) -> None:
+        def write(self, df: DataFrame, query_id: str, batch_id: int) -> None:
             if (self.queue.path.name, batch_id) not in died:
                 died.append((self.queue.path.name, batch_id))
                 raise OSError("killed")
-            self.queue.write(df, batch_id)
+            self.queue.write(df, query_id, batch_id)
 
     stages = [
         ("source", source.csv(str(tmp_path / "in")), TrackWriter(acker, "t", {"e": Dies(first)})),

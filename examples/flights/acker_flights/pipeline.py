@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from acker_flights.data import FLIGHT_SCHEMA, KEY, WEATHER_SCHEMA
 from acker_flights.data import directory as data_directory
 from acker_redis.client import Acker
-from acker_redis.spark import BoltWriter, FileQueue, TrackWriter, source_id
+from acker_redis.spark import BoltWriter, FileQueue, TrackWriter, query_id_of, source_id
 from acker_redis.spark.writers import Queue
 
 TASK = "flights"
@@ -160,7 +160,9 @@ def add_up(table: FileQueue) -> Callable[[DataFrame, int], DataFrame]:
     def process(df: DataFrame, batch_id: int) -> DataFrame:
         sums = df.groupBy("kind", "carrier", "hour")
         table.write(
-            sums.agg(F.count("delay").alias("flights"), F.sum("delay").alias("minutes")), batch_id
+            sums.agg(F.count("delay").alias("flights"), F.sum("delay").alias("minutes")),
+            query_id_of(df),
+            batch_id,
         )
         return df
 

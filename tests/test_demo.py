@@ -9,13 +9,15 @@ import time
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from rich.console import Console
 
 from tests.conftest import missing
 
 pytest.importorskip("acker_flights.data")
-from acker_flights import data, session
+from acker_flights import data, report, session
 from acker_flights.data import Selection
 
 COMMAND = [sys.executable, "-m", "acker_redis", "demo"]
@@ -158,3 +160,34 @@ def test_days_hold_the_original_rows(tmp_path: Path) -> None:
     assert lines[0].startswith("year,month,day,dep_time")
     assert all(line.startswith("2013,2,1,") for line in lines[1:])
     assert len(lines) == 927
+
+
+class Told:
+    """Verdicts as the tables hold them: all that must be done is done."""
+
+    def __init__(self, expected: data.Expected) -> None:
+        reasons = [("failed", i) for i in expected.failed] + [
+            ("expired", i) for i in expected.expired
+        ]
+        self.tables = {
+            "done": pa.table({"source_id": sorted(expected.acked)}),
+            "replay": pa.table(
+                {"source_id": [i for _, i in reasons], "reason": [r for r, _ in reasons]}
+            ),
+        }
+
+    def read(self, table: str) -> pa.Table:
+        return self.tables[table]
+
+
+def test_a_message_that_never_arrived_is_a_difference() -> None:
+    """All verdicts are right, and one flight is missing in what the last bolt wrote."""
+    expected = data.expected(Selection((1,), 1))
+    console = Console(record=True, width=200)
+    told = Told(expected)
+    assert report.reconcile(console, told, dict(expected.delays), expected)  # type: ignore[arg-type]
+    key, (flights, minutes) = next(iter(expected.delays.items()))
+    wrong = {**expected.delays, key: (flights - 1, minutes)}
+    assert not report.reconcile(console, told, wrong, expected)  # type: ignore[arg-type]
+    assert not report.reconcile(console, told, {}, expected)  # type: ignore[arg-type]
+    assert "delays differ in 1 sums" in console.export_text()

@@ -79,6 +79,8 @@ class Expected:
     acked: frozenset[str]
     failed: frozenset[str]
     expired: frozenset[str]
+    delays: dict[tuple[str, str, int], tuple[int, float]]
+    """Flights with a known delay, and its minutes, by kind of message, carrier and hour."""
 
     @property
     def flights(self) -> int:
@@ -99,11 +101,20 @@ def expected(selection: Selection) -> Expected:
     hours = pd.MultiIndex.from_frame(weather[["origin", "time_hour"]])
     has_weather = pd.MultiIndex.from_frame(flights[["origin", "time_hour"]]).isin(hours)
     has_tail = flights.tailnum.notna().to_numpy()
+    delays = {
+        (kind, str(carrier), int(hour)): (int(known.count()), float(known.sum()))
+        for kind, arrives, column in (
+            ("weather", has_weather, "dep_delay"),
+            ("plane", has_tail, "arr_delay"),
+        )
+        for (carrier, hour), known in flights[arrives].groupby(["carrier", "hour"])[column]
+    }
     ids = flights[list(KEY)].astype(str).agg("|".join, axis=1)
     return Expected(
         acked=frozenset(ids[has_weather & has_tail]),
         failed=frozenset(ids[~has_weather]),
         expired=frozenset(ids[has_weather & ~has_tail]),
+        delays=delays,
     )
 
 

@@ -87,8 +87,9 @@ def _run(options: Options, console: Console, server: EmbeddedRedis) -> int:
         results.finish()
         seconds = time.monotonic() - began
         counters = acker.status().counters
-    report.show_delays(console, tables / "delays")
-    right = report.reconcile(console, results, expected)
+    delays = report.read_delays(tables / "delays")
+    report.show_delays(console, delays)
+    right = report.reconcile(console, results, delays, expected)
     console.print(f"Peak memory of all processes: {memory.peak_mib:,} MiB")
     report.sum_up(console, counters, expected, right, seconds)
     return EXIT_OK if right else EXIT_DIFFERS

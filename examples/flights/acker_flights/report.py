@@ -16,27 +16,36 @@ _SHADES = ((5, "green"), (15, "yellow"), (30, "dark_orange"))
 _EXAMPLES = 5
 
 
-def show_delays(console: Console, table: Path) -> None:
-    """Draw the mean departure delay in minutes, by carrier and hour of day."""
-    flights: Counter[tuple[str, int]] = Counter()
-    minutes: Counter[tuple[str, int]] = Counter()
+Delays = dict[tuple[str, str, int], tuple[int, float]]
+
+
+def read_delays(table: Path) -> Delays:
+    """Flights with a known delay, and its minutes, by kind of message, carrier and hour."""
+    sums: Delays = {}
     for row in ds.dataset(table, format="parquet").to_table().to_pylist():
-        if row["kind"] == "weather":
-            flights[row["carrier"], row["hour"]] += row["flights"]
-            minutes[row["carrier"], row["hour"]] += row["minutes"] or 0
-    hours = sorted({hour for _, hour in flights})
+        key = (row["kind"], row["carrier"], row["hour"])
+        flights, minutes = sums.get(key, (0, 0.0))
+        sums[key] = (flights + row["flights"], minutes + (row["minutes"] or 0.0))
+    return sums
+
+
+def show_delays(console: Console, delays: Delays) -> None:
+    """Draw the mean departure delay in minutes, by carrier and hour of day."""
+    departures = {(c, hour): sums for (kind, c, hour), sums in delays.items() if kind == "weather"}
+    hours = sorted({hour for _, hour in departures})
     title = "Mean departure delay in minutes, by carrier and hour of day"
     drawn = Table(title=title, box=None, padding=(0, 0, 0, 1), pad_edge=False)
     drawn.add_column("")
     for hour in hours:
         drawn.add_column(str(hour), justify="right", no_wrap=True)
-    for carrier in sorted({carrier for carrier, _ in flights}):
-        cells = [_cell(flights[carrier, hour], minutes[carrier, hour]) for hour in hours]
-        drawn.add_row(carrier, *cells)
+    for carrier in sorted({carrier for carrier, _ in departures}):
+        drawn.add_row(
+            carrier, *[_cell(*departures.get((carrier, hour), (0, 0.0))) for hour in hours]
+        )
     console.print(drawn)
 
 
-def _cell(flights: int, minutes: int) -> Text:
+def _cell(flights: int, minutes: float) -> Text:
     if not flights:
         return Text("·", style="bright_black")
     mean = round(minutes / flights)
@@ -44,8 +53,11 @@ def _cell(flights: int, minutes: int) -> Text:
     return Text(str(mean), style=shade)
 
 
-def reconcile(console: Console, results: Results, expected: Expected) -> bool:
-    """Compare the verdicts with what the CSV files say, flight by flight.
+def reconcile(console: Console, results: Results, delays: Delays, expected: Expected) -> bool:
+    """Compare the verdicts, flight by flight, and the delays with what the CSV files say.
+
+    The delays are what the last bolt did with its messages: a verdict ``ack`` for a message
+    that never arrived there would show in them.
 
     Returns whether they are the same, and prints each kind of difference with examples.
     """
@@ -55,7 +67,11 @@ def reconcile(console: Console, results: Results, expected: Expected) -> bool:
     for row in results.read("replay").to_pylist():
         found.setdefault(row["reason"], Counter())[row["source_id"]] += 1
     wanted = {"acked": expected.acked, "failed": expected.failed, "expired": expected.expired}
-    right = True
+    right = delays == expected.delays
+    if not right:
+        wrong = {k for k in delays | expected.delays if delays.get(k) != expected.delays.get(k)}
+        some = ", ".join(map(str, sorted(wrong)[:_EXAMPLES]))
+        console.print(f"[red]delays differ in {len(wrong):,} sums, e.g. {some}[/red]")
     for verdict in wanted | found:
         ids, wanted_ids = found.get(verdict, Counter()), wanted.get(verdict, frozenset())
         differences = {

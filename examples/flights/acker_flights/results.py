@@ -90,5 +90,8 @@ class Results:
         ]
         columns = [list(column) for column in zip(*rows, strict=True)]
         file = self.path / _TABLES[verdict] / f"{entry.shard}-{entry.id}.parquet"
-        pq.write_table(pa.table(columns, schema=SCHEMA), file)
+        # Written aside: readers pass over names with a leading underscore.
+        aside = file.with_name(f"_{file.name}")
+        pq.write_table(pa.table(columns, schema=SCHEMA), aside)
+        aside.replace(file)
         self.counts[verdict] += len(rows)

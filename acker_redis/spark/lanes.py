@@ -58,6 +58,11 @@ def send(acker: Acker, query_id: str, batch_id: int, task: str, folded: Folded) 
         for number, columns in enumerate(chunks):
             fence = Fence(_lane(query_id), first + number, digest)
             reply = acker.apply_columns(shard, columns, fence)
+            if reply.highest is not None and (reply.highest - 1) // CHUNKS > batch_id:
+                raise LaneError(
+                    f"a later batch than {batch_id} of the same query was applied meanwhile: does "
+                    "a second driver run it? Rows of this batch may be missing; it is not written"
+                )
             replies.append(reply)
     return Report(
         batch_id=batch_id,

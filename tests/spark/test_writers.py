@@ -185,6 +185,19 @@ def test_a_checkpoint_that_was_set_back_is_refused(spark: SparkSession, acker: A
         source(records(spark, "c"), 0)
 
 
+def test_a_second_driver_that_overtakes_is_noticed(
+    spark: SparkSession, acker: Acker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It applies a later batch between the look at the lane and the call."""
+    queue = MemoryQueue()
+    source = TrackWriter(acker, "t", {"e": queue}, query_id="q")
+    source(records(spark, "later"), 1)
+    monkeypatch.setattr("acker_redis.spark.lanes._check_lane", lambda *args: None)
+    with pytest.raises(LaneError, match="second driver"):
+        source(records(spark, "overtaken"), 0)
+    assert list(queue.batches) == [1], "a message without a tree would get no verdict"
+
+
 def test_two_queries_have_two_lanes(spark: SparkSession, acker: Acker) -> None:
     for query in ("q1", "q2"):
         source = TrackWriter(acker, "t", {"e": MemoryQueue()}, query_id=query)

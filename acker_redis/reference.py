@@ -2,10 +2,12 @@
 
 One shard, in dictionaries, with a clock that the caller moves. It is the oracle of the
 tests: whatever Redis does must be what this does. Read it to understand the system; for
-the words, see ``docs/algorithm.md`` and ``lua/README.md``.
+the words, see ``docs/algorithm.md`` and ``lua/README.md``. ``RedisShard`` (``shard.py``)
+has the same methods on a real server.
 
-Not modelled, because they depend on how Redis stores things: how many records one call of
-``expire`` takes, maxmemory, and the validation of bytes (``tests/scripts``).
+Not modelled, because they depend on how Redis stores things: which records one call of
+``expire`` takes, maxmemory, the caps on fences and tasks, and the validation of bytes
+(``tests/servers``).
 """
 
 from collections import Counter, deque
@@ -17,6 +19,9 @@ from acker_redis.commands import Fence, ShardApplied
 from acker_redis.config import AckerConfig
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.outcomes import Outcome, Verdict
+
+DURABLE_MS = 30 * 24 * 3600 * 1000
+"""A durable lane ends so long after its last batch."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,8 @@ class Reference:
         n, shards = self.config.buckets, self.config.shards
         self.buckets: deque[dict[int, Record]] = deque({} for _ in range(n))  # newest first
         self.fences: deque[dict[str, tuple[int, str]]] = deque({} for _ in range(n))
-        self.durable: dict[str, tuple[int, str]] = {}
+        self.durable: dict[str, tuple[int, str, int]] = {}
+        self.expiring: dict[int, Record] = {}
         self.ticked_ms = self.now_ms
         self._told: dict[tuple[str, Verdict, str], list[Outcome]] = {}
         self.high_water = max(1, -(-self.config.high_water // shards))
@@ -66,6 +72,12 @@ class Reference:
     def pending(self) -> int:
         """Records in the buckets."""
         return sum(map(len, self.buckets))
+
+    @property
+    def tracked_records(self) -> int:
+        """Pending trees, those that expire included: records that have a task."""
+        places = (*self.buckets, self.expiring)
+        return sum(1 for place in places for record in place.values() if record.task)
 
     def apply(
         self, rows: Iterable[Row], task: str = "", fence: Fence | None = None
@@ -97,23 +109,40 @@ class Reference:
         )
 
     def rotate(self, force: bool = False) -> bool:
-        """Tick if it is due, drain what expires, and say whether it ticked."""
-        if self.now_ms < self.ticked_ms and not force:
+        """Tick if it is due, or forced, and say whether it ticked."""
+        late = self.now_ms - self.ticked_ms
+        if late < 0 and not force:
             self.ticked_ms = self.now_ms  # the clock went back
             return False
-        if self.now_ms < self.ticked_ms + self.config.tick_ms and not force:
+        if self.expiring or (late < self.config.tick_ms and not force):
             return False
-        expired = self.buckets.pop()
+        self.expiring = self.buckets.pop()
         self.buckets.appendleft({})
         self.fences.pop()
         self.fences.appendleft({})
-        self.ticked_ms = self.now_ms
-        for anchor, record in expired.items():
+        for lane, (*_, used_ms) in list(self.durable.items()):
+            if self.now_ms - used_ms > DURABLE_MS:
+                del self.durable[lane]
+        self.ticked_ms = self.now_ms  # a late tick is not caught up
+        return True
+
+    def expire(self, anchors: Iterable[int] | None = None) -> int:
+        """Drain what expires, or these of its anchors only; returns the records left."""
+        for anchor in list(self.expiring) if anchors is None else anchors:
+            record = self.expiring.pop(anchor)
             self.counters["expired" if record.task else "orphaned"] += 1
             if record.task:
                 self._tell("nack", "expired", anchor, record)
         self._deliver()
-        return True
+        return len(self.expiring)
+
+    def take(self, task: str) -> list[Outcome]:
+        """Verdicts that wait for a task, oldest first; they wait no longer."""
+        return self.outcomes.pop(task, [])
+
+    def advance(self, ms: int) -> None:
+        """Move the clock, back if ``ms`` is negative."""
+        self.now_ms += ms
 
     def _row(self, row: Row, task: str) -> bool:
         """Apply one row; True if its tree was rejected."""
@@ -184,17 +213,21 @@ class Reference:
 
     def _repeated(self, fence: Fence) -> int | None:
         """Highest number of the lane if this one is not above it."""
-        places = [self.durable] if fence.producer.startswith("@") else self.fences
-        last = next((fences[fence.producer] for fences in places if fence.producer in fences), None)
-        if last is None or fence.seq > last[0]:
+        if fence.producer.startswith("@"):
+            last = self.durable.get(fence.producer, (0, "", 0))
+        else:
+            lanes = [fences for fences in self.fences if fence.producer in fences]
+            last = (*lanes[0][fence.producer], 0) if lanes else (0, "", 0)
+        seq, digest, _ = last
+        if fence.seq > seq:
             return None
-        if fence.seq == last[0] and fence.digest != last[1]:
+        if fence.seq == seq and fence.digest != digest:
             raise ChangedBatchError(f"batch {fence.seq} came back with other content")
-        return last[0]
+        return seq
 
     def _remember(self, fence: Fence) -> None:
         if fence.producer.startswith("@"):
-            self.durable[fence.producer] = (fence.seq, fence.digest)
+            self.durable[fence.producer] = (fence.seq, fence.digest, self.now_ms)
             return
         for fences in self.fences:
             fences.pop(fence.producer, None)

@@ -85,6 +85,7 @@ class Machine(RuleBasedStateMachine):
     def tick(self) -> None:
         tick(self.acker)
         self.model.rotate(force=True)
+        self.model.expire()
 
     @rule(task=TASKS)
     def take(self, task: str) -> None:

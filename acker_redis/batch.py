@@ -15,10 +15,12 @@ from acker_redis.ids import check_anchor, check_tuple_id, shard_of, xor_ids
 from acker_redis.keys import check_name
 
 TRACK, FAIL, TOUCH = 1, 2, 4
-MAX_ROWS = 2048
+MAX_ROWS = 1024
 """Rows (distinct anchors) of one batch at most."""
 MAX_TEXT = 255
 """Bytes of a source id or of a why at most."""
+MAX_TEXTS = 64 * 1024
+"""Bytes of all source ids and whys of one batch at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Sent:
 
 
 class Batch:
-    """Rows of one call, folded per anchor; at most 2048 anchors.
+    """Rows of one call, folded per anchor; at most 1024 anchors and 64 KiB of texts.
 
     ``task`` is the source that tracks; a batch without TRACK rows needs none. A batch is
     applied all or nothing (per shard), and once: it may be applied again after an error.
@@ -77,14 +79,15 @@ class Batch:
         self.sent: Sent | None = None
         """Where and when it was sent first; set by the client, and no row comes in any more."""
         self._rows: dict[int, _Row] = {}
+        self._texts = 0
 
     def __len__(self) -> int:
         return len(self._rows)
 
     @property
     def full(self) -> bool:
-        """Whether a row of another anchor would be one too many."""
-        return len(self._rows) >= MAX_ROWS
+        """Whether another row could be one too many, or its text too long for the rest."""
+        return len(self._rows) >= MAX_ROWS or self._texts > MAX_TEXTS - MAX_TEXT
 
     def track(self, anchor: int, source_id: str, emitted: Iterable[int]) -> None:
         """Begin a tree: the source's own id for it, and the ids of all its first messages.
@@ -98,7 +101,7 @@ class Batch:
         row = self._rows.get(check_anchor(anchor))
         if row and row.flags & TRACK:
             raise InvalidBatchError(f"anchor {anchor} is tracked twice; draw one per attempt")
-        self._fold(anchor, xor_ids(emitted), TRACK).source_id = text
+        self._fold(anchor, xor_ids(emitted), TRACK, text).source_id = text
 
     def ack(self, anchor: int, tuple_id: int, emitted: Iterable[int] = ()) -> None:
         """A message was processed; ``emitted`` are the ids of all messages it caused."""
@@ -113,7 +116,10 @@ class Batch:
         """
         text = check_text("why", why, 0)
         delta = xor_ids(emitted) if tuple_id is None else _whole_row(tuple_id, emitted)
-        row = self._fold(anchor, delta, FAIL)
+        said = self._rows.get(check_anchor(anchor))
+        if said and said.why:
+            text = b""  # the first that says something wins
+        row = self._fold(anchor, delta, FAIL, text)
         row.why = row.why or text
 
     def touch(self, anchor: int) -> None:
@@ -127,16 +133,18 @@ class Batch:
             parts.setdefault(shard_of(row.anchor, shards), []).append(row)
         return {shard: _pack(rows, self.task) for shard, rows in parts.items()}
 
-    def _fold(self, anchor: int, delta: int, flags: int) -> "_Row":
+    def _fold(self, anchor: int, delta: int, flags: int, text: bytes = b"") -> "_Row":
         if self.sent:
             raise InvalidBatchError("this batch was sent already; put new rows into a new one")
         row = self._rows.get(check_anchor(anchor))
+        if self._texts + len(text) > MAX_TEXTS or (row is None and len(self._rows) >= MAX_ROWS):
+            raise InvalidBatchError(
+                f"a batch has at most {MAX_ROWS} rows and {MAX_TEXTS} bytes of source ids and "
+                "whys; apply it and begin another"
+            )
         if row is None:
-            if self.full:
-                raise InvalidBatchError(
-                    f"a batch has at most {MAX_ROWS} rows; apply it and begin another"
-                )
             row = self._rows[anchor] = _Row(anchor)
+        self._texts += len(text)
         row.delta ^= delta
         row.flags |= flags
         return row

@@ -55,7 +55,7 @@ class Outcomes:
     def read(self, count: int = 16) -> list[Entry]:
         """Up to ``count`` entries per shard, oldest first; [] if none waits.
 
-        An entry holds up to 2048 outcomes. The same entries come again until they are taken.
+        An entry holds up to 1024 outcomes. The same entries come again until they are taken.
         """
         return [entry for keys in self._shards.values() for entry in self._read(keys, count)]
 
@@ -69,10 +69,12 @@ class Outcomes:
             ids.setdefault(entry.shard, []).append(entry.id)
         taken = 0
         for shard, all_ids in ids.items():
-            for start in range(0, len(all_ids), commands.MAX_TAKE):
-                part = all_ids[start : start + commands.MAX_TAKE]
+            while all_ids:
+                part = all_ids[: commands.MAX_TAKE]
                 call = commands.take(self._shards[shard], self.task, part)
-                taken += int(self._connection.run(call)[1])
+                _, verdicts, _, looked = self._connection.run(call)
+                taken += int(verdicts)
+                del all_ids[: int(looked)]
         return taken
 
     def __iter__(self) -> Iterator[Outcome]:

@@ -7,12 +7,12 @@ ARGV[1]  producer  name of the producer lane, up to 128 bytes; '' = no fence; a 
                    begins with '@' is a durable lane, its fence outlives the buckets
 ARGV[2]  fence     '<seq>' or '<seq>:<digest>': seq [1-9][0-9]{0,14}, digest up to 32 hex
                    digits; '' when there is no producer
-ARGV[3]  flags     n bytes, one per row: 1 TRACK, 2 FAIL, 4 TOUCH, added up; n is 1..2048
+ARGV[3]  flags     n bytes, one per row: 1 TRACK, 2 FAIL, 4 TOUCH, added up; n is 1..1024
 ARGV[4]  anchors   8n bytes, big-endian, 1..2^62-1, each once
 ARGV[5]  deltas    8n bytes, big-endian, 0..2^63-1
 ARGV[6]  task      source of the TRACK rows, [A-Za-z0-9_.-]{1,64}; '' if there are none
 ARGV[7+] texts     the source id of each TRACK row (1..255 bytes), then why of each FAIL row
-                   (0..255 bytes), in row order; UTF-8 without control bytes
+                   (0..255 bytes), in row order; UTF-8 without control bytes, 64 KiB in all
 
 Reply    {1, tracked, acked, failed, rejected, pending, high_water, rows}
          failed: nacks of this call, without the rejected; pending, high_water: of this
@@ -26,7 +26,7 @@ local producer, fence, flags, anchors, deltas, task =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
 local SCHEMA = '1'
-local MAX_ROWS, MAX_TASKS, MAX_FENCES = 2048, 1000, 100000
+local MAX_ROWS, MAX_TEXTS, MAX_TASKS, MAX_FENCES = 1024, 64 * 1024, 1000, 100000
 -- A hash of so many fields may be a list, by the defaults of Redis; with a LONG one it is none.
 local SMALL, LONG = 512, string.rep(' ', 1024)
 local ZERO = '\0\0\0\0\0\0\0\0'
@@ -93,14 +93,16 @@ local function clean(text)
   return false
 end
 
--- One match over all texts together, and one by one only if a byte above 0x7e is met.
-local plain = find(table.concat(ARGV, '', 7), '^[\32-\126]*$')
+local bytes = 0
 for i = 7, #ARGV do
   local text = ARGV[i]
+  bytes = bytes + #text
   if #text > 255 or (#text == 0 and i <= 6 + tracks) then
     return refuse('ARGS', 'a source id has 1 to 255 bytes and a why up to 255, text '
       .. i - 7 .. ' has ' .. #text)
-  elseif not plain and not clean(text) then
+  elseif bytes > MAX_TEXTS then
+    return refuse('ARGS', 'the texts of a batch have at most ' .. MAX_TEXTS .. ' bytes in all')
+  elseif not find(text, '^[\32-\126]*$') and not clean(text) then
     return refuse('ARGS', 'text ' .. i - 7 .. ' is not UTF-8 or has a control byte')
   end
 end
@@ -222,7 +224,7 @@ end
 
 local puts, drops = {}, {}
 for bucket = 0, buckets - 1 do puts[bucket], drops[bucket] = { n = 0 }, { n = 0 } end
-local groups, group_of = {}, {}
+local groups, group_of, ages = {}, {}, {}
 local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
 local created, rejected = 0, {}
 local next_source, next_why = 7, 7 + tracks
@@ -249,14 +251,22 @@ local function verdict(name, reason, owner, r, first, source_id, why)
   end
   local group = by_owner[owner]
   if not group then
-    group = { task = owner, verdict = name, reason = reason, n = 0, rows = {}, sources = {},
-      firsts = {}, whys = {} }
+    group = { task = owner, verdict = name, reason = reason, rows = {}, n = 0 }
     by_owner[owner] = group
     groups[#groups + 1] = group
   end
+  local age = ages[first]
+  if not age then
+    age = string.format('",%.0f,"', math.max(0, now - first))
+    ages[first] = age
+  end
+  if find(source_id, '"', 1, true) or find(source_id, '\\', 1, true) then
+    source_id = string.gsub(source_id, '["\\]', '\\%0')
+  end
+  if why then age = age .. string.gsub(why, '["\\]', '\\%0') end
   local count = group.n + 1
-  group.n, group.rows[count], group.sources[count], group.firsts[count] = count, r, source_id, first
-  if why and why ~= '' then group.whys[count] = why end
+  group.n, group.rows[count] = count, '["' .. hex(anchor[2 * r - 1]) .. hex(anchor[2 * r]) .. '","'
+    .. source_id .. age .. '"]'
 end
 
 local function decide(r)
@@ -371,27 +381,6 @@ for _, group in ipairs(groups) do
   waiting[group.task] = backlog + (group.told and group.n or 0)
 end
 
--- Rows of an entry as JSON; trees of one batch were mostly begun together.
-local function render(group)
-  local sources, escape = group.sources, false
-  local joined = table.concat(sources)
-  if find(joined, '"', 1, true) or find(joined, '\\', 1, true) then escape = true end
-  local rows, ages = {}, {}
-  for k = 1, group.n do
-    local r, source_id, first, why = group.rows[k], sources[k], group.firsts[k], group.whys[k]
-    local age = ages[first]
-    if not age then
-      age = string.format('",%.0f,"', math.max(0, now - first))
-      ages[first] = age
-    end
-    if escape then source_id = string.gsub(source_id, '["\\]', '\\%0') end
-    if why then age = age .. string.gsub(why, '["\\]', '\\%0') end
-    rows[k] = '["' .. hex(anchor[2 * r - 1]) .. hex(anchor[2 * r]) .. '","' .. source_id .. age
-      .. '"]'
-  end
-  return '[' .. table.concat(rows, ',') .. ']'
-end
-
 -- Write. Redis checks maxmemory at a script's first write only: a batch that creates records
 -- begins with one that may be refused, any other with one that frees. Verdicts come first: if
 -- a write raised after all, a tree would have two verdicts, and never none.
@@ -399,7 +388,10 @@ end
 if created == 0 then call('UNLINK', shard) end
 for _, group in ipairs(groups) do
   if group.told then
-    group.json = render(group)
+    local rows = group.rows
+    rows[1] = '[' .. rows[1]
+    rows[group.n] = rows[group.n] .. ']'
+    group.json = table.concat(rows, ',')
     call('XADD', group.key, '*', 'verdict', group.verdict, 'reason', group.reason,
       'n', group.n, 'rows', group.json)
   end

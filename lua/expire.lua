@@ -11,7 +11,7 @@ Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 local shard, meta = KEYS[1], KEYS[2]
 local MAX_BYTES, MAX_FIELDS = 256 * 1024, 1000
 local call, byte, sub, find = redis.call, string.byte, string.sub, string.find
-local format = string.format
+local format, hex = string.format, bit.tohex
 
 local function refuse(code, words)
   return redis.error_reply('ACKER ' .. code .. ' ' .. words)
@@ -37,7 +37,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- that was emptied before.
 local page = call('HSCAN', expiring, conf[2], 'COUNT', count)
 local fields = page[2]
-local taken, groups, by_task, bytes, nacked = {}, {}, {}, 0, 0
+local taken, groups, by_task, ages, bytes, nacked = {}, {}, {}, {}, 0, 0
 local stopped = false
 for i = 1, #fields, 2 do
   if bytes >= MAX_BYTES then
@@ -49,10 +49,13 @@ for i = 1, #fields, 2 do
   local from = 17 + byte(record, 16)
   if from > 17 then
     local task, source_id = sub(record, 17, from - 1), sub(record, from)
-    if find(source_id, '["\\]') then source_id = string.gsub(source_id, '["\\]', '\\%0') end
+    if find(source_id, '"', 1, true) or find(source_id, '\\', 1, true) then
+      source_id = string.gsub(source_id, '["\\]', '\\%0')
+    end
     local high, low = struct.unpack('>I4I4', id)
-    local row = format('["%08x%08x","%s",%d,""]', high, low, source_id,
-      math.max(0, now - struct.unpack('>I6', sub(record, 10, 15))))
+    local first = struct.unpack('>I6', record, 10)
+    if not ages[first] then ages[first] = format('",%.0f,""]', math.max(0, now - first)) end
+    local row = '["' .. hex(high) .. hex(low) .. '","' .. source_id .. ages[first]
     local group = by_task[task]
     if not group then
       group = { task = task, key = shard .. ':outcomes:' .. task, rows = {} }

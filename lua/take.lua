@@ -6,11 +6,12 @@ KEYS[2]  meta      <shard>:meta
 ARGV[1]  task      the source, [A-Za-z0-9_.-]{1,64}
 ARGV[2+] ids       1 to 64 ids of stream entries, <ms>-<n>
 
-Reply    {entries deleted, verdicts in them, verdicts that still wait}
+Reply    {entries deleted, verdicts in them, verdicts that still wait, ids looked at}
+         large entries: it stops early, and the ids behind those looked at are to be sent again
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 --]]
 local shard, meta, task = KEYS[1], KEYS[2], ARGV[1]
-local MAX_IDS = 64
+local MAX_IDS, MAX_BYTES = 64, 512 * 1024
 local call = redis.call
 
 local function refuse(code, words)
@@ -37,14 +38,17 @@ if schema ~= '1' then
 end
 
 local stream, backlog = shard .. ':outcomes:' .. task, 'backlog:' .. task
-local found, seen, verdicts = {}, {}, 0
+local found, seen, verdicts, bytes, looked = {}, {}, 0, 0, 0
 for i = 2, #ARGV do
+  if bytes >= MAX_BYTES then break end
+  looked = looked + 1
   local entry = call('XRANGE', stream, ARGV[i], ARGV[i])[1]
   -- By the id of the entry: 01-0 and 1-0 are one.
   if entry and not seen[entry[1]] then
     seen[entry[1]] = true
     found[#found + 1] = entry[1]
     for f = 1, #entry[2], 2 do
+      bytes = bytes + #entry[2][f + 1]
       if entry[2][f] == 'n' then verdicts = verdicts + tonumber(entry[2][f + 1]) end
     end
   end
@@ -60,4 +64,4 @@ end
 -- Whatever went wrong with the stream, none of it can wait once it is empty.
 if call('XLEN', stream) == 0 then waiting = 0 end
 if known then call('HSET', meta, backlog, waiting) end
-return { #found, verdicts, waiting }
+return { #found, verdicts, waiting, looked }

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker_redis.batch import FAIL, MAX_ROWS, TOUCH, TRACK, Batch
+from acker_redis.batch import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Batch
 from acker_redis.errors import InvalidBatchError
 from acker_redis.ids import (
     ANCHOR_MAX,
@@ -62,9 +62,25 @@ def test_a_full_batch_folds_but_takes_no_new_anchor() -> None:
         batch.touch(anchor)
     assert batch.full
     batch.ack(5, 9)
-    with pytest.raises(InvalidBatchError, match="at most 2048 rows"):
+    with pytest.raises(InvalidBatchError, match="at most 1024 rows"):
         batch.touch(MAX_ROWS + 1)
     assert len(batch) == MAX_ROWS
+
+
+def test_a_batch_is_full_when_another_text_may_not_fit() -> None:
+    batch = Batch("t")
+    for anchor in range(1, 257):
+        assert not batch.full
+        batch.track(anchor, f"{anchor:0255d}", [1])
+    assert not batch.full
+    batch.fail(1, "y" * 255)
+    assert batch.full
+    with pytest.raises(InvalidBatchError, match="65536 bytes"):
+        batch.track(257, "xx", [1])
+    batch.fail(1, "not the first, so it takes no room")
+    batch.track(257, "x", [1])
+    (part,) = batch.columns().values()
+    assert sum(map(len, part.texts)) == MAX_TEXTS
 
 
 @pytest.mark.parametrize("anchor", [0, -1, 2**62, 2**64, 1.0, "1", None, True, [1]])

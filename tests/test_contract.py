@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from acker_redis import commands, scripts
-from acker_redis.batch import MAX_ROWS
+from acker_redis.batch import MAX_ROWS, MAX_TEXTS
 from acker_redis.config import AckerConfig
 from acker_redis.keys import ShardKeys
 
@@ -79,10 +79,11 @@ def test_configuration_of_the_contract_is_that_of_the_code() -> None:
 
 
 def test_limits_of_the_contract_are_those_of_the_code() -> None:
-    assert f"{MAX_ROWS} rows a batch" in CONTRACT
+    assert f"{MAX_ROWS} rows and {MAX_TEXTS // 1024} KiB of texts" in CONTRACT
     _, code = parts("apply")
-    assert "MAX_ROWS, MAX_TASKS, MAX_FENCES = 2048, 1000, 100000" in code
-    assert "local MAX_IDS = 64" in parts("take")[1]
+    assert "MAX_ROWS, MAX_TEXTS, MAX_TASKS, MAX_FENCES = 1024, 64 * 1024, 1000, 100000" in code
+    assert "local MAX_IDS, MAX_BYTES = 64, 512 * 1024" in parts("take")[1]
+    assert "up to 512 KiB of entries" in CONTRACT
     assert commands.MAX_TAKE == 64
 
 

@@ -5,6 +5,7 @@ Folding merges whole rows, so it never splits one.
 """
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-from acker_redis.batch import FAIL, MAX_ROWS, TRACK, Columns, check_text
+from acker_redis.batch import FAIL, MAX_ROWS, MAX_TEXTS, TRACK, Columns, check_text
 from acker_redis.errors import InvalidBatchError
 from acker_redis.ids import ANCHOR_MAX
 
@@ -56,15 +57,26 @@ class Folded:
         return digest.hexdigest()
 
     def columns(self, task: str, shards: int) -> dict[int, list[Columns]]:
-        """Wire columns per shard, in chunks of at most 2048 rows."""
+        """Wire columns per shard, in chunks that one call may have: rows and bytes of texts."""
         parts: dict[int, list[Columns]] = {}
         shard_of = self.anchors % shards
         for shard in range(shards):
             rows = np.flatnonzero(shard_of == shard)
-            chunks = [rows[i : i + MAX_ROWS] for i in range(0, len(rows), MAX_ROWS)]
-            if chunks:
-                parts[shard] = [self._chunk(chunk, task) for chunk in chunks]
+            if len(rows):
+                parts[shard] = [self._chunk(chunk, task) for chunk in self._chunks(rows)]
         return parts
+
+    def _chunks(self, rows: Ints) -> Iterator[Ints]:
+        # By the content alone: a batch that is run again must fall into the same chunks.
+        sizes = np.array([len(self.source_ids[row]) for row in rows] if self.source_ids else 0)
+        sizes = np.broadcast_to(sizes, rows.shape) + [len(self.whys.get(int(r), b"")) for r in rows]
+        ends, start = np.cumsum(sizes), 0
+        while start < len(rows):
+            before = ends[start - 1] if start else 0
+            fits = int(np.searchsorted(ends, before + MAX_TEXTS, side="right"))
+            end = min(start + MAX_ROWS, fits)
+            yield rows[start:end]
+            start = end
 
     def _chunk(self, rows: Ints, task: str) -> Columns:
         failed = [int(row) for row in rows if int(row) in self.whys] if self.whys else []

@@ -16,7 +16,7 @@ from acker_redis.errors import ChangedBatchError, InvalidBatchError, LaneError
 from acker_redis.spark.fold import Folded
 
 CHUNKS = 100_000
-"""Calls of one batch per shard at most: 204 million trees."""
+"""Calls of one batch per shard at most: 102 million trees at most."""
 MAX_BATCH_ID = 10**10 - 2
 
 

@@ -153,15 +153,15 @@ def test_urls_are_shown_without_secrets(url: str, shown: str) -> None:
 def test_apply_over_shards(make_any_acker: MakeAcker, shards: int) -> None:
     acker = make_any_acker(shards=shards)
     batch = Batch("t")
-    for anchor in range(1, 2001):
+    for anchor in range(1, 1001):
         batch.track(anchor, f"s{anchor}", [anchor + 5000])
-    assert acker.apply(batch).tracked == 2000
-    assert acker.status().pending == 2000
+    assert acker.apply(batch).tracked == 1000
+    assert acker.status().pending == 1000
     done = Batch()
-    for anchor in range(1, 2001):
+    for anchor in range(1, 1001):
         done.ack(anchor, anchor + 5000)
-    assert acker.apply(done).acked == 2000
-    assert {o.anchor for o in acker.outcomes("t")} == set(range(1, 2001))
+    assert acker.apply(done).acked == 1000
+    assert {o.anchor for o in acker.outcomes("t")} == set(range(1, 1001))
 
 
 def test_rejected_trees_are_named(make_any_acker: MakeAcker) -> None:

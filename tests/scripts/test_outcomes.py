@@ -68,7 +68,7 @@ def test_a_stream_that_was_deleted_by_hand_does_not_block_its_task(make_acker: M
     three(acker)
     keys = ShardKeys(acker.namespace, 0)
     acker.connection.client.delete(keys.outcomes("t"))
-    assert list(acker.connection.run(Call("take", keys.both, ("t", "1-0")))) == [0, 0, 0]
+    assert list(acker.connection.run(Call("take", keys.both, ("t", "1-0")))) == [0, 0, 0, 1]
     track(acker, 9, 0, "d")
 
 
@@ -84,7 +84,7 @@ def test_two_spellings_of_one_id_count_once(acker: Acker) -> None:
     keys = ShardKeys(acker.namespace, 0)
     (entry,) = acker.outcomes("t").read()
     call = Call("take", keys.both, ("t", entry.id, "0" + entry.id))
-    assert list(acker.connection.run(call)) == [1, 3, 0]
+    assert list(acker.connection.run(call)) == [1, 3, 0, 2]
 
 
 def test_taking_many_entries(acker: Acker) -> None:
@@ -92,6 +92,22 @@ def test_taking_many_entries(acker: Acker) -> None:
         track(acker, i, 0, f"s{i}")
     outcomes = acker.outcomes("t")
     assert outcomes.take(outcomes.read(count=1000)) == 150
+
+
+def test_a_call_looks_at_half_a_megabyte_and_the_rest_is_sent_again(acker: Acker) -> None:
+    ids = range(1, 1025)
+    for start in range(1, 6 * 1024, 256):
+        rows = [(i, A, TRACK) for i in range(start, start + 256)]
+        send(acker, columns(rows, "t", [f"{i:0255d}" for i, _, _ in rows]))
+    for part in range(6):
+        send(acker, columns([(i + 1024 * part, A, 0) for i in ids]))
+    outcomes, keys = acker.outcomes("t"), ShardKeys(acker.namespace, 0)
+    entries = outcomes.read(count=100)
+    assert len(entries) == 6
+    call = commands.take(keys, "t", [entry.id for entry in entries])
+    assert list(acker.connection.run(call)) == [2, 2048, 4096, 2]
+    assert outcomes.take(entries) == 4096
+    assert outcomes.read() == []
 
 
 def test_iteration_takes_what_was_handed_out(acker: Acker) -> None:

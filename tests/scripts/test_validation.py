@@ -61,8 +61,8 @@ def test_the_good_batch_is_good(acker: Acker, fence: Fence | None) -> None:
         ([(5, 2**63, 0)], "delta of row 0"),
         ([(5, A, 8)], "unknown flag"),
         ([(5, A, 255)], "unknown flag"),
-        ([], "1 to 2048 rows, this one 0"),
-        ([(i, A, 0) for i in range(1, 2050)], "1 to 2048 rows, this one 2049"),
+        ([], "1 to 1024 rows, this one 0"),
+        ([(i, A, 0) for i in range(1, 1026)], "1 to 1024 rows, this one 1025"),
     ],
 )
 def test_rows(acker: Acker, rows: list[tuple[int, int, int]], words: str) -> None:
@@ -70,9 +70,9 @@ def test_rows(acker: Acker, rows: list[tuple[int, int, int]], words: str) -> Non
 
 
 def test_bad_last_row_of_a_full_batch(acker: Acker) -> None:
-    rows = [(i, A, TRACK) for i in range(100, 2147)] + [(2**62, A, TRACK)]
-    part = columns(rows, "t", [f"s{i}" for i in range(2048)])
-    assert "anchor of row 2047" in refused(acker, part, Fence("p", 1))
+    rows = [(i, A, TRACK) for i in range(100, 1123)] + [(2**62, A, TRACK)]
+    part = columns(rows, "t", [f"s{i}" for i in range(1024)])
+    assert "anchor of row 1023" in refused(acker, part, Fence("p", 1))
 
 
 @pytest.mark.parametrize(
@@ -100,6 +100,13 @@ def test_columns(acker: Acker, change: dict[str, Any], words: str) -> None:
 
 def test_task_without_track(acker: Acker) -> None:
     assert "a task goes with TRACK" in refused(acker, columns([(5, A, 0)], "t"))
+
+
+def test_texts_of_more_than_64_kib(acker: Acker) -> None:
+    whys = ["x" * 255] * 257 + ["y"]
+    rows = [(i, A, FAIL) for i in range(100, 358)]
+    assert send(acker, columns(rows, "", whys)).pending == 259
+    assert "at most 65536 bytes" in refused(acker, columns(rows, "", [*whys[:-1], "yy"]))
 
 
 BAD_TEXTS = [

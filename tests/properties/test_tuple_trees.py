@@ -1,0 +1,364 @@
+"""Random topologies in random histories: the same verdicts as the reference, and never a false ack.
+
+Several producers fold, send, lose and repeat batches; rows of one tree overtake each other;
+rotators tick and drain when they like. Truth is kept in sets (``topology.py``).
+"""
+
+import random
+import uuid
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import event, settings, target
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from acker_redis import commands
+from acker_redis.client import Acker
+from acker_redis.commands import Fence
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import BacklogError
+from acker_redis.outcomes import Outcome
+from acker_redis.reference import Reference, Row
+from acker_redis.shard import RedisShard
+from tests.properties.topology import FAIL, TOUCH, TRACK, Forest, Tree, fold
+
+LANES = ("p", "q", "@r")
+TASK = "t"
+INDEX = st.integers(-3, 1000)
+JOINS = st.just([]) | st.lists(INDEX, max_size=2)
+WORKS = st.tuples(
+    st.lists(INDEX, min_size=1, max_size=1) | st.lists(INDEX, min_size=1, max_size=3),
+    st.sampled_from([0, 0, 0, 0, 1, 1, 2, 3]),
+    st.sampled_from([0] * 16 + [FAIL, TOUCH]),
+)
+"""Which messages are processed together, how many they cause, and flags."""
+FATES = st.sampled_from([1, 1, 1, 1, 1, 2, 0, None])
+"""How often a batch is delivered at once; None: it waits for more rows."""
+
+reached: Counter[str] = Counter()
+"""How often the interesting states were reached, over all histories."""
+
+
+@dataclass
+class Sent:
+    """A batch on its way, and the tick at which it was sent first."""
+
+    rows: list[Row]
+    fence: Fence
+    tick: int
+    applied: bool = False
+
+
+class Histories(RuleBasedStateMachine):
+    """One history on the reference and, where there is a URL, on Redis in step with it."""
+
+    url: str | None = None
+
+    @initialize(
+        seed=st.integers(0, 2**32),
+        buckets=st.integers(2, 4),
+        high_water=st.sampled_from([2, 5, 1000, 1000]),
+        outcomes_limit=st.sampled_from([2, 1000, 1000]),
+        refresh=st.sampled_from(["never", "update"]),
+    )
+    def begin(self, seed: int, **fields: Any) -> None:
+        config = AckerConfig(tick_ms=3_600_000, **fields)
+        self.forest = Forest(random.Random(seed))
+        self.model = Reference(config, now_ms=1_700_000_000_000)
+        self.redis: RedisShard | None = None
+        if self.url:
+            acker = Acker.from_url(self.url, f"h-{uuid.uuid4().hex[:12]}")
+            acker.create(config)
+            self.redis = RedisShard(acker)
+        self.buffers: dict[str, list[Row]] = {lane: [] for lane in LANES}
+        self.in_flight: dict[str, Sent] = {}
+        self.past: list[Sent] = []
+        self.seqs = dict.fromkeys(LANES, 0)
+        self.ticks = 0
+
+    # What sources and bolts do.
+
+    @rule(
+        trees=st.lists(st.tuples(st.integers(0, 3), JOINS), min_size=1, max_size=4),
+        lane=st.sampled_from(LANES),
+        fate=FATES,
+    )
+    def emit(self, trees: list[tuple[int, list[int]]], lane: str, fate: int | None) -> None:
+        for firsts, joins in trees:
+            also = self._pick(joins) if self.forest.messages else []
+            if also:
+                self.note("a message of several trees")
+            self.buffers[lane].append(self.forest.begin(firsts, also))
+        self._go(lane, fate)
+
+    @precondition(lambda self: self.forest.messages)
+    @rule(works=st.lists(WORKS, min_size=1, max_size=5), lane=st.sampled_from(LANES), fate=FATES)
+    def process(self, works: list[tuple[list[int], int, int]], lane: str, fate: int | None) -> None:
+        """Some bolts process messages, each one alone or some together; then comes their fate."""
+        for which, children, flags in works:
+            if not self.forest.messages:
+                break
+            inputs = self._pick(which)
+            rows = self.forest.process(inputs, children, flags, "why" if flags & FAIL else "")
+            if len(inputs) > 1 and children:
+                trees = [set(message.ids) for message in inputs]
+                shared = any(a & b for i, a in enumerate(trees) for b in trees[i + 1 :])
+                self.note("a join in one tree" if shared else "a join of trees")
+            self.buffers[lane] += rows
+        self._go(lane, fate)
+
+    @precondition(lambda self: self.forest.messages)
+    @rule(which=INDEX)
+    def lose_message(self, which: int) -> None:
+        self.forest.lose(self._pick([which])[0])
+
+    # What the network does.
+
+    def send(self, lane: str) -> None:
+        """A lane has one call in flight: what is there is given up, and may come late."""
+        if self.buffers[lane]:
+            self._close(lane)
+            self.seqs[lane] += 1
+            fence = Fence(lane, self.seqs[lane], f"{self.seqs[lane]:x}")
+            self.in_flight[lane] = Sent(fold(self.buffers[lane]), fence, self.ticks)
+            self.buffers[lane] = []
+
+    @rule(lane=st.sampled_from(LANES), times=st.sampled_from([1, 2, 3]))
+    def deliver(self, lane: str, times: int) -> None:
+        sent = self.in_flight.get(lane)
+        if sent:
+            for _ in range(times):
+                self._apply(sent)
+
+    @precondition(lambda self: self.past)
+    @rule(which=INDEX)
+    def duplicate(self, which: int) -> None:
+        """A batch from before comes again, while its fence holds."""
+        sent = self.past[which % len(self.past)]
+        if self.ticks - sent.tick < self.model.config.buckets - 1 and sent.applied:
+            self.note("a late duplicate")
+            self._apply(sent)
+
+    # What rotators and sources do.
+
+    @rule(happens=st.sampled_from([True, False, False, False]))
+    def time_passes(self, happens: bool) -> None:
+        if happens:
+            self.rotate()
+
+    def rotate(self) -> None:
+        ticked = self.model.rotate(force=True)
+        if self.redis:
+            assert self.redis.rotate(force=True) == ticked
+        self.ticks += ticked
+        for lane in LANES:
+            sent = self.in_flight.get(lane)
+            if sent and self.ticks - sent.tick >= self.model.config.buckets - 1:
+                self._close(lane)  # past the horizon nobody sends it again
+
+    @precondition(lambda self: self.model.expiring)
+    @rule(records=st.sampled_from([1, 3, 1000]))
+    def drain(self, records: int) -> None:
+        if self.redis is None:
+            some = list(self.model.expiring)[:records]
+        else:
+            client, key = self.redis.acker.connection.client, self.redis.keys.expiring
+            before = client.hkeys(key)
+            self.redis.expire_some(records)
+            after = set(client.hkeys(key))
+            some = [int.from_bytes(anchor, "big") for anchor in before if anchor not in after]
+        left = self.model.expire(some)
+        self.note("drained in part" if left else "drained")
+        self._listen()
+
+    @rule()
+    def take(self) -> None:
+        mine = self.model.take(TASK)
+        if self.redis:
+            assert sorted(map(_ageless, self.redis.take(TASK))) == sorted(map(_ageless, mine))
+        for outcome in mine:
+            self._hear(outcome)
+
+    @invariant()
+    def every_tree_is_accounted_for(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        model = self.model
+        counters = {name: model.counters[name] for name in commands.COUNTERS}
+        ended = sum(counters[n] for n in ("acked", "failed", "expired", "overflow", "conflict"))
+        assert counters["tracked"] == ended + model.tracked_records
+        if self.redis:
+            (shard,) = self.redis.acker.status().shards
+            assert shard.counters == counters
+            assert shard.pending == tuple(map(len, model.buckets))
+            assert shard.expiring == len(model.expiring)
+            assert self.redis.tracked_records == model.tracked_records
+
+    def teardown(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        try:
+            self._finish()
+        finally:
+            if self.redis:
+                self.redis.acker.close()
+
+    def _finish(self) -> None:
+        """Everything ends: pending memory is zero, and each tracked tree has its one verdict."""
+        for _ in range(self.model.config.buckets + 1):
+            self.model.expire()
+            if self.redis:
+                self.redis.expire()
+            self.rotate()
+        self.take()
+        assert self.model.pending == len(self.model.expiring) == 0
+        if self.redis:
+            status = self.redis.acker.status()
+            assert status.pending == status.expiring == 0
+        for tree in self.forest.trees.values():
+            assert len(tree.verdicts) == tree.tracked, tree.verdicts
+        self.every_tree_is_accounted_for()
+        acks = sum("completed" in tree.verdicts for tree in self.forest.trees.values())
+        target(float(acks), label="trees acked")
+        if acks > 2:
+            self.note("three acks in one history")
+
+    def _go(self, lane: str, fate: int | None) -> None:
+        if fate is not None:
+            self.send(lane)
+            self.deliver(lane, fate)
+
+    def _apply(self, sent: Sent) -> None:
+        task = TASK if any(row.flags & TRACK for row in sent.rows) else ""
+        try:
+            reply = self.model.apply(sent.rows, task, sent.fence)
+        except BacklogError:
+            self.note("backlog")
+            if self.redis:
+                with pytest.raises(BacklogError):
+                    self.redis.apply(sent.rows, task, sent.fence)
+            return
+        if self.redis:
+            assert self.redis.apply(sent.rows, task, sent.fence) == reply
+        if reply.highest is not None:
+            self.note("a repeat")
+            assert sent.applied or reply.highest > sent.fence.seq
+            return
+        assert not sent.applied, "applied twice"
+        sent.applied = True
+        if reply.rejected:
+            self.note("overflow")
+        for row in sent.rows:
+            tree = self.forest.trees[row.anchor]
+            if not tree.tracked and not row.flags & TRACK:
+                self.note("a row before its track")
+            tree.tracked |= bool(row.flags & TRACK)
+            tree.failed |= bool(row.flags & FAIL)
+            if row.flags & (TRACK | TOUCH) or self.model.config.refresh == "update":
+                tree.due = self.ticks + self.model.config.buckets
+        self._listen()
+
+    def _listen(self) -> None:
+        """Look at the verdicts that were just written; they stay where they are."""
+        waiting = self.model.outcomes.get(TASK, ())
+        for outcome in waiting:
+            tree = self.forest.trees[outcome.anchor]
+            if outcome.verdict == "ack":
+                assert tree.complete, "acked while a message is outstanding"
+                assert not tree.failed, "acked though it failed"
+        told = {outcome.anchor for outcome in waiting}
+        if not self.model.expiring:
+            for tree in self.forest.trees.values():
+                if tree.tracked and not tree.verdicts and tree.anchor not in told:
+                    assert self.ticks < tree.due, "no verdict after N ticks"
+
+    def _hear(self, outcome: Outcome) -> None:
+        if outcome.verdict == "touch":
+            self.note("a touch")
+            return
+        tree: Tree = self.forest.trees[outcome.anchor]
+        assert not tree.verdicts, "a second verdict"
+        assert outcome.source_id == f"source {tree.anchor}"
+        tree.verdicts.append(outcome.reason)
+        self.note(f"ended {outcome.reason}")
+        if outcome.reason == "expired" and tree.complete:
+            self.note("complete in truth, and nacked: rows were lost")
+        if outcome.reason == "completed" and tree.processed > 3:
+            self.note("a tree of four messages acked")
+
+    def _close(self, lane: str) -> None:
+        sent = self.in_flight.pop(lane, None)
+        if sent:
+            self.past.append(sent)
+            if not sent.applied:
+                self.note("a lost batch")
+
+    def _pick(self, which: list[int]) -> list[Any]:
+        messages = self.forest.messages
+        return list(
+            {id(m): m for m in (messages[i % len(messages)] for i in which if messages)}.values()
+        )
+
+    def note(self, what: str) -> None:
+        event(what)
+        reached[what] += 1
+
+
+def _ageless(outcome: Outcome) -> tuple[Any, ...]:
+    return (outcome.verdict, outcome.reason, outcome.anchor, outcome.source_id, outcome.why)
+
+
+INTERESTING = (
+    "a message of several trees",
+    "a join in one tree",
+    "a join of trees",
+    "a late duplicate",
+    "a repeat",
+    "a lost batch",
+    "a row before its track",
+    "backlog",
+    "overflow",
+    "a touch",
+    "drained in part",
+    "ended completed",
+    "ended failed",
+    "ended expired",
+    "ended overflow",
+    "complete in truth, and nacked: rows were lost",
+    "a tree of four messages acked",
+    "three acks in one history",
+)
+
+
+def play(url: str | None, histories: int, steps: int) -> None:
+    reached.clear()
+    machine = type("Histories", (Histories,), {"url": url})
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=histories, stateful_step_count=steps, deadline=None)
+    )
+    print(f"{histories} histories of {steps} steps:")
+    for name in INTERESTING:
+        print(f"{reached[name]:8} {name}")
+
+
+def test_never_a_false_ack(server: EmbeddedRedis) -> None:
+    """Redis and the reference, in step."""
+    play(server.url, 60, 50)
+
+
+def test_never_a_false_ack_in_many_histories() -> None:
+    """The reference alone, which is quick: and the interesting states are reached."""
+    play(None, 200, 80)
+    missed = [name for name in INTERESTING if reached[name] < 5]
+    assert not missed, f"too rare to prove anything: {missed}, of {dict(reached)}"

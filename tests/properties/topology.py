@@ -1,0 +1,112 @@
+"""Tuple trees as they really are, with sets: what the acker must agree with, without XOR.
+
+A message may belong to several trees and have several parents; in each tree it has the id that
+its edges make. The sets know which messages exist and which were processed, and so when a tree
+is complete in truth, whatever became of the rows.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from acker_redis.batch import FAIL, TOUCH, TRACK
+from acker_redis.reference import Row
+
+
+@dataclass(eq=False)
+class Message:
+    """A message: its id in each tree that it belongs to."""
+
+    ids: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Tree:
+    """A tuple tree, as a set of messages."""
+
+    anchor: int
+    outstanding: set[Message] = field(default_factory=set)
+    processed: int = 0
+    failing: bool = False
+    """A bolt has failed it; its row may be on its way."""
+    failed: bool = False
+    """Its failure was applied."""
+    tracked: bool = False
+    """Its TRACK was applied, and so it must be told of."""
+    due: int = 0
+    """Tick by which a verdict must be there."""
+    verdicts: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that exists was processed."""
+        return not self.outstanding
+
+
+class Forest:
+    """All trees of one history; ids are drawn from ``chance``."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.trees: dict[int, Tree] = {}
+        self.messages: list[Message] = []
+        """Those that wait to be processed."""
+
+    def begin(self, firsts: int, also: Sequence[Message]) -> Row:
+        """A new tree with so many first messages, and a share in others; its TRACK row."""
+        tree = Tree(self.chance.randrange(1, 2**62))
+        self.trees[tree.anchor] = tree
+        delta = 0
+        for message in [*(Message() for _ in range(firsts)), *also]:
+            delta ^= self._edge(message, tree)
+            if message not in self.messages:
+                self.messages.append(message)
+        return Row(tree.anchor, delta, TRACK, f"source {tree.anchor}")
+
+    def process(
+        self, inputs: Sequence[Message], children: int, flags: int = 0, why: str = ""
+    ) -> list[Row]:
+        """Process messages together, each child being caused by all of them; their rows."""
+        caused = [Message() for _ in range(children)]
+        rows = []
+        for message in inputs:
+            self.messages.remove(message)
+            for anchor, own in message.ids.items():
+                tree = self.trees[anchor]
+                delta = own
+                for child in caused:
+                    delta ^= self._edge(child, tree)
+                tree.outstanding.remove(message)
+                tree.processed += 1
+                tree.failing |= bool(flags & FAIL)
+                rows.append(Row(anchor, delta, flags, why=why))
+        self.messages += caused
+        return rows
+
+    def lose(self, message: Message) -> None:
+        """A message that no bolt will ever process; it stays outstanding in its trees."""
+        self.messages.remove(message)
+
+    def _edge(self, message: Message, tree: Tree) -> int:
+        edge = self.chance.randrange(1, 2**63)
+        message.ids[tree.anchor] = message.ids.get(tree.anchor, 0) ^ edge
+        tree.outstanding.add(message)
+        return edge
+
+
+def fold(rows: Sequence[Row]) -> list[Row]:
+    """One row per anchor, as a client sends them."""
+    folded: dict[int, Row] = {}
+    for row in rows:
+        old = folded.get(row.anchor, Row(row.anchor, 0))
+        folded[row.anchor] = Row(
+            row.anchor,
+            old.delta ^ row.delta,
+            old.flags | row.flags,
+            old.source_id or row.source_id,
+            old.why or row.why,
+        )
+    return list(folded.values())
+
+
+__all__ = ["FAIL", "TOUCH", "TRACK", "Forest", "Message", "Tree", "fold"]

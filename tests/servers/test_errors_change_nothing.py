@@ -1,0 +1,128 @@
+"""Whatever is sent to a script: after an error reply the keyspace is what it was, to the last byte.
+
+Calls that are nearly right are made wrong in one or two places, on a shard that has all kinds of
+state. What is not refused may write, and only to keys of its own shard.
+"""
+
+import random
+from collections import Counter
+
+import pytest
+import redis
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from acker_redis import commands, scripts
+from acker_redis.client import Acker
+from acker_redis.commands import Call, Fence
+from acker_redis.config import AckerConfig
+from acker_redis.keys import ShardKeys
+from tests.conftest import MakeAcker
+from tests.support import FAIL, TOUCH, TRACK, columns, dump, fail, row, send, tick, touch, track
+
+A = 0x1234_5678_9ABC
+ODD: list[bytes] = [
+    *(b"", b"0", b"1", b"-1", b"01", b"1.5", b"inf", b"nan", b"9007199254740993", b"1e3", b" 1"),
+    *(b"\0" * 7, b"\0" * 8, b"\xff" * 8, b"\x40" + b"\0" * 7, b"\x80" * 16, b"\x08", b"\7\7"),
+    *(b"t", b"a b", b"x" * 65, b"x" * 256, b"\xc3", b"\n", b"@lane", b"1:ab", b"1-0", b"(1-0"),
+]
+
+
+def calls(keys: ShardKeys) -> dict[str, Call]:
+    """Calls that are right."""
+    rows = [(1, A, TRACK), (2, A, 0), (3, 0, FAIL), (4, A, TOUCH), (50, A, 0), (51, A, TRACK)]
+    part = columns(rows, "t", ["s1", "s51", "why"])
+    return {
+        "create": commands.create(keys, AckerConfig(tick_ms=3_600_000)),
+        "apply": commands.apply(keys, part, Fence("p", 9, "ab")),
+        "rotate": commands.rotate(keys, force=True),
+        "expire": commands.expire(keys, 10),
+        "take": commands.take(keys, "t", ["1-0", "2-0"]),
+        "status": commands.status(keys),
+    }
+
+
+def some_state(acker: Acker) -> None:
+    """Records, fences, verdicts, and a bucket that is half drained."""
+    for anchor in range(60, 160):
+        track(acker, anchor, A, f"s{anchor}")
+    tick(acker, 2)
+    acker.connection.run(commands.rotate(ShardKeys(acker.namespace, 0), force=True))
+    acker.connection.run(commands.expire(ShardKeys(acker.namespace, 0), 10))
+    for anchor in (2, 3, 4, 5):
+        track(acker, anchor, A)
+    fail(acker, 6, "early")
+    row(acker, 5, A)
+    touch(acker, 4)
+    send(acker, columns([(7, A, 0)]), Fence("p", 8, "aa"))
+    send(acker, columns([(8, A, 0)]), Fence("@lane", 8, "aa"))
+
+
+def spoil(call: Call, chance: random.Random) -> tuple[list[bytes], list[bytes]]:
+    """Keys and arguments with one or two things wrong."""
+    keys = [key.encode() for key in call.keys]
+    args = [arg if isinstance(arg, bytes) else str(arg).encode() for arg in call.args]
+    for _ in range(chance.choice([1, 1, 2])):
+        place = chance.choice([args, args, args, args, keys])
+        at = chance.randrange(len(place)) if place else 0
+        kind = chance.randrange(6)
+        if not place or kind == 0:
+            place.insert(at, chance.choice(ODD))
+        elif kind == 1:
+            del place[at]
+        elif kind == 2:
+            place[at] = chance.choice(ODD)
+        elif kind == 3 and place[at]:
+            cut = chance.randrange(len(place[at]))
+            place[at] = place[at][:cut] + bytes([chance.randrange(256)]) + place[at][cut + 1 :]
+        elif kind == 4:
+            place[at] = place[at][: chance.randrange(len(place[at]) + 1)]
+        else:
+            place[at] = chance.randbytes(chance.choice([1, 8, 48, 300]))
+    return keys, args
+
+
+refused: Counter[str] = Counter()
+
+
+@settings(max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(script=st.sampled_from(scripts.NAMES), seed=st.integers(0, 2**32))
+def fuzz(acker: Acker, script: str, seed: int) -> None:
+    client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
+    wrong_keys, args = spoil(calls(keys)[script], random.Random(seed))
+    before = dump(acker)
+    error = ""
+    try:
+        client.eval(scripts.load(script).source, len(wrong_keys), *wrong_keys, *args)
+    except redis.exceptions.ResponseError as caught:
+        error = str(caught)
+    event(f"{script}: {error[:12] or 'let through'}")
+    if error:
+        refused[script] += 1
+        assert error.startswith("ACKER ")
+        assert dump(acker) == before
+    else:
+        for key in dump(acker).keys() - before.keys():
+            own = (keys.prefix.encode(), *wrong_keys)
+            assert key.startswith(own), f"{key!r} is not of this shard"
+
+
+def test_errors_change_nothing(make_acker: MakeAcker) -> None:
+    acker = make_acker()
+    some_state(acker)
+    refused.clear()
+    fuzz(acker)
+    assert min(refused[script] for script in ("apply", "take", "rotate", "expire")) > 20, refused
+
+
+@pytest.mark.parametrize("seq", ["9007199254740993", "9007199254740992", "inf", "1e15", "1" * 16])
+def test_numbers_that_a_double_would_bend_are_refused(make_acker: MakeAcker, seq: str) -> None:
+    acker = make_acker()
+    some_state(acker)
+    call = calls(ShardKeys(acker.namespace, 0))["apply"]
+    before = dump(acker)
+    with pytest.raises(redis.exceptions.ResponseError, match="ACKER ARGS a fence is"):
+        acker.connection.client.eval(
+            scripts.load("apply").source, 2, *call.keys, "p", seq, *call.args[2:]
+        )
+    assert dump(acker) == before

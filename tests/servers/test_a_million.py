@@ -1,0 +1,107 @@
+"""A million trees in one bucket: what they weigh, that they drain in bounded calls, what stays."""
+
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from acker_redis import commands
+from acker_redis.batch import MAX_ROWS, TRACK, Columns
+from acker_redis.client import Acker
+from acker_redis.commands import Call
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.keys import ShardKeys
+from acker_redis.shard import RedisShard
+from tests.support import row, track
+
+COUNT = 1_000_000
+TASK = "orders-feed"  # 11 bytes
+A = 0x1357_9BDF_0246_8ACE
+
+
+@pytest.fixture(params=["table", "listpack"])
+def shard(server: EmbeddedRedis, request: pytest.FixtureRequest) -> Iterator[RedisShard]:
+    """A shard; with ``listpack``, Redis would keep even a million fields as a list."""
+    binary = server._binary
+    entries = "64" if request.param == "table" else "2000000"
+    with EmbeddedRedis(binary=binary, extra_args=("--hash-max-ziplist-entries", entries)) as own:
+        acker = Acker.from_url(own.url, "million", timeout=60)
+        huge = 10**9
+        acker.create(AckerConfig(tick_ms=3_600_000, high_water=huge, outcomes_limit=huge))
+        yield RedisShard(acker)
+        acker.close()
+
+
+def fill(shard: RedisShard, count: int) -> None:
+    for start in range(1, count + 1, MAX_ROWS):
+        ids = range(start, min(start + MAX_ROWS, count + 1))
+        form = struct.Struct(f">{len(ids)}Q")
+        part = Columns(
+            flags=bytes([TRACK]) * len(ids),
+            anchors=form.pack(*(i * 0x1D2F_93A1_77C5 % 2**62 for i in ids)),
+            deltas=form.pack(*([A] * len(ids))),
+            task=TASK,
+            texts=tuple(b"source-%07d" % i for i in ids),  # 14 bytes
+        )
+        shard.send(part)
+
+
+def take_all(shard: RedisShard) -> int:
+    """Take all verdicts, without a look at them; returns how many there were."""
+    client, taken = shard.acker.connection.client, 0
+    stream = shard.keys.outcomes(TASK)
+    while entries := client.xrange(stream, count=commands.MAX_TAKE):
+        ids = tuple(entry[0] for entry in entries)
+        taken += shard.acker.connection.run(Call("take", shard.keys.both, (TASK, *ids)))[1]
+    return taken
+
+
+def used(shard: RedisShard) -> int:
+    client = shard.acker.connection.client
+    client.execute_command("MEMORY", "PURGE")
+    return int(client.info("memory")["used_memory"])
+
+
+def test_a_bucket_of_a_million(shard: RedisShard) -> None:
+    client, keys = shard.acker.connection.client, shard.keys
+    # Scripts, buffers and small tables of the server itself are there before.
+    fill(shard, MAX_ROWS)
+    for _ in range(3):
+        shard.rotate(force=True)
+        shard.expire()
+    take_all(shard)
+    before = used(shard)
+
+    fill(shard, COUNT)
+    bucket = keys.pending(int(client.hget(keys.meta, "current")))
+    assert client.object("encoding", bucket) == b"hashtable"
+    weight = client.memory_usage(bucket, samples=0) / COUNT
+    allocator = client.info("memory")["mem_allocator"]
+    print(f"{weight:.1f} bytes a pending tree by MEMORY USAGE (task 11, source id 14, {allocator})")
+    # The wheel's server is built with libc's malloc, which rounds up by more.
+    assert weight <= (110 if allocator.startswith("jemalloc") else 116)
+
+    for _ in range(3):
+        shard.rotate(force=True)
+    calls, left, nacked = 0, COUNT, 0
+    while left:
+        reply = commands.parse_expire(
+            shard.acker.connection.run(commands.expire(ShardKeys("million", 0), 1000))
+        )
+        assert reply.nacked <= 2000, "a call takes about as many as it was told"
+        assert reply.left == left - reply.nacked
+        nacked, left, calls = nacked + reply.nacked, reply.left, calls + 1
+        if calls % 100 == 0:
+            # Producers go on meanwhile.
+            track(shard.acker, calls, A, "while it drains", TASK)
+            assert row(shard.acker, calls, A).acked == 1
+    assert nacked == COUNT
+    assert calls < 3 * COUNT / 1000, "the cursor goes on: a scan from 0 would walk and walk"
+    assert take_all(shard) == COUNT + calls // 100
+
+    growth = used(shard) - before
+    print(f"{growth:,} bytes more than before the million, {calls} calls to drain it")
+    assert growth < 512 * 1024
+    counters = shard.acker.status().counters
+    assert counters["expired"] == COUNT + MAX_ROWS

@@ -196,6 +196,21 @@ def test_age_counts_from_the_first_row(acker: Target) -> None:
     assert 5000 <= ages[0] < 6000 <= ages[1]
 
 
+def test_age_of_what_expired(acker: Target) -> None:
+    track(acker, 7, A)
+    advance(acker, 5000)
+    tick(acker, 3)
+    (outcome,) = outcomes(acker)
+    assert 5000 <= outcome.age_ms < 6000
+
+
+def test_age_of_what_expired_is_never_negative(acker: Target) -> None:
+    track(acker, 7, A)
+    advance(acker, -10_000)
+    tick(acker, 3)
+    assert [o.age_ms for o in outcomes(acker)] == [0]
+
+
 def test_age_is_never_negative(acker: Target) -> None:
     """A record from before the clock went back."""
     track(acker, 7, A)

@@ -105,13 +105,13 @@ def test_durable_lane_outlives_all_buckets(acker: Target) -> None:
 
 
 def test_durable_lane_ends_after_thirty_days(acker: Target) -> None:
-    day = 24 * 3600 * 1000
+    minute, day = 60_000, 24 * 3600 * 1000
     send(acker, columns([(1, A, 0)]), Fence("@old", 1))
-    advance(acker, 29 * day)
+    advance(acker, 30 * day - minute)
     send(acker, columns([(1, A, 0)]), Fence("@new", 1))
     tick(acker)
     assert fences(acker) == 2
-    advance(acker, 2 * day)
+    advance(acker, 2 * minute)
     tick(acker)
     assert fences(acker) == 1
     assert send(acker, columns([(1, A, 0)]), Fence("@new", 1)).highest == 1

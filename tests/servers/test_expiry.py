@@ -1,5 +1,7 @@
 """Rotation and expiry: when, how often, and in calls of bounded length."""
 
+import json
+
 import pytest
 
 from acker_redis import commands
@@ -17,7 +19,22 @@ def run(acker: Acker, call: commands.Call) -> list[int]:
 def test_not_due_does_not_rotate(acker: Acker) -> None:
     rotated, due, left = run(acker, commands.rotate(ShardKeys(acker.namespace, 0), force=False))
     assert (rotated, left) == (0, 0)
-    assert 0 < due <= 3_600_000
+    assert 3_590_000 < due <= 3_600_000
+
+
+def test_replies_of_rotate(acker: Acker) -> None:
+    keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
+    now, later = commands.rotate(keys, force=True), commands.rotate(keys, force=False)
+    track(acker, 7, A)
+    assert [run(acker, now) for _ in range(3)] == [
+        [1, 3_600_000, 0],
+        [1, 3_600_000, 0],
+        [1, 3_600_000, 1],
+    ]
+    client.hincrby(keys.meta, "ticked_ms", -4_000_000)
+    assert run(acker, later) == [0, 0, 1], "due, but there is something to drain"
+    client.hincrby(keys.meta, "ticked_ms", 8_000_000)
+    assert run(acker, later) == [0, 3_600_000, 1], "the clock went back"
 
 
 @pytest.mark.parametrize("count", [10, 64, 65, 5000])
@@ -56,6 +73,9 @@ def test_drain_stops_at_256_kib_of_verdicts(acker: Acker) -> None:
     run(acker, commands.rotate(keys, force=True))
     first = run(acker, commands.expire(keys, 1000))
     assert 500 < first[0] < 1000
+    (entry,) = acker.connection.client.xrange(keys.outcomes("t"))
+    rows = [json.dumps(row, separators=(",", ":")) for row in json.loads(entry[1][b"rows"])]
+    assert sum(map(len, rows[:-1])) < 256 * 1024 <= sum(map(len, rows))
     while run(acker, commands.expire(keys, 1000))[2]:
         pass
     entries = acker.outcomes("t").read(100)

@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+import redis
 
-from acker_redis import commands
+from acker_redis import commands, scripts
 from acker_redis.batch import Columns
 from acker_redis.client import Acker
 from acker_redis.commands import Call, Fence
@@ -217,9 +218,21 @@ def test_wrong_keys(acker: Acker, script: str, keys: tuple[str, str]) -> None:
     assert dump(acker) == before
 
 
+@pytest.mark.parametrize("script", CALLS)
+def test_three_keys(acker: Acker, script: str) -> None:
+    before = dump(acker)
+    keys = ShardKeys(acker.namespace, 0)
+    source = scripts.load(script).source
+    with pytest.raises(redis.exceptions.ResponseError, match="ACKER ARGS two keys"):
+        acker.connection.client.eval(source, 3, *keys.both, keys.expiring, *CALLS[script])
+    assert dump(acker) == before
+
+
 @pytest.mark.parametrize(
     ("script", "args"),
     [
+        ("rotate", ("1", "1")),
+        ("expire", ("10", "10")),
         ("rotate", ()),
         ("rotate", ("2",)),
         ("rotate", ("yes",)),

@@ -35,11 +35,50 @@ def test_header_names_keys_reply_and_errors(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", scripts.NAMES)
-def test_header_lists_the_arguments_that_are_used(name: str) -> None:
+def test_header_lists_the_keys_and_arguments_that_are_used(name: str) -> None:
     header, code = parts(name)
+    assert {int(n) for n in re.findall(r"KEYS\[(\d+)\]", code)} == {1, 2}
+    assert re.findall(r"KEYS\[(\d+)\]", header) == ["1", "2"]
     used = {int(n) for n in re.findall(r"ARGV\[(\d+)\]", code)}
-    listed = {int(n) for n in re.findall(r"ARGV\[(\d+)\+?\]", header)}
-    assert used <= listed
+    listed = [(int(n), more) for n, more in re.findall(r"^ARGV\[(\d+)(\+?)\]", header, re.M)]
+    assert [n for n, _ in listed] == list(range(1, len(listed) + 1))
+    open_end = {n for n, more in listed if more}
+    assert used | open_end >= {n for n, _ in listed}, "an argument is documented, and not used"
+    assert used <= {n for n, _ in listed}
+
+
+def lists(text: str, opening: re.Pattern[str]) -> list[int]:
+    """Lengths of the Lua or documented lists ``{a, {b, c}, d}`` that begin where it matches."""
+    found = []
+    for match in opening.finditer(text):
+        depth, length = 1, 1
+        for char in text[match.end() :]:
+            depth += (char in "{(") - (char in "})")
+            if depth == 0:
+                break
+            length += char == "," and depth == 1
+        found.append(length)
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in scripts.NAMES if name != "create"])
+def test_replies_are_as_long_as_the_header_says(name: str) -> None:
+    header, code = parts(name)
+    reply = header[header.index("\nReply ") : header.index("\nErrors ")]
+    documented = lists(reply, re.compile(r"^(?:Reply)? +\{(?!field)", re.M))
+    if name == "status":
+        documented = documented[:1]
+    returned = lists(code, re.compile(r"^ *return \{", re.M))
+    assert set(returned) == set(documented)
+
+
+def test_commands_that_a_user_needs_are_in_the_contract() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (`[A-Z` ]+`) \|", CONTRACT.split("## Rights")[1], re.M)
+    documented = {name: set(re.findall(r"[A-Z]+", commands)) for name, commands in rows}
+    for name in scripts.NAMES:
+        _, code = parts(name)
+        used = set(re.findall(r"call\('([A-Z]+)'", code))
+        assert documented[name] == used
 
 
 def test_every_error_code_is_in_the_contract_and_has_a_class() -> None:

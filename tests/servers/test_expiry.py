@@ -7,7 +7,7 @@ import pytest
 from acker_redis import commands
 from acker_redis.client import Acker
 from acker_redis.keys import ShardKeys
-from tests.support import TRACK, columns, send, tick, total, verdicts
+from tests.support import TRACK, columns, send, tick, total, track, verdicts
 
 A = 0x5555_0000_5555_0000
 

@@ -132,6 +132,26 @@ def demo(
     raise typer.Exit(run(options, Console(highlight=False)))
 
 
+@app.command()
+def simulate(
+    seed: Annotated[int, typer.Option(help="First seed")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds")] = 1,
+    trees: Annotated[int, typer.Option(min=1, help="Tuple trees per seed")] = 40,
+    faults: Annotated[str, typer.Option(help="all, none, or a comma list of faults")] = "all",
+    server: Annotated[
+        str, typer.Option(help="reference, embedded, both (compared), or a redis:// URL")
+    ] = "reference",
+    break_rule: Annotated[
+        Literal["split", "shared", "late"] | None,
+        typer.Option("--break", help="Break one of the three rules: there must be false acks"),
+    ] = None,
+) -> None:
+    """Play seeded histories full of faults, and check that no promise is broken."""
+    from acker_redis.simulate.show import simulate as play
+
+    raise typer.Exit(play(seed, seeds, trees, faults, server, break_rule or ""))
+
+
 def main() -> None:
     """Entry point: an AckerError is one sentence on stderr and exit code 1."""
     try:

@@ -25,7 +25,9 @@ _PASSING = (
 
 _IN_SCRIPT = re.compile(r"(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )", re.DOTALL)
 """What Redis 6.2 puts before an error that a command in a script has met."""
-_FAILED = (redis.exceptions.RedisError, redis.exceptions.RedisClusterException)
+_FAILED = (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, AttributeError)
+"""What redis-py raises when a command fails. AttributeError is its bug #4015: ASK named a master
+that has no slots yet, and the cluster client knows none such. It passes once the slot has moved."""
 
 
 def connect(url: str, timeout: float) -> "redis.Redis":
@@ -147,8 +149,10 @@ def translate(error: Exception) -> AckerError:
         | redis.exceptions.TimeoutError
         | redis.exceptions.ReadOnlyError
         | redis.exceptions.TryAgainError
-        | redis.exceptions.ClusterDownError
-        | redis.exceptions.RedisClusterException,
+        # Also that redis-py's cluster client gave up following a slot that moves.
+        | redis.exceptions.ClusterError
+        | redis.exceptions.RedisClusterException
+        | AttributeError,
     )
     if passing or words.startswith(_PASSING):
         return RedisUnavailableError(f"Redis did not answer: {words}; is it running and reachable?")

@@ -15,8 +15,11 @@ from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.reference import Reference
 from acker_redis.server_binary import find_fake, find_on_path, find_wheel
+from tests.cluster.fixtures import three_masters
 from tests.conftest import missing
 from tests.support import Target
+
+__all__ = ["three_masters"]
 
 MakeTarget = Callable[..., Target]
 _names = itertools.count(1)

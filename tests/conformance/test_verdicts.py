@@ -26,6 +26,10 @@ TEXTS = [
     "rtl \u202e marks, <b>html</b> &amp; %s %d %1 ${x}",
     "x" * 255,
     "é" * 127 + "x",
+    '"',
+    "\\",
+    'quote"',
+    "back\\slash",
     "[1,2]",
     "null",
 ]

@@ -64,6 +64,26 @@ def test_drain_in_bounded_calls(acker: Acker, count: int) -> None:
     assert total(acker)["expired"] == (count + 1) // 2
 
 
+def test_a_whole_listpack_may_come_at_once(acker: Acker) -> None:
+    """As a restart leaves it where lists may be long: more than one HDEL takes at a time."""
+    keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
+    send(
+        acker, columns([(i, A, TRACK) for i in range(1, 1001)], "t", [f"s{i}" for i in range(1000)])
+    )
+    send(acker, columns([(i, A, TRACK) for i in range(1001, 1502)], "t", ["s"] * 501))
+    tick(acker, 2)
+    run(acker, commands.rotate(keys, force=True))
+    before = client.config_get("hash-max-ziplist-entries")
+    client.config_set("hash-max-ziplist-entries", 5000)
+    try:
+        client.restore(keys.expiring, 0, client.dump(keys.expiring), replace=True)
+        assert client.object("encoding", keys.expiring) in (b"listpack", b"ziplist")
+        assert run(acker, commands.expire(keys, 1)) == [1501, 0, 0]
+    finally:
+        client.config_set("hash-max-ziplist-entries", *before.values())
+    assert sorted(v[2] for v in verdicts(acker)) == list(range(1, 1502))
+
+
 def test_drain_stops_at_256_kib_of_verdicts(acker: Acker) -> None:
     keys = ShardKeys(acker.namespace, 0)
     for start in range(1, 2001, 250):

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from acker_redis import commands
 from acker_redis.client import Acker
 from acker_redis.commands import Call
@@ -108,6 +110,17 @@ def test_a_call_looks_at_half_a_megabyte_and_the_rest_is_sent_again(acker: Acker
     assert list(acker.connection.run(call)) == [2, 2048, 4096, 2]
     assert outcomes.take(entries) == 4096
     assert outcomes.read() == []
+
+
+@pytest.mark.parametrize(("size", "looked"), [(512 * 1024 - 1, 2), (512 * 1024, 1)])
+def test_where_exactly_a_call_stops(acker: Acker, size: int, looked: int) -> None:
+    keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
+    ids = [
+        client.xadd(keys.outcomes("t"), {"n": "1", "rows": "x" * (size - 1)}),
+        client.xadd(keys.outcomes("t"), {"n": "1", "rows": "x"}),
+    ]
+    call = commands.take(keys, "t", [id_.decode() for id_ in ids])
+    assert list(acker.connection.run(call)) == [looked, looked, 0, looked]
 
 
 def test_iteration_takes_what_was_handed_out(acker: Acker) -> None:

@@ -250,6 +250,8 @@ def test_three_keys(acker: Acker, script: str) -> None:
         ("take", ("t", "1")),
         ("take", ("t", "1-0", "x-0")),
         ("take", ("t", "9" * 16 + "-0")),
+        ("take", ("t", "0-" + "9" * 16)),
+        ("take", ("t" * 65, "1-0")),
         ("status", ("x",)),
         ("apply", ("",) * 5),
     ],
@@ -297,12 +299,22 @@ def test_durable_fences_of_another_type_stop_the_tick_before_it_writes(acker: Ac
     assert dump(acker) == before
 
 
-def test_expire_with_a_stream_of_another_type_changes_nothing(acker: Acker) -> None:
+def test_limits_of_take_are_let_through(acker: Acker) -> None:
+    keys = ShardKeys(acker.namespace, 0)
+    for args in (("t" * 64, "1-0"), ("t", "9" * 15 + "-" + "9" * 15)):
+        assert acker.connection.run(Call("take", keys.both, args))[0] == 0
+
+
+@pytest.mark.parametrize("what", ["stream", "backlog"])
+def test_expire_with_what_was_tampered_with_changes_nothing(acker: Acker, what: str) -> None:
     keys = ShardKeys(acker.namespace, 0)
     tick(acker, 2)
     acker.connection.run(commands.rotate(keys, force=True))
-    acker.connection.client.delete(keys.outcomes("t"))
-    acker.connection.client.set(keys.outcomes("t"), "tampered")
+    if what == "stream":
+        acker.connection.client.delete(keys.outcomes("t"))
+        acker.connection.client.set(keys.outcomes("t"), "tampered")
+    else:
+        acker.connection.client.hset(keys.meta, "backlog:t", "x1")
     before = dump(acker)
     with pytest.raises(AckerError):
         acker.connection.run(commands.expire(keys, 10))

@@ -1,0 +1,51 @@
+"""A simulator: seeded histories of an acker under faults, before an oracle that knows no XOR.
+
+One seed is one history, byte for byte: a virtual clock, one stream of chance, no threads.
+Sources track random tuple trees, bolts process their messages, rotators tick, and a network
+loses, repeats, delays and reorders. Producers keep the rules of ``client.py``, and the three
+rules of ``lua/README.md`` unless one is broken on purpose.
+
+What is checked, at every call unless said otherwise:
+
+1. *No false ack.* When a tree is acked, each of its messages that exists was processed by a row
+   applied to this very record, and no bolt has failed it. **No fault relaxes this.** It follows
+   from whole rows: the checksum is zero only if each row of the tree is in it an odd number of
+   times, so losing, repeating or reordering rows can keep a tree from zero, and never bring it
+   there. (With ``redelivery``, a message that one bolt failed and another processed counts as
+   processed if the row that failed it was dropped, lost or set back.)
+2. *No needless doubt.* A tree whose messages were all processed, each once, in one record, is
+   acked by the row that completes it; one that failed is nacked at once.
+3. *One verdict per TRACK that was applied and begins a tree*, and none for a tree that is not
+   there. A TRACK that meets its own tree ends both with one ``conflict``.
+4. *Expiry to the tick*: a record is drained by the N-th tick after it was last put into the
+   newest bucket, never earlier or later; ticks happen when they are due by the server's clock.
+5. *Fences*: a batch is applied again only if N ticks came since its lane was last applied, or a
+   failover took its fence away; other content under its number is refused, nothing applied.
+6. *Books*: replies, counters and trees agree; tracked = acked + failed + expired + overflow +
+   conflict + pending trees. Sources take exactly what they were told.
+7. At the end: N+1 ticks later nothing is pending, and a source has heard one verdict of each
+   tree that was tracked.
+
+What a fault relaxes, and no more than for the trees concerned:
+
+- ``failover``: the oracle's books are set back with the shard, so 2 to 6 hold in the history that
+  is left. A source has heard more than that: in 7, a tree whose TRACK, verdict or taking was in
+  the lost tail may have no verdict or more than one.
+- ``pause``, ``rerun``, and ``duplicates`` or ``reorder`` with ``clock``: a request may come when
+  its fence is gone, or by a lane that has none yet. In 7, a tree has up to as many verdicts as
+  TRACKs were applied. The later ones are nacks, unless all its rows came again as well.
+- ``rerun``: what a run announces in a row that was refused, set back or drained is no message of
+  the tree, for nobody emits it here. A producer that is not deterministic, had emitted it, and
+  then lost its fence to a failover or to N ticks, has tracked or processed twice: it broke a rule.
+- ``overflow``: rows without a tree are dropped, so in 2 such trees need not be acked; they expire.
+- ``rotators``, ``clock``: 4 counts ticks, not time: a tick that is late is not caught up.
+
+Not simulated: several shards (a shard is the unit of atomicity, and a tree lives in one), what
+``reference.py`` names as not modelled, and sources that lose their own list of open trees.
+"""
+
+from acker_redis.simulate.faults import BREAKS, FAULTS, parse
+from acker_redis.simulate.run import explain, play, summary, url_of
+from acker_redis.simulate.world import Played, World
+
+__all__ = ["BREAKS", "FAULTS", "Played", "World", "explain", "parse", "play", "summary", "url_of"]

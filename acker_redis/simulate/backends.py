@@ -1,0 +1,109 @@
+"""Shards that a history is played on, and the reference as one of them."""
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from acker_redis.commands import COUNTERS, Fence
+from acker_redis.config import AckerConfig
+from acker_redis.errors import BacklogError, ChangedBatchError
+from acker_redis.outcomes import Outcome
+from acker_redis.reference import Reference, Row
+from acker_redis.simulate.batches import Reply
+from acker_redis.simulate.books import Told
+
+
+class Backend(Protocol):
+    """A shard whose new verdicts can be looked at, and which can be set back."""
+
+    exact: bool
+    """Whether looking at its counters after each call costs next to nothing."""
+
+    def apply(self, rows: Sequence[Row], task: str, fence: Fence) -> Reply:
+        """Reply of apply; ChangedBatchError and BacklogError are returned, others raised."""
+
+    def rotate(self) -> bool:
+        """Tick if it is due."""
+
+    def expire(self) -> None:
+        """Drain all that expires."""
+
+    def take(self, task: str) -> list[Outcome]:
+        """Take the verdicts of a task."""
+
+    def peek(self) -> list[Told]:
+        """Verdicts that were written since the last peek, and wait still."""
+
+    def advance(self, ms: int) -> None:
+        """Move the clock."""
+
+    def snapshot(self) -> Callable[[], None]:
+        """Remember the shard; the function that is returned sets it back, but for the clock."""
+
+    def counters(self) -> dict[str, int]:
+        """The shard's counters, by name."""
+
+    def tracked_records(self) -> int:
+        """Trees without a verdict."""
+
+
+class ReferenceBackend:
+    """The acker in plain Python."""
+
+    exact = True
+
+    def __init__(self, config: AckerConfig, kind: type[Reference] = Reference) -> None:
+        self._shard = kind(config)
+        self._peeked: dict[str, int] = {}
+
+    def apply(self, rows: Sequence[Row], task: str, fence: Fence) -> Reply:
+        """Apply a batch."""
+        try:
+            return self._shard.apply(rows, task, fence)
+        except (ChangedBatchError, BacklogError) as error:
+            return error
+
+    def rotate(self) -> bool:
+        """Tick if it is due."""
+        return self._shard.rotate()
+
+    def expire(self) -> None:
+        """Drain all that expires."""
+        self._shard.expire()
+
+    def take(self, task: str) -> list[Outcome]:
+        """Take the verdicts of a task."""
+        self._peeked.pop(task, None)
+        return self._shard.take(task)
+
+    def peek(self) -> list[Told]:
+        """Verdicts that were written since the last peek."""
+        told: list[Told] = []
+        for task, waiting in self._shard.outcomes.items():
+            if len(waiting) > (seen := self._peeked.get(task, 0)):
+                told.extend((task, outcome) for outcome in waiting[seen:])
+                self._peeked[task] = len(waiting)
+        return told
+
+    def advance(self, ms: int) -> None:
+        """Move the clock."""
+        self._shard.advance(ms)
+
+    def snapshot(self) -> Callable[[], None]:
+        """Remember the shard."""
+        shard, peeked = copy.deepcopy(self._shard), self._peeked.copy()
+
+        def restore() -> None:
+            shard.now_ms = self._shard.now_ms
+            self._shard, self._peeked = shard, peeked
+
+        return restore
+
+    def counters(self) -> dict[str, int]:
+        """The shard's counters, by name."""
+        counters = self._shard.counters
+        return {name: counters[name] for name in COUNTERS}
+
+    def tracked_records(self) -> int:
+        """Trees without a verdict."""
+        return self._shard.tracked_records

@@ -1,0 +1,91 @@
+"""A history on two shards at once."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from acker_redis.commands import Fence
+from acker_redis.errors import AckerError
+from acker_redis.outcomes import Outcome
+from acker_redis.reference import Row
+from acker_redis.simulate.backends import Backend
+from acker_redis.simulate.batches import Reply
+from acker_redis.simulate.books import Told
+from acker_redis.simulate.violations import Violation
+
+T = TypeVar("T")
+
+
+class BothBackends:
+    """Plays every call on two shards; Violation where they do not do the same."""
+
+    exact = False
+
+    def __init__(self, first: Backend, second: Backend) -> None:
+        self._first, self._second = first, second
+
+    def apply(self, rows: Sequence[Row], task: str, fence: Fence) -> Reply:
+        """Apply a batch."""
+        one = self._first.apply(rows, task, fence)
+        other = self._second.apply(rows, task, fence)
+        errors = isinstance(one, AckerError) and type(one) is type(other)
+        if one != other and not errors:
+            raise Violation("backends differ", f"apply: {one!r}, {other!r}", rows[0].anchor)
+        return one
+
+    def rotate(self) -> bool:
+        """Tick if it is due."""
+        return self._same("rotate", self._first.rotate(), self._second.rotate())
+
+    def expire(self) -> None:
+        """Drain all that expires."""
+        self._first.expire()
+        self._second.expire()
+
+    def take(self, task: str) -> list[Outcome]:
+        """Take the verdicts of a task."""
+        one, other = self._first.take(task), self._second.take(task)
+        self._same("take", _ageless(one), _ageless(other))
+        return one
+
+    def peek(self) -> list[Told]:
+        """Verdicts that were written since the last peek, and wait still."""
+        one, other = self._first.peek(), self._second.peek()
+        tasks = sorted({task for task, _ in (*one, *other)})
+        for task in tasks:
+            found = [_ageless([o for t, o in told if t == task]) for told in (one, other)]
+            self._same(f"verdicts of {task}", *found)
+        return one
+
+    def advance(self, ms: int) -> None:
+        """Move the clock."""
+        self._first.advance(ms)
+        self._second.advance(ms)
+
+    def snapshot(self) -> Callable[[], None]:
+        """Remember the shard."""
+        restores = self._first.snapshot(), self._second.snapshot()
+
+        def restore() -> None:
+            for each in restores:
+                each()
+
+        return restore
+
+    def counters(self) -> dict[str, int]:
+        """The shard's counters, by name."""
+        return self._same("counters", self._first.counters(), self._second.counters())
+
+    def tracked_records(self) -> int:
+        """Trees without a verdict."""
+        one, other = self._first.tracked_records(), self._second.tracked_records()
+        return self._same("tracked records", one, other)
+
+    def _same(self, what: str, one: T, other: T) -> T:
+        if one != other:
+            raise Violation("backends differ", f"{what}: {one!r}, {other!r}")
+        return one
+
+
+def _ageless(outcomes: Sequence[Outcome]) -> list[tuple[object, ...]]:
+    found = [(o.anchor, o.verdict, o.reason, o.source_id, o.why) for o in outcomes]
+    return sorted(found)

@@ -1,0 +1,78 @@
+"""What can go wrong, by name, and how often it does in one history."""
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from acker_redis.errors import ConfigError
+
+FAULTS = {
+    "requests": "requests are lost",
+    "replies": "replies are lost",
+    "duplicates": "requests arrive twice, the copy later",
+    "reorder": "some requests, replies and messages take long, and are overtaken",
+    "redelivery": "messages are processed twice, with the same ids, by two bolts",
+    "pause": "producers stand still between deciding to send and sending, past the fence's horizon",
+    "failover": "the shard becomes what it was some calls ago",
+    "clock": "the server's clock is set forward or back",
+    "rotators": "all rotators are away for some ticks, or die between a tick and its drain",
+    "rerun": "batches come again: with the same or other content, or a TRACK by another lane",
+    "deaths": "bolts die with what they hold, and messages vanish",
+    "overflow": "the high-water mark is low",
+    "backlog": "few verdicts may wait, and sources are slow to take them",
+}
+"""Each fault and what it does."""
+
+BREAKS = {
+    "split": "rule 1: a row is sent as an announcement and an ack, in two batches",
+    "shared": "rule 2: a joined message has one id for all its inputs",
+    "late": "rule 3: first messages but one are announced after the track",
+}
+"""Each rule of lua/README.md that can be broken on purpose."""
+
+_RATES = {"requests": 0.1, "replies": 0.12, "duplicates": 0.1, "reorder": 0.12}
+_RATES |= {"redelivery": 0.04, "pause": 0.05, "rerun": 0.06, "deaths": 0.02}
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Chance of each fault per occasion, 0 to 1, in one history."""
+
+    requests: float = 0
+    replies: float = 0
+    duplicates: float = 0
+    reorder: float = 0
+    redelivery: float = 0
+    pause: float = 0
+    failover: float = 0
+    clock: float = 0
+    rotators: float = 0
+    rerun: float = 0
+    deaths: float = 0
+    overflow: float = 0
+    backlog: float = 0
+
+
+def parse(text: str) -> tuple[str, ...]:
+    """Names from ``all``, ``none`` or a comma list; ConfigError for a name there is not."""
+    if text in ("all", "none"):
+        return tuple(FAULTS) if text == "all" else ()
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in FAULTS:
+            raise ConfigError(f"no fault {name!r}; there are all, none, {', '.join(FAULTS)}")
+    return names
+
+
+def draw(chance: random.Random, names: Iterable[str]) -> Faults:
+    """How often each of these faults occurs in one history.
+
+    Each is left out of every third history: with all of them at once few trees get far.
+    """
+    rates = {}
+    wanted = set(names)
+    for name in FAULTS:  # in this order, whatever the order they were asked for
+        used, strength = chance.random() < 0.67, chance.uniform(0.3, 1.5)
+        if name in wanted and (used or len(wanted) == 1):
+            rates[name] = _RATES.get(name, 0.6) * strength
+    return Faults(**rates)

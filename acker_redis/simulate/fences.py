@@ -1,0 +1,45 @@
+"""What the lanes' fences must say, told from numbers and ticks alone."""
+
+from acker_redis.commands import Fence
+from acker_redis.simulate.violations import Violation
+
+
+class Fences:
+    """Last number of each lane, and the tick after which it was applied."""
+
+    def __init__(self, buckets: int) -> None:
+        self._buckets = buckets
+        self._last: dict[str, tuple[int, str, int]] = {}
+
+    def copy(self) -> "Fences":
+        """A copy for the case that the shard loses what follows."""
+        other = Fences(self._buckets)
+        other._last = self._last.copy()
+        return other
+
+    def highest(self, fence: Fence, ticks: int) -> tuple[int, str] | None:
+        """Number and digest that still stand for the fence's lane after ``ticks`` ticks.
+
+        A fence holds for N-1 ticks and is dropped with the Nth. A durable one stays: no
+        history lasts 30 days.
+        """
+        last = self._last.get(fence.producer)
+        if last is None:
+            return None
+        seq, digest, at = last
+        if ticks - at >= self._buckets and not fence.producer.startswith("@"):
+            return None
+        return seq, digest
+
+    def applied(self, fence: Fence, ticks: int) -> None:
+        """Note that a batch was applied after ``ticks`` ticks."""
+        self._last[fence.producer] = (fence.seq, fence.digest, ticks)
+
+    def check(self, fence: Fence, ticks: int, highest: int | None) -> None:
+        """Violation unless a batch that was not refused had the reply it must have."""
+        stands = self.highest(fence, ticks)
+        wanted = stands[0] if stands and fence.seq <= stands[0] else None
+        changed = stands and fence.seq == stands[0] and fence.digest != stands[1]
+        if highest != wanted or changed:
+            lane = f"batch {fence.seq} of lane {fence.producer}, whose fence is {stands}"
+            raise Violation("fence", f"{lane}, was answered with highest {highest}")

@@ -1,0 +1,158 @@
+"""The oracle of one shard: it hears every batch with its reply and the verdicts it wrote."""
+
+from collections.abc import Sequence
+
+from acker_redis.batch import FAIL, TOUCH, TRACK
+from acker_redis.commands import ShardApplied
+from acker_redis.errors import BacklogError, ChangedBatchError
+from acker_redis.outcomes import Outcome
+from acker_redis.simulate.batches import FoldedRow, Reply, Sent
+from acker_redis.simulate.books import Books, Pending, Told
+from acker_redis.simulate.trees import Tree
+from acker_redis.simulate.violations import FALSE_ACK, Violation
+
+
+class Ledger(Books):
+    """Raises Violation at the first reply or verdict that may not be."""
+
+    def applied(self, sent: Sent, reply: Reply, told: Sequence[Told]) -> None:
+        """Check a call of apply, its reply and its verdicts."""
+        fence = sent.fence
+        if not isinstance(reply, ShardApplied):
+            self._refused(sent, reply, told)
+            return
+        self.fences.check(fence, self.ticks, reply.highest)
+        if reply.highest is not None:
+            self.counters["repeated"] += 1
+            if told:
+                raise Violation("fence", f"a repeat of batch {fence.seq} wrote {told}")
+            return
+        if self.full(sent):
+            raise Violation("backlog", f"a batch of {sent.task} was applied: too much waits")
+        self.fences.applied(fence, self.ticks)
+        verdicts: dict[int, list[Outcome]] = {}
+        for _, outcome in told:
+            verdicts.setdefault(outcome.anchor, []).append(outcome)
+        before, self._telling = self.counters.copy(), len(told)
+        rejected = [row.tree.anchor for row in sent.folded if self._row(row, verdicts)]
+        if verdicts:
+            raise Violation("verdict", f"nobody expected {verdicts}", min(verdicts))
+        self.deliver(told)
+        new = {name: self.counters[name] - before[name] for name in before}
+        wanted = ShardApplied(
+            None,
+            new["tracked"],
+            new["acked"],
+            new["failed"] + new["conflict"],
+            len(self.pending),
+            self.config.high_water,
+            tuple(rejected),
+        )
+        if reply != wanted:
+            raise Violation("reply", f"{reply} where {wanted} is right", sent.rows[0].anchor)
+
+    def _refused(self, sent: Sent, reply: Reply, told: Sequence[Told]) -> None:
+        stands = self.fences.highest(sent.fence, self.ticks)
+        if isinstance(reply, ChangedBatchError):
+            right = stands and stands[0] == sent.seq and stands[1] != sent.fence.digest
+        else:
+            again = stands and sent.seq <= stands[0]
+            right = isinstance(reply, BacklogError) and self.full(sent) and not again
+        if not right or told:
+            raise Violation("refused", f"{reply!r}, and told {told}", sent.rows[0].anchor)
+
+    def _row(self, row: FoldedRow, verdicts: dict[int, list[Outcome]]) -> bool:
+        """Check one row; True if its tree must have been rejected."""
+        tree, flags = row.tree, row.flags
+        anchor = tree.anchor
+        said = verdicts.pop(anchor, [])
+        old = self.pending.get(anchor)
+        track = bool(flags & TRACK)
+        if track:
+            tree.tracks += 1
+        if old and old.tracked and track:
+            # The same source and source id come again: one tree, one verdict.
+            self._expect(tree, said, "conflict")
+            del self.pending[anchor]
+            return False
+        record = old or Pending(tree, self.ticks)
+        record.add(row)
+        self.counters["tracked"] += track
+        self._count(row, old, record)
+        if any(outcome.verdict == "ack" for outcome in said):
+            self._true(record)
+            self._expect(tree, said, "completed")
+        elif record.tracked and record.failed:
+            self._expect(tree, said, "failed")
+        elif self.liveness and record.complete:
+            raise Violation("no ack", "all messages were processed, each once", anchor)
+        elif not old and track and len(self.pending) >= 2 * self.config.high_water:
+            self._expect(tree, said, "overflow")
+            return True
+        else:
+            self._kept(row, old, record, said)
+            return False
+        self.pending.pop(anchor, None)
+        return False
+
+    def _kept(
+        self, row: FoldedRow, old: Pending | None, record: Pending, said: list[Outcome]
+    ) -> None:
+        """Check a row that ends nothing, and note where its record is now."""
+        tree, touch = row.tree, bool(row.flags & TOUCH)
+        anchor = tree.anchor
+        if old:
+            if row.flags & (TOUCH | FAIL) or self.config.refresh == "update":
+                record.born = self.ticks
+        elif not (record.tracked or record.failed or row.done or row.made):
+            touch = False  # a TOUCH of nothing
+        elif not record.tracked and len(self.pending) >= self.config.high_water:
+            self.counters["orphaned"] += 1
+            self.seen["rows dropped above the high-water mark"] += 1
+            touch = False
+        else:
+            self.pending[anchor] = record
+        limit = self.config.outcomes_limit - self._telling
+        full = any(len(waiting) >= limit for waiting in self.waiting.values()) or limit <= 0
+        if touch and record.tracked and not (full and not said):
+            self._expect(tree, said, "reset")
+        elif said:
+            raise Violation("verdict", f"nothing has ended, and yet {said}", anchor)
+
+    def _true(self, record: Pending) -> None:
+        """Violation if an ack of this record is false."""
+        tree = record.tree
+        # A batch that was run again with other content announces what is never emitted: that
+        # counts in the record that heard of it, and not beyond.
+        missing = (tree.exists | record.made) - record.done
+        if missing:
+            raise Violation(FALSE_ACK, f"outstanding: messages {sorted(missing)}", tree.anchor)
+        if tree.failed or record.failed:
+            words = f"a bolt has failed messages {sorted(tree.failed)}"
+            raise Violation(FALSE_ACK, words, tree.anchor)
+        if not record.tracked:
+            raise Violation("verdict", "acked, and never tracked", tree.anchor)
+
+    def _expect(self, tree: Tree, said: list[Outcome], reason: str) -> None:
+        anchor, source_id = tree.anchor, tree.source_id
+        if [outcome.reason for outcome in said] != [reason]:
+            kind = "verdict" if said else "no verdict"
+            raise Violation(kind, f"{said} where one {reason!r} is right", anchor)
+        if said[0].source_id != source_id:
+            raise Violation("verdict", f"{said} of source id {source_id}", anchor)
+        if reason != "reset":
+            self.end(said[0])
+
+    def _count(self, row: FoldedRow, old: Pending | None, record: Pending) -> None:
+        """Count states that are worth to be reached."""
+        if row.flags & TRACK:
+            if old:
+                self.seen["rows before their track"] += 1
+            if old and record.failed and not row.flags & FAIL:
+                self.seen["fails before their track"] += 1
+            if row.tree.tracks > 1:
+                self.seen["tracks applied again"] += 1
+        elif not old and row.tree.tracks:
+            self.seen["rows after the end of their tree"] += 1
+        if record.twice:
+            self.seen["rows that met their own repeat"] += 1

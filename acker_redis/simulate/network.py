@@ -1,0 +1,52 @@
+"""What lies between a producer and the shard: it loses, repeats, delays and reorders."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from acker_redis.simulate.batches import Reply, Sent
+from acker_redis.simulate.clock import Clock
+from acker_redis.simulate.faults import Faults
+from acker_redis.simulate.service import Service
+
+OnReply = Callable[[Reply], None]
+
+
+class Network:
+    """Carries requests to the service and replies back."""
+
+    def __init__(
+        self, clock: Clock, service: Service, faults: Faults, chance: random.Random
+    ) -> None:
+        self._clock, self._service, self._faults, self._chance = clock, service, faults, chance
+        self._tick = service.config.tick_ms
+        self.counts: Counter[str] = service.counts
+
+    def delay(self) -> int:
+        """Ms that something is under way."""
+        if self._chance.random() < self._faults.reorder:
+            self.counts["long delays"] += 1
+            return self._chance.randrange(self._tick)
+        return self._chance.randrange(self._tick // 40)
+
+    def call(self, sent: Sent, on_reply: OnReply) -> None:
+        """Carry a batch to the shard; ``on_reply`` may be called, once or not at all."""
+        if self._chance.random() < self._faults.duplicates:
+            self.counts["duplicated requests"] += 1
+            late = self._chance.choice((self._tick // 20, self._tick))
+            wait = self.delay() + self._chance.randrange(late)
+            self._clock.after(wait, partial(self._arrive, sent, None))
+        if self._chance.random() < self._faults.requests:
+            self.counts["lost requests"] += 1
+            return
+        self._clock.after(self.delay(), partial(self._arrive, sent, on_reply))
+
+    def _arrive(self, sent: Sent, on_reply: OnReply | None) -> None:
+        reply = self._service.apply(sent)
+        if on_reply is None:
+            return
+        if self._chance.random() < self._faults.replies:
+            self.counts["lost replies"] += 1
+            return
+        self._clock.after(self.delay(), partial(on_reply, reply))

@@ -1,0 +1,85 @@
+"""A history on a real server."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from acker_redis.commands import COUNTERS, Fence
+from acker_redis.errors import BacklogError, ChangedBatchError
+from acker_redis.outcomes import Outcome, parse_entry
+from acker_redis.reference import Row
+from acker_redis.shard import RedisShard
+from acker_redis.simulate.batches import Reply
+from acker_redis.simulate.books import Told
+
+
+class RedisBackend:
+    """A shard on a real server; its namespace has been created for this history alone."""
+
+    exact = False
+
+    def __init__(self, shard: RedisShard, tasks: Sequence[str]) -> None:
+        self._shard = shard
+        self._client: Any = shard.acker.connection.client
+        self._tasks = tasks
+        self._peeked = dict.fromkeys(tasks, b"-")
+        self._advanced = self._owed = 0
+
+    def apply(self, rows: Sequence[Row], task: str, fence: Fence) -> Reply:
+        """Apply a batch."""
+        try:
+            return self._shard.apply(rows, task, fence)
+        except (ChangedBatchError, BacklogError) as error:
+            return error
+
+    def rotate(self) -> bool:
+        """Tick if it is due."""
+        # Moving the clock is dear, and only ticks look at it.
+        if self._owed:
+            self._shard.advance(self._owed)
+            self._advanced += self._owed
+            self._owed = 0
+        return self._shard.rotate()
+
+    def expire(self) -> None:
+        """Drain all that expires."""
+        self._shard.expire()
+
+    def take(self, task: str) -> list[Outcome]:
+        """Take the verdicts of a task."""
+        return self._shard.take(task)
+
+    def peek(self) -> list[Told]:
+        """Verdicts that were written since the last peek, and wait still."""
+        pipe = self._client.pipeline(transaction=False)
+        for task in self._tasks:
+            pipe.xrange(self._shard.keys.outcomes(task), self._peeked[task])
+        told: list[Told] = []
+        for task, entries in zip(self._tasks, pipe.execute(), strict=True):
+            for id_, fields in entries:
+                self._peeked[task] = b"(" + id_
+                told.extend((task, outcome) for outcome in parse_entry(0, id_, fields).outcomes)
+        return told
+
+    def advance(self, ms: int) -> None:
+        """Move the clock."""
+        self._owed += ms
+
+    def snapshot(self) -> Callable[[], None]:
+        """Remember the shard."""
+        dump, peeked, then = self._shard.dump(), self._peeked.copy(), self._advanced
+
+        def restore() -> None:
+            self._shard.restore(dump)
+            self._shard.advance(self._advanced - then)
+            self._peeked = peeked
+
+        return restore
+
+    def counters(self) -> dict[str, int]:
+        """The shard's counters, by name."""
+        values = self._client.hmget(self._shard.keys.meta, COUNTERS)
+        return {name: int(value or 0) for name, value in zip(COUNTERS, values, strict=True)}
+
+    def tracked_records(self) -> int:
+        """Trees without a verdict."""
+        return self._shard.tracked_records

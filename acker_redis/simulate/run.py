@@ -1,0 +1,96 @@
+"""Many histories: on which shard they are played, and what is said of them."""
+
+import contextlib
+import secrets
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import redis
+
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.connection import translate
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.keys import NAMESPACES
+from acker_redis.shard import RedisShard, glob
+from acker_redis.simulate.backends import Backend, ReferenceBackend
+from acker_redis.simulate.both import BothBackends
+from acker_redis.simulate.redis_backend import RedisBackend
+from acker_redis.simulate.world import Played, World
+
+ENDINGS = ("tracked", "acked", "failed", "expired", "overflow", "conflict")
+
+
+@contextlib.contextmanager
+def url_of(server: str) -> Iterator[str]:
+    """URL of a server: ``reference`` has none (''), ``embedded`` and ``both`` start one."""
+    if server in ("embedded", "both"):
+        with EmbeddedRedis() as running:
+            yield running.url
+    else:
+        yield "" if server == "reference" else server
+
+
+def play(
+    seed: int,
+    trees: int,
+    faults: Sequence[str],
+    breaks: str = "",
+    url: str = "",
+    both: bool = False,
+) -> Played:
+    """Play one history: on the reference without a ``url``, else there, or on ``both``.
+
+    On a server it has a namespace of its own, ``sim-<random>``, which is removed afterwards.
+    Raises RedisUnavailableError or RedisRefusedError if the server cannot be used.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def make(config: AckerConfig, tasks: Sequence[str]) -> Backend:
+            reference = ReferenceBackend(config)
+            if not url:
+                return reference
+            server = RedisBackend(RedisShard(stack.enter_context(_namespace(url, config))), tasks)
+            return BothBackends(reference, server) if both else server
+
+        try:
+            return World(seed, trees, faults, make, breaks).play()
+        except redis.exceptions.RedisError as error:
+            raise translate(error) from error
+
+
+@contextlib.contextmanager
+def _namespace(url: str, config: AckerConfig) -> Iterator[Acker]:
+    # The name is no part of the history: nothing that is compared or printed holds it.
+    with Acker.from_url(url, f"sim-{secrets.token_hex(6)}") as acker:
+        try:
+            acker.create(config)
+            yield acker
+        finally:
+            client = acker.connection.client
+            # A server that has gone away is told by whatever was asked of it before.
+            with contextlib.suppress(redis.exceptions.RedisError):
+                for key in client.scan_iter(glob(f"acker:{{{acker.namespace}:") + "*", count=1000):
+                    client.unlink(key)
+                client.srem(NAMESPACES, acker.namespace)
+
+
+def summary(played: Iterable[Played]) -> list[tuple[str, int]]:
+    """Rows of the table at the end: what, and how often."""
+    totals, counts, seeds, trees, ticks = Counter[str](), Counter[str](), 0, 0, 0
+    for each in played:
+        totals.update(each.counters)
+        counts.update(each.counts)
+        seeds, trees, ticks = seeds + 1, trees + each.trees, ticks + each.ticks
+    endings = [(name, totals[name]) for name in (*ENDINGS, "repeated", "orphaned")]
+    return [("seeds", seeds), ("trees", trees), ("ticks", ticks), *endings, *sorted(counts.items())]
+
+
+def explain(played: Played, replay: str) -> str:
+    """What went wrong, the trace of its tree, and the command that shows it again."""
+    lines = [f"seed {played.seed}: {played.violation}"]
+    anchor = played.violation.anchor if played.violation else 0
+    lines.append(
+        f"Last events of tree {anchor:x}, at ticks:" if anchor else "Last events, at ticks:"
+    )
+    return "\n".join([*lines, *played.trace, f"Replay: {replay}"])

@@ -1,0 +1,142 @@
+"""The shard as the actors see it: every call goes to the backend and before the oracle."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from acker_redis.commands import ShardApplied
+from acker_redis.config import AckerConfig
+from acker_redis.outcomes import Outcome
+from acker_redis.simulate.backends import Backend
+from acker_redis.simulate.batches import Reply, Sent
+from acker_redis.simulate.clock import Clock
+from acker_redis.simulate.ledger import Ledger
+from acker_redis.simulate.trace import Trace
+from acker_redis.simulate.trees import Tree
+from acker_redis.simulate.violations import Violation
+
+
+class Service:
+    """One shard, its oracle and its history. ``offset`` is how far its clock is off, in ms."""
+
+    def __init__(
+        self, config: AckerConfig, backend: Backend, clock: Clock, trace: Trace, liveness: bool
+    ) -> None:
+        self.config = config
+        self.ledger = Ledger(config, liveness)
+        self.trees: dict[int, Tree] = {}
+        self.counts: Counter[str] = Counter()
+        self.offset = 0
+        self._backend, self._clock, self._trace = backend, clock, trace
+        self._server_ms = 0
+        self._snapshot: tuple[Callable[[], None], Ledger] | None = None
+
+    def apply(self, sent: Sent) -> Reply:
+        """Apply a batch."""
+        reply = self._backend.apply(sent.rows, sent.task, sent.fence)
+        told = self._backend.peek()
+        rows = " ".join(
+            f"{row.tree.anchor:x}:{row.delta:x}:{row.flags}:{row.done}>{row.made}"
+            for row in sent.folded
+        )
+        verdicts = _words(outcome for _, outcome in told)
+        if not isinstance(reply, ShardApplied):
+            said = type(reply).__name__
+        elif reply.highest is not None:
+            said = f"repeat, highest {reply.highest}"
+        else:
+            said = f"applied, {reply.pending} pending"
+        text = f"apply {sent.producer}#{sent.seq} [{rows}] -> {said} {verdicts}"
+        self._trace.add(self._clock.now, text, [row.anchor for row in sent.rows])
+        self.ledger.applied(sent, reply, told)
+        self._balance(self._backend.exact)
+        return reply
+
+    def rotate(self) -> bool:
+        """Tick if it is due."""
+        self._set_clock()
+        ticked = self._backend.rotate()
+        if ticked:
+            self._trace.add(self._clock.now, f"tick {self.ledger.ticks + 1}")
+        self.ledger.rotated(ticked, self._server_ms)
+        if ticked:
+            self._balance()
+        return ticked
+
+    def expire(self) -> None:
+        """Drain all that expires."""
+        anchors = list(self.ledger.expiring)
+        self._backend.expire()
+        told = self._backend.peek()
+        verdicts = _words(outcome for _, outcome in told)
+        self._trace.add(self._clock.now, f"expire -> {verdicts}", anchors or [-1])
+        self.ledger.expired(told)
+        self._balance()
+
+    def take(self, task: str) -> list[Outcome]:
+        """Take the verdicts of a task."""
+        outcomes = self._backend.take(task)
+        if outcomes:
+            anchors = [outcome.anchor for outcome in outcomes]
+            self._trace.add(self._clock.now, f"{task} takes {_words(outcomes)}", anchors)
+        self.ledger.taken(task, outcomes)
+        for outcome in outcomes:
+            if outcome.verdict != "touch":
+                self.trees[outcome.anchor].read.append(outcome.reason)
+        return outcomes
+
+    def snapshot(self) -> None:
+        """Remember the shard for a failover to come."""
+        self._snapshot = self._backend.snapshot(), self.ledger.copy()
+        self._trace.add(self._clock.now, "a replica falls behind from here on")
+
+    def fail_over(self) -> None:
+        """Lose all that came after the snapshot."""
+        if self._snapshot is None:
+            return
+        restore, kept = self._snapshot
+        self._snapshot = None
+        self._set_clock()
+        restore()
+        lost, self.ledger = self.ledger, kept
+        before, after = _standing(lost), _standing(kept)
+        for anchor, tree in self.trees.items():
+            if before.get(anchor) != after.get(anchor):
+                tree.rewound = True
+                self.counts["trees set back"] += 1
+        self.counts["failovers"] += 1
+        self._trace.add(self._clock.now, "failover: all since then is lost")
+        self._balance()
+
+    def _set_clock(self) -> None:
+        now = self._clock.now + self.offset
+        self._backend.advance(now - self._server_ms)
+        self._server_ms = now
+
+    def _balance(self, counters: bool = True) -> None:
+        """Check that every tracked tree is accounted for."""
+        if not counters:
+            return
+        found, wanted = self._backend.counters(), self.ledger.counters
+        if found != wanted:
+            raise Violation("counters", f"{found} where {dict(wanted)} is right")
+        ended = ("acked", "failed", "expired", "overflow", "conflict")
+        open_ = found["tracked"] - sum(found[name] for name in ended)
+        if open_ != self._backend.tracked_records():
+            raise Violation("counters", f"{found} leave {open_} trees that are not there")
+
+
+def _words(outcomes: Iterable[Outcome]) -> str:
+    # In one order, whatever order a shard tells them in.
+    return " ".join(sorted([f"{o.anchor:x}={o.verdict}/{o.reason}" for o in outcomes]))
+
+
+def _standing(ledger: Ledger) -> dict[int, tuple[int, int, int]]:
+    """Per anchor: whether it has a tree, its verdicts, and those not taken."""
+    waiting: Counter[int] = Counter()
+    for told in ledger.waiting.values():
+        waiting.update(outcome.anchor for outcome in told)
+    # An anchor may have a record in either place.
+    places = (ledger.pending, ledger.expiring)
+    pending = {a for place in places for a, record in place.items() if record.tracked}
+    anchors = {*pending, *ledger.ended, *waiting}
+    return {a: (a in pending, ledger.ended[a], waiting[a]) for a in anchors}

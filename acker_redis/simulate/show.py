@@ -1,0 +1,72 @@
+"""The command ``acker-redis simulate``: a bar while it runs, a table at the end."""
+
+import contextlib
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+
+from acker_redis.connection import redact
+from acker_redis.simulate.faults import parse
+from acker_redis.simulate.run import explain, play, summary, url_of
+from acker_redis.simulate.world import Played
+
+
+def simulate(seed: int, seeds: int, trees: int, faults: str, server: str, breaks: str) -> int:
+    """Play ``seeds`` histories from ``seed`` on and print what became of them.
+
+    Stops at the first promise that was not kept, prints its trace and the command that plays it
+    again, and returns 1; otherwise 0. Raises ConfigError for a fault or URL that cannot be.
+    """
+    names = parse(faults)
+    done: list[Played] = []
+    with url_of(server) as url, _bar(seeds) as advance:
+        for number in range(seed, seed + seeds):
+            done.append(play(number, trees, names, breaks, url, server == "both"))
+            advance()
+            if done[-1].violation:
+                break
+    _table(done)
+    last = done[-1]
+    if last.violation:
+        shown = redact(server) if "://" in server else server
+        options = ["--seed", last.seed, "--trees", trees, "--faults", faults, "--server", shown]
+        options += ["--break", breaks] if breaks else []
+        print(explain(last, shlex.join(["acker-redis", "simulate", *map(str, options)])))
+        return 1
+    if seeds == 1:
+        print(f"seed {seed}: history {last.digest}")
+    return 0
+
+
+def _table(done: list[Played]) -> None:
+    try:
+        from rich.console import Console
+        from rich.table import Table
+    except ModuleNotFoundError:
+        for name, count in summary(done):
+            print(f"{name:45} {count:>10,}")
+        return
+    table = Table(show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, count in summary(done):
+        table.add_row(name, f"{count:,}")
+    Console().print(table)
+
+
+@contextlib.contextmanager
+def _bar(seeds: int) -> Iterator[Callable[[], None]]:
+    """A function that moves the bar on by one; no bar without rich or a terminal."""
+    progress = None
+    if sys.stderr.isatty():
+        with contextlib.suppress(ModuleNotFoundError):
+            from rich.console import Console
+            from rich.progress import Progress
+
+            progress = Progress(console=Console(stderr=True), transient=True)
+    if progress is None:
+        yield lambda: None
+        return
+    with progress:
+        bar = progress.add_task("histories", total=seeds)
+        yield lambda: progress.advance(bar)

@@ -1,0 +1,126 @@
+"""Random tuple trees: chains, fan-outs, joins, and tuples that are in several trees."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from acker_redis.ids import ANCHOR_MAX
+
+
+@dataclass(slots=True, eq=False)
+class Tree:
+    """A tuple tree, and what is known of it without any checksum."""
+
+    anchor: int
+    source_id: str
+    firsts: list[tuple["Message", int]] = field(default_factory=list)
+    """First messages and their ids in this tree."""
+    exists: set[int] = field(default_factory=set)
+    """Numbers of the messages that were emitted so far; grows only."""
+    failed: set[int] = field(default_factory=set)
+    """Numbers of the messages that a bolt has failed, be it that its row never arrives, and
+    that no other bolt has processed."""
+    tracks: int = 0
+    """How often its TRACK was applied, in lost tails too."""
+    read: list[str] = field(default_factory=list)
+    """Verdicts that its source has taken."""
+    rewound: bool = False
+    """Whether a failover took back its TRACK or a verdict."""
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """What a message is in one of its trees: its id there, and what it causes there."""
+
+    tree: Tree
+    id: int = 0
+    caused: int = 0
+    """XOR of the edge ids of all it causes."""
+    children: list[int] = field(default_factory=list)
+    """Numbers of the messages it causes."""
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """A message: delivered once all its inputs were processed."""
+
+    number: int
+    inputs: int = 1
+    parts: list[Part] = field(default_factory=list)
+    children: list["Message"] = field(default_factory=list)
+
+    def part(self, tree: Tree) -> Part:
+        """Its part in a tree, a new one if it had none."""
+        for part in self.parts:
+            if part.tree is tree:
+                return part
+        self.parts.append(Part(tree))
+        return self.parts[-1]
+
+
+class Forest:
+    """Draws groups of trees that grow into each other; ``shared`` breaks the second rule."""
+
+    def __init__(self, chance: random.Random, shared: bool = False) -> None:
+        self._chance = chance
+        self._shared = shared
+        self._messages = self._trees = 0
+        self._bits, self._shift = 63, 0
+
+    def groups(self, trees: int) -> Iterator[list[Tree]]:
+        """Groups of one to three trees, ``trees`` in all."""
+        while trees:
+            size = min(trees, self._chance.choice((1, 1, 1, 1, 1, 2, 3)))
+            trees -= size
+            yield self._group(size)
+
+    def new_id(self) -> int:
+        """A random id; in some groups only its high or its low half is random."""
+        return (self._chance.getrandbits(self._bits) << self._shift) or self.new_id()
+
+    def new_number(self) -> int:
+        """A number that no other message has."""
+        self._messages += 1
+        return self._messages
+
+    def _group(self, size: int) -> list[Tree]:
+        chance = self._chance
+        # An acker that looked at one half of the checksum only must be found out.
+        self._bits, self._shift = chance.choice(((63, 0), (63, 0), (31, 32), (32, 0)))
+        trees, messages = [], []
+        for _ in range(size):
+            self._trees += 1
+            tree = Tree(chance.randrange(ANCHOR_MAX) + 1, f"s{self._trees}")
+            trees.append(tree)
+            for _ in range(chance.choice((0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 3, 3))):
+                message = Message(self.new_number())
+                part = message.part(tree)
+                part.id = self.new_id()
+                tree.firsts.append((message, part.id))
+                messages.append(message)
+        for _ in range(chance.choice((0, 1, 2, 3, 4, 5, 6, 8)) * size if messages else 0):
+            self._child(messages)
+        return trees
+
+    def _child(self, messages: list[Message]) -> None:
+        """Add a message that one or more of ``messages`` cause."""
+        chance = self._chance
+        wanted = chance.choice((1, 1, 1, 1, 2, 2, 3))
+        if wanted == 1:
+            inputs = [messages[-1] if chance.random() < 0.4 else chance.choice(messages)]
+        else:
+            inputs = chance.sample(messages, min(wanted, len(messages)))
+        child = Message(self.new_number(), len(inputs))
+        for parent in inputs:
+            parent.children.append(child)
+            for cause in parent.parts:
+                part = child.part(cause.tree)
+                if self._shared:
+                    edge = part.id = part.id or self.new_id()
+                else:
+                    # The id of a joined message is the XOR of an edge id per input.
+                    edge = self.new_id()
+                    part.id ^= edge
+                cause.caused ^= edge
+                cause.children.append(child.number)
+        messages.append(child)

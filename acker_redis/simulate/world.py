@@ -1,0 +1,206 @@
+"""One history: a world of actors, drawn from a seed and played until all has ended."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from acker_redis.config import AckerConfig
+from acker_redis.errors import AckerError, RedisUnavailableError
+from acker_redis.simulate.actors import Bolt, Rotator, Source
+from acker_redis.simulate.backends import Backend
+from acker_redis.simulate.clock import Clock
+from acker_redis.simulate.faults import Faults, draw
+from acker_redis.simulate.network import Network
+from acker_redis.simulate.service import Service
+from acker_redis.simulate.trace import Trace
+from acker_redis.simulate.trees import Forest, Message, Tree
+from acker_redis.simulate.violations import Violation
+
+TICK_MS = 3_600_000
+"""An hour: what passes by itself while a server works does not matter."""
+TASKS = ("orders", "clicks")
+
+MakeBackend = Callable[[AckerConfig, Sequence[str]], Backend]
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What became of one history."""
+
+    seed: int
+    digest: str
+    trees: int
+    ticks: int
+    counters: dict[str, int]
+    """Counters of the shard, lost tails not counted."""
+    counts: dict[str, int]
+    """How often each fault and each interesting state occurred."""
+    violation: Violation | None = None
+    trace: tuple[str, ...] = ()
+    """Last events of the tree that the violation is about, with their time in ticks."""
+
+
+class World:
+    """Everything of one history. All chance comes from ``seed``."""
+
+    def __init__(
+        self, seed: int, trees: int, names: Sequence[str], make: MakeBackend, breaks: str = ""
+    ) -> None:
+        self.seed, self.breaks = seed, breaks
+        # A string is hashed with SHA-512: the same stream everywhere.
+        self.chance = chance = random.Random(f"acker-redis {seed}")  # noqa: S311 - no secret
+        self.faults: Faults = draw(chance, names)
+        self.config = self._draw_config()
+        self.fails, self.touches = chance.choice((0, 0.02, 0.06)), chance.choice((0, 0.05))
+        self.clock, self.trace = Clock(), Trace()
+        self.service = Service(
+            self.config, make(self.config, TASKS), self.clock, self.trace, not breaks
+        )
+        self.network = Network(self.clock, self.service, self.faults, chance)
+        self.counts: Counter[str] = self.service.counts
+        self.rotators_back = 0
+        self.forest = Forest(chance, breaks == "shared")
+        self._sources = [Source(self, task) for task in TASKS]
+        self._bolts = [Bolt(self, f"bolt{i}") for i in range(chance.randrange(1, 5))]
+        for _ in range(2):
+            Rotator(self)
+        self._schedule(trees)
+
+    def play(self) -> Played:
+        """Play the history to its end, or to the first violation."""
+        violation = None
+        try:
+            self.clock.run()
+            self._settle()
+            for tree in self.service.trees.values():
+                self._judge(tree)
+        except Violation as found:
+            violation = found
+        except RedisUnavailableError:
+            raise
+        except AckerError as error:
+            violation = Violation("refused", f"{type(error).__name__}: {error}")
+        anchor = violation.anchor if violation else 0
+        return Played(
+            seed=self.seed,
+            digest=self.trace.digest,
+            trees=len(self.service.trees),
+            ticks=self.service.ledger.ticks,
+            counters=dict(self.service.ledger.counters),
+            counts=dict(self.counts + self.service.ledger.seen),
+            violation=violation,
+            trace=tuple(self.trace.tail(anchor, TICK_MS)) if violation else (),
+        )
+
+    def happens(self, fault: str, share: float = 1) -> bool:
+        """Draw whether a fault occurs here, ``share`` times as often as it does elsewhere."""
+        rate: float = getattr(self.faults, fault)
+        return rate > 0 and self.chance.random() < rate * share
+
+    def linger(self) -> int:
+        """Ms that a lane waits for more rows."""
+        return self.chance.randrange(TICK_MS // 50)
+
+    def pause(self, again: bool) -> int:
+        """Ms that a producer stands still before it sends; mostly 0."""
+        if not self.happens("pause", 4 if again else 0.3):
+            return 0
+        self.counts["producers paused"] += 1
+        return self.config.fence_ms + self.chance.randrange(3 * TICK_MS)
+
+    def lane_name(self, name: str) -> str:
+        """Name of a lane; some are durable."""
+        return f"@{name}" if self.chance.random() < 0.2 else name
+
+    def deliver(self, message: Message) -> None:
+        """Bring a message to a bolt, or to two."""
+        bolts = self._bolts
+        chosen = self.chance.randrange(len(bolts))
+        wait = self.network.delay() + self.chance.randrange(TICK_MS // 10)
+        self.clock.after(wait, partial(bolts[chosen].process, message))
+        if len(bolts) > 1 and self.happens("redelivery"):
+            wait += self.chance.randrange(TICK_MS)
+            other = bolts[(chosen + 1) % len(bolts)]
+            self.clock.after(wait, partial(other.process, message, again=True))
+
+    def take(self, task: str) -> None:
+        """Let a source take its verdicts."""
+        self.service.take(task)
+
+    def _draw_config(self) -> AckerConfig:
+        chance = self.chance
+        return AckerConfig(
+            buckets=chance.choice((2, 3, 3, 4)),
+            tick_ms=TICK_MS,
+            refresh="update" if chance.random() < 0.3 else "never",
+            high_water=chance.randrange(2, 7) if self.happens("overflow") else 100_000,
+            outcomes_limit=chance.randrange(1, 7) if self.happens("backlog") else 1_000_000,
+        )
+
+    def _schedule(self, trees: int) -> None:
+        chance, at, per_tick = self.chance, 0, self.chance.choice((4, 8, 16))
+        for group in self.forest.groups(trees):
+            at += chance.randrange(2 * TICK_MS // per_tick)
+            source = chance.choice(self._sources)
+            for tree in group:
+                self.service.trees[tree.anchor] = tree
+                late = chance.randrange(TICK_MS // 50)
+                self.clock.after(at + late, partial(source.emit, tree))
+        for fault, action in (
+            ("failover", self._failover),
+            ("clock", self._clock_jumps),
+            ("rotators", self._rotators_leave),
+            ("deaths", self._bolt_dies),
+        ):
+            for _ in range(1 + trees // 40):
+                if self.happens(fault, 20 if fault == "deaths" else 1):
+                    self.clock.after(chance.randrange(at + 1), action)
+
+    def _failover(self) -> None:
+        self.service.snapshot()
+        self.clock.after(self.chance.randrange(TICK_MS), self.service.fail_over)
+
+    def _clock_jumps(self) -> None:
+        sixteenths = self.chance.choice((-40, -16, -8, -1, 1, 8, 16, 40))
+        self.service.offset += sixteenths * TICK_MS // 16
+        self.counts["clock set forward" if sixteenths > 0 else "clock set back"] += 1
+
+    def _rotators_leave(self) -> None:
+        self.counts["rotators away"] += 1
+        self.rotators_back = self.clock.now + self.chance.randrange(2, 6) * TICK_MS
+
+    def _bolt_dies(self) -> None:
+        self.chance.choice(self._bolts).die()
+
+    def _settle(self) -> None:
+        """Tick N+1 times more, and check that nothing is left."""
+        service, clock = self.service, self.clock
+        clock.now += -clock.now % (TICK_MS // 16)
+        service.expire()
+        service.rotate()  # a clock that was set back is noticed
+        for _ in range(self.config.buckets + 1):
+            service.expire()
+            clock.now += TICK_MS
+            service.rotate()
+        service.expire()
+        for task in TASKS:
+            service.take(task)
+        ledger = service.ledger
+        if ledger.pending or ledger.expiring or any(ledger.waiting.values()):
+            raise Violation("not over", f"left: {ledger.pending} {ledger.expiring}")
+
+    def _judge(self, tree: Tree) -> None:
+        """Check what the source of a tree has heard, once all is over."""
+        heard, tracks = len(tree.read), tree.tracks
+        if heard > 1:
+            self.counts["second verdicts"] += heard - 1
+        if tracks and not heard:
+            self.counts["trees without a verdict, after a failover"] += 1
+        if tree.rewound:
+            return
+        if not min(tracks, 1) <= heard <= tracks:
+            raise Violation(
+                "verdicts", f"tracked {tracks} times, and told {tree.read}", tree.anchor
+            )

@@ -1,0 +1,92 @@
+"""The simulator finds each of these bugs, put into the reference one at a time."""
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from acker_redis import reference
+from acker_redis.simulate import FAULTS, World
+from acker_redis.simulate.backends import ReferenceBackend
+
+SOURCE = Path(reference.__file__).read_text()
+SEEDS = 120
+
+ZERO = "(record.why is not None or record.checksum == 0)"
+BUCKETS = "self.buckets: deque[dict[int, Record]] = deque({} for _ in range(n))"
+TRACKS = "tracks = any(row.flags & TRACK for row in rows)"
+MUTANTS = {
+    "fences are forgotten": ("if fence.seq > seq:", "if True:"),
+    "an equal number is applied again": (
+        "if fence.seq > seq:",
+        "if fence.seq > seq or (fence.seq == seq and fence.digest == digest):",
+    ),
+    "fences end a tick early": (
+        "self.fences: deque[dict[str, tuple[int, str]]] = deque({} for _ in range(n))",
+        "self.fences: deque[dict[str, tuple[int, str]]] = deque({} for _ in range(n - 1))",
+    ),
+    "other content is not noticed": ("fence.digest != digest", "False"),
+    "a refused batch leaves its fence": (
+        TRACKS,
+        f"{TRACKS}\n        fence and self._remember(fence)",
+    ),
+    "only the low half is looked at": (ZERO, ZERO.replace("checksum ==", "checksum % 2**32 ==")),
+    "only the high half is looked at": (ZERO, ZERO.replace("checksum ==", "checksum >> 32 ==")),
+    "deltas are joined by or": ("record.checksum ^= row.delta", "record.checksum |= row.delta"),
+    "parts of rows are taken": (
+        "record.checksum ^= row.delta",
+        "record.checksum ^= row.delta if home or row.flags else row.delta & 0xFFFF",
+    ),
+    "zero beats failed": (
+        "failed = record.why is not None",
+        "failed = record.why is not None and record.checksum != 0",
+    ),
+    "fails are not looked at": ("if row.flags & FAIL:", "if False:"),
+    "expiry is forgotten": ("self.expiring = self.buckets.pop()", "self.buckets.pop()"),
+    "expiry tells nobody": ('self._tell("nack", "expired", anchor, record)', "pass"),
+    "trees expire a tick early": (BUCKETS, BUCKETS.replace("range(n)", "range(n - 1)")),
+    "trees expire a tick late": (BUCKETS, BUCKETS.replace("range(n)", "range(n + 1)")),
+    "ticks come early": ("late < self.config.tick_ms", "late < self.config.tick_ms // 2"),
+    "late ticks are caught up": (
+        "self.ticked_ms = self.now_ms  # a late tick is not caught up",
+        "self.ticked_ms += self.config.tick_ms",
+    ),
+    "a clock that went back stops the ticks": (
+        "self.ticked_ms = self.now_ms  # the clock went back",
+        "pass",
+    ),
+    "what expires is still served": (
+        "bucket for bucket in self.buckets if row.anchor in bucket",
+        "bucket for bucket in (*self.buckets, self.expiring) if row.anchor in bucket",
+    ),
+    "touch does not restart the clock": ("row.flags & (TOUCH | FAIL)", "row.flags & FAIL"),
+    "every row restarts the clock": ('self.config.refresh == "update"', "True"),
+    "a complete tree stays": (
+        'self._tell("ack", "completed", row.anchor, record)\n            self._forget(row.anchor)',
+        'self._tell("ack", "completed", row.anchor, record)',
+    ),
+    "a conflict tells nobody": ('self._tell("nack", "conflict", row.anchor, record)', "pass"),
+    "overflow tells nobody": ('self._tell("nack", "overflow", row.anchor, record)', "pass"),
+    "rows without a tree are never dropped": (
+        "not record.task and self.pending >= self.high_water",
+        "False",
+    ),
+    "the backlog has no limit": (TRACKS, "tracks = False"),
+    "a verdict is lost": ("waiting.extend(entry)", "waiting.extend(entry[:1])"),
+    "a tree goes to another source": ("record.source_id, age, why)", '"s1", age, why)'),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = MUTANTS[name]
+    assert SOURCE.count(old) == 1, "the reference has changed; say the mutant anew"
+    mutant = types.ModuleType("mutant")
+    monkeypatch.setitem(sys.modules, "mutant", mutant)  # dataclasses look it up
+    exec(compile(SOURCE.replace(old, new), "mutant", "exec"), mutant.__dict__)
+    for seed in range(SEEDS):
+        world = World(seed, 40, tuple(FAULTS), lambda c, _: ReferenceBackend(c, mutant.Reference))
+        if world.play().violation:
+            return
+    pytest.fail(f"not found in {SEEDS} seeds: {name}")

@@ -1,0 +1,185 @@
+"""Seeded histories under all faults: on the reference, and on a real server beside it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import redis
+from typer.testing import CliRunner, Result
+
+from acker_redis.cli import app
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import ConfigError, FenceFullError
+from acker_redis.reference import Reference
+from acker_redis.simulate import BREAKS, FAULTS, Played, World, parse, play, summary
+from acker_redis.simulate.backends import ReferenceBackend
+from acker_redis.simulate.both import BothBackends
+from acker_redis.simulate.violations import FALSE_ACK
+
+ALL = tuple(FAULTS)
+STATES = [
+    "acked",
+    "failed",
+    "expired",
+    "overflow",
+    "conflict",
+    "repeated",
+    "orphaned",
+    "lost requests",
+    "lost replies",
+    "duplicated requests",
+    "long delays",
+    "failovers",
+    "batches given up",
+    "sent past the horizon",
+    "tracks applied again",
+    "bolts died",
+    "changed batches refused",
+    "batches run again",
+    "batches refused for the backlog",
+    "clock set forward",
+    "clock was back",
+    "rotators away",
+    "rotators died before a drain",
+    "rows before their track",
+    "fails before their track",
+    "messages processed twice",
+    "rows after the end of their tree",
+    "rows that met their own repeat",
+    "rows folded",
+    "rows dropped above the high-water mark",
+    "trees set back",
+    "second verdicts",
+    "trees without a verdict, after a failover",
+    "trees tracked again by a new lane",
+]
+"""What must have happened: a history in which nothing happens proves nothing."""
+
+
+def clean(played: Played) -> Played:
+    assert played.violation is None, "\n".join([str(played.violation), *played.trace])
+    return played
+
+
+def command(*args: str) -> Result:
+    return CliRunner().invoke(app, ["simulate", *args])
+
+
+def test_no_promise_is_broken_on_the_reference() -> None:
+    table = dict(summary(clean(play(seed, 40, ALL)) for seed in range(200)))
+    assert table["trees"] == 8000
+    for state in STATES:
+        assert table.get(state, 0) >= 5, state
+
+
+@pytest.mark.parametrize("fault", ["none", *ALL])
+def test_each_fault_alone(fault: str) -> None:
+    table = dict(summary(clean(play(seed, 40, parse(fault))) for seed in range(20)))
+    assert table["acked"] > 100
+    if fault not in ("failover", "pause", "rerun"):
+        assert "second verdicts" not in table
+
+
+def test_a_real_server_does_what_the_reference_does(server: EmbeddedRedis) -> None:
+    for seed in range(10):
+        both = clean(play(seed, 40, ALL, url=server.url, both=True))
+        assert both.digest == play(seed, 40, ALL).digest
+
+
+def test_a_real_server_alone_and_nothing_is_left_there(any_server: EmbeddedRedis) -> None:
+    with redis.Redis.from_url(any_server.url) as client:
+        before = set(client.scan_iter())
+        played = clean(play(7, 40, ALL, url=any_server.url))
+        assert set(client.scan_iter()) == before
+    assert played.digest == play(7, 40, ALL).digest
+
+
+def test_one_seed_is_one_history_whatever_the_hash_seed() -> None:
+    code = "from acker_redis.simulate import *; print([play(s, 40, tuple(FAULTS)) for s in (3, 4)])"
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "2")
+    }
+    said.add(f"{[play(seed, 40, ALL) for seed in (3, 4)]}\n")
+    assert len(said) == 1
+    assert play(3, 40, ALL).digest != play(4, 40, ALL).digest
+
+
+@pytest.mark.parametrize("faults", [(), ALL])
+@pytest.mark.parametrize("rule", BREAKS)
+def test_a_broken_rule_gives_false_acks(rule: str, faults: tuple[str, ...]) -> None:
+    played = [play(seed, 40, faults, rule) for seed in range(5)]
+    found = [each for each in played if each.violation and each.violation.kind == FALSE_ACK]
+    assert found
+    assert all(each.trace[-1].count("=ack/completed") for each in found)
+
+
+def test_backends_that_differ_are_told_apart() -> None:
+    class Deaf(Reference):
+        def _row(self, row: object, task: str) -> bool:
+            return False
+
+    def make(config: AckerConfig, _: object) -> BothBackends:
+        return BothBackends(ReferenceBackend(config), ReferenceBackend(config, Deaf))
+
+    played = World(1, 40, (), make).play()
+    assert played.violation
+    assert played.violation.kind == "backends differ"
+
+
+def test_command_prints_a_table_and_the_digest() -> None:
+    once, again = command("--seed", "5"), command("--seed", "5")
+    assert once.exit_code == 0
+    assert once.stdout == again.stdout
+    assert "acked" in once.stdout
+    assert once.stdout.splitlines()[-1].startswith("seed 5: history ")
+
+
+def test_command_that_fails_says_how_to_replay_it() -> None:
+    failed = command("--seed", "1", "--seeds", "9", "--faults", "none", "--break", "shared")
+    assert failed.exit_code == 1
+    assert "false ack: outstanding: messages" in failed.stdout
+    assert "Last events of tree" in failed.stdout
+    replay = failed.stdout.splitlines()[-1].partition("Replay: acker-redis simulate ")[2]
+    assert "--break shared" in replay
+    again = command(*replay.split())
+    assert again.exit_code == 1
+    assert again.stdout.splitlines()[-5:] == failed.stdout.splitlines()[-5:]
+
+
+def test_command_runs_on_a_server(any_server: EmbeddedRedis) -> None:
+    done = command("--trees", "10", "--server", any_server.url)
+    assert (done.exit_code, done.exception) == (0, None)
+
+
+def test_a_server_that_is_not_there_is_one_sentence() -> None:
+    url = "redis://u:secret@127.0.0.1:1/0"
+    args = [sys.executable, "-m", "acker_redis", "simulate", "--server", url]
+    done = subprocess.run(args, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("acker-redis: Redis did not answer")
+    assert "Traceback" not in done.stderr
+    assert "secret" not in done.stderr + done.stdout
+
+
+def test_what_the_shard_should_not_refuse_is_told_with_its_seed() -> None:
+    class Full(Reference):
+        def rotate(self, force: bool = False) -> bool:
+            raise FenceFullError("full")
+
+    played = World(6, 40, (), lambda config, _: ReferenceBackend(config, Full)).play()
+    assert str(played.violation) == "refused: FenceFullError: full"
+
+
+def test_an_unknown_fault_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no fault 'rain'; there are all, none, requests"):
+        parse("replies,rain")
+    assert parse("replies, pause") == ("replies", "pause")

@@ -1,0 +1,80 @@
+"""Rows that a client refuses by itself."""
+
+from tests.vectors.operations import ack, fail, touch, track
+from tests.vectors.record import Topic, Vector
+
+client = Topic(
+    "refused_by_clients",
+    "Rows that a client refuses by itself, before anything is sent: they cannot be right.",
+)
+TOPICS = [client]
+A, B = 0x2B7E151628AED2A6, 0x3C6EF372FE94F82B
+
+
+@client.vector("anchors out of range", "An anchor is 1 to 2^62 - 1.")
+def _(v: Vector) -> None:
+    for anchor in (0, -1, 2**62, 2**63, 2**64 - 1, 2**64 + 1):
+        v.refused(ack(anchor, A))
+        v.refused(track(anchor, "s", A), task="t")
+        v.refused(touch(anchor))
+        v.refused(fail(anchor, "no"))
+
+
+@client.vector("tuple ids out of range", "A tuple id is 1 to 2^63 - 1; zero says nothing.")
+def _(v: Vector) -> None:
+    for tuple_id in (0, -1, 2**63, 2**64 - 1, 2**64 + 1):
+        v.refused(ack(7, tuple_id))
+        v.refused(ack(7, A, tuple_id))
+        v.refused(track(7, "s", A, tuple_id), task="t")
+        v.refused(fail(7, "no", tuple_id))
+
+
+@client.vector("an id twice", "Two messages with one id cancel (rule 2).")
+def _(v: Vector) -> None:
+    v.refused(track(7, "s", A, B, A), task="t")
+    v.refused(ack(7, A, B, B))
+    v.refused(fail(7, "no", A, B, B))
+
+
+@client.vector("a message that causes itself", "It would cancel: its row would say nothing.")
+def _(v: Vector) -> None:
+    v.refused(ack(7, A, A))
+    v.refused(ack(7, A, B, A))
+    v.refused(fail(7, "no", A, A))
+
+
+@client.vector("an anchor tracked twice", "One anchor, one attempt: two tracks in one batch.")
+def _(v: Vector) -> None:
+    v.refused(track(7, "s", A), track(7, "s", B), task="t")
+    v.refused(track(7, "s", A), ack(7, A), track(7, "s", A), task="t")
+
+
+@client.vector("a track without a task", "Nobody would be told.")
+def _(v: Vector) -> None:
+    v.refused(track(7, "s", A))
+
+
+@client.vector("names of tasks", "1 to 64 of A-Z a-z 0-9 _ . -")
+def _(v: Vector) -> None:
+    for task in ("a b", "a:b", "\u00fc", "a\n", "{t}", "x" * 65):
+        v.refused(track(7, "s", A), task=task)
+
+
+@client.vector("source ids", "1 to 255 bytes of UTF-8 (bytes, not letters), no control bytes.")
+def _(v: Vector) -> None:
+    for text in ("", "x" * 256, "\u00e9" * 128, "a\nb", "\t", "a\0b", "\x1f", "\x7f"):
+        v.refused(track(7, text, A), task="t")
+
+
+@client.vector("whys", "Up to 255 bytes of UTF-8, no control bytes; none is allowed.")
+def _(v: Vector) -> None:
+    for text in ("x" * 256, "\U0001f600" * 64, "a\nb", "\r", "\0", "\x7f"):
+        v.refused(fail(7, text))
+
+
+@client.vector(
+    "a bad last row", "The batch is refused for its last row; without it, it is applied."
+)
+def _(v: Vector) -> None:
+    v.refused(track(7, "s7", A), ack(7, A, B), ack(7, 0), task="t")
+    v.apply(track(7, "s7", A), ack(7, A, B), task="t")

@@ -1,0 +1,246 @@
+"""Bad input, and states in which good input is refused."""
+
+from tests.vectors.operations import ack, track
+from tests.vectors.record import Topic, Vector
+
+scripts = Topic(
+    "refusals",
+    "What the scripts refuse: an error code, and nothing was changed. The calls with 'do': null "
+    "are not what a sound client sends; a runner sends them as they are.",
+)
+TOPICS = [scripts]
+A, B = 0x2B7E151628AED2A6, 0x3C6EF372FE94F82B
+ONE = (1).to_bytes(8, "big")
+TWO = (2).to_bytes(8, "big")
+ZERO = bytes(8)
+
+
+def _apply(
+    v: Vector, *, flags: bytes = b"\0", anchors: bytes = ONE, deltas: bytes = TWO,
+    task: str | bytes = "", texts: tuple[str | bytes, ...] = (), producer: str = "",
+    fence: str = "", error: str = "ARGS", shard: int = 0,
+) -> None:  # fmt: skip
+    args = (producer, fence, flags, anchors, deltas, task, *texts)
+    v.raw("apply", *args, error=error, shard=shard)
+
+
+def _some(v: Vector) -> None:
+    """Something that a bad batch could spoil."""
+    v.apply(track(1, "s1", A), task="t", producer="p", seq=5, digest="aa")
+
+
+@scripts.vector("ARGS: rows", "Rows that are none: too few bytes, ids out of range, one twice.")
+def _(v: Vector) -> None:
+    _some(v)
+    _apply(v, flags=b"", anchors=b"", deltas=b"")
+    _apply(v, anchors=ONE[:7])
+    _apply(v, deltas=TWO + b"\0")
+    _apply(v, flags=b"\0\0")
+    _apply(v, flags=b"\x08")
+    _apply(v, flags=b"\xff")
+    _apply(v, anchors=ZERO)
+    _apply(v, anchors=(2**62).to_bytes(8, "big"))
+    _apply(v, anchors=b"\xff" * 8)
+    _apply(v, deltas=(2**63).to_bytes(8, "big"))
+    _apply(v, deltas=b"\xff" * 8)
+    _apply(v, flags=b"\0\0\0", anchors=ONE + TWO + ONE, deltas=TWO * 3)
+
+
+@scripts.vector("ARGS: the last row", "A batch is all or nothing, also when its end is bad.")
+def _(v: Vector) -> None:
+    _some(v)
+    _apply(v, flags=b"\0\0", anchors=ONE + ZERO, deltas=TWO * 2, producer="p", fence="6")
+
+
+@scripts.vector("ARGS: task", "It goes with TRACK rows, and only with them; 1 to 64 of a few.")
+def _(v: Vector) -> None:
+    _some(v)
+    _apply(v, task="t")
+    _apply(v, flags=b"\1", anchors=TWO, texts=("s",))
+    for task in ("x" * 65, "a b", "a:b", "\u00fc", "a\n", b"a\0"):
+        _apply(v, flags=b"\1", anchors=TWO, task=task, texts=("s",))
+
+
+@scripts.vector("ARGS: texts", "As many as there are TRACK and FAIL rows; UTF-8, no control bytes.")
+def _(v: Vector) -> None:
+    _some(v)
+    _apply(v, texts=("s",))
+    _apply(v, flags=b"\1", task="t")
+    _apply(v, flags=b"\2")
+    _apply(v, flags=b"\3", task="t", texts=("s",))
+    _apply(v, flags=b"\1", task="t", texts=("",))
+    _apply(v, flags=b"\1", task="t", texts=("x" * 256,))
+    _apply(v, flags=b"\2", texts=("x" * 256,))
+
+
+BAD_TEXTS = {
+    "control bytes": (b"\0", b"\x01", b"\n", b"\x1f", b"\x7f"),
+    "bytes that UTF-8 has not": (b"\x80", b"\xff", b"\xf5\x80\x80\x80"),
+    "overlong forms": (b"\xc0\xaf", b"\xc1\xbf", b"\xe0\x80\xaf", b"\xf0\x80\x80\xaf"),
+    "surrogates": (b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xed\xa0\xbd\xed\xb8\x80"),
+    "above U+10FFFF": (b"\xf4\x90\x80\x80",),
+    "cut short": (b"\xc3", b"\xe2\x82", b"\xf0\x9f\x98"),
+    "a byte too many": (b"\xc3\xa9\xa9",),
+}
+
+for _name, _bad in BAD_TEXTS.items():
+
+    def _declare(name: str, bad: tuple[bytes, ...]) -> None:
+        @scripts.vector(f"ARGS: {name}", "They would poison the stream for every reader.")
+        def _(v: Vector) -> None:
+            _some(v)
+            for text in bad:
+                _apply(v, flags=b"\1", anchors=TWO, task="t", texts=(b"a" + text + b"z",))
+                _apply(v, flags=b"\2", anchors=TWO, texts=(b"a" + text + b"z",))
+
+    _declare(_name, _bad)
+
+
+@scripts.vector("ARGS: a letter cut by the border of two texts", "Each text is UTF-8 by itself.")
+def _(v: Vector) -> None:
+    _some(v)
+    _apply(v, flags=b"\3", anchors=TWO, task="t", texts=(b"s\xc3", b"\xa9why"))
+
+
+@scripts.vector("ARGS: fences", "<seq> or <seq>:<digest>, and only with a producer.")
+def _(v: Vector) -> None:
+    _some(v)
+    _apply(v, fence="6")
+    _apply(v, producer="x" * 129, fence="6")
+    for fence in (
+        "", "0", "-1", "+6", "06", "1.5", "1e3", "inf", "nan", "0x10", " 6", "6 ", "6\n",
+        "6:", ":aa", "6:g", "6:aa:", "6:aa ", "1" * 16, "9007199254740993", "6:" + "a" * 33,
+    ):  # fmt: skip
+        _apply(v, producer="p", fence=fence)
+
+
+@scripts.vector("ARGS: keys", "KEYS[1] is acker:{<namespace>:<shard>}, KEYS[2] the same and :meta.")
+def _(v: Vector) -> None:
+    _some(v)
+    good: dict[str, tuple[str | bytes | int, ...]] = {
+        "apply": ("", "", b"\0", ONE, TWO, ""),
+        "rotate": ("1",),
+        "expire": ("10",),
+        "take": ("t", "1-0"),
+        "status": (),
+    }
+    one, meta = "acker:{vector:0}", "acker:{vector:0}:meta"
+    for script, args in good.items():
+        for keys in ((one,), (one, "acker:{other:0}:meta"), (one, meta, meta)):
+            v.raw(script, *args, keys=keys, error="ARGS")
+
+
+@scripts.vector("ARGS: the other scripts", "Their few arguments.")
+def _(v: Vector) -> None:
+    _some(v)
+    v.raw("apply", "", "", b"\0", ONE, TWO, error="ARGS")
+    for force in ((), ("2",), ("yes",), ("1", "1")):
+        v.raw("rotate", *force, error="ARGS")
+    for records in ((), ("0",), ("1001",), ("1e2",), ("-1",), ("010",)):
+        v.raw("expire", *records, error="ARGS")
+    for ids in (("t",), ("", "1-0"), ("a b", "1-0"), ("t", "-"), ("t", "1"), ("t", "(1-0"),
+                ("t", "1-0", "x-0"), ("t", "9" * 16 + "-0"), ("t", *["1-0"] * 65)):  # fmt: skip
+        v.raw("take", *ids, error="ARGS")
+    v.raw("status", "x", error="ARGS")
+
+
+@scripts.vector("ARGS: create", "A configuration out of its range.", created=False)
+def _(v: Vector) -> None:
+    good = {
+        "schema": "1", "shard": "0", "shards": "4", "buckets": "3", "tick_ms": "30000",
+        "high_water": "100000", "refresh": "never", "outcomes_limit": "1000000",
+        "publish": "yes",
+    }  # fmt: skip
+    for field, values in {
+        "shard": ("", "4", "1", "-1"),
+        "shards": ("0", "3", "2048", "04", "four"),
+        "buckets": ("0", "1", "17", "3.0", ""),
+        "tick_ms": ("0", "1000000000001", "1e3"),
+        "high_water": ("0", "-1", "1000000000001"),
+        "refresh": ("", "always", "Never"),
+        "outcomes_limit": ("0", "1000000000001"),
+        "publish": ("", "1", "true"),
+    }.items():
+        for value in values:
+            v.raw("create", *(good | {field: value}).values(), error="ARGS")
+    v.raw("create", *list(good.values())[:-1], error="ARGS")
+
+
+@scripts.vector("SHARD", "Anchor 7 belongs to shard 3 of 4, and was sent to shard 2.", shards=4)
+def _(v: Vector) -> None:
+    v.apply(track(6, "s6", A), task="t")
+    _apply(v, anchors=(7).to_bytes(8, "big"), shard=2, error="SHARD")
+    both = (6).to_bytes(8, "big") + (7).to_bytes(8, "big")
+    _apply(v, flags=b"\0\0", anchors=both, deltas=TWO * 2, shard=2, error="SHARD")
+
+
+@scripts.vector("NAMESPACE", "Nobody has created it.", created=False)
+def _(v: Vector) -> None:
+    _apply(v, error="NAMESPACE")
+    v.raw("rotate", 0, error="NAMESPACE")
+    v.raw("expire", 10, error="NAMESPACE")
+    v.raw("take", "t", "1-0", error="NAMESPACE")
+    v.raw("status", error="NAMESPACE")
+
+
+@scripts.vector(
+    "SCHEMA", "Another version has written it. A plain HSET says so here, and takes it back."
+)
+def _(v: Vector) -> None:
+    _some(v)
+    v.redis("HSET", "acker:{vector:0}:meta", "schema", "2")
+    _apply(v, error="SCHEMA")
+    v.raw("rotate", 1, error="SCHEMA")
+    v.raw("expire", 10, error="SCHEMA")
+    v.raw("take", "t", "1-0", error="SCHEMA")
+    v.raw("status", error="SCHEMA")
+    v.raw("create", *_created(schema="2"), error="SCHEMA")
+    v.redis("HSET", "acker:{vector:0}:meta", "schema", "1")
+    v.create()
+
+
+@scripts.vector("EXISTS", "Created again: the same is welcome, another configuration is not.")
+def _(v: Vector) -> None:
+    v.create()
+    for field, value in {"buckets": "4", "high_water": "1", "publish": "no"}.items():
+        v.raw("create", *_created(**{field: value}), error="EXISTS")
+
+
+@scripts.vector("CONFLICT", "The same number with other content; see fences.json for more.")
+def _(v: Vector) -> None:
+    _some(v)
+    v.apply(ack(1, A), producer="p", seq=5, digest="bb")
+
+
+@scripts.vector("BACKLOG", "Verdicts wait; see admission.json for more.", outcomes_limit=1)
+def _(v: Vector) -> None:
+    v.apply(track(1, "s1"), task="t")
+    v.apply(track(2, "s2", A), ack(3, A), task="t", producer="p", seq=1)
+
+
+FILL = "for i = 1, 100000 do redis.call('HSET', KEYS[1], ARGV[1] .. i, '1:') end"
+
+
+@scripts.vector(
+    "FENCE",
+    "A hundred thousand fences stand in the buckets (a plain EVAL puts them there): a new lane is "
+    "refused, one that is known goes on, and so does a durable lane.",
+)
+def _(v: Vector) -> None:
+    _some(v)
+    v.redis("EVAL", FILL, "1", "acker:{vector:0}:fence:1", "lane-")
+    _apply(v, producer="new", fence="1", error="FENCE")
+    v.apply(ack(1, B), producer="p", seq=6)
+    v.apply(ack(1, B), producer="@new", seq=1)
+    v.redis("DEL", "acker:{vector:0}:fence:1")
+    v.apply(ack(1, B), producer="new", seq=1)
+
+
+def _created(**changed: str) -> list[str]:
+    """Arguments of create, of a namespace with the vectors' own defaults."""
+    fields = {
+        "schema": "1", "shard": "0", "shards": "1", "buckets": "3", "tick_ms": "3600000",
+        "high_water": "100000", "refresh": "never", "outcomes_limit": "1000000",
+        "publish": "yes",
+    }  # fmt: skip
+    return list((fields | changed).values())

@@ -1,0 +1,67 @@
+"""A namespace of several shards."""
+
+from tests.vectors.operations import ack, fail, track
+from tests.vectors.record import Topic, Vector
+
+shards = Topic("shards", "A namespace of four shards: one call for each that a batch touches.")
+TOPICS = [shards]
+A, B, C = 0x2B7E151628AED2A6, 0x3C6EF372FE94F82B, 0x510E527FADE682D1
+D = 0x1F83D9ABFB41BD6B
+
+
+@shards.vector("a call for each shard", "Anchors 4, 5, 6 and 7 belong to shards 0 to 3.", shards=4)
+def _(v: Vector) -> None:
+    v.apply(*(track(anchor, f"s{anchor}", A) for anchor in (4, 5, 6, 7)), task="t")
+    v.apply(*(ack(anchor, A) for anchor in (4, 5, 6, 7)))
+
+
+@shards.vector(
+    "shards in the order of their rows",
+    "Calls in the order in which the shards first appear (3, 0), rows in theirs. A client may "
+    "send the calls in another order.",
+    shards=4,
+)
+def _(v: Vector) -> None:
+    v.apply(track(11, "s11", A), track(8, "s8", B), ack(3, C), ack(11, A, D), ack(4, D), task="t")
+
+
+@shards.vector(
+    "the task goes with TRACK rows only",
+    "Shard 1 gets no TRACK row, so its call names no task, and carries none of the texts.",
+    shards=4,
+)
+def _(v: Vector) -> None:
+    v.apply(track(4, "s4", A), ack(5, B), fail(9, "no"), fail(8, "neither"), task="t")
+
+
+@shards.vector(
+    "one fence for all",
+    "Each call of a batch carries the same number; each shard keeps its own fence.",
+    shards=4,
+)
+def _(v: Vector) -> None:
+    v.apply(track(4, "s4", A), track(5, "s5", B), task="t", producer="p", seq=1, digest="aa")
+    v.apply(ack(4, A), producer="p", seq=2, digest="bb")
+    v.apply(ack(4, A), ack(5, B), producer="p", seq=2, digest="bb")
+
+
+@shards.vector(
+    "the high-water mark is shared",
+    "Five trees over four shards: a share of two each, rounded up. From four trees on, shard 0 "
+    "refuses new ones; shard 1 does not.",
+    shards=4,
+    high_water=5,
+)
+def _(v: Vector) -> None:
+    for anchor in (4, 8, 12, 16, 20):
+        v.apply(track(anchor, f"s{anchor}", A), task="t")
+    v.apply(track(24, "s24", A), track(21, "s21", A), task="t")
+
+
+@shards.vector("ticks and takes", "Each shard has its own ring and its own stream.", shards=2)
+def _(v: Vector) -> None:
+    v.apply(track(2, "s2", A), track(3, "s3", A), track(5, "s5", A), task="t")
+    v.apply(ack(3, A))
+    v.tick(3)
+    v.status()
+    v.take("t")

@@ -13,6 +13,8 @@ machines are noisy; the median of each is printed, and the median of the ratios.
   stream and on pub/sub.
 - ``track+ack``: both, as a source and a bolt together use it. This one has the target.
 - ``delta``: 1000 rows by one call on trees that stay pending.
+- ``folded``: as Spark does it, five messages of each of 1000 trees folded into one row, by one
+  call; counted in messages.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ from acker_redis.keys import ShardKeys
 NAMESPACE = "bench-apply"
 HASH = "bench-hincrby"
 FIELDS = 1_000_000
-PIPELINE = 1000
+FOLD = 5
+"""Messages of a tree in a folded row."""
 
 
 def pack(*args: object) -> bytes:
@@ -85,17 +88,24 @@ class Rows:
         call = commands.apply(ShardKeys(NAMESPACE, 0), columns, Fence(lane, self._seq))
         return pack("EVALSHA", scripts.load("apply").sha, 2, *call.keys, *call.args)
 
-    def trees(self, calls: int) -> Iterator[tuple[bytes, bytes, bytes]]:
-        """Track, delta and ack calls for the same trees."""
+    def trees(self, calls: int) -> Iterator[tuple[bytes, bytes, bytes, bytes]]:
+        """Track, delta, folded and ack calls for the same trees."""
         for _ in range(calls):
             self._seq += 1
-            track, delta, ack = Batch("bench-source"), Batch(), Batch()
+            track, delta, folded, ack = Batch("bench-source"), Batch(), Batch(), Batch()
             for _ in range(self.rows):
                 anchor, first, second = new_anchor(), new_tuple_id(), new_tuple_id()
                 track.track(anchor, f"2013-01-01/{anchor % 10**9:09d}", [first])
                 delta.ack(anchor, first, [second])
+                # A chain of FOLD bolts that one micro-batch went through.
+                for _ in range(FOLD):
+                    third = new_tuple_id()
+                    folded.ack(anchor, second, [third])
+                    second = third
                 ack.ack(anchor, second)
-            yield self.call("a", track), self.call("b", delta), self.call("c", ack)
+            parts = (("a", track), ("b", delta), ("d", folded), ("c", ack))
+            one, two, three, four = (self.call(lane, batch) for lane, batch in parts)
+            yield one, two, three, four
 
 
 def measure(url: str, rows: int, rounds: int) -> None:
@@ -124,7 +134,8 @@ def measure(url: str, rows: int, rounds: int) -> None:
         clock("HINCRBY", hincrby(total))
         track = clock("track", b"".join(p[0] for p in parts))
         clock("delta", b"".join(p[1] for p in parts))
-        ack = clock("ack", b"".join(p[2] for p in parts))
+        clock("folded", b"".join(p[2] for p in parts))
+        ack = clock("ack", b"".join(p[3] for p in parts))
         times.setdefault("track+ack", []).append((track + ack) / 2)
         client.delete(ShardKeys(NAMESPACE, 0).outcomes("bench-source"))
 
@@ -133,10 +144,13 @@ def measure(url: str, rows: int, rounds: int) -> None:
         raise RuntimeError(f"the calls did not do what is measured: {counters}")
     version = client.info("server")["redis_version"]
     print(f"Redis {version}, {rows} rows a call, {rounds} rounds of {total} rows")
-    print(f"{'':10} {'rows/s':>12} {'of HINCRBY':>11}")
+    print(f"{'':10} {'messages/s':>12} {'of HINCRBY':>11}")
     for name, seconds in times.items():
-        rate = total / statistics.median(seconds)
-        ratio = statistics.median(h / s for h, s in zip(times["HINCRBY"], seconds, strict=True))
+        messages = FOLD if name == "folded" else 1
+        rate = messages * total / statistics.median(seconds)
+        ratio = messages * statistics.median(
+            h / s for h, s in zip(times["HINCRBY"], seconds, strict=True)
+        )
         print(f"{name:10} {rate:12,.0f} {ratio:11.2f}")
     for key in client.scan_iter("acker:{" + NAMESPACE + ":0}*"):
         client.unlink(key)

@@ -99,6 +99,11 @@ def test_columns(acker: Acker, change: dict[str, Any], words: str) -> None:
     assert words in refused(acker, good(**change))
 
 
+def test_the_longest_names_are_let_through(acker: Acker) -> None:
+    part = good(task="x" * 64)
+    assert send(acker, part, Fence("p" * 128, 999_999_999_999_999, "f" * 32)).tracked == 1
+
+
 def test_task_without_track(acker: Acker) -> None:
     assert "a task goes with TRACK" in refused(acker, columns([(5, A, 0)], "t"))
 

@@ -332,10 +332,7 @@ local function decide(r)
       value = pack('>I4I4BI6B', high, low, why and 1 or 0, first, 0) .. (why or '')
     end
     put(moves and current or bucket, r, value)
-    if not old then
-      created, pending = created + 1, pending + 1
-      bucket = current
-    end
+    if not old then created, pending = created + 1, pending + 1 end
     ended = bucket ~= current and moves
   elseif old then
     pending = pending - 1

@@ -3,9 +3,8 @@
     python -m tests.mutation apply rotate expire take [--jobs 2] [--only 17,18] [--list]
 
 Each mutant changes one token or drops one statement of a script, outside of comments and
-messages. The suite that must notice is ``tests/conformance``, ``tests/servers`` and
-``tests/properties/test_reference.py`` on one real server. A mutant that does not compile is not
-counted.
+messages. The suite that must notice is ``SUITE``, on one real server. A mutant that does not
+compile is not counted.
 Survivors are printed with their line; ``docs/mutants.md`` says why those that are left mean
 the same. Not a test itself: it takes a quarter of an hour.
 """
@@ -23,7 +22,13 @@ from pathlib import Path
 from queue import Queue
 
 ROOT = Path(__file__).resolve().parent.parent
-SUITE = ("tests/conformance", "tests/servers", "tests/properties/test_reference.py")
+SUITE = (
+    "tests/conformance",
+    "tests/servers",
+    "tests/properties/test_reference.py",
+    "tests/properties/test_large_batches.py",
+    "tests/test_vectors.py",
+)
 TOKENS = [
     (r"==", "~="),
     (r"~=", "=="),

@@ -196,6 +196,15 @@ def test_age_counts_from_the_first_row(acker: Target) -> None:
     assert 5000 <= ages[0] < 6000 <= ages[1]
 
 
+def test_ages_of_a_conflict_are_each_tree_s_own(acker: Target) -> None:
+    track(acker, 7, A, "first")
+    advance(acker, 5000)
+    track(acker, 7, A, "second")
+    ages = {o.source_id: o.age_ms for o in outcomes(acker)}
+    assert 5000 <= ages["first"] < 6000
+    assert ages["second"] == 0
+
+
 def test_age_of_what_expired(acker: Target) -> None:
     track(acker, 7, A)
     advance(acker, 5000)

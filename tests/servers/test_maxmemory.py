@@ -47,6 +47,14 @@ def test_ticks_and_the_drain_go_on(full: Acker) -> None:
     tick(full, 3)
 
 
+def test_what_is_gone_is_taken_again(full: Acker) -> None:
+    send(full, columns([(1, A, 0)]))
+    outcomes = full.outcomes("t")
+    entries = outcomes.read()
+    assert outcomes.take(entries) == 1
+    assert outcomes.take(entries) == 0
+
+
 def test_a_repeat_is_told_so(acker: Acker) -> None:
     """Its batch was applied: an error would say that nothing was changed."""
     part = columns([(1, A, TRACK)], "t", ["s1"])

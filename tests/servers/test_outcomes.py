@@ -198,6 +198,18 @@ def test_a_producer_without_the_right_to_publish_loses_nothing(acker: Acker) -> 
         client.execute_command("ACL", "DELUSER", "mute")
 
 
+def test_tasks_are_counted_once(acker: Acker) -> None:
+    """However often they track, and not for batches that track nothing."""
+    for anchor in (1, 2, 3):
+        track(acker, anchor, A)
+        row(acker, anchor + 10, A)
+    track(acker, 4, A, "s", "u")
+    row(acker, 1, A)
+    meta = acker.connection.client.hgetall(ShardKeys(acker.namespace, 0).meta)
+    assert meta[b"tasks"] == b"2"
+    assert {k for k in meta if k.startswith(b"backlog:")} == {b"backlog:t", b"backlog:u"}
+
+
 def test_status_reads_only(acker: Acker) -> None:
     three(acker)
     before = dump(acker)

@@ -282,6 +282,16 @@ def test_a_key_of_another_type_changes_nothing(acker: Acker, name: str) -> None:
     assert dump(acker) == before
 
 
+def test_verdicts_for_two_tasks_of_which_one_was_tampered_with(acker: Acker) -> None:
+    track(acker, 1, A, "s1", "good")
+    track(acker, 2, A, "s2", "bad")
+    acker.connection.client.set(ShardKeys(acker.namespace, 0).outcomes("bad"), "tampered")
+    before = dump(acker)
+    with pytest.raises(SchemaError):
+        send(acker, columns([(1, A, 0), (2, A, 0)]), Fence("p", 1))
+    assert dump(acker) == before
+
+
 def test_a_backlog_that_is_no_number_changes_nothing(acker: Acker) -> None:
     keys = ShardKeys(acker.namespace, 0)
     acker.connection.client.hset(keys.meta, "backlog:t", "x1")

@@ -1,0 +1,72 @@
+"""Batches and buckets of thousands: Redis beside the reference, in histories drawn from a seed.
+
+Small state machines never fill a bucket past what Redis may keep as a list; here rows of one
+batch are found in small and large buckets, in all of them, in part and not at all.
+"""
+
+import random
+import uuid
+from typing import Any
+
+import pytest
+
+from acker_redis.batch import FAIL, MAX_ROWS, TOUCH, TRACK
+from acker_redis.client import Acker
+from acker_redis.commands import Fence
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.reference import Reference, Row
+from acker_redis.shard import RedisShard
+
+FLAGS = [0] * 12 + [FAIL, TOUCH, TRACK | FAIL]
+
+
+def batch(chance: random.Random, deltas: dict[int, int], tracks: bool) -> list[Row]:
+    """Rows of some anchors, known and new; ``deltas`` remembers what would end a tree."""
+    count = chance.choice([1, 5, 100, 511, 513, MAX_ROWS])
+    known = chance.sample(sorted(deltas), min(len(deltas), chance.randrange(count + 1)))
+    new = [chance.randrange(1, 2**62) for _ in range(count - len(known))]
+    rows = []
+    for anchor in chance.sample(known + new, count):
+        flags = TRACK if tracks and (anchor not in deltas or chance.random() < 0.02) else 0
+        flags |= chance.choice(FLAGS) & (~TRACK if not tracks else 7)
+        ends = anchor in deltas and chance.random() < 0.5
+        delta = deltas[anchor] if ends else chance.randrange(2**63)
+        deltas[anchor] = deltas.get(anchor, 0) ^ delta
+        rows.append(Row(anchor, delta, flags, "s" if flags & TRACK else "", ""))
+    return rows
+
+
+def ageless(shard: Reference | RedisShard) -> list[Any]:
+    return sorted((o.verdict, o.reason, o.anchor, o.source_id, o.why) for o in shard.take("t"))
+
+
+@pytest.mark.parametrize("refresh", ["never", "update"])
+@pytest.mark.parametrize("seed", range(4))
+def test_redis_does_what_the_reference_does_at_size(
+    server: EmbeddedRedis, seed: int, refresh: Any
+) -> None:
+    chance = random.Random(seed)
+    config = AckerConfig(
+        buckets=chance.choice([2, 3, 5]),
+        tick_ms=3_600_000,
+        high_water=chance.choice([3000, 100_000]),
+        refresh=refresh,
+    )
+    with Acker.from_url(server.url, f"large-{uuid.uuid4().hex[:8]}") as acker:
+        acker.create(config)
+        redis, model = RedisShard(acker), Reference(config)
+        deltas: dict[int, int] = {}
+        for seq in range(1, 40):
+            rows = batch(chance, deltas, chance.random() < 0.5)
+            task = "t" if any(row.flags & TRACK for row in rows) else ""
+            fence = Fence("p", seq, f"{seq:x}")
+            assert redis.apply(rows, task, fence) == model.apply(rows, task, fence)
+            if chance.random() < 0.3:
+                redis.rotate(force=True)
+                model.rotate(force=True)
+                assert redis.expire() == model.expire() == 0
+            status = acker.status().shards[0]
+            assert status.pending == tuple(map(len, model.buckets))
+            assert ageless(redis) == ageless(model)
+        assert model.counters["acked"] > 100

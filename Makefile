@@ -26,6 +26,8 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.demo
 	@$(BIN)/python benchmarks/apply.py $(ARGS)
+	@$(BIN)/python benchmarks/parts.py
+	@$(BIN)/python benchmarks/latency.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,29 @@
+"""The benchmarks run, and measure what they say; no figure is judged here."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from acker_redis.embedded import find_server
+from tests.conftest import missing
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "says"),
+    [
+        ("apply", ("--rows", "50", "--rounds", "1"), "track+ack"),
+        ("parts", ("--rows", "50", "--rounds", "2"), "in all"),
+        ("latency", ("--calls", "2", "--pending", "2000"), "status, 1000 tasks"),
+    ],
+)
+def test_benchmark_runs(name: str, arguments: tuple[str, ...], says: str) -> None:
+    if find_server() is None:
+        missing("redis-server")
+    command = [sys.executable, ROOT / "benchmarks" / f"{name}.py", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert says in done.stdout

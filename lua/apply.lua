@@ -45,7 +45,7 @@ if #KEYS ~= 2 or #ARGV < 6 or not namespace or meta ~= shard .. ':meta' then
     .. 'least six arguments are needed')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
-  'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks')
+  'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots')
 if not conf[1] then
   return refuse('NAMESPACE', 'not created: ' .. shard)
 elseif conf[1] ~= SCHEMA then
@@ -183,7 +183,8 @@ end
 
 -- Look the records up, newest bucket first, and count what is pending.
 
-local pending_keys, sizes, pending = {}, {}, 0
+-- Trees in blocks (apply_blocks.lua) are pending as well.
+local pending_keys, sizes, pending = {}, {}, tonumber(conf[12] or 0)
 local record, home, found = {}, {}, 0
 for age = 0, buckets - 1 do
   local bucket = (current - age) % buckets

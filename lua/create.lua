@@ -60,7 +60,8 @@ end
 
 local time = call('TIME')
 local values = { 'current', 0, 'ticked_ms',
-  string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)), 'cursor', '0', 'tasks', 0 }
+  string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)), 'cursor', '0', 'tasks', 0,
+  'slots', 0 }
 for _, counter in ipairs({ 'tracked', 'acked', 'failed', 'expired', 'overflow', 'conflict',
   'repeated', 'orphaned' }) do
   values[#values + 1], values[#values + 2] = counter, 0

@@ -6,7 +6,7 @@ KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a 
 KEYS[2]  meta      <shard>:meta
 ARGV[1]  force     1 = tick now, due or not; 0 = only if due
 
-Reply    {rotated 0|1, ms until the next tick is due, records left to drain}
+Reply    {rotated 0|1, ms until the next tick is due, records and blocks left to drain}
          nothing rotates before all that expired has been drained (expire.lua)
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 --]]
@@ -32,8 +32,8 @@ end
 local buckets, tick_ms, ticked_ms = tonumber(conf[2]), tonumber(conf[4]), tonumber(conf[5])
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local expiring = shard .. ':expiring'
-local left = call('HLEN', expiring)
+local expiring, blocks_expiring = shard .. ':expiring', shard .. ':blocks_expiring'
+local left = call('HLEN', expiring) + call('HLEN', blocks_expiring)
 
 local due = now >= ticked_ms + tick_ms or ARGV[1] == '1'
 if now < ticked_ms and ARGV[1] ~= '1' then
@@ -54,13 +54,19 @@ for i = 1, #page[2], 2 do
   if used and now - used > DURABLE_MS then aged[#aged + 1] = page[2][i] end
 end
 local oldest = (tonumber(conf[3]) + 1) % buckets
-local pending = shard .. ':pending:' .. oldest
-left = call('HLEN', pending)
+local pending, blocks = shard .. ':pending:' .. oldest, shard .. ':blocks:' .. oldest
+local records, block_count = call('HLEN', pending), call('HLEN', blocks)
+local slots = tonumber(call('HGET', meta, 'slots:' .. oldest) or 0)
 
 -- UNLINK is let through at maxmemory, and so is then all the rest.
 call('UNLINK', shard .. ':fence:' .. oldest)
-if left > 0 then call('RENAME', pending, expiring) end
+if records > 0 then call('RENAME', pending, expiring) end
+if block_count > 0 then
+  call('RENAME', blocks, blocks_expiring)
+  call('HINCRBY', meta, 'slots', -slots)
+  call('HDEL', meta, 'slots:' .. oldest)
+end
 for _, lane in ipairs(aged) do call('HDEL', lanes, lane) end
 call('HSET', meta, 'current', oldest, 'ticked_ms', string.format('%.0f', now), 'cursor', '0',
-  'lanes_cursor', page[1])
-return { 1, tick_ms, left }
+  'blocks_cursor', '0', 'lanes_cursor', page[1])
+return { 1, tick_ms, records + block_count }

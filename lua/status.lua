@@ -5,7 +5,7 @@ KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a 
 KEYS[2]  meta      <shard>:meta
 ARGV     none
 
-Reply    {now ms, {pending records of bucket 0, 1, ..}, records left to drain,
+Reply    {now ms, {pending records of bucket 0, 1, ..}, records and blocks left to drain,
          {fences of bucket 0, 1, ..}, durable fences, {field, value, ..} of meta}
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>
 --]]
@@ -26,5 +26,6 @@ for bucket = 0, conf[2] - 1 do
   fences[bucket + 1] = call('HLEN', shard .. ':fence:' .. bucket)
 end
 local time = call('TIME')
-return { time[1] * 1000 + math.floor(time[2] / 1000), pending, call('HLEN', shard .. ':expiring'),
+return { time[1] * 1000 + math.floor(time[2] / 1000), pending,
+  call('HLEN', shard .. ':expiring') + call('HLEN', shard .. ':blocks_expiring'),
   fences, call('HLEN', shard .. ':fence:durable'), call('HGETALL', meta) }

@@ -1,0 +1,451 @@
+--[[
+apply_blocks: add deltas to the checksums of whole blocks of tuple trees; all or nothing.
+
+KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
+KEYS[2]  meta      <shard>:meta
+ARGV[1]  producer  name of the producer lane, up to 128 bytes; '' = no fence; a name that
+                   begins with '@' is a durable lane, its fence outlives the buckets
+ARGV[2]  fence     '<seq>' or '<seq>:<digest>': seq [1-9][0-9]{0,14}, digest up to 32 hex
+                   digits; '' when there is no producer
+ARGV[3+] blocks    six for each of 1 to 64 blocks, each block once; 1 MiB in all:
+         flags     one byte: 1 TRACK, 4 TOUCH, added up; 0 for neither
+         block     8 bytes, big-endian, 0..2^50-1
+         header    of a TRACK: slots n, 2 bytes, big-endian, 1..4095; length of the task, one
+                   byte; task, [A-Za-z0-9_.-]{1,64}; label, 1..255 bytes of UTF-8 without
+                   control bytes; else ''
+         slots     '' = deltas of slots 0, 1, ..; or 2 bytes each, big-endian, ascending
+         deltas    8 bytes each, big-endian; of a TRACK 8n; at most 4095, or '' for none
+         failed    for each tree that fails: slot, 2 bytes, ascending; length of the why, one
+                   byte; why, 0..255 bytes of UTF-8 without control bytes; or '' for none
+
+Reply    {1, tracked, acked, failed, rejected, pending, high_water, blocks}
+         counted in trees; failed: nacks of this call, without the rejected; pending,
+         high_water: of this shard; blocks: numbers of the rejected blocks of this call, from
+         0, 2 bytes each, big-endian
+         {0, highest}: a repeat, nothing was applied; highest: the lane's last seq, a string
+Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD | CONFLICT | FENCE | BACKLOG <words>;
+         nothing was changed
+--]]
+local shard, meta = KEYS[1], KEYS[2]
+local producer, fence = ARGV[1], ARGV[2]
+
+local SCHEMA = '1'
+local MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = 64, 4095, 1024 * 1024, 64 * 1024
+local MAX_SPARSE, MAX_TASKS, MAX_FENCES = 4096, 1000, 100000
+local call, byte, sub, find = redis.call, string.byte, string.sub, string.find
+local pack, unpack_bytes, format = struct.pack, struct.unpack, string.format
+
+local function refuse(code, words)
+  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
+end
+
+-- Validation: nothing is written before the whole batch is known to be good.
+
+local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
+if #KEYS ~= 2 or #ARGV < 8 or #ARGV % 6 ~= 2 or not namespace or meta ~= shard .. ':meta' then
+  return refuse('ARGS', 'two keys, acker:{<namespace>:<shard>} and the same with :meta, and two '
+    .. 'arguments and six more for each block are needed')
+end
+local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
+  'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks')
+if not conf[1] then
+  return refuse('NAMESPACE', 'not created: ' .. shard)
+elseif conf[1] ~= SCHEMA then
+  return refuse('SCHEMA', 'this script knows schema ' .. SCHEMA .. ', the namespace has another')
+end
+local shard_number, shards, buckets, current = tonumber(conf[2]), tonumber(conf[3]),
+  tonumber(conf[4]), tonumber(conf[5])
+local high_water = math.max(1, math.ceil(conf[6] / shards))
+local refresh = conf[7] == 'update'
+local backlog_limit = math.max(1, math.ceil(conf[8] / shards))
+
+-- UTF-8 from U+0080 up, without overlong forms and surrogates.
+local SEQUENCES = { '[\194-\223][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
+  '\224[\160-\191][\128-\191]', '\237[\128-\159][\128-\191]',
+  '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
+  '\244[\128-\143][\128-\191][\128-\191]' }
+
+local function clean(text)
+  -- Each well-formed sequence becomes one letter; a byte that is left over is bad.
+  for _, sequence in ipairs(SEQUENCES) do
+    if find(text, '^[\32-\126]*$') then return true end
+    text = string.gsub(text, sequence, 'x')
+  end
+  return find(text, '^[\32-\126]*$') ~= nil
+end
+
+-- Slots of a column of 2 bytes each, ascending and below 4095; nil if they are not.
+local function read_slots(column)
+  local list, last = {}, -1
+  for k = 1, #column / 2 do
+    local high, low = byte(column, 2 * k - 1, 2 * k)
+    local slot = 256 * high + low
+    if slot <= last or slot >= MAX_SLOTS then return nil end
+    list[k], last = slot, slot
+  end
+  return list
+end
+
+-- Failures, {slots, whys}; nil if they cannot be read.
+local function read_failed(column)
+  local slots, whys, at, last, size = {}, {}, 1, -1, 0
+  while at <= #column do
+    if at + 2 > #column then return nil end
+    local high, low, length = byte(column, at, at + 2)
+    local slot, why = 256 * high + low, sub(column, at + 3, at + 2 + length)
+    if slot <= last or slot >= MAX_SLOTS or #why ~= length or not clean(why) then return nil end
+    slots[#slots + 1], whys[#whys + 1] = slot, why
+    at, last, size = at + 3 + length, slot, size + length
+  end
+  return { slots = slots, whys = whys }, size
+end
+
+local count = (#ARGV - 2) / 6
+local bytes, texts, sparse = 0, 0, 0
+for i = 3, #ARGV do bytes = bytes + #ARGV[i] end
+if count > MAX_BLOCKS or bytes > MAX_BYTES then
+  return refuse('ARGS', 'a call has at most ' .. MAX_BLOCKS .. ' blocks and ' .. MAX_BYTES
+    .. ' bytes, this one ' .. count .. ' and ' .. bytes)
+end
+local items, ids, item_of = {}, {}, {}
+for k = 1, count do
+  local at = 6 * k - 4
+  local flag, id, header, slots, deltas, failed = byte(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3],
+    ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]
+  local where = 'block ' .. k - 1
+  if #ARGV[at + 1] ~= 1 or (flag ~= 0 and flag ~= 1 and flag ~= 4 and flag ~= 5) then
+    return refuse('ARGS', where .. ' has an unknown flag; there are TRACK 1 and TOUCH 4')
+  elseif #id ~= 8 then
+    return refuse('ARGS', where .. ' needs 8 bytes for its number')
+  end
+  local high, low = unpack_bytes('>I4I4', id)
+  if high >= 2 ^ 18 then
+    return refuse('ARGS', where .. ' is not in 0..2^50-1')
+  elseif item_of[id] then
+    return refuse('ARGS', where .. ' is there twice; fold the deltas of a block')
+  elseif low % shards ~= shard_number then
+    return refuse('SHARD', where .. ' does not belong to shard ' .. shard_number .. ' of '
+      .. shards)
+  end
+  local item = { number = k, id = id, track = flag % 2 == 1, touch = flag > 3, deltas = deltas,
+    name = format('%05x%08x', high, low) }
+  if item.track then
+    local task_length = byte(header, 3) or 0
+    item.slots = #header > 3 + task_length and unpack_bytes('>I2', header) or 0
+    item.task, item.label = sub(header, 4, 3 + task_length), sub(header, 4 + task_length)
+    if item.slots < 1 or item.slots > MAX_SLOTS or task_length < 1 or task_length > 64
+      or find(item.task, '[^A-Za-z0-9_.-]') then
+      return refuse('ARGS', where .. ' needs a header: 1..4095 slots, a task of 1 to 64 of A-Z '
+        .. 'a-z 0-9 _ . -, and a label')
+    elseif #item.label > 255 or not clean(item.label) then
+      return refuse('ARGS', where .. ' has a label that is too long, not UTF-8, or has a control '
+        .. 'byte')
+    elseif slots ~= '' or #deltas ~= 8 * item.slots then
+      return refuse('ARGS', where .. ' is tracked, and needs 8 bytes of deltas for each slot')
+    end
+    texts = texts + #item.label
+  elseif header ~= '' then
+    return refuse('ARGS', where .. ' has a header, and is not tracked')
+  end
+  if #deltas % 8 ~= 0 or #deltas > 8 * MAX_SLOTS or (slots ~= '' and #slots * 4 ~= #deltas) then
+    return refuse('ARGS', where .. ' needs 8 bytes of deltas for each slot, up to 4095')
+  end
+  item.at = slots ~= '' and read_slots(slots)
+  local length
+  item.failed, length = read_failed(failed)
+  if slots ~= '' and not item.at then
+    return refuse('ARGS', where .. ' has slots that do not ascend, or one above 4094')
+  elseif not item.failed then
+    return refuse('ARGS', where .. ' has failures that do not ascend, or a why that is not UTF-8 '
+      .. 'or has a control byte')
+  end
+  texts, sparse = texts + length, sparse + (item.at and #item.at or 0) + #item.failed.slots
+  items[k], ids[k], item_of[id] = item, id, item
+end
+if texts > MAX_TEXTS or sparse > MAX_SPARSE then
+  return refuse('ARGS', 'a call has at most ' .. MAX_TEXTS .. ' bytes of texts and ' .. MAX_SPARSE
+    .. ' slots that are named, this one ' .. texts .. ' and ' .. sparse)
+end
+
+-- The fence. A number that was applied before is a repeat, whatever became of its reply.
+
+local now
+do
+  local time = call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local fence_key, fence_old, fence_value
+if producer == '' then
+  if fence ~= '' then return refuse('ARGS', 'a fence needs a producer') end
+else
+  local seq, digest = string.match(fence, '^([1-9][0-9]*)$'), ''
+  if not seq then seq, digest = string.match(fence, '^([1-9][0-9]*):([0-9a-fA-F]+)$') end
+  if #producer > 128 then
+    return refuse('ARGS', 'a producer has up to 128 bytes, this one ' .. #producer)
+  elseif not seq or #seq > 15 or #digest > 32 then
+    return refuse('ARGS', 'a fence is <seq> or <seq>:<digest>, seq 1 to 15 digits without a '
+      .. 'leading 0, digest up to 32 hex digits')
+  end
+  local durable = byte(producer) == 64
+  local keys, fences, last = {}, 0, nil
+  if durable then
+    keys[1] = shard .. ':fence:durable'
+  else
+    for age = 0, buckets - 1 do keys[age + 1] = shard .. ':fence:' .. (current - age) % buckets end
+  end
+  for _, key in ipairs(keys) do
+    fences = fences + call('HLEN', key)
+    if not last then
+      last = call('HGET', key, producer)
+      fence_old = last and key
+    end
+  end
+  if last then
+    -- Fifteen digits are exact in a double.
+    local last_seq, last_digest = string.match(last, '^(%d+):(%x*)')
+    local order = tonumber(seq) - tonumber(last_seq)
+    if order == 0 and digest ~= last_digest then
+      return refuse('CONFLICT', 'batch ' .. seq .. ' came back with other content')
+    elseif order <= 0 then
+      call('UNLINK', shard) -- a first write that maxmemory does not refuse
+      call('HINCRBY', meta, 'repeated', 1)
+      return { 0, last_seq }
+    end
+  elseif fences >= MAX_FENCES then
+    return refuse('FENCE', 'this shard holds ' .. fences .. ' fences; reuse producer names')
+  end
+  fence_key = keys[1]
+  fence_value = seq .. ':' .. digest .. (durable and ':' .. string.format('%.0f', now) or '')
+end
+
+-- Look the blocks up, newest bucket first, and count what is pending.
+
+local pending = tonumber(conf[10] or 0)
+for age = 0, buckets - 1 do
+  local bucket = (current - age) % buckets
+  pending = pending + call('HLEN', shard .. ':pending:' .. bucket)
+  for k, header in ipairs(call('HMGET', shard .. ':blocks:' .. bucket, unpack(ids))) do
+    local item = items[k]
+    if header and not item.bucket then item.bucket, item.header = bucket, header end
+  end
+end
+local waiting, new_tasks = {}, 0
+local function backlog_of(task)
+  if not waiting[task] then
+    local kind = call('TYPE', shard .. ':outcomes:' .. task).ok
+    local backlog = call('HGET', meta, 'backlog:' .. task)
+    if not backlog then new_tasks = new_tasks + 1 end
+    waiting[task] = { number = tonumber(backlog or 0), new = not backlog,
+      good = kind == 'stream' or kind == 'none' }
+  end
+  return waiting[task]
+end
+for _, item in ipairs(items) do
+  item.key, item.failed_key = shard .. ':block:' .. item.name, shard .. ':failed:' .. item.name
+  if item.header then
+    local first, slots, digest, task, at = unpack_bytes('>I6I2c8Bc0', item.header)
+    local label = sub(item.header, at)
+    local length = call('STRLEN', item.key)
+    if length ~= 8 * slots then
+      return refuse('SCHEMA', item.key .. ' has been tampered with')
+    elseif item.track and (slots ~= item.slots or task ~= item.task or label ~= item.label
+      or digest ~= sub(redis.sha1hex(item.deltas), 1, 8)) then
+      return refuse('CONFLICT', 'block ' .. item.name .. ' came back with other content')
+    end
+    item.first, item.slots, item.task, item.label = first, slots, task, label
+  elseif item.track then
+    item.first = now
+    item.expiring = call('HEXISTS', shard .. ':blocks_expiring', item.id) == 1
+  end
+  if item.header or item.track then
+    local backlog = backlog_of(item.task)
+    if not backlog.number or not backlog.good then
+      return refuse('SCHEMA', shard .. ':outcomes:' .. item.task
+        .. ' or its backlog has been tampered with')
+    elseif item.track and not item.header and backlog.number >= backlog_limit then
+      return refuse('BACKLOG', 'task ' .. item.task .. ' has ' .. backlog.number
+        .. ' verdicts waiting to be taken')
+    end
+    -- Those that failed before are asked for here, because it could raise.
+    item.before = call('HLEN', item.failed_key)
+  end
+end
+if new_tasks > 0 and tonumber(conf[11] or 0) + new_tasks > MAX_TASKS then
+  return refuse('ARGS', 'a namespace has at most ' .. MAX_TASKS .. ' tasks')
+end
+
+-- Decide what becomes of each block, as far as it can be said before its checksums are known.
+
+local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
+local created, rejected, work, entries = 0, {}, {}, {}
+
+local function entry(item, verdict, reason, n, more)
+  entries[#entries + 1] = { item = item, verdict = verdict, reason = reason, n = n,
+    more = more or {} }
+end
+
+local function reject(item, reason)
+  rejected[#rejected + 1] = pack('>I2', item.number - 1)
+  entry(item, 'nack', reason, item.slots, { 'slots', item.slots })
+  tracked = tracked + item.slots
+end
+
+for _, item in ipairs(items) do
+  local known = item.header or item.track
+  if item.track and item.header then
+    known = false -- the same block again, say by a batch whose fence is gone: nothing is new
+  elseif item.track and item.expiring then
+    -- Its checksums are still needed under the same name.
+    reject(item, 'conflict')
+    conflict, known = conflict + item.slots, false
+  elseif item.track and pending + item.slots > 2 * high_water then
+    reject(item, 'overflow')
+    overflow, known = overflow + item.slots, false
+  elseif item.track then
+    tracked, created, pending = tracked + item.slots, created + 1, pending + item.slots
+  elseif not known then
+    orphaned = orphaned + #item.deltas / 8 + #item.failed.slots
+  end
+  if known then
+    work[#work + 1] = item
+    if #item.deltas > 8 * item.slots and not item.at then
+      orphaned = orphaned + #item.deltas / 8 - item.slots
+      item.deltas = sub(item.deltas, 1, 8 * item.slots)
+    end
+    local new, slots = {}, item.failed.slots
+    local old = {}
+    if #slots > 0 and item.before > 0 then
+      old = call('HMGET', item.failed_key, unpack(slots))
+    end
+    for k, slot in ipairs(slots) do
+      if slot >= item.slots then
+        orphaned = orphaned + 1
+      elseif not old[k] then
+        new[#new + 1] = { slot, item.failed.whys[k] }
+      end
+    end
+    item.new = new
+  end
+end
+
+-- Write. Redis checks maxmemory at a script's first write only: a batch that creates blocks
+-- begins with one that may be refused, any other with one that frees. The new checksums are
+-- made beside the old ones; verdicts come before they take their place, so that if a write
+-- raised after all, a tree would have two verdicts, and never none.
+
+if created == 0 then call('UNLINK', shard) end
+local scratch = shard .. ':scratch'
+for _, item in ipairs(work) do
+  local result = scratch .. ':' .. item.number
+  if not item.header then
+    call('SET', result, item.deltas)
+    item.result = result
+  elseif #item.deltas > 0 then
+    if item.at then
+      call('SET', scratch, '')
+      for k, slot in ipairs(item.at) do
+        if slot < item.slots then
+          call('SETRANGE', scratch, 8 * slot, sub(item.deltas, 8 * k - 7, 8 * k))
+        else
+          orphaned = orphaned + 1
+        end
+      end
+    else
+      call('SET', scratch, item.deltas)
+    end
+    call('BITOP', 'XOR', result, item.key, scratch)
+    item.result = result
+  end
+  item.done = call('BITCOUNT', item.result or item.key) == 0
+  local rows = {}
+  for k, pair in ipairs(item.new) do
+    rows[k] = '[' .. pair[1] .. ',"' .. string.gsub(pair[2], '["\\]', '\\%0') .. '"]'
+  end
+  if #rows > 0 then
+    failed = failed + #rows
+    entry(item, 'nack', 'failed', #rows, { 'rows', '[' .. table.concat(rows, ',') .. ']' })
+  end
+  if item.done then
+    local slots = item.before > 0 and call('HKEYS', item.failed_key) or {}
+    for _, pair in ipairs(item.new) do slots[#slots + 1] = pair[1] end
+    acked, pending = acked + item.slots - #slots, pending - item.slots
+    table.sort(slots, function(a, b) return tonumber(a) < tonumber(b) end)
+    if item.slots > #slots then
+      entry(item, 'ack', 'completed', item.slots - #slots, { 'slots', item.slots, 'failed',
+        '[' .. table.concat(slots, ',') .. ']' })
+    end
+  elseif item.touch then
+    entry(item, 'touch', 'reset', item.slots, { 'slots', item.slots })
+  end
+end
+for _, told in ipairs(entries) do
+  local item, backlog = told.item, waiting[told.item.task]
+  told.written = told.verdict ~= 'touch' or backlog.number < backlog_limit
+  if told.written then
+    backlog.number = backlog.number + told.n
+    call('XADD', shard .. ':outcomes:' .. item.task, '*', 'verdict', told.verdict, 'reason',
+      told.reason, 'n', told.n, 'block', item.name, 'label', item.label, 'age',
+      format('%.0f', math.max(0, now - item.first)), unpack(told.more))
+  end
+end
+if fence_key then
+  call('HSET', fence_key, producer, fence_value)
+  if fence_old and fence_old ~= fence_key then call('HDEL', fence_old, producer) end
+end
+local moved = {}
+for bucket = 0, buckets - 1 do moved[bucket] = 0 end
+for _, item in ipairs(work) do
+  local home = item.bucket
+  if item.done then
+    call('UNLINK', item.key, item.failed_key, item.result or scratch)
+    if home then
+      call('HDEL', shard .. ':blocks:' .. home, item.id)
+      moved[home] = moved[home] - item.slots
+    end
+  else
+    if item.result then call('RENAME', item.result, item.key) end
+    for _, pair in ipairs(item.new) do call('HSET', item.failed_key, pair[1], pair[2]) end
+    if not home or ((item.touch or refresh) and home ~= current) then
+      call('HSET', shard .. ':blocks:' .. current, item.id, item.header
+        or pack('>I6I2', now, item.slots) .. sub(redis.sha1hex(item.deltas), 1, 8)
+        .. pack('>B', #item.task) .. item.task .. item.label)
+      moved[current] = moved[current] + item.slots
+      if home then
+        call('HDEL', shard .. ':blocks:' .. home, item.id)
+        moved[home] = moved[home] - item.slots
+      end
+    end
+  end
+end
+call('UNLINK', scratch)
+local all = 0
+for bucket, slots in pairs(moved) do
+  if slots ~= 0 then call('HINCRBY', meta, 'slots:' .. bucket, slots) end
+  all = all + slots
+end
+if all ~= 0 then call('HINCRBY', meta, 'slots', all) end
+for task, backlog in pairs(waiting) do
+  if backlog.new then call('HINCRBY', meta, 'tasks', 1) end
+  call('HSET', meta, 'backlog:' .. task, backlog.number)
+end
+if conf[9] == 'yes' then
+  for _, told in ipairs(entries) do
+    if told.written then
+      local item, more = told.item, ''
+      for k = 1, #told.more, 2 do
+        more = more .. ',"' .. told.more[k] .. '":' .. told.more[k + 1]
+      end
+      -- A producer without the right to publish loses the live feed, never the record.
+      redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. told.verdict .. ':' .. item.task,
+        format('{"verdict":"%s","reason":"%s","n":%d,"block":"%s","label":"%s","age":%.0f%s}',
+          told.verdict, told.reason, told.n, item.name, string.gsub(item.label, '["\\]', '\\%0'),
+          math.max(0, now - item.first), more))
+    end
+  end
+end
+for name, number in pairs({ tracked = tracked, acked = acked, failed = failed,
+  overflow = overflow, conflict = conflict, orphaned = orphaned }) do
+  if number > 0 then call('HINCRBY', meta, name, number) end
+end
+return { 1, tracked, acked, failed, overflow + conflict, pending, high_water,
+  table.concat(rejected) }

@@ -8,6 +8,7 @@ from typing import Any
 
 from acker_redis import errors
 from acker_redis.batch import Columns
+from acker_redis.blocks import BlockPart
 from acker_redis.config import SCHEMA, AckerConfig
 from acker_redis.keys import ShardKeys
 
@@ -128,6 +129,28 @@ def parse_apply(reply: Sequence[Any], columns: Columns) -> ShardApplied:
     )
 
 
+def apply_blocks(keys: ShardKeys, parts: Sequence[BlockPart], fence: Fence | None) -> Call:
+    """Apply the blocks of one shard."""
+    who = (fence.producer, str(fence)) if fence else ("", "")
+    arguments = (argument for part in parts for argument in part.arguments())
+    return Call("apply_blocks", keys.both, (*who, *arguments))
+
+
+def parse_apply_blocks(reply: Sequence[Any], parts: Sequence[BlockPart]) -> ShardApplied:
+    """Read the reply of ``apply_blocks``; ``rejected`` holds numbers of blocks."""
+    if int(reply[0]) == 0:
+        return ShardApplied(highest=int(reply[1]))
+    rows = struct.unpack(f">{len(reply[7]) // 2}H", reply[7])
+    return ShardApplied(
+        tracked=int(reply[1]),
+        acked=int(reply[2]),
+        failed=int(reply[3]),
+        pending=int(reply[5]),
+        high_water=int(reply[6]),
+        rejected=tuple(parts[row].block for row in rows),
+    )
+
+
 def rotate(keys: ShardKeys, force: bool) -> Call:
     """Tick, if it is due or ``force`` is set."""
     return Call("rotate", keys.both, (int(force),))
@@ -146,6 +169,11 @@ def expire(keys: ShardKeys, records: int) -> Call:
 def parse_expire(reply: Sequence[Any]) -> Expired:
     """Read the reply of ``expire``."""
     return Expired(int(reply[0]), int(reply[1]), int(reply[2]))
+
+
+def expire_blocks(keys: ShardKeys, blocks: int) -> Call:
+    """Drain some ``blocks`` (1 .. 100) of the bucket that expires."""
+    return Call("expire_blocks", keys.both, (blocks,))
 
 
 def take(keys: ShardKeys, task: str, ids: Sequence[str]) -> Call:
@@ -168,7 +196,11 @@ def parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
         shard=keys.shard,
         config=AckerConfig.from_wire(meta),
         now_ms=int(now),
-        pending=tuple(int(pending[current - age]) for age in range(len(pending))),
+        pending=tuple(
+            int(pending[current - age])
+            + int(meta.get(f"slots:{(current - age) % len(pending)}", 0))
+            for age in range(len(pending))
+        ),
         expiring=int(expiring),
         fences=sum(map(int, fences)) + int(durable),
         ticked_ms=int(meta["ticked_ms"]),

@@ -13,6 +13,9 @@ from acker_redis.errors import InvalidBatchError
 
 ANCHOR_MAX = 2**62 - 1
 TUPLE_MAX = 2**63 - 1
+BLOCK_MAX = 2**50 - 1
+SLOTS = 4095
+"""Trees of a block at most; their checksums, 8 bytes each, just fit one 32 KiB allocation."""
 _TEXT = re.compile(r"[0-9]{1,19}:[0-9]{1,19}")
 
 
@@ -31,6 +34,24 @@ def check_anchor(anchor: int) -> int:
     if type(anchor) is not int or not 1 <= anchor <= ANCHOR_MAX:
         raise InvalidBatchError(f"an anchor is a number from 1 to 2^62-1, not {anchor!r}")
     return anchor
+
+
+def block_anchor(block: int, slot: int) -> int:
+    """Anchor of a tree in a block: bit 62, the block (50 bits), the slot (12 bits).
+
+    Raises InvalidBatchError if the block is not in ``0 .. 2**50 - 1``, or the slot not in
+    ``0 .. 4094``.
+    """
+    if type(block) is not int or not 0 <= block <= BLOCK_MAX:
+        raise InvalidBatchError(f"a block is a number from 0 to 2^50-1, not {block!r}")
+    if type(slot) is not int or not 0 <= slot < SLOTS:
+        raise InvalidBatchError(f"a slot is a number from 0 to {SLOTS - 1}, not {slot!r}")
+    return 1 << 62 | block << 12 | slot
+
+
+def split_anchor(anchor: int) -> tuple[int, int] | None:
+    """Block and slot of an anchor in a block; None for a loose one."""
+    return (anchor >> 12 & BLOCK_MAX, anchor & 0xFFF) if anchor >> 62 == 1 else None
 
 
 def check_tuple_id(tuple_id: int) -> int:

@@ -50,6 +50,11 @@ class ShardKeys:
         return f"{self.prefix}:expiring"
 
     @property
+    def blocks_expiring(self) -> str:
+        """HASH of the bucket of blocks that is being drained."""
+        return f"{self.prefix}:blocks_expiring"
+
+    @property
     def durable_fences(self) -> str:
         """HASH of the fences of durable lanes."""
         return f"{self.prefix}:fence:durable"

@@ -5,12 +5,13 @@ crash: no cursor is kept anywhere. One reader per task; others may read but neve
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from acker_redis import commands
 from acker_redis.connection import Connection
+from acker_redis.ids import block_anchor
 from acker_redis.keys import ShardKeys, check_name
 
 Verdict = Literal["ack", "nack", "touch"]
@@ -33,6 +34,66 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockOutcome:
+    """Verdict on the trees of a block: one entry for all of them."""
+
+    verdict: Literal["ack", "nack", "touch", "mixed"]
+    """``ack``: all are complete, but those that ``failed``. ``nack``: all are to be replayed, or
+    those in ``rows``. ``mixed``: the block expired; ``nacked`` are to be replayed, all others
+    but those that ``failed`` are complete. ``touch``: its clock was set back."""
+    reason: str
+    """completed, failed, expired, overflow, conflict or reset."""
+    block: int
+    label: str
+    """The source's own name for the block."""
+    age_ms: int
+    slots: int
+    """Trees in the block; 0 where ``rows`` names those that are meant."""
+    failed: tuple[int, ...] = ()
+    """Slots that failed, and were nacked then."""
+    nacked: tuple[int, ...] = ()
+    """Slots that expired."""
+    rows: tuple[tuple[int, str], ...] = ()
+    """Slots that failed just now, and why."""
+
+    @property
+    def count(self) -> int:
+        """Single verdicts in it."""
+        return len(self.rows) or self.slots - len(self.failed)
+
+    def expand(self) -> Iterator[Outcome]:
+        """Single verdicts, by slot; the source id of each is the block's label."""
+        if self.rows:
+            for slot, why in self.rows:
+                yield self._outcome("nack", self.reason, slot, why)
+            return
+        failed, nacked = set(self.failed), set(self.nacked)
+        for slot in range(self.slots):
+            if slot in failed:
+                continue
+            if self.verdict != "mixed":
+                yield self._outcome(self.verdict, self.reason, slot)
+            elif slot in nacked:
+                yield self._outcome("nack", "expired", slot)
+            else:
+                yield self._outcome("ack", "completed", slot)
+
+    def acked(self) -> Iterator[tuple[int, int]]:
+        """Ranges of slots that are complete: the first, and the one behind the last."""
+        if self.verdict not in ("ack", "mixed"):
+            return
+        start = 0
+        for slot in (*sorted((*self.failed, *self.nacked)), self.slots):
+            if slot > start:
+                yield start, slot
+            start = slot + 1
+
+    def _outcome(self, verdict: Verdict, reason: str, slot: int, why: str = "") -> Outcome:
+        anchor = block_anchor(self.block, slot)
+        return Outcome(verdict, reason, anchor, self.label, self.age_ms, why)
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One entry of a task's stream: the outcomes that one call decided alike."""
 
@@ -42,6 +103,13 @@ class Entry:
     at_ms: int
     """When it was written, by Redis's clock, in ms since 1970."""
     outcomes: tuple[Outcome, ...]
+    """Of loose trees; empty in the entry of a block."""
+    block: BlockOutcome | None = None
+    """Of a block: see :meth:`BlockOutcome.expand`."""
+
+    def __iter__(self) -> Iterator[Outcome]:
+        """Single verdicts, whether of loose trees or of a block."""
+        return self.block.expand() if self.block else iter(self.outcomes)
 
 
 class Outcomes:
@@ -81,7 +149,7 @@ class Outcomes:
         """Each outcome that waits now; an entry is taken once all of it was handed out."""
         while entries := self.read(1):
             for entry in entries:
-                yield from entry.outcomes
+                yield from entry
                 self.take([entry])
 
     def _read(self, keys: ShardKeys, count: int) -> list[Entry]:
@@ -95,6 +163,8 @@ def parse_entry(shard: int, id_: bytes, fields: Any) -> Entry:
     flat = fields if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2], strict=True))
     name = id_.decode()
     verdict, reason = flat[b"verdict"].decode(), flat[b"reason"].decode()
+    if b"block" in flat:
+        return Entry(shard, name, int(name.partition("-")[0]), (), _block(verdict, reason, flat))
     rows = json.loads(flat[b"rows"])
     return Entry(
         shard=shard,
@@ -104,4 +174,21 @@ def parse_entry(shard: int, id_: bytes, fields: Any) -> Entry:
             Outcome(verdict, reason, int(anchor, 16), source_id, age_ms, why)
             for anchor, source_id, age_ms, why in rows
         ),
+    )
+
+
+def _block(verdict: Any, reason: str, flat: Mapping[bytes, bytes]) -> BlockOutcome:
+    def slots(name: bytes) -> tuple[int, ...]:
+        return tuple(json.loads(flat.get(name, b"[]")))
+
+    return BlockOutcome(
+        verdict=verdict,
+        reason=reason,
+        block=int(flat[b"block"], 16),
+        label=flat[b"label"].decode(),
+        age_ms=int(flat[b"age"]),
+        slots=int(flat.get(b"slots", 0)),
+        failed=slots(b"failed"),
+        nacked=slots(b"nacked"),
+        rows=tuple((slot, why) for slot, why in json.loads(flat.get(b"rows", b"[]"))),
     )

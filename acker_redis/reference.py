@@ -89,7 +89,7 @@ class Reference:
             self.counters["repeated"] += 1
             return ShardApplied(highest=highest)
         tracks = any(row.flags & TRACK for row in rows)
-        waiting = len(self.outcomes.get(task, ()))
+        waiting = self.backlog(task)
         if tracks and waiting >= self.outcomes_limit:
             raise BacklogError(f"task {task} has {waiting} verdicts waiting to be taken")
         if fence:
@@ -140,6 +140,10 @@ class Reference:
     def take(self, task: str) -> list[Outcome]:
         """Verdicts that wait for a task, oldest first; they wait no longer."""
         return self.outcomes.pop(task, [])
+
+    def backlog(self, task: str) -> int:
+        """Verdicts that wait for a task."""
+        return len(self.outcomes.get(task, ()))
 
     def advance(self, ms: int) -> None:
         """Move the clock, back if ``ms`` is negative."""
@@ -208,7 +212,7 @@ class Reference:
         for (task, verdict, _), entry in self._told.items():
             waiting = self.outcomes.setdefault(task, [])
             # A touch is dropped when there is no room: a source has a clock of its own.
-            if verdict != "touch" or len(waiting) < self.outcomes_limit:
+            if verdict != "touch" or self.backlog(task) < self.outcomes_limit:
                 waiting.extend(entry)
         self._told = {}
 

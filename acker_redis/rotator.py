@@ -16,6 +16,8 @@ from acker_redis.keys import ShardKeys
 
 DRAIN_RECORDS = 500
 """Records per call while draining: a call stays short, and producers get their turn."""
+DRAIN_BLOCKS = 16
+"""Blocks per call; the script stops early where they are large."""
 LONGEST_WAIT = 1.0
 """Seconds after which a rotator looks again, however far the next tick is."""
 
@@ -111,15 +113,17 @@ class Rotator:
     def _drain(
         self, acker: Acker, keys: ShardKeys, left: int, stop: threading.Event | None
     ) -> None:
-        nacked = orphaned = 0
+        if not left:
+            return
+        run, nacked, orphaned = acker.connection.run, 0, 0
         while left and not (stop and stop.is_set()):
-            call = commands.expire(keys, DRAIN_RECORDS)
-            drained = commands.parse_expire(acker.connection.run(call))
-            nacked, orphaned, left = (
-                nacked + drained.nacked,
-                orphaned + drained.orphaned,
-                drained.left,
-            )
+            drained = commands.parse_expire(run(commands.expire(keys, DRAIN_RECORDS)))
+            left = drained.left
+            nacked, orphaned = nacked + drained.nacked, orphaned + drained.orphaned
+        left = 1
+        while left and not (stop and stop.is_set()):
+            _, expired, left = run(commands.expire_blocks(keys, DRAIN_BLOCKS))
+            nacked += int(expired)
         if nacked or orphaned:
             log.info(
                 "%s shard %d: %d trees expired, %d records had none",

@@ -9,7 +9,16 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-NAMES = ("create", "apply", "rotate", "expire", "take", "status")
+NAMES = (
+    "create",
+    "apply",
+    "apply_blocks",
+    "rotate",
+    "expire",
+    "expire_blocks",
+    "take",
+    "status",
+)
 
 
 @dataclass(frozen=True, slots=True)

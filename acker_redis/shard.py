@@ -6,16 +6,19 @@ Tests and the simulator play one history on both and compare. Redis's clock cann
 
 import struct
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from acker_redis import commands
 from acker_redis.batch import FAIL, TRACK, Columns
+from acker_redis.blocks import BlockPart, pack_deltas, pack_track
 from acker_redis.client import Acker
 from acker_redis.commands import Fence, ShardApplied
 from acker_redis.config import AckerConfig
 from acker_redis.keys import ShardKeys
-from acker_redis.outcomes import Outcome
+from acker_redis.outcomes import BlockOutcome, Outcome
 from acker_redis.reference import Row
+from acker_redis.reference_blocks import BlockRow
 
 DRAIN_RECORDS = 500
 _FIRST_SEEN = slice(9, 15)
@@ -65,6 +68,12 @@ class RedisShard:
         call = commands.apply(self.keys, columns, fence)
         return commands.parse_apply(self._run(call), columns)
 
+    def apply_blocks(self, rows: Iterable[BlockRow], fence: Fence | None = None) -> ShardApplied:
+        """Apply blocks, all or nothing; an AckerError if they are refused."""
+        parts = [pack_block(row) for row in rows]
+        reply = self._run(commands.apply_blocks(self.keys, parts, fence))
+        return commands.parse_apply_blocks(reply, parts)
+
     def rotate(self, force: bool = False) -> bool:
         """Tick if it is due, or forced, and say whether it ticked."""
         return commands.parse_rotate(self._run(commands.rotate(self.keys, force))).rotated
@@ -82,6 +91,18 @@ class RedisShard:
     def take(self, task: str) -> list[Outcome]:
         """Verdicts that wait for a task, oldest first; they wait no longer."""
         return list(self.acker.outcomes(task))
+
+    def take_blocks(self, task: str) -> list[BlockOutcome]:
+        """Verdicts on blocks that wait for a task; loose ones may not wait."""
+        outcomes, found = self.acker.outcomes(task), []
+        while entries := outcomes.read():
+            found += [entry.block for entry in entries if entry.block]
+            outcomes.take(entries)
+        return found
+
+    def expire_blocks(self, blocks: int = 16) -> int:
+        """Drain some blocks by one call; returns how many are left."""
+        return int(self._run(commands.expire_blocks(self.keys, blocks))[2])
 
     def advance(self, ms: int) -> None:
         """Move the clock, back if ``ms`` is negative: whatever was written, was so much earlier."""
@@ -135,6 +156,17 @@ def pack(rows: Sequence[Row], task: str = "") -> Columns:
         task=task,
         texts=tuple(text.encode() for text in (*sources, *whys)),
     )
+
+
+def pack_block(row: BlockRow) -> BlockPart:
+    """One block of a call, from the row for the reference."""
+    if not row.task:
+        dense = sorted(row.deltas) == list(range(len(row.deltas)))
+        return pack_deltas(row.block, row.deltas, row.failed, row.touch, dense=dense)
+    column = [row.deltas[slot] for slot in range(len(row.deltas))]
+    tracked = pack_track(row.block, row.task, row.label, column)
+    rest = pack_deltas(row.block, {}, row.failed, row.touch)
+    return replace(tracked, flags=tracked.flags | rest.flags, failed=rest.failed)
 
 
 def glob(text: str) -> str:

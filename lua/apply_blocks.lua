@@ -286,8 +286,7 @@ end
 
 local function reject(item, reason)
   rejected[#rejected + 1] = pack('>I2', item.number - 1)
-  entry(item, 'nack', reason, item.slots, { 'slots', item.slots })
-  tracked = tracked + item.slots
+  item.rejected, tracked = reason, tracked + item.slots
 end
 
 for _, item in ipairs(items) do
@@ -306,8 +305,8 @@ for _, item in ipairs(items) do
   elseif not known then
     orphaned = orphaned + #item.deltas / 8 + #item.failed.slots
   end
+  if known or item.rejected then work[#work + 1] = item end
   if known then
-    work[#work + 1] = item
     if #item.deltas > 8 * item.slots and not item.at then
       orphaned = orphaned + #item.deltas / 8 - item.slots
       item.deltas = sub(item.deltas, 1, 8 * item.slots)
@@ -335,7 +334,9 @@ end
 
 if created == 0 then call('UNLINK', shard) end
 local scratch = shard .. ':scratch'
-for _, item in ipairs(work) do
+
+-- Make the new checksums of a block, and say what that means.
+local function weigh(item)
   local result = scratch .. ':' .. item.number
   if not item.header then
     call('SET', result, item.deltas)
@@ -378,6 +379,14 @@ for _, item in ipairs(work) do
     entry(item, 'touch', 'reset', item.slots, { 'slots', item.slots })
   end
 end
+
+for _, item in ipairs(work) do
+  if item.rejected then
+    entry(item, 'nack', item.rejected, item.slots, { 'slots', item.slots })
+  else
+    weigh(item)
+  end
+end
 for _, told in ipairs(entries) do
   local item, backlog = told.item, waiting[told.item.task]
   told.written = told.verdict ~= 'touch' or backlog.number < backlog_limit
@@ -402,7 +411,7 @@ for _, item in ipairs(work) do
       call('HDEL', shard .. ':blocks:' .. home, item.id)
       moved[home] = moved[home] - item.slots
     end
-  else
+  elseif not item.rejected then
     if item.result then call('RENAME', item.result, item.key) end
     for _, pair in ipairs(item.new) do call('HSET', item.failed_key, pair[1], pair[2]) end
     if not home or ((item.touch or refresh) and home ~= current) then

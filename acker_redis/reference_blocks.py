@@ -1,0 +1,223 @@
+"""Blocks in plain Python: trees that are born together, their checksums side by side.
+
+An extension of :class:`~acker_redis.reference.Reference`; for the words, see
+``docs/blocks.md``. Slot by slot, a block is a set of trees; what differs is that it is tracked,
+touched and expired as a whole, that rows without a tracked block are dropped, and that trees
+which are done wait for their block, or its end, to be told.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from acker_redis.commands import Fence, ShardApplied
+from acker_redis.errors import BacklogError, ChangedBatchError
+from acker_redis.outcomes import BlockOutcome
+from acker_redis.reference import Reference
+
+
+@dataclass(frozen=True)
+class BlockRow:
+    """What a call does to one block: deltas and failures by slot."""
+
+    block: int
+    deltas: Mapping[int, int] = field(default_factory=dict)
+    failed: Mapping[int, str] = field(default_factory=dict)
+    """Slot -> why, for the trees that fail."""
+    touch: bool = False
+    task: str = ""
+    """Set in a TRACK, with ``label`` and a delta for each slot from 0 on."""
+    label: str = ""
+
+
+@dataclass
+class Block:
+    """Trees that were tracked together."""
+
+    first_ms: int
+    task: str
+    label: str
+    tracked: tuple[int, ...]
+    """The checksums it was tracked with."""
+    checksums: list[int]
+    failed: set[int] = field(default_factory=set)
+
+
+@dataclass
+class BlockReference(Reference):
+    """One shard with blocks."""
+
+    def __post_init__(self) -> None:
+        self.block_buckets: deque[dict[int, Block]] = deque(
+            {} for _ in range(self.config.buckets)
+        )  # newest first
+        self.blocks_expiring: dict[int, Block] = {}
+        self.block_outcomes: dict[str, list[BlockOutcome]] = {}
+        self._taken = 0
+        super().__post_init__()
+
+    @property
+    def pending(self) -> int:
+        """Records, and trees of blocks until their block ends."""
+        blocks = (block for bucket in self.block_buckets for block in bucket.values())
+        return super().pending + sum(len(block.checksums) for block in blocks)
+
+    @property
+    def tracked_records(self) -> int:
+        """Pending trees, those that expire included, that were not told of yet."""
+        places = (*self.block_buckets, self.blocks_expiring)
+        blocks = (block for place in places for block in place.values())
+        return super().tracked_records + sum(len(b.checksums) - len(b.failed) for b in blocks)
+
+    def apply_blocks(self, rows: Iterable[BlockRow], fence: Fence | None = None) -> ShardApplied:
+        """Apply a batch, all or nothing; raises ChangedBatchError or BacklogError."""
+        rows = list(rows)
+        highest = self._repeated(fence) if fence else None
+        if highest is not None:
+            self.counters["repeated"] += 1
+            return ShardApplied(highest=highest)
+        for row in rows:
+            self._check(row)
+        if fence:
+            self._remember(fence)
+        before = self.counters.copy()
+        # What ends in this call makes room for the next one only.
+        self._taken = self.pending
+        rejected = tuple(row.block for row in rows if self._block(row))
+        new = self.counters - before
+        return ShardApplied(
+            None,
+            new["tracked"],
+            new["acked"],
+            new["failed"],
+            self.pending,
+            self.high_water,
+            rejected,
+        )
+
+    def rotate(self, force: bool = False) -> bool:
+        """Tick if it is due, or forced, and say whether it ticked."""
+        if self.blocks_expiring or not super().rotate(force):
+            return False
+        self.blocks_expiring = self.block_buckets.pop()
+        self.block_buckets.appendleft({})
+        return True
+
+    def expire_blocks(self, blocks: Iterable[int] | None = None) -> int:
+        """Drain the blocks that expire, or these of them only; returns the blocks left."""
+        for number in list(self.blocks_expiring) if blocks is None else blocks:
+            block = self.blocks_expiring.pop(number)
+            slots = set(range(len(block.checksums))) - block.failed
+            nacked = {slot for slot in slots if block.checksums[slot]}
+            self.counters["expired"] += len(nacked)
+            self.counters["acked"] += len(slots - nacked)
+            if slots:
+                self._tell_block("mixed", "expired", number, block, nacked=nacked)
+        return len(self.blocks_expiring)
+
+    def take_blocks(self, task: str) -> list[BlockOutcome]:
+        """Verdicts on blocks that wait for a task, oldest first; they wait no longer."""
+        return self.block_outcomes.pop(task, [])
+
+    def backlog(self, task: str) -> int:
+        """Verdicts that wait for a task, those in blocks included."""
+        return super().backlog(task) + sum(o.count for o in self.block_outcomes.get(task, ()))
+
+    def _check(self, row: BlockRow) -> None:
+        if not row.task:
+            return
+        _, block = self._find(row.block)
+        if block is None:
+            if self.backlog(row.task) >= self.outcomes_limit:
+                raise BacklogError(row.task)
+        elif (block.task, block.label, block.tracked) != (row.task, row.label, _column(row)):
+            raise ChangedBatchError(f"block {row.block} came back with other content")
+
+    def _block(self, row: BlockRow) -> bool:
+        """Apply one row; True if its block was rejected."""
+        bucket, block = self._find(row.block)
+        if row.task and block:
+            return False  # the same again: nothing is new
+        if row.task:
+            column = _column(row)
+            block = Block(self.now_ms, row.task, row.label, column, list(column))
+            self.counters["tracked"] += len(column)
+            for reason, refused in (
+                ("conflict", row.block in self.blocks_expiring),
+                ("overflow", self._taken + len(column) > 2 * self.high_water),
+            ):
+                if refused:
+                    self.counters[reason] += len(column)
+                    self._tell_block("nack", reason, row.block, block)
+                    return True
+            self._taken += len(column)
+            bucket = self.block_buckets[0]
+            bucket[row.block] = block
+        elif block is None or bucket is None:
+            self.counters["orphaned"] += len(row.deltas) + len(row.failed)
+            return False
+        else:
+            for slot, delta in row.deltas.items():
+                if slot < len(block.checksums):
+                    block.checksums[slot] ^= delta
+                else:
+                    self.counters["orphaned"] += 1
+        self._fail(row, block)
+        if not any(block.checksums):
+            del bucket[row.block]
+            done = len(block.checksums) - len(block.failed)
+            self.counters["acked"] += done
+            if done:
+                self._tell_block("ack", "completed", row.block, block)
+            return False
+        if row.touch or self.config.refresh == "update":
+            del bucket[row.block]
+            self.block_buckets[0][row.block] = block
+        if row.touch:
+            self._tell_block("touch", "reset", row.block, block)
+        return False
+
+    def _fail(self, row: BlockRow, block: Block) -> None:
+        new = {slot: why for slot, why in row.failed.items() if slot < len(block.checksums)}
+        self.counters["orphaned"] += len(row.failed) - len(new)
+        new = {slot: why for slot, why in new.items() if slot not in block.failed}
+        if new:
+            self.counters["failed"] += len(new)
+            self._tell_block("nack", "failed", row.block, block, rows=tuple(new.items()))
+            block.failed |= new.keys()
+
+    def _find(self, number: int) -> tuple[dict[int, Block] | None, Block | None]:
+        for bucket in self.block_buckets:
+            if number in bucket:
+                return bucket, bucket[number]
+        return None, None
+
+    def _tell_block(
+        self,
+        verdict: Literal["ack", "nack", "touch", "mixed"],
+        reason: str,
+        number: int,
+        block: Block,
+        *,
+        nacked: Iterable[int] = (),
+        rows: tuple[tuple[int, str], ...] = (),
+    ) -> None:
+        outcome = BlockOutcome(
+            verdict=verdict,
+            reason=reason,
+            block=number,
+            label=block.label,
+            age_ms=max(0, self.now_ms - block.first_ms),
+            slots=0 if rows else len(block.checksums),
+            failed=tuple(sorted(block.failed)) if verdict in ("ack", "mixed") else (),
+            nacked=tuple(sorted(nacked)),
+            rows=rows,
+        )
+        waiting = self.block_outcomes.setdefault(block.task, [])
+        if verdict != "touch" or self.backlog(block.task) < self.outcomes_limit:
+            waiting.append(outcome)
+
+
+def _column(row: BlockRow) -> tuple[int, ...]:
+    return tuple(row.deltas[slot] for slot in range(len(row.deltas)))

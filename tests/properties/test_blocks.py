@@ -1,0 +1,174 @@
+"""Blocks on Redis beside blocks in plain Python, with loose trees between them."""
+
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from acker_redis import commands
+from acker_redis.client import Acker
+from acker_redis.commands import Fence
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import BacklogError, ChangedBatchError
+from acker_redis.outcomes import BlockOutcome, Outcome
+from acker_redis.reference import Row
+from acker_redis.reference_blocks import BlockReference, BlockRow
+from acker_redis.shard import RedisShard
+
+BLOCKS = st.integers(1, 4)
+DELTAS = st.sampled_from([0, 0, 1, 2, 3, 1 << 31, (1 << 63) - 1])
+SLOTS = st.integers(0, 6)
+WHYS = st.sampled_from(["", "w", 'q"\\', "é"])
+FENCES = st.none() | st.builds(
+    Fence, st.sampled_from(["p", "@d"]), st.integers(1, 8), st.sampled_from(["", "a"])
+)
+
+
+@st.composite
+def block_rows(draw: st.DrawFn) -> list[BlockRow]:
+    rows = []
+    for block in draw(st.lists(BLOCKS, min_size=1, max_size=3, unique=True)):
+        failed = draw(st.dictionaries(SLOTS, WHYS, max_size=2))
+        touch = draw(st.sampled_from([False, False, True]))
+        if draw(st.booleans()):
+            column = draw(st.lists(DELTAS, min_size=1, max_size=5))
+            label = draw(st.sampled_from(["kafka/3/1000", 'q"\\', "é"]))
+            rows.append(BlockRow(block, dict(enumerate(column)), failed, touch, "t", label))
+        else:
+            deltas = draw(st.dictionaries(SLOTS, DELTAS, max_size=6))
+            rows.append(BlockRow(block, deltas, failed, touch))
+    return rows
+
+
+class Machine(RuleBasedStateMachine):
+    """The same calls to Redis and to the reference."""
+
+    url = ""
+
+    @initialize(
+        buckets=st.integers(2, 3),
+        high_water=st.sampled_from([3, 100]),
+        outcomes_limit=st.sampled_from([4, 100]),
+        refresh=st.sampled_from(["never", "update"]),
+    )
+    def begin(self, **fields: Any) -> None:
+        config = AckerConfig(tick_ms=3_600_000, **fields)
+        self.model = BlockReference(config)
+        acker = Acker.from_url(self.url, f"b-{uuid.uuid4().hex[:12]}")
+        acker.create(config)
+        self.redis = RedisShard(acker)
+
+    @rule(rows=block_rows(), fence=FENCES)
+    def apply_blocks(self, rows: list[BlockRow], fence: Fence | None) -> None:
+        try:
+            expected = self.model.apply_blocks(rows, fence)
+        except (ChangedBatchError, BacklogError) as error:
+            event(f"refused: {type(error).__name__}")
+            with pytest.raises(type(error)):
+                self.redis.apply_blocks(rows, fence)
+            return
+        for name in ("acked", "failed", "rejected", "highest"):
+            if getattr(expected, name):
+                event(f"apply_blocks: {name}")
+        assert self.redis.apply_blocks(rows, fence) == expected
+
+    @rule(which=st.integers(0, 10), fail=st.booleans())
+    def finish(self, which: int, fail: bool) -> None:
+        """Bring all slots of a block to zero: what random deltas hardly ever do."""
+        blocks = [item for bucket in self.model.block_buckets for item in bucket.items()]
+        if not blocks:
+            return
+        number, block = sorted(blocks, key=lambda item: item[0])[which % len(blocks)]
+        deltas = dict(enumerate(block.checksums))
+        row = BlockRow(number, deltas, {0: "late"} if fail else {})
+        event("finished a block")
+        assert self.redis.apply_blocks([row]) == self.model.apply_blocks([row])
+
+    @rule(anchor=st.integers(1, 3), delta=DELTAS, flags=st.sampled_from([0, 1, 4]))
+    def apply_loose(self, anchor: int, delta: int, flags: int) -> None:
+        row = Row(anchor, delta, flags, "s" if flags == 1 else "")
+        task = "t" if flags == 1 else ""
+        try:
+            expected = self.model.apply([row], task)
+        except BacklogError:
+            with pytest.raises(BacklogError):
+                self.redis.apply([row], task)
+            return
+        assert self.redis.apply([row], task) == expected
+
+    @rule()
+    def rotate(self) -> None:
+        assert self.redis.rotate(force=True) == self.model.rotate(force=True)
+
+    @rule()
+    def expire(self) -> None:
+        assert self.redis.expire() == self.model.expire()
+
+    @precondition(lambda self: self.model.blocks_expiring)
+    @rule()
+    def expire_a_block(self) -> None:
+        client, key = self.redis.acker.connection.client, self.redis.keys.blocks_expiring
+        before = set(client.hkeys(key))
+        left = self.redis.expire_blocks(1)
+        gone = [int.from_bytes(b, "big") for b in before - set(client.hkeys(key))]
+        assert self.model.expire_blocks(gone) == left
+        event("expired a block")
+
+    @rule()
+    def take(self) -> None:
+        outcomes = self.redis.acker.outcomes("t")
+        entries = outcomes.read(1000)
+        blocks = [_ageless(entry.block) for entry in entries if entry.block]
+        loose = [o for entry in entries for o in entry.outcomes]
+        assert sorted(blocks) == sorted(map(_ageless, self.model.take_blocks("t")))
+        assert len(loose) == len(self.model.take("t"))
+        assert outcomes.take(entries) == len(loose) + sum(e.block.count for e in entries if e.block)
+
+    @invariant()
+    def same_state(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        (shard,) = self.redis.acker.status().shards
+        assert sum(shard.pending) == self.model.pending
+        assert shard.counters == {name: self.model.counters[name] for name in commands.COUNTERS}
+        assert shard.backlog.get("t", 0) == self.model.backlog("t")
+        assert shard.expiring == len(self.model.expiring) + len(self.model.blocks_expiring)
+        counters = shard.counters
+        ended = sum(counters[n] for n in ("acked", "failed", "expired", "overflow", "conflict"))
+        assert counters["tracked"] == ended + self.model.tracked_records
+
+    def teardown(self) -> None:
+        if hasattr(self, "redis"):
+            for _ in range(6):
+                self.redis.expire()
+                self.redis.rotate(force=True)
+                while self.redis.expire_blocks():
+                    pass
+            client = self.redis.acker.connection.client
+            left = {key for key in self.redis.dump() if b":block" in key or b":failed" in key}
+            assert not left, "nothing stays when all blocks are gone"
+            assert not client.exists(f"{self.redis.keys.prefix}:scratch")
+            self.redis.acker.close()
+
+
+def _ageless(o: BlockOutcome | Outcome | None) -> tuple[Any, ...]:
+    assert isinstance(o, BlockOutcome)
+    return (o.verdict, o.reason, o.block, o.label, o.slots, o.failed, o.nacked, sorted(o.rows))
+
+
+def test_blocks_on_redis_are_blocks_in_plain_python(server: EmbeddedRedis) -> None:
+    machine = type("Machine", (Machine,), {"url": server.url})
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=60, stateful_step_count=30, deadline=None)
+    )

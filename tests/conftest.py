@@ -76,6 +76,9 @@ def _makers(server: EmbeddedRedis) -> Iterator[MakeAcker]:
         # No tick of the clock comes in between: a test forces the ticks it wants.
         config = AckerConfig(**{"tick_ms": 3_600_000, **fields})
         made.append(Acker.from_url(server.url, f"test-{uuid.uuid4().hex[:12]}"))
+        if len(made) == 1:
+            # What other tests have left would be looked at again and again.
+            made[0].connection.client.flushall()
         made[-1].create(config)
         return made[-1]
 

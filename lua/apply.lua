@@ -196,7 +196,7 @@ for age = 0, buckets - 1 do
     local all = call('HGETALL', key)
     for i = 1, 2 * size, 2 do
       local r = row_of[all[i]]
-      if r then record[r], home[r], found = all[i + 1], bucket, found + 1 end
+      if r and not record[r] then record[r], home[r], found = all[i + 1], bucket, found + 1 end
     end
   elseif size > 0 and found < n then
     local ask, rows = ids, nil
@@ -380,10 +380,11 @@ for _, group in ipairs(groups) do
 end
 
 -- Write. Redis checks maxmemory at a script's first write only: a batch that creates records
--- begins with one that may be refused, any other with one that frees. Verdicts come first: if
--- a write raised after all, a tree would have two verdicts, and never none.
+-- begins with one that may be refused, any other with one that frees; both change nothing.
+-- Verdicts come first: if a write raised after all, say for want of a right, a tree would have
+-- two verdicts, and never none.
 
-if created == 0 then call('UNLINK', shard) end
+if created == 0 then call('UNLINK', shard) else call('HINCRBY', meta, 'tracked', 0) end
 for _, group in ipairs(groups) do
   if group.told then
     local rows = group.rows
@@ -401,8 +402,12 @@ end
 for bucket = 0, buckets - 1 do
   local key, small = pending_keys[bucket], sizes[bucket] <= SMALL
   if puts[bucket].n > 0 then
-    -- A value of this length makes it a table, for good: in a list each lookup walks along.
-    if small then call('HSET', key, '', LONG) end
+    -- A value of this length makes it a table: in a list each lookup walks along. Who may not
+    -- take it out again must not get to put it in.
+    if small then
+      call('HDEL', key, '')
+      call('HSET', key, '', LONG)
+    end
     call('HSET', key, unpack(puts[bucket]))
     if small then call('HDEL', key, '') end
   end

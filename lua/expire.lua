@@ -46,7 +46,8 @@ for i = 1, #fields, 2 do
   end
   local id, record = fields[i], fields[i + 1]
   taken[#taken + 1] = id
-  local from = 17 + byte(record, 16)
+  -- What is no record has no tree; it must not keep the others from being drained.
+  local from = #id == 8 and 17 + (byte(record, 16) or 0) or 17
   if from > 17 then
     local task, source_id = sub(record, 17, from - 1), sub(record, from)
     if find(source_id, '"', 1, true) or find(source_id, '\\', 1, true) then

@@ -78,6 +78,21 @@ def test_a_missing_right_never_loses_a_verdict(own: EmbeddedRedis, right: str) -
     assert found == {"acked", "expired"}
 
 
+def test_a_producer_that_may_not_remove_does_not_stop_the_drain(own: EmbeddedRedis) -> None:
+    """What it leaves half done is its own; the trees of all others still expire."""
+    acker = made(own)
+    client = acker.connection.client
+    client.execute_command("ACL", "SETUSER", "p", "on", ">pw", "~*", "&*", "+@all", "-hdel")
+    limited = Acker.from_url(own.url.replace("//", "//p:pw@"), "n", retry_for=0)
+    for call in (lambda: track(limited, 1, A, "limited"), lambda: row(limited, 9, A)):
+        with pytest.raises(RedisRefusedError):
+            call()
+    track(acker, 2, A, "healthy")
+    tick(acker, 3)
+    assert "healthy" in {v[3] for v in verdicts(acker)}
+    assert total(acker)["pending"] == total(acker)["expiring"] == 0
+
+
 def cluster_server() -> EmbeddedRedis:
     """A server in cluster mode; its port has to be low enough for the one of the bus."""
     for _ in range(30):

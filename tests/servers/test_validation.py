@@ -19,7 +19,7 @@ from acker_redis.errors import (
 )
 from acker_redis.keys import ShardKeys
 from tests.conftest import MakeAcker
-from tests.support import FAIL, TRACK, columns, dump, send, tick, track
+from tests.support import FAIL, TRACK, columns, dump, send, tick, track, verdicts
 
 A = 0x1234
 GOOD = [(1, A, TRACK), (2, A, 0), (3, 0, FAIL)]
@@ -303,6 +303,17 @@ def test_a_backlog_that_is_no_number_changes_nothing(acker: Acker) -> None:
         with pytest.raises(AckerError):
             call()
         assert dump(acker) == before
+
+
+@pytest.mark.parametrize(
+    ("field", "record"), [("", " " * 1024), ("x", "y"), ("12345678", ""), ("12345678", "short")]
+)
+def test_what_is_no_record_does_not_stop_the_drain(acker: Acker, field: str, record: str) -> None:
+    verdicts(acker)
+    acker.connection.client.hset(ShardKeys(acker.namespace, 0).pending(0), field, record)
+    tick(acker, 6)
+    assert [v[3] for v in verdicts(acker)] == ["pending"]
+    assert acker.status().expiring == acker.status().pending == 0
 
 
 def test_durable_fences_of_another_type_stop_the_tick_before_it_writes(acker: Acker) -> None:

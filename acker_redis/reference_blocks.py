@@ -1,7 +1,7 @@
 """Blocks in plain Python: trees that are born together, their checksums side by side.
 
-An extension of :class:`~acker_redis.reference.Reference`; for the words, see
-``docs/blocks.md``. Slot by slot, a block is a set of trees; what differs is that it is tracked,
+An extension of :class:`~acker_redis.reference.Reference`; for the words, see "Blocks" in
+``lua/README.md``. Slot by slot, a block is a set of trees; what differs is that it is tracked,
 touched and expired as a whole, that rows without a tracked block are dropped, and that trees
 which are done wait for their block, or its end, to be told.
 """

@@ -18,10 +18,12 @@ import redis
 
 from acker_redis import commands
 from acker_redis.batch import FAIL, MAX_ROWS, MAX_TEXTS, TRACK
+from acker_redis.blocks import MAX_CALL, MAX_NAMED, pack_deltas, pack_track
 from acker_redis.client import Acker
 from acker_redis.commands import Call
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.ids import SLOTS
 from acker_redis.reference import Row
 from acker_redis.server_binary import find_server, find_wheel
 from acker_redis.shard import RedisShard, pack
@@ -145,6 +147,50 @@ def ticks(records: int) -> Callable[[Case, int], Iterator[Call]]:
     return calls
 
 
+def blocks(slots: int, kind: str) -> Callable[[Case, int], Iterator[Call]]:
+    """Calls of apply_blocks as large as they may be, on blocks of so many trees."""
+    columns = [(i * 0x1D2F_93A1_77C5 | 1) % 2**63 for i in range(1, slots + 1)]
+
+    def calls(case: Case, count: int) -> Iterator[Call]:
+        keys = case.shard.keys
+        per_call = min(64, (MAX_CALL - 1000) // (8 * slots + 300))
+        for start in range(0, count * per_call, per_call):
+            numbers = range(start, start + per_call)
+            track = [pack_track(block, "task", LONG % 1, columns) for block in numbers]
+            call = commands.apply_blocks(keys, track, None)
+            if kind == "track":
+                yield call
+                continue
+            case.run(call)
+            if kind == "ack":
+                parts = [pack_deltas(b, dict(enumerate(columns)), dense=True) for b in numbers]
+            else:
+                some = range(0, slots, slots // 64)
+                parts = [pack_deltas(b, dict.fromkeys(some, 5), dense=False) for b in numbers]
+                parts = parts[: MAX_NAMED // len(some)]
+            yield commands.apply_blocks(keys, parts, None)
+
+    return calls
+
+
+def block_drain(slots: int) -> Callable[[Case, int], Iterator[Call]]:
+    """Calls of expire_blocks, on blocks of which half of the trees are done."""
+
+    def calls(case: Case, count: int) -> Iterator[Call]:
+        for start in range(0, 320, 16):
+            parts = [
+                pack_track(start + k, "task", "label", [s % 2 for s in range(slots)])
+                for k in range(16)
+            ]
+            case.run(commands.apply_blocks(case.shard.keys, parts, None))
+        for _ in range(3):
+            case.shard.rotate(force=True)
+        for _ in range(min(count, 320 * slots // 16384 - 1)):
+            yield commands.expire_blocks(case.shard.keys, 16)
+
+    return calls
+
+
 def takes(case: Case, count: int) -> Iterator[Call]:
     """Calls of take for 64 entries of half a megabyte, which looks at two."""
     for _ in range(max(1, count // 5)):
@@ -181,6 +227,11 @@ def cases(pending: int) -> list[tuple[str, str, int, Callable[[Case, int], Itera
         ("expire, 255 bytes (stops at 256 KiB)", "expire", 3, drain(LONG, 90_000)),
         (f"expire, bucket of {pending:,}", "expire", 3, drain("s%03d", pending)),
         (f"rotate, bucket of {pending // 10:,}", "rotate", 3, ticks(pending)),
+        ("apply_blocks, track, 4095 trees a block", "apply_blocks", 3, blocks(SLOTS, "track")),
+        ("apply_blocks, ack, 4095 trees a block", "apply_blocks", 3, blocks(SLOTS, "ack")),
+        ("apply_blocks, ack, 500 trees a block", "apply_blocks", 3, blocks(500, "ack")),
+        ("apply_blocks, sparse, 64 slots a block", "apply_blocks", 3, blocks(SLOTS, "sparse")),
+        ("expire_blocks, 4095 trees a block", "expire_blocks", 3, block_drain(SLOTS)),
         ("take, entries of 300 KiB", "take", 3, takes),
         ("status, 1000 tasks", "status", 3, statuses),
     ]

@@ -92,6 +92,7 @@ def test_every_error_code_is_in_the_contract_and_has_a_class() -> None:
 def test_keys_of_the_contract_are_those_of_the_code() -> None:
     keys = ShardKeys("n", 3)
     names = [keys.meta, keys.pending(1), keys.fence(1), keys.durable_fences, keys.expiring]
+    names += [keys.blocks_expiring]
     for name in [*names, keys.outcomes("task")]:
         suffix = name.removeprefix("acker:{n:3}")
         shown = suffix.replace(":1", ":<i>").replace(":task", ":<task>")

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from acker_redis import commands, scripts
+from acker_redis.blocks import pack_deltas, pack_track
 from acker_redis.client import Acker
 from acker_redis.commands import Call, Fence
 from acker_redis.config import AckerConfig
@@ -32,9 +33,16 @@ def calls(keys: ShardKeys) -> dict[str, Call]:
     """Calls that are right."""
     rows = [(1, A, TRACK), (2, A, 0), (3, 0, FAIL), (4, A, TOUCH), (50, A, 0), (51, A, TRACK)]
     part = columns(rows, "t", ["s1", "s51", "why"])
+    blocks = [
+        pack_track(1, "t", "label", [A, A, 0]),
+        pack_deltas(2, {0: A, 1: A}, {1: "why"}, touch=True),
+        pack_deltas(3, {0: A, 4000: A}, dense=False),
+    ]
     return {
         "create": commands.create(keys, AckerConfig(tick_ms=3_600_000)),
         "apply": commands.apply(keys, part, Fence("p", 9, "ab")),
+        "apply_blocks": commands.apply_blocks(keys, blocks, Fence("p", 9, "ab")),
+        "expire_blocks": commands.expire_blocks(keys, 4),
         "rotate": commands.rotate(keys, force=True),
         "expire": commands.expire(keys, 10),
         "take": commands.take(keys, "t", ["1-0", "2-0"]),
@@ -56,6 +64,9 @@ def some_state(acker: Acker) -> None:
     touch(acker, 4)
     send(acker, columns([(7, A, 0)]), Fence("p", 8, "aa"))
     send(acker, columns([(8, A, 0)]), Fence("@lane", 8, "aa"))
+    keys = ShardKeys(acker.namespace, 0)
+    tracked = [pack_track(block, "t", "label", [A, A, A]) for block in (2, 3, 4)]
+    acker.connection.run(commands.apply_blocks(keys, tracked, None))
 
 
 def spoil(call: Call, chance: random.Random) -> tuple[list[bytes], list[bytes]]:
@@ -112,7 +123,10 @@ def test_errors_change_nothing(make_acker: MakeAcker) -> None:
     some_state(acker)
     refused.clear()
     fuzz(acker)
-    assert min(refused[script] for script in ("apply", "take", "rotate", "expire")) > 20, refused
+    assert (
+        min(refused[script] for script in ("apply", "apply_blocks", "take", "rotate", "expire"))
+        > 20
+    ), refused
 
 
 @pytest.mark.parametrize("seq", ["9007199254740993", "9007199254740992", "inf", "1e15", "1" * 16])

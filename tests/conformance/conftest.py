@@ -1,7 +1,8 @@
 """What the conformance tests run against: every implementation there is.
 
 ``reference`` is the acker in plain Python; ``path`` and ``wheel`` are real servers; ``cluster``
-is three masters; ``fake`` is fakeredis with Lua.
+is three masters; ``fake`` is fakeredis with Lua, which passes all of it. What fakeredis cannot
+(maxmemory, encodings, rights, how a scan walks, the time a call takes) is in ``tests/servers``.
 """
 
 import itertools

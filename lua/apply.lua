@@ -75,7 +75,7 @@ elseif (tracks > 0) ~= (task ~= '') then
 elseif task ~= '' and (#task > 64 or find(task, '[^A-Za-z0-9_.-]')) then
   return refuse('ARGS', 'a task is 1 to 64 of A-Z a-z 0-9 _ . -')
 elseif tracks > 0 and not conf[10] and tonumber(conf[11] or 0) >= MAX_TASKS then
-  return refuse('ARGS', 'a namespace has at most ' .. MAX_TASKS .. ' tasks')
+  return refuse('ARGS', 'a shard has at most ' .. MAX_TASKS .. ' tasks')
 end
 
 -- UTF-8 from U+0080 up, without overlong forms and surrogates.
@@ -191,8 +191,9 @@ for age = 0, buckets - 1 do
   local key = shard .. ':pending:' .. bucket
   local size = call('HLEN', key)
   pending_keys[bucket], sizes[bucket], pending = key, size, pending + size
-  if size > 0 and size <= SMALL and size <= n - found then
-    -- Redis may keep it as a list, in which each lookup walks along: read it whole.
+  if size > 0 and size <= SMALL and size <= 8 * (n - found) then
+    -- Redis may keep it as a list, in which each lookup walks along: read it whole, unless that
+    -- would be more work than a few lookups.
     local all = call('HGETALL', key)
     for i = 1, 2 * size, 2 do
       local r = row_of[all[i]]
@@ -400,16 +401,16 @@ if fence_key then
   if fence_old and fence_old ~= fence_key then call('HDEL', fence_old, producer) end
 end
 for bucket = 0, buckets - 1 do
-  local key, small = pending_keys[bucket], sizes[bucket] <= SMALL
+  local key, new = pending_keys[bucket], sizes[bucket] == 0
   if puts[bucket].n > 0 then
     -- A value of this length makes it a table: in a list each lookup walks along. Who may not
     -- take it out again must not get to put it in.
-    if small then
+    if new then
       call('HDEL', key, '')
       call('HSET', key, '', LONG)
     end
     call('HSET', key, unpack(puts[bucket]))
-    if small then call('HDEL', key, '') end
+    if new then call('HDEL', key, '') end
   end
 end
 for bucket = 0, buckets - 1 do

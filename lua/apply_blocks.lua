@@ -271,7 +271,7 @@ for _, item in ipairs(items) do
   end
 end
 if new_tasks > 0 and tonumber(conf[11] or 0) + new_tasks > MAX_TASKS then
-  return refuse('ARGS', 'a namespace has at most ' .. MAX_TASKS .. ' tasks')
+  return refuse('ARGS', 'a shard has at most ' .. MAX_TASKS .. ' tasks')
 end
 
 -- Decide what becomes of each block, as far as it can be said before its checksums are known.

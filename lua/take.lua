@@ -49,7 +49,11 @@ for i = 2, #ARGV do
     found[#found + 1] = entry[1]
     for f = 1, #entry[2], 2 do
       bytes = bytes + #entry[2][f + 1]
-      if entry[2][f] == 'n' then verdicts = verdicts + tonumber(entry[2][f + 1]) end
+      if entry[2][f] == 'n' then
+        local n = tonumber(entry[2][f + 1])
+        if not n then return refuse('SCHEMA', entry[1] .. ' has been tampered with') end
+        verdicts = verdicts + n
+      end
     end
   end
 end

@@ -48,6 +48,8 @@ class Folded:
     def digest(self) -> str:
         """32 hex digits that tell this content from another, whatever the shards."""
         digest = hashlib.blake2b(digest_size=16)
+        # How it is cut belongs to it: a version that cuts otherwise must not go on half way.
+        digest.update(b"%d %d " % (MAX_ROWS, MAX_TEXTS))
         digest.update(self.anchors.astype(">i8").tobytes())
         digest.update(self.deltas.astype(">i8").tobytes())
         for text in self.source_ids:

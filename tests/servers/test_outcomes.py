@@ -7,6 +7,7 @@ import pytest
 from acker_redis import commands
 from acker_redis.client import Acker
 from acker_redis.commands import Call
+from acker_redis.errors import SchemaError
 from acker_redis.keys import ShardKeys, channel
 from tests.conftest import MakeAcker
 from tests.support import FAIL, TRACK, columns, dump, fail, row, send, tick, touch, track
@@ -121,6 +122,15 @@ def test_where_exactly_a_call_stops(acker: Acker, size: int, looked: int) -> Non
     ]
     call = commands.take(keys, "t", [id_.decode() for id_ in ids])
     assert list(acker.connection.run(call)) == [looked, looked, 0, looked]
+
+
+def test_an_entry_that_was_tampered_with_is_not_taken(acker: Acker) -> None:
+    keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
+    id_ = client.xadd(keys.outcomes("t"), {"n": "abc", "rows": "[]"}).decode()
+    before = dump(acker)
+    with pytest.raises(SchemaError, match="tampered"):
+        acker.connection.run(commands.take(keys, "t", [id_]))
+    assert dump(acker) == before
 
 
 def test_iteration_takes_what_was_handed_out(acker: Acker) -> None:

@@ -101,6 +101,15 @@ def test_keys_of_the_contract_are_those_of_the_code() -> None:
         assert any(f":{base}" in parts(script)[1] for script in scripts.NAMES)
 
 
+def test_the_fence_is_the_same_in_both_scripts_that_have_one() -> None:
+    """Scripts cannot share code; what they must agree on is kept equal, letter by letter."""
+    sections = []
+    for name in ("apply", "apply_blocks"):
+        _, code = parts(name)
+        sections.append(code[code.index("-- The fence.") : code.index("-- Look the ")])
+    assert sections[0] == sections[1]
+
+
 def test_no_script_touches_a_key_that_is_not_of_its_shard() -> None:
     for name in scripts.NAMES:
         _, code = parts(name)

@@ -1,13 +1,12 @@
 """Blocks on the wire: thousands of trees as one string of checksums.
 
 A block's column of deltas is dense (a delta for each slot from 0 on) or sparse (slots, and a
-delta for each). Dense is less work for Redis from some :data:`DENSE_FROM` of the block's slots
-on; whoever packs decides.
+delta for each); whoever packs decides.
 """
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from acker_redis.batch import check_text
 from acker_redis.errors import InvalidBatchError
@@ -22,6 +21,7 @@ MAX_CALL = 1024 * 1024
 MAX_NAMED = 4096
 """Slots that one call may name: of sparse deltas, and of failures."""
 DENSE_FROM = 0.25
+"""Share of named slots from which a column goes dense if nobody decides; not measured yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def pack_deltas(
     touch: bool = False,
     dense: bool | None = None,
 ) -> BlockPart:
-    """Deltas and failures by slot, dense or sparse as it is less work for Redis, or as told."""
+    """Deltas and failures by slot, ``dense`` or not; if None, dense from DENSE_FROM on."""
     slots = sorted(deltas)
     if slots and not 0 <= slots[0] <= slots[-1] < SLOTS:
         raise InvalidBatchError(f"a slot is a number from 0 to {SLOTS - 1}")
@@ -100,12 +100,3 @@ def _number(block: int) -> int:
     if type(block) is not int or not 0 <= block <= BLOCK_MAX:
         raise InvalidBatchError(f"a block is a number from 0 to 2^50-1, not {block!r}")
     return block
-
-
-@dataclass(slots=True)
-class BlockRows:
-    """Rows of one block, folded by slot."""
-
-    deltas: dict[int, int] = field(default_factory=dict)
-    failed: dict[int, str] = field(default_factory=dict)
-    touch: bool = False

@@ -4,71 +4,44 @@ A row says what one processed message did to its tree: the message's own id XOR 
 of all messages it caused. It is never split: not into two rows, not over two batches.
 """
 
-import hashlib
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
+from acker_redis.blocks import MAX_BLOCKS, BlockPart, calls, pack_column, pack_deltas, pack_track
+from acker_redis.columns import (
+    FAIL,
+    MAX_ROWS,
+    MAX_TEXT,
+    MAX_TEXTS,
+    TOUCH,
+    TRACK,
+    Columns,
+    check_text,
+)
 from acker_redis.errors import InvalidBatchError
-from acker_redis.ids import check_anchor, check_tuple_id, shard_of, xor_ids
+from acker_redis.ids import (
+    block_number,
+    check_anchor,
+    check_block,
+    check_loose,
+    check_tuple_id,
+    shard_of,
+    split_anchor,
+    xor_ids,
+)
 from acker_redis.keys import check_name
+from acker_redis.parts import Part, Sent
 
-TRACK, FAIL, TOUCH = 1, 2, 4
-MAX_ROWS = 1024
-"""Rows (distinct anchors) of one batch at most."""
-MAX_TEXT = 255
-"""Bytes of a source id or of a why at most."""
-MAX_TEXTS = 64 * 1024
-"""Bytes of all source ids and whys of one batch at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Rows of one shard as they are sent: ``n`` flags, ``8n`` bytes each of anchors, deltas."""
-
-    flags: bytes
-    anchors: bytes
-    deltas: bytes
-    task: str
-    texts: tuple[bytes, ...]
-    """Source ids of the TRACK rows, then whys of the FAIL rows, each in row order."""
-
-    def __len__(self) -> int:
-        return len(self.flags)
-
-    @property
-    def digest(self) -> str:
-        """16 hex digits that tell these rows from others."""
-        digest = hashlib.blake2b(self.flags, digest_size=8)
-        digest.update(self.anchors + self.deltas + self.task.encode())
-        for text in self.texts:
-            digest.update(b"%d " % len(text) + text)
-        return digest.hexdigest()
-
-    def anchor(self, row: int) -> int:
-        """Anchor of a row, counted from 0."""
-        return int.from_bytes(self.anchors[8 * row : 8 * row + 8], "big")
-
-
-@dataclass(slots=True)
-class Sent:
-    """A batch's number in its lane, and the shards that have answered."""
-
-    namespace: str
-    producer: str
-    seq: int
-    at: float
-    """When it was sent first, on the ``time.monotonic`` clock."""
-    replies: dict[int, Any] = field(default_factory=dict)
-    """ShardApplied per shard."""
+__all__ = ["FAIL", "MAX_ROWS", "MAX_TEXT", "MAX_TEXTS", "TOUCH", "TRACK", "Batch", "Columns"]
 
 
 class Batch:
-    """Rows of one call, folded per anchor; at most 1024 anchors and 64 KiB of texts.
+    """Rows folded per anchor, loose or in blocks; at most 1024 anchors and 64 KiB of texts.
 
-    ``task`` is the source that tracks; a batch without TRACK rows needs none. A batch is
-    applied all or nothing (per shard), and once: it may be applied again after an error.
+    ``task`` is the source that tracks; a batch without TRACK rows needs none. A batch is applied
+    once, in a part per shard, and another for the blocks there (64 a part); each is applied all or
+    nothing. It may be applied again after an error.
 
     Raises InvalidBatchError from every method for a row that cannot be applied; the
     batch is then as it was.
@@ -79,6 +52,7 @@ class Batch:
         self.sent: Sent | None = None
         """Where and when it was sent first; set by the client, and no row comes in any more."""
         self._rows: dict[int, _Row] = {}
+        self._blocks: dict[int, BlockPart] = {}
         self._texts = 0
 
     def __len__(self) -> int:
@@ -95,24 +69,54 @@ class Batch:
         With no messages the tree is complete at once. ``source_id`` has 1 to 255 bytes of
         UTF-8 without control characters, and comes back with the verdict.
         """
-        if not self.task:
-            raise InvalidBatchError("name the source: Batch(task=...), to track in this batch")
+        self._needs_task()
         text = check_text("source id", source_id, 1)
-        row = self._rows.get(check_anchor(anchor))
+        row = self._rows.get(check_loose(anchor))
         if row and row.flags & TRACK:
             raise InvalidBatchError(f"anchor {anchor} is tracked twice; draw one per attempt")
         self._fold(anchor, xor_ids(emitted), TRACK, text).source_id = text
+
+    def track_block(
+        self, label: str, deltas: Iterable[int] | bytes, block: int | None = None
+    ) -> range:
+        """Begin a block of trees, and return their anchors, by slot.
+
+        ``deltas`` has one number per tree, 1 to 4095 of them: the XOR of the ids of the tree's
+        first messages (:func:`~acker_redis.ids.xor_ids`), 0 for a slot that no tree stands in. An
+        array of numpy or Arrow will do, or bytes, 8 a tree and big-endian.
+
+        ``label``, 1 to 255 bytes, is the source's own name for the block, and comes back with its
+        verdicts. The block's number is derived from task and label: whoever runs again what it
+        did before tracks the same block. So the label must tell attempts apart. Or give ``block``.
+
+        Emit the messages when the batch was applied and the block was not rejected
+        (:attr:`Applied.rejected_blocks`): what comes for a block that is not there is dropped.
+        """
+        self._needs_task()
+        number = block_number(self.task, label) if block is None else check_block(block)
+        part = pack_track(number, self.task, label, deltas)
+        if number in self._blocks:
+            raise InvalidBatchError(f"block {label!r} is tracked twice; name each attempt")
+        self._check_room(texts=len(label.encode()), blocks=1)
+        self._texts += len(label.encode())
+        self._blocks[number] = part
+        return part.anchors
 
     def ack(self, anchor: int, tuple_id: int, emitted: Iterable[int] = ()) -> None:
         """A message was processed; ``emitted`` are the ids of all messages it caused."""
         self._fold(anchor, _whole_row(tuple_id, emitted), 0)
 
     def fail(
-        self, anchor: int, why: str = "", tuple_id: int | None = None, emitted: Iterable[int] = ()
+        self,
+        anchor: int,
+        why: str = "",
+        tuple_id: int | None = None,
+        emitted: Iterable[int] = (),
     ) -> None:
-        """The tree has failed, and is nacked at once; ``why`` has up to 255 bytes.
+        """The tree failed and is nacked at once; ``why`` has up to 255 bytes.
 
-        Give ``tuple_id`` (and ``emitted``) when the message counts as processed.
+        Give ``tuple_id`` (and ``emitted``) when the message counts as processed: a block waits
+        for the messages of its failed trees as for all others.
         """
         text = check_text("why", why, 0)
         delta = xor_ids(emitted) if tuple_id is None else _whole_row(tuple_id, emitted)
@@ -123,31 +127,73 @@ class Batch:
         row.why = row.why or text
 
     def touch(self, anchor: int) -> None:
-        """More time is needed: the tree's clock starts anew (Storm's resetTimeout)."""
+        """More time is needed: the tree's clock starts anew (Storm's resetTimeout).
+
+        In a block, the clock of the block.
+        """
         self._fold(anchor, 0, TOUCH)
 
     def columns(self, shards: int = 1) -> dict[int, Columns]:
-        """Wire columns per shard, rows in the order of their first appearance."""
-        parts: dict[int, list[_Row]] = {}
+        """Wire columns of the loose rows per shard, in the order of their first appearance."""
+        by_shard: dict[int, list[_Row]] = {}
         for row in self._rows.values():
-            parts.setdefault(shard_of(row.anchor, shards), []).append(row)
-        return {shard: _pack(rows, self.task) for shard, rows in parts.items()}
+            if split_anchor(row.anchor) is None:
+                by_shard.setdefault(shard_of(row.anchor, shards), []).append(row)
+        return {shard: _pack(rows, self.task) for shard, rows in by_shard.items()}
+
+    def parts(self, shards: int = 1) -> list[Part]:
+        """All of it as it is sent: the loose rows of each shard, then its blocks."""
+        by_shard: dict[int, list[BlockPart]] = {}
+        for part in self._block_parts():
+            by_shard.setdefault(part.block % shards, []).append(part)
+        found = [Part(shard, columns) for shard, columns in self.columns(shards).items()]
+        for shard, blocks in by_shard.items():
+            found += [Part(shard, call) for call in calls(blocks)]
+        return found
+
+    def _block_parts(self) -> Iterator[BlockPart]:
+        rows: dict[int, _BlockRows] = {block: _BlockRows() for block in self._blocks}
+        for row in self._rows.values():
+            place = split_anchor(row.anchor)
+            if place:
+                rows.setdefault(place[0], _BlockRows()).add(place[1], row)
+        for block, its in rows.items():
+            tracked = self._blocks.get(block)
+            if tracked is None:
+                yield pack_deltas(block, its.deltas, its.failed, its.touch)
+            elif its.touch or its.failed or its.deltas:
+                label = tracked.header[3 + tracked.header[2] :].decode()
+                column = its.folded_into(tracked.deltas)
+                yield pack_track(block, self.task, label, column, its.failed, its.touch)
+            else:
+                yield tracked
 
     def _fold(self, anchor: int, delta: int, flags: int, text: bytes = b"") -> "_Row":
-        if self.sent:
-            raise InvalidBatchError("this batch was sent already; put new rows into a new one")
         row = self._rows.get(check_anchor(anchor))
-        if self._texts + len(text) > MAX_TEXTS or (row is None and len(self._rows) >= MAX_ROWS):
-            raise InvalidBatchError(
-                f"a batch has at most {MAX_ROWS} rows and {MAX_TEXTS} bytes of source ids and "
-                "whys; apply it and begin another"
-            )
+        self._check_room(rows=row is None, texts=len(text))
         if row is None:
             row = self._rows[anchor] = _Row(anchor)
         self._texts += len(text)
         row.delta ^= delta
         row.flags |= flags
         return row
+
+    def _needs_task(self) -> None:
+        if not self.task:
+            raise InvalidBatchError("name the source: Batch(task=...), to track in this batch")
+
+    def _check_room(self, rows: int = 0, texts: int = 0, blocks: int = 0) -> None:
+        if self.sent:
+            raise InvalidBatchError("this batch was sent already; put new rows into a new one")
+        if self._texts + texts > MAX_TEXTS or len(self._rows) + rows > MAX_ROWS:
+            raise InvalidBatchError(
+                f"a batch has at most {MAX_ROWS} rows and {MAX_TEXTS} bytes of source ids and "
+                "whys; apply it and begin another"
+            )
+        if len(self._blocks) + blocks > MAX_BLOCKS:
+            raise InvalidBatchError(
+                f"a batch tracks at most {MAX_BLOCKS} blocks; apply it and begin another"
+            )
 
 
 @dataclass(slots=True)
@@ -159,17 +205,29 @@ class _Row:
     why: bytes = b""
 
 
-def check_text(kind: str, text: str, least: int) -> bytes:
-    """UTF-8 of a source id or why; InvalidBatchError if the scripts would refuse it."""
-    try:
-        data = text.encode()
-    except (UnicodeEncodeError, AttributeError):
-        raise InvalidBatchError(f"a {kind} is text that UTF-8 can hold, not {text!r}") from None
-    if not least <= len(data) <= MAX_TEXT:
-        raise InvalidBatchError(f"a {kind} has {least} to {MAX_TEXT} bytes, this one {len(data)}")
-    if any(byte < 0x20 or byte == 0x7F for byte in data):
-        raise InvalidBatchError(f"a {kind} has no control characters: {text!r}")
-    return data
+@dataclass(slots=True)
+class _BlockRows:
+    """Rows of the trees of one block."""
+
+    deltas: dict[int, int] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
+    touch: bool = False
+
+    def add(self, slot: int, row: _Row) -> None:
+        if row.delta:
+            self.deltas[slot] = row.delta
+        if row.flags & FAIL:
+            self.failed[slot] = row.why.decode()
+        self.touch |= bool(row.flags & TOUCH)
+
+    def folded_into(self, column: bytes) -> bytes:
+        """The column of a TRACK with these deltas in it."""
+        values = list(struct.unpack(f">{len(column) // 8}Q", column))
+        for slot, delta in self.deltas.items():
+            if slot >= len(values):
+                raise InvalidBatchError(f"a block of {len(values)} trees has no slot {slot}")
+            values[slot] ^= delta
+        return pack_column(values)
 
 
 def _whole_row(tuple_id: int, emitted: Iterable[int]) -> int:

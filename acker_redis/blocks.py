@@ -4,13 +4,14 @@ A block's column of deltas is dense (a delta for each slot from 0 on) or sparse 
 delta for each); whoever packs decides.
 """
 
+import hashlib
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from acker_redis.batch import check_text
+from acker_redis.columns import MAX_TEXTS, check_text
 from acker_redis.errors import InvalidBatchError
-from acker_redis.ids import BLOCK_MAX, SLOTS
+from acker_redis.ids import SLOTS, check_block
 from acker_redis.keys import check_name
 
 TRACK, TOUCH = 1, 4
@@ -20,6 +21,8 @@ MAX_CALL = 1024 * 1024
 """Bytes of one call at most."""
 MAX_NAMED = 4096
 """Slots that one call may name: of sparse deltas, and of failures."""
+MAX_FAILED = 1024
+"""Failures that go with one part of a block; those that are more go ahead of it."""
 DENSE_FROM = 0.25
 """Share of named slots from which a column goes dense if nobody decides; not measured yet."""
 
@@ -41,21 +44,83 @@ class BlockPart:
         return (bytes([self.flags]), number, self.header, self.slots, self.deltas, self.failed)
 
     def __len__(self) -> int:
-        return sum(map(len, self.arguments()))
+        return 9 + len(self.header) + len(self.slots) + len(self.deltas) + len(self.failed)
+
+    @property
+    def anchors(self) -> range:
+        """Anchors of a block that is tracked."""
+        base = 1 << 62 | self.block << 12
+        return range(base, base + len(self.deltas) // 8)
+
+    def costs(self) -> tuple[int, int]:
+        """Slots that are named, and bytes of label and whys: both are limited in a call."""
+        texts = len(self.header) - 3 - self.header[2] if self.header else 0
+        named, at = len(self.slots) // 2, 0
+        while at < len(self.failed):
+            length = self.failed[at + 2]
+            named, texts, at = named + 1, texts + length, at + 3 + length
+        return named, texts
 
 
-def pack_track(block: int, task: str, label: str, deltas: Sequence[int] | bytes) -> BlockPart:
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The blocks of one call."""
+
+    parts: tuple[BlockPart, ...]
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits that tell this call from others."""
+        digest = hashlib.blake2b(digest_size=8)
+        for part in self.parts:
+            for argument in part.arguments():
+                digest.update(b"%d " % len(argument))
+                digest.update(argument)
+        return digest.hexdigest()
+
+
+def calls(parts: Iterable[BlockPart]) -> Iterator[Blocks]:
+    """The fewest calls that may carry these parts in this order; a block is once in a call."""
+    call: list[BlockPart] = []
+    numbers: set[int] = set()
+    size = named = texts = 0
+    for part in parts:
+        more_named, more_texts = part.costs()
+        size, named, texts = size + len(part), named + more_named, texts + more_texts
+        over = size > MAX_CALL or named > MAX_NAMED or texts > MAX_TEXTS
+        if over or len(call) == MAX_BLOCKS or part.block in numbers:
+            yield Blocks(tuple(call))
+            call, numbers = [], set()
+            size, named, texts = len(part), more_named, more_texts
+        call.append(part)
+        numbers.add(part.block)
+    if call:
+        yield Blocks(tuple(call))
+
+
+def pack_track(
+    block: int,
+    task: str,
+    label: str,
+    deltas: Iterable[int] | bytes,
+    failed: Mapping[int, str] | None = None,
+    touch: bool = False,
+) -> BlockPart:
     """TRACK of a block: a delta for each slot, as numbers or as 8 bytes each, big-endian.
 
     Raises InvalidBatchError for a block, label or column that cannot be.
     """
-    column = deltas if isinstance(deltas, bytes) else _column(deltas)
+    column = pack_column(deltas)
     count = len(column) // 8
-    if not 1 <= count <= SLOTS or len(column) % 8:
-        raise InvalidBatchError(f"a block has 1 to {SLOTS} trees, not {len(column) / 8:g}")
+    if not 1 <= count <= SLOTS:
+        raise InvalidBatchError(f"a block has 1 to {SLOTS} trees, not {count}")
     name, text = check_name("task", task).encode(), check_text("label", label, 1)
     header = struct.pack(">HB", count, len(name)) + name + text
-    return BlockPart(_number(block), TRACK, header, b"", column)
+    flags = TRACK | (TOUCH if touch else 0)
+    return BlockPart(check_block(block), flags, header, b"", column, _failures(failed or {}))
 
 
 def pack_deltas(
@@ -69,15 +134,59 @@ def pack_deltas(
     slots = sorted(deltas)
     if slots and not 0 <= slots[0] <= slots[-1] < SLOTS:
         raise InvalidBatchError(f"a slot is a number from 0 to {SLOTS - 1}")
-    flags = TOUCH if touch else 0
     if dense is None:
-        dense = bool(slots) and len(slots) >= DENSE_FROM * (slots[-1] + 1)
+        dense = bool(slots) and goes_dense(len(slots), slots[-1])
     if slots and dense:
-        named, column = b"", _column([deltas.get(slot, 0) for slot in range(slots[-1] + 1)])
+        named, column = b"", pack_column([deltas.get(slot, 0) for slot in range(slots[-1] + 1)])
     else:
         named = struct.pack(f">{len(slots)}H", *slots)
-        column = _column([deltas[slot] for slot in slots])
-    return BlockPart(_number(block), flags, b"", named, column, _failures(failed or {}))
+        column = pack_column([deltas[slot] for slot in slots])
+    flags = TOUCH if touch else 0
+    return BlockPart(check_block(block), flags, b"", named, column, _failures(failed or {}))
+
+
+def pack_failures(block: int, failed: Mapping[int, str]) -> list[BlockPart]:
+    """Failures by slot, in as few parts as may carry them.
+
+    The deltas of their messages may go with the last one, and not before: a failure that came
+    after its delta could find the tree acked.
+    """
+    some: dict[int, str] = {}
+    parts, size = [], 0
+    for slot, why in failed.items():
+        size += len(check_text("why", why, 0))
+        if len(some) == MAX_FAILED or size > MAX_TEXTS:
+            parts.append(pack_deltas(block, {}, some))
+            some, size = {}, len(why.encode())
+        some[slot] = why
+    return [*parts, pack_deltas(block, {}, some)]
+
+
+def goes_dense(count: int, last: int) -> bool:
+    """Whether a column of so many slots, up to the last one, is cheaper dense."""
+    return count >= DENSE_FROM * (last + 1)
+
+
+def pack_column(deltas: Iterable[int] | bytes) -> bytes:
+    """8 bytes each, big-endian, of numbers, an array of numpy or Arrow, or such bytes.
+
+    Raises InvalidBatchError for a delta that is not ``0 .. 2**63 - 1``.
+    """
+    if isinstance(deltas, bytes):
+        column = deltas
+    elif hasattr(deltas, "__array__"):
+        from acker_redis.fold_numpy import ints, wire
+
+        return wire(ints("deltas", deltas))
+    else:
+        values = list(deltas)
+        try:
+            column = struct.pack(f">{len(values)}Q", *values)
+        except struct.error:
+            column = b"\xff" * 8
+    if len(column) % 8 or max(column[::8], default=0) > 0x7F:
+        raise InvalidBatchError("a delta is a number from 0 to 2^63-1, in 8 bytes")
+    return column
 
 
 def _failures(failed: Mapping[int, str]) -> bytes:
@@ -86,17 +195,3 @@ def _failures(failed: Mapping[int, str]) -> bytes:
         text = check_text("why", why, 0)
         parts.append(struct.pack(">HB", slot, len(text)) + text)
     return b"".join(parts)
-
-
-def _column(deltas: Iterable[int]) -> bytes:
-    values = list(deltas)
-    try:
-        return struct.pack(f">{len(values)}q", *values)
-    except struct.error:
-        raise InvalidBatchError("a delta is a number from 0 to 2^63-1") from None
-
-
-def _number(block: int) -> int:
-    if type(block) is not int or not 0 <= block <= BLOCK_MAX:
-        raise InvalidBatchError(f"a block is a number from 0 to 2^50-1, not {block!r}")
-    return block

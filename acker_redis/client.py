@@ -5,18 +5,20 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from acker_redis import commands
-from acker_redis.batch import Batch, Columns, Sent
+from acker_redis.batch import Batch
+from acker_redis.columns import Columns
 from acker_redis.commands import Fence, ShardApplied, ShardStatus
 from acker_redis.config import AckerConfig
 from acker_redis.connection import Connection, connect
-from acker_redis.errors import ConfigError, InvalidBatchError, LaneError
+from acker_redis.errors import ConfigError, InvalidBatchError, LaneError, RejectedError
 from acker_redis.keys import NAMESPACES, ShardKeys, check_name
 from acker_redis.outcomes import Outcomes
+from acker_redis.parts import Part, Sendable, Sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,10 @@ class Applied:
     acked: int
     failed: int
     rejected: tuple[int, ...]
-    """Anchors of the trees that were nacked for overflow: do not emit their messages."""
+    """Anchors of the loose trees that were nacked for overflow: do not emit their messages."""
+    rejected_blocks: tuple[range, ...]
+    """Anchors of the blocks that were nacked, because of overflow, or because their last life
+    expires just now: do not emit their messages."""
     pending: int
     high_water: int
     repeated: bool
@@ -142,48 +147,58 @@ class Acker:
             self._config = self._shard_status(ShardKeys(self.namespace, 0)).config
         return self._config
 
-    def apply(self, batch: Batch) -> Applied:
-        """Apply a batch, once, whatever happens to the replies.
+    def apply(self, batch: Sendable) -> Applied:
+        """Apply a Batch or a ColumnBatch, once, whatever happens to the replies.
 
-        Each shard's part is all or nothing; after an error some shards may have applied
-        theirs. The same Batch may then be applied again: what was applied is not applied
-        twice, and shards that have answered are not asked again. Raises RedisUnavailableError
-        when Redis did not answer for ``retry_for`` seconds; LaneError when other batches
-        of this Acker came between (the batch's trees then expire); and whatever the
-        scripts refuse: InvalidBatchError, BacklogError, NamespaceNotFoundError, ...
+        Loose rows and blocks of one batch go to each shard in parts; a part is all or nothing,
+        and after an error some may have been applied. The same batch may then be applied
+        again: what was applied is not applied twice, and parts that were answered are not sent
+        again. Raises RedisUnavailableError when Redis did not answer for ``retry_for``
+        seconds; LaneError when other batches of this Acker came between (the batch's trees
+        then expire); and whatever the scripts refuse: InvalidBatchError, BacklogError,
+        NamespaceNotFoundError, ...
         """
-        parts = batch.columns(self.config.shards)
+        parts = batch.parts(self.config.shards)
         with self._lane.held():
             if batch.sent is None:
-                batch.sent = Sent(self.namespace, *self._lane.draw(), time.monotonic())
+                batch.sent = Sent(self.namespace, *self._lane.draw(len(parts)))
             if batch.sent.namespace != self.namespace:
                 raise InvalidBatchError(
                     f"this batch was sent to {batch.sent.namespace}; make another for "
                     f"{self.namespace}"
                 )
-            for shard, part in parts.items():
-                if shard not in batch.sent.replies:
-                    batch.sent.replies[shard] = self._apply(shard, part, batch.sent)
-            replies: list[ShardApplied] = list(batch.sent.replies.values())
-        return Applied(
-            tracked=sum(reply.tracked for reply in replies),
-            acked=sum(reply.acked for reply in replies),
-            failed=sum(reply.failed for reply in replies),
-            rejected=tuple(anchor for reply in replies for anchor in reply.rejected),
-            pending=sum(reply.pending for reply in replies),
-            high_water=sum(reply.high_water for reply in replies),
-            repeated=any(reply.highest is not None for reply in replies),
-        )
+            for number, part in enumerate(parts):
+                if number not in batch.sent.replies:
+                    batch.sent.replies[number] = self._apply(number, part, batch.sent)
+            replies = [batch.sent.replies[number] for number in range(len(parts))]
+        return _applied(parts, replies)
 
-    def apply_columns(self, shard: int, columns: Columns, fence: Fence) -> ShardApplied:
-        """Apply packed rows of one shard under a durable lane of the caller's own.
+    def track_block(
+        self, task: str, label: str, deltas: Iterable[int] | bytes, block: int | None = None
+    ) -> range:
+        """Track a block of trees and return their anchors by slot; see :meth:`Batch.track_block`.
+
+        Emit their messages when it has returned. Raises RejectedError if the block was nacked
+        at once, and whatever :meth:`apply` raises.
+        """
+        batch = Batch(task)
+        anchors = batch.track_block(label, deltas, block)
+        if self.apply(batch).rejected_blocks:
+            raise RejectedError(
+                f"block {label!r} of {task} was nacked: too much is pending, or its last life "
+                "expires just now; its source is told so, emit nothing of it"
+            )
+        return anchors
+
+    def apply_part(self, part: Part, fence: Fence) -> ShardApplied:
+        """Apply packed rows or blocks of one shard under a durable lane of the caller's own.
 
         The caller keeps the lane's rules: one call in flight, numbers that grow, the same
         rows under the same number. A repeat is not an error here: see ``highest``.
         Raises ConfigError if the lane is not durable (its name begins with ``@``).
         """
         _check_durable(fence.producer)
-        return self._send(shard, columns, fence, self._deadline())
+        return self._send(part, fence, self._deadline())
 
     def lane(self, name: str) -> dict[int, tuple[int, str]]:
         """Last number and digest of a durable lane, per shard that has heard of it.
@@ -219,25 +234,30 @@ class Acker:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _apply(self, shard: int, columns: Columns, sent: Sent) -> ShardApplied:
-        # Past the fence's horizon a batch that is sent again would be applied again.
-        horizon = sent.at + self.config.fence_ms / 1000
+    def _apply(self, number: int, part: Part, sent: Sent) -> ShardApplied:
+        # Past the fence's horizon a part that is sent again would be applied again.
+        horizon = sent.first_sent(number) + self.config.fence_ms / 1000
         if time.monotonic() > horizon:
             raise LaneError(
                 "this batch was first sent too long ago to be sent again; let its trees expire"
             )
-        fence = Fence(sent.producer, sent.seq, columns.digest)
-        reply = self._send(shard, columns, fence, min(self._deadline(), horizon))
-        if reply.highest is not None and reply.highest > sent.seq:
+        seq = sent.seq + number
+        fence = Fence(sent.producer, seq, part.rows.digest)
+        reply = self._send(part, fence, min(self._deadline(), horizon))
+        if reply.highest is not None and reply.highest > seq:
             raise LaneError(
-                f"lane {sent.producer} is at {reply.highest}, this batch is {sent.seq}: a later "
+                f"lane {sent.producer} is at {reply.highest}, this batch is {seq}: a later "
                 "batch, or another process, has used the lane; this batch is not applied again"
             )
         return reply
 
-    def _send(self, shard: int, columns: Columns, fence: Fence, deadline: float) -> ShardApplied:
-        call = commands.apply(ShardKeys(self.namespace, shard), columns, fence)
-        return commands.parse_apply(self.connection.run_until(call, deadline), columns)
+    def _send(self, part: Part, fence: Fence, deadline: float) -> ShardApplied:
+        keys, rows = ShardKeys(self.namespace, part.shard), part.rows
+        if isinstance(rows, Columns):
+            call = commands.apply(keys, rows, fence)
+            return commands.parse_apply(self.connection.run_until(call, deadline), rows)
+        call = commands.apply_blocks(keys, rows.parts, fence)
+        return commands.parse_apply_blocks(self.connection.run_until(call, deadline), rows.parts)
 
     def _shards(self, config: AckerConfig) -> list[ShardKeys]:
         return [ShardKeys(self.namespace, shard) for shard in range(config.shards)]
@@ -248,6 +268,27 @@ class Acker:
 
     def _deadline(self) -> float:
         return time.monotonic() + self.retry_for
+
+
+def _applied(parts: list[Part], replies: list[ShardApplied]) -> Applied:
+    last = {part.shard: reply for part, reply in zip(parts, replies, strict=True)}
+    loose: list[int] = []
+    blocks: list[range] = []
+    for part, reply in zip(parts, replies, strict=True):
+        if isinstance(part.rows, Columns):
+            loose += reply.rejected
+        else:
+            blocks += [each.anchors for each in part.rows.parts if each.block in reply.rejected]
+    return Applied(
+        tracked=sum(reply.tracked for reply in replies),
+        acked=sum(reply.acked for reply in replies),
+        failed=sum(reply.failed for reply in replies),
+        rejected=tuple(loose),
+        rejected_blocks=tuple(blocks),
+        pending=sum(reply.pending for reply in last.values()),
+        high_water=sum(reply.high_water for reply in last.values()),
+        repeated=any(reply.highest is not None for reply in replies),
+    )
 
 
 def _check_durable(lane: str) -> None:
@@ -272,10 +313,11 @@ class _Lane:
         with self._lock:
             yield
 
-    def draw(self) -> tuple[str, int]:
-        """Name of the lane and the next number, to be called while it is held."""
-        self._seq += 1
-        return self._producer, self._seq
+    def draw(self, count: int) -> tuple[str, int]:
+        """Name of the lane and the first of ``count`` numbers, to be called while it is held."""
+        first = self._seq + 1
+        self._seq += count
+        return self._producer, first
 
     def _begin(self) -> None:
         self._lock = threading.Lock()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from acker_redis import errors
-from acker_redis.batch import Columns
 from acker_redis.blocks import BlockPart
+from acker_redis.columns import Columns
 from acker_redis.config import SCHEMA, AckerConfig
 from acker_redis.keys import ShardKeys
 

@@ -14,6 +14,7 @@
     │   ├── LaneError                   the lane has moved on: forked, shared or restarted
     │   └── FenceFullError              the shard holds as many fences as it may
     ├── BacklogError                    the source does not read its verdicts
+    ├── RejectedError                   a block was nacked instead of being tracked
     ├── HighWaterError                  too much is pending, for longer than one may wait
     ├── RedisUnavailableError           Redis did not answer in time
     ├── RedisRefusedError               Redis answered, and refused to write
@@ -78,6 +79,14 @@ class FenceFullError(FenceError):
 
 class BacklogError(AckerError):
     """Raised when a source tracks while too many of its verdicts wait to be taken."""
+
+
+class RejectedError(AckerError):
+    """Raised by track_block() when the block was nacked at once: emit nothing of it.
+
+    Too much was pending, or a block of the same number was just expiring. The verdict waits
+    for the source; its trees are to be replayed under another label.
+    """
 
 
 class HighWaterError(AckerError):

@@ -1,10 +1,12 @@
 """Ids of anchors and tuples: 64-bit numbers, drawn at random or derived by the caller.
 
-An *anchor* names a tuple tree: ``1 .. 2**62 - 1`` (bit 62 is kept for anchors in
-blocks). A *tuple id* or *edge id* names a message in its tree: ``1 .. 2**63 - 1``. A
-*delta*, the XOR of such ids, may also be 0. On the wire each is 8 bytes, big-endian.
+An *anchor* names a tuple tree: ``1 .. 2**62 - 1`` for a loose tree; with bit 62 set it names a
+block (50 bits) and a slot in it (12 bits). A *tuple id* or *edge id* names a message in its
+tree: ``1 .. 2**63 - 1``. A *delta*, the XOR of such ids, may also be 0. On the wire each is 8
+bytes, big-endian.
 """
 
+import hashlib
 import re
 import secrets
 from collections.abc import Iterable
@@ -12,10 +14,13 @@ from collections.abc import Iterable
 from acker_redis.errors import InvalidBatchError
 
 ANCHOR_MAX = 2**62 - 1
+"""Highest anchor of a loose tree."""
 TUPLE_MAX = 2**63 - 1
 BLOCK_MAX = 2**50 - 1
 SLOTS = 4095
 """Trees of a block at most; their checksums, 8 bytes each, just fit one 32 KiB allocation."""
+_BLOCK_BIT = 1 << 62
+_SLOT = 0xFFF
 _TEXT = re.compile(r"[0-9]{1,19}:[0-9]{1,19}")
 
 
@@ -30,10 +35,43 @@ def new_tuple_id() -> int:
 
 
 def check_anchor(anchor: int) -> int:
+    """Return ``anchor``, loose or in a block, or raise InvalidBatchError if it cannot be one."""
+    if type(anchor) is int and 1 <= anchor <= TUPLE_MAX:
+        if anchor <= ANCHOR_MAX or anchor & _SLOT < SLOTS:
+            return anchor
+        raise InvalidBatchError(f"a block has slots 0 to {SLOTS - 1}, {anchor} is in none of them")
+    raise InvalidBatchError(
+        f"an anchor is a number from 1 to 2^62-1, or one of a block, not {anchor!r}"
+    )
+
+
+def check_loose(anchor: int) -> int:
     """Return ``anchor``, or raise InvalidBatchError if it is not in ``1 .. 2**62 - 1``."""
-    if type(anchor) is not int or not 1 <= anchor <= ANCHOR_MAX:
-        raise InvalidBatchError(f"an anchor is a number from 1 to 2^62-1, not {anchor!r}")
+    if check_anchor(anchor) > ANCHOR_MAX:
+        raise InvalidBatchError(
+            f"anchor {anchor} is in a block; a block is tracked as a whole: track_block()"
+        )
     return anchor
+
+
+def check_block(block: int) -> int:
+    """Return the number of a block, or raise InvalidBatchError if not ``0 .. 2**50 - 1``."""
+    if type(block) is not int or not 0 <= block <= BLOCK_MAX:
+        raise InvalidBatchError(f"a block is a number from 0 to 2^50-1, not {block!r}")
+    return block
+
+
+def block_number(*identity: str | int) -> int:
+    """Number of a block from its source's own identity: the same parts, the same number.
+
+    The parts say what the block holds, as the source knows it: the query, the batch and the
+    partition, or topic, partition and base offset; and the attempt, for trees that are
+    replayed. 50 bits of BLAKE2b: two blocks that are pending at one time and share a number are
+    told apart by the label (ChangedBatchError), and are one in 2^50.
+    """
+    parts = [str(part).encode() for part in identity]
+    text = b"".join(b"%d:%b" % (len(part), part) for part in parts)
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 14
 
 
 def block_anchor(block: int, slot: int) -> int:
@@ -42,16 +80,14 @@ def block_anchor(block: int, slot: int) -> int:
     Raises InvalidBatchError if the block is not in ``0 .. 2**50 - 1``, or the slot not in
     ``0 .. 4094``.
     """
-    if type(block) is not int or not 0 <= block <= BLOCK_MAX:
-        raise InvalidBatchError(f"a block is a number from 0 to 2^50-1, not {block!r}")
     if type(slot) is not int or not 0 <= slot < SLOTS:
         raise InvalidBatchError(f"a slot is a number from 0 to {SLOTS - 1}, not {slot!r}")
-    return 1 << 62 | block << 12 | slot
+    return _BLOCK_BIT | check_block(block) << 12 | slot
 
 
 def split_anchor(anchor: int) -> tuple[int, int] | None:
     """Block and slot of an anchor in a block; None for a loose one."""
-    return (anchor >> 12 & BLOCK_MAX, anchor & 0xFFF) if anchor >> 62 == 1 else None
+    return (anchor >> 12 & BLOCK_MAX, anchor & _SLOT) if anchor >> 62 == 1 else None
 
 
 def check_tuple_id(tuple_id: int) -> int:
@@ -77,8 +113,11 @@ def xor_ids(tuple_ids: Iterable[int]) -> int:
 
 
 def shard_of(anchor: int, shards: int) -> int:
-    """Shard of an anchor, ``0 .. shards - 1``; ``shards`` is a power of two."""
-    return anchor % shards
+    """Shard of an anchor, ``0 .. shards - 1``: of a block, for all of its anchors.
+
+    ``shards`` is a power of two.
+    """
+    return (anchor >> 12 if anchor >> 62 else anchor) % shards
 
 
 def format_tuple(anchor: int, tuple_id: int) -> str:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-from acker_redis.batch import FAIL, MAX_ROWS, MAX_TEXTS, TRACK, Columns, check_text
+from acker_redis.columns import FAIL, MAX_ROWS, MAX_TEXTS, TRACK, Columns, check_text
 from acker_redis.errors import InvalidBatchError
 from acker_redis.ids import ANCHOR_MAX
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from acker_redis.client import Acker
 from acker_redis.commands import Fence, ShardApplied
 from acker_redis.errors import ChangedBatchError, InvalidBatchError, LaneError
+from acker_redis.parts import Part
 from acker_redis.spark.fold import Folded
 
 CHUNKS = 100_000
@@ -44,7 +45,7 @@ def send(acker: Acker, query_id: str, batch_id: int, task: str, folded: Folded) 
 
     Raises ChangedBatchError when the batch was applied before with other content,
     LaneError when a later batch of the query was applied before, and what
-    :meth:`Acker.apply_columns` raises. Sending it again after an error is safe.
+    :meth:`Acker.apply_part` raises. Sending it again after an error is safe.
     """
     if not 0 <= batch_id <= MAX_BATCH_ID:
         raise InvalidBatchError(f"a batch id is 0 to {MAX_BATCH_ID}, not {batch_id}")
@@ -57,7 +58,7 @@ def send(acker: Acker, query_id: str, batch_id: int, task: str, folded: Folded) 
         first = batch_id * CHUNKS + 1
         for number, columns in enumerate(chunks):
             fence = Fence(_lane(query_id), first + number, digest)
-            reply = acker.apply_columns(shard, columns, fence)
+            reply = acker.apply_part(Part(shard, columns), fence)
             if reply.highest is not None and (reply.highest - 1) // CHUNKS > batch_id:
                 raise LaneError(
                     f"a later batch than {batch_id} of the same query was applied meanwhile: does "

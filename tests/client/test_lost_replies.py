@@ -16,6 +16,7 @@ from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ChangedBatchError, LaneError, RedisUnavailableError
 from acker_redis.ids import new_anchor, new_tuple_id
+from acker_redis.parts import Part
 from tests.client.proxy import Proxy, proxied
 from tests.conftest import MakeAcker
 from tests.support import tick, total
@@ -183,25 +184,32 @@ def test_nothing_is_sent_again_past_the_horizon_of_the_fence(
     assert total(direct)["tracked"] == 0
 
 
-def test_the_horizon_holds_for_every_shard(
+def test_the_horizon_is_that_of_each_part(
     make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first shard is slow: the second is not asked when its fence may be gone."""
+    """The first shard is slow: what was never sent may be sent, what was is not sent again."""
     acker = make_any_acker(shards=2, buckets=2, tick_ms=100)
     batch = Batch("t")
     batch.track(2, "even", [9])
     batch.track(3, "odd", [9])
     send = acker._send
+    sent: list[int] = []
 
-    def slow(shard: int, *rest: Any) -> Any:
-        reply = send(shard, *rest)
+    def slow(part: Part, *rest: Any) -> Any:
+        sent.append(part.shard)
+        reply = send(part, *rest)
         time.sleep(0.15)
+        if sent == [0, 1]:
+            raise RedisUnavailableError("the reply of the second was lost")
         return reply
 
     monkeypatch.setattr(acker, "_send", slow)
+    with pytest.raises(RedisUnavailableError):
+        acker.apply(batch)
     with pytest.raises(LaneError, match="too long ago"):
         acker.apply(batch)
-    assert total(acker)["tracked"] == 1
+    assert sent == [0, 1]
+    assert total(acker)["tracked"] == 2
 
 
 def test_threads_share_an_acker(direct: Acker) -> None:

@@ -18,6 +18,7 @@ from acker_redis.commands import Call, Fence
 from acker_redis.config import AckerConfig
 from acker_redis.errors import RedisUnavailableError
 from acker_redis.keys import ShardKeys
+from acker_redis.parts import Part
 from acker_redis.rotator import Rotator
 from tests.cluster.servers import Cluster, slot_of, wait_until
 from tests.support import TRACK, columns, row, tick, total, verdicts
@@ -47,7 +48,7 @@ class Moving:
             done.ack(anchor, anchor + TREES)
         self.acker.apply(done)
         lane = columns([(TREES + 1, 5, TRACK)], "t", ["lane"])
-        self.acker.apply_columns(0, lane, Fence("@lane", 1))
+        self.acker.apply_part(Part(0, lane), Fence("@lane", 1))
         self.entry = self.acker.outcomes("t").read()[0]
         self.source = cluster.owner(self.slot)
         self.to = cluster.others(self.source)[0]

@@ -145,11 +145,11 @@ class DiesOnce(Acker):
 
     calls_left = -1
 
-    def apply_columns(self, *args: object) -> object:  # type: ignore[override]
+    def apply_part(self, *args: object) -> object:  # type: ignore[override]
         self.calls_left -= 1
         if self.calls_left == -1:
             raise OSError("the driver was killed")
-        return super().apply_columns(*args)  # type: ignore[arg-type]
+        return super().apply_part(*args)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("shards", [1, 4])

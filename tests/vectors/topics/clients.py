@@ -11,13 +11,14 @@ TOPICS = [client]
 A, B = 0x2B7E151628AED2A6, 0x3C6EF372FE94F82B
 
 
-@client.vector("anchors out of range", "An anchor is 1 to 2^62 - 1.")
+@client.vector("anchors out of range", "An anchor is 1 to 2^62 - 1, or one of a block's 4095 slots.")
 def _(v: Vector) -> None:
-    for anchor in (0, -1, 2**62, 2**63, 2**64 - 1, 2**64 + 1):
+    for anchor in (0, -1, 2**62 | 4095, 2**63 - 1, 2**63, 2**64 - 1, 2**64 + 1):
         v.refused(ack(anchor, A))
         v.refused(track(anchor, "s", A), task="t")
         v.refused(touch(anchor))
         v.refused(fail(anchor, "no"))
+    v.refused(track(2**62, "s", A), task="t")  # a block is tracked as a whole
 
 
 @client.vector("tuple ids out of range", "A tuple id is 1 to 2^63 - 1; zero says nothing.")

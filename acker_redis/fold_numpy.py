@@ -1,0 +1,133 @@
+"""Fold two columns (anchor, delta) with numpy: 10 million rows in about a second.
+
+Where the rows are many for each block, the deltas are XORed straight into a table of all
+blocks' slots; otherwise the anchors are sorted.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from acker_redis.blocks import goes_dense
+from acker_redis.errors import InvalidBatchError
+from acker_redis.ids import BLOCK_MAX, SLOTS
+
+Ints = npt.NDArray[np.int64]
+
+_FEW = 1 << 14
+"""Below so many rows sorting is as fast as anything."""
+_HASH_BITS = 22
+_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F)
+"""Odd numbers; with some thousand blocks, one of them is likely to tell them all apart."""
+
+
+def ints(kind: str, column: Any) -> Ints:
+    """A column of numpy, Arrow, pandas or plain Python as int64.
+
+    Raises InvalidBatchError unless all are whole numbers from 0 to 2^63-1.
+    """
+    array = np.asarray(column)
+    if array.size == 0:
+        return np.empty(0, dtype=np.int64)
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        raise InvalidBatchError(
+            f"{kind} are one column of 64-bit integers without nulls, not {array.dtype}"
+        )
+    array = array.astype(np.uint64 if array.dtype == np.uint64 else np.int64, copy=False)
+    signed = array.view(np.int64)
+    if signed.min() < 0:
+        raise InvalidBatchError(f"{kind} are numbers from 0 to 2^63-1")
+    return signed
+
+
+class NumpyFold:
+    """Deltas per anchor: loose ones, and slots per block; all ascending."""
+
+    def __init__(self, anchors: Any, deltas: Any) -> None:
+        ones, others = ints("anchors", anchors), ints("deltas", deltas)
+        if len(ones) != len(others):
+            raise InvalidBatchError(f"{len(ones)} anchors, but {len(others)} deltas")
+        in_block = ones >> 62 == 1
+        if len(ones) and ((ones == 0) | in_block & (ones & 0xFFF >= SLOTS)).any():
+            raise InvalidBatchError(
+                f"an anchor is a number from 1 to 2^62-1, or one of a block's {SLOTS} slots"
+            )
+        if in_block.all():
+            self._loose = ones[:0], others[:0]
+        else:
+            self._loose = _fold(ones[~in_block], others[~in_block])
+            ones, others = ones[in_block], others[in_block]
+        self._table: tuple[Ints, Ints] | None = None
+        if len(ones) > _FEW:
+            self._table = _scatter(ones, others)
+        self._sorted = None if self._table else _fold(ones, others)
+
+    def loose(self, shards: int) -> Iterator[tuple[int, bytes, bytes]]:
+        """Each shard with columns of its loose anchors, and of their deltas, as they are sent."""
+        anchors, deltas = self._loose
+        shard_of = anchors % shards
+        for shard in np.unique(shard_of):
+            mine = shard_of == shard
+            yield int(shard), wire(anchors[mine]), wire(deltas[mine])
+
+    def blocks(self) -> Iterator[tuple[int, bytes, bytes]]:
+        """Each block with its column, dense or sparse, as it is sent."""
+        if self._table:
+            blocks, table = self._table
+            for number in np.argsort(blocks):
+                yield _pack(blocks[number], np.flatnonzero(table[number]), table[number])
+        elif self._sorted:
+            anchors, deltas = self._sorted
+            row = np.zeros(SLOTS + 1, dtype=np.int64)
+            starts = np.flatnonzero(np.diff(anchors >> 12, prepend=-1))
+            for start, end in zip(starts, [*starts[1:], len(anchors)], strict=True):
+                slots = anchors[start:end] & 0xFFF
+                row[slots] = deltas[start:end]
+                yield _pack(anchors[start] >> 12, slots[deltas[start:end] != 0], row)
+                row[slots] = 0
+
+
+def wire(numbers: Ints) -> bytes:
+    """8 bytes each, big-endian."""
+    return numbers.astype(">i8").tobytes()
+
+
+def _pack(high: np.int64, slots: Ints, row: Ints) -> tuple[int, bytes, bytes]:
+    """Number of a block, from the high bits of its anchors, and the column of some slots."""
+    block = int(high) & BLOCK_MAX
+    if len(slots) and goes_dense(len(slots), int(slots[-1])):
+        return block, b"", wire(row[: slots[-1] + 1])
+    return block, slots.astype(">u2").tobytes(), wire(row[slots])
+
+
+def _fold(anchors: Ints, deltas: Ints) -> tuple[Ints, Ints]:
+    if not len(anchors):
+        return anchors, deltas
+    order = np.argsort(anchors, kind="stable")
+    anchors = anchors[order]
+    starts = np.flatnonzero(np.diff(anchors, prepend=-1))
+    return anchors[starts], np.bitwise_xor.reduceat(deltas[order], starts)
+
+
+def _scatter(anchors: Ints, deltas: Ints) -> tuple[Ints, Ints] | None:
+    """Blocks, and a table of their slots; None if they are too many for that."""
+    high = anchors >> 12
+    for multiplier in _MULTIPLIERS:
+        # A hash without collisions, found by trying, makes the rank of a block one lookup.
+        hashed = (high.view(np.uint64) * np.uint64(multiplier)) >> np.uint64(64 - _HASH_BITS)
+        places = np.zeros(1 << _HASH_BITS, dtype=np.int64)
+        places[hashed] = high
+        used = np.flatnonzero(places)
+        if len(used) * (SLOTS + 1) > 2 * len(anchors):
+            return None
+        if (places[hashed] == high).all():
+            break
+    else:
+        return None
+    ranks = np.zeros(1 << _HASH_BITS, dtype=np.int64)
+    ranks[used] = np.arange(len(used))
+    table = np.zeros((len(used), SLOTS + 1), dtype=np.int64)
+    np.bitwise_xor.at(table.reshape(-1), ranks[hashed] << 12 | anchors & 0xFFF, deltas)
+    return places[used], table

@@ -8,11 +8,22 @@ much time passes, ``nack``.
 
 from acker_redis.batch import Batch
 from acker_redis.client import Acker, Applied, Status
+from acker_redis.column_batch import ColumnBatch
 from acker_redis.config import AckerConfig
 from acker_redis.errors import AckerError
-from acker_redis.ids import format_tuple, new_anchor, new_tuple_id, parse_tuple
-from acker_redis.outcomes import Entry, Outcome, Outcomes
+from acker_redis.frontier import Frontier
+from acker_redis.ids import (
+    block_anchor,
+    block_number,
+    format_tuple,
+    new_anchor,
+    new_tuple_id,
+    parse_tuple,
+    split_anchor,
+)
+from acker_redis.outcomes import BlockOutcome, Entry, Outcome, Outcomes
 from acker_redis.rotator import Rotator
+from acker_redis.tree_state import BlockState, TreeState
 
 __all__ = [
     "Acker",
@@ -20,13 +31,21 @@ __all__ = [
     "AckerError",
     "Applied",
     "Batch",
+    "BlockOutcome",
+    "BlockState",
+    "ColumnBatch",
     "Entry",
+    "Frontier",
     "Outcome",
     "Outcomes",
     "Rotator",
     "Status",
+    "TreeState",
+    "block_anchor",
+    "block_number",
     "format_tuple",
     "new_anchor",
     "new_tuple_id",
     "parse_tuple",
+    "split_anchor",
 ]

@@ -104,6 +104,36 @@ def status(namespace: Namespace, url: Url = DEFAULT_URL) -> None:
 
 
 @app.command()
+def show(
+    namespace: Namespace,
+    anchor: Annotated[str, typer.Argument(help="Decimal, or hex with 0x")],
+    url: Url = DEFAULT_URL,
+) -> None:
+    """Show what is known of a pending tree, and of the block it stands in."""
+    try:
+        number = int(anchor, 16 if anchor.lower().startswith("0x") else 10)
+    except ValueError:
+        raise typer.BadParameter(f"{anchor!r} is no number; one in hex begins with 0x") from None
+    with Acker.from_url(url, namespace) as acker:
+        tree = acker.show(number)
+    if tree is None:
+        typer.echo(f"anchor {number} is not pending: it was told of, or was never tracked")
+        raise typer.Exit(EXIT_ERROR)
+    done = "complete, told when its block ends"
+    state = "failed" if tree.failed else "open" if tree.checksum else done
+    typer.echo(f"state       {state}{f': {tree.why}' if tree.why else ''}")
+    typer.echo(f"checksum    {tree.checksum:016x}")
+    typer.echo(f"source      {tree.task or 'not tracked yet'} {tree.source_id}")
+    typer.echo(f"age         {tree.age_ms / 1000:,.1f} s, in bucket {tree.bucket}")
+    if tree.block:
+        waits = [slot for slot in tree.block.open if slot not in tree.block.failed]
+        some = ", ".join(map(str, waits[:20])) + (", .." if len(waits) > 20 else "")
+        typer.echo(f"block       {tree.block.block}, {tree.block.slots:,} trees")
+        typer.echo(f"open        {len(waits):,}{f': slots {some}' if some else ''}")
+        typer.echo(f"failed      {len(tree.block.failed):,}")
+
+
+@app.command()
 def demo(
     month: Annotated[int, typer.Option(min=1, max=12, help="Month of 2013")] = 1,
     year: Annotated[bool, typer.Option("--year", help="All of 2013")] = False,

@@ -16,9 +16,11 @@ from acker_redis.commands import Fence, ShardApplied, ShardStatus
 from acker_redis.config import AckerConfig
 from acker_redis.connection import Connection, connect
 from acker_redis.errors import ConfigError, InvalidBatchError, LaneError, RejectedError
+from acker_redis.ids import check_anchor, shard_of
 from acker_redis.keys import NAMESPACES, ShardKeys, check_name
 from acker_redis.outcomes import Outcomes
 from acker_redis.parts import Part, Sendable, Sent
+from acker_redis.tree_state import TreeState, parse_show
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,15 @@ class Acker:
         first = self._shard_status(ShardKeys(self.namespace, 0))
         others = [self._shard_status(keys) for keys in list(self._shards(first.config))[1:]]
         return Status(self.namespace, first.config, (first, *others))
+
+    def show(self, anchor: int) -> TreeState | None:
+        """What is known of a tree, loose or in a block; None if it is not pending.
+
+        A tree that is not pending was told of, or was never tracked.
+        """
+        keys = ShardKeys(self.namespace, shard_of(check_anchor(anchor), self.config.shards))
+        reply = self.connection.run_until(commands.show(keys, anchor), self._deadline())
+        return parse_show(reply, anchor)
 
     def outcomes(self, task: str) -> Outcomes:
         """Verdicts of a task, to be read and taken by the one source that tracked."""

@@ -181,6 +181,11 @@ def take(keys: ShardKeys, task: str, ids: Sequence[str]) -> Call:
     return Call("take", keys.both, (task, *ids))
 
 
+def show(keys: ShardKeys, anchor: int) -> Call:
+    """Read what is known of one tree."""
+    return Call("show", keys.both, (anchor.to_bytes(8, "big"),))
+
+
 def status(keys: ShardKeys) -> Call:
     """Read a shard's state."""
     return Call("status", keys.both, ())

@@ -5,6 +5,7 @@ blocks' slots; otherwise the anchors are sorted.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ def ints(kind: str, column: Any) -> Ints:
 
     Raises InvalidBatchError unless all are whole numbers from 0 to 2^63-1.
     """
-    array = np.asarray(column)
+    array = np.asarray(column if hasattr(column, "__len__") else list(column))
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
     if array.dtype.kind not in "iu" or array.ndim != 1:
@@ -81,8 +82,8 @@ class NumpyFold:
         elif self._sorted:
             anchors, deltas = self._sorted
             row = np.zeros(SLOTS + 1, dtype=np.int64)
-            starts = np.flatnonzero(np.diff(anchors >> 12, prepend=-1))
-            for start, end in zip(starts, [*starts[1:], len(anchors)], strict=True):
+            starts = np.flatnonzero(np.diff(anchors >> 12, prepend=-1, append=-1))
+            for start, end in pairwise(starts):
                 slots = anchors[start:end] & 0xFFF
                 row[slots] = deltas[start:end]
                 yield _pack(anchors[start] >> 12, slots[deltas[start:end] != 0], row)

@@ -82,15 +82,20 @@ class BlockOutcome:
         """Ranges of slots that are complete: the first, and the one behind the last."""
         if self.verdict not in ("ack", "mixed"):
             return
-        start = 0
-        for slot in (*sorted((*self.failed, *self.nacked)), self.slots):
-            if slot > start:
-                yield start, slot
-            start = slot + 1
+        yield from ranges_without(self.slots, (*self.failed, *self.nacked))
 
     def _outcome(self, verdict: Verdict, reason: str, slot: int, why: str = "") -> Outcome:
         anchor = block_anchor(self.block, slot)
         return Outcome(verdict, reason, anchor, self.label, self.age_ms, why)
+
+
+def ranges_without(stop: int, holes: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Ranges of ``0 .. stop - 1`` without some numbers: the first, and the one behind the last."""
+    start = 0
+    for hole in (*sorted(holes), stop):
+        if hole > start:
+            yield start, hole
+        start = hole + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ NAMES = (
     "expire_blocks",
     "take",
     "status",
+    "show",
 )
 
 

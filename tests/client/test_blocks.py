@@ -1,0 +1,338 @@
+"""Blocks through the client: one call for anchors of both kinds."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from acker_redis.batch import Batch
+from acker_redis.client import Acker
+from acker_redis.column_batch import ColumnBatch
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import (
+    BacklogError,
+    ChangedBatchError,
+    InvalidBatchError,
+    RedisUnavailableError,
+    RejectedError,
+)
+from acker_redis.ids import (
+    SLOTS,
+    block_anchor,
+    block_number,
+    new_anchor,
+    new_tuple_id,
+    split_anchor,
+    xor_ids,
+)
+from tests.client.proxy import Proxy, proxied
+from tests.conftest import MakeAcker
+from tests.support import tick, total
+
+
+@pytest.fixture
+def acker(make_any_acker: MakeAcker) -> Acker:
+    return make_any_acker(shards=4)
+
+
+@pytest.fixture
+def proxy(any_server: EmbeddedRedis) -> Iterator[Proxy]:
+    with proxied(any_server.url) as running:
+        yield running
+
+
+def ids(count: int) -> list[int]:
+    return [new_tuple_id() for _ in range(count)]
+
+
+def verdicts(acker: Acker) -> dict[int, tuple[str, str, str]]:
+    """Anchor -> verdict, source id or label, why; each is told once."""
+    found = [(o.anchor, (o.verdict, o.source_id, o.why)) for o in acker.outcomes("t")]
+    assert len(dict(found)) == len(found)
+    return dict(found)
+
+
+def test_one_batch_for_anchors_of_both_kinds(acker: Acker) -> None:
+    """A message of a loose tree and of a tree in a block is one call with two rows."""
+    first, second = ids(2)
+    source = Batch("t")
+    loose = new_anchor()
+    source.track(loose, "loose", [first])
+    anchors = source.track_block("page/1", [first, second, 0])
+    assert acker.apply(source).tracked == 4
+    work = Batch()
+    for anchor in (loose, anchors[0]):
+        work.ack(anchor, first)
+    work.ack(anchors[1], second)
+    applied = acker.apply(work)
+    assert (applied.acked, applied.pending) == (4, 0)
+    assert verdicts(acker) == {
+        loose: ("ack", "loose", ""),
+        **dict.fromkeys(anchors, ("ack", "page/1", "")),
+    }
+
+
+def test_trees_of_a_block_fail_and_are_touched_one_by_one(acker: Acker) -> None:
+    messages = ids(4)
+    anchors = acker.track_block("t", "page", messages)
+    work = Batch()
+    work.fail(anchors[1], "no", messages[1])
+    work.touch(anchors[2])
+    work.ack(anchors[0], messages[0])
+    assert acker.apply(work).failed == 1
+    tick(acker, 2)
+    tick(acker)
+    told = [(o.verdict, o.reason, split_anchor(o.anchor), o.why) for o in acker.outcomes("t")]
+    block = block_number("t", "page")
+    # A touch is of the whole block.
+    assert sorted(told) == sorted(
+        [
+            ("nack", "failed", (block, 1), "no"),
+            *(("touch", "reset", (block, slot), "") for slot in range(4)),
+            ("ack", "completed", (block, 0), ""),
+            ("nack", "expired", (block, 2), ""),
+            ("nack", "expired", (block, 3), ""),
+        ]
+    )
+
+
+def test_rows_of_a_block_that_is_tracked_by_the_same_batch(acker: Acker) -> None:
+    messages = ids(3)
+    batch = Batch("t")
+    anchors = batch.track_block("page", messages)
+    batch.ack(anchors[0], messages[0])
+    batch.fail(anchors[2], "no", messages[2])
+    assert acker.apply(batch).failed == 1
+    last = Batch()
+    last.ack(anchors[1], messages[1])
+    assert acker.apply(last).acked == 2
+    with pytest.raises(InvalidBatchError, match="no slot 3"):
+        other = Batch("t")
+        other.ack(other.track_block("other", messages)[0] + 3, 5)
+        acker.apply(other)
+
+
+def test_who_runs_again_tracks_the_same_block(acker: Acker, any_server: EmbeddedRedis) -> None:
+    """Another process, another lane, the same identity and content: nothing is tracked twice."""
+    messages = ids(5)
+    first = acker.track_block("t", "query/7/0", messages)
+    work = Batch()
+    work.ack(first[0], messages[0])
+    acker.apply(work)
+    with Acker.from_url(any_server.url, acker.namespace) as again:
+        assert again.track_block("t", "query/7/0", messages) == first
+        with pytest.raises(ChangedBatchError):
+            again.track_block("t", "query/7/0", messages[::-1])
+    assert total(acker)["tracked"] == 5
+    rest = Batch()
+    for anchor, message in list(zip(first, messages, strict=True))[1:]:
+        rest.ack(anchor, message)
+    assert acker.apply(rest).acked == 5
+
+
+def test_block_numbers_follow_from_the_identity() -> None:
+    assert block_number("q", 7, 0) == block_number("q", 7, 0) == block_number("q", "7", "0")
+    numbers = {
+        block_number(*parts)
+        for parts in (("q", 70), ("q", 7, 0), ("q7", 0), ("q7", ""), ("", "q7"), ("q\0", 7), ())
+    }
+    assert len(numbers) == 7
+    assert all(0 <= number < 2**50 for number in numbers)
+    assert block_number("flights", "2013-01-01") == 740041368662247, "for ever"
+
+
+def test_a_block_that_is_rejected(make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(high_water=5)
+    batch = Batch("t")
+    fits, over = (batch.track_block(label, ids(6)) for label in ("fits", "over"))
+    assert acker.apply(batch).rejected_blocks == (over,)
+    with pytest.raises(RejectedError, match="'more' of t was nacked"):
+        acker.track_block("t", "more", ids(11))
+    told = verdicts(acker)
+    assert {v for a, v in told.items() if a in over} == {("nack", "over", "")}
+    assert len(told) == 17
+    assert not any(anchor in told for anchor in fits)
+
+
+def test_a_source_that_takes_no_verdicts(make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(outcomes_limit=2)
+    acker.track_block("t", "done at once", [0, 0])
+    with pytest.raises(BacklogError):
+        acker.track_block("t", "next", ids(2))
+
+
+@pytest.mark.parametrize(
+    ("label", "deltas", "block", "words"),
+    [
+        ("", [1], None, "1 to 255"),
+        ("x\n", [1], None, "control"),
+        ("x", [], None, "1 to 4095 trees, not 0"),
+        ("x", [1] * 4096, None, "1 to 4095 trees, not 4096"),
+        ("x", [-1], None, "0 to 2"),
+        ("x", [2**63], None, "0 to 2"),
+        ("x", b"1234567", None, "8 bytes"),
+        ("x", b"\x80" + bytes(7), None, "0 to 2"),
+        ("x", np.array([-1]), None, "0 to 2"),
+        ("x", np.array([1.5]), None, "integers"),
+        ("x", [1], -1, "2.50-1"),
+        ("x", [1], 2**50, "2.50-1"),
+    ],
+)
+def test_blocks_that_cannot_be(label: str, deltas: object, block: int, words: str) -> None:
+    batch = Batch("t")
+    with pytest.raises(InvalidBatchError, match=words):
+        batch.track_block(label, deltas, block)  # type: ignore[arg-type]
+    assert batch.parts() == []
+
+
+def test_what_a_batch_refuses_of_blocks() -> None:
+    batch = Batch("t")
+    anchors = batch.track_block("x", [1])
+    with pytest.raises(InvalidBatchError, match="tracked twice"):
+        batch.track_block("x", [2])
+    with pytest.raises(InvalidBatchError, match="as a whole"):
+        batch.track(anchors[0], "s", [1])
+    with pytest.raises(InvalidBatchError, match="name the source"):
+        Batch().track_block("x", [1])
+    for k in range(63):
+        batch.track_block(f"x{k}", [1])
+    with pytest.raises(InvalidBatchError, match="at most 64 blocks"):
+        batch.track_block("y", [1])
+
+
+def test_columns_of_every_kind_are_tracked(acker: Acker) -> None:
+    def raw(messages: list[int]) -> bytes:
+        return np.array(messages, dtype=">u8").tobytes()
+
+    for kind in (
+        list,
+        tuple,
+        iter,
+        np.array,
+        lambda x: np.array(x, dtype=np.uint64),
+        pa.array,
+        raw,
+    ):
+        messages = ids(3)
+        anchors = acker.track_block("t", f"{messages}", kind(messages))
+        assert acker.apply(ColumnBatch(list(anchors), messages)).acked == 3
+
+
+def test_rows_of_more_blocks_than_a_call_may_have(acker: Acker) -> None:
+    rows = [(block_anchor(block, 0), new_tuple_id()) for block in range(1000)]
+    work = Batch()
+    for anchor, message in rows:
+        work.ack(anchor, message)
+    acker.apply(work)
+    assert total(acker)["orphaned"] == 1000
+
+
+def chains(acker: Acker, trees: int, length: int) -> tuple[list[int], list[list[int]]]:
+    """Trees in blocks of all sizes and loose ones, and rows that complete them, by step."""
+    chance = random.Random(trees)
+    anchors: list[int] = []
+    firsts: list[int] = []
+    while len(anchors) < trees:
+        count = min(chance.choice([1, 10, 300, SLOTS]), trees - len(anchors))
+        messages = ids(count)
+        if count == 10:
+            source = Batch("t")
+            for message in messages:
+                anchors.append(new_anchor())
+                source.track(anchors[-1], "loose", [message])
+            acker.apply(source)
+        else:
+            anchors += acker.track_block("t", f"at {len(anchors)}", messages)
+        firsts += messages
+    steps = [firsts, *(ids(trees) for _ in range(length - 1)), [0] * trees]
+    return anchors, [
+        [own ^ child for own, child in zip(one, next_, strict=True)]
+        for one, next_ in pairwise(steps)
+    ]
+
+
+@pytest.mark.parametrize("through_arrays", [True, False])
+def test_two_columns_in_any_order(make_any_acker: MakeAcker, through_arrays: bool) -> None:
+    """Thousands of chains, their rows shuffled over some calls: all are acked, none too early."""
+    acker = make_any_acker(shards=4)
+    anchors, steps = chains(acker, 12_000, 4)
+    rows = [(a, d) for step in steps for a, d in zip(anchors, step, strict=True)]
+    random.Random(1).shuffle(rows)
+    for call in range(5):
+        some = rows[call::5]
+        columns = [[a for a, _ in some], [d for _, d in some]]
+        batch = ColumnBatch(*(map(np.array, columns) if through_arrays else columns))
+        acker.apply(batch)
+        if call < 4:
+            assert total(acker)["acked"] < 12_000
+    assert set(verdicts(acker)) == set(anchors)
+    assert total(acker)["acked"] == 12_000
+    assert total(acker)["pending"] == 0
+
+
+def test_a_bad_line_loses_and_doubles_nothing(make_any_acker: MakeAcker, proxy: Proxy) -> None:
+    """Replies lost and requests cut at random, parts of loose rows and of blocks in between."""
+    direct = make_any_acker(shards=2)
+    chance = random.Random(7)
+    with Acker.from_url(proxy.url, direct.namespace, retry_for=20) as acker:
+        assert acker.config
+        anchors, steps = chains(direct, 6_000, 5)
+        rows = [(a, d) for step in steps for a, d in zip(anchors, step, strict=True)]
+        chance.shuffle(rows)
+        for call in range(20):
+            some = rows[call::20]
+            proxy.swallow, proxy.cut = chance.choice([0, 1, 3]), chance.choice([0, 1])
+            failed = {some[0][0]: "no"}
+            acker.apply(ColumnBatch([a for a, _ in some], [d for _, d in some], failed))
+    assert proxy.lost > 20
+    counters = total(direct)
+    assert counters["acked"] + counters["failed"] == counters["tracked"] == 6_000
+    assert counters["repeated"] > 5
+    told = Counter(o.anchor for o in direct.outcomes("t"))
+    assert set(told) == set(anchors)
+    assert set(told.values()) == {1}
+
+
+def test_a_batch_that_stopped_in_the_middle_goes_on(
+    make_any_acker: MakeAcker, proxy: Proxy
+) -> None:
+    """Its loose rows were applied, the reply of its blocks was lost: neither is applied twice."""
+    direct = make_any_acker()
+    one, two = ids(2)
+    with Acker.from_url(proxy.url, direct.namespace, retry_for=0) as acker:
+        anchors = acker.track_block("t", "page", [one, two])
+        source = Batch("t")
+        source.track(7, "s", [one])
+        acker.apply(source)
+        work = Batch()
+        work.ack(7, one, [two])
+        work.ack(anchors[0], one)
+        send, calls = acker._send, []
+
+        def lose_the_second(*args: object) -> object:
+            calls.append(args)
+            if len(calls) == 2:
+                proxy.swallow = 1
+            return send(*args)  # type: ignore[arg-type]
+
+        acker._send = lose_the_second  # type: ignore[assignment, method-assign]
+        with pytest.raises(RedisUnavailableError):
+            acker.apply(work)
+        assert acker.apply(work).repeated
+        assert len(calls) == 3
+        last = Batch()
+        last.ack(7, two)
+        last.ack(anchors[1], two)
+        assert acker.apply(last).acked == 3
+
+
+def test_xor_of_the_first_messages_of_a_tree() -> None:
+    one, two, three = ids(3)
+    batch = Batch("t")
+    batch.track_block("fan-out", [xor_ids([one, two, three])])
+    (part,) = batch.parts()
+    assert int.from_bytes(part.rows.parts[0].deltas, "big") == one ^ two ^ three  # type: ignore[union-attr]

@@ -23,6 +23,8 @@ MAX_NAMED = 4096
 """Slots that one call may name: of sparse deltas, and of failures."""
 MAX_FAILED = 1024
 """Failures that go with one part of a block; those that are more go ahead of it."""
+DENSE_LEAST = 8
+"""A column that names fewer slots is sparse: so little may be packed in the simplest way."""
 DENSE_FROM = 0.25
 """Share of named slots from which a column goes dense if nobody decides; not measured yet."""
 
@@ -130,7 +132,7 @@ def pack_deltas(
     touch: bool = False,
     dense: bool | None = None,
 ) -> BlockPart:
-    """Deltas and failures by slot, ``dense`` or not; if None, dense from DENSE_FROM on."""
+    """Deltas and failures by slot, ``dense`` or not; if None, whichever is cheaper."""
     slots = sorted(deltas)
     if slots and not 0 <= slots[0] <= slots[-1] < SLOTS:
         raise InvalidBatchError(f"a slot is a number from 0 to {SLOTS - 1}")
@@ -164,7 +166,7 @@ def pack_failures(block: int, failed: Mapping[int, str]) -> list[BlockPart]:
 
 def goes_dense(count: int, last: int) -> bool:
     """Whether a column of so many slots, up to the last one, is cheaper dense."""
-    return count >= DENSE_FROM * (last + 1)
+    return count >= DENSE_LEAST and count >= DENSE_FROM * (last + 1)
 
 
 def pack_column(deltas: Iterable[int] | bytes) -> bytes:

@@ -95,6 +95,7 @@ def status(namespace: Namespace, url: Url = DEFAULT_URL) -> None:
         state = acker.status()
     pending = " + ".join(f"{count:,}" for count in state.pending_by_bucket)
     typer.echo(f"pending     {state.pending:,} (newest bucket first: {pending})")
+    typer.echo(f"in blocks   {state.in_blocks:,}")
     typer.echo(f"expiring    {state.expiring:,}")
     typer.echo(f"high water  {state.high_water} (mark {state.config.high_water:,})")
     for name, count in state.counters.items():

@@ -55,17 +55,22 @@ class Status:
 
     @property
     def pending(self) -> int:
-        """Records in the buckets, without those that wait to be drained."""
+        """Trees in the buckets, loose and in blocks, without those that wait to be drained."""
         return sum(sum(shard.pending) for shard in self.shards)
 
     @property
+    def in_blocks(self) -> int:
+        """Those of the pending trees that stand in blocks."""
+        return sum(sum(shard.in_blocks) for shard in self.shards)
+
+    @property
     def pending_by_bucket(self) -> tuple[int, ...]:
-        """Records per bucket, newest first."""
+        """Trees per bucket, newest first."""
         return tuple(map(sum, zip(*(shard.pending for shard in self.shards), strict=True)))
 
     @property
     def expiring(self) -> int:
-        """Records that wait to be drained."""
+        """Records and blocks that wait to be drained."""
         return sum(shard.expiring for shard in self.shards)
 
     @property

@@ -78,9 +78,11 @@ class ShardStatus:
     now_ms: int
     """Redis's clock, in ms since 1970."""
     pending: tuple[int, ...]
-    """Pending records per bucket, newest bucket first."""
+    """Pending records, and trees of blocks, per bucket, newest bucket first."""
+    in_blocks: tuple[int, ...]
+    """Those of them that stand in blocks, likewise."""
     expiring: int
-    """Records that wait to be drained."""
+    """Records and blocks that wait to be drained."""
     fences: int
     ticked_ms: int
     """When the last tick was, in ms since 1970."""
@@ -196,16 +198,16 @@ def parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
     now, pending, expiring, fences, durable, flat = reply
     text = [item.decode() if isinstance(item, bytes) else str(item) for item in flat]
     meta = dict(zip(text[::2], text[1::2], strict=True))
-    current = int(meta["current"])
+    current, count = int(meta["current"]), len(pending)
+    newest_first = [(current - age) % count for age in range(count)]
+    in_blocks = tuple(int(meta.get(f"slots:{bucket}", 0)) for bucket in newest_first)
+    loose = (int(pending[bucket]) for bucket in newest_first)
     return ShardStatus(
         shard=keys.shard,
         config=AckerConfig.from_wire(meta),
         now_ms=int(now),
-        pending=tuple(
-            int(pending[current - age])
-            + int(meta.get(f"slots:{(current - age) % len(pending)}", 0))
-            for age in range(len(pending))
-        ),
+        pending=tuple(map(sum, zip(loose, in_blocks, strict=True))),
+        in_blocks=in_blocks,
         expiring=int(expiring),
         fences=sum(map(int, fences)) + int(durable),
         ticked_ms=int(meta["ticked_ms"]),

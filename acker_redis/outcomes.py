@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from acker_redis import commands
 from acker_redis.connection import Connection
-from acker_redis.ids import block_anchor
+from acker_redis.ids import block_anchor, split_anchor
 from acker_redis.keys import ShardKeys, check_name
 
 Verdict = Literal["ack", "nack", "touch"]
@@ -31,6 +31,12 @@ class Outcome:
     """Milliseconds from the tree's first row to the verdict."""
     why: str
     """What the bolt said when it failed the tree, or ''."""
+
+    @property
+    def slot(self) -> int | None:
+        """Slot of a tree in a block, whose label is then the source id; None for a loose tree."""
+        place = split_anchor(self.anchor)
+        return place[1] if place else None
 
 
 @dataclass(frozen=True, slots=True)

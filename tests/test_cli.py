@@ -8,6 +8,7 @@ import time
 import pytest
 from typer.testing import CliRunner, Result
 
+from acker_redis.batch import Batch
 from acker_redis.cli import app
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
@@ -28,6 +29,28 @@ def test_create_and_status(any_server: EmbeddedRedis) -> None:
     shown = run("status", "cli-ns", "--url", any_server.url).stdout
     assert "pending     0" in shown
     assert "high water  ok (mark 5)" in shown
+
+
+def test_show(make_any_acker: MakeAcker, any_server: EmbeddedRedis) -> None:
+    acker = make_any_acker()
+    track(acker, 77, 0xABC, "a record")
+    anchors = acker.track_block("t", "page/1", [5, 0, 7])
+    batch = Batch()
+    batch.fail(anchors[2], "no luck")
+    acker.apply(batch)
+
+    def show(anchor: str) -> Result:
+        return run("show", acker.namespace, anchor, "--url", any_server.url)
+
+    assert "checksum    0000000000000abc\nsource      t a record\n" in show("77").stdout
+    assert show("0x4d").stdout.startswith("state       open\n")
+    block = show(hex(anchors[2])).stdout
+    assert block.startswith("state       failed: no luck\n")
+    assert "3 trees\nopen        1: slots 0\nfailed      1\n" in block
+    assert "complete, told when its block ends" in show(str(anchors[1])).stdout
+    assert show("78").exit_code == 1
+    assert "not pending" in show("78").stdout
+    assert show("4d").exit_code == 2
 
 
 def test_url_from_the_environment(

@@ -7,7 +7,9 @@ import pytest
 
 from acker_redis import commands, scripts
 from acker_redis.batch import MAX_ROWS, MAX_TEXTS
+from acker_redis.blocks import MAX_BLOCKS, MAX_CALL, MAX_NAMED
 from acker_redis.config import AckerConfig
+from acker_redis.ids import SLOTS
 from acker_redis.keys import ShardKeys
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -134,6 +136,14 @@ def test_limits_of_the_contract_are_those_of_the_code() -> None:
     assert "local MAX_IDS, MAX_BYTES = 64, 512 * 1024" in parts("take")[1]
     assert "up to 512 KiB of entries" in CONTRACT
     assert commands.MAX_TAKE == 64
+    _, code = parts("apply_blocks")
+    numbers = f"{MAX_BLOCKS}, {SLOTS}, 1024 * 1024, 64 * 1024"
+    assert f"MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = {numbers}" in code
+    assert re.search(rf"MAX_SPARSE, MAX_TASKS, MAX_FENCES.* = {MAX_NAMED}, 1000, 100000", code)
+    assert (MAX_CALL, MAX_TEXTS) == (1024 * 1024, 64 * 1024)
+    words = f"{MAX_BLOCKS} blocks, {MAX_CALL >> 20} MiB, {MAX_NAMED} slots that are named"
+    assert words in CONTRACT
+    assert f"{SLOTS} trees" in CONTRACT
 
 
 def test_scripts_use_no_numbers_for_ids() -> None:

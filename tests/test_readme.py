@@ -1,15 +1,20 @@
-"""The README's example, run as it stands there."""
+"""The examples of the docs, run as they stand there."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
 
 
-def test_the_example_prints_what_the_readme_says(tmp_path: Path) -> None:
-    match = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.DOTALL)
+@pytest.mark.parametrize("page", ["README.md", "docs/blocks.md"])
+def test_the_example_prints_what_the_page_says(page: str, tmp_path: Path) -> None:
+    text = (ROOT / page).read_text()
+    match = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
     assert match
     program, output = match.groups()
     done = subprocess.run(
@@ -19,6 +24,6 @@ def test_the_example_prints_what_the_readme_says(tmp_path: Path) -> None:
 
 
 def test_the_commands_of_the_readme_exist() -> None:
-    makefile = (Path(__file__).resolve().parent.parent / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^make (\w+)", README, re.MULTILINE):
         assert re.search(rf"^{target}:", makefile, re.MULTILINE)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from acker_redis import commands
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.column_batch import ColumnBatch
@@ -29,6 +30,7 @@ from acker_redis.ids import (
     split_anchor,
     xor_ids,
 )
+from acker_redis.keys import ShardKeys
 from tests.client.proxy import Proxy, proxied
 from tests.conftest import MakeAcker
 from tests.support import tick, total
@@ -328,6 +330,32 @@ def test_a_batch_that_stopped_in_the_middle_goes_on(
         last.ack(7, two)
         last.ack(anchors[1], two)
         assert acker.apply(last).acked == 3
+
+
+def test_status_counts_trees_in_blocks(make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(shards=2, high_water=20)
+    for label in ("one", "two", "three"):
+        acker.track_block("t", label, ids(5))
+    source = Batch("t")
+    source.track(7, "s", ids(1))
+    acker.apply(source)
+    for shard in range(2):
+        acker.connection.run(commands.rotate(ShardKeys(acker.namespace, shard), force=True))
+    acker.track_block("t", "four", ids(3))
+    state = acker.status()
+    assert (state.pending, state.in_blocks, state.pending_by_bucket) == (19, 18, (3, 16, 0))
+    assert state.high_water == "high"
+    tick(acker, 3)
+    assert (acker.status().pending, acker.status().in_blocks) == (0, 0)
+
+
+def test_a_verdict_names_the_slot(acker: Acker) -> None:
+    anchors = acker.track_block("t", "page", [0, 0])
+    source = Batch("t")
+    source.track(7, "s", [])
+    acker.apply(source)
+    found = {o.anchor: (o.source_id, o.slot) for o in acker.outcomes("t")}
+    assert found == {anchors[0]: ("page", 0), anchors[1]: ("page", 1), 7: ("s", None)}
 
 
 def test_xor_of_the_first_messages_of_a_tree() -> None:

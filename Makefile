@@ -27,6 +27,8 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.demo
 	@$(BIN)/python benchmarks/apply.py $(ARGS)
 	@$(BIN)/python benchmarks/parts.py
+	@$(BIN)/python benchmarks/blocks.py
+	@$(BIN)/python benchmarks/columns.py
 	@$(BIN)/python benchmarks/latency.py
 
 clean:

@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
     [
         ("apply", ("--rows", "50", "--rounds", "1"), "track+ack"),
         ("parts", ("--rows", "50", "--rounds", "2"), "in all"),
+        ("columns", ("--rows", "20000", "--blocks", "2", "--rounds", "1"), "ColumnBatch"),
+        ("blocks", ("--quick", "--rounds", "1"), "break-even"),
         ("latency", ("--calls", "2", "--pending", "2000"), "status, 1000 tasks"),
     ],
 )

@@ -25,8 +25,9 @@ MAX_FAILED = 1024
 """Failures that go with one part of a block; those that are more go ahead of it."""
 DENSE_LEAST = 8
 """A column that names fewer slots is sparse: so little may be packed in the simplest way."""
-DENSE_FROM = 0.25
-"""Share of named slots from which a column goes dense if nobody decides; not measured yet."""
+DENSE_FROM = 0.1
+"""Share of named slots from which a column is cheaper dense, by the server's time and the bytes of a
+line of some Gbit/s: see ``benchmarks/blocks.py``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from acker_redis.keys import ShardKeys
 
 DRAIN_RECORDS = 500
 """Records per call while draining: a call stays short, and producers get their turn."""
-DRAIN_BLOCKS = 16
+DRAIN_BLOCKS = 64
 """Blocks per call; the script stops early where they are large."""
 LONGEST_WAIT = 1.0
 """Seconds after which a rotator looks again, however far the next tick is."""

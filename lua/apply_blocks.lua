@@ -31,7 +31,9 @@ local producer, fence = ARGV[1], ARGV[2]
 
 local SCHEMA = '1'
 local MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = 64, 4095, 1024 * 1024, 64 * 1024
-local MAX_SPARSE, MAX_TASKS, MAX_FENCES = 4096, 1000, 100000
+local MAX_SPARSE, MAX_TASKS, MAX_FENCES, NEAR = 4096, 1000, 100000, 32
+-- With a value of this length a hash is a table; in a list each lookup would walk along.
+local LONG = string.rep(' ', 1024)
 local call, byte, sub, find = redis.call, string.byte, string.sub, string.find
 local pack, unpack_bytes, format = struct.pack, struct.unpack, string.format
 
@@ -107,25 +109,28 @@ if count > MAX_BLOCKS or bytes > MAX_BYTES then
   return refuse('ARGS', 'a call has at most ' .. MAX_BLOCKS .. ' blocks and ' .. MAX_BYTES
     .. ' bytes, this one ' .. count .. ' and ' .. bytes)
 end
-local items, ids, item_of = {}, {}, {}
+local function bad(k, words)
+  return refuse('ARGS', 'block ' .. k - 1 .. ' ' .. words)
+end
+local items, ids, seen = {}, {}, {}
 for k = 1, count do
   local at = 6 * k - 4
-  local flag, id, header, slots, deltas, failed = byte(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3],
+  local flags, id, header, slots, deltas, failed = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3],
     ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]
-  local where = 'block ' .. k - 1
-  if #ARGV[at + 1] ~= 1 or (flag ~= 0 and flag ~= 1 and flag ~= 4 and flag ~= 5) then
-    return refuse('ARGS', where .. ' has an unknown flag; there are TRACK 1 and TOUCH 4')
+  local flag = byte(flags)
+  if #flags ~= 1 or (flag ~= 0 and flag ~= 1 and flag ~= 4 and flag ~= 5) then
+    return bad(k, 'has an unknown flag; there are TRACK 1 and TOUCH 4')
   elseif #id ~= 8 then
-    return refuse('ARGS', where .. ' needs 8 bytes for its number')
+    return bad(k, 'needs 8 bytes for its number')
   end
   local high, low = unpack_bytes('>I4I4', id)
   if high >= 2 ^ 18 then
-    return refuse('ARGS', where .. ' is not in 0..2^50-1')
-  elseif item_of[id] then
-    return refuse('ARGS', where .. ' is there twice; fold the deltas of a block')
+    return bad(k, 'is not in 0..2^50-1')
+  elseif seen[id] then
+    return bad(k, 'is there twice; fold the deltas of a block')
   elseif low % shards ~= shard_number then
-    return refuse('SHARD', where .. ' does not belong to shard ' .. shard_number .. ' of '
-      .. shards)
+    return refuse('SHARD', 'block ' .. k - 1 .. ' does not belong to shard ' .. shard_number
+      .. ' of ' .. shards)
   end
   local item = { number = k, id = id, track = flag % 2 == 1, touch = flag > 3, deltas = deltas,
     name = format('%05x%08x', high, low) }
@@ -135,32 +140,35 @@ for k = 1, count do
     item.task, item.label = sub(header, 4, 3 + task_length), sub(header, 4 + task_length)
     if item.slots < 1 or item.slots > MAX_SLOTS or task_length < 1 or task_length > 64
       or find(item.task, '[^A-Za-z0-9_.-]') then
-      return refuse('ARGS', where .. ' needs a header: 1..4095 slots, a task of 1 to 64 of A-Z '
-        .. 'a-z 0-9 _ . -, and a label')
+      return bad(k, 'needs a header: 1..4095 slots, a task of 1 to 64 of A-Z a-z 0-9 _ . -, and '
+        .. 'a label')
     elseif #item.label > 255 or not clean(item.label) then
-      return refuse('ARGS', where .. ' has a label that is too long, not UTF-8, or has a control '
-        .. 'byte')
+      return bad(k, 'has a label that is too long, not UTF-8, or has a control byte')
     elseif slots ~= '' or #deltas ~= 8 * item.slots then
-      return refuse('ARGS', where .. ' is tracked, and needs 8 bytes of deltas for each slot')
+      return bad(k, 'is tracked, and needs 8 bytes of deltas for each slot')
     end
     texts = texts + #item.label
   elseif header ~= '' then
-    return refuse('ARGS', where .. ' has a header, and is not tracked')
+    return bad(k, 'has a header, and is not tracked')
   end
   if #deltas % 8 ~= 0 or #deltas > 8 * MAX_SLOTS or (slots ~= '' and #slots * 4 ~= #deltas) then
-    return refuse('ARGS', where .. ' needs 8 bytes of deltas for each slot, up to 4095')
+    return bad(k, 'needs 8 bytes of deltas for each slot, up to 4095')
   end
-  item.at = slots ~= '' and read_slots(slots)
-  local length
-  item.failed, length = read_failed(failed)
-  if slots ~= '' and not item.at then
-    return refuse('ARGS', where .. ' has slots that do not ascend, or one above 4094')
-  elseif not item.failed then
-    return refuse('ARGS', where .. ' has failures that do not ascend, or a why that is not UTF-8 '
-      .. 'or has a control byte')
+  if slots ~= '' then
+    item.at = read_slots(slots)
+    if not item.at then return bad(k, 'has slots that do not ascend, or one above 4094') end
+    sparse = sparse + #item.at
   end
-  texts, sparse = texts + length, sparse + (item.at and #item.at or 0) + #item.failed.slots
-  items[k], ids[k], item_of[id] = item, id, item
+  if failed ~= '' then
+    local length
+    item.failed, length = read_failed(failed)
+    if not item.failed then
+      return bad(k, 'has failures that do not ascend, or a why that is not UTF-8 or has a control '
+        .. 'byte')
+    end
+    texts, sparse = texts + length, sparse + #item.failed.slots
+  end
+  items[k], ids[k], seen[id] = item, id, true
 end
 if texts > MAX_TEXTS or sparse > MAX_SPARSE then
   return refuse('ARGS', 'a call has at most ' .. MAX_TEXTS .. ' bytes of texts and ' .. MAX_SPARSE
@@ -221,12 +229,22 @@ end
 -- Look the blocks up, newest bucket first, and count what is pending.
 
 local pending = tonumber(conf[10] or 0)
+local new_bucket = call('HLEN', shard .. ':blocks:' .. current) == 0
+local ask, asked = ids, items
 for age = 0, buckets - 1 do
   local bucket = (current - age) % buckets
   pending = pending + call('HLEN', shard .. ':pending:' .. bucket)
-  for k, header in ipairs(call('HMGET', shard .. ':blocks:' .. bucket, unpack(ids))) do
-    local item = items[k]
-    if header and not item.bucket then item.bucket, item.header = bucket, header end
+  if #ask > 0 then
+    local ids_left, items_left = {}, {}
+    for k, header in ipairs(call('HMGET', shard .. ':blocks:' .. bucket, unpack(ask))) do
+      local item = asked[k]
+      if header then
+        item.bucket, item.header = bucket, header
+      else
+        ids_left[#ids_left + 1], items_left[#items_left + 1] = ids[item.number], item
+      end
+    end
+    ask, asked = ids_left, items_left
   end
 end
 local waiting, new_tasks = {}, 0
@@ -240,13 +258,13 @@ local function backlog_of(task)
   end
   return waiting[task]
 end
+local key_of, failed_of, failed_keys, new_blocks = shard .. ':block:', shard .. ':failed:', {}, {}
 for _, item in ipairs(items) do
-  item.key, item.failed_key = shard .. ':block:' .. item.name, shard .. ':failed:' .. item.name
   if item.header then
     local first, slots, digest, task, at = unpack_bytes('>I6I2c8Bc0', item.header)
     local label = sub(item.header, at)
-    local length = call('STRLEN', item.key)
-    if length ~= 8 * slots then
+    item.key = key_of .. item.name
+    if call('STRLEN', item.key) ~= 8 * slots then
       return refuse('SCHEMA', item.key .. ' has been tampered with')
     elseif item.track and (slots ~= item.slots or task ~= item.task or label ~= item.label
       or digest ~= sub(redis.sha1hex(item.deltas), 1, 8)) then
@@ -254,8 +272,8 @@ for _, item in ipairs(items) do
     end
     item.first, item.slots, item.task, item.label = first, slots, task, label
   elseif item.track then
-    item.first = now
-    item.expiring = call('HEXISTS', shard .. ':blocks_expiring', item.id) == 1
+    item.key, item.first = key_of .. item.name, now
+    new_blocks[#new_blocks + 1] = item.id
   end
   if item.header or item.track then
     local backlog = backlog_of(item.task)
@@ -266,34 +284,56 @@ for _, item in ipairs(items) do
       return refuse('BACKLOG', 'task ' .. item.task .. ' has ' .. backlog.number
         .. ' verdicts waiting to be taken')
     end
-    -- Those that failed before are asked for here, because it could raise.
-    item.before = call('HLEN', item.failed_key)
+    failed_keys[#failed_keys + 1] = failed_of .. item.name
   end
 end
 if new_tasks > 0 and tonumber(conf[11] or 0) + new_tasks > MAX_TASKS then
   return refuse('ARGS', 'a shard has at most ' .. MAX_TASKS .. ' tasks')
 end
+-- Whatever is read is read here, because it could raise.
+local expiring = {}
+if #new_blocks > 0 then
+  for k, header in ipairs(call('HMGET', shard .. ':blocks_expiring', unpack(new_blocks))) do
+    expiring[new_blocks[k]] = header
+  end
+end
+if #failed_keys > 0 and call('EXISTS', unpack(failed_keys)) > 0 then
+  for _, item in ipairs(items) do
+    item.before = item.key and call('HLEN', failed_of .. item.name) > 0
+  end
+end
 
--- Decide what becomes of each block, as far as it can be said before its checksums are known.
+-- Decide what becomes of each block; still nothing is written.
 
 local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
 local created, rejected, work, entries = 0, {}, {}, {}
-
-local function entry(item, verdict, reason, n, more)
-  entries[#entries + 1] = { item = item, verdict = verdict, reason = reason, n = n,
-    more = more or {} }
-end
 
 local function reject(item, reason)
   rejected[#rejected + 1] = pack('>I2', item.number - 1)
   item.rejected, tracked = reason, tracked + item.slots
 end
 
+-- Failures of slots that have not failed before.
+local function failures(item)
+  local slots, whys, old = {}, {}, {}
+  if item.before then
+    old = call('HMGET', failed_of .. item.name, unpack(item.failed.slots))
+  end
+  for k, slot in ipairs(item.failed.slots) do
+    if slot >= item.slots then
+      orphaned = orphaned + 1
+    elseif not old[k] then
+      slots[#slots + 1], whys[#whys + 1] = slot, item.failed.whys[k]
+    end
+  end
+  return { slots = slots, whys = whys }
+end
+
 for _, item in ipairs(items) do
   local known = item.header or item.track
   if item.track and item.header then
     known = false -- the same block again, say by a batch whose fence is gone: nothing is new
-  elseif item.track and item.expiring then
+  elseif item.track and expiring[item.id] then
     -- Its checksums are still needed under the same name.
     reject(item, 'conflict')
     conflict, known = conflict + item.slots, false
@@ -303,28 +343,16 @@ for _, item in ipairs(items) do
   elseif item.track then
     tracked, created, pending = tracked + item.slots, created + 1, pending + item.slots
   elseif not known then
-    orphaned = orphaned + #item.deltas / 8 + #item.failed.slots
+    orphaned = orphaned + #item.deltas / 8 + (item.failed and #item.failed.slots or 0)
   end
-  if known or item.rejected then work[#work + 1] = item end
   if known then
     if #item.deltas > 8 * item.slots and not item.at then
       orphaned = orphaned + #item.deltas / 8 - item.slots
       item.deltas = sub(item.deltas, 1, 8 * item.slots)
     end
-    local new, slots = {}, item.failed.slots
-    local old = {}
-    if #slots > 0 and item.before > 0 then
-      old = call('HMGET', item.failed_key, unpack(slots))
-    end
-    for k, slot in ipairs(slots) do
-      if slot >= item.slots then
-        orphaned = orphaned + 1
-      elseif not old[k] then
-        new[#new + 1] = { slot, item.failed.whys[k] }
-      end
-    end
-    item.new = new
+    if item.failed then item.new = failures(item) end
   end
+  if known or item.rejected then work[#work + 1] = item end
 end
 
 -- Write. Redis checks maxmemory at a script's first write only: a batch that creates blocks
@@ -333,100 +361,161 @@ end
 -- raised after all, a tree would have two verdicts, and never none.
 
 if created == 0 then call('UNLINK', shard) end
-local scratch = shard .. ':scratch'
+local scratch, scratch_of = shard .. ':scratch', shard .. ':scratch:'
+local scratched, zeros = false, {}
 
--- Make the new checksums of a block, and say what that means.
-local function weigh(item)
-  local result = scratch .. ':' .. item.number
-  if not item.header then
-    call('SET', result, item.deltas)
-    item.result = result
-  elseif #item.deltas > 0 then
-    if item.at then
-      call('SET', scratch, '')
-      for k, slot in ipairs(item.at) do
-        if slot < item.slots then
-          call('SETRANGE', scratch, 8 * slot, sub(item.deltas, 8 * k - 7, 8 * k))
-        else
-          orphaned = orphaned + 1
-        end
-      end
-    else
-      call('SET', scratch, item.deltas)
+-- Spread the deltas of slots that are named over the scratch. Slots that are near go in one
+-- write, with zeros between them: a write is as dear as some strings.
+local function spread(item)
+  local at, deltas, parts, n, from, last = item.at, item.deltas, {}, 0, 0, -1
+  call('SET', scratch, '')
+  for k = 1, #at do
+    local slot = at[k]
+    if slot >= item.slots then
+      orphaned = orphaned + #at - k + 1
+      break
     end
-    call('BITOP', 'XOR', result, item.key, scratch)
-    item.result = result
+    local gap = slot - last - 1
+    if n > 0 and (gap > NEAR or n > 1000) then
+      call('SETRANGE', scratch, 8 * from, n > 1 and table.concat(parts, '', 1, n) or parts[1])
+      n = 0
+    end
+    if n == 0 then
+      from = slot
+    elseif gap > 0 then
+      n = n + 1
+      zeros[gap] = zeros[gap] or string.rep('\0', 8 * gap)
+      parts[n] = zeros[gap]
+    end
+    n, last = n + 1, slot
+    parts[n] = sub(deltas, 8 * k - 7, 8 * k)
   end
-  item.done = call('BITCOUNT', item.result or item.key) == 0
-  local rows = {}
-  for k, pair in ipairs(item.new) do
-    rows[k] = '[' .. pair[1] .. ',"' .. string.gsub(pair[2], '["\\]', '\\%0') .. '"]'
+  if n > 0 then call('SETRANGE', scratch, 8 * from, table.concat(parts, '', 1, n)) end
+end
+
+-- Make the new checksums of a block; whether all are zero.
+local function weigh(item)
+  if not item.header then
+    return not find(item.deltas, '[^%z]')
+  elseif item.deltas ~= '' then
+    if item.at then spread(item) else call('SET', scratch, item.deltas) end
+    item.result, scratched = scratch_of .. item.name, true
+    call('BITOP', 'XOR', item.result, item.key, scratch)
   end
-  if #rows > 0 then
-    failed = failed + #rows
-    entry(item, 'nack', 'failed', #rows, { 'rows', '[' .. table.concat(rows, ',') .. ']' })
+  return call('BITPOS', item.result or item.key, '1') == -1
+end
+
+local function entry(item, verdict, reason, n, name, value, ...)
+  local json = ',"' .. name .. '":' .. value
+  if ... then json = json .. ',"failed":' .. select(2, ...) end
+  entries[#entries + 1] = { item = item, verdict = verdict, reason = reason, n = n, json = json,
+    more = { name, value, ... } }
+end
+
+-- What is said of a block that goes on or is done.
+local function tell(item)
+  local new = item.new and item.new.slots or {}
+  if #new > 0 then
+    local rows = {}
+    for k, slot in ipairs(new) do
+      rows[k] = '[' .. slot .. ',"' .. string.gsub(item.new.whys[k], '["\\]', '\\%0') .. '"]'
+    end
+    failed = failed + #new
+    entry(item, 'nack', 'failed', #new, 'rows', '[' .. table.concat(rows, ',') .. ']')
   end
   if item.done then
-    local slots = item.before > 0 and call('HKEYS', item.failed_key) or {}
-    for _, pair in ipairs(item.new) do slots[#slots + 1] = pair[1] end
+    local has_failed, slots = {}, {}
+    for _, slot in ipairs(item.before and call('HKEYS', failed_of .. item.name) or {}) do
+      has_failed[tonumber(slot)] = slot
+    end
+    for _, slot in ipairs(new) do has_failed[slot] = slot end
+    -- Ascending, and not by table.sort: thousands may have failed.
+    for slot = 0, next(has_failed) and item.slots - 1 or -1 do
+      if has_failed[slot] then slots[#slots + 1] = has_failed[slot] end
+    end
     acked, pending = acked + item.slots - #slots, pending - item.slots
-    table.sort(slots, function(a, b) return tonumber(a) < tonumber(b) end)
     if item.slots > #slots then
-      entry(item, 'ack', 'completed', item.slots - #slots, { 'slots', item.slots, 'failed',
-        '[' .. table.concat(slots, ',') .. ']' })
+      entry(item, 'ack', 'completed', item.slots - #slots, 'slots', item.slots, 'failed',
+        '[' .. table.concat(slots, ',') .. ']')
     end
   elseif item.touch then
-    entry(item, 'touch', 'reset', item.slots, { 'slots', item.slots })
+    entry(item, 'touch', 'reset', item.slots, 'slots', item.slots)
   end
 end
 
 for _, item in ipairs(work) do
   if item.rejected then
-    entry(item, 'nack', item.rejected, item.slots, { 'slots', item.slots })
+    entry(item, 'nack', item.rejected, item.slots, 'slots', item.slots)
   else
-    weigh(item)
+    item.done = weigh(item)
+    tell(item)
   end
 end
 for _, told in ipairs(entries) do
   local item, backlog = told.item, waiting[told.item.task]
   told.written = told.verdict ~= 'touch' or backlog.number < backlog_limit
   if told.written then
-    backlog.number = backlog.number + told.n
+    backlog.number, backlog.told = backlog.number + told.n, true
+    told.age = format('%.0f', math.max(0, now - item.first))
     call('XADD', shard .. ':outcomes:' .. item.task, '*', 'verdict', told.verdict, 'reason',
-      told.reason, 'n', told.n, 'block', item.name, 'label', item.label, 'age',
-      format('%.0f', math.max(0, now - item.first)), unpack(told.more))
+      told.reason, 'n', told.n, 'block', item.name, 'label', item.label, 'age', told.age,
+      unpack(told.more))
   end
 end
 if fence_key then
   call('HSET', fence_key, producer, fence_value)
   if fence_old and fence_old ~= fence_key then call('HDEL', fence_old, producer) end
 end
-local moved = {}
-for bucket = 0, buckets - 1 do moved[bucket] = 0 end
-for _, item in ipairs(work) do
+local moved, puts, drops, ended = {}, {}, {}, {}
+for bucket = 0, buckets - 1 do moved[bucket], drops[bucket] = 0, {} end
+
+local function leave(item)
   local home = item.bucket
+  drops[home][#drops[home] + 1], moved[home] = item.id, moved[home] - item.slots
+end
+
+for _, item in ipairs(work) do
   if item.done then
-    call('UNLINK', item.key, item.failed_key, item.result or scratch)
-    if home then
-      call('HDEL', shard .. ':blocks:' .. home, item.id)
-      moved[home] = moved[home] - item.slots
+    if item.header then
+      leave(item)
+      ended[#ended + 1] = item.key
     end
+    if item.before then ended[#ended + 1] = failed_of .. item.name end
+    if item.result then ended[#ended + 1] = item.result end
   elseif not item.rejected then
-    if item.result then call('RENAME', item.result, item.key) end
-    for _, pair in ipairs(item.new) do call('HSET', item.failed_key, pair[1], pair[2]) end
-    if not home or ((item.touch or refresh) and home ~= current) then
-      call('HSET', shard .. ':blocks:' .. current, item.id, item.header
-        or pack('>I6I2', now, item.slots) .. sub(redis.sha1hex(item.deltas), 1, 8)
-        .. pack('>B', #item.task) .. item.task .. item.label)
+    if not item.header then
+      call('SET', item.key, item.deltas)
+    elseif item.result then
+      call('RENAME', item.result, item.key)
+    end
+    for k, slot in ipairs(item.new and item.new.slots or {}) do
+      call('HSET', failed_of .. item.name, slot, item.new.whys[k])
+    end
+    if not item.header or ((item.touch or refresh) and item.bucket ~= current) then
+      puts[#puts + 1] = item.id
+      puts[#puts + 1] = item.header or pack('>I6I2', now, item.slots)
+        .. sub(redis.sha1hex(item.deltas), 1, 8) .. pack('>B', #item.task) .. item.task
+        .. item.label
       moved[current] = moved[current] + item.slots
-      if home then
-        call('HDEL', shard .. ':blocks:' .. home, item.id)
-        moved[home] = moved[home] - item.slots
-      end
+      if item.header then leave(item) end
     end
   end
 end
-call('UNLINK', scratch)
+if #puts > 0 then
+  local key = shard .. ':blocks:' .. current
+  if new_bucket then
+    -- Who may not take it out again must not get to put it in.
+    call('HDEL', key, '')
+    call('HSET', key, '', LONG)
+  end
+  call('HSET', key, unpack(puts))
+  if new_bucket then call('HDEL', key, '') end
+end
+if scratched then ended[#ended + 1] = scratch end
+if #ended > 0 then call('UNLINK', unpack(ended)) end
+for bucket = 0, buckets - 1 do
+  if #drops[bucket] > 0 then call('HDEL', shard .. ':blocks:' .. bucket, unpack(drops[bucket])) end
+end
 local all = 0
 for bucket, slots in pairs(moved) do
   if slots ~= 0 then call('HINCRBY', meta, 'slots:' .. bucket, slots) end
@@ -435,20 +524,19 @@ end
 if all ~= 0 then call('HINCRBY', meta, 'slots', all) end
 for task, backlog in pairs(waiting) do
   if backlog.new then call('HINCRBY', meta, 'tasks', 1) end
-  call('HSET', meta, 'backlog:' .. task, backlog.number)
+  if backlog.new or backlog.told then call('HSET', meta, 'backlog:' .. task, backlog.number) end
 end
 if conf[9] == 'yes' then
   for _, told in ipairs(entries) do
     if told.written then
-      local item, more = told.item, ''
-      for k = 1, #told.more, 2 do
-        more = more .. ',"' .. told.more[k] .. '":' .. told.more[k + 1]
-      end
+      local item = told.item
+      local label = item.label
+      if find(label, '["\\]') then label = string.gsub(label, '["\\]', '\\%0') end
       -- A producer without the right to publish loses the live feed, never the record.
       redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. told.verdict .. ':' .. item.task,
-        format('{"verdict":"%s","reason":"%s","n":%d,"block":"%s","label":"%s","age":%.0f%s}',
-          told.verdict, told.reason, told.n, item.name, string.gsub(item.label, '["\\]', '\\%0'),
-          math.max(0, now - item.first), more))
+        '{"verdict":"' .. told.verdict .. '","reason":"' .. told.reason .. '","n":' .. told.n
+          .. ',"block":"' .. item.name .. '","label":"' .. label .. '","age":' .. told.age
+          .. told.json .. '}')
     end
   end
 end

@@ -1,6 +1,7 @@
 --[[
 expire_blocks: drain the bucket of blocks that expires, some blocks per call: of each block,
-trees whose checksum is zero are acked, all others are nacked.
+trees whose checksum is zero are acked, all others are nacked, and all trees of a block that has
+lost its checksums.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
@@ -34,52 +35,76 @@ local expiring = shard .. ':blocks_expiring'
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
+-- A number becomes a string once a call, and not once a block: that is a third of the work.
+local texts = {}
+
 -- Numbers of slots as JSON, ascending.
 local function list(slots)
+  for k = 1, #slots do
+    local slot = slots[k]
+    local text = texts[slot] or format('%d', slot)
+    slots[k], texts[slot] = text, text
+  end
   return '[' .. table.concat(slots, ',') .. ']'
 end
 
 -- The cursor goes on where the last call stopped: from 0 each time, a scan must walk over all
 -- that was emptied before.
 local page = call('HSCAN', expiring, conf[2] or '0', 'COUNT', count)
-local blocks, trees, stopped, waiting = {}, 0, false, {}
+local blocks, gone, trees, stopped, waiting = {}, {}, 0, false, {}
+
+-- Which trees of a block have failed, and which are open; all are, if that cannot be told.
+local function weigh(block)
+  local has_failed, failed, nacked, sums = {}, {}, {}, {}
+  local kind = call('TYPE', block.failed_key).ok
+  if call('TYPE', block.key).ok == 'string' and (kind == 'hash' or kind == 'none') then
+    for _, slot in ipairs(call('HKEYS', block.failed_key)) do
+      has_failed[tonumber(slot) or -1] = true
+    end
+    local checksums = call('GET', block.key)
+    if #checksums == 8 * block.slots then
+      sums = { struct.unpack(string.rep('c8', block.slots), checksums) }
+    end
+  end
+  for slot = 0, block.slots - 1 do
+    if has_failed[slot] then
+      failed[#failed + 1] = slot
+    elseif sums[slot + 1] ~= ZERO then
+      nacked[#nacked + 1] = slot
+    end
+  end
+  block.failed_count, block.nacked_count = #failed, #nacked
+  block.failed, block.nacked = list(failed), list(nacked)
+end
+
 for i = 1, #page[2], 2 do
-  if trees >= MAX_TREES or #blocks >= count then
+  if trees >= MAX_TREES or #gone >= count then
     stopped = true
     break
   end
   local id, header = page[2][i], page[2][i + 1]
-  local first, slots, _, task, at = struct.unpack('>I6I2c8Bc0', header)
-  local high, low = struct.unpack('>I4I4', id)
-  local name = format('%05x%08x', high, low)
-  local block = { id = id, slots = slots, task = task, label = sub(header, at), name = name,
-    key = shard .. ':block:' .. name, failed_key = shard .. ':failed:' .. name,
-    age = format('%.0f', math.max(0, now - first)) }
-  local checksums = call('GET', block.key)
-  local stream = shard .. ':outcomes:' .. task
-  if not waiting[task] then
-    local kind = call('TYPE', stream).ok
-    waiting[task] = (kind == 'stream' or kind == 'none')
-      and tonumber(call('HGET', meta, 'backlog:' .. task) or 0)
+  gone[#gone + 1] = id
+  -- What is no header has no trees; it must not keep the others from being drained.
+  local task_length = #id == 8 and string.byte(header, 17) or 0
+  if task_length > 0 and #header > 17 + task_length then
+    local first, slots, _, task, at = struct.unpack('>I6I2c8Bc0', header)
+    local name = format('%05x%08x', struct.unpack('>I4I4', id))
+    local block = { slots = slots, task = task, label = sub(header, at), name = name,
+      key = shard .. ':block:' .. name, failed_key = shard .. ':failed:' .. name,
+      age = format('%.0f', math.max(0, now - first)) }
+    local stream = shard .. ':outcomes:' .. task
+    if not waiting[task] then
+      local kind = call('TYPE', stream).ok
+      waiting[task] = (kind == 'stream' or kind == 'none')
+        and tonumber(call('HGET', meta, 'backlog:' .. task) or 0)
+    end
+    if not waiting[task] then
+      return refuse('SCHEMA', stream .. ' or its backlog has been tampered with')
+    end
+    weigh(block)
+    -- A tree that has failed is twice the work.
+    blocks[#blocks + 1], trees = block, trees + slots + block.failed_count
   end
-  if not checksums or #checksums ~= 8 * slots then
-    return refuse('SCHEMA', block.key .. ' has been tampered with')
-  elseif not waiting[task] then
-    return refuse('SCHEMA', stream .. ' or its backlog has been tampered with')
-  end
-  local has_failed, failed, nacked = {}, {}, {}
-  for _, slot in ipairs(call('HKEYS', block.failed_key)) do
-    has_failed[tonumber(slot)] = true
-    failed[#failed + 1] = tonumber(slot)
-  end
-  table.sort(failed)
-  local sums = { struct.unpack(string.rep('c8', slots), checksums) }
-  for slot = 0, slots - 1 do
-    if sums[slot + 1] ~= ZERO and not has_failed[slot] then nacked[#nacked + 1] = slot end
-  end
-  block.failed, block.failed_count = list(failed), #failed
-  block.nacked, block.nacked_count = list(nacked), #nacked
-  blocks[#blocks + 1], trees = block, trees + slots
 end
 
 -- The first write is one that maxmemory does not refuse, and all others pass with it. Verdicts
@@ -96,10 +121,8 @@ for _, block in ipairs(blocks) do
   end
   acked, nacked = acked + block.n - block.nacked_count, nacked + block.nacked_count
 end
-for _, block in ipairs(blocks) do
-  call('UNLINK', block.key, block.failed_key)
-  call('HDEL', expiring, block.id)
-end
+for _, block in ipairs(blocks) do call('UNLINK', block.key, block.failed_key) end
+if #gone > 0 then call('HDEL', expiring, unpack(gone)) end
 for task, backlog in pairs(waiting) do call('HSET', meta, 'backlog:' .. task, backlog) end
 for _, block in ipairs(blocks) do
   if conf[3] == 'yes' and block.n > 0 then

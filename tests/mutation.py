@@ -3,7 +3,7 @@
     python -m tests.mutation apply rotate expire take [--jobs 2] [--only 17,18] [--list]
 
 Each mutant changes one token or drops one statement of a script, outside of comments and
-messages. The suite that must notice is ``SUITE``, on one real server. A mutant that does not
+messages. The suite that must notice is ``SUITE`` or ``OF_BLOCKS``, on one real server. A mutant that does not
 compile is not counted.
 Survivors are printed with their line; ``docs/mutants.md`` says why those that are left mean
 the same. Not a test itself: it takes a quarter of an hour.
@@ -29,6 +29,16 @@ SUITE = (
     "tests/properties/test_large_batches.py",
     "tests/test_vectors.py",
 )
+OF_BLOCKS = (
+    "tests/servers/test_blocks.py",
+    "tests/conformance",
+    "tests/client/test_show.py",
+    "tests/properties/test_blocks.py",
+    "tests/properties/test_large_batches.py",
+    "tests/test_vectors.py",
+    "tests/servers",
+)
+"""What notices a mutant of blocks, soonest first."""
 TOKENS = [
     (r"==", "~="),
     (r"~=", "=="),
@@ -121,7 +131,8 @@ def run(mutant: Mutant, place: Path) -> str:
     if not compiles("\n".join(lines)):
         return "stillborn"
     file.write_text("\n".join(lines))
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *SUITE]
+    suite = OF_BLOCKS if mutant.script.endswith("_blocks") or mutant.script == "show" else SUITE
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *suite]
     command += ["-k", "path", "--timeout", "60"]
     environment = {**os.environ, "HYPOTHESIS_DATABASE": "none", "CI": ""}
     try:

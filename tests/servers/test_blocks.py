@@ -120,6 +120,56 @@ def test_rows_before_the_track_are_dropped_and_never_ack(acker: Acker) -> None:
     assert not [key for key in acker.connection.client.keys("*") if b":scratch" in key]
 
 
+@pytest.mark.parametrize("slots", [1, 40, 500, SLOTS])
+def test_columns_of_every_shape_add_up(acker: Acker, slots: int) -> None:
+    """Named slots that are near, far, all and one; columns that end early."""
+    send(acker, tracked(slots=slots))
+    prefix = ShardKeys(acker.namespace, 0).prefix
+    expected = dict(enumerate(IDS[:slots]))
+    chance = random.Random(slots)
+    shapes = [range(0, slots, step) for step in (1, 2, 33, 34, 35, 600)]
+    shapes += [range(slots // 3, slots // 2 + 1), range(slots - 1, slots)]
+    shapes += [chance.sample(range(slots), max(1, slots // part)) for part in (1, 3, 10, 100)]
+    for shape in shapes:
+        for dense in (False, True):
+            deltas = {slot: chance.getrandbits(63) for slot in shape}
+            assert send(acker, pack_deltas(7, deltas, dense=dense)).acked == 0
+            for slot, delta in deltas.items():
+                expected[slot] ^= delta
+            held = acker.connection.client.get(f"{prefix}:block:" + "0" * 12 + "7")
+            assert held == b"".join(expected[s].to_bytes(8, "big") for s in range(slots))
+    assert send(acker, pack_deltas(7, expected, dense=False)).acked == slots
+    assert acker.status().counters["orphaned"] == 0
+
+
+def test_some_of_the_blocks_of_a_call_have_failed_before(acker: Acker) -> None:
+    send(acker, *(tracked(block) for block in (7, 8, 9)))
+    send(acker, pack_deltas(8, {}, {1: "bad"}))
+    done = {s: IDS[s] for s in range(5)}
+    reply = send(
+        acker,
+        pack_deltas(7, done, {4: "bad"}),
+        pack_deltas(8, done, {1: "again", 3: "bad", 0: "bad"}),
+        pack_deltas(9, done),
+    )
+    assert (reply.acked, reply.failed) == (4 + 2 + 5, 3)
+    acked = {o.block: o.failed for o in heard(acker) if o.verdict == "ack"}
+    assert acked == {7: (4,), 8: (0, 1, 3), 9: ()}
+    assert total(acker)["pending"] == 0
+
+
+def test_a_bucket_of_blocks_is_a_table_from_its_birth(acker: Acker) -> None:
+    client, prefix = acker.connection.client, ShardKeys(acker.namespace, 0).prefix
+    for _ in range(2):
+        send(acker, tracked(7), tracked(8))
+        (bucket,) = client.keys(f"{prefix.replace('{', '[{]')}:blocks:*")
+        assert client.object("encoding", bucket) == b"hashtable"
+        assert client.hlen(bucket) == 2
+        done = {s: IDS[s] for s in range(5)}
+        send(acker, pack_deltas(7, done), pack_deltas(8, done))
+        assert not client.exists(bucket)
+
+
 def test_slots_that_a_block_has_not(acker: Acker) -> None:
     send(acker, tracked())
     send(acker, pack_deltas(7, {4: IDS[4], 5: 9, 4094: 9}, {4000: "no"}, dense=False))
@@ -306,6 +356,54 @@ def test_what_was_tampered_with_changes_nothing(acker: Acker, change: str) -> No
     with pytest.raises(Exception, match="tampered|WRONGTYPE"):
         send(acker, pack_deltas(7, {0: IDS[0]}, {1: "x"}), fence=Fence("p", 1))
     assert dump(acker) == before
+
+
+@pytest.mark.parametrize("change", ["short", "gone", "type", "failed", "slots"])
+def test_a_block_that_has_lost_its_checksums_is_nacked(acker: Acker, change: str) -> None:
+    """Doubt: and it keeps neither its own source nor the others waiting."""
+    send(acker, tracked(7), tracked(8, 2))
+    send(acker, pack_deltas(7, {0: IDS[0]}), pack_deltas(8, {0: IDS[0]}))
+    client, prefix = acker.connection.client, ShardKeys(acker.namespace, 0).prefix
+    block, failed = f"{prefix}:block:0000000000007", f"{prefix}:failed:0000000000007"
+    if change == "short":
+        client.set(block, b"short")
+    elif change == "failed":
+        client.set(failed, "x")
+    elif change == "slots":
+        client.append(block, bytes(8))
+    else:
+        client.delete(block)
+        if change == "type":
+            client.rpush(block, "x")
+    for _ in range(3):
+        rotate(acker)
+    while commands_left(acker):
+        pass
+    nacked = {o.block: o.nacked for o in heard(acker)}
+    assert nacked == {7: (0, 1, 2, 3, 4), 8: (1,)}
+    assert not client.exists(block, failed)
+
+
+@pytest.mark.parametrize("field", [b"", b"x", bytes(8), bytes(9)], ids=len)
+@pytest.mark.parametrize("header", [b"", b"x" * 16, bytes(40), b"x" * 16 + b"\x05task"], ids=len)
+def test_what_is_no_header_does_not_stop_the_drain(
+    acker: Acker, field: bytes, header: bytes
+) -> None:
+    send(acker, tracked(7))
+    client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
+    client.hset(f"{keys.prefix}:blocks:0", field, header)
+    for _ in range(3):
+        rotate(acker)
+    while commands_left(acker):
+        pass
+    assert [o.block for o in heard(acker)] == [7]
+    assert not client.exists(keys.blocks_expiring)
+
+
+def commands_left(acker: Acker) -> int:
+    """Drain some blocks; how many are left."""
+    call = commands.expire_blocks(ShardKeys(acker.namespace, 0), 16)
+    return int(acker.connection.run(call)[2])
 
 
 def test_many_blocks_expire_in_bounded_calls(acker: Acker) -> None:

@@ -17,6 +17,7 @@ from acker_redis.blocks import pack_deltas, pack_track
 from acker_redis.client import Acker
 from acker_redis.commands import Call, Fence
 from acker_redis.config import AckerConfig
+from acker_redis.ids import block_anchor
 from acker_redis.keys import ShardKeys
 from tests.conftest import MakeAcker
 from tests.support import FAIL, TOUCH, TRACK, columns, dump, fail, row, send, tick, touch, track
@@ -47,6 +48,7 @@ def calls(keys: ShardKeys) -> dict[str, Call]:
         "expire": commands.expire(keys, 10),
         "take": commands.take(keys, "t", ["1-0", "2-0"]),
         "status": commands.status(keys),
+        "show": commands.show(keys, block_anchor(2, 1)),
     }
 
 
@@ -123,10 +125,8 @@ def test_errors_change_nothing(make_acker: MakeAcker) -> None:
     some_state(acker)
     refused.clear()
     fuzz(acker)
-    assert (
-        min(refused[script] for script in ("apply", "apply_blocks", "take", "rotate", "expire"))
-        > 20
-    ), refused
+    many = ("apply", "apply_blocks", "take", "rotate", "expire", "expire_blocks", "show")
+    assert min(refused[script] for script in many) > 20, refused
 
 
 @pytest.mark.parametrize("seq", ["9007199254740993", "9007199254740992", "inf", "1e15", "1" * 16])

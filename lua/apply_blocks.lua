@@ -299,7 +299,9 @@ if #new_blocks > 0 then
 end
 if #failed_keys > 0 and call('EXISTS', unpack(failed_keys)) > 0 then
   for _, item in ipairs(items) do
-    item.before = item.key and call('HLEN', failed_of .. item.name) > 0
+    local before = item.key and call('HLEN', failed_of .. item.name) > 0
+    -- Failures of a block that is not there are of nobody.
+    item.before, item.stale = before and item.header, before and not item.header
   end
 end
 
@@ -484,6 +486,7 @@ for _, item in ipairs(work) do
     if item.result then ended[#ended + 1] = item.result end
   elseif not item.rejected then
     if not item.header then
+      if item.stale then call('UNLINK', failed_of .. item.name) end
       call('SET', item.key, item.deltas)
     elseif item.result then
       call('RENAME', item.result, item.key)

@@ -358,6 +358,17 @@ def test_what_was_tampered_with_changes_nothing(acker: Acker, change: str) -> No
     assert dump(acker) == before
 
 
+def test_failures_that_are_of_no_block_are_forgotten(acker: Acker) -> None:
+    """They could only be there if somebody took the block away; its next life has none."""
+    client, prefix = acker.connection.client, ShardKeys(acker.namespace, 0).prefix
+    client.hset(f"{prefix}:failed:0000000000007", mapping={"0": "old", "3": "old"})
+    send(acker, tracked())
+    assert send(acker, pack_deltas(7, {}, {0: "new"})).failed == 1
+    assert send(acker, pack_deltas(7, dict(enumerate(IDS[:5])))).acked == 4
+    assert [(o.rows, o.failed) for o in heard(acker)] == [(((0, "new"),), ()), ((), (0,))]
+    assert not client.exists(f"{prefix}:failed:0000000000007")
+
+
 @pytest.mark.parametrize("change", ["short", "gone", "type", "failed", "slots"])
 def test_a_block_that_has_lost_its_checksums_is_nacked(acker: Acker, change: str) -> None:
     """Doubt: and it keeps neither its own source nor the others waiting."""

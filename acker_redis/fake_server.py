@@ -9,7 +9,7 @@ never waits for a request. fakeredis brings a TCP server of its own; this one re
 because that one loads no Lua modules, closes a connection after each error, and puts ERR
 before the first word of a script's error.
 
-Where it differs from Redis: no ``cmsgpack``, ``redis.sha1hex`` or ``redis.set_repl``; reading
+Where it differs from Redis: no ``cmsgpack`` or ``redis.set_repl``; reading
 an undefined global gives nil; an error that Lua's own ``pcall`` catches is not a string;
 cjson leaves ``/`` alone. INFO and CONFIG GET answer the few fields below; CONFIG SET,
 SHUTDOWN and inline commands are refused.

@@ -7,6 +7,7 @@ that status replies, bulk strings and the whole text of an error reach clients i
 from __future__ import annotations
 
 import fnmatch
+import hashlib
 import queue
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,6 +39,11 @@ class Reply:
     """The answer to a command, as against a message that the server pushes."""
 
     value: Any
+
+
+def _sha1hex(text: bytes) -> bytes:
+    """What fakeredis lacks of the ``redis`` table of a script."""
+    return hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
 
 
 def encode(value: Any, resp3: bool) -> bytes:
@@ -131,6 +137,7 @@ class FakeRedisSocket(FakeSocket):
             if missing := LUA_MODULES - self.load_lua_modules:
                 raise SimpleError(f"ERR the fake's Lua could not load {', '.join(missing)}")
             runtime.execute(CONFINE.encode())
+            runtime.eval(b"function(f) redis.sha1hex = f end")(_sha1hex)
         return runtime
 
     def _lua_redis_pcall(self, lua_runtime: Any, expected: set[Any], op: bytes, *args: Any) -> Any:

@@ -8,7 +8,7 @@ which are done wait for their block, or its end, to be told.
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from acker_redis.commands import Fence, ShardApplied
@@ -138,7 +138,7 @@ class BlockReference(Reference):
         """Apply one row; True if its block was rejected."""
         bucket, block = self._find(row.block)
         if row.task and block:
-            return False  # the same again: nothing is new
+            row = replace(row, deltas={}, task="")  # the same again: its deltas are not new
         if row.task:
             column = _column(row)
             block = Block(self.now_ms, row.task, row.label, column, list(column))

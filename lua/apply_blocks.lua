@@ -334,7 +334,9 @@ end
 for _, item in ipairs(items) do
   local known = item.header or item.track
   if item.track and item.header then
-    known = false -- the same block again, say by a batch whose fence is gone: nothing is new
+    -- The same block again, say by a batch whose fence is gone: its deltas are not new. Whether
+    -- its failures are, is asked for each.
+    item.deltas = ''
   elseif item.track and expiring[item.id] then
     -- Its checksums are still needed under the same name.
     reject(item, 'conflict')

@@ -5,7 +5,8 @@ Each word is understood by a real acker and by the reference.
 
 import copy
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from acker_redis import commands
@@ -13,10 +14,12 @@ from acker_redis.batch import Columns
 from acker_redis.client import Acker
 from acker_redis.commands import Fence, ShardApplied
 from acker_redis.keys import ShardKeys
+from acker_redis.outcomes import BlockOutcome
 from acker_redis.reference import Reference
 from acker_redis.reference import Row as ReferenceRow
+from acker_redis.reference_blocks import BlockReference, BlockRow
 from acker_redis.rotator import Rotator
-from acker_redis.shard import RedisShard
+from acker_redis.shard import RedisShard, glob
 
 TRACK, FAIL, TOUCH = 1, 2, 4
 Row = tuple[int, int, int]
@@ -83,13 +86,52 @@ def touch(acker: Target, anchor: int) -> ShardApplied:
     return send(acker, columns([(anchor, 0, TOUCH)]))
 
 
+def send_blocks(
+    target: Target, *rows: BlockRow, fence: Fence | None = None, shard: int = 0
+) -> ShardApplied:
+    """Call apply_blocks once."""
+    return _blocks(target, shard).apply_blocks(rows, fence)
+
+
+def tracked_block(
+    block: int, ids: Sequence[int], label: str = "b", task: str = "t", **more: Any
+) -> BlockRow:
+    """TRACK of a block: for each slot, the XOR of the ids of its first messages."""
+    return BlockRow(block, dict(enumerate(ids)), task=task, label=label, **more)
+
+
+def track_block(
+    target: Target, block: int, ids: Sequence[int], label: str = "b", task: str = "t"
+) -> ShardApplied:
+    """Track a block."""
+    return send_blocks(target, tracked_block(block, ids, label, task))
+
+
+def block_row(target: Target, block: int, deltas: Mapping[int, int]) -> ShardApplied:
+    """Rows of a bolt, for some trees of a block: slot -> delta."""
+    return send_blocks(target, BlockRow(block, deltas))
+
+
+def fail_slot(
+    target: Target, block: int, slot: int, why: str = "", delta: int | None = None
+) -> ShardApplied:
+    """Fail one tree of a block."""
+    deltas = {} if delta is None else {slot: delta}
+    return send_blocks(target, BlockRow(block, deltas, {slot: why}))
+
+
+def touch_block(target: Target, block: int) -> ShardApplied:
+    """Reset the timeout of a block."""
+    return send_blocks(target, BlockRow(block, touch=True))
+
+
 def tick(target: Target, times: int = 1) -> None:
     """Force ticks, and drain what expires."""
     for _ in range(times):
         if isinstance(target, Reference):
-            target.expire()
+            drain(target)
             target.rotate(force=True)
-            target.expire()
+            drain(target)
         else:
             Rotator([target]).step(force=True)
 
@@ -100,24 +142,73 @@ def rotate(target: Target, force: bool = True) -> bool:
 
 
 def drain(target: Target) -> None:
-    """Drain what expires."""
+    """Drain what expires, trees and blocks."""
     _shard(target).expire()
+    drain_blocks(target)
+
+
+def drain_blocks(target: Target) -> None:
+    """Drain the blocks that expire, and leave the trees."""
+    if not isinstance(target, Reference) or isinstance(target, BlockReference):
+        while _blocks(target).expire_blocks():
+            pass
 
 
 def advance(target: Target, ms: int) -> None:
     """Move the clock."""
     _shard(target).advance(ms)
+    if isinstance(target, Reference):
+        return
+    client = target.connection.client
+    for place in _block_places(RedisShard(target)):
+        for block, header in client.hgetall(place).items():
+            first = int.from_bytes(header[:6], "big") - ms
+            client.hset(place, block, first.to_bytes(6, "big") + header[6:])
 
 
 def _shard(target: Target) -> Reference | RedisShard:
     return target if isinstance(target, Reference) else RedisShard(target)
 
 
+def _blocks(target: Target, shard: int = 0) -> BlockReference | RedisShard:
+    if isinstance(target, Reference):
+        assert isinstance(target, BlockReference)
+        return target
+    return RedisShard(target, shard)
+
+
+def _block_places(shard: RedisShard) -> list[str]:
+    buckets = [f"{shard.keys.prefix}:blocks:{i}" for i in range(shard.config.buckets)]
+    return [*buckets, f"{shard.keys.prefix}:blocks_expiring"]
+
+
 def outcomes(target: Target, task: str = "t") -> list[Any]:
-    """All outcomes that wait; they are taken."""
+    """All outcomes that wait, those in blocks one by one; they are taken.
+
+    In the order of the calls, but that the reference keeps those in blocks for the end.
+    """
     found = _shard(target).take(task)
+    if isinstance(target, BlockReference):
+        found += [single for block in target.take_blocks(task) for single in block.expand()]
     assert not _shard(target).take(task)
     return found
+
+
+def block_outcomes(target: Target, task: str = "t") -> list[BlockOutcome]:
+    """All verdicts on blocks that wait; they are taken, those on loose trees wait on."""
+    if isinstance(target, BlockReference):
+        return target.take_blocks(task)
+    assert not isinstance(target, Reference)
+    waiting, found = target.outcomes(task), []
+    while entries := [entry for entry in waiting.read(1000) if entry.block]:
+        found += [entry.block for entry in entries if entry.block]
+        waiting.take(entries)
+    return found
+
+
+def block_verdicts(target: Target, task: str = "t") -> list[BlockOutcome]:
+    """All verdicts on blocks that wait, without their ages; they are taken."""
+    return [replace(outcome, age_ms=0) for outcome in block_outcomes(target, task)]
 
 
 def verdicts(target: Target, task: str = "t") -> list[tuple[str, str, int, str, str]]:
@@ -136,7 +227,7 @@ def fences(target: Target) -> int:
 def backlog(target: Target, task: str = "t") -> int:
     """Verdicts that wait for a task."""
     if isinstance(target, Reference):
-        return len(target.outcomes.get(task, ()))
+        return target.backlog(task)
     return target.status().backlog.get(task, 0)
 
 
@@ -149,7 +240,8 @@ def dump(target: Target) -> Any:
         return copy.deepcopy(vars(target))
     client = target.connection.client
     found: dict[bytes, Any] = {}
-    for key in sorted(client.keys("*")):
+    # Not by KEYS, which a client of a cluster asks one of its nodes only.
+    for key in sorted(set(client.scan_iter(count=1000))):
         kind = client.type(key)
         if kind == b"hash":
             found[key] = client.hgetall(key)
@@ -168,12 +260,41 @@ def total(target: Target) -> dict[str, int]:
     if isinstance(target, Reference):
         counters = {name: target.counters[name] for name in commands.COUNTERS}
         pending, expiring = target.pending, len(target.expiring)
+        if isinstance(target, BlockReference):
+            expiring += len(target.blocks_expiring)
         tracked = target.tracked_records
     else:
         status = target.status()
         counters, pending, expiring = dict(status.counters), status.pending, status.expiring
         shards = [RedisShard(target, shard.shard) for shard in status.shards]
-        tracked = sum(shard.tracked_records for shard in shards)
+        tracked = sum(shard.tracked_records + _waiting_in_blocks(shard) for shard in shards)
     ended = sum(counters[n] for n in ("acked", "failed", "expired", "overflow", "conflict"))
     assert counters["tracked"] == ended + tracked
     return {**counters, "pending": pending, "expiring": expiring}
+
+
+def _waiting_in_blocks(shard: RedisShard) -> int:
+    """Trees in blocks that were not told of yet; checks that no block left anything behind."""
+    client, prefix = shard.acker.connection.client, shard.keys.prefix
+    *buckets, expiring = (client.hgetall(place) for place in _block_places(shard))
+    slots = [sum(int.from_bytes(header[6:8], "big") for header in b.values()) for b in buckets]
+    meta = client.hgetall(shard.keys.meta)
+    assert [int(meta.get(b"slots:%d" % i, 0)) for i in range(len(slots))] == slots
+    assert int(meta.get(b"slots", 0)) == sum(slots)
+    headers = [(block, header) for place in (*buckets, expiring) for block, header in place.items()]
+    names = [int.from_bytes(block, "big").to_bytes(7, "big").hex()[1:] for block, _ in headers]
+    assert len(set(names)) == len(names), "a block is in one bucket only"
+
+    def kept(what: str) -> set[str]:
+        keys = client.scan_iter(glob(prefix) + what, count=1000)
+        return {key.decode().rpartition(":")[2] for key in keys}
+
+    assert kept(":block:*") == set(names)
+    assert kept(":failed:*") <= set(names)
+    assert not kept(":scratch*")
+    waiting = 0
+    for name, (_, header) in zip(names, headers, strict=True):
+        count = int.from_bytes(header[6:8], "big")
+        waiting += count - client.hlen(f"{prefix}:failed:{name}")
+        assert client.strlen(f"{prefix}:block:{name}") == 8 * count
+    return waiting

@@ -14,7 +14,7 @@ import redis
 from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.reference import Reference
+from acker_redis.reference_blocks import BlockReference
 from acker_redis.server_binary import find_fake, find_on_path, find_wheel
 from tests.cluster.fixtures import three_masters
 from tests.conftest import missing
@@ -52,7 +52,7 @@ def make_acker(connect: Callable[[], object] | None) -> Iterator[MakeTarget]:
         # No tick of the clock comes in between: a test forces the ticks it wants.
         config = AckerConfig(**{"tick_ms": 3_600_000, **fields})  # type: ignore[arg-type]
         if connect is None:
-            return Reference(config, now_ms=1_700_000_000_000)
+            return BlockReference(config, now_ms=1_700_000_000_000)
         made.append(Acker(connect(), f"conformance-{next(_names)}"))
         made[-1].create(config)
         return made[-1]

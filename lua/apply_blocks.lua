@@ -484,7 +484,7 @@ for _, item in ipairs(work) do
       leave(item)
       ended[#ended + 1] = item.key
     end
-    if item.before then ended[#ended + 1] = failed_of .. item.name end
+    if item.before or item.stale then ended[#ended + 1] = failed_of .. item.name end
     if item.result then ended[#ended + 1] = item.result end
   elseif not item.rejected then
     if not item.header then

@@ -83,7 +83,9 @@ def test_a_batch_is_full_when_another_text_may_not_fit() -> None:
     assert sum(map(len, part.texts)) == MAX_TEXTS
 
 
-@pytest.mark.parametrize("anchor", [0, -1, 2**62 | 4095, 2**63 - 1, 2**63, 2**64, 1.0, "1", None, True, [1]])
+@pytest.mark.parametrize(
+    "anchor", [0, -1, 2**62 | 4095, 2**63 - 1, 2**63, 2**64, 1.0, "1", None, True, [1]]
+)
 def test_bad_anchors(anchor: object) -> None:
     batch = Batch("t")
     for call in (

@@ -11,11 +11,15 @@ import pytest
 import redis
 
 from acker_redis import commands, scripts
+from acker_redis.blocks import DENSE_LEAST, Blocks
+from acker_redis.client import Acker
+from acker_redis.columns import Columns
+from acker_redis.commands import Call
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.errors import AckerError, ConfigError, InvalidBatchError
+from acker_redis.errors import AckerError, ConfigError, InvalidBatchError, LaneError
 from tests.vectors import make, plain
-from tests.vectors.operations import batch_of, calls_of, wire
+from tests.vectors.operations import batch_of, calls_of, parts_of, wire
 from tests.vectors.run import Mismatch, run
 
 Json = Any
@@ -75,7 +79,7 @@ def test_python_client_sends_these_bytes(name: str) -> None:
             continue
         if step.get("refused"):
             with pytest.raises((InvalidBatchError, ConfigError)):
-                batch_of(do["apply"])
+                parts_of(do["apply"], config.shards)
             assert step["calls"] == []
             continue
         calls = calls_of(do, config, vector["namespace"])
@@ -86,9 +90,58 @@ def test_python_client_sends_these_bytes(name: str) -> None:
         ]
         if "take" in do:  # shards where nothing waits are not asked
             made = [call for call in made if call in sent]
-        if any(is_error(call) for call in step["calls"]):  # nor those behind a refusal
+        if ends_early(step):  # nor those behind a refusal
             made = made[: len(sent)]
         assert made == sent
+
+
+class Answers:
+    """A connection that notes what is sent, and says what stands in the vector."""
+
+    def __init__(self, step: Json) -> None:
+        self.sent: list[Call] = []
+        self._calls = iter(step["calls"])
+
+    def run_until(self, call: Call, deadline: float) -> Json:
+        del deadline
+        self.sent.append(call)
+        found = next(self._calls)["reply"]
+        if isinstance(found, dict):
+            raise commands.parse_error(f"ACKER {found['error']} words") or AssertionError(found)
+        return [bytes.fromhex(r["hex"]) if isinstance(r, dict) else r for r in found]
+
+
+FENCED = {
+    name: (vector, step)
+    for name, (vector, step) in BATCHES.items()
+    if step["do"]["apply"]["producer"] and step["calls"]
+}
+
+
+@pytest.mark.parametrize("name", FENCED)
+def test_acker_numbers_its_calls_so(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole client, with producer, number and digest put in; what it says is the vector's."""
+    vector, step = FENCED[name]
+    do = step["do"]["apply"]
+    # A digest is the client's own affair.
+    for kind in (Columns, Blocks):
+        monkeypatch.setattr(kind, "digest", property(lambda _: do["digest"]))
+    acker = Acker.from_url("redis://localhost:1", vector["namespace"])
+    acker._config = AckerConfig(**vector["config"])
+    acker._lane._producer, acker._lane._seq = do["producer"], int(do["seq"]) - 1
+    answers = Answers(step)
+    acker.connection = answers  # type: ignore[assignment]
+    stops = ends_early(step)
+    try:
+        acker.apply(batch_of(do))
+    except LaneError:
+        assert stops
+    except AckerError:
+        assert is_error(step["calls"][-1])
+    else:
+        assert not stops
+    sent = [(c["script"], c["keys"], c["argv"]) for c in step["calls"]]
+    assert [(c.script, [*map(wire, c.keys)], [*map(wire, c.args)]) for c in answers.sent] == sent
 
 
 @pytest.mark.parametrize("name", [n for n, (_, step) in BATCHES.items() if "refused" not in step])
@@ -96,9 +149,21 @@ def test_bytes_follow_from_the_page_alone(name: str) -> None:
     vector, step = BATCHES[name]
     shards = vector["config"]["shards"]
     calls = plain.apply_calls(step["do"]["apply"], shards, vector["namespace"])
-    sent = [(call["keys"], call["argv"]) for call in step["calls"]]
+    sent = [(call["script"], call["keys"], call["argv"]) for call in step["calls"]]
     assert calls[: len(sent)] == sent
-    assert len(calls) == len(sent) or is_error(step["calls"][-1])
+    assert len(calls) == len(sent) or ends_early(step)
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_client_that_packs_sparse_only_makes_these_calls(name: str) -> None:
+    """No batch names so many slots of a block that it may be packed in more than one way."""
+    slots: dict[int, set[int]] = {}
+    for row in BATCHES[name][1]["do"]["apply"]["rows"]:
+        ((verb, fields),) = row.items()
+        anchor = int(fields.get("anchor", 0))
+        if verb != "track_block" and anchor >> 62 == 1:
+            slots.setdefault(anchor >> 12, set()).add(anchor)
+    assert all(len(its) < DENSE_LEAST for its in slots.values())
 
 
 @pytest.mark.parametrize("name", VECTORS)
@@ -161,7 +226,43 @@ def test_running_checksums_by_hand(name: str) -> None:
     assert found == BY_HAND[name]
 
 
-@pytest.mark.parametrize("topic", ["chains", "folding", "sixty_four_bits", "several_trees"])
+# The same of a block, slot by slot; None: not pending.
+A, B, C = 0x2B7E151628AED2A6, 0x3C6EF372FE94F82B, 0x510E527FADE682D1
+BLOCKS_BY_HAND: dict[str, list[list[int] | None]] = {
+    "blocks: diamond inside a slot": [
+        [A, 3], [A, 1], [A, 7], [A, 1], [A, 3], [A, 6], [A, 0], None,
+    ],
+    "blocks: a join of two slots": [
+        [A, B], [C, 0x1F83D9ABFB41BD6B], None,
+    ],
+    "blocks: a slot that is zero, and is not": [
+        [A, B], [0, B], [C, B], [C, 0], None,
+    ],
+    "blocks: rows before the track": [None, None, [A, B], [A, 0]],
+    # Slot 0: A ^ A ^ D; slot 1: B ^ B ^ E; slot 2: C ^ C.
+    "blocks_packing: rows of a block that is tracked in the same batch": [
+        [0x1F83D9ABFB41BD6B, 0x5BE0CD19137E2179, 0], None,
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BLOCKS_BY_HAND)
+def test_running_checksums_of_a_block_by_hand(name: str) -> None:
+    """``checksums`` of a step has the slots that it names; all of them stay in ``held``."""
+    found: list[list[int] | None] = []
+    held: dict[str, int] = {}
+    for step in VECTORS[name]["steps"][1:]:
+        held |= {anchor: int(checksum, 16) for anchor, checksum in step["checksums"].items()}
+        if any(outcome[1:3] == ["ack", "completed"] for outcome in step["outcomes"]):
+            assert step["checksums"] == {}
+            held = {}
+        found.append([held[anchor] for anchor in sorted(held)] or None)
+    assert found == BLOCKS_BY_HAND[name]
+
+
+@pytest.mark.parametrize(
+    "topic", ["chains", "folding", "sixty_four_bits", "several_trees", "blocks"]
+)
 def test_whoever_keeps_the_rules_breaks_none(topic: str) -> None:
     assert not any("breaks_rule" in vector for vector in FILES[topic]["vectors"])
 
@@ -263,6 +364,166 @@ def test_a_corrupted_vector_fails(client: "redis.Redis", corrupt: Callable[[Json
         run(client, vector)
 
 
+# "blocks_expiry: being drained" has one block, slot 1 of which has failed, in the drain;
+# "blocks_failures: fail without the message" goes on to the end.
+def _the_block(v: Json) -> Json:
+    (block,) = v["state"][0]["blocks_expiring"].values()
+    return block
+
+
+def _a_slots_checksum(v: Json) -> None:
+    _the_block(v)["checksums"][0] = other(_the_block(v)["checksums"][0])
+
+
+def _a_slot_more(v: Json) -> None:
+    _the_block(v)["checksums"].append("0" * 16)
+
+
+def _failed(v: Json) -> None:
+    _the_block(v)["failed"] = {}
+
+
+def _another_failed(v: Json) -> None:
+    _the_block(v)["failed"] = {"0": "no"}
+
+
+def _why(v: Json) -> None:
+    _the_block(v)["failed"]["1"] = "yes"
+
+
+def _label(v: Json) -> None:
+    _the_block(v)["label"] += "x"
+
+
+def _task(v: Json) -> None:
+    _the_block(v)["task"] = "u"
+
+
+def _digest(v: Json) -> None:
+    _the_block(v)["digest"] = other(_the_block(v)["digest"])
+
+
+def _number(v: Json) -> None:
+    expiring = v["state"][0]["blocks_expiring"]
+    ((name, block),) = expiring.items()
+    v["state"][0]["blocks_expiring"] = {other(name): block}
+
+
+def _still_in_a_bucket(v: Json) -> None:
+    v["state"][0]["blocks"][2] = v["state"][0]["blocks_expiring"]
+    v["state"][0]["blocks_expiring"] = {}
+
+
+def _gone(v: Json) -> None:
+    v["state"][0]["blocks_expiring"] = {}
+
+
+def _slots(v: Json) -> None:
+    v["state"][0]["slots"][2] = 2
+
+
+def _checksums_of_a_step(v: Json) -> None:
+    sums = v["steps"][1]["checksums"]
+    anchor = min(sums)
+    sums[anchor] = other(sums[anchor])
+
+
+def _no_checksum(v: Json) -> None:
+    v["steps"][1]["checksums"] = {}
+
+
+def _column(v: Json) -> None:
+    argv = v["steps"][1]["calls"][0]["argv"]
+    argv[6] = other(argv[6])
+
+
+def _header(v: Json) -> None:
+    argv = v["steps"][1]["calls"][0]["argv"]
+    argv[4] = other(argv[4])
+
+
+def _nack(v: Json) -> None:
+    v["steps"][2]["outcomes"][0][1] = "ack"
+
+
+def _said(v: Json) -> None:
+    v["steps"][2]["outcomes"][0][5] = "yes"
+
+
+def _slot(v: Json) -> None:
+    outcome = v["steps"][2]["outcomes"][0]
+    outcome[3] = other(outcome[3])
+
+
+BLOCK_CORRUPTIONS = [
+    _a_slots_checksum, _a_slot_more, _failed, _another_failed, _why, _label, _task, _digest,
+    _number, _still_in_a_bucket, _gone, _slots, _checksums_of_a_step, _no_checksum, _column,
+    _header, _nack, _said, _slot, _counter, _backlog, _step_twice,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("corrupt", BLOCK_CORRUPTIONS, ids=lambda c: c.__name__.strip("_"))
+def test_a_corrupted_block_fails(client: "redis.Redis", corrupt: Callable[[Json], None]) -> None:
+    vector = copy.deepcopy(VECTORS["blocks_expiry: being drained"])
+    corrupt(vector)
+    with pytest.raises(Mismatch):
+        run(client, vector)
+
+
+def _acked_is_nacked(o: list[Json]) -> None:
+    o[0][1:3] = ["nack", "expired"]
+
+
+def _nacked_is_acked(o: list[Json]) -> None:
+    o[1][1:3] = ["ack", "completed"]
+
+
+def _failed_is_told_again(o: list[Json]) -> None:
+    o.append(["t", "nack", "expired", other(o[2][3]), "topic/3/1000", ""])
+
+
+def _one_lost(o: list[Json]) -> None:
+    del o[-1]
+
+
+@pytest.mark.parametrize(
+    "corrupt", [_acked_is_nacked, _nacked_is_acked, _failed_is_told_again, _one_lost]
+)
+def test_corrupted_verdicts_of_a_drain_fail(
+    client: "redis.Redis", corrupt: Callable[[list[Json]], None]
+) -> None:
+    vector = copy.deepcopy(VECTORS["blocks_expiry: mixed"])
+    (drain,) = [s for s in vector["steps"] if "expire_blocks" in s["do"]]
+    corrupt(drain["outcomes"])
+    with pytest.raises(Mismatch):
+        run(client, vector)
+
+
+@pytest.mark.parametrize("field", range(6))
+def test_a_corrupted_reply_of_show_fails(client: "redis.Redis", field: int) -> None:
+    vector = copy.deepcopy(VECTORS["show: a tree in a block"])
+    step = [s for s in vector["steps"] if "show" in s["do"]][3]
+    reply = step["calls"][0]["reply"]
+    value = reply[field]
+    if value is None:  # a time: whatever it is
+        del reply[field]
+    elif isinstance(value, dict):
+        reply[field] = {"hex": other(value["hex"])}
+    else:
+        reply[field] = ["3"] if isinstance(value, list) else value + 1
+    with pytest.raises(Mismatch):
+        run(client, vector)
+
+
+@pytest.mark.parametrize("left", ["block:0000000000007", "failed:0000000000007", "scratch"])
+def test_a_key_that_is_left_behind_fails(client: "redis.Redis", left: str) -> None:
+    vector = copy.deepcopy(VECTORS["blocks_expiry: being drained"])
+    run(client, vector)
+    vector["steps"].append({"redis": ["SET", "acker:{vector:0}:" + left, "x"]})
+    with pytest.raises(Mismatch, match="keys of blocks"):
+        run(client, vector)
+
+
 def test_an_error_that_changes_something_fails(
     client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,3 +545,16 @@ def test_an_error_that_changes_something_fails(
 def is_error(call: Json) -> bool:
     """Whether a call is refused."""
     return isinstance(call["reply"], dict) and "error" in call["reply"]
+
+
+def ends_early(step: Json) -> bool:
+    """Whether a client makes no call behind the last: it was refused, or is a repeat of one whose
+    lane has gone on."""
+    if not step["calls"]:
+        return False
+    last = step["calls"][-1]
+    if is_error(last):
+        return True
+    if "apply" not in step["do"] or last["reply"][0] != 0:
+        return False
+    return int(last["reply"][1]) > int(bytes.fromhex(last["argv"][1]).split(b":")[0])

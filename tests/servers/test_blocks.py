@@ -367,6 +367,9 @@ def test_failures_that_are_of_no_block_are_forgotten(acker: Acker) -> None:
     assert send(acker, pack_deltas(7, dict(enumerate(IDS[:5])))).acked == 4
     assert [(o.rows, o.failed) for o in heard(acker)] == [(((0, "new"),), ()), ((), (0,))]
     assert not client.exists(f"{prefix}:failed:0000000000007")
+    client.hset(f"{prefix}:failed:0000000000007", mapping={"0": "old"})
+    assert send(acker, pack_track(7, "t", "done at once", [0, 0])).acked == 2
+    assert not client.exists(f"{prefix}:failed:0000000000007")
 
 
 @pytest.mark.parametrize("change", ["short", "gone", "type", "failed", "slots"])

@@ -4,11 +4,15 @@ from typing import Any
 
 from acker_redis import commands
 from acker_redis.batch import Batch
+from acker_redis.columns import Columns
 from acker_redis.commands import Call, Fence
 from acker_redis.config import AckerConfig
+from acker_redis.ids import shard_of
 from acker_redis.keys import ShardKeys
+from acker_redis.parts import Part
 
 EXPIRE_RECORDS = 500
+EXPIRE_BLOCKS = 64
 
 Json = Any
 """What json.loads gives."""
@@ -37,11 +41,33 @@ def touch(anchor: int) -> Json:
     return {"touch": {"anchor": str(anchor)}}
 
 
+def track_block(block: int, label: str, *deltas: int) -> Json:
+    """A source tracks a block: for each slot, the XOR of the ids of its first messages."""
+    return {"track_block": {"block": str(block), "label": label, "deltas": _ids(deltas)}}
+
+
+def anchors_of(do: Json) -> list[int]:
+    """Anchors that the rows of a batch name; of a block that is tracked, those of all its slots."""
+    found: dict[int, None] = {}
+    for row in do["rows"]:
+        ((verb, fields),) = row.items()
+        if verb == "track_block":
+            base = 1 << 62 | int(fields["block"]) << 12
+            found |= dict.fromkeys(base | slot for slot in range(len(fields["deltas"])))
+        else:
+            found[int(fields["anchor"])] = None
+    return list(found)
+
+
 def batch_of(do: Json) -> Batch:
     """The Python client's batch; InvalidBatchError or ConfigError if the client refuses it."""
     batch = Batch(do["task"])
     for row in do["rows"]:
         ((verb, fields),) = row.items()
+        if verb == "track_block":
+            deltas = [int(delta) for delta in fields["deltas"]]
+            batch.track_block(fields["label"], deltas, int(fields["block"]))
+            continue
         anchor = int(fields["anchor"])
         emitted = [int(i) for i in fields.get("emitted", ())]
         if verb == "track":
@@ -56,9 +82,24 @@ def batch_of(do: Json) -> Batch:
     return batch
 
 
-def fence_of(do: Json) -> Fence | None:
-    """Fence of a batch; without a producer there is none."""
-    return Fence(do["producer"], int(do["seq"]), do["digest"]) if do["producer"] else None
+def parts_of(do: Json, shards: int) -> list[Part]:
+    """Parts of a batch, a call for each; the errors of :func:`batch_of`."""
+    return batch_of(do).parts(shards)
+
+
+def fence_of(do: Json, number: int) -> Fence | None:
+    """Fence of one call of a batch, counted from 0; without a producer there is none."""
+    if not do["producer"]:
+        return None
+    return Fence(do["producer"], int(do["seq"]) + number, do["digest"])
+
+
+def call_of(part: Part, fence: Fence | None, namespace: str) -> Call:
+    """Call that carries one part."""
+    keys = ShardKeys(namespace, part.shard)
+    if isinstance(part.rows, Columns):
+        return commands.apply(keys, part.rows, fence)
+    return commands.apply_blocks(keys, part.rows.parts, fence)
 
 
 def calls_of(do: Json, config: AckerConfig, namespace: str) -> list[Call]:
@@ -66,9 +107,12 @@ def calls_of(do: Json, config: AckerConfig, namespace: str) -> list[Call]:
     ((verb, fields),) = do.items()
     if verb == "apply":
         return [
-            commands.apply(ShardKeys(namespace, shard), part, fence_of(fields))
-            for shard, part in batch_of(fields).columns(config.shards).items()
+            call_of(part, fence_of(fields, number), namespace)
+            for number, part in enumerate(parts_of(fields, config.shards))
         ]
+    if verb == "show":
+        anchor = int(fields["anchor"])
+        return [commands.show(ShardKeys(namespace, shard_of(anchor, config.shards)), anchor)]
     keys = [ShardKeys(namespace, shard) for shard in range(config.shards)]
     if verb == "create":
         return [commands.create(k, config) for k in keys]
@@ -76,6 +120,8 @@ def calls_of(do: Json, config: AckerConfig, namespace: str) -> list[Call]:
         return [commands.rotate(k, fields["force"]) for k in keys]
     if verb == "expire":
         return [commands.expire(k, fields["records"]) for k in keys]
+    if verb == "expire_blocks":
+        return [commands.expire_blocks(k, fields["blocks"]) for k in keys]
     if verb == "take":
         return [commands.take(k, fields["task"], []) for k in keys]
     assert verb == "status", verb

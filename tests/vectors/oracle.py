@@ -3,41 +3,67 @@
 Nothing here comes from Redis: a vector is a second statement of what the scripts do.
 """
 
+import hashlib
+import struct
+from collections import Counter
+from collections.abc import Iterator
+
 from acker_redis import commands
-from acker_redis.batch import Columns
-from acker_redis.commands import ShardApplied
+from acker_redis.blocks import TOUCH, TRACK, BlockPart, Blocks
+from acker_redis.columns import Columns
+from acker_redis.commands import Fence, ShardApplied
 from acker_redis.config import AckerConfig
+from acker_redis.ids import split_anchor
 from acker_redis.outcomes import Outcome
-from acker_redis.reference import Record, Reference
+from acker_redis.reference import Record
+from acker_redis.reference_blocks import Block, BlockReference, BlockRow
 from tests.support import rows_of
-from tests.vectors.operations import Json, fence_of
+from tests.vectors.operations import Json
+
+TIME = "??" * 6
+"""In place of a time, in the hex of a record or header."""
 
 
 class Oracle:
     """One shard: the reference, and what a stream and a ring of buckets add to it."""
 
     def __init__(self, config: AckerConfig) -> None:
-        self.reference = Reference(config, now_ms=1_700_000_000_000)
+        self.reference = BlockReference(config, now_ms=1_700_000_000_000)
         self._rotations = 0
         self._tasks: set[str] = set()
-        self._seen: dict[str, int] = {}
-        self._entries: dict[str, int] = {}
+        self._seen: Counter[tuple[str, bool]] = Counter()
+        self._entries: Counter[str] = Counter()
+        self._whys: dict[int, dict[int, str]] = {}
 
-    def apply(self, part: Columns, fields: Json) -> Json:
-        """Reply of apply; raises what the reference raises."""
-        applied = self.reference.apply(rows_of(part), part.task, fence_of(fields))
+    def apply(self, rows: Columns | Blocks, fence: Fence | None) -> Json:
+        """Reply of apply, or of apply_blocks; raises what the reference raises."""
+        if isinstance(rows, Blocks):
+            return self._apply_blocks([block_row(part) for part in rows.parts], fence)
+        applied = self.reference.apply(rows_of(rows), rows.task, fence)
+        numbers = [n for n in range(len(rows)) if rows.anchor(n) in set(applied.rejected)]
+        return self._applied(applied, {rows.task}, len(applied.rejected), numbers)
+
+    def _apply_blocks(self, rows: list[BlockRow], fence: Fence | None) -> Json:
+        applied = self.reference.apply_blocks(rows, fence)
+        numbers = [n for n, row in enumerate(rows) if row.block in applied.rejected]
+        trees = sum(len(rows[n].deltas) for n in numbers)
+        return self._applied(applied, {row.task for row in rows}, trees, numbers)
+
+    def _applied(
+        self, applied: ShardApplied, tasks: set[str], rejected: int, numbers: list[int]
+    ) -> Json:
         if applied.highest is not None:
             return [0, str(applied.highest)]
-        self._tasks |= {part.task} - {""}
+        self._tasks |= tasks - {""}
         return [
             1,
             applied.tracked,
             applied.acked,
             applied.failed,
-            len(applied.rejected),
+            rejected,
             applied.pending,
             applied.high_water,
-            {"hex": _numbers(part, applied)},
+            {"hex": "".join(f"{number:04x}" for number in numbers)},
         ]
 
     def rotate(self, force: bool) -> Json:
@@ -46,7 +72,7 @@ class Oracle:
         self._rotations += rotated
         # How long a tick is still away is for a clock to say.
         due = self.reference.config.tick_ms if rotated else None
-        return [int(rotated), due, len(self.reference.expiring)]
+        return [int(rotated), due, self._left()]
 
     def expire(self) -> Json:
         """Reply of expire."""
@@ -55,31 +81,51 @@ class Oracle:
         new = self.reference.counters - before
         return [new["expired"], new["orphaned"], left]
 
+    def expire_blocks(self) -> Json:
+        """Reply of expire_blocks."""
+        before = self.reference.counters.copy()
+        left = self.reference.expire_blocks()
+        new = self.reference.counters - before
+        return [new["acked"], new["expired"], left]
+
     def take(self, task: str) -> tuple[int, int]:
         """Entries and verdicts that were taken."""
-        self._seen.pop(task, None)
-        return self._entries.pop(task, 0), len(self.reference.take(task))
+        verdicts = self.reference.backlog(task)
+        self.reference.take(task)
+        self.reference.take_blocks(task)
+        for in_blocks in (False, True):
+            del self._seen[task, in_blocks]
+        return self._entries.pop(task, 0), verdicts
 
     def told(self) -> list[Json]:
-        """Verdicts since the last time; a call writes an entry per task, verdict and reason."""
-        found = []
-        for task, outcomes in sorted(self.reference.outcomes.items()):
-            new = outcomes[self._seen.get(task, 0) :]
-            self._seen[task] = len(outcomes)
-            kinds = {(o.verdict, o.reason) for o in new}
-            self._entries[task] = self._entries.get(task, 0) + len(kinds)
+        """Verdicts since the last time, those of blocks one by one.
+
+        A call writes an entry per task, verdict and reason, and one per block.
+        """
+        reference, found = self.reference, []
+        for task in sorted({*reference.outcomes, *reference.block_outcomes}):
+            loose = reference.outcomes.get(task, [])
+            blocks = reference.block_outcomes.get(task, [])
+            new = loose[self._seen[task, False] :]
+            new_blocks = blocks[self._seen[task, True] :]
+            self._seen[task, False], self._seen[task, True] = len(loose), len(blocks)
+            self._entries[task] += len({(o.verdict, o.reason) for o in new}) + len(new_blocks)
+            for outcome in new_blocks:
+                self._whys.setdefault(outcome.block, {}).update(outcome.rows)
+                new += outcome.expand()
             found += [_outcome(task, o) for o in new]
         return found
 
-    def checksums(self, part: Columns) -> Json:
-        """Checksums of the batch's trees that have a record, by anchor."""
-        anchors = [part.anchor(row) for row in range(len(part))]
-        return {
-            f"{anchor:016x}": f"{bucket[anchor].checksum:016x}"
-            for anchor in anchors
-            for bucket in self.reference.buckets
-            if anchor in bucket
-        }
+    def checksum(self, anchor: int) -> str | None:
+        """Checksum of a tree in a bucket."""
+        place = split_anchor(anchor)
+        if place is None:
+            records = [bucket[anchor] for bucket in self.reference.buckets if anchor in bucket]
+            return f"{records[0].checksum:016x}" if records else None
+        for bucket in self.reference.block_buckets:
+            if place[0] in bucket and place[1] < len(bucket[place[0]].checksums):
+                return f"{bucket[place[0]].checksums[place[1]]:016x}"
+        return None
 
     def status(self) -> Json:
         """Reply of status."""
@@ -87,11 +133,35 @@ class Oracle:
         return [
             None,
             self._ring([len(bucket) for bucket in reference.buckets]),
-            len(reference.expiring),
+            self._left(),
             self._ring([len(bucket) for bucket in reference.fences]),
             len(reference.durable),
             None,
         ]
+
+    def show(self, anchor: int) -> Json:
+        """Reply of show."""
+        reference, place = self.reference, split_anchor(anchor)
+        if place is None:
+            for age, records in enumerate((*reference.buckets, reference.expiring)):
+                if anchor in records:
+                    return [None, age, {"hex": _record_hex(records[anchor])}]
+            return [None]
+        number, slot = place
+        for age, blocks in enumerate((*reference.block_buckets, reference.blocks_expiring)):
+            if number in blocks:
+                block = blocks[number]
+                failed = [str(each) for each in sorted(block.failed)]
+                why = self._whys[number][slot] if slot in block.failed else ""
+                return [
+                    None,
+                    age,
+                    {"hex": _header_hex(block)},
+                    {"hex": "".join(f"{sum_:016x}" for sum_ in block.checksums)},
+                    failed if len(failed) < 2 else None,
+                    {"hex": why.encode().hex()},
+                ]
+        return [None]
 
     def state(self) -> Json:
         """What the shard holds."""
@@ -99,6 +169,12 @@ class Oracle:
         return {
             "pending": [_records(bucket) for bucket in reference.buckets],
             "expiring": _records(reference.expiring),
+            "blocks": [self._blocks(bucket) for bucket in reference.block_buckets],
+            "blocks_expiring": self._blocks(reference.blocks_expiring),
+            "slots": [
+                sum(len(block.checksums) for block in bucket.values())
+                for bucket in reference.block_buckets
+            ],
             "fences": [
                 {lane: f"{seq}:{digest}" for lane, (seq, digest) in sorted(fences.items())}
                 for fences in reference.fences
@@ -108,9 +184,22 @@ class Oracle:
                 for lane, (seq, digest, _) in sorted(reference.durable.items())
             },
             "counters": {name: reference.counters[name] for name in commands.COUNTERS},
-            "backlog": {
-                task: len(reference.outcomes.get(task, ())) for task in sorted(self._tasks)
-            },
+            "backlog": {task: reference.backlog(task) for task in sorted(self._tasks)},
+        }
+
+    def _left(self) -> int:
+        return len(self.reference.expiring) + len(self.reference.blocks_expiring)
+
+    def _blocks(self, bucket: dict[int, Block]) -> Json:
+        return {
+            f"{number:013x}": {
+                "label": block.label,
+                "task": block.task,
+                "digest": _digest(block),
+                "checksums": [f"{checksum:016x}" for checksum in block.checksums],
+                "failed": {str(s): self._whys[number][s] for s in sorted(block.failed)},
+            }
+            for number, block in sorted(bucket.items())
         }
 
     def _ring(self, newest_first: list[int]) -> list[int]:
@@ -119,9 +208,27 @@ class Oracle:
         return [newest_first[(self._rotations - bucket) % n] for bucket in range(n)]
 
 
-def _numbers(part: Columns, applied: ShardApplied) -> str:
-    rejected = set(applied.rejected)
-    return "".join(f"{row:04x}" for row in range(len(part)) if part.anchor(row) in rejected)
+def block_row(part: BlockPart) -> BlockRow:
+    """One block for the reference, from its arguments on the wire."""
+    count = len(part.deltas) // 8
+    deltas = struct.unpack(f">{count}Q", part.deltas)
+    slots = struct.unpack(f">{count}H", part.slots) if part.slots else range(count)
+    task_end = 3 + part.header[2] if part.flags & TRACK else 0
+    return BlockRow(
+        block=part.block,
+        deltas=dict(zip(slots, deltas, strict=True)),
+        failed=dict(_failures(part.failed)),
+        touch=bool(part.flags & TOUCH),
+        task=part.header[3:task_end].decode(),
+        label=part.header[task_end:].decode(),
+    )
+
+
+def _failures(column: bytes) -> Iterator[tuple[int, str]]:
+    while column:
+        slot, length = struct.unpack_from(">HB", column)
+        yield slot, column[3 : 3 + length].decode()
+        column = column[3 + length :]
 
 
 def _outcome(task: str, o: Outcome) -> Json:
@@ -134,7 +241,27 @@ def _records(bucket: dict[int, Record]) -> Json:
             "checksum": f"{record.checksum:016x}",
             "failed": record.why is not None,
             "task": record.task,
-            "text": record.source_id if record.task else record.why or "",
+            "text": _text(record),
         }
         for anchor, record in sorted(bucket.items())
     }
+
+
+def _text(record: Record) -> str:
+    return record.source_id if record.task else record.why or ""
+
+
+def _digest(block: Block) -> str:
+    column = struct.pack(f">{len(block.tracked)}Q", *block.tracked)
+    return hashlib.sha1(column, usedforsecurity=False).hexdigest()[:8]
+
+
+def _record_hex(record: Record) -> str:
+    flags = int(record.why is not None)
+    texts = bytes([len(record.task)]) + record.task.encode() + _text(record).encode()
+    return f"{record.checksum:016x}{flags:02x}{TIME}{texts.hex()}"
+
+
+def _header_hex(block: Block) -> str:
+    texts = bytes([len(block.task)]) + block.task.encode() + block.label.encode()
+    return f"{TIME}{len(block.checksums):04x}{_digest(block).encode().hex()}{texts.hex()}"

@@ -1,16 +1,50 @@
-"""From a batch to the calls of ``apply`` once more, by README.md of this folder alone.
+"""From a batch to the calls of the scripts once more, by README.md of this folder alone.
 
 Nothing of ``acker_redis`` is used: if both say the same bytes, then the page suffices.
 """
 
 from typing import Any
 
+Row = dict[str, Any]
+Call = tuple[str, list[str], list[str]]
+MAX_BLOCKS = 64
 
-def apply_calls(do: Any, shards: int, namespace: str) -> list[tuple[list[str], list[str]]]:
-    """KEYS and ARGV in hex of each call, in the order in which the shards appear."""
-    folded: dict[int, dict[str, Any]] = {}
-    for row in do["rows"]:
+
+def apply_calls(do: Any, shards: int, namespace: str) -> list[Call]:
+    """Script, and KEYS and ARGV in hex, of each call of a batch, in order."""
+    parts: list[tuple[str, int, list[str]]] = []
+    rows, tracked = _folded(do["rows"]), _tracked(do)
+    loose: dict[int, dict[int, Row]] = {}
+    blocks: dict[int, dict[int, Row]] = {number: {} for number in tracked}
+    for anchor, row in rows.items():
+        if anchor >> 62:
+            blocks.setdefault(anchor >> 12 & 2**50 - 1, {})[anchor & 4095] = row
+        else:
+            loose.setdefault(anchor % shards, {})[anchor] = row
+    for shard, its in loose.items():
+        parts.append(("apply", shard, _loose(its, do["task"])))
+    packed: dict[int, list[list[str]]] = {}
+    for number, slots in blocks.items():
+        packed.setdefault(number % shards, []).append(_block(number, slots, tracked.get(number)))
+    for shard, arguments in packed.items():
+        for first in range(0, len(arguments), MAX_BLOCKS):
+            call = [arg for block in arguments[first : first + MAX_BLOCKS] for arg in block]
+            parts.append(("apply_blocks", shard, call))
+    calls = []
+    for number, (script, shard, argv) in enumerate(parts):
+        prefix = f"acker:{{{namespace}:{shard}}}"
+        keys = [_text(prefix), _text(prefix + ":meta")]
+        calls.append((script, keys, [_text(do["producer"]), _fence(do, number), *argv]))
+    return calls
+
+
+def _folded(rows: list[Any]) -> dict[int, Row]:
+    """Rows by anchor; those of track_block are none."""
+    folded: dict[int, Row] = {}
+    for row in rows:
         ((verb, fields),) = row.items()
+        if verb == "track_block":
+            continue
         one = folded.setdefault(int(fields["anchor"]), {"flags": 0, "delta": 0})
         for tuple_id in [*fields.get("emitted", []), fields.get("tuple", "0")]:
             one["delta"] ^= int(tuple_id)
@@ -22,26 +56,60 @@ def apply_calls(do: Any, shards: int, namespace: str) -> list[tuple[list[str], l
             one["why"] = one.get("why") or fields["why"]
         elif verb == "touch":
             one["flags"] |= 4
-    by_shard: dict[int, dict[int, dict[str, Any]]] = {}
-    for anchor, one in folded.items():
-        by_shard.setdefault(anchor % shards, {})[anchor] = one
-    fence = do["seq"] + (":" + do["digest"] if do["digest"] else "") if do["producer"] else ""
-    calls = []
-    for shard, rows in by_shard.items():
-        prefix = f"acker:{{{namespace}:{shard}}}"
-        sources = [one["source"] for one in rows.values() if one["flags"] & 1]
-        whys = [one["why"] for one in rows.values() if one["flags"] & 2]
-        argv = [
-            _text(do["producer"]),
-            _text(fence),
-            "".join(f"{one['flags']:02x}" for one in rows.values()),
-            "".join(f"{anchor:016x}" for anchor in rows),
-            "".join(f"{one['delta']:016x}" for one in rows.values()),
-            _text(do["task"] if sources else ""),
-            *map(_text, sources + whys),
-        ]
-        calls.append(([_text(prefix), _text(prefix + ":meta")], argv))
-    return calls
+    return folded
+
+
+def _tracked(do: Any) -> dict[int, Any]:
+    """Blocks that are tracked: number -> task, label and deltas."""
+    found = {}
+    for row in do["rows"]:
+        if "track_block" in row:
+            fields = row["track_block"]
+            deltas = [int(delta) for delta in fields["deltas"]]
+            found[int(fields["block"])] = (do["task"], fields["label"], deltas)
+    return found
+
+
+def _fence(do: Any, number: int) -> str:
+    if not do["producer"]:
+        return ""
+    return _text(str(int(do["seq"]) + number) + (":" + do["digest"] if do["digest"] else ""))
+
+
+def _loose(rows: dict[int, Row], task: str) -> list[str]:
+    """Arguments of apply, behind the fence."""
+    sources = [one["source"] for one in rows.values() if one["flags"] & 1]
+    whys = [one["why"] for one in rows.values() if one["flags"] & 2]
+    return [
+        "".join(f"{one['flags']:02x}" for one in rows.values()),
+        "".join(f"{anchor:016x}" for anchor in rows),
+        "".join(f"{one['delta']:016x}" for one in rows.values()),
+        _text(task if sources else ""),
+        *map(_text, sources + whys),
+    ]
+
+
+def _block(number: int, rows: dict[int, Row], tracked: Any) -> list[str]:
+    """The six arguments of one block."""
+    flags, header, slots = 0, "", ""
+    if any(one["flags"] & 4 for one in rows.values()):
+        flags |= 4
+    deltas = {slot: rows[slot]["delta"] for slot in sorted(rows) if rows[slot]["delta"]}
+    if tracked:
+        flags |= 1
+        task, label, column = tracked
+        header = f"{len(column):04x}{len(task):02x}" + _text(task) + _text(label)
+        dense = [delta ^ deltas.get(slot, 0) for slot, delta in enumerate(column)]
+        packed = "".join(f"{delta:016x}" for delta in dense)
+    else:
+        slots = "".join(f"{slot:04x}" for slot in deltas)
+        packed = "".join(f"{delta:016x}" for delta in deltas.values())
+    failed = ""
+    for slot in sorted(rows):
+        if rows[slot]["flags"] & 2:
+            why = _text(rows[slot]["why"])
+            failed += f"{slot:04x}{len(why) // 2:02x}" + why
+    return [f"{flags:02x}", f"{number:016x}", header, slots, packed, failed]
 
 
 def _text(text: str) -> str:

@@ -8,15 +8,22 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from acker_redis.commands import Call
+from acker_redis.blocks import BlockPart, Blocks
+from acker_redis.commands import Call, Fence
 from acker_redis.config import AckerConfig
 from acker_redis.errors import BacklogError, ChangedBatchError, ConfigError, InvalidBatchError
+from acker_redis.ids import shard_of
 from acker_redis.keys import ShardKeys
+from acker_redis.parts import Part
 from tests.vectors.operations import (
+    EXPIRE_BLOCKS,
     EXPIRE_RECORDS,
     Json,
-    batch_of,
+    anchors_of,
+    call_of,
     calls_of,
+    fence_of,
+    parts_of,
     wire,
 )
 from tests.vectors.oracle import Oracle
@@ -57,32 +64,38 @@ class Vector:
     def apply(
         self, *rows: Json, task: str = "", producer: str = "", seq: int = 0, digest: str = ""
     ) -> None:
-        """Apply a batch; after a refusal the shards behind it are not asked."""
+        """Apply a batch; after a refusal the calls behind it are not made."""
         do = _apply(rows, task, producer, seq, digest)
         fields = do["apply"]
-        parts = batch_of(fields).columns(self.config.shards)
         calls: list[Json] = []
         outcomes: list[Json] = []
-        checksums: Json = {}
-        wires = calls_of(do, self.config, NAMESPACE)
-        for (number, part), call in zip(parts.items(), wires, strict=True):
-            shard = self._shards[number]
-            try:
-                reply: Json = shard.apply(part, fields)
-            except (BacklogError, ChangedBatchError) as error:
-                calls.append(_call(call, {"error": _CODES[type(error)]}))
+        for number, part in enumerate(parts_of(fields, self.config.shards)):
+            fence = fence_of(fields, number)
+            call, told = self._send(part, fence)
+            calls.append(call)
+            outcomes += told
+            # Nor does a client go on whose lane is further than it knows: it was forked.
+            if isinstance(call["reply"], dict) or _above(call["reply"], fence):
                 break
-            calls.append(_call(call, reply))
-            outcomes += shard.told()
-            checksums |= shard.checksums(part)
-        step = {"do": do, "calls": calls, "outcomes": outcomes, "checksums": checksums}
-        self._steps.append(step)
+        self._steps.append(
+            {
+                "do": do,
+                "calls": calls,
+                "outcomes": outcomes,
+                "checksums": self._checksums(anchors_of(fields)),
+            }
+        )
+
+    def blocks(self, *parts: BlockPart, shard: int = 0) -> None:
+        """Packed blocks, sent as they are: what a client may pack in another way."""
+        call, told = self._send(Part(shard, Blocks(parts)), None)
+        self._steps.append({"do": None, "calls": [call], "outcomes": told})
 
     def refused(self, *rows: Json, task: str = "") -> None:
         """A batch that the client itself refuses: nothing is sent."""
         do = _apply(rows, task, "", 0, "")
         try:
-            batch_of(do["apply"])
+            parts_of(do["apply"], self.config.shards)
         except (InvalidBatchError, ConfigError):
             self._steps.append({"do": do, "refused": True, "calls": []})
         else:
@@ -96,12 +109,19 @@ class Vector:
         """One call of expire for each shard."""
         self._all({"expire": {"records": EXPIRE_RECORDS}}, lambda shard: shard.expire())
 
+    def expire_blocks(self) -> None:
+        """One call of expire_blocks for each shard."""
+        do = {"expire_blocks": {"blocks": EXPIRE_BLOCKS}}
+        self._all(do, lambda shard: shard.expire_blocks())
+
     def tick(self, times: int = 1) -> None:
         """Rotate, and drain if there is something to drain."""
         for _ in range(times):
             self.rotate()
             if any(shard.reference.expiring for shard in self._shards):
                 self.expire()
+            if any(shard.reference.blocks_expiring for shard in self._shards):
+                self.expire_blocks()
 
     def take(self, task: str) -> None:
         """Take all that waits, where something waits."""
@@ -118,6 +138,13 @@ class Vector:
     def status(self) -> None:
         """Ask for the state."""
         self._all({"status": {}}, lambda shard: shard.status())
+
+    def show(self, anchor: int) -> None:
+        """Ask for a tree, and for the block it stands in."""
+        do = {"show": {"anchor": str(anchor)}}
+        (call,) = calls_of(do, self.config, NAMESPACE)
+        reply = self._shard_of(anchor).show(anchor)
+        self._steps.append({"do": do, "calls": [_call(call, reply)]})
 
     def raw(
         self,
@@ -139,6 +166,22 @@ class Vector:
         """A plain command by which somebody tampers with the keys."""
         self._steps.append({"redis": list(words)})
 
+    def _send(self, part: Part, fence: Fence | None) -> tuple[Json, list[Json]]:
+        shard = self._shards[part.shard]
+        call = call_of(part, fence, NAMESPACE)
+        try:
+            reply = shard.apply(part.rows, fence)
+        except (BacklogError, ChangedBatchError) as error:
+            reply = {"error": _CODES[type(error)]}
+        return _call(call, reply), shard.told()
+
+    def _checksums(self, anchors: list[int]) -> Json:
+        found = {anchor: self._shard_of(anchor).checksum(anchor) for anchor in anchors}
+        return {f"{anchor:016x}": sum_ for anchor, sum_ in found.items() if sum_ is not None}
+
+    def _shard_of(self, anchor: int) -> Oracle:
+        return self._shards[shard_of(anchor, self.config.shards)]
+
     def _all(self, do: Json, ask: Callable[["Oracle"], Json]) -> None:
         calls, outcomes = [], []
         wires = calls_of(do, self.config, NAMESPACE)
@@ -146,7 +189,7 @@ class Vector:
             calls.append(_call(call, ask(shard)))
             outcomes += sorted(shard.told(), key=lambda o: (o[0], o[3]))
         step: Json = {"do": do, "calls": calls}
-        if "expire" in do:
+        if "expire" in do or "expire_blocks" in do:
             step["outcomes"] = outcomes
         self._steps.append(step)
 
@@ -199,6 +242,10 @@ def _apply(rows: tuple[Json, ...], task: str, producer: str, seq: int, digest: s
             "rows": list(rows),
         }
     }
+
+
+def _above(reply: Json, fence: Fence | None) -> bool:
+    return fence is not None and reply[0] == 0 and int(reply[1]) > fence.seq
 
 
 def _call(call: Call, reply: Json) -> Json:

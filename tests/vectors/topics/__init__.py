@@ -3,6 +3,9 @@
 from tests.vectors.record import Topic
 from tests.vectors.topics import (
     admission,
+    block_refusals,
+    blocks,
+    blocks_ends,
     clients,
     expiry,
     fences,
@@ -11,6 +14,7 @@ from tests.vectors.topics import (
     refusals,
     rows,
     shards,
+    show,
     texts,
     trees,
 )
@@ -24,7 +28,11 @@ TOPICS: list[Topic] = [
     *fences.TOPICS,
     *admission.TOPICS,
     *expiry.TOPICS,
+    *blocks.TOPICS,
+    *blocks_ends.TOPICS,
+    *show.TOPICS,
     *limits.TOPICS,
     *clients.TOPICS,
     *refusals.TOPICS,
+    *block_refusals.TOPICS,
 ]

@@ -1,6 +1,6 @@
 """Rows that a client refuses by itself."""
 
-from tests.vectors.operations import ack, fail, touch, track
+from tests.vectors.operations import ack, fail, touch, track, track_block
 from tests.vectors.record import Topic, Vector
 
 client = Topic(
@@ -11,7 +11,9 @@ TOPICS = [client]
 A, B = 0x2B7E151628AED2A6, 0x3C6EF372FE94F82B
 
 
-@client.vector("anchors out of range", "An anchor is 1 to 2^62 - 1, or one of a block's 4095 slots.")
+@client.vector(
+    "anchors out of range", "An anchor is 1 to 2^62 - 1, or one of a block's 4095 slots."
+)
 def _(v: Vector) -> None:
     for anchor in (0, -1, 2**62 | 4095, 2**63 - 1, 2**63, 2**64 - 1, 2**64 + 1):
         v.refused(ack(anchor, A))
@@ -71,6 +73,60 @@ def _(v: Vector) -> None:
 def _(v: Vector) -> None:
     for text in ("x" * 256, "\U0001f600" * 64, "a\nb", "\r", "\0", "\x7f"):
         v.refused(fail(7, text))
+
+
+@client.vector("numbers of blocks", "0 to 2^50 - 1.")
+def _(v: Vector) -> None:
+    for number in (-1, 2**50, 2**62 | 7, 2**63, 2**64):
+        v.refused(track_block(number, "b", A), task="t")
+
+
+@client.vector("deltas of blocks", "0 to 2^63 - 1, one at least; 4095 are the most.")
+def _(v: Vector) -> None:
+    for deltas in ((), (-1,), (A, 2**63), (2**64 - 1,), (2**64 + 1, A), (0,) * 4096):
+        v.refused(track_block(7, "b", *deltas), task="t")
+
+
+@client.vector("a block tracked twice", "In one batch, whether the content is the same or not.")
+def _(v: Vector) -> None:
+    v.refused(track_block(7, "b", A), track_block(7, "b", A), task="t")
+    v.refused(track_block(7, "b", A), track_block(8, "c", A), track_block(7, "c", B), task="t")
+
+
+@client.vector("a block without a task", "Nobody would be told.")
+def _(v: Vector) -> None:
+    v.refused(track_block(7, "b", A))
+
+
+@client.vector("labels", "As source ids: 1 to 255 bytes of UTF-8, no control bytes.")
+def _(v: Vector) -> None:
+    for label in ("", "x" * 256, "\u00e9" * 128, "a\nb", "\t", "a\0b", "\x1f", "\x7f"):
+        v.refused(track_block(7, label, A), task="t")
+
+
+@client.vector(
+    "rows of a slot that the block has not",
+    "Where the same batch tracks it, the client knows: of two slots there is none of number 2.",
+)
+def _(v: Vector) -> None:
+    v.refused(track_block(7, "b", A, B), ack(2**62 | 7 << 12 | 2, A), task="t")
+    v.refused(ack(2**62 | 7 << 12 | 4094, A), track_block(7, "b", A, B), task="t")
+
+
+@client.vector("65 blocks tracked", "A batch tracks 64 at most.")
+def _(v: Vector) -> None:
+    v.refused(*(track_block(n, "b", A) for n in range(65)), task="t")
+
+
+@client.vector("rows of slots", "The rules for ids hold in blocks as for loose trees.")
+def _(v: Vector) -> None:
+    anchor = 2**62 | 7 << 12
+    v.refused(ack(anchor, 0))
+    v.refused(ack(anchor, 2**63))
+    v.refused(ack(anchor, A, A))
+    v.refused(ack(anchor, A, B, B))
+    v.refused(fail(anchor, "a\nb"))
+    v.refused(track(anchor, "s", A), task="t")
 
 
 @client.vector(

@@ -35,14 +35,15 @@ def _(v: Vector) -> None:
 
 
 @shards.vector(
-    "one fence for all",
-    "Each call of a batch carries the same number; each shard keeps its own fence.",
+    "a number for each call",
+    "The calls of a batch have consecutive numbers, and each shard keeps a fence of its own: when "
+    "3 comes again, with a call for shard 1 behind it, it is a repeat, and 4 is not.",
     shards=4,
 )
 def _(v: Vector) -> None:
     v.apply(track(4, "s4", A), track(5, "s5", B), task="t", producer="p", seq=1, digest="aa")
-    v.apply(ack(4, A), producer="p", seq=2, digest="bb")
-    v.apply(ack(4, A), ack(5, B), producer="p", seq=2, digest="bb")
+    v.apply(ack(4, A), producer="p", seq=3, digest="bb")
+    v.apply(ack(4, A), ack(5, B), producer="p", seq=3, digest="bb")
 
 
 @shards.vector(

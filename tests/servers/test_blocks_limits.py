@@ -1,0 +1,116 @@
+"""What a call of apply_blocks may hold, to the last one, and what is no call at all."""
+
+import pytest
+import redis
+
+from acker_redis import commands, scripts
+from acker_redis.blocks import MAX_BLOCKS, MAX_CALL, MAX_NAMED, BlockPart, pack_deltas, pack_track
+from acker_redis.client import Acker
+from acker_redis.columns import MAX_TEXTS
+from acker_redis.commands import Fence
+from acker_redis.errors import FenceFullError, InvalidBatchError
+from acker_redis.ids import SLOTS
+from acker_redis.keys import ShardKeys
+from tests.support import dump
+
+LABEL = "l"
+
+
+@pytest.fixture
+def keys(acker: Acker) -> ShardKeys:
+    return ShardKeys(acker.namespace, 0)
+
+
+def send(acker: Acker, *parts: BlockPart, fence: Fence | None = None) -> None:
+    acker.connection.run(commands.apply_blocks(ShardKeys(acker.namespace, 0), parts, fence))
+
+
+def refused(acker: Acker, *parts: BlockPart) -> None:
+    before = dump(acker)
+    with pytest.raises(InvalidBatchError, match="at most"):
+        send(acker, *parts)
+    assert dump(acker) == before
+
+
+def tracked(block: int, label: str = LABEL) -> BlockPart:
+    return pack_track(block, "t", label, [1, 2, 3])
+
+
+def test_blocks(acker: Acker) -> None:
+    parts = [tracked(block) for block in range(MAX_BLOCKS + 1)]
+    refused(acker, *parts)
+    send(acker, *parts[:-1])
+
+
+def test_bytes(acker: Acker) -> None:
+    parts = [pack_deltas(block, dict.fromkeys(range(SLOTS), 1), dense=True) for block in range(31)]
+    room = MAX_CALL - sum(map(len, parts)) - 9
+    slots = (room - 100) // 8
+    last = pack_deltas(31, dict.fromkeys(range(slots), 1), dense=True)
+    left = room - 8 * slots - 3
+    fits = BlockPart(31, deltas=last.deltas, failed=b"\0\0" + bytes([left]) + b"x" * left)
+    over = BlockPart(31, deltas=last.deltas, failed=b"\0\0" + bytes([left + 1]) + b"x" * (left + 1))
+    assert sum(map(len, [*parts, fits])) == MAX_CALL
+    refused(acker, *parts, over)
+    send(acker, *parts, fits)
+
+
+def test_texts(acker: Acker) -> None:
+    """Labels and whys together."""
+    labels = [tracked(block, "x" * 255) for block in range(10)]
+    left = MAX_TEXTS - 10 * 255
+    whys = dict.fromkeys(range(left // 255), "x" * 255)
+    whys[SLOTS - 1] = "x" * (left % 255)
+    send(acker, *labels, pack_deltas(20, {}, whys))
+    refused(acker, *labels, pack_deltas(20, {}, {**whys, SLOTS - 2: "x"}))
+
+
+def test_slots_that_are_named(acker: Acker) -> None:
+    """Of sparse columns, and of failures; not of dense ones."""
+    half = MAX_NAMED // 2
+    dense = pack_deltas(1, dict.fromkeys(range(SLOTS), 1), dense=True)
+    sparse = pack_deltas(2, dict.fromkeys(range(half), 1), dense=False)
+    send(acker, dense, sparse, pack_deltas(3, {}, dict.fromkeys(range(half), "")))
+    refused(acker, dense, sparse, pack_deltas(3, {}, dict.fromkeys(range(half + 1), "")))
+
+
+def test_tasks(acker: Acker) -> None:
+    for start in range(0, 1000, 50):
+        some = range(start, start + 50)
+        send(acker, *(pack_track(block, f"task{block}", LABEL, [1]) for block in some))
+    refused(acker, pack_track(2000, "one-too-many", LABEL, [1]))
+    send(acker, pack_track(2001, "task999", LABEL, [1]))
+
+
+def test_fences(acker: Acker, keys: ShardKeys) -> None:
+    for start in range(0, 99_999, 11_111):
+        mapping = {f"p{i}": "1:" for i in range(start, start + 11_111)}
+        acker.connection.client.hset(keys.fence(0), mapping=mapping)
+    send(acker, tracked(1), fence=Fence("last", 1))
+    with pytest.raises(FenceFullError, match="100000 fences"):
+        send(acker, tracked(2), fence=Fence("one too many", 1))
+    send(acker, tracked(2), fence=Fence("last", 2))
+
+
+def test_calls_that_are_none(acker: Acker, keys: ShardKeys) -> None:
+    """Each thing that is wrong is enough by itself."""
+    client, script = acker.connection.client, scripts.load("apply_blocks")
+    right = ["", "", *tracked(1).arguments()]
+    prefix, meta = keys.both
+    for names, args in (
+        ([prefix], right),
+        ([prefix, meta, "more"], right),
+        ([prefix, meta], right[:2]),
+        ([prefix, meta], []),
+        ([prefix, meta], right[:-1]),
+        ([prefix, meta], [*right, b""]),
+        ([prefix, f"{prefix}:other"], right),
+        (["shard", "shard:meta"], right),
+        (["acker:{a b:0}", "acker:{a b:0}:meta"], right),
+        ([f"{prefix}x", f"{prefix}x:meta"], right),
+    ):
+        before = dump(acker)
+        with pytest.raises(redis.ResponseError, match="ACKER ARGS two keys"):
+            client.eval(script.source, len(names), *names, *args)
+        assert dump(acker) == before
+    client.eval(script.source, 2, prefix, meta, *right)

@@ -2,7 +2,8 @@
 
 A message may belong to several trees and have several parents; in each tree it has the id that
 its edges make. The sets know which messages exist and which were processed, and so when a tree
-is complete in truth, whatever became of the rows.
+is complete in truth, whatever became of the rows. A tree may stand in a block: then its anchor
+says so, and to a message it is a tree like any other.
 """
 
 import random
@@ -10,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from acker_redis.batch import FAIL, TOUCH, TRACK
+from acker_redis.ids import BLOCK_MAX, block_anchor, split_anchor
 from acker_redis.reference import Row
+from acker_redis.reference_blocks import BlockRow
 
 
 @dataclass(eq=False)
@@ -26,6 +29,8 @@ class Tree:
 
     anchor: int
     outstanding: set[Message] = field(default_factory=set)
+    rows: set[int] = field(default_factory=set)
+    """Deltas of all rows there are for it, applied or not."""
     processed: int = 0
     failing: bool = False
     """A bolt has failed it; its row may be on its way."""
@@ -52,16 +57,29 @@ class Forest:
         self.messages: list[Message] = []
         """Those that wait to be processed."""
 
-    def begin(self, firsts: int, also: Sequence[Message]) -> Row:
+    def begin(self, firsts: int, also: Sequence[Message], anchor: int | None = None) -> Row:
         """A new tree with so many first messages, and a share in others; its TRACK row."""
-        tree = Tree(self.chance.randrange(1, 2**62))
+        tree = Tree(self.chance.randrange(1, 2**62) if anchor is None else anchor)
         self.trees[tree.anchor] = tree
         delta = 0
         for message in [*(Message() for _ in range(firsts)), *also]:
             delta ^= self._edge(message, tree)
             if message not in self.messages:
                 self.messages.append(message)
+        tree.rows ^= {delta} - {0}
         return Row(tree.anchor, delta, TRACK, f"source {tree.anchor}")
+
+    def begin_block(self, slots: Sequence[tuple[int, list[int]]]) -> tuple[int, list[Row]]:
+        """A block of new trees: its number, and a TRACK row per slot.
+
+        Of each slot, how many first messages it has and which others it shares, those of the
+        slots before it as well. Without any it is a hole, zero from the start.
+        """
+        number = self.chance.randrange(BLOCK_MAX + 1)
+        return number, [
+            self.begin(firsts, self.pick(also), block_anchor(number, slot))
+            for slot, (firsts, also) in enumerate(slots)
+        ]
 
     def process(
         self, inputs: Sequence[Message], children: int, flags: int = 0, why: str = ""
@@ -77,6 +95,7 @@ class Forest:
                 for child in caused:
                     delta ^= self._edge(child, tree)
                 tree.outstanding.remove(message)
+                tree.rows ^= {delta}
                 tree.processed += 1
                 tree.failing |= bool(flags & FAIL)
                 rows.append(Row(anchor, delta, flags, why=why))
@@ -86,6 +105,11 @@ class Forest:
     def lose(self, message: Message) -> None:
         """A message that no bolt will ever process; it stays outstanding in its trees."""
         self.messages.remove(message)
+
+    def pick(self, which: Sequence[int]) -> list[Message]:
+        """Some of the messages that wait, each once."""
+        waiting = self.messages
+        return list(dict.fromkeys(waiting[i % len(waiting)] for i in which if waiting))
 
     def _edge(self, message: Message, tree: Tree) -> int:
         edge = self.chance.randrange(1, 2**63)
@@ -109,4 +133,25 @@ def fold(rows: Sequence[Row]) -> list[Row]:
     return list(folded.values())
 
 
-__all__ = ["FAIL", "TOUCH", "TRACK", "Forest", "Message", "Tree", "fold"]
+def fold_blocks(rows: Sequence[Row], task: str) -> list[BlockRow]:
+    """One row per block, as a client sends them: what is said of a TRACK's trees goes with it."""
+    folded: dict[int, list[Row]] = {}
+    for row in fold(rows):
+        block, _ = split_anchor(row.anchor) or (0, 0)
+        folded.setdefault(block, []).append(row)
+    return [_fold_block(block, slots, task) for block, slots in folded.items()]
+
+
+def _fold_block(block: int, rows: Sequence[Row], task: str) -> BlockRow:
+    tracks = any(row.flags & TRACK for row in rows)
+    return BlockRow(
+        block,
+        {row.anchor & 0xFFF: row.delta for row in rows if row.delta or tracks},
+        {row.anchor & 0xFFF: row.why for row in rows if row.flags & FAIL},
+        any(row.flags & TOUCH for row in rows),
+        task if tracks else "",
+        f"block {block}" if tracks else "",
+    )
+
+
+__all__ = ["FAIL", "TOUCH", "TRACK", "Forest", "Message", "Tree", "fold", "fold_blocks"]

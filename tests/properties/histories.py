@@ -1,0 +1,394 @@
+"""A state machine of histories in which trees stand in blocks and loose.
+
+As in ``test_tuple_trees.py``, but a message may belong to loose trees, to slots of one block and
+of several. A lane sends a batch as up to two calls: loose rows, then blocks. The verdicts of the
+reference are judged by sets (``truth.py``), and Redis by the reference, step by step.
+"""
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import event
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from acker_redis.commands import Fence
+from acker_redis.config import AckerConfig
+from acker_redis.errors import BacklogError, ChangedBatchError
+from acker_redis.ids import split_anchor
+from acker_redis.outcomes import BlockOutcome
+from acker_redis.reference import Row
+from acker_redis.reference_blocks import BlockReference, BlockRow
+from tests.properties.in_step import TASK, InStep, Part
+from tests.properties.topology import FAIL, TOUCH, Forest, Message, Tree, fold, fold_blocks
+from tests.properties.truth import Truth
+
+LANES = ("p", "q", "s", "@r")
+INDEX = st.integers(-3, 1000)
+JOINS = st.just([]) | st.lists(INDEX, max_size=2)
+TREES = st.tuples(st.sampled_from([1, 1, 1, 2, 3, 0]), JOINS)
+BLOCKS = st.lists(st.lists(TREES, min_size=1, max_size=5), min_size=1, max_size=3)
+WORKS = st.tuples(
+    st.lists(INDEX, min_size=1, max_size=1) | st.lists(INDEX, min_size=1, max_size=3),
+    st.sampled_from([0, 0, 0, 0, 1, 1, 2, 3]),
+    st.sampled_from([0] * 16 + [FAIL, FAIL, TOUCH]),
+)
+FATES = st.sampled_from([(1, 2)] * 6 + [(2, 2), (1, 1), (0, 0), None])
+"""How often each call is delivered at once, and how many; None: they wait for more rows."""
+
+reached: Counter[str] = Counter()
+"""How often the interesting states were reached, over all histories."""
+
+
+class Histories(RuleBasedStateMachine):
+    """One history on the reference and, where there is a URL, on Redis in step with it."""
+
+    url: str | None = None
+    reference: type[BlockReference] = BlockReference
+    books = True
+    """Whether counters are looked at as well, and not only verdicts."""
+
+    @initialize(
+        seed=st.integers(0, 2**32),
+        buckets=st.integers(2, 4),
+        high_water=st.sampled_from([3, 8, 1000, 1000]),
+        outcomes_limit=st.sampled_from([6, 1000, 1000]),
+        refresh=st.sampled_from(["never", "update"]),
+    )
+    def begin(self, seed: int, **fields: Any) -> None:
+        config = AckerConfig(tick_ms=3_600_000, **fields)
+        self.forest = Forest(random.Random(seed))
+        self.truth = Truth(self.forest.trees, config, self.note)
+        self.shard = InStep(self.reference, config, self.url)
+        self.model = self.shard.model
+        self.buffers: dict[str, list[Row]] = {lane: [] for lane in LANES}
+        self.tracks: list[tuple[BlockRow, list[Row]]] = []
+        self.in_flight: dict[str, list[Part]] = {}
+        self.past: list[Part] = []
+        self.nacked: list[Tree] = []
+        self.seqs = dict.fromkeys(LANES, 0)
+        self.heard = [0, 0]
+
+    # What sources and bolts do.
+
+    @rule(trees=st.lists(TREES, min_size=1, max_size=3), lane=st.sampled_from(LANES), fate=FATES)
+    def emit(self, trees: list[tuple[int, list[int]]], lane: str, fate: Any) -> None:
+        for firsts, joins in trees:
+            self.buffers[lane].append(self.forest.begin(firsts, self.forest.pick(joins)))
+        self._go(lane, fate)
+
+    @rule(blocks=BLOCKS, lane=st.sampled_from(LANES), fate=FATES)
+    def emit_blocks(self, blocks: list[list[tuple[int, list[int]]]], lane: str, fate: Any) -> None:
+        rows = [row for slots in blocks for row in self.forest.begin_block(slots)[1]]
+        self.buffers[lane] += rows
+        for message in self.forest.messages:
+            if message.ids.keys() & {row.anchor for row in rows}:
+                self._note_kinds("a message of", message.ids)
+        self._go(lane, fate)
+
+    @precondition(lambda self: self.forest.messages)
+    @rule(works=st.lists(WORKS, min_size=1, max_size=5), lane=st.sampled_from(LANES), fate=FATES)
+    def process(self, works: list[tuple[list[int], int, int]], lane: str, fate: Any) -> None:
+        """Some bolts process messages, each one alone or some together; then comes their fate."""
+        for which, children, flags in works:
+            inputs = self.forest.pick(which)
+            if len(inputs) > 1 and children:
+                self._note_kinds("a join over", [anchor for m in inputs for anchor in m.ids])
+            self._work(lane, inputs, children, flags)
+        self._go(lane, fate)
+
+    @precondition(lambda self: self.truth.blocks())
+    @rule(
+        which=INDEX,
+        spare=st.sampled_from([0, 0, 0, 1, 2]),
+        flag=st.sampled_from([0, 0, FAIL]),
+        lane=st.sampled_from(LANES),
+        fate=FATES,
+    )
+    def finish(self, which: int, spare: int, flag: int, lane: str, fate: Any) -> None:
+        """Process all that is left of a block, or nearly all: rarely done by chance."""
+        lives = self.truth.blocks()
+        block = lives[which % len(lives)].trees[0].anchor >> 12
+        left = [m for m in self.forest.messages if any(a >> 12 == block for a in m.ids)]
+        for k, message in enumerate(left[spare:]):
+            self._work(lane, [message], 0, 0 if k else flag)
+        self._go(lane, fate)
+
+    @precondition(lambda self: self.forest.messages)
+    @rule(which=INDEX, flag=st.sampled_from([FAIL, TOUCH]), lane=st.sampled_from(LANES), fate=FATES)
+    def say(self, which: int, flag: int, lane: str, fate: Any) -> None:
+        """A bolt fails the trees of a message that it has not processed, or asks for time."""
+        for anchor in self.forest.pick([which])[0].ids:
+            why = "not yet" if flag == FAIL else ""
+            self.buffers[lane].append(Row(anchor, 0, flag, why=why))
+            self.note(f"{'failed' if why else 'touched'} without a delta")
+        self._go(lane, fate)
+
+    @precondition(lambda self: self.truth.blocks())
+    @rule(which=INDEX, flags=st.sampled_from([0, FAIL]), lane=st.sampled_from(LANES), fate=FATES)
+    def stray(self, which: int, flags: int, lane: str, fate: Any) -> None:
+        """A row for a slot that a block has not, from whoever knows another block by its name."""
+        lives = self.truth.blocks()
+        trees = lives[which % len(lives)].trees
+        self.buffers[lane].append(Row(trees[0].anchor + len(trees), 1, flags))
+        self._go(lane, fate)
+
+    @precondition(lambda self: self.forest.messages)
+    @rule(which=INDEX)
+    def lose_message(self, which: int) -> None:
+        self.forest.lose(self.forest.pick([which])[0])
+
+    @precondition(lambda self: self.nacked)
+    @rule(count=st.integers(1, 4), block=st.booleans(), lane=st.sampled_from(LANES), fate=FATES)
+    def replay(self, count: int, block: bool, lane: str, fate: Any) -> None:
+        """What was nacked is emitted again, under new anchors; old messages may still run."""
+        trees = []
+        for tree in self.nacked[:count]:
+            waiting = [i for i, m in enumerate(self.forest.messages) if m in tree.outstanding]
+            trees.append((1, waiting[:1]))
+            self.note(f"replayed {'in a block' if block else 'loose'}")
+        del self.nacked[:count]
+        if block:
+            self.emit_blocks([trees], lane, fate)
+        else:
+            self.emit(trees, lane, fate)
+
+    @precondition(lambda self: self.tracks)
+    @rule(
+        which=INDEX,
+        ended=st.booleans(),
+        other=st.sampled_from(["", "failed", "touch", "delta", "label", "slots", "slots"]),
+        lane=st.sampled_from(LANES),
+        fate=FATES,
+    )
+    def track_again(self, which: int, ended: bool, other: str, lane: str, fate: Any) -> None:
+        """A source was restarted, and tracks what it has tracked, or it is another one."""
+        known = [t for t in self.tracks if ended ^ (t[1][0].anchor in self.truth.lives)]
+        known = known or self.tracks
+        row, raws = known[which % len(known)]
+        last = len(row.deltas) - 1
+        if other == "delta":
+            row = replace(row, deltas={**row.deltas, last: row.deltas[last] ^ 1})
+            raws = [*raws, Row(raws[0].anchor + last, 1)]
+        elif other == "failed":
+            row = replace(row, failed={**row.failed, last: "again"})
+            raws = [*raws, Row(raws[0].anchor + last, 0, FAIL, why="again")]
+        elif other == "touch":
+            row = replace(row, touch=True)
+        elif other == "label":
+            row = replace(row, label="another")
+        elif other == "slots" and last:
+            kept = {slot: row.deltas[slot] for slot in range(last)}
+            failed = {slot: why for slot, why in row.failed.items() if slot < last}
+            row = replace(row, deltas=kept, failed=failed)
+            raws = [raw for raw in raws if raw.anchor != raws[0].anchor + last]
+        self._dispatch(lane, [([], [row], raws)])
+        if fate:
+            self.deliver(lane, fate[0])
+
+    # What the network does.
+
+    @rule(lane=st.sampled_from(LANES), times=st.sampled_from([1, 2, 3]))
+    def deliver(self, lane: str, times: int, calls: int = 2) -> None:
+        """Calls in flight reach the shard; after the last time its reply is heard."""
+        for part in self.in_flight.get(lane, [])[:calls]:
+            for _ in range(times):
+                self._apply(part)
+            if part.applied and part in self.in_flight[lane]:
+                self.in_flight[lane].remove(part)
+                self.past.append(part)
+            if not part.applied:
+                break  # the next number waits for it
+
+    @precondition(lambda self: self.past)
+    @rule(which=INDEX, blocks=st.booleans())
+    def late(self, which: int, blocks: bool) -> None:
+        """A call from before comes again, or at last.
+
+        Whoever repeats loose rows when the fence is gone breaks a rule; with blocks it may be a
+        run that was resumed: they are tracked once, and doubled deltas only make them expire.
+        """
+        parts = [part for part in self.past if part.blocks or not blocks] or self.past
+        part = parts[which % len(parts)]
+        if not part.applied or part.blocks or self._fenced(part):
+            self.note("a late call")
+            self._apply(part)
+
+    # What rotators and sources do.
+
+    @rule(ticks=st.sampled_from([0, 0, 0, 1, 1, 1, 1, 1, 4]))
+    def time_passes(self, ticks: int) -> None:
+        for tick in range(ticks):
+            if tick:
+                self._drain_all()
+            self.rotate()
+
+    def rotate(self) -> None:
+        due = not self.shard.expires
+        assert self.shard.rotate() == due, "a tick while something expires, or none"
+        self.truth.ticks += due
+        for lane in LANES:
+            parts = self.in_flight.get(lane)
+            if parts and not self._fenced(parts[0]):
+                self._close(lane)  # past the horizon nobody sends it again
+
+    @precondition(lambda self: self.model.expiring)
+    @rule(records=st.sampled_from([1, 3, 1000]))
+    def drain(self, records: int) -> None:
+        self.shard.drain(records)
+        self.note(f"loose trees drained{' in part' if self.model.expiring else ''}")
+        self._listen()
+        self.truth.drained((), not self.shard.expires)
+
+    @precondition(lambda self: self.model.blocks_expiring)
+    @rule(blocks=st.sampled_from([1, 1, 1, 1, 100]))
+    def drain_blocks(self, blocks: int) -> None:
+        gone = self.shard.drain_blocks(blocks)
+        self.note(f"blocks drained{' in part' if self.model.blocks_expiring else ''}")
+        if self.model.expiring:
+            self.note("blocks drained before loose trees")
+        self._listen()
+        self.truth.drained(gone, not self.shard.expires)
+
+    @rule()
+    def take(self) -> None:
+        self.heard = [0, 0]
+        for outcome in self.shard.take():
+            singles = outcome.expand() if isinstance(outcome, BlockOutcome) else [outcome]
+            self.nacked += [self.forest.trees[o.anchor] for o in singles if o.verdict == "nack"]
+
+    @invariant()
+    def every_tree_is_accounted_for(self) -> None:
+        if hasattr(self, "shard") and self.books:
+            self.truth.check(self.model)
+            self.shard.check()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "shard"):
+            return
+        try:
+            if sys.exc_info()[0]:
+                return  # it has failed; what would fail next says nothing
+            for _ in range(self.model.config.buckets + 1):
+                self._drain_all()
+                self.rotate()
+            self._drain_all()
+            self.take()
+            self.every_tree_is_accounted_for()
+            assert not any((*self.model.buckets, *self.model.block_buckets)), "something is left"
+            left = [life for life in self.truth.lives.values() if life.tracked]
+            assert not left, "tracked, and no verdict"
+        finally:
+            self.shard.close()
+
+    def _drain_all(self) -> None:
+        while self.model.expiring:
+            self.drain(1000)
+        while self.model.blocks_expiring:
+            self.drain_blocks(100)
+
+    def _work(self, lane: str, inputs: Sequence[Message], children: int, flags: int) -> None:
+        rows = self.forest.process(inputs, children, flags, "why" if flags & FAIL else "")
+        self.buffers[lane] += rows
+
+    def _go(self, lane: str, fate: tuple[int, int] | None) -> None:
+        if fate and self.buffers[lane]:
+            raws, self.buffers[lane] = self.buffers[lane], []
+            loose = [raw for raw in raws if not split_anchor(raw.anchor)]
+            in_blocks = [raw for raw in raws if split_anchor(raw.anchor)]
+            blocks = fold_blocks(in_blocks, TASK)
+            for row in blocks:
+                if row.task:
+                    self.tracks.append((row, _of(row, in_blocks)))
+            if loose and blocks:
+                self.note("a batch of two calls")
+            calls = [(fold(loose), [], loose), ([], blocks, in_blocks)]
+            self._dispatch(lane, [call for call in calls if call[2]])
+            self.deliver(lane, *fate)
+
+    def _dispatch(self, lane: str, calls: list[Any]) -> None:
+        """A lane has one call in flight: what is there is given up, and may come late."""
+        self._close(lane)
+        self.in_flight[lane] = []
+        for call in calls:
+            self.seqs[lane] += 1
+            fence = Fence(lane, self.seqs[lane], f"{self.seqs[lane]:x}")
+            self.in_flight[lane].append(Part(fence, *call, self.truth.ticks))
+
+    def _fenced(self, part: Part) -> bool:
+        return self.truth.ticks - part.tick < self.model.config.buckets - 1
+
+    def _apply(self, part: Part) -> None:
+        kind = "blocks" if part.blocks else "loose rows"
+        changed = self.truth.changed(part.blocks)
+        try:
+            reply = self.shard.apply(part)
+        except ChangedBatchError as error:
+            self.note(f"{kind}: other content")
+            if not changed:
+                raise AssertionError("refused, though nothing has changed") from error
+            return
+        except BacklogError:
+            self.note(f"{kind}: backlog")
+            return
+        if reply.highest is not None:
+            self.note(f"{kind}: a repeat")
+            assert part.applied or reply.highest > part.fence.seq
+            return
+        if part.applied:
+            self.note(f"{kind}: a repeat without fence")
+            assert not self._fenced(part), "applied twice"
+        assert not changed, "tracked anew with other content"
+        part.applied = True
+        if part.blocks:
+            for row in part.blocks:
+                self.truth.apply_block(row, _of(row, part.raws), row.block in reply.rejected)
+        else:
+            self.truth.apply(part.raws, reply)
+        self._listen()
+
+    def _listen(self) -> None:
+        """Judge the verdicts that were just written; they stay where they are."""
+        kinds: Any = (self.model.outcomes, self.model.block_outcomes)
+        for which, waiting in enumerate(kinds):
+            outcomes = waiting.get(TASK, [])
+            for outcome in outcomes[self.heard[which] :]:
+                if outcome.verdict == "touch":
+                    self.note(f"a touch of a {'block' if which else 'loose tree'}")
+                self.truth.hear(outcome)
+            self.heard[which] = len(outcomes)
+        self.truth.settle()
+
+    def _close(self, lane: str) -> None:
+        for part in self.in_flight.pop(lane, []):
+            self.past.append(part)
+            self.note(f"{'blocks' if part.blocks else 'loose rows'}: given up")
+
+    def _note_kinds(self, what: str, anchors: Any) -> None:
+        places = [split_anchor(anchor) for anchor in set(anchors)]
+        blocks = Counter(place[0] for place in places if place)
+        if blocks and None in places:
+            self.note(f"{what} loose trees and blocks")
+        if blocks and max(blocks.values()) > 1:
+            self.note(f"{what} slots of one block")
+        if len(blocks) > 1:
+            self.note(f"{what} two blocks")
+
+    def note(self, what: str) -> None:
+        event(what)
+        reached[what] += 1
+
+
+def _of(row: BlockRow, raws: Sequence[Row]) -> list[Row]:
+    """Those rows that were folded into the row of a block."""
+    return [raw for raw in raws if (split_anchor(raw.anchor) or (None,))[0] == row.block]

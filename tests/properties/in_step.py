@@ -1,0 +1,134 @@
+"""The reference and, where there is a URL, Redis beside it: one call to both, and one answer."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from acker_redis.client import Acker
+from acker_redis.commands import Fence, ShardApplied
+from acker_redis.config import AckerConfig
+from acker_redis.errors import BacklogError, ChangedBatchError
+from acker_redis.outcomes import BlockOutcome, Outcome
+from acker_redis.reference import Row
+from acker_redis.reference_blocks import BlockReference, BlockRow
+from acker_redis.shard import RedisShard
+from tests.properties.topology import TRACK
+from tests.support import total
+
+TASK = "t"
+
+
+@dataclass
+class Part:
+    """One call of a batch, the rows it was folded from, and the tick at which it was made."""
+
+    fence: Fence
+    loose: list[Row]
+    blocks: list[BlockRow]
+    raws: list[Row]
+    tick: int
+    applied: bool = False
+
+
+class InStep:
+    """One shard, twice."""
+
+    def __init__(
+        self, reference: type[BlockReference], config: AckerConfig, url: str | None
+    ) -> None:
+        self.model = reference(config, now_ms=1_700_000_000_000)
+        self.redis: RedisShard | None = None
+        if url:
+            acker = Acker.from_url(url, f"h-{uuid.uuid4().hex[:12]}")
+            acker.create(config)
+            self.redis = RedisShard(acker)
+
+    def apply(self, part: Part) -> ShardApplied:
+        """What both reply; BacklogError or ChangedBatchError if both refuse."""
+        try:
+            reply = _apply(self.model, part)
+        except (BacklogError, ChangedBatchError) as error:
+            if self.redis:
+                with pytest.raises(type(error)):
+                    _apply(self.redis, part)
+            raise
+        if self.redis:
+            assert _apply(self.redis, part) == reply
+        return reply
+
+    def rotate(self) -> bool:
+        """Force a tick; whether it ticked, which it does unless something still expires."""
+        ticked = self.model.rotate(force=True)
+        if self.redis:
+            assert self.redis.rotate(force=True) == ticked
+        return ticked
+
+    @property
+    def expires(self) -> bool:
+        return bool(self.model.expiring or self.model.blocks_expiring)
+
+    def drain(self, records: int) -> None:
+        """Expire some loose trees by one call; which, is for Redis to choose."""
+        some = list(self.model.expiring)[:records]
+        if self.redis:
+            some = self._gone(self.redis.keys.expiring, self.redis.expire_some, records)
+        self.model.expire(some)
+
+    def drain_blocks(self, blocks: int) -> list[int]:
+        """Expire some blocks by one call; those it took."""
+        some = list(self.model.blocks_expiring)[:blocks]
+        if self.redis:
+            some = self._gone(self.redis.keys.blocks_expiring, self.redis.expire_blocks, blocks)
+        self.model.expire_blocks(some)
+        return some
+
+    def take(self) -> list[Outcome | BlockOutcome]:
+        """All verdicts that wait; they wait no longer."""
+        mine: list[Outcome | BlockOutcome] = [*self.model.take(TASK), *self.model.take_blocks(TASK)]
+        if self.redis:
+            waiting, found = self.redis.acker.outcomes(TASK), []
+            while entries := waiting.read(1000):
+                found += [o for e in entries for o in ([e.block] if e.block else e.outcomes)]
+                waiting.take(entries)
+            assert sorted(map(_ageless, found)) == sorted(map(_ageless, mine))
+        return mine
+
+    def check(self) -> None:
+        """Counters, what is pending, and what waits; every tree is accounted for."""
+        books = total(self.model)
+        if self.redis:
+            assert total(self.redis.acker) == books
+            assert self.redis.acker.status().backlog.get(TASK, 0) == self.model.backlog(TASK)
+
+    def close(self) -> None:
+        if self.redis:
+            self.redis.acker.connection.client.flushall()
+            self.redis.acker.close()
+
+    def _gone(self, key: str, call: Callable[[int], int], count: int) -> list[int]:
+        assert self.redis
+        client = self.redis.acker.connection.client
+        before = client.hkeys(key)
+        left = call(count)
+        after = set(client.hkeys(key))
+        assert left == len(after)
+        return [int.from_bytes(name, "big") for name in before if name not in after]
+
+
+def _apply(shard: BlockReference | RedisShard, part: Part) -> ShardApplied:
+    if part.blocks:
+        return shard.apply_blocks(part.blocks, part.fence)
+    tracks = any(row.flags & TRACK for row in part.loose)
+    return shard.apply(part.loose, TASK if tracks else "", part.fence)
+
+
+def _ageless(outcome: Outcome | BlockOutcome) -> str:
+    if isinstance(outcome, BlockOutcome):
+        # Redis has failures ascending, the reference as they came.
+        outcome = replace(outcome, rows=tuple(sorted(outcome.rows)))
+    return repr(replace(outcome, age_ms=0))
+
+
+__all__ = ["TASK", "InStep", "Part"]

@@ -1,0 +1,142 @@
+"""The judge finds each of these bugs, put into the reference of blocks one at a time."""
+
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, Verbosity, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from acker_redis import reference_blocks
+from tests.properties.histories import Histories
+
+SOURCE = Path(reference_blocks.__file__).read_text()
+
+ZERO = "if not any(block.checksums):"
+FAILED = "failed=tuple(sorted(block.failed)) if verdict"
+DROPPED = 'self.counters["orphaned"] += len(row.deltas) + len(row.failed)'
+EARLY = f'self.__dict__.setdefault("early", {{}})[row.block] = row.deltas\n            {DROPPED}'
+NEW = "row.label, column, list(column))"
+BUCKETS = "{} for _ in range(self.config.buckets)"
+MOVES = 'if row.touch or self.config.refresh == "update":'
+MOVED = "self.block_buckets[0][row.block] = block\n        if row.touch:"
+AGAIN = "if row.task and block:\n"
+FIND = "for bucket in self.block_buckets:\n            if number in"
+FOUND = "for bucket in (*self.block_buckets, self.blocks_expiring):\n            if number in"
+TICK = "if self.blocks_expiring or not super().rotate(force):"
+MUTANTS: dict[str, list[tuple[str, str]]] = {
+    "a block is acked though a slot is open": [(ZERO, "if sum(map(bool, block.checksums)) < 2:")],
+    "only the first slot is looked at": [(ZERO, "if not block.checksums[0]:")],
+    "a failed slot counts as zero": [
+        (ZERO, "if not any(c for s, c in enumerate(block.checksums) if s not in block.failed):")
+    ],
+    "failed slots are acked": [(FAILED, "failed=() if verdict")],
+    "a touch forgets what has failed": [(MOVED, f"block.failed.clear()\n        {MOVED}")],
+    "a slot fails twice": [("if slot not in block.failed}", "if True}")],
+    "failures tell nobody": [
+        ('self._tell_block("nack", "failed", row.block, block, rows=tuple(new.items()))', "pass")
+    ],
+    "deltas of failures do not count": [
+        ("if slot < len(block.checksums):", "if slot < len(block.checksums) and not row.failed:")
+    ],
+    "expiry acks all": [("if block.checksums[slot]}", "if False}")],
+    "expiry nacks all": [("if block.checksums[slot]}", "if True}")],
+    "expiry nacks the failed again": [("))) - block.failed", ")))")],
+    "a mixed verdict lists nothing": [("nacked=nacked)", "nacked=())")],
+    "a repeat is applied again": [("if highest is not None:", "if False:")],
+    "fences are forgotten": [("if fence:\n", "if False:\n")],
+    "deltas are joined by or": [("[slot] ^= delta", "[slot] |= delta")],
+    "parts of deltas are taken": [("[slot] ^= delta", "[slot] ^= delta & 0xFFFF")],
+    "first messages of a slot are forgotten": [(NEW, "row.label, column, [0, *column[1:]])")],
+    "early rows are kept": [
+        (DROPPED, EARLY),
+        (NEW, NEW.replace("list(column)", "self._with_early(row)")),
+        (
+            "    def _find(",
+            "    def _with_early(self, row):\n"
+            "        early = self.__dict__.get('early', {}).pop(row.block, {})\n"
+            "        return [delta ^ early.get(s, 0) for s, delta in row.deltas.items()]\n\n"
+            "    def _find(",
+        ),
+    ],
+    "slots with early rows count as zero": [
+        (DROPPED, EARLY),
+        (NEW, NEW.replace("list(column)", "self._with_early(row)")),
+        (
+            "    def _find(",
+            "    def _with_early(self, row):\n"
+            "        early = self.__dict__.get('early', {}).pop(row.block, {})\n"
+            "        return [0 if s in early else delta for s, delta in row.deltas.items()]\n\n"
+            "    def _find(",
+        ),
+    ],
+    "what expires is still served": [(FIND, FOUND)],
+    "blocks expire a tick early": [(BUCKETS, f"{BUCKETS[:-1]} - 1)")],
+    "blocks expire a tick late": [(BUCKETS, f"{BUCKETS[:-1]} + 1)")],
+    "touch does not restart the clock": [(MOVES, MOVES.replace("row.touch or ", ""))],
+    "every row restarts the clock": [(MOVES, "if True:")],
+    "it ticks while blocks expire": [(TICK, "if not super().rotate(force):")],
+    "other content is not noticed": [("elif (block.task,", "elif row.touch and (block.task,")],
+    "a block tracked again begins anew": [(AGAIN, "if row.task and block and row.touch:\n")],
+    "a block tracked again is added": [
+        (
+            AGAIN,
+            f"{AGAIN}            for slot, delta in row.deltas.items():\n"
+            "                block.checksums[slot] ^= delta\n",
+        )
+    ],
+    "a block begins while its last life expires": [("row.block in self.blocks_expiring", "False")],
+    "a rejected block begins": [
+        ("row.block, block)\n                    return True", "row.block, block)")
+    ],
+    "rejection tells nobody": [('self._tell_block("nack", reason, row.block, block)', "pass")],
+    "completion tells nobody": [("if done:", "if False:")],
+    "a complete block stays": [
+        ("            del bucket[row.block]\n            done", "            done")
+    ],
+    "of a call only one block is taken": [
+        ("for row in rows if self._block", "for row in rows[:1] if self._block")
+    ],
+    "failed trees are counted as acked": [
+        ('["acked"] += done', '["acked"] += len(block.checksums)')
+    ],
+    "failed trees are not pending": [
+        ("+ sum(len(block.checksums) for", "+ sum(len(block.checksums) - len(block.failed) for")
+    ],
+    "a verdict goes to another block": [("block=number,", "block=max(number - 1, 0),")],
+    "verdicts are dropped like a touch": [
+        ('verdict != "touch" or self.', 'verdict != "touch" and self.')
+    ],
+}
+
+IN_THE_BOOKS = ("failed trees are counted as acked", "failed trees are not pending")
+"""No verdict is wrong; the counters are."""
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = SOURCE
+    for old, new in MUTANTS[name]:
+        assert source.count(old) == 1, f"the reference has changed; say the mutant anew: {old}"
+        source = source.replace(old, new)
+    mutant = types.ModuleType("mutant")
+    monkeypatch.setitem(sys.modules, "mutant", mutant)  # dataclasses look it up
+    exec(compile(source, "mutant", "exec"), mutant.__dict__)
+    fields = {"reference": mutant.BlockReference, "books": name in IN_THE_BOOKS}
+    machine = type("Broken", (Histories,), fields)
+    with pytest.raises(AssertionError) as found:
+        run_state_machine_as_test(
+            machine,
+            settings=settings(
+                max_examples=600,
+                stateful_step_count=60,
+                deadline=None,
+                database=None,
+                derandomize=True,
+                phases=(Phase.generate,),
+                report_multiple_bugs=False,
+                verbosity=Verbosity.quiet,
+            ),
+        )
+    print(f"{name}: {str(found.value).partition(chr(10))[0] or found.traceback[-1]}")

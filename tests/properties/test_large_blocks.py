@@ -1,0 +1,106 @@
+"""Calls at their limits: Redis beside the reference, in histories drawn from a seed.
+
+64 blocks of one call, blocks of 4095 trees, 4096 slots that are named, dense and sparse columns
+in one call, thousands of failures: what small state machines never send.
+"""
+
+import random
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from acker_redis.blocks import MAX_BLOCKS, MAX_NAMED
+from acker_redis.client import Acker
+from acker_redis.commands import Fence
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.ids import SLOTS
+from acker_redis.reference_blocks import BlockReference, BlockRow
+from acker_redis.shard import RedisShard
+from tests.support import block_outcomes, total
+
+SIZES = [(1, 4095), (2, 4095), (24, 1000), (64, 60), (64, 254)]
+"""How many blocks are begun together, and of how many trees; a call is of 1 MiB at most."""
+
+
+def begin(chance: random.Random, numbers: range, slots: int) -> list[BlockRow]:
+    rows = []
+    for number in numbers:
+        size = slots if chance.random() < 0.5 else chance.randrange(1, slots + 1)
+        column = (chance.choice([0, chance.randrange(1, 2**63)]) for _ in range(size))
+        rows.append(BlockRow(number, dict(enumerate(column)), task="t", label=f"b/{number}"))
+    return rows
+
+
+def deltas(chance: random.Random, model: BlockReference) -> list[BlockRow]:
+    """Rows for blocks that are pending, and one that is not; dense, sparse and none at all."""
+    blocks = [item for bucket in model.block_buckets for item in bucket.items()]
+    some = chance.sample(blocks, min(len(blocks), chance.choice([1, 5, MAX_BLOCKS - 1])))
+    rows, named, dense = [BlockRow(999_999, {0: 5, 7: 5}, {3: "of nobody"})], 3, 0
+    for number, block in some:
+        size = len(block.checksums)
+        ends = chance.random() < 0.7
+        failed = {}
+        if chance.random() < 0.2:
+            count = min(chance.choice([1, 100, SLOTS]), size, MAX_NAMED - named)
+            failed = {slot: f'"{slot}' for slot in sorted(chance.sample(range(size), count))}
+        named += len(failed)
+        if chance.random() < 0.6 and dense + size < 100_000:
+            slots = list(range(chance.choice([size, size, chance.randrange(size + 1)])))
+            dense += len(slots)
+        else:
+            count = min(size, MAX_NAMED - named, chance.choice([1, 40, SLOTS]))
+            slots = sorted(chance.sample(range(size), count))
+            if slots == list(range(count)):
+                slots = slots[1:]  # or it would go dense
+            named += len(slots)
+        row = {s: block.checksums[s] if ends else chance.randrange(2**63) for s in slots}
+        rows.append(BlockRow(number, row, failed, chance.random() < 0.1))
+    return rows
+
+
+@pytest.mark.parametrize("refresh", ["never", "update"])
+@pytest.mark.parametrize("seed", range(4))
+def test_redis_does_what_the_reference_does_with_large_blocks(
+    server: EmbeddedRedis, seed: int, refresh: str
+) -> None:
+    chance = random.Random(seed)
+    config = AckerConfig(
+        buckets=chance.choice([2, 3, 5]),
+        tick_ms=3_600_000,
+        high_water=chance.choice([12_000, 100_000]),
+        refresh=refresh,  # type: ignore[arg-type]
+    )
+    with Acker.from_url(server.url, f"large-{uuid.uuid4().hex[:8]}") as acker:
+        acker.connection.client.flushall()  # what others have left would be looked at each time
+        acker.create(config)
+        redis, model = RedisShard(acker), BlockReference(config)
+        number = 0
+        for seq in range(1, 40):
+            if chance.random() < 0.4:
+                count, slots = chance.choice(SIZES)
+                rows = begin(chance, range(number, number + count), slots)
+                number += count
+            else:
+                rows = deltas(chance, model)
+            fence = Fence("p", seq, f"{seq:x}")
+            assert redis.apply_blocks(rows, fence) == model.apply_blocks(rows, fence)
+            if chance.random() < 0.3:
+                assert redis.rotate(force=True) == model.rotate(force=True)
+                while redis.expire_blocks():
+                    pass
+                model.expire_blocks()
+            told = block_outcomes(acker)
+            mine = model.take_blocks("t")
+            key = [replace(o, age_ms=0, rows=tuple(sorted(o.rows))) for o in told]
+            own = [replace(o, age_ms=0, rows=tuple(sorted(o.rows))) for o in mine]
+            assert sorted(map(repr, key)) == sorted(map(repr, own))
+            assert total(acker) == total(model)
+        for name in ("acked", "failed", "expired"):
+            assert model.counters[name] > 100, name
+        client = acker.connection.client
+        for bucket in model.block_buckets:
+            for block, its in bucket.items():
+                packed = client.get(f"{redis.keys.prefix}:block:{block:013x}")
+                assert packed == b"".join(c.to_bytes(8, "big") for c in its.checksums)

@@ -1,0 +1,284 @@
+"""What must be told of trees, loose and in blocks, as sets have it: the judge of every verdict.
+
+It knows which rows were applied, and while what lived, and never looks at a checksum. A loose
+tree is a block of one slot to it, but that rows may come before the TRACK of a loose one.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from acker_redis.commands import ShardApplied
+from acker_redis.config import AckerConfig
+from acker_redis.ids import block_anchor, split_anchor
+from acker_redis.outcomes import BlockOutcome, Outcome
+from acker_redis.reference import Row
+from acker_redis.reference_blocks import BlockReference, BlockRow
+from tests.properties.topology import FAIL, TOUCH, TRACK, Tree
+
+Content = tuple[str, tuple[int, ...]]
+COUNTER = {"completed": "acked"}
+
+
+@dataclass
+class Life:
+    """A block, or a loose tree, from its TRACK to its end; a block may begin another one."""
+
+    trees: list[Tree]
+    home: int
+    """Tick at which its clock began."""
+    content: Content = ("", ())
+    """Label, or source id, and the column of the TRACK."""
+    tracked: bool = True
+    certain: bool = True
+    """No row came before the TRACK: what came may have expired alone."""
+    touched: bool = False
+    """By the call that is judged."""
+    applied: list[set[int]] = field(default_factory=list)
+    """Per slot, deltas of the rows that were applied; one that was applied twice was not."""
+    failed: set[int] = field(default_factory=set)
+    maybe_failed: bool = False
+    """A failure without a delta came before the TRACK; it may have been dropped, or expired."""
+    told: set[int] = field(default_factory=set)
+    """Slots that have their verdict."""
+
+    def __post_init__(self) -> None:
+        self.applied = [set() for _ in self.trees]
+
+    def complete(self, slot: int) -> bool:
+        """Whether all messages of a tree were processed, and this life has heard of each."""
+        tree = self.trees[slot]
+        return not tree.outstanding and self.applied[slot] == tree.rows
+
+    def row(self, slot: int, row: Row) -> None:
+        self.applied[slot] ^= {row.delta} - {0}
+        if row.flags & FAIL and not (self.tracked or row.delta):
+            self.maybe_failed = True
+        elif row.flags & FAIL:
+            self.failed.add(slot)
+
+
+class Truth:
+    """All lives of one history."""
+
+    def __init__(
+        self, trees: Mapping[int, Tree], config: AckerConfig, note: Callable[[str], None]
+    ) -> None:
+        self.trees = trees
+        self.config = config
+        self.note = note
+        self.ticks = 0
+        self.lives: dict[int, Life] = {}
+        """By anchor; a block by that of its slot 0."""
+        self.counts: Counter[str] = Counter()
+        self._rejected: dict[int, tuple[str, str, int]] = {}
+
+    def expiring(self, life: Life) -> bool:
+        """Whether its bucket is being drained: what comes for it is late."""
+        return self.ticks >= life.home + self.config.buckets
+
+    def pending_blocks(self) -> dict[int, Life]:
+        """Those that may still complete, by the anchor of slot 0."""
+        lives = self.lives.items()
+        return {a: life for a, life in lives if split_anchor(a) and not self.expiring(life)}
+
+    def blocks(self) -> list[Life]:
+        """All blocks that are pending or expire."""
+        return [life for anchor, life in self.lives.items() if split_anchor(anchor)]
+
+    def changed(self, rows: Iterable[BlockRow]) -> bool:
+        """Whether one of them tracks a pending block with other content."""
+        pending = self.pending_blocks()
+        for row in rows:
+            life = pending.get(block_anchor(row.block, 0)) if row.task else None
+            if life and life.content != _content(row):
+                return True
+        return False
+
+    def apply(self, raws: Sequence[Row], reply: ShardApplied) -> None:
+        """Rows of loose trees were applied; they are given as they were before they were folded."""
+        for anchor in dict.fromkeys(row.anchor for row in raws):
+            tree, life = self.trees[anchor], self.lives.get(anchor)
+            rows = [row for row in raws if row.anchor == anchor]
+            if any(row.flags & TRACK for row in rows):
+                self.counts["tracked"] += 1
+                tree.tracked = True
+                source = f"source {anchor}"
+                if anchor in reply.rejected:
+                    self._rejected[anchor] = ("overflow", source, 1)
+                    self.lives.pop(anchor, None)
+                    continue
+                life = life or Life([tree], self.ticks)
+                life.tracked, life.content, life.home = True, (source, ()), self.ticks
+                self.lives[anchor] = life
+            elif life is None and tree.tracked:
+                self.note("a row after the end")
+                continue
+            elif life is None:
+                self.note("a row before its track")
+                life = Life([tree], self.ticks, tracked=False, certain=False)
+                self.lives[anchor] = life
+            elif life.certain and self.expiring(life):
+                self.note("a row while its tree expires")
+                continue
+            for row in rows:
+                life.row(0, row)
+            self._restart(life, any(row.flags & TOUCH for row in rows))
+
+    def apply_block(self, row: BlockRow, raws: Sequence[Row], rejected: bool) -> None:
+        """What a call said of one block was applied; ``raws`` are the rows it was folded from."""
+        anchor = block_anchor(row.block, 0)
+        life = self.lives.get(anchor)
+        if row.task and life and not self.expiring(life):
+            self.note("a block tracked again")
+            assert not rejected, "rejected though it is pending already"
+            # Its deltas are not new; failures and a touch that come with them count.
+            raws = [replace(raw, delta=0) for raw in raws]
+            if row.failed.keys() - life.failed:
+                self.note("a failure with a block tracked again")
+        elif row.task:
+            trees = [self.trees[anchor + slot] for slot in range(len(row.deltas))]
+            self.counts["tracked"] += len(trees)
+            if life or rejected:
+                assert rejected, "tracked while its last life expires"
+                reason = "conflict" if life else "overflow"
+                self._rejected[anchor] = (reason, row.label, len(trees))
+                return
+            if any(tree.tracked for tree in trees):
+                self.note("a block began anew")
+            for tree in trees:
+                tree.tracked = True
+            life = self.lives[anchor] = Life(trees, self.ticks, _content(row))
+        elif life is None:
+            before = not self.trees[anchor].tracked
+            self.note("block rows before its track" if before else "block rows after its end")
+            return
+        elif self.expiring(life):
+            self.note("block rows while it expires")
+            return
+        for raw in raws:
+            _, slot = split_anchor(raw.anchor) or (0, 0)
+            if slot >= len(life.trees):
+                self.note("a slot that the block has not")
+                continue
+            if raw.flags & FAIL and slot in life.failed:
+                self.note("a slot failed again")
+            if raw.delta in life.applied[slot]:
+                self.note("a row of a block applied twice")
+            life.row(slot, raw)
+        self._restart(life, row.touch)
+
+    def hear(self, outcome: Outcome | BlockOutcome) -> None:
+        """Judge a verdict that was just written."""
+        in_block = isinstance(outcome, BlockOutcome)
+        if isinstance(outcome, BlockOutcome):
+            singles, label = list(outcome.expand()), outcome.label
+            anchor = block_anchor(outcome.block, 0)
+            acked = [anchor + s for start, stop in outcome.acked() for s in range(start, stop)]
+            singly = [o.anchor for o in singles if o.verdict == "ack"]
+            assert acked == singly, "acked in ranges and acked singly are two things"
+            assert outcome.count == len(singles) > 0, "n is not the number of verdicts"
+        else:
+            singles, label, anchor = [outcome], outcome.source_id, outcome.anchor
+        life = self.lives.get(anchor)
+        if outcome.reason == "reset":
+            assert life, "a touch of what is not there"
+            assert life.touched, "a touch that nobody asked for"
+            assert len(singles) == len(life.trees), "a touch that leaves trees out"
+            return
+        self.counts.update(COUNTER.get(o.reason, o.reason) for o in singles)
+        if outcome.reason in ("overflow", "conflict"):
+            self.note(f"{'a block' if in_block else 'a tree'} rejected: {outcome.reason}")
+            expected = self._rejected.pop(anchor, None)
+            assert expected == (outcome.reason, label, len(singles)), (
+                "rejected, and not as it should be"
+            )
+            return
+        assert life, "a verdict on what is not tracked"
+        assert life.content[0] == label, "a verdict for another source"
+        for single in singles:
+            slot = single.anchor - anchor
+            assert slot not in life.told, "a second verdict"
+            self._judge(life, slot, single)
+            life.told.add(slot)
+        if outcome.reason == "expired" and life.certain:
+            assert self.expiring(life), "expired too early"
+        if in_block and outcome.reason == "completed":
+            assert all(map(life.complete, range(len(life.trees)))), "it ended while a tree is open"
+        if not in_block or outcome.reason != "failed":
+            assert len(life.told) == len(life.trees), "a tree of the block is forgotten"
+            self._ended(life, outcome)
+            del self.lives[anchor]
+
+    def settle(self) -> None:
+        """After a call: whatever has to be told at once, was told."""
+        assert not self._rejected, "rejected, and nobody is told"
+        for anchor, life in list(self.lives.items()):
+            life.touched = False
+            if not life.tracked or not life.certain:
+                continue
+            assert life.failed <= life.told, "failed, and nobody is told"
+            if not self.expiring(life) and all(map(life.complete, range(len(life.trees)))):
+                assert len(life.told) == len(life.trees), "complete, and nobody is told"
+                self.note("a block of failed trees ended in silence")
+                del self.lives[anchor]
+
+    def drained(self, blocks: Iterable[int], everything: bool) -> None:
+        """These blocks have expired; ``everything``: nothing else is left to expire."""
+        for block in blocks:
+            life = self.lives.pop(block_anchor(block, 0), None)
+            assert not life or life.told == set(range(len(life.trees))), "expired in silence"
+        if everything:
+            late = [life for life in self.lives.values() if life.tracked and self.expiring(life)]
+            assert not late, "no verdict after N ticks"
+
+    def check(self, model: BlockReference) -> None:
+        """The books: counters, and what is pending."""
+        for name in ("tracked", "acked", "failed", "expired", "overflow", "conflict"):
+            assert model.counters[name] == self.counts[name], f"{name} is counted wrongly"
+        lives = [life for life in self.lives.values() if life.tracked]
+        untold = sum(len(life.trees) - len(life.told) for life in lives)
+        assert model.tracked_records == untold, "trees without a verdict are not those that wait"
+        in_blocks = sum(len(life.trees) for life in self.pending_blocks().values())
+        loose = sum(map(len, model.buckets))
+        assert model.pending == loose + in_blocks, "pending is counted wrongly"
+
+    def _judge(self, life: Life, slot: int, single: Outcome) -> None:
+        complete = life.complete(slot)
+        if single.verdict == "ack":
+            assert complete, "acked while a message is outstanding"
+            assert slot not in life.failed, "acked though it failed"
+        elif single.reason == "failed":
+            failed = slot in life.failed or life.maybe_failed
+            assert failed, "nacked as failed, and it has not"
+        else:
+            assert not (life.certain and complete), "a needless doubt: nacked, and complete"
+            assert not (life.certain and slot in life.failed), "expired though it failed"
+
+    def _restart(self, life: Life, touch: bool) -> None:
+        if touch or self.config.refresh == "update":
+            life.home = self.ticks
+        life.touched |= touch
+
+    def _ended(self, life: Life, outcome: Outcome | BlockOutcome) -> None:
+        """Note how, for the sake of what must have been seen."""
+        if not isinstance(outcome, BlockOutcome):
+            self.note(f"a loose tree ended: {outcome.reason}")
+            return
+        self.note(f"a block ended: {outcome.reason}")
+        slots = set(range(len(life.trees)))
+        acked = slots - life.failed - set(outcome.nacked)
+        if outcome.failed and outcome.reason == "completed":
+            self.note("a block acked but for its failed trees")
+        if acked and outcome.nacked:
+            self.note("a block expired, some trees acked and some nacked")
+        if acked and outcome.nacked and outcome.failed:
+            self.note("and some had failed")
+        if outcome.reason == "completed" and sum(life.trees[s].processed > 1 for s in acked) > 1:
+            self.note("a block acked, two trees of two messages")
+        if any(not life.trees[slot].rows for slot in acked):
+            self.note("a hole acked")
+
+
+def _content(row: BlockRow) -> Content:
+    return row.label, tuple(row.deltas[slot] for slot in range(len(row.deltas)))

@@ -26,7 +26,7 @@ MAX_FAILED = 1024
 DENSE_LEAST = 8
 """A column that names fewer slots is sparse: so little may be packed in the simplest way."""
 DENSE_FROM = 0.1
-"""Share of named slots from which a column is cheaper dense, by the server's time and the bytes of a
+"""Share of named slots from which a column is cheaper dense, by the server's time and by bytes on a
 line of some Gbit/s: see ``benchmarks/blocks.py``."""
 
 

@@ -169,6 +169,9 @@ def simulate(
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds")] = 1,
     trees: Annotated[int, typer.Option(min=1, help="Tuple trees per seed")] = 40,
     faults: Annotated[str, typer.Option(help="all, none, or a comma list of faults")] = "all",
+    blocks: Annotated[
+        Literal["none", "some", "only"], typer.Option(help="How many trees stand in blocks")
+    ] = "some",
     server: Annotated[
         str, typer.Option(help="reference, embedded, both (compared), or a redis:// URL")
     ] = "reference",
@@ -180,7 +183,7 @@ def simulate(
     """Play seeded histories full of faults, and check that no promise is broken."""
     from acker_redis.simulate.show import simulate as play
 
-    raise typer.Exit(play(seed, seeds, trees, faults, server, break_rule or ""))
+    raise typer.Exit(play(seed, seeds, trees, faults, blocks, server, break_rule or ""))
 
 
 def main() -> None:

@@ -63,6 +63,18 @@ class ShardKeys:
         """HASH of the records of a bucket: anchor (8 bytes) -> record."""
         return f"{self.prefix}:pending:{bucket}"
 
+    def blocks(self, bucket: int) -> str:
+        """HASH of the blocks of a bucket: number (8 bytes) -> header."""
+        return f"{self.prefix}:blocks:{bucket}"
+
+    def block(self, number: int) -> str:
+        """STRING of the checksums of a block."""
+        return f"{self.prefix}:block:{number:013x}"
+
+    def failed(self, number: int) -> str:
+        """HASH of the failed trees of a block: slot -> why."""
+        return f"{self.prefix}:failed:{number:013x}"
+
     def fence(self, bucket: int) -> str:
         """HASH of the fences of a bucket: producer -> ``seq:digest``."""
         return f"{self.prefix}:fence:{bucket}"

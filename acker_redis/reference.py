@@ -79,6 +79,11 @@ class Reference:
         places = (*self.buckets, self.expiring)
         return sum(1 for place in places for record in place.values() if record.task)
 
+    @property
+    def draining(self) -> bool:
+        """Whether something expires: nothing ticks before it was drained."""
+        return bool(self.expiring)
+
     def apply(
         self, rows: Iterable[Row], task: str = "", fence: Fence | None = None
     ) -> ShardApplied:
@@ -115,7 +120,7 @@ class Reference:
         if late < 0 and not force:
             self.ticked_ms = self.now_ms  # the clock went back
             return False
-        if self.expiring or (late < self.config.tick_ms and not force):
+        if self.draining or (late < self.config.tick_ms and not force):
             return False
         self.expiring = self.buckets.pop()
         self.buckets.appendleft({})

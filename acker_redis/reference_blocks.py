@@ -70,6 +70,11 @@ class BlockReference(Reference):
         blocks = (block for place in places for block in place.values())
         return super().tracked_records + sum(len(b.checksums) - len(b.failed) for b in blocks)
 
+    @property
+    def draining(self) -> bool:
+        """Whether something expires: nothing ticks before it was drained."""
+        return super().draining or bool(self.blocks_expiring)
+
     def apply_blocks(self, rows: Iterable[BlockRow], fence: Fence | None = None) -> ShardApplied:
         """Apply a batch, all or nothing; raises ChangedBatchError or BacklogError."""
         rows = list(rows)
@@ -98,7 +103,7 @@ class BlockReference(Reference):
 
     def rotate(self, force: bool = False) -> bool:
         """Tick if it is due, or forced, and say whether it ticked."""
-        if self.blocks_expiring or not super().rotate(force):
+        if not super().rotate(force):
             return False
         self.blocks_expiring = self.block_buckets.pop()
         self.block_buckets.appendleft({})

@@ -6,7 +6,6 @@ Tests and the simulator play one history on both and compare. Redis's clock cann
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from acker_redis import commands
@@ -23,6 +22,7 @@ from acker_redis.reference_blocks import BlockRow
 DRAIN_RECORDS = 500
 _FIRST_SEEN = slice(9, 15)
 _TASK_LENGTH = 15
+_SLOTS = slice(6, 8)
 
 
 class Shard(Protocol):
@@ -113,6 +113,10 @@ class RedisShard:
                 seen = int.from_bytes(record[_FIRST_SEEN], "big") - ms
                 moved = record[:9] + seen.to_bytes(6, "big") + record[15:]
                 client.hset(place, anchor, moved)
+        for place in self.block_places():
+            for block, header in client.hgetall(place).items():
+                seen = int.from_bytes(header[:6], "big") - ms
+                client.hset(place, block, seen.to_bytes(6, "big") + header[6:])
         for lane, fence in client.hgetall(self.keys.durable_fences).items():
             rest, _, used = fence.rpartition(b":")
             client.hset(self.keys.durable_fences, lane, b"%b:%d" % (rest, int(used) - ms))
@@ -139,6 +143,21 @@ class RedisShard:
             record[_TASK_LENGTH] > 0 for place in self._places() for record in client.hvals(place)
         )
 
+    @property
+    def trees_in_blocks(self) -> int:
+        """Pending trees of blocks, those that expire included, that were not told of yet."""
+        client = self.acker.connection.client
+        trees = 0
+        for place in self.block_places():
+            for block, header in client.hgetall(place).items():
+                trees += int.from_bytes(header[_SLOTS], "big")
+                trees -= client.hlen(self.keys.failed(int.from_bytes(block, "big")))
+        return trees
+
+    def block_places(self) -> list[str]:
+        """Keys of the buckets of blocks, and of the one that expires."""
+        return [*map(self.keys.blocks, range(self.config.buckets)), self.keys.blocks_expiring]
+
     def _places(self) -> list[str]:
         buckets = [self.keys.pending(i) for i in range(self.config.buckets)]
         return [*buckets, self.keys.expiring]
@@ -164,9 +183,7 @@ def pack_block(row: BlockRow) -> BlockPart:
         dense = sorted(row.deltas) == list(range(len(row.deltas)))
         return pack_deltas(row.block, row.deltas, row.failed, row.touch, dense=dense)
     column = [row.deltas[slot] for slot in range(len(row.deltas))]
-    tracked = pack_track(row.block, row.task, row.label, column)
-    rest = pack_deltas(row.block, {}, row.failed, row.touch)
-    return replace(tracked, flags=tracked.flags | rest.flags, failed=rest.failed)
+    return pack_track(row.block, row.task, row.label, column, row.failed, row.touch)
 
 
 def glob(text: str) -> str:

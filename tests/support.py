@@ -157,13 +157,6 @@ def drain_blocks(target: Target) -> None:
 def advance(target: Target, ms: int) -> None:
     """Move the clock."""
     _shard(target).advance(ms)
-    if isinstance(target, Reference):
-        return
-    client = target.connection.client
-    for place in _block_places(RedisShard(target)):
-        for block, header in client.hgetall(place).items():
-            first = int.from_bytes(header[:6], "big") - ms
-            client.hset(place, block, first.to_bytes(6, "big") + header[6:])
 
 
 def _shard(target: Target) -> Reference | RedisShard:
@@ -175,11 +168,6 @@ def _blocks(target: Target, shard: int = 0) -> BlockReference | RedisShard:
         assert isinstance(target, BlockReference)
         return target
     return RedisShard(target, shard)
-
-
-def _block_places(shard: RedisShard) -> list[str]:
-    buckets = [f"{shard.keys.prefix}:blocks:{i}" for i in range(shard.config.buckets)]
-    return [*buckets, f"{shard.keys.prefix}:blocks_expiring"]
 
 
 def outcomes(target: Target, task: str = "t") -> list[Any]:
@@ -276,7 +264,7 @@ def total(target: Target) -> dict[str, int]:
 def _waiting_in_blocks(shard: RedisShard) -> int:
     """Trees in blocks that were not told of yet; checks that no block left anything behind."""
     client, prefix = shard.acker.connection.client, shard.keys.prefix
-    *buckets, expiring = (client.hgetall(place) for place in _block_places(shard))
+    *buckets, expiring = (client.hgetall(place) for place in shard.block_places())
     slots = [sum(int.from_bytes(header[6:8], "big") for header in b.values()) for b in buckets]
     meta = client.hgetall(shard.keys.meta)
     assert [int(meta.get(b"slots:%d" % i, 0)) for i in range(len(slots))] == slots

@@ -94,10 +94,11 @@ def test_every_error_code_is_in_the_contract_and_has_a_class() -> None:
 def test_keys_of_the_contract_are_those_of_the_code() -> None:
     keys = ShardKeys("n", 3)
     names = [keys.meta, keys.pending(1), keys.fence(1), keys.durable_fences, keys.expiring]
-    names += [keys.blocks_expiring]
+    names += [keys.blocks_expiring, keys.blocks(1), keys.block(2**48), keys.failed(2**48)]
     for name in [*names, keys.outcomes("task")]:
         suffix = name.removeprefix("acker:{n:3}")
-        shown = suffix.replace(":1", ":<i>").replace(":task", ":<task>")
+        shown = suffix.replace(f"{2**48:013x}", "<hex>")
+        shown = shown.replace(":1", ":<i>").replace(":task", ":<task>")
         assert f"| `<shard>{shown}` |" in CONTRACT
         base = suffix.split(":")[1]
         assert any(f":{base}" in parts(script)[1] for script in scripts.NAMES)

@@ -5,6 +5,11 @@ Sources track random tuple trees, bolts process their messages, rotators tick, a
 loses, repeats, delays and reorders. Producers keep the rules of ``client.py``, and the three
 rules of ``lua/README.md`` unless one is broken on purpose.
 
+In every fourth history all trees are loose, in every fourth all stand in blocks, in the others a
+share of each source's. A source collects some trees, tracks them as one block, and emits when it
+was answered; some do not wait. Bolts know nothing of it: what they have to say of loose trees goes
+by ``apply``, of blocks by ``apply_blocks``, on one lane, in parts with consecutive numbers.
+
 What is checked, at every call unless said otherwise:
 
 1. *No false ack.* When a tree is acked, each of its messages that exists was processed by a row
@@ -26,6 +31,23 @@ What is checked, at every call unless said otherwise:
 7. At the end: N+1 ticks later nothing is pending, and a source has heard one verdict of each
    tree that was tracked.
 
+A block is a set of trees, and all of this holds tree by tree. What differs:
+
+- A row is dropped, and counted as orphaned, if its block is not tracked, or has no such slot: so a
+  source that does not wait has trees that only expire, which is no needless doubt, and early rows
+  are never a false ack. (A loose tree keeps such rows.)
+- In 2, a tree is told when its block ends: when all its trees are done, those included that have
+  failed, or when it expires. Then what is done is acked, also if messages were processed three
+  times (each row is in the checksum an odd number of times), and all else is nacked. One that
+  fails is nacked at once, and once.
+- In 3, a TRACK of the block that is there adds nothing; with other trees it is refused, and nothing
+  applied. While the last life still expires it is nacked with ``conflict``, tree by tree. So each
+  tree has exactly one verdict per life, and one per rejected TRACK.
+- In 4, a block is put into the newest bucket as a whole: by its TRACK, by a TOUCH of any tree (a
+  FAIL does not move it), and with ``refresh`` by any row. Nothing ticks before blocks are drained.
+- In 6, admission counts all trees of a block until it ends. What ends in a call makes room for the
+  next one. A rejected block is told, whatever its trees are.
+
 What a fault relaxes, and no more than for the trees concerned:
 
 - ``failover``: the oracle's books are set back with the shard, so 2 to 6 hold in the history that
@@ -37,6 +59,7 @@ What a fault relaxes, and no more than for the trees concerned:
 - ``rerun``: what a run announces in a row that was refused, set back or drained is no message of
   the tree, for nobody emits it here. A producer that is not deterministic, had emitted it, and
   then lost its fence to a failover or to N ticks, has tracked or processed twice: it broke a rule.
+  A block may be tracked again with a tree less: if that comes first, the source hears of it.
 - ``overflow``: rows without a tree are dropped, so in 2 such trees need not be acked; they expire.
 - ``rotators``, ``clock``: 4 counts ticks, not time: a tick that is late is not caught up.
 

@@ -1,11 +1,14 @@
 """Sources, bolts and rotators."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from acker_redis.batch import FAIL, TOUCH, TRACK
+from acker_redis.simulate.batches import FoldedBlock, FoldedRow
 from acker_redis.simulate.lanes import Lane
-from acker_redis.simulate.trees import Message, Part, Tree
+from acker_redis.simulate.trees import Block, Message, Part, Tree
 
 if TYPE_CHECKING:
     from acker_redis.simulate.world import World
@@ -21,42 +24,101 @@ class Source:
         self._lane = Lane(world, world.lane_name(task), task, chance.random() < 0.75)
         self._waits = chance.random() < 0.5
         """Emits only after its tree was tracked."""
+        self._blocks_wait = chance.random() < 0.6
+        """The same of its blocks: rows that come before them are dropped."""
+        self.in_blocks: float = world.in_blocks(chance.choice((0, 0.5, 1)))
+        """Share of its trees that it tracks in blocks."""
         self._slow = world.happens("backlog")
         world.clock.after(0, self._polls, background=True)
 
+    def collects(self) -> int:
+        """How many trees it collects before it tracks them."""
+        return self._world.chance.randrange(1, 13) if self.in_blocks else 1
+
     def emit(self, tree: Tree) -> None:
         """Track a tree and emit its first messages."""
+        row = self._first_row(tree)
+        again = replace(row, after=[])
+        self._deliver([row], self._waits)
+        self._lane.add(row)
+        if self._again():
+            world = self._world
+            world.counts["trees tracked again by a new lane"] += 1
+            wait = world.chance.randrange(2 * world.config.tick_ms)
+            world.clock.after(wait, partial(self._late.add, again))
+
+    def emit_block(self, block: Block) -> None:
+        """Track a block and emit the first messages of its trees."""
+        world, chance = self._world, self._world.chance
+        rows = [self._first_row(tree) for tree in block.trees]
+        again = FoldedBlock(block, [replace(row, after=[]) for row in rows], track=True)
+        self._deliver(rows, self._blocks_wait)
+        track = partial(self._lane.track, FoldedBlock(block, rows, track=True))
+        tick_ms = world.config.tick_ms
+        if not self._again(share=4):
+            track()
+            return
+        world.counts["blocks tracked again by a new lane"] += 1
+        if len(rows) > 1 and chance.random() < 0.4:
+            world.counts["blocks tracked again with a tree less"] += 1
+            del again.rows[-1]
+        # It may come before its first life, or while that lasts, expires or is over.
+        when = chance.randrange(4)
+        if when == 0:
+            self._late.track(again)
+            world.clock.after(chance.randrange(tick_ms // 10), track)
+            return
+        track()
+        if when == 1:
+            wait = chance.randrange((world.config.buckets + 1) * tick_ms)
+            world.clock.after(wait, partial(self._late.track, again))
+        else:
+            world.clock.after(tick_ms, partial(self._track_expiring, again))
+
+    def _track_expiring(self, again: FoldedBlock) -> None:
+        """Track a block again when its first life is over; rather, while it expires."""
+        world, number = self._world, again.block.number
+        if number in world.service.ledger.blocks:
+            wait = world.config.tick_ms // 32
+            world.clock.after(wait, partial(self._track_expiring, again), background=True)
+        else:
+            self._late.track(again)
+
+    def _first_row(self, tree: Tree) -> FoldedRow:
+        """The row that tracks a tree; its first messages exist from now on."""
         world = self._world
         numbers = tuple(message.number for message, _ in tree.firsts)
         tree.exists.update(numbers)
-        delta = 0
-        for _, id_ in tree.firsts:
-            delta ^= id_
         firsts = tree.firsts
         if world.breaks == "late" and len(numbers) > 1:
-            first = firsts[0][1]
-            self._lane.add(tree, first, TRACK, made=numbers[:1])
             wait = world.chance.randrange(world.config.tick_ms)
-            world.clock.after(wait, partial(self._announce, tree, delta ^ first, numbers[1:]))
+            world.clock.after(wait, partial(self._announce, tree))
             firsts = firsts[:1]
-        else:
-            self._lane.add(tree, delta, TRACK, made=numbers)
-            if world.happens("rerun"):
-                # A source that was restarted has another lane, and no fence stops it.
-                world.counts["trees tracked again by a new lane"] += 1
-                again = partial(self._late.add, tree, delta, TRACK, made=numbers)
-                world.clock.after(world.chance.randrange(2 * world.config.tick_ms), again)
-        for message, _ in firsts:
-            if self._waits:
-                self._lane.then((tree.anchor, partial(world.deliver, message)))
-            else:
-                world.deliver(message)
+        return FoldedRow(tree, _xor(firsts), TRACK, made=numbers[: len(firsts)])
 
-    def _announce(self, tree: Tree, delta: int, numbers: tuple[int, ...]) -> None:
+    def _deliver(self, rows: Sequence[FoldedRow], waits: bool) -> None:
+        """Emit the messages that these rows announce, perhaps when the rows were applied."""
+        world = self._world
+        for row in rows:
+            for message, _ in row.tree.firsts[: len(row.made)]:
+                action = partial(world.deliver, message)
+                if waits:
+                    row.after.append(action)
+                else:
+                    action()
+
+    def _announce(self, tree: Tree) -> None:
         """Break the third rule: emit the other first messages after the track."""
-        self._late.add(tree, delta, made=numbers)
-        for message, _ in tree.firsts[1:]:
+        rest = tree.firsts[1:]
+        made = tuple(message.number for message, _ in rest)
+        self._late.add(FoldedRow(tree, _xor(rest), made=made))
+        for message, _ in rest:
             self._world.deliver(message)
+
+    def _again(self, share: float = 1) -> bool:
+        """Whether a source that was restarted tracks again: by another lane, no fence stops it."""
+        world = self._world
+        return world.breaks != "late" and world.happens("rerun", share)
 
     def _polls(self) -> None:
         self._world.take(self._task)
@@ -92,7 +154,7 @@ class Bolt:
             for part in message.parts:
                 part.tree.failed.add(message.number)
                 if dice < world.fails / 2:
-                    self._lane.add(part.tree, 0, FAIL, f"w{message.number}")
+                    self._lane.add(FoldedRow(part.tree, 0, FAIL, f"w{message.number}"))
             if dice < world.fails / 2:
                 return
             self._rows(message, FAIL, f"w{message.number}")
@@ -104,7 +166,7 @@ class Bolt:
             child.inputs -= 1
             if child.inputs == 0:
                 if self._waits:
-                    self._lane.then((message.parts[0].tree.anchor, partial(world.deliver, child)))
+                    self._lane.then(message.parts[-1].tree, partial(world.deliver, child))
                 else:
                     world.deliver(child)
 
@@ -128,10 +190,11 @@ class Bolt:
     def _row(self, part: Part, number: int, flags: int, why: str) -> None:
         children = tuple(part.children)
         if self._world.breaks == "split" and children:
-            self._lane.add(part.tree, part.caused, flags, why, made=children)
-            self._other.add(part.tree, part.id, done=(number,))
+            self._lane.add(FoldedRow(part.tree, part.caused, flags, why, made=children))
+            self._other.add(FoldedRow(part.tree, part.id, done=(number,)))
             return
-        self._lane.add(part.tree, part.id ^ part.caused, flags, why, (number,), children)
+        delta = part.id ^ part.caused
+        self._lane.add(FoldedRow(part.tree, delta, flags, why, (number,), children))
 
 
 class Rotator:
@@ -146,13 +209,31 @@ class Rotator:
         service = world.service
         if world.clock.now >= world.rotators_back:
             service.rotate()
-            left = bool(service.ledger.expiring)
+            ledger = service.ledger
+            left = bool(ledger.expiring or ledger.blocks_expiring)
             if left and world.happens("rotators", 0.3):
                 world.counts["rotators died before a drain"] += 1
             elif left:
                 wait = world.chance.randrange(world.config.tick_ms // 8)
-                world.clock.after(wait, service.expire, background=True)
+                world.clock.after(wait, self._drain, background=True)
         # By sixteenths of a tick: on a real server some real time passes as well, and may
         # not decide whether a tick is due.
         wait = world.chance.randrange(3, 9) * world.config.tick_ms // 16
         world.clock.after(wait, self._turn, background=True)
+
+    def _drain(self) -> None:
+        world = self._world
+        world.service.expire()
+        if world.service.ledger.blocks_expiring and world.happens("rotators", 0.5):
+            # A tick may be due before another one comes to drain the blocks.
+            world.counts["rotators died before a drain of blocks"] += 1
+            world.rotators_leave(ticks=2)
+        else:
+            world.service.expire_blocks()
+
+
+def _xor(firsts: Sequence[tuple[Message, int]]) -> int:
+    delta = 0
+    for _, id_ in firsts:
+        delta ^= id_
+    return delta

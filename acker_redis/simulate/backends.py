@@ -1,6 +1,7 @@
 """Shards that a history is played on, and the reference as one of them."""
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -8,7 +9,8 @@ from acker_redis.commands import COUNTERS, Fence
 from acker_redis.config import AckerConfig
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.outcomes import Outcome
-from acker_redis.reference import Reference, Row
+from acker_redis.reference import Row
+from acker_redis.reference_blocks import BlockReference, BlockRow
 from acker_redis.simulate.batches import Reply
 from acker_redis.simulate.books import Told
 
@@ -22,11 +24,17 @@ class Backend(Protocol):
     def apply(self, rows: Sequence[Row], task: str, fence: Fence) -> Reply:
         """Reply of apply; ChangedBatchError and BacklogError are returned, others raised."""
 
+    def apply_blocks(self, rows: Sequence[BlockRow], fence: Fence) -> Reply:
+        """Reply of apply_blocks, likewise."""
+
     def rotate(self) -> bool:
         """Tick if it is due."""
 
     def expire(self) -> None:
-        """Drain all that expires."""
+        """Drain the loose trees that expire."""
+
+    def expire_blocks(self) -> None:
+        """Drain the blocks that expire."""
 
     def take(self, task: str) -> list[Outcome]:
         """Take the verdicts of a task."""
@@ -52,9 +60,9 @@ class ReferenceBackend:
 
     exact = True
 
-    def __init__(self, config: AckerConfig, kind: type[Reference] = Reference) -> None:
+    def __init__(self, config: AckerConfig, kind: type[BlockReference] = BlockReference) -> None:
         self._shard = kind(config)
-        self._peeked: dict[str, int] = {}
+        self._peeked: Counter[tuple[str, bool]] = Counter()
 
     def apply(self, rows: Sequence[Row], task: str, fence: Fence) -> Reply:
         """Apply a batch."""
@@ -63,26 +71,42 @@ class ReferenceBackend:
         except (ChangedBatchError, BacklogError) as error:
             return error
 
+    def apply_blocks(self, rows: Sequence[BlockRow], fence: Fence) -> Reply:
+        """Apply a batch of blocks."""
+        try:
+            return self._shard.apply_blocks(rows, fence)
+        except (ChangedBatchError, BacklogError) as error:
+            return error
+
     def rotate(self) -> bool:
         """Tick if it is due."""
         return self._shard.rotate()
 
     def expire(self) -> None:
-        """Drain all that expires."""
+        """Drain the loose trees that expire."""
         self._shard.expire()
+
+    def expire_blocks(self) -> None:
+        """Drain the blocks that expire."""
+        self._shard.expire_blocks()
 
     def take(self, task: str) -> list[Outcome]:
         """Take the verdicts of a task."""
-        self._peeked.pop(task, None)
-        return self._shard.take(task)
+        self._peeked[task, False] = self._peeked[task, True] = 0
+        blocks = self._shard.take_blocks(task)
+        return [*self._shard.take(task), *(each for block in blocks for each in block.expand())]
 
     def peek(self) -> list[Told]:
         """Verdicts that were written since the last peek."""
         told: list[Told] = []
         for task, waiting in self._shard.outcomes.items():
-            if len(waiting) > (seen := self._peeked.get(task, 0)):
+            if len(waiting) > (seen := self._peeked[task, False]):
                 told.extend((task, outcome) for outcome in waiting[seen:])
-                self._peeked[task] = len(waiting)
+                self._peeked[task, False] = len(waiting)
+        for task, blocks in self._shard.block_outcomes.items():
+            if len(blocks) > (seen := self._peeked[task, True]):
+                told.extend((task, each) for block in blocks[seen:] for each in block.expand())
+                self._peeked[task, True] = len(blocks)
         return told
 
     def advance(self, ms: int) -> None:

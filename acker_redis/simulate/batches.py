@@ -1,17 +1,19 @@
 """Batches as producers send them, with what the oracle may know of their rows."""
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Self
 
+from acker_redis.batch import FAIL, TOUCH
 from acker_redis.commands import Fence, ShardApplied
 from acker_redis.errors import AckerError
 from acker_redis.reference import Row
-from acker_redis.simulate.trees import Tree
+from acker_redis.reference_blocks import BlockRow
+from acker_redis.simulate.trees import Block, Tree
 
 Reply = ShardApplied | AckerError
-After = tuple[int, Callable[[], None]]
-"""An anchor, and what is to be done once its row was applied and not rejected."""
+After = Callable[[], None]
 
 
 @dataclass(slots=True)
@@ -26,34 +28,54 @@ class FoldedRow:
     """Numbers of the messages that were processed."""
     made: tuple[int, ...] = ()
     """Numbers of the messages that were announced."""
+    after: list[After] = field(default_factory=list)
+    """What is to be done once it was applied and not rejected."""
 
-    def fold(
-        self, delta: int, flags: int, why: str, done: tuple[int, ...], made: tuple[int, ...]
-    ) -> None:
+    def fold(self, other: "FoldedRow") -> None:
         """Merge another row of this tree."""
-        self.delta ^= delta
-        self.flags |= flags
-        self.why = self.why or why
-        self.done += done
-        self.made += made
+        self.delta ^= other.delta
+        self.flags |= other.flags
+        self.why = self.why or other.why
+        self.done += other.done
+        self.made += other.made
+        self.after += other.after
 
     def changed(self, number: int, id_: int) -> "FoldedRow":
         """The same row with one more message announced: a plan that is not deterministic."""
-        made = (*self.made, number)
-        return FoldedRow(self.tree, self.delta ^ id_, self.flags, self.why, self.done, made)
+        return replace(self, delta=self.delta ^ id_, made=(*self.made, number))
+
+
+@dataclass(slots=True)
+class FoldedBlock:
+    """All that one batch says of one block; a TRACK has a row for each of its slots."""
+
+    block: Block
+    rows: list[FoldedRow]
+    track: bool = False
+
+    def wire(self, task: str) -> BlockRow:
+        """The same as it is sent."""
+        if self.track:
+            deltas = {row.tree.slot: row.delta for row in self.rows}
+            return BlockRow(self.block.number, deltas, task=task, label=self.block.label)
+        return BlockRow(
+            self.block.number,
+            {row.tree.slot: row.delta for row in self.rows if row.delta},
+            {row.tree.slot: row.why for row in self.rows if row.flags & FAIL},
+            any(row.flags & TOUCH for row in self.rows),
+        )
 
 
 @dataclass(slots=True)
 class Sent:
-    """A batch under its number. ``at`` is when it was sent first, in virtual ms."""
+    """Loose rows under their number. ``at`` is when they were sent first, in virtual ms."""
 
     producer: str
     seq: int
     task: str
     folded: list[FoldedRow]
-    at: int
     digests: bool = True
-    after: list[After] = field(default_factory=list)
+    at: int | None = None
     rows: list[Row] = field(init=False)
     fence: Fence = field(init=False)
 
@@ -63,5 +85,79 @@ class Sent:
             for row in self.folded
         ]
         text = ",".join([f"{r.anchor} {r.delta} {r.flags} {r.why}" for r in self.rows])
-        digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-        self.fence = Fence(self.producer, self.seq, digest if self.digests else "")
+        self.fence = _fence(self.producer, self.seq, text if self.digests else "")
+
+    def each(self) -> Iterator[FoldedRow]:
+        """What it says of each tree."""
+        yield from self.folded
+
+    def accepted(self, reply: ShardApplied) -> Iterator[FoldedRow]:
+        """Rows that were not rejected."""
+        return (row for row in self.folded if row.tree.anchor not in reply.rejected)
+
+    def changed(self, victim: int, number: int, id_: int) -> Self:
+        """The same, but that one tree has one more message."""
+        rows = _changed(self.folded, victim, number, id_)
+        return replace(self, folded=list(rows))
+
+
+@dataclass(slots=True)
+class SentBlocks:
+    """Rows of blocks under their number, as in ``Sent``."""
+
+    producer: str
+    seq: int
+    task: str
+    folded: list[FoldedBlock]
+    digests: bool = True
+    at: int | None = None
+    rows: list[BlockRow] = field(init=False)
+    fence: Fence = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rows = [block.wire(self.task) for block in self.folded]
+        text = ",".join(map(str, self.rows))
+        self.fence = _fence(self.producer, self.seq, text if self.digests else "")
+
+    def each(self) -> Iterator[FoldedRow]:
+        """What it says of each tree."""
+        for block in self.folded:
+            yield from block.rows
+
+    def accepted(self, reply: ShardApplied) -> Iterator[FoldedRow]:
+        """Rows of blocks that were not rejected."""
+        for block in self.folded:
+            if block.block.number not in reply.rejected:
+                yield from block.rows
+
+    def changed(self, victim: int, number: int, id_: int) -> Self:
+        """The same, but that one tree has one more message."""
+        rows = _changed(self.each(), victim, number, id_)
+        folded = [
+            FoldedBlock(each.block, [next(rows) for _ in each.rows], each.track)
+            for each in self.folded
+        ]
+        return replace(self, folded=folded)
+
+
+AnySent = Sent | SentBlocks
+
+
+def by_block(rows: Iterable[FoldedRow]) -> list[FoldedBlock]:
+    """Rows of trees in blocks, by block."""
+    blocks: dict[int, FoldedBlock] = {}
+    for row in rows:
+        if row.tree.block:
+            number = row.tree.block.number
+            blocks.setdefault(number, FoldedBlock(row.tree.block, [])).rows.append(row)
+    return list(blocks.values())
+
+
+def _changed(rows: Iterable[FoldedRow], victim: int, number: int, id_: int) -> Iterator[FoldedRow]:
+    for place, row in enumerate(rows):
+        yield row.changed(number, id_) if place == victim else row
+
+
+def _fence(producer: str, seq: int, text: str) -> Fence:
+    digest = hashlib.blake2b(text.encode(), digest_size=8).hexdigest() if text else ""
+    return Fence(producer, seq, digest)

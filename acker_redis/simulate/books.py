@@ -5,50 +5,21 @@ It is copied and set back together with the shard when a failover loses the tail
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Self
 
-from acker_redis.batch import FAIL, TRACK
+from acker_redis.batch import TRACK
 from acker_redis.commands import COUNTERS
 from acker_redis.config import AckerConfig
 from acker_redis.outcomes import Outcome
-from acker_redis.simulate.batches import FoldedRow, Sent
+from acker_redis.simulate.batches import AnySent, SentBlocks
 from acker_redis.simulate.fences import Fences
-from acker_redis.simulate.trees import Tree
+from acker_redis.simulate.records import Pending, PendingBlock
 from acker_redis.simulate.violations import Violation
 
 Told = tuple[str, Outcome]
 """A task and a verdict it was told."""
-
-
-@dataclass(slots=True)
-class Pending:
-    """A record: what was applied to it since it began."""
-
-    tree: Tree
-    born: int
-    """Ticks before it was put into the newest bucket."""
-    tracked: bool = False
-    failed: bool = False
-    done: frozenset[int] = frozenset()
-    made: frozenset[int] = frozenset()
-    twice: bool = False
-    """Whether a message was processed in it twice: then it can only expire."""
-
-    def add(self, row: FoldedRow) -> None:
-        """Apply a row."""
-        done = self.done.union(row.done)
-        self.twice |= len(done) != len(self.done) + len(row.done)
-        self.done, self.made = done, self.made.union(row.made)
-        self.tracked |= bool(row.flags & TRACK)
-        self.failed |= bool(row.flags & FAIL)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every message that exists was announced and processed, each once."""
-        exists = self.tree.exists
-        return self.tracked and not self.twice and self.done == exists == self.made
 
 
 class Books:
@@ -64,6 +35,8 @@ class Books:
         self.ticked_ms = 0
         self.pending: dict[int, Pending] = {}
         self.expiring: dict[int, Pending] = {}
+        self.blocks: dict[int, PendingBlock] = {}
+        self.blocks_expiring: dict[int, PendingBlock] = {}
         self.fences = Fences(config.buckets)
         self.counters: Counter[str] = Counter(dict.fromkeys(COUNTERS, 0))
         self.waiting: dict[str, list[Outcome]] = {}
@@ -79,6 +52,8 @@ class Books:
         other.ticks, other.ticked_ms = self.ticks, self.ticked_ms
         other.pending = {anchor: replace(record) for anchor, record in self.pending.items()}
         other.expiring = {anchor: replace(record) for anchor, record in self.expiring.items()}
+        other.blocks = {number: block.copy() for number, block in self.blocks.items()}
+        other.blocks_expiring = {n: block.copy() for n, block in self.blocks_expiring.items()}
         other.fences = self.fences.copy()
         other.counters, other.ended = self.counters.copy(), self.ended.copy()
         other.waiting = {task: list(told) for task, told in self.waiting.items()}
@@ -86,15 +61,23 @@ class Books:
         return other
 
     @property
-    def tracked_records(self) -> int:
-        """Trees without a verdict."""
-        places = (self.pending, self.expiring)
-        return sum(record.tracked for place in places for record in place.values())
+    def load(self) -> int:
+        """What admission counts: records, and all trees of blocks, until their block ends."""
+        return len(self.pending) + sum(len(block.slots) for block in self.blocks.values())
+
+    def open_trees(self) -> Iterator[int]:
+        """Anchors of the trees without a verdict; one may be in two lives."""
+        for place in (self.pending, self.expiring):
+            yield from (anchor for anchor, record in place.items() if record.tracked)
+        for blocks in (self.blocks, self.blocks_expiring):
+            for block in blocks.values():
+                yield from (slot.tree.anchor for slot in block.slots if not slot.failed)
 
     def rotated(self, ticked: bool, now_ms: int) -> None:
         """Check a call of rotate, at ``now_ms`` by the server's clock."""
         late = now_ms - self.ticked_ms
-        due = late >= self.config.tick_ms and not self.expiring
+        left = self.expiring or self.blocks_expiring
+        due = late >= self.config.tick_ms and not left
         if ticked != due:
             raise Violation("tick", f"ticked: {ticked}, {late} ms after the last; due: {due}")
         if late < 0:
@@ -107,6 +90,9 @@ class Books:
             self.expiring = {a: r for a, r in self.pending.items() if r.born <= oldest}
             for anchor in self.expiring:
                 del self.pending[anchor]
+            self.blocks_expiring = {n: b for n, b in self.blocks.items() if b.born <= oldest}
+            for number in self.blocks_expiring:
+                del self.blocks[number]
 
     def expired(self, told: Sequence[Told]) -> None:
         """Check a drain: all that expires is nacked now, and nothing else."""
@@ -130,11 +116,23 @@ class Books:
         if sorted(key) != sorted(wanted):
             raise Violation("stream", f"{task} took {key}, and was told {wanted}")
 
-    def full(self, sent: Sent) -> bool:
-        """Whether a batch must be refused, for it tracks and too many verdicts wait."""
-        limit = self.config.outcomes_limit
-        tracks = any(row.flags & TRACK for row in sent.folded)
-        return tracks and len(self.waiting.get(sent.task, ())) >= limit
+    def full(self, sent: AnySent) -> bool:
+        """Whether a batch must be refused, for it tracks and too many verdicts wait.
+
+        A block that is tracked already brings nothing new.
+        """
+        if isinstance(sent, SentBlocks):
+            tracks = any(row.task and row.block not in self.blocks for row in sent.rows)
+        else:
+            tracks = any(row.flags & TRACK for row in sent.folded)
+        return tracks and len(self.waiting.get(sent.task, ())) >= self.config.outcomes_limit
+
+    def other(self, sent: AnySent) -> bool:
+        """Whether a batch must be refused, for it tracks a block that is there with other trees."""
+        return isinstance(sent, SentBlocks) and any(
+            row.task and row.block in self.blocks and row != self.blocks[row.block].row
+            for row in sent.rows
+        )
 
     def end(self, outcome: Outcome) -> None:
         """Note a verdict that ends a tree."""

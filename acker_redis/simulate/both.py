@@ -5,8 +5,10 @@ from typing import TypeVar
 
 from acker_redis.commands import Fence
 from acker_redis.errors import AckerError
+from acker_redis.ids import block_anchor
 from acker_redis.outcomes import Outcome
 from acker_redis.reference import Row
+from acker_redis.reference_blocks import BlockRow
 from acker_redis.simulate.backends import Backend
 from acker_redis.simulate.batches import Reply
 from acker_redis.simulate.books import Told
@@ -27,19 +29,27 @@ class BothBackends:
         """Apply a batch."""
         one = self._first.apply(rows, task, fence)
         other = self._second.apply(rows, task, fence)
-        errors = isinstance(one, AckerError) and type(one) is type(other)
-        if one != other and not errors:
-            raise Violation("backends differ", f"apply: {one!r}, {other!r}", rows[0].anchor)
-        return one
+        return self._reply("apply", one, other, rows[0].anchor)
+
+    def apply_blocks(self, rows: Sequence[BlockRow], fence: Fence) -> Reply:
+        """Apply a batch of blocks."""
+        one = self._first.apply_blocks(rows, fence)
+        other = self._second.apply_blocks(rows, fence)
+        return self._reply("apply_blocks", one, other, block_anchor(rows[0].block, 0))
 
     def rotate(self) -> bool:
         """Tick if it is due."""
         return self._same("rotate", self._first.rotate(), self._second.rotate())
 
     def expire(self) -> None:
-        """Drain all that expires."""
+        """Drain the loose trees that expire."""
         self._first.expire()
         self._second.expire()
+
+    def expire_blocks(self) -> None:
+        """Drain the blocks that expire."""
+        self._first.expire_blocks()
+        self._second.expire_blocks()
 
     def take(self, task: str) -> list[Outcome]:
         """Take the verdicts of a task."""
@@ -79,6 +89,12 @@ class BothBackends:
         """Trees without a verdict."""
         one, other = self._first.tracked_records(), self._second.tracked_records()
         return self._same("tracked records", one, other)
+
+    def _reply(self, what: str, one: Reply, other: Reply, anchor: int) -> Reply:
+        errors = isinstance(one, AckerError) and type(one) is type(other)
+        if one != other and not errors:
+            raise Violation("backends differ", f"{what}: {one!r}, {other!r}", anchor)
+        return one
 
     def _same(self, what: str, one: T, other: T) -> T:
         if one != other:

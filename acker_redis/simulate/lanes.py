@@ -1,13 +1,22 @@
 """A producer lane as ``client.py`` keeps it: one call in flight, and never past the horizon."""
 
-from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from acker_redis.batch import TRACK
 from acker_redis.commands import ShardApplied
 from acker_redis.errors import BacklogError, ChangedBatchError
-from acker_redis.simulate.batches import After, FoldedRow, Reply, Sent
+from acker_redis.simulate.batches import (
+    After,
+    AnySent,
+    FoldedBlock,
+    FoldedRow,
+    Reply,
+    Sent,
+    SentBlocks,
+    by_block,
+)
 from acker_redis.simulate.trees import Tree
 
 if TYPE_CHECKING:
@@ -17,53 +26,64 @@ MOST_ROWS = 12
 
 
 class Lane:
-    """Folds rows per anchor and sends them in numbered batches, one after the other."""
+    """Folds rows per anchor and sends them in numbered parts, one after the other.
+
+    A batch has up to two parts: its loose rows, then those in blocks. A part that is refused or
+    given up takes those behind it along.
+    """
 
     def __init__(self, world: "World", name: str, task: str = "", digests: bool = True) -> None:
         self.alive = True
         self._world, self._name, self._task, self._digests = world, name, task, digests
         self._rows: dict[int, FoldedRow] = {}
-        self._after: list[After] = []
+        self._tracks: list[FoldedBlock] = []
         self._seq = self._tries = 0
-        self._sent: Sent | None = None
+        self._parts: list[AnySent] = []
+        self._part = 0
         self._linger = self._paused = False
 
-    def add(
-        self,
-        tree: Tree,
-        delta: int,
-        flags: int = 0,
-        why: str = "",
-        done: tuple[int, ...] = (),
-        made: tuple[int, ...] = (),
-    ) -> None:
+    def add(self, row: FoldedRow) -> None:
         """Put a row into the next batch."""
-        row = self._rows.get(tree.anchor)
-        if row is None:
-            row = self._rows[tree.anchor] = FoldedRow(tree)
-        else:
+        old = self._rows.setdefault(row.tree.anchor, row)
+        if old is not row:
             self._world.counts["rows folded"] += 1
-        row.fold(delta, flags, why, done, made)
-        if not (self._linger or self._sent):
+            old.fold(row)
+        self._wake()
+
+    def track(self, block: FoldedBlock) -> None:
+        """Put the TRACK of a block into the next batch."""
+        self._tracks.append(block)
+        self._wake()
+
+    def then(self, tree: Tree, action: After) -> None:
+        """Do something once the row of this tree, added last, was applied."""
+        self._rows[tree.anchor].after.append(action)
+
+    @property
+    def _sent(self) -> AnySent | None:
+        """The part that is in flight."""
+        return self._parts[self._part] if self._parts else None
+
+    def _wake(self) -> None:
+        if not (self._linger or self._parts):
             self._linger = True
             self._world.clock.after(self._world.linger(), self._flush)
 
-    def then(self, after: After) -> None:
-        """Do something once the rows of this anchor, added last, were applied."""
-        self._after.append(after)
-
     def _flush(self) -> None:
         self._linger = False
-        if not self.alive or self._sent or not self._rows:
+        if not self.alive or self._parts or not (self._rows or self._tracks):
             return
-        anchors = list(self._rows)[:MOST_ROWS]
-        rows = [self._rows.pop(anchor) for anchor in anchors]
-        after = [each for each in self._after if each[0] not in self._rows]
-        self._after = [each for each in self._after if each[0] in self._rows]
-        self._seq += 1
-        task = self._task if any(row.flags & TRACK for row in rows) else ""
-        now = self._world.clock.now
-        self._sent = Sent(self._name, self._seq, task, rows, now, self._digests, after)
+        rows = [self._rows.pop(anchor) for anchor in list(islice(self._rows, MOST_ROWS))]
+        loose = [row for row in rows if not row.tree.block]
+        blocks, self._tracks = [*self._tracks, *by_block(rows)], []
+        if loose:
+            self._seq += 1
+            task = self._task if any(row.flags & TRACK for row in loose) else ""
+            self._parts.append(Sent(self._name, self._seq, task, loose, self._digests))
+        if blocks:
+            self._seq += 1
+            self._parts.append(SentBlocks(self._name, self._seq, self._task, blocks, self._digests))
+        self._world.counts["batches of two parts"] += len(self._parts) > 1
         self._attempt()
 
     def _attempt(self) -> None:
@@ -71,25 +91,27 @@ class Lane:
         world, sent = self._world, self._sent
         if not self.alive or sent is None:
             return
+        if sent.at is None:
+            sent.at = world.clock.now
         if world.clock.now - sent.at > world.config.fence_ms:
             world.counts["batches given up"] += 1
-            self._next()
+            self._end()
             return
         self._tries += 1
         pause = world.pause(self._tries > 1)
         if pause:
             # It stands still between having decided to send and sending, and hears nothing.
             self._paused = True
-            world.clock.after(pause, partial(self._go, sent, self._tries))
+            world.clock.after(pause, partial(self._go, sent, sent.at, self._tries))
         else:
-            self._go(sent, self._tries)
+            self._go(sent, sent.at, self._tries)
 
-    def _go(self, sent: Sent, tries: int) -> None:
+    def _go(self, sent: AnySent, at: int, tries: int) -> None:
         world = self._world
         self._paused = False
         if not self.alive:
             return
-        if world.clock.now - sent.at > world.config.fence_ms:
+        if world.clock.now - at > world.config.fence_ms:
             world.counts["sent past the horizon"] += 1
         world.network.call(sent, partial(self._replied, sent.seq))
         world.clock.after(world.config.tick_ms // 8, partial(self._timed_out, sent.seq, tries))
@@ -110,15 +132,16 @@ class Lane:
             world.clock.after(world.linger(), self._attempt)
         elif isinstance(reply, ChangedBatchError):
             world.counts["changed batches refused"] += 1
-            self._next()
-        elif isinstance(reply, ShardApplied) and reply.highest and reply.highest > seq:
+            self._end()
+        elif isinstance(reply, ShardApplied) and (reply.highest or 0) > self._parts[-1].seq:
             world.counts["lanes stopped"] += 1
-            self._next()
+            self._end()
         elif isinstance(reply, ShardApplied):
-            for anchor, action in sent.after:
-                if anchor not in reply.rejected:
-                    action()
-            sent.after.clear()
+            actions = [action for row in sent.accepted(reply) for action in row.after]
+            for row in sent.each():
+                row.after.clear()
+            for action in actions:
+                action()
             if self._rerun(1):
                 self._attempt()
             else:
@@ -131,20 +154,26 @@ class Lane:
             return False
         if world.chance.random() < 0.7:
             world.counts["batches changed"] += 1
-            victim = world.chance.randrange(len(sent.folded))
-            rows = [
-                row.changed(world.forest.new_number(), world.forest.new_id())
-                if number == victim
-                else row
-                for number, row in enumerate(sent.folded)
-            ]
-            self._sent = replace(sent, folded=rows, after=list(sent.after))
+            victim = world.chance.randrange(len(list(sent.each())))
+            number, id_ = world.forest.new_number(), world.forest.new_id()
+            self._parts[self._part] = sent.changed(victim, number, id_)
         else:
+            # From its first part on, which may find the fence at the number of the last one.
             world.counts["batches run again"] += 1
+            self._part = 0
         return True
 
     def _next(self) -> None:
-        self._sent, self._tries = None, 0
-        if self._rows and not self._linger:
-            self._linger = True
-            self._world.clock.after(self._world.linger(), self._flush)
+        """Go on with the next part, or the next batch."""
+        self._tries = 0
+        if self._part + 1 < len(self._parts):
+            self._part += 1
+            self._attempt()
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        """Go on with the next batch."""
+        self._parts, self._part, self._tries = [], 0, 0
+        if self._rows or self._tracks:
+            self._wake()

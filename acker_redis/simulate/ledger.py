@@ -6,8 +6,9 @@ from acker_redis.batch import FAIL, TOUCH, TRACK
 from acker_redis.commands import ShardApplied
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.outcomes import Outcome
-from acker_redis.simulate.batches import FoldedRow, Reply, Sent
-from acker_redis.simulate.books import Books, Pending, Told
+from acker_redis.simulate.batches import AnySent, FoldedRow, Reply, SentBlocks
+from acker_redis.simulate.books import Books, Told
+from acker_redis.simulate.records import Pending
 from acker_redis.simulate.trees import Tree
 from acker_redis.simulate.violations import FALSE_ACK, Violation
 
@@ -15,8 +16,8 @@ from acker_redis.simulate.violations import FALSE_ACK, Violation
 class Ledger(Books):
     """Raises Violation at the first reply or verdict that may not be."""
 
-    def applied(self, sent: Sent, reply: Reply, told: Sequence[Told]) -> None:
-        """Check a call of apply, its reply and its verdicts."""
+    def applied(self, sent: AnySent, reply: Reply, told: Sequence[Told]) -> None:
+        """Check a call of apply or apply_blocks, its reply and its verdicts."""
         fence = sent.fence
         if not isinstance(reply, ShardApplied):
             self._refused(sent, reply, told)
@@ -29,37 +30,48 @@ class Ledger(Books):
             return
         if self.full(sent):
             raise Violation("backlog", f"a batch of {sent.task} was applied: too much waits")
+        if self.other(sent):
+            raise Violation("content", "a block was tracked again with other trees, and applied")
         self.fences.applied(fence, self.ticks)
         verdicts: dict[int, list[Outcome]] = {}
         for _, outcome in told:
             verdicts.setdefault(outcome.anchor, []).append(outcome)
         before, self._telling = self.counters.copy(), len(told)
-        rejected = [row.tree.anchor for row in sent.folded if self._row(row, verdicts)]
+        rejected = self._rows(sent, verdicts)
         if verdicts:
             raise Violation("verdict", f"nobody expected {verdicts}", min(verdicts))
         self.deliver(told)
         new = {name: self.counters[name] - before[name] for name in before}
+        blocks = isinstance(sent, SentBlocks)
         wanted = ShardApplied(
             None,
             new["tracked"],
             new["acked"],
-            new["failed"] + new["conflict"],
-            len(self.pending),
+            new["failed"] + (0 if blocks else new["conflict"]),
+            self.load,
             self.config.high_water,
             tuple(rejected),
         )
         if reply != wanted:
-            raise Violation("reply", f"{reply} where {wanted} is right", sent.rows[0].anchor)
+            anchor = next(sent.each()).tree.anchor
+            raise Violation("reply", f"{reply} where {wanted} is right", anchor)
 
-    def _refused(self, sent: Sent, reply: Reply, told: Sequence[Told]) -> None:
+    def _refused(self, sent: AnySent, reply: Reply, told: Sequence[Told]) -> None:
         stands = self.fences.highest(sent.fence, self.ticks)
+        again = stands and sent.seq <= stands[0]
         if isinstance(reply, ChangedBatchError):
-            right = stands and stands[0] == sent.seq and stands[1] != sent.fence.digest
+            changed = stands and stands[0] == sent.seq and stands[1] != sent.fence.digest
+            right = changed or (self.other(sent) and not again)
         else:
-            again = stands and sent.seq <= stands[0]
             right = isinstance(reply, BacklogError) and self.full(sent) and not again
         if not right or told:
-            raise Violation("refused", f"{reply!r}, and told {told}", sent.rows[0].anchor)
+            anchor = next(sent.each()).tree.anchor
+            raise Violation("refused", f"{reply!r}, and told {told}", anchor)
+
+    def _rows(self, sent: AnySent, verdicts: dict[int, list[Outcome]]) -> list[int]:
+        """Check the rows of a batch; those that must have been rejected, as the reply says it."""
+        rows = sent.each()
+        return [row.tree.anchor for row in rows if self._row(row, verdicts)]
 
     def _row(self, row: FoldedRow, verdicts: dict[int, list[Outcome]]) -> bool:
         """Check one row; True if its tree must have been rejected."""
@@ -86,7 +98,7 @@ class Ledger(Books):
             self._expect(tree, said, "failed")
         elif self.liveness and record.complete:
             raise Violation("no ack", "all messages were processed, each once", anchor)
-        elif not old and track and len(self.pending) >= 2 * self.config.high_water:
+        elif not old and track and self.load >= 2 * self.config.high_water:
             self._expect(tree, said, "overflow")
             return True
         else:
@@ -106,7 +118,7 @@ class Ledger(Books):
                 record.born = self.ticks
         elif not (record.tracked or record.failed or row.done or row.made):
             touch = False  # a TOUCH of nothing
-        elif not record.tracked and len(self.pending) >= self.config.high_water:
+        elif not record.tracked and self.load >= self.config.high_water:
             self.counters["orphaned"] += 1
             self.seen["rows dropped above the high-water mark"] += 1
             touch = False

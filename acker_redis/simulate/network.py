@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from acker_redis.simulate.batches import Reply, Sent
+from acker_redis.simulate.batches import AnySent, Reply
 from acker_redis.simulate.clock import Clock
 from acker_redis.simulate.faults import Faults
 from acker_redis.simulate.service import Service
@@ -30,7 +30,7 @@ class Network:
             return self._chance.randrange(self._tick)
         return self._chance.randrange(self._tick // 40)
 
-    def call(self, sent: Sent, on_reply: OnReply) -> None:
+    def call(self, sent: AnySent, on_reply: OnReply) -> None:
         """Carry a batch to the shard; ``on_reply`` may be called, once or not at all."""
         if self._chance.random() < self._faults.duplicates:
             self.counts["duplicated requests"] += 1
@@ -42,7 +42,7 @@ class Network:
             return
         self._clock.after(self.delay(), partial(self._arrive, sent, on_reply))
 
-    def _arrive(self, sent: Sent, on_reply: OnReply | None) -> None:
+    def _arrive(self, sent: AnySent, on_reply: OnReply | None) -> None:
         reply = self._service.apply(sent)
         if on_reply is None:
             return

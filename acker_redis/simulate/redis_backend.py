@@ -7,6 +7,7 @@ from acker_redis.commands import COUNTERS, Fence
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.outcomes import Outcome, parse_entry
 from acker_redis.reference import Row
+from acker_redis.reference_blocks import BlockRow
 from acker_redis.shard import RedisShard
 from acker_redis.simulate.batches import Reply
 from acker_redis.simulate.books import Told
@@ -31,6 +32,13 @@ class RedisBackend:
         except (ChangedBatchError, BacklogError) as error:
             return error
 
+    def apply_blocks(self, rows: Sequence[BlockRow], fence: Fence) -> Reply:
+        """Apply a batch of blocks."""
+        try:
+            return self._shard.apply_blocks(rows, fence)
+        except (ChangedBatchError, BacklogError) as error:
+            return error
+
     def rotate(self) -> bool:
         """Tick if it is due."""
         # Moving the clock is dear, and only ticks look at it.
@@ -41,8 +49,13 @@ class RedisBackend:
         return self._shard.rotate()
 
     def expire(self) -> None:
-        """Drain all that expires."""
+        """Drain the loose trees that expire."""
         self._shard.expire()
+
+    def expire_blocks(self) -> None:
+        """Drain the blocks that expire."""
+        while self._shard.expire_blocks():
+            pass
 
     def take(self, task: str) -> list[Outcome]:
         """Take the verdicts of a task."""
@@ -57,7 +70,7 @@ class RedisBackend:
         for task, entries in zip(self._tasks, pipe.execute(), strict=True):
             for id_, fields in entries:
                 self._peeked[task] = b"(" + id_
-                told.extend((task, outcome) for outcome in parse_entry(0, id_, fields).outcomes)
+                told.extend((task, outcome) for outcome in parse_entry(0, id_, fields))
         return told
 
     def advance(self, ms: int) -> None:
@@ -82,4 +95,4 @@ class RedisBackend:
 
     def tracked_records(self) -> int:
         """Trees without a verdict."""
-        return self._shard.tracked_records
+        return self._shard.tracked_records + self._shard.trees_in_blocks

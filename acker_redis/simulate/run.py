@@ -38,9 +38,11 @@ def play(
     breaks: str = "",
     url: str = "",
     both: bool = False,
+    blocks: str = "some",
 ) -> Played:
     """Play one history: on the reference without a ``url``, else there, or on ``both``.
 
+    Its trees stand in ``blocks``: none, some or only.
     On a server it has a namespace of its own, ``sim-<random>``, which is removed afterwards.
     Raises RedisUnavailableError or RedisRefusedError if the server cannot be used.
     """
@@ -54,7 +56,7 @@ def play(
             return BothBackends(reference, server) if both else server
 
         try:
-            return World(seed, trees, faults, make, breaks).play()
+            return World(seed, trees, faults, make, breaks, blocks).play()
         except redis.exceptions.RedisError as error:
             raise translate(error) from error
 

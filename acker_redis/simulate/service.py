@@ -7,9 +7,9 @@ from acker_redis.commands import ShardApplied
 from acker_redis.config import AckerConfig
 from acker_redis.outcomes import Outcome
 from acker_redis.simulate.backends import Backend
-from acker_redis.simulate.batches import Reply, Sent
+from acker_redis.simulate.batches import AnySent, Reply, SentBlocks
+from acker_redis.simulate.block_ledger import BlockLedger
 from acker_redis.simulate.clock import Clock
-from acker_redis.simulate.ledger import Ledger
 from acker_redis.simulate.trace import Trace
 from acker_redis.simulate.trees import Tree
 from acker_redis.simulate.violations import Violation
@@ -22,21 +22,24 @@ class Service:
         self, config: AckerConfig, backend: Backend, clock: Clock, trace: Trace, liveness: bool
     ) -> None:
         self.config = config
-        self.ledger = Ledger(config, liveness)
+        self.ledger = BlockLedger(config, liveness)
         self.trees: dict[int, Tree] = {}
         self.counts: Counter[str] = Counter()
         self.offset = 0
         self._backend, self._clock, self._trace = backend, clock, trace
         self._server_ms = 0
-        self._snapshot: tuple[Callable[[], None], Ledger] | None = None
+        self._snapshot: tuple[Callable[[], None], BlockLedger] | None = None
 
-    def apply(self, sent: Sent) -> Reply:
-        """Apply a batch."""
-        reply = self._backend.apply(sent.rows, sent.task, sent.fence)
+    def apply(self, sent: AnySent) -> Reply:
+        """Apply a batch, of loose rows or of blocks."""
+        if isinstance(sent, SentBlocks):
+            reply = self._backend.apply_blocks(sent.rows, sent.fence)
+        else:
+            reply = self._backend.apply(sent.rows, sent.task, sent.fence)
         told = self._backend.peek()
         rows = " ".join(
             f"{row.tree.anchor:x}:{row.delta:x}:{row.flags}:{row.done}>{row.made}"
-            for row in sent.folded
+            for row in sent.each()
         )
         verdicts = _words(outcome for _, outcome in told)
         if not isinstance(reply, ShardApplied):
@@ -45,8 +48,10 @@ class Service:
             said = f"repeat, highest {reply.highest}"
         else:
             said = f"applied, {reply.pending} pending"
-        text = f"apply {sent.producer}#{sent.seq} [{rows}] -> {said} {verdicts}"
-        self._trace.add(self._clock.now, text, [row.anchor for row in sent.rows])
+        name = "apply_blocks" if isinstance(sent, SentBlocks) else "apply"
+        text = f"{name} {sent.producer}#{sent.seq} [{rows}] -> {said} {verdicts}"
+        anchors = {row.tree.anchor for row in sent.each()} | {o.anchor for _, o in told}
+        self._trace.add(self._clock.now, text, anchors)
         self.ledger.applied(sent, reply, told)
         self._balance(self._backend.exact)
         return reply
@@ -63,13 +68,24 @@ class Service:
         return ticked
 
     def expire(self) -> None:
-        """Drain all that expires."""
+        """Drain the loose trees that expire."""
         anchors = list(self.ledger.expiring)
         self._backend.expire()
         told = self._backend.peek()
         verdicts = _words(outcome for _, outcome in told)
         self._trace.add(self._clock.now, f"expire -> {verdicts}", anchors or [-1])
         self.ledger.expired(told)
+        self._balance()
+
+    def expire_blocks(self) -> None:
+        """Drain the blocks that expire."""
+        blocks = self.ledger.blocks_expiring.values()
+        anchors = [slot.tree.anchor for block in blocks for slot in block.slots]
+        self._backend.expire_blocks()
+        told = self._backend.peek()
+        verdicts = _words(outcome for _, outcome in told)
+        self._trace.add(self._clock.now, f"expire_blocks -> {verdicts}", anchors or [-1])
+        self.ledger.blocks_expired(told)
         self._balance()
 
     def take(self, task: str) -> list[Outcome]:
@@ -130,13 +146,11 @@ def _words(outcomes: Iterable[Outcome]) -> str:
     return " ".join(sorted([f"{o.anchor:x}={o.verdict}/{o.reason}" for o in outcomes]))
 
 
-def _standing(ledger: Ledger) -> dict[int, tuple[int, int, int]]:
-    """Per anchor: whether it has a tree, its verdicts, and those not taken."""
+def _standing(ledger: BlockLedger) -> dict[int, tuple[int, int, int]]:
+    """Per anchor: whether it has a tree, its verdicts, and those not taken; but for touches."""
     waiting: Counter[int] = Counter()
     for told in ledger.waiting.values():
-        waiting.update(outcome.anchor for outcome in told)
-    # An anchor may have a record in either place.
-    places = (ledger.pending, ledger.expiring)
-    pending = {a for place in places for a, record in place.items() if record.tracked}
+        waiting.update(outcome.anchor for outcome in told if outcome.verdict != "touch")
+    pending = set(ledger.open_trees())
     anchors = {*pending, *ledger.ended, *waiting}
     return {a: (a in pending, ledger.ended[a], waiting[a]) for a in anchors}

@@ -11,7 +11,9 @@ from acker_redis.simulate.run import explain, play, summary, url_of
 from acker_redis.simulate.world import Played
 
 
-def simulate(seed: int, seeds: int, trees: int, faults: str, server: str, breaks: str) -> int:
+def simulate(
+    seed: int, seeds: int, trees: int, faults: str, blocks: str, server: str, breaks: str
+) -> int:
     """Play ``seeds`` histories from ``seed`` on and print what became of them.
 
     Stops at the first promise that was not kept, prints its trace and the command that plays it
@@ -21,7 +23,7 @@ def simulate(seed: int, seeds: int, trees: int, faults: str, server: str, breaks
     done: list[Played] = []
     with url_of(server) as url, _bar(seeds) as advance:
         for number in range(seed, seed + seeds):
-            done.append(play(number, trees, names, breaks, url, server == "both"))
+            done.append(play(number, trees, names, breaks, url, server == "both", blocks))
             advance()
             if done[-1].violation:
                 break
@@ -29,7 +31,8 @@ def simulate(seed: int, seeds: int, trees: int, faults: str, server: str, breaks
     last = done[-1]
     if last.violation:
         shown = redact(server) if "://" in server else server
-        options = ["--seed", last.seed, "--trees", trees, "--faults", faults, "--server", shown]
+        options = ["--seed", last.seed, "--trees", trees, "--faults", faults, "--blocks", blocks]
+        options += ["--server", shown]
         options += ["--break", breaks] if breaks else []
         print(explain(last, shlex.join(["acker-redis", "simulate", *map(str, options)])))
         return 1

@@ -1,10 +1,10 @@
 """Random tuple trees: chains, fan-outs, joins, and tuples that are in several trees."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from acker_redis.ids import ANCHOR_MAX
+from acker_redis.ids import ANCHOR_MAX, BLOCK_MAX, block_anchor
 
 
 @dataclass(slots=True, eq=False)
@@ -21,11 +21,24 @@ class Tree:
     """Numbers of the messages that a bolt has failed, be it that its row never arrives, and
     that no other bolt has processed."""
     tracks: int = 0
-    """How often its TRACK was applied, in lost tails too."""
+    """How often its TRACK was applied, in lost tails too; in a block: how often it began a life, or
+    was rejected."""
     read: list[str] = field(default_factory=list)
     """Verdicts that its source has taken."""
     rewound: bool = False
     """Whether a failover took back its TRACK or a verdict."""
+    block: "Block | None" = None
+    """The block it stands in, if it is not loose."""
+    slot: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """Trees that their source tracks together, by slot; one without first messages is a hole."""
+
+    number: int
+    label: str
+    trees: list[Tree]
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +77,7 @@ class Forest:
     def __init__(self, chance: random.Random, shared: bool = False) -> None:
         self._chance = chance
         self._shared = shared
-        self._messages = self._trees = 0
+        self._messages = self._trees = self._blocks = 0
         self._bits, self._shift = 63, 0
 
     def groups(self, trees: int) -> Iterator[list[Tree]]:
@@ -73,6 +86,15 @@ class Forest:
             size = min(trees, self._chance.choice((1, 1, 1, 1, 1, 2, 3)))
             trees -= size
             yield self._group(size)
+
+    def block(self, trees: Sequence[Tree]) -> Block:
+        """Put trees into one block: it gives them their anchors, and its label as source id."""
+        self._blocks += 1
+        block = Block(self._chance.randrange(BLOCK_MAX + 1), f"b{self._blocks}", list(trees))
+        for slot, tree in enumerate(block.trees):
+            tree.block, tree.slot, tree.source_id = block, slot, block.label
+            tree.anchor = block_anchor(block.number, slot)
+        return block
 
     def new_id(self) -> int:
         """A random id; in some groups only its high or its low half is random."""

@@ -46,7 +46,13 @@ class World:
     """Everything of one history. All chance comes from ``seed``."""
 
     def __init__(
-        self, seed: int, trees: int, names: Sequence[str], make: MakeBackend, breaks: str = ""
+        self,
+        seed: int,
+        trees: int,
+        names: Sequence[str],
+        make: MakeBackend,
+        breaks: str = "",
+        blocks: str = "some",
     ) -> None:
         self.seed, self.breaks = seed, breaks
         # A string is hashed with SHA-512: the same stream everywhere.
@@ -54,6 +60,9 @@ class World:
         self.faults: Faults = draw(chance, names)
         self.config = self._draw_config()
         self.fails, self.touches = chance.choice((0, 0.02, 0.06)), chance.choice((0, 0.05))
+        if breaks:
+            # Which blocks end in silence, for all their trees have failed, could not be told.
+            self.fails = 0
         self.clock, self.trace = Clock(), Trace()
         self.service = Service(
             self.config, make(self.config, TASKS), self.clock, self.trace, not breaks
@@ -62,6 +71,8 @@ class World:
         self.counts: Counter[str] = self.service.counts
         self.rotators_back = 0
         self.forest = Forest(chance, breaks == "shared")
+        drawn = chance.choice(("none", "some", "some", "only"))
+        self._blocks = drawn if blocks == "some" else blocks
         self._sources = [Source(self, task) for task in TASKS]
         self._bolts = [Bolt(self, f"bolt{i}") for i in range(chance.randrange(1, 5))]
         for _ in range(2):
@@ -110,6 +121,10 @@ class World:
         self.counts["producers paused"] += 1
         return self.config.fence_ms + self.chance.randrange(3 * TICK_MS)
 
+    def in_blocks(self, share: float) -> float:
+        """Share of a source's trees that it tracks in blocks, of the ``share`` that it would."""
+        return {"none": 0, "only": 1}.get(self._blocks, share)
+
     def lane_name(self, name: str) -> str:
         """Name of a lane; some are durable."""
         return f"@{name}" if self.chance.random() < 0.2 else name
@@ -124,6 +139,11 @@ class World:
             wait += self.chance.randrange(TICK_MS)
             other = bolts[(chosen + 1) % len(bolts)]
             self.clock.after(wait, partial(other.process, message, again=True))
+
+    def rotators_leave(self, ticks: int) -> None:
+        """No rotator turns for up to so many ticks."""
+        away = self.clock.now + self.chance.randrange(ticks * TICK_MS)
+        self.rotators_back = max(self.rotators_back, away)
 
     def take(self, task: str) -> None:
         """Let a source take its verdicts."""
@@ -141,13 +161,18 @@ class World:
 
     def _schedule(self, trees: int) -> None:
         chance, at, per_tick = self.chance, 0, self.chance.choice((4, 8, 16))
+        batch: list[Tree] = []
+        source, wanted, left = self._sources[0], 0, trees
         for group in self.forest.groups(trees):
             at += chance.randrange(2 * TICK_MS // per_tick)
-            source = chance.choice(self._sources)
-            for tree in group:
-                self.service.trees[tree.anchor] = tree
-                late = chance.randrange(TICK_MS // 50)
-                self.clock.after(at + late, partial(source.emit, tree))
+            if not batch:
+                source = chance.choice(self._sources)
+                wanted = source.collects()
+            batch += group
+            left -= len(group)
+            if len(batch) >= wanted or not left:
+                self._emits(source, batch, at)
+                batch = []
         for fault, action in (
             ("failover", self._failover),
             ("clock", self._clock_jumps),
@@ -157,6 +182,25 @@ class World:
             for _ in range(1 + trees // 40):
                 if self.happens(fault, 20 if fault == "deaths" else 1):
                     self.clock.after(chance.randrange(at + 1), action)
+
+    def _emits(self, source: Source, trees: Sequence[Tree], at: int) -> None:
+        """Let a source track and emit trees, a share of them as one block."""
+        chance = self.chance
+        together: list[Tree] = []
+        alone: list[Tree] = []
+        for tree in trees:
+            inside = source.in_blocks and chance.random() < source.in_blocks
+            (together if inside else alone).append(tree)
+        if together:
+            self.counts["trees in blocks"] += len(together)
+            block = self.forest.block(together)
+            late = chance.randrange(TICK_MS // 50)
+            self.clock.after(at + late, partial(source.emit_block, block))
+        for tree in trees:
+            self.service.trees[tree.anchor] = tree
+        for tree in alone:
+            late = chance.randrange(TICK_MS // 50)
+            self.clock.after(at + late, partial(source.emit, tree))
 
     def _failover(self) -> None:
         self.service.snapshot()
@@ -178,18 +222,24 @@ class World:
         """Tick N+1 times more, and check that nothing is left."""
         service, clock = self.service, self.clock
         clock.now += -clock.now % (TICK_MS // 16)
-        service.expire()
+        self._drain()
         service.rotate()  # a clock that was set back is noticed
         for _ in range(self.config.buckets + 1):
-            service.expire()
+            self._drain()
             clock.now += TICK_MS
             service.rotate()
-        service.expire()
+        self._drain()
         for task in TASKS:
             service.take(task)
         ledger = service.ledger
-        if ledger.pending or ledger.expiring or any(ledger.waiting.values()):
-            raise Violation("not over", f"left: {ledger.pending} {ledger.expiring}")
+        left = [*ledger.open_trees(), *ledger.pending, *ledger.expiring]
+        left += [*ledger.blocks, *ledger.blocks_expiring]
+        if left or any(ledger.waiting.values()):
+            raise Violation("not over", f"left: {left} {ledger.waiting}")
+
+    def _drain(self) -> None:
+        self.service.expire()
+        self.service.expire_blocks()
 
     def _judge(self, tree: Tree) -> None:
         """Check what the source of a tree has heard, once all is over."""
@@ -200,7 +250,9 @@ class World:
             self.counts["trees without a verdict, after a failover"] += 1
         if tree.rewound:
             return
-        if not min(tracks, 1) <= heard <= tracks:
+        # A block that was tracked began a life or was rejected, and either ends with one verdict.
+        least = tracks if tree.block else min(tracks, 1)
+        if not least <= heard <= tracks:
             raise Violation(
                 "verdicts", f"tracked {tracks} times, and told {tree.read}", tree.anchor
             )

@@ -294,3 +294,18 @@ def test_blocks_of_many_tasks_expire_to_their_sources(acker: Target) -> None:
         assert {v[3] for v in found} == {f"{kind}{i}" for i in mine for kind in "bs"}
         assert sum(v[0] == "ack" for v in found) == 10
         assert len(found) == 30
+
+
+def test_a_clock_that_went_back_is_noticed_while_blocks_expire(make_acker: MakeTarget) -> None:
+    """Else the ticks would stop until it is where it was."""
+    acker = make_acker(buckets=2)
+    track_block(acker, 7, [5])
+    rotate(acker)
+    rotate(acker)
+    advance(acker, -36_000_000)
+    assert not rotate(acker, force=False)
+    advance(acker, 2_700_000)
+    drain(acker)
+    assert not rotate(acker, force=False)
+    advance(acker, 1_800_000)
+    assert rotate(acker, force=False)

@@ -24,7 +24,7 @@ MOVED = "self.block_buckets[0][row.block] = block\n        if row.touch:"
 AGAIN = "if row.task and block:\n"
 FIND = "for bucket in self.block_buckets:\n            if number in"
 FOUND = "for bucket in (*self.block_buckets, self.blocks_expiring):\n            if number in"
-TICK = "if self.blocks_expiring or not super().rotate(force):"
+TICK = "super().draining or bool(self.blocks_expiring)"
 MUTANTS: dict[str, list[tuple[str, str]]] = {
     "a block is acked though a slot is open": [(ZERO, "if sum(map(bool, block.checksums)) < 2:")],
     "only the first slot is looked at": [(ZERO, "if not block.checksums[0]:")],
@@ -76,7 +76,7 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
     "blocks expire a tick late": [(BUCKETS, f"{BUCKETS[:-1]} + 1)")],
     "touch does not restart the clock": [(MOVES, MOVES.replace("row.touch or ", ""))],
     "every row restarts the clock": [(MOVES, "if True:")],
-    "it ticks while blocks expire": [(TICK, "if not super().rotate(force):")],
+    "it ticks while blocks expire": [(TICK, "super().draining")],
     "other content is not noticed": [("elif (block.task,", "elif row.touch and (block.task,")],
     "a block tracked again begins anew": [(AGAIN, "if row.task and block and row.touch:\n")],
     "a block tracked again is added": [

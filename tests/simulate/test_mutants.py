@@ -1,16 +1,9 @@
 """The simulator finds each of these bugs, put into the reference one at a time."""
 
-import sys
-import types
-from pathlib import Path
-
 import pytest
 
-from acker_redis import reference
-from acker_redis.simulate import FAULTS, World
-from acker_redis.simulate.backends import ReferenceBackend
+from tests.simulate.mutants import LOOSE, found_by, mutate, replace_once
 
-SOURCE = Path(reference.__file__).read_text()
 SEEDS = 120
 
 ZERO = "(record.why is not None or record.checksum == 0)"
@@ -80,13 +73,5 @@ MUTANTS = {
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new = MUTANTS[name]
-    assert SOURCE.count(old) == 1, "the reference has changed; say the mutant anew"
-    mutant = types.ModuleType("mutant")
-    monkeypatch.setitem(sys.modules, "mutant", mutant)  # dataclasses look it up
-    exec(compile(SOURCE.replace(old, new), "mutant", "exec"), mutant.__dict__)
-    for seed in range(SEEDS):
-        world = World(seed, 40, tuple(FAULTS), lambda c, _: ReferenceBackend(c, mutant.Reference))
-        if world.play().violation:
-            return
-    pytest.fail(f"not found in {SEEDS} seeds: {name}")
+    mutant = mutate(monkeypatch, loose=replace_once(LOOSE, *MUTANTS[name]))
+    assert found_by(mutant, SEEDS) is not None, f"not found in {SEEDS} seeds: {name}"

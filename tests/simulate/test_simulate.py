@@ -12,7 +12,7 @@ from acker_redis.cli import app
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError, FenceFullError
-from acker_redis.reference import Reference
+from acker_redis.reference_blocks import BlockReference
 from acker_redis.simulate import BREAKS, FAULTS, Played, World, parse, play, summary
 from acker_redis.simulate.backends import ReferenceBackend
 from acker_redis.simulate.both import BothBackends
@@ -54,6 +54,23 @@ STATES = [
     "second verdicts",
     "trees without a verdict, after a failover",
     "trees tracked again by a new lane",
+    "batches of two parts",
+    "trees in blocks",
+    "blocks tracked",
+    "blocks complete",
+    "blocks expired",
+    "blocks expired in silence",
+    "trees acked as their block expired",
+    "blocks moved to the newest bucket",
+    "blocks rejected, conflict",
+    "blocks rejected, overflow",
+    "blocks tracked again by a new lane",
+    "blocks tracked again with a tree less",
+    "blocks tracked again while pending",
+    "blocks tracked again after their end",
+    "rows of blocks that are not there",
+    "rows of slots that are not there",
+    "rotators died before a drain of blocks",
 ]
 """What must have happened: a history in which nothing happens proves nothing."""
 
@@ -80,6 +97,14 @@ def test_each_fault_alone(fault: str) -> None:
     assert table["acked"] > 100
     if fault not in ("failover", "pause", "rerun"):
         assert "second verdicts" not in table
+
+
+@pytest.mark.parametrize("blocks", ["none", "only"])
+def test_all_trees_are_loose_or_all_in_blocks(blocks: str) -> None:
+    done = [clean(play(seed, 40, ALL, blocks=blocks)) for seed in range(30)]
+    table = dict(summary(done))
+    assert table.get("trees in blocks", 0) == (table["trees"] if blocks == "only" else 0)
+    assert table["acked"] > 100
 
 
 def test_a_real_server_does_what_the_reference_does(server: EmbeddedRedis) -> None:
@@ -113,17 +138,20 @@ def test_one_seed_is_one_history_whatever_the_hash_seed() -> None:
     assert play(3, 40, ALL).digest != play(4, 40, ALL).digest
 
 
+@pytest.mark.parametrize(("blocks", "seeds"), [("some", 5), ("only", 8)])
 @pytest.mark.parametrize("faults", [(), ALL])
 @pytest.mark.parametrize("rule", BREAKS)
-def test_a_broken_rule_gives_false_acks(rule: str, faults: tuple[str, ...]) -> None:
-    played = [play(seed, 40, faults, rule) for seed in range(5)]
+def test_a_broken_rule_gives_false_acks(
+    rule: str, faults: tuple[str, ...], blocks: str, seeds: int
+) -> None:
+    played = [play(seed, 40, faults, rule, blocks=blocks) for seed in range(seeds)]
     found = [each for each in played if each.violation and each.violation.kind == FALSE_ACK]
     assert found
     assert all(each.trace[-1].count("=ack/completed") for each in found)
 
 
 def test_backends_that_differ_are_told_apart() -> None:
-    class Deaf(Reference):
+    class Deaf(BlockReference):
         def _row(self, row: object, task: str) -> bool:
             return False
 
@@ -171,7 +199,7 @@ def test_a_server_that_is_not_there_is_one_sentence() -> None:
 
 
 def test_what_the_shard_should_not_refuse_is_told_with_its_seed() -> None:
-    class Full(Reference):
+    class Full(BlockReference):
         def rotate(self, force: bool = False) -> bool:
             raise FenceFullError("full")
 

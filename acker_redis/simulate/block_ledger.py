@@ -1,0 +1,166 @@
+"""The oracle of one shard, and of its blocks."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from acker_redis.batch import FAIL
+from acker_redis.config import AckerConfig
+from acker_redis.outcomes import Outcome
+from acker_redis.reference_blocks import BlockRow
+from acker_redis.simulate.batches import AnySent, FoldedBlock, SentBlocks
+from acker_redis.simulate.books import Told
+from acker_redis.simulate.ledger import Ledger
+from acker_redis.simulate.records import Pending, PendingBlock
+from acker_redis.simulate.violations import Violation
+
+Verdicts = dict[int, list[Outcome]]
+
+
+class BlockLedger(Ledger):
+    """Raises Violation at the first reply or verdict that may not be, tree by tree."""
+
+    def __init__(self, config: AckerConfig, liveness: bool = True) -> None:
+        super().__init__(config, liveness)
+        self._told_now: Counter[str] = Counter()
+        """Verdicts per task of the call that is being checked."""
+
+    def blocks_expired(self, told: Sequence[Told]) -> None:
+        """Check a drain of blocks: of each tree that was not told of, what is done is acked now."""
+        verdicts: Verdicts = {}
+        for _, outcome in told:
+            verdicts.setdefault(outcome.anchor, []).append(outcome)
+        for block in self.blocks_expiring.values():
+            self.seen["blocks expired"] += 1
+            self.seen["blocks expired in silence"] += not block.open
+            for slot in block.slots:
+                if not slot.failed:
+                    self._drained(slot, verdicts.pop(slot.tree.anchor, []))
+        if verdicts:
+            raise Violation("verdict", f"drained {verdicts}", min(verdicts))
+        self.blocks_expiring = {}
+        self.deliver(told)
+
+    def _drained(self, slot: Pending, said: list[Outcome]) -> None:
+        if any(outcome.verdict == "ack" for outcome in said):
+            self.seen["trees acked as their block expired"] += 1
+            self._true(slot)
+            self._expect(slot.tree, said, "completed")
+        elif self.liveness and slot.zero:
+            words = f"all messages were processed, and it expires with {said}"
+            raise Violation("no ack", words, slot.tree.anchor)
+        else:
+            self._expect(slot.tree, said, "expired")
+
+    def _rows(self, sent: AnySent, verdicts: Verdicts) -> list[int]:
+        if not isinstance(sent, SentBlocks):
+            return super()._rows(sent, verdicts)
+        # What ends in this call makes room for the next one only.
+        taken, rejected = self.load, []
+        self._told_now.clear()
+        for folded, row in zip(sent.folded, sent.rows, strict=True):
+            block = self.blocks.get(row.block)
+            if folded.track and block:
+                # The same again: a row that adds nothing.
+                self.seen["blocks tracked again while pending"] += 1
+                self._goes_on(block, row, [], verdicts)
+            elif folded.track:
+                begun = self._begun(folded, row, taken, verdicts)
+                if begun:
+                    taken += len(begun.slots)
+                    self._goes_on(begun, row, [], verdicts)
+                else:
+                    rejected.append(row.block)
+            elif block:
+                failed = self._add(block, folded, row)
+                self._goes_on(block, row, failed, verdicts)
+            else:
+                self.counters["orphaned"] += len(row.deltas) + len(row.failed)
+                self.seen["rows of blocks that are not there"] += 1
+        return rejected
+
+    def _begun(
+        self, folded: FoldedBlock, row: BlockRow, taken: int, verdicts: Verdicts
+    ) -> PendingBlock | None:
+        """The block that begins; None if it must have been rejected."""
+        trees = [each.tree for each in folded.rows]
+        self.counters["tracked"] += len(trees)
+        self.seen["blocks tracked"] += 1
+        for tree in trees:
+            tree.tracks += 1
+        if trees[0].tracks > 1:
+            self.seen["blocks tracked again after their end"] += 1
+        for reason, refused in (
+            ("conflict", row.block in self.blocks_expiring),
+            ("overflow", taken + len(trees) > 2 * self.config.high_water),
+        ):
+            if refused:
+                self.seen[f"blocks rejected, {reason}"] += 1
+                self._told_now[row.task] += len(trees)
+                for tree in trees:
+                    self._expect(tree, verdicts.pop(tree.anchor, []), reason)
+                return None
+        slots = [Pending(tree, self.ticks) for tree in trees]
+        for slot, each in zip(slots, folded.rows, strict=True):
+            slot.add(each)
+        block = self.blocks[row.block] = PendingBlock(row, self.ticks, slots)
+        return block
+
+    def _add(self, block: PendingBlock, folded: FoldedBlock, row: BlockRow) -> list[Pending]:
+        """Apply rows to their slots; those that have failed now, and not before."""
+        failed = []
+        for each in folded.rows:
+            number = each.tree.slot
+            if number >= len(block.slots):
+                self.counters["orphaned"] += (number in row.deltas) + (number in row.failed)
+                self.seen["rows of slots that are not there"] += 1
+                continue
+            slot = block.slots[number]
+            if each.flags & FAIL and not slot.failed:
+                failed.append(slot)
+            slot.add(each)
+            if slot.twice:
+                self.seen["rows that met their own repeat"] += 1
+        return failed
+
+    def _goes_on(
+        self, block: PendingBlock, row: BlockRow, failed: list[Pending], verdicts: Verdicts
+    ) -> None:
+        """Check what is told of a block whose rows were applied, and whether it has ended."""
+        said = [verdicts.pop(slot.tree.anchor, []) for slot in block.slots]
+        for slot in failed:
+            first = said[slot.tree.slot]
+            self._expect(slot.tree, first[:1], "failed")
+            del first[:1]
+        self._told_now[block.task] += len(failed)
+        ended = any(outcome.reason == "completed" for told in said for outcome in told)
+        if self.liveness and block.zero and block.open and not ended:
+            words = f"all trees of block {row.block} are done"
+            raise Violation("no ack", words, block.slots[0].tree.anchor)
+        if ended or (block.zero and not block.open):
+            self._ended(block, said)
+            del self.blocks[row.block]
+            return
+        if row.touch or self.config.refresh == "update":
+            self.seen["blocks moved to the newest bucket"] += block.born != self.ticks
+            block.born = self.ticks
+        waiting = len(self.waiting.get(block.task, ())) + self._told_now[block.task]
+        touched = row.touch and waiting < self.config.outcomes_limit
+        for slot, outcomes in zip(block.slots, said, strict=True):
+            if touched:
+                self._expect(slot.tree, outcomes, "reset")
+            elif outcomes:
+                raise Violation("verdict", f"nothing has ended: {outcomes}", slot.tree.anchor)
+        self._told_now[block.task] += len(said) if touched else 0
+
+    def _ended(self, block: PendingBlock, said: list[list[Outcome]]) -> None:
+        """Check the end of a block: its trees are done, and acked unless they have failed."""
+        self.seen["blocks complete"] += 1
+        self.seen["blocks complete in silence"] += not block.open
+        self._told_now[block.task] += block.open
+        for slot, outcomes in zip(block.slots, said, strict=True):
+            if not slot.failed:
+                self._true(slot)
+                self._expect(slot.tree, outcomes, "completed")
+            elif outcomes or slot.tree.exists - slot.done:
+                words = f"its block has ended, it has failed, and is told {outcomes}"
+                raise Violation("verdict", words, slot.tree.anchor)

@@ -1,0 +1,139 @@
+"""The simulator finds each of these bugs, put into the reference of blocks one at a time."""
+
+import pytest
+
+from acker_redis.reference_blocks import BlockReference, BlockRow
+from tests.simulate.mutants import BLOCKS, found_by, mutate, replace_once
+
+SEEDS = 120
+
+ENDS = "if not any(block.checksums):"
+NACKED = "nacked = {slot for slot in slots if block.checksums[slot]}"
+MOVES = 'if row.touch or self.config.refresh == "update":'
+FAILED = 'failed=tuple(sorted(block.failed)) if verdict in ("ack", "mixed") else (),'
+SAME = 'row = replace(row, deltas={}, task="")'
+BUCKETS = "{} for _ in range(self.config.buckets)"
+MUTANTS = {
+    "a block is acked though a slot is open": (ENDS, "if not any(block.checksums[1:]):"),
+    "a block is acked though only its last slot is done": (ENDS, "if not block.checksums[-1]:"),
+    "only the low half is looked at": (ENDS, "if not any(c % 2**32 for c in block.checksums):"),
+    "only the high half is looked at": (ENDS, "if not any(c >> 32 for c in block.checksums):"),
+    "a block that is done waits for its end": (ENDS, "if False:"),
+    "failed trees do not hold back their block": (
+        ENDS,
+        "if not any(c for s, c in enumerate(block.checksums) if s not in block.failed):",
+    ),
+    "deltas are joined by or": (
+        "block.checksums[slot] ^= delta",
+        "block.checksums[slot] |= delta",
+    ),
+    "deltas go to the slot beside": (
+        "block.checksums[slot] ^= delta",
+        "block.checksums[slot - 1] ^= delta",
+    ),
+    "failed trees are acked with their block": (FAILED, "failed=(),"),
+    "failures are told twice": ("if slot not in block.failed}", "}"),
+    "failures are not told": (
+        'self._tell_block("nack", "failed", row.block, block, rows=tuple(new.items()))',
+        "pass",
+    ),
+    "a failure closes its slot": (
+        "block.failed |= new.keys()",
+        "block.failed |= new.keys()\n            [block.checksums.__setitem__(s, 0) for s in new]",
+    ),
+    "open trees are acked when their block expires": (NACKED, "nacked: set[int] = set()"),
+    "trees that are done are nacked when their block expires": (NACKED, "nacked = slots"),
+    "trees that failed are nacked again when their block expires": (
+        "slots = set(range(len(block.checksums))) - block.failed",
+        "slots = set(range(len(block.checksums)))\n            block.failed = set()",
+    ),
+    "a block is forgotten when it expires": (
+        "self.blocks_expiring = self.block_buckets.pop()",
+        "self.block_buckets.pop()",
+    ),
+    "a tick does not wait for the drain of blocks": (
+        "super().draining or bool(self.blocks_expiring)",
+        "super().draining",
+    ),
+    "blocks expire a tick early": (BUCKETS, "{} for _ in range(self.config.buckets - 1)"),
+    "blocks expire a tick late": (BUCKETS, "{} for _ in range(self.config.buckets + 1)"),
+    "what expires is still served": (
+        "for bucket in self.block_buckets:",
+        "for bucket in (*self.block_buckets, self.blocks_expiring):",
+    ),
+    "a repeated track sets the checksums back": (
+        SAME,
+        f"block.checksums = list(block.tracked)\n            {SAME}",
+    ),
+    "a repeated track adds its deltas": (SAME, 'row = replace(row, task="")'),
+    "a repeated track begins the block anew": ("if row.task and block:", "if False:"),
+    "other content is not noticed": (
+        "(block.task, block.label, block.tracked) != (row.task, row.label, _column(row))",
+        "False",
+    ),
+    "a block begins while its last life expires": ("row.block in self.blocks_expiring", "False"),
+    "touch does not move the block": (MOVES, 'if self.config.refresh == "update":'),
+    "every row moves the block": (MOVES, "if True:"),
+    "refresh does not move the block": (MOVES, "if row.touch:"),
+    "touch tells nobody": ('self._tell_block("touch", "reset", row.block, block)', "pass"),
+    "rejected blocks are not told": (
+        'self._tell_block("nack", reason, row.block, block)',
+        "pass",
+    ),
+    "blocks have no high-water mark": ("self._taken + len(column)", "len(column) * 0"),
+    "a block counts as one": ("len(block.checksums) for block in blocks", "1 for block in blocks"),
+    "failed trees make room": (
+        "sum(len(block.checksums) for block in blocks)",
+        "sum(len(block.checksums) - len(block.failed) for block in blocks)",
+    ),
+    "a block that has ended makes no room": (
+        "del bucket[row.block]\n            done",
+        "bucket[row.block] = block\n            done",
+    ),
+    "fences are not looked at": (
+        "highest = self._repeated(fence) if fence else None",
+        "highest = None",
+    ),
+    "fences are not kept": ("self._remember(fence)", "pass"),
+    "a refused batch leaves its fence": (
+        "for row in rows:\n            self._check(row)",
+        "fence and self._remember(fence)\n        for row in rows:\n            self._check(row)",
+    ),
+    "the backlog has no limit": ("self.backlog(row.task) >= self.outcomes_limit", "False"),
+    "the backlog counts a block as one": (
+        "sum(o.count for o in self.block_outcomes.get(task, ()))",
+        "len(self.block_outcomes.get(task, ()))",
+    ),
+    "a block goes to another source": ("label=block.label,", 'label="b1",'),
+    "rows of a slot that is not there go to another": (
+        "if slot < len(block.checksums):\n                    block.checksums[slot]",
+        "if True:\n                    block.checksums[slot % len(block.checksums)]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant = mutate(monkeypatch, blocks=replace_once(BLOCKS, *MUTANTS[name]))
+    assert found_by(mutant, SEEDS) is not None, f"not found in {SEEDS} seeds: {name}"
+
+
+class RowsBeforeTrack(BlockReference):
+    """Keeps what comes before a block, as is right for a loose tree."""
+
+    def __post_init__(self) -> None:
+        self.early: dict[int, list[BlockRow]] = {}
+        super().__post_init__()
+
+    def _block(self, row: BlockRow) -> bool:
+        if not row.task and self._find(row.block)[1] is None:
+            self.early.setdefault(row.block, []).append(row)
+        rejected = super()._block(row)
+        if row.task and not rejected:
+            for early in self.early.pop(row.block, []):
+                super()._block(early)
+        return rejected
+
+
+def test_rows_before_their_track_that_count_are_found() -> None:
+    assert found_by(RowsBeforeTrack, SEEDS) is not None

@@ -92,15 +92,22 @@ def test_fences(acker: Acker, keys: ShardKeys) -> None:
     send(acker, tracked(2), fence=Fence("last", 2))
 
 
-def test_calls_that_are_none(acker: Acker, keys: ShardKeys) -> None:
+@pytest.mark.parametrize("name", ["apply_blocks", "expire_blocks", "show"])
+def test_calls_that_are_none(acker: Acker, keys: ShardKeys, name: str) -> None:
     """Each thing that is wrong is enough by itself."""
-    client, script = acker.connection.client, scripts.load("apply_blocks")
-    right = ["", "", *tracked(1).arguments()]
+    client, script = acker.connection.client, scripts.load(name)
+    right: list[str | bytes] = {
+        "apply_blocks": ["", "", *tracked(1).arguments()],
+        "expire_blocks": ["4"],
+        "show": [bytes(7) + b"\1"],
+    }[name]
     prefix, meta = keys.both
+    # Who only reads may ask for any name.
+    words = "ACKER (ARGS|NAMESPACE)" if name == "show" else "ACKER ARGS two keys"
     for names, args in (
         ([prefix], right),
         ([prefix, meta, "more"], right),
-        ([prefix, meta], right[:2]),
+        ([prefix, meta], right[:2] if len(right) > 2 else []),
         ([prefix, meta], []),
         ([prefix, meta], right[:-1]),
         ([prefix, meta], [*right, b""]),
@@ -110,7 +117,7 @@ def test_calls_that_are_none(acker: Acker, keys: ShardKeys) -> None:
         ([f"{prefix}x", f"{prefix}x:meta"], right),
     ):
         before = dump(acker)
-        with pytest.raises(redis.ResponseError, match="ACKER ARGS two keys"):
+        with pytest.raises(redis.ResponseError, match=words):
             client.eval(script.source, len(names), *names, *args)
         assert dump(acker) == before
     client.eval(script.source, 2, prefix, meta, *right)

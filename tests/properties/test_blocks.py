@@ -1,5 +1,6 @@
 """Blocks on Redis beside blocks in plain Python, with loose trees between them."""
 
+import struct
 import uuid
 from typing import Any
 
@@ -144,6 +145,12 @@ class Machine(RuleBasedStateMachine):
         assert shard.counters == {name: self.model.counters[name] for name in commands.COUNTERS}
         assert shard.backlog.get("t", 0) == self.model.backlog("t")
         assert shard.expiring == len(self.model.expiring) + len(self.model.blocks_expiring)
+        client, keys = self.redis.acker.connection.client, self.redis.keys
+        for place in (*self.model.block_buckets, self.model.blocks_expiring):
+            for number, block in place.items():
+                column = struct.pack(f">{len(block.checksums)}Q", *block.checksums)
+                assert client.get(keys.block(number)) == column
+                assert {int(slot) for slot in client.hkeys(keys.failed(number))} == block.failed
         counters = shard.counters
         ended = sum(counters[n] for n in ("acked", "failed", "expired", "overflow", "conflict"))
         assert counters["tracked"] == ended + self.model.tracked_records

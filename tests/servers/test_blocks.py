@@ -1,5 +1,6 @@
 """Blocks on real servers: their life, their end, and what is refused."""
 
+import json
 import random
 from collections.abc import Callable
 
@@ -142,6 +143,58 @@ def test_columns_of_every_shape_add_up(acker: Acker, slots: int) -> None:
     assert acker.status().counters["orphaned"] == 0
 
 
+def test_columns_of_one_call_do_not_mix(acker: Acker) -> None:
+    """They go through one scratch string, one after the other."""
+    numbers = range(1, 7)
+    send(acker, *(tracked(block, 40) for block in numbers))
+    expected = dict.fromkeys(numbers, IDS[:40])
+    client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
+    for turn in range(3):
+        parts = []
+        for block in numbers:
+            slots = range(block % 3, 40 - 5 * block, block)
+            deltas = {slot: IDS[100 * turn + slot] for slot in slots}
+            parts.append(pack_deltas(block, deltas, dense=(block + turn) % 3 == 0))
+            expected[block] = [d ^ deltas.get(slot, 0) for slot, d in enumerate(expected[block])]
+        send(acker, *parts)
+        for block in numbers:
+            held = client.get(keys.block(block))
+            assert held == b"".join(delta.to_bytes(8, "big") for delta in expected[block])
+
+
+def test_dense_columns_that_are_longer_and_shorter_than_their_blocks(acker: Acker) -> None:
+    send(acker, tracked(7, 40), tracked(8, 40))
+    longer = pack_deltas(7, {slot: IDS[slot] for slot in range(41)}, dense=True)
+    shorter = pack_deltas(8, {slot: IDS[slot] for slot in range(20)}, dense=True)
+    assert send(acker, longer, shorter).acked == 40
+    assert acker.status().counters["orphaned"] == 1
+    rest = pack_deltas(8, {slot: IDS[slot] for slot in range(20, 40)}, dense=False)
+    assert send(acker, rest).acked == 40
+
+
+def test_the_live_feed_says_what_the_stream_says(acker: Acker) -> None:
+    client = acker.connection.client
+    with client.pubsub(ignore_subscribe_messages=True) as feed:
+        feed.psubscribe(f"acker:{acker.namespace}:*")
+        feed.get_message(timeout=5)
+        send(acker, tracked(7, 3, 'q"\\é'), tracked(8, 3))
+        send(acker, pack_deltas(7, {1: IDS[1]}, {1: 'w"\\'}, touch=True))
+        send(acker, pack_deltas(7, {0: IDS[0], 2: IDS[2]}), pack_deltas(8, {0: 1}, {1: "x"}))
+        tick(acker, 3)
+        said = []
+        while message := feed.get_message(timeout=1):
+            said.append((message["channel"].decode(), json.loads(message["data"])))
+    stream = client.xrange(ShardKeys(acker.namespace, 0).outcomes("t"))
+    expected = []
+    for _, fields in stream:
+        flat = {name.decode(): value.decode() for name, value in fields.items()}
+        lists = {"rows", "failed", "nacked", "n", "age", "slots"}
+        value = {name: json.loads(text) if name in lists else text for name, text in flat.items()}
+        expected.append((f"acker:{acker.namespace}:{flat['verdict']}:t", value))
+    assert said == expected
+    assert [value["verdict"] for _, value in said] == ["nack", "touch", "ack", "nack", "mixed"]
+
+
 def test_some_of_the_blocks_of_a_call_have_failed_before(acker: Acker) -> None:
     send(acker, *(tracked(block) for block in (7, 8, 9)))
     send(acker, pack_deltas(8, {}, {1: "bad"}))
@@ -249,6 +302,17 @@ def test_admission_counts_trees_of_blocks_and_loose_ones(make_acker: MakeAcker) 
     assert track(acker, 1, 5).rejected == (1,)
     (overflow,) = heard(acker)
     assert (overflow.reason, overflow.block, overflow.count) == ("overflow", 8, 6)
+
+
+def test_touches_are_dropped_from_the_limit_of_the_backlog_on(make_acker: MakeAcker) -> None:
+    acker = make_acker(outcomes_limit=2)
+    send(acker, tracked(8))
+    send(acker, pack_track(1, "t", "l", [0]))
+    send(acker, pack_deltas(8, {}, touch=True))
+    assert [o.verdict for o in heard(acker)] == ["ack", "touch"]
+    send(acker, pack_track(1, "t", "l", [0, 0]))
+    send(acker, pack_deltas(8, {}, touch=True))
+    assert [o.verdict for o in heard(acker)] == ["ack"]
 
 
 def test_backlog_refuses_tracks_whole(make_acker: MakeAcker) -> None:

@@ -70,7 +70,13 @@ def play(url: str | None, histories: int, steps: int) -> None:
     reached.clear()
     machine = type("Histories", (Histories,), {"url": url})
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=histories, stateful_step_count=steps, deadline=None)
+        machine,
+        settings=settings(
+            max_examples=histories,
+            stateful_step_count=steps,
+            deadline=None,
+            derandomize=False,  # else Hypothesis plays the same ones each time on CI
+        ),
     )
     print(f"{histories} histories of {steps} steps:")
     for name in INTERESTING:
@@ -84,7 +90,7 @@ def test_never_a_false_ack_in_blocks(server: EmbeddedRedis) -> None:
 def test_never_a_false_ack_in_many_histories_of_blocks() -> None:
     """And the interesting states are reached."""
     counts: Counter[str] = Counter()
-    for _ in range(4):  # what is rare may be missed once
+    for _ in range(6):  # what is rare may be missed once
         play(None, 200, 80)
         counts += reached
         missed = [name for name in INTERESTING if counts[name] < 3]

@@ -58,10 +58,14 @@ class Batch:
     def __len__(self) -> int:
         return len(self._rows)
 
+    def __bool__(self) -> bool:
+        return bool(self._rows or self._blocks)
+
     @property
     def full(self) -> bool:
-        """Whether another row could be one too many, or its text too long for the rest."""
-        return len(self._rows) >= MAX_ROWS or self._texts > MAX_TEXTS - MAX_TEXT
+        """Whether another row or block could be one too many, or its text too long for the rest."""
+        rows, blocks = len(self._rows) >= MAX_ROWS, len(self._blocks) >= MAX_BLOCKS
+        return rows or blocks or self._texts > MAX_TEXTS - MAX_TEXT
 
     def track(self, anchor: int, source_id: str, emitted: Iterable[int]) -> None:
         """Begin a tree: the source's own id for it, and the ids of all its first messages.
@@ -93,6 +97,7 @@ class Batch:
         (:attr:`Applied.rejected_blocks`): what comes for a block that is not there is dropped.
         """
         self._needs_task()
+        check_text("label", label, 1)
         number = block_number(self.task, label) if block is None else check_block(block)
         part = pack_track(number, self.task, label, deltas)
         if number in self._blocks:

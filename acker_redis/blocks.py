@@ -22,7 +22,7 @@ MAX_CALL = 1024 * 1024
 MAX_NAMED = 4096
 """Slots that one call may name: of sparse deltas, and of failures."""
 MAX_FAILED = 1024
-"""Failures that go with one part of a block; those that are more go ahead of it."""
+"""Failures that go with one part of a block; more of them take several parts."""
 DENSE_LEAST = 8
 """A column that names fewer slots is sparse: so little may be packed in the simplest way."""
 DENSE_FROM = 0.1
@@ -148,21 +148,24 @@ def pack_deltas(
     return BlockPart(check_block(block), flags, b"", named, column, _failures(failed or {}))
 
 
-def pack_failures(block: int, failed: Mapping[int, str]) -> list[BlockPart]:
-    """Failures by slot, in as few parts as may carry them.
-
-    The deltas of their messages may go with the last one, and not before: a failure that came
-    after its delta could find the tree acked.
-    """
-    some: dict[int, str] = {}
-    parts, size = [], 0
+def split_failures(failed: Mapping[int, str]) -> list[dict[int, str]]:
+    """Failures by slot, as few to a part as it may carry; one empty lot if there are none."""
+    lots: list[dict[int, str]] = [{}]
+    size = 0
     for slot, why in failed.items():
         size += len(check_text("why", why, 0))
-        if len(some) == MAX_FAILED or size > MAX_TEXTS:
-            parts.append(pack_deltas(block, {}, some))
-            some, size = {}, len(why.encode())
-        some[slot] = why
-    return [*parts, pack_deltas(block, {}, some)]
+        if len(lots[-1]) == MAX_FAILED or size > MAX_TEXTS:
+            lots.append({})
+            size = len(why.encode())
+        lots[-1][slot] = why
+    return lots
+
+
+def unpack_column(slots: bytes, deltas: bytes) -> dict[int, int]:
+    """Deltas by slot of a column, dense or sparse."""
+    values = struct.unpack(f">{len(deltas) // 8}Q", deltas)
+    named = struct.unpack(f">{len(slots) // 2}H", slots) if slots else range(len(values))
+    return {slot: value for slot, value in zip(named, values, strict=True) if value}
 
 
 def goes_dense(count: int, last: int) -> bool:
@@ -175,14 +178,21 @@ def pack_column(deltas: Iterable[int] | bytes) -> bytes:
 
     Raises InvalidBatchError for a delta that is not ``0 .. 2**63 - 1``.
     """
-    if isinstance(deltas, bytes):
-        column = deltas
+    raw = isinstance(deltas, memoryview) and deltas.itemsize == 1
+    if raw or isinstance(deltas, bytes | bytearray):
+        column = bytes(deltas)
+    elif hasattr(deltas, "to_pybytes"):  # a buffer of Arrow
+        column = deltas.to_pybytes()
     elif hasattr(deltas, "__array__"):
         from acker_redis.fold_numpy import ints, wire
 
         return wire(ints("deltas", deltas))
     else:
+        if isinstance(deltas, set | frozenset | Mapping | str):
+            raise InvalidBatchError("deltas are a sequence: one per slot, in this order")
         values = list(deltas)
+        if any(isinstance(value, bool) for value in values):
+            raise InvalidBatchError("a delta is a number from 0 to 2^63-1, not a bool")
         try:
             column = struct.pack(f">{len(values)}Q", *values)
         except struct.error:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from acker_redis import commands
 from acker_redis.batch import Batch
+from acker_redis.blocks import pack_column
 from acker_redis.columns import Columns
 from acker_redis.commands import Fence, ShardApplied, ShardStatus
 from acker_redis.config import AckerConfig
@@ -165,19 +166,17 @@ class Acker:
         then expire); and whatever the scripts refuse: InvalidBatchError, BacklogError,
         NamespaceNotFoundError, ...
         """
-        parts = batch.parts(self.config.shards)
+        config = self.config
         with self._lane.held():
-            if batch.sent is None:
-                batch.sent = Sent(self.namespace, *self._lane.draw(len(parts)))
-            if batch.sent.namespace != self.namespace:
+            parts, sent = self._seal(batch, config)
+            if sent.namespace != self.namespace:
                 raise InvalidBatchError(
-                    f"this batch was sent to {batch.sent.namespace}; make another for "
-                    f"{self.namespace}"
+                    f"this batch was sent to {sent.namespace}; make another for {self.namespace}"
                 )
             for number, part in enumerate(parts):
-                if number not in batch.sent.replies:
-                    batch.sent.replies[number] = self._apply(number, part, batch.sent)
-            replies = [batch.sent.replies[number] for number in range(len(parts))]
+                if number not in sent.replies:
+                    sent.replies[number] = self._apply(number, part, sent)
+            replies = [sent.replies[number] for number in range(len(parts))]
         return _applied(parts, replies)
 
     def track_block(
@@ -188,9 +187,12 @@ class Acker:
         Emit their messages when it has returned. Raises RejectedError if the block was nacked
         at once, and whatever :meth:`apply` raises.
         """
-        batch = Batch(task)
-        anchors = batch.track_block(label, deltas, block)
-        if self.apply(batch).rejected_blocks:
+        batch, column = Batch(task), pack_column(deltas)
+        anchors = batch.track_block(label, column, block)
+        applied = self.apply(batch)
+        # Its reply was lost, and with it whether it was rejected. (All zero: it is complete.)
+        gone = applied.repeated and any(column) and self._is_gone(anchors[0])
+        if applied.rejected_blocks or gone:
             raise RejectedError(
                 f"block {label!r} of {task} was nacked: too much is pending, or its last life "
                 "expires just now; its source is told so, emit nothing of it"
@@ -250,6 +252,25 @@ class Acker:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def _seal(self, batch: Sendable, config: AckerConfig) -> tuple[list[Part], Sent]:
+        """Parts of a batch; from the first time on nothing more comes into it."""
+        if batch.sent is not None:
+            return batch.parts(config.shards), batch.sent
+        batch.sent = Sent(self.namespace, "", 0)
+        try:
+            parts = batch.parts(config.shards)
+            _check_fits(parts, config)
+        except InvalidBatchError:
+            batch.sent = None
+            raise
+        batch.sent = sent = Sent(self.namespace, *self._lane.draw(len(parts)))
+        return parts, sent
+
+    def _is_gone(self, anchor: int) -> bool:
+        """Whether a tree is not pending, or expires just now."""
+        tree = self.show(anchor)
+        return tree is None or tree.bucket == self.config.buckets
+
     def _apply(self, number: int, part: Part, sent: Sent) -> ShardApplied:
         # Past the fence's horizon a part that is sent again would be applied again.
         horizon = sent.first_sent(number) + self.config.fence_ms / 1000
@@ -305,6 +326,18 @@ def _applied(parts: list[Part], replies: list[ShardApplied]) -> Applied:
         high_water=sum(reply.high_water for reply in last.values()),
         repeated=any(reply.highest is not None for reply in replies),
     )
+
+
+def _check_fits(parts: list[Part], config: AckerConfig) -> None:
+    """Refuse a block that would be nacked for overflow also when nothing else is pending."""
+    room = 2 * max(1, -(-config.high_water // config.shards))
+    for part in parts:
+        for each in () if isinstance(part.rows, Columns) else part.rows.parts:
+            if each.header and len(each.anchors) > room:
+                raise InvalidBatchError(
+                    f"a block of {len(each.anchors)} trees never fits below twice a shard's share "
+                    f"of the high-water mark, {room}; make it smaller, or raise high_water"
+                )
 
 
 def _check_durable(lane: str) -> None:

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from acker_redis.blocks import BlockPart, calls, pack_failures
+from acker_redis.blocks import BlockPart, calls, pack_deltas, split_failures, unpack_column
 from acker_redis.columns import FAIL, MAX_ROWS, MAX_TEXT, MAX_TEXTS, Columns, check_text
 from acker_redis.fold_plain import PlainFold
 from acker_redis.ids import check_anchor, split_anchor
@@ -21,8 +20,8 @@ class ColumnBatch:
     ``anchors`` and ``deltas`` are columns of equal length, in any order: arrays of numpy or
     Arrow, or plain sequences. A delta is a message's id XOR the ids of all it caused in the
     anchor's tree. Rows of one anchor are folded; the columns of a block are packed dense or
-    sparse, whichever is cheaper. With numpy (``acker-redis[numpy]``) 10 million rows take about
-    a second; without it plain Python does the same, a dozen times slower.
+    sparse, whichever is cheaper. With numpy (``acker-redis[numpy]``) 10 million rows over some
+    hundred blocks take about a second; without it plain Python does the same, a dozen times slower.
 
     ``failed`` names the anchors whose trees fail, and why; what their messages caused stands
     in the columns as for all others.
@@ -62,8 +61,10 @@ class ColumnBatch:
             for at in range(0, len(anchors), size):
                 some = anchors[at : at + size]
                 yield Part(shard, _columns(some, deltas[at : at + size], failed))
-        for shard in range(shards):
-            left = sorted(anchor for anchor in failed if anchor % shards == shard)
+        by_shard: dict[int, list[int]] = {}
+        for anchor in sorted(failed):
+            by_shard.setdefault(anchor % shards, []).append(anchor)
+        for shard, left in sorted(by_shard.items()):
             for at in range(0, len(left), size // 8):
                 some = b"".join(a.to_bytes(8, "big") for a in left[at : at + size // 8])
                 yield Part(shard, _columns(some, bytes(len(some)), failed))
@@ -71,10 +72,19 @@ class ColumnBatch:
     def _block_parts(self) -> Iterator[BlockPart]:
         failed = dict(self._block_failed)
         for block, slots, deltas in self._folded.blocks():
-            *ahead, last = pack_failures(block, failed.pop(block, {}))
-            yield from ahead
-            yield replace(last, slots=slots, deltas=deltas)
-        yield from chain.from_iterable(pack_failures(b, slots) for b, slots in failed.items())
+            *lots, last = split_failures(failed.pop(block, {}))
+            if not lots:
+                yield replace(pack_deltas(block, {}, last), slots=slots, deltas=deltas)
+                continue
+            # A failure and its delta are never parted: what lies between two calls may be the
+            # end of the block and its next life, which would hear of the delta alone, and ack.
+            rest = unpack_column(slots, deltas)
+            for lot in lots:
+                own = {slot: rest.pop(slot) for slot in lot if slot in rest}
+                yield pack_deltas(block, own, lot, dense=False)
+            yield pack_deltas(block, rest, last)
+        for block, whys in failed.items():
+            yield from (pack_deltas(block, {}, lot) for lot in split_failures(whys))
 
 
 def fold(anchors: Any, deltas: Any) -> "NumpyFold | PlainFold":

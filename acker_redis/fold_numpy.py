@@ -29,10 +29,13 @@ def ints(kind: str, column: Any) -> Ints:
 
     Raises InvalidBatchError unless all are whole numbers from 0 to 2^63-1.
     """
+    if np.ma.is_masked(column):
+        raise InvalidBatchError(f"{kind} are one column without nulls, and this one is masked")
     array = np.asarray(column if hasattr(column, "__len__") else list(column))
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
-    if array.dtype.kind not in "iu" or array.ndim != 1:
+    # Ids have 63 bits: whatever is narrower was cut, or is a buffer of bytes.
+    if array.dtype.kind not in "iu" or array.dtype.itemsize != 8 or array.ndim != 1:
         raise InvalidBatchError(
             f"{kind} are one column of 64-bit integers without nulls, not {array.dtype}"
         )
@@ -69,9 +72,10 @@ class NumpyFold:
         """Each shard with columns of its loose anchors, and of their deltas, as they are sent."""
         anchors, deltas = self._loose
         shard_of = anchors % shards
-        for shard in np.unique(shard_of):
-            mine = shard_of == shard
-            yield int(shard), wire(anchors[mine]), wire(deltas[mine])
+        order = np.argsort(shard_of, kind="stable")
+        for mine in np.split(order, np.flatnonzero(np.diff(shard_of[order])) + 1):
+            if len(mine):
+                yield int(shard_of[mine[0]]), wire(anchors[mine]), wire(deltas[mine])
 
     def blocks(self) -> Iterator[tuple[int, bytes, bytes]]:
         """Each block with its column, dense or sparse, as it is sent."""

@@ -47,6 +47,8 @@ class PlainFold:
 
 
 def _ints(column: Iterable[int]) -> list[int]:
+    if isinstance(column, bytes | bytearray | memoryview | str):
+        raise InvalidBatchError("anchors and deltas are whole numbers, not bytes")
     values = list(column.to_pylist() if hasattr(column, "to_pylist") else column)
     for value in values:
         if type(value) is not int:

@@ -134,7 +134,8 @@ class Outcomes:
     def read(self, count: int = 16) -> list[Entry]:
         """Up to ``count`` entries per shard, oldest first; [] if none waits.
 
-        An entry holds up to 1024 outcomes. The same entries come again until they are taken.
+        An entry holds up to 1024 outcomes, that of a block up to 4095. The same entries come
+        again until they are taken.
         """
         return [entry for keys in self._shards.values() for entry in self._read(keys, count)]
 

@@ -400,7 +400,9 @@ end
 -- Make the new checksums of a block; whether all are zero.
 local function weigh(item)
   if not item.header then
-    return not find(item.deltas, '[^%z]')
+    local size = #item.deltas / 8
+    zeros[size] = zeros[size] or string.rep('\0', 8 * size)
+    return item.deltas == zeros[size]
   elseif item.deltas ~= '' then
     if item.at then spread(item) else call('SET', scratch, item.deltas) end
     item.result, scratched = scratch_of .. item.name, true

@@ -121,7 +121,10 @@ for _, block in ipairs(blocks) do
   end
   acked, nacked = acked + block.n - block.nacked_count, nacked + block.nacked_count
 end
-for _, block in ipairs(blocks) do call('UNLINK', block.key, block.failed_key) end
+for _, block in ipairs(blocks) do
+  -- The scratch is there if a producer without all rights has left it.
+  call('UNLINK', block.key, block.failed_key, shard .. ':scratch:' .. block.name)
+end
 if #gone > 0 then call('HDEL', expiring, unpack(gone)) end
 for task, backlog in pairs(waiting) do call('HSET', meta, 'backlog:' .. task, backlog) end
 for _, block in ipairs(blocks) do

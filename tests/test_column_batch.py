@@ -42,7 +42,8 @@ def said(parts: list[Part], shards: int) -> tuple[dict[int, int], dict[int, str]
     """What parts say: anchor -> delta that is not 0, anchor -> why; limits are checked."""
     deltas: Counter[int] = Counter()
     failed: dict[int, str] = {}
-    done: set[int] = set()
+    done: set[tuple[int, int]] = set()
+    failed_before: set[tuple[int, int]] = set()
     for part in parts:
         if isinstance(part.rows, Columns):
             rows, whys = part.rows, iter(part.rows.texts)
@@ -67,14 +68,18 @@ def said(parts: list[Part], shards: int) -> tuple[dict[int, int], dict[int, str]
                     else range(len(column) // 8)
                 )
                 assert list(named) == sorted(set(named))
-                for slot, delta in zip(
-                    named, struct.unpack(f">{len(column) // 8}Q", column), strict=True
-                ):
+                values = struct.unpack(f">{len(column) // 8}Q", column)
+                for slot, delta in zip(named, values, strict=True):
                     deltas[block_anchor(block.block, slot)] ^= delta
                 failed |= {block_anchor(block.block, s): w for s, w in failures(block.failed)}
-                assert block.block not in done, "a failure came behind the deltas of its block"
-                if column:
-                    done.add(block.block)
+                whys = {slot for slot, _ in failures(block.failed)}
+                told = {slot for number, slot in done if number == block.block}
+                assert not told & whys, "the delta of a failed tree stood in another part"
+                said_of = {s for s, delta in zip(named, values, strict=True) if delta}
+                done |= {(block.block, slot) for slot in said_of}
+                failed_in = {slot for number, slot in failed_before if number == block.block}
+                assert not failed_in & said_of
+                failed_before |= {(block.block, slot) for slot in whys}
     return {a: d for a, d in deltas.items() if d}, failed
 
 
@@ -222,12 +227,36 @@ def test_without_numpy_plain_python_folds(monkeypatch: pytest.MonkeyPatch) -> No
     assert isinstance(ColumnBatch(A, D)._folded, PlainFold)
 
 
-def test_more_failures_than_a_part_carries_go_ahead_of_the_deltas() -> None:
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_failure_and_its_delta_are_never_parted(plain: bool) -> None:
+    """What lies between two calls may be the end of the block, and its next life."""
     anchors = [block_anchor(1, slot) for slot in range(SLOTS)]
-    failed = dict.fromkeys(anchors, "x" * 255)
-    parts = ColumnBatch(anchors, [1] * SLOTS, failed).parts()
-    assert said(parts, 1) == (dict.fromkeys(anchors, 1), failed)
-    assert len(parts) > 10
-    assert [any(b.deltas for b in part.rows.parts) for part in parts[:-1]] == [False] * (  # type: ignore[union-attr]
-        len(parts) - 1
-    )
+    for failed in (
+        dict.fromkeys(anchors, "x" * 255),
+        dict.fromkeys(anchors, ""),
+        dict.fromkeys(anchors[::3], "x" * 100),
+        dict.fromkeys(anchors[:1100], "x"),
+    ):
+        for some in (anchors, anchors[::2], anchors[:50], anchors[1000:]):
+            parts = batch(some, [1] * len(some), failed, plain).parts()
+            assert said(parts, 1) == (dict.fromkeys(some, 1), failed)
+            assert len(parts) > 1
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.ma.array([1, 2], mask=[False, True]),
+        np.array([1, 2], dtype=np.uint8),
+        np.array([1, 2], dtype=np.int32),
+        bytearray(16),
+        memoryview(bytes(16)),
+        bytes(16),
+    ],
+    ids=["masked", "uint8", "int32", "bytearray", "memoryview", "bytes"],
+)
+def test_what_is_no_column_of_64_bit_numbers(column: Any) -> None:
+    with pytest.raises(InvalidBatchError):
+        ColumnBatch(column, column)
+    with pytest.raises(InvalidBatchError, match=r"column|numbers|deltas"):
+        ColumnBatch([1] * len(column), column)

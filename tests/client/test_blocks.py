@@ -153,10 +153,12 @@ def test_a_block_that_is_rejected(make_any_acker: MakeAcker) -> None:
     fits, over = (batch.track_block(label, ids(6)) for label in ("fits", "over"))
     assert acker.apply(batch).rejected_blocks == (over,)
     with pytest.raises(RejectedError, match="'more' of t was nacked"):
-        acker.track_block("t", "more", ids(11))
+        acker.track_block("t", "more", ids(10))
+    with pytest.raises(InvalidBatchError, match="11 trees never fits"):
+        acker.track_block("t", "never", ids(11))
     told = verdicts(acker)
     assert {v for a, v in told.items() if a in over} == {("nack", "over", "")}
-    assert len(told) == 17
+    assert len(told) == 16
     assert not any(anchor in told for anchor in fits)
 
 
@@ -180,6 +182,13 @@ def test_a_source_that_takes_no_verdicts(make_any_acker: MakeAcker) -> None:
         ("x", b"\x80" + bytes(7), None, "0 to 2"),
         ("x", np.array([-1]), None, "0 to 2"),
         ("x", np.array([1.5]), None, "integers"),
+        ("x", np.array([1], dtype=np.uint8), None, "integers"),
+        ("x", np.ma.array([1, 2], mask=[0, 1]), None, "masked"),
+        ("x", {1: 2}, None, "sequence"),
+        ("x", {1, 2}, None, "sequence"),
+        ("x", [True], None, "bool"),
+        ("x", bytearray(7), None, "8 bytes"),
+        ("\ud800", [1], None, "UTF-8"),
         ("x", [1], -1, "2.50-1"),
         ("x", [1], 2**50, "2.50-1"),
     ],
@@ -210,6 +219,9 @@ def test_columns_of_every_kind_are_tracked(acker: Acker) -> None:
     def raw(messages: list[int]) -> bytes:
         return np.array(messages, dtype=">u8").tobytes()
 
+    def view(messages: list[int]) -> memoryview:
+        return memoryview(raw(messages))
+
     for kind in (
         list,
         tuple,
@@ -218,6 +230,7 @@ def test_columns_of_every_kind_are_tracked(acker: Acker) -> None:
         lambda x: np.array(x, dtype=np.uint64),
         pa.array,
         raw,
+        view,
     ):
         messages = ids(3)
         anchors = acker.track_block("t", f"{messages}", kind(messages))
@@ -274,6 +287,82 @@ def test_two_columns_in_any_order(make_any_acker: MakeAcker, through_arrays: boo
     assert set(verdicts(acker)) == set(anchors)
     assert total(acker)["acked"] == 12_000
     assert total(acker)["pending"] == 0
+
+
+def test_failures_of_a_block_that_begins_anew_in_between(make_any_acker: MakeAcker) -> None:
+    """So many fail that they take two parts; in between its source was restarted."""
+    source = make_any_acker()
+    bolt = Acker.from_url(source_url(source), source.namespace)
+    messages = ids(2000)
+    anchors = source.track_block("t", "page", messages)
+    tick(source, 3)
+    assert {v for v, _, _ in verdicts(source).values()} == {"nack"}
+    send, calls = bolt._send, []
+
+    def restarts_in_between(*args: object) -> object:
+        calls.append(args)
+        if len(calls) == 2:
+            source.track_block("t", "page", messages)
+        return send(*args)  # type: ignore[arg-type]
+
+    bolt._send = restarts_in_between  # type: ignore[assignment, method-assign]
+    bolt.apply(ColumnBatch(list(anchors), messages, dict.fromkeys(anchors, "bad")))
+    assert len(calls) == 2
+    tick(source, 3)
+    assert {v for v, _, _ in verdicts(source).values()} == {"nack"}
+    bolt.close()
+
+
+def source_url(acker: Acker) -> str:
+    options = acker.connection.client.connection_pool.connection_kwargs
+    return f"redis://{options['host']}:{options['port']}/0"
+
+
+def test_a_rejection_whose_reply_was_lost(make_any_acker: MakeAcker, proxy: Proxy) -> None:
+    direct = make_any_acker(high_water=2)
+    direct.track_block("t", "first", ids(3))
+    with Acker.from_url(proxy.url, direct.namespace, retry_for=20) as acker:
+        assert acker.config
+        proxy.swallow = 1
+        with pytest.raises(RejectedError):
+            acker.track_block("t", "second", ids(3))
+        proxy.swallow = 1
+        assert len(acker.track_block("t", "complete at once", [0])) == 1
+    assert proxy.lost == 2
+
+
+def test_a_batch_that_only_tracks_blocks_is_not_nothing() -> None:
+    batch = Batch("t")
+    assert not batch
+    for k in range(64):
+        assert not batch.full
+        batch.track_block(f"x{k}", [1])
+    assert batch
+    assert batch.full
+
+
+def test_nothing_comes_into_a_batch_while_it_is_sent(acker: Acker) -> None:
+    batch = Batch("t")
+    batch.track(7, "s", [5])
+    parts = batch.parts
+
+    def late(shards: int) -> object:
+        found = parts(shards)
+        with pytest.raises(InvalidBatchError, match="sent already"):
+            batch.fail(8, "too late")
+        return found
+
+    batch.parts = late  # type: ignore[assignment, method-assign]
+    assert acker.apply(batch).tracked == 1
+
+
+def test_a_batch_that_was_refused_may_be_mended(make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(high_water=1)
+    batch = Batch("t")
+    batch.track_block("too large", ids(3))
+    with pytest.raises(InvalidBatchError, match="never fits"):
+        acker.apply(batch)
+    assert batch.sent is None
 
 
 def test_a_bad_line_loses_and_doubles_nothing(make_any_acker: MakeAcker, proxy: Proxy) -> None:

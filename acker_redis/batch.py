@@ -102,6 +102,12 @@ class Batch:
         part = pack_track(number, self.task, label, deltas)
         if number in self._blocks:
             raise InvalidBatchError(f"block {label!r} is tracked twice; name each attempt")
+        for anchor in self._rows:
+            place = split_anchor(anchor)
+            if place and place[0] == number and anchor not in part.anchors:
+                raise InvalidBatchError(
+                    f"a row of this batch is of slot {place[1]}, which block {label!r} has not"
+                )
         self._check_room(texts=len(label.encode()), blocks=1)
         self._texts += len(label.encode())
         self._blocks[number] = part
@@ -175,6 +181,7 @@ class Batch:
 
     def _fold(self, anchor: int, delta: int, flags: int, text: bytes = b"") -> "_Row":
         row = self._rows.get(check_anchor(anchor))
+        self._check_slot(anchor)
         self._check_room(rows=row is None, texts=len(text))
         if row is None:
             row = self._rows[anchor] = _Row(anchor)
@@ -186,6 +193,15 @@ class Batch:
     def _needs_task(self) -> None:
         if not self.task:
             raise InvalidBatchError("name the source: Batch(task=...), to track in this batch")
+
+    def _check_slot(self, anchor: int) -> None:
+        """Refuse a row of a slot that a block of this batch has not."""
+        place = split_anchor(anchor)
+        part = self._blocks.get(place[0]) if place else None
+        if place and part and anchor not in part.anchors:
+            raise InvalidBatchError(
+                f"block {part.block} has {len(part.anchors)} trees, and no slot {place[1]}"
+            )
 
     def _check_room(self, rows: int = 0, texts: int = 0, blocks: int = 0) -> None:
         if self.sent:
@@ -229,8 +245,6 @@ class _BlockRows:
         """The column of a TRACK with these deltas in it."""
         values = list(struct.unpack(f">{len(column) // 8}Q", column))
         for slot, delta in self.deltas.items():
-            if slot >= len(values):
-                raise InvalidBatchError(f"a block of {len(values)} trees has no slot {slot}")
             values[slot] ^= delta
         return pack_column(values)
 

@@ -95,7 +95,7 @@ class Status:
 
         Judged per shard, as the scripts do: the worst shard counts.
         """
-        share = max(1, -(-self.config.high_water // self.config.shards))
+        share = self.config.share
         worst = max(sum(shard.pending) for shard in self.shards)
         return "over" if worst >= 2 * share else "high" if worst >= share else "ok"
 
@@ -260,8 +260,8 @@ class Acker:
         try:
             parts = batch.parts(config.shards)
             _check_fits(parts, config)
-        except InvalidBatchError:
-            batch.sent = None
+        except BaseException:
+            batch.sent = None  # nothing was sent
             raise
         batch.sent = sent = Sent(self.namespace, *self._lane.draw(len(parts)))
         return parts, sent
@@ -330,7 +330,7 @@ def _applied(parts: list[Part], replies: list[ShardApplied]) -> Applied:
 
 def _check_fits(parts: list[Part], config: AckerConfig) -> None:
     """Refuse a block that would be nacked for overflow also when nothing else is pending."""
-    room = 2 * max(1, -(-config.high_water // config.shards))
+    room = 2 * config.share
     for part in parts:
         for each in () if isinstance(part.rows, Columns) else part.rows.parts:
             if each.header and len(each.anchors) > room:

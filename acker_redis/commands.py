@@ -2,7 +2,7 @@
 
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,17 +118,7 @@ def apply(keys: ShardKeys, columns: Columns, fence: Fence | None) -> Call:
 
 def parse_apply(reply: Sequence[Any], columns: Columns) -> ShardApplied:
     """Read the reply of ``apply``; row numbers become anchors."""
-    if int(reply[0]) == 0:
-        return ShardApplied(highest=int(reply[1]))
-    rows = struct.unpack(f">{len(reply[7]) // 2}H", reply[7])
-    return ShardApplied(
-        tracked=int(reply[1]),
-        acked=int(reply[2]),
-        failed=int(reply[3]),
-        pending=int(reply[5]),
-        high_water=int(reply[6]),
-        rejected=tuple(columns.anchor(row) for row in rows),
-    )
+    return _parse_applied(reply, columns.anchor)
 
 
 def apply_blocks(keys: ShardKeys, parts: Sequence[BlockPart], fence: Fence | None) -> Call:
@@ -140,6 +130,10 @@ def apply_blocks(keys: ShardKeys, parts: Sequence[BlockPart], fence: Fence | Non
 
 def parse_apply_blocks(reply: Sequence[Any], parts: Sequence[BlockPart]) -> ShardApplied:
     """Read the reply of ``apply_blocks``; ``rejected`` holds numbers of blocks."""
+    return _parse_applied(reply, lambda row: parts[row].block)
+
+
+def _parse_applied(reply: Sequence[Any], name: Callable[[int], int]) -> ShardApplied:
     if int(reply[0]) == 0:
         return ShardApplied(highest=int(reply[1]))
     rows = struct.unpack(f">{len(reply[7]) // 2}H", reply[7])
@@ -149,7 +143,7 @@ def parse_apply_blocks(reply: Sequence[Any], parts: Sequence[BlockPart]) -> Shar
         failed=int(reply[3]),
         pending=int(reply[5]),
         high_water=int(reply[6]),
-        rejected=tuple(parts[row].block for row in rows),
+        rejected=tuple(name(row) for row in rows),
     )
 
 

@@ -63,6 +63,11 @@ class AckerConfig:
         return self.buckets * self.tick_ms
 
     @property
+    def share(self) -> int:
+        """A shard's share of the high-water mark."""
+        return max(1, -(-self.high_water // self.shards))
+
+    @property
     def fence_ms(self) -> int:
         """Milliseconds for which a batch may be sent again under its number: N-1 ticks."""
         return (self.buckets - 1) * self.tick_ms

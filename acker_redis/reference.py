@@ -65,7 +65,7 @@ class Reference:
         self.expiring: dict[int, Record] = {}
         self.ticked_ms = self.now_ms
         self._told: dict[tuple[str, Verdict, str], list[Outcome]] = {}
-        self.high_water = max(1, -(-self.config.high_water // shards))
+        self.high_water = self.config.share
         self.outcomes_limit = max(1, -(-self.config.outcomes_limit // shards))
 
     @property

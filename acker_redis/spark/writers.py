@@ -97,7 +97,7 @@ class TrackWriter:
 
     def _wait_for_room(self, folded: Folded) -> None:
         config = self._acker.config
-        share = max(1, -(-config.high_water // config.shards))
+        share = config.share
         trees = np.bincount(folded.anchors % config.shards, minlength=config.shards)
         if len(folded) > config.high_water or trees.max() > 2 * share:
             raise ConfigError(

@@ -112,10 +112,35 @@ def test_rows_of_a_block_that_is_tracked_by_the_same_batch(acker: Acker) -> None
     last = Batch()
     last.ack(anchors[1], messages[1])
     assert acker.apply(last).acked == 2
-    with pytest.raises(InvalidBatchError, match="no slot 3"):
-        other = Batch("t")
-        other.ack(other.track_block("other", messages)[0] + 3, 5)
-        acker.apply(other)
+
+
+def test_rows_of_a_slot_that_a_block_of_the_batch_has_not() -> None:
+    """The rows are refused at once, whichever comes first: else the batch could never be sent."""
+    batch = Batch("t")
+    anchor = batch.track_block("other", ids(3))[0] + 3
+    for row in (
+        lambda: batch.ack(anchor, 5),
+        lambda: batch.fail(anchor),
+        lambda: batch.touch(anchor),
+    ):
+        with pytest.raises(InvalidBatchError, match="3 trees, and no slot 3"):
+            row()
+    late = Batch("t")
+    late.fail(anchor, "no")
+    with pytest.raises(InvalidBatchError, match="slot 3, which block 'other' has not"):
+        late.track_block("other", ids(3))
+    assert late.track_block("other", ids(4)).stop == anchor + 1
+
+
+def test_a_batch_that_could_not_be_packed_is_not_sealed(acker: Acker) -> None:
+    batch = Batch("t")
+    batch.track(7, "s", [])
+    packs = batch.parts
+    batch.parts = lambda shards: 1 / 0  # type: ignore[assignment, method-assign, return-value]
+    with pytest.raises(ZeroDivisionError):
+        acker.apply(batch)
+    batch.parts = packs  # type: ignore[method-assign]
+    assert acker.apply(batch).acked == 1
 
 
 def test_who_runs_again_tracks_the_same_block(acker: Acker, any_server: EmbeddedRedis) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import event, settings, target
+from hypothesis import event, target
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -20,7 +20,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from acker_redis import commands
@@ -32,6 +31,7 @@ from acker_redis.errors import BacklogError
 from acker_redis.outcomes import Outcome
 from acker_redis.reference import Reference, Row
 from acker_redis.shard import RedisShard
+from tests.properties.play import play, play_until_met
 from tests.properties.topology import FAIL, TOUCH, TRACK, Forest, Tree, fold
 
 LANES = ("p", "q", "@r")
@@ -337,35 +337,11 @@ INTERESTING = (
 )
 
 
-def play(url: str | None, histories: int, steps: int) -> None:
-    reached.clear()
-    machine = type("Histories", (Histories,), {"url": url})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=histories,
-            stateful_step_count=steps,
-            deadline=None,
-            derandomize=False,  # else Hypothesis plays the same ones each time on CI
-        ),
-    )
-    print(f"{histories} histories of {steps} steps:")
-    for name in INTERESTING:
-        print(f"{reached[name]:8} {name}")
-
-
 def test_never_a_false_ack(server: EmbeddedRedis) -> None:
     """Redis and the reference, in step."""
-    play(server.url, 60, 50)
+    play(Histories, 60, 50, url=server.url)
 
 
 def test_never_a_false_ack_in_many_histories() -> None:
     """The reference alone, which is quick: and the interesting states are reached."""
-    counts: Counter[str] = Counter()
-    for _ in range(6):  # what is rare may be missed once
-        play(None, 200, 80)
-        counts += reached
-        missed = [name for name in INTERESTING if counts[name] < 5]
-        if not missed:
-            break
-    assert not missed, f"too rare to prove anything: {missed}, of {dict(counts)}"
+    play_until_met(Histories, reached, INTERESTING, 5)

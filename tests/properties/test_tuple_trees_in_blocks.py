@@ -3,13 +3,9 @@
 The machine is in ``histories.py``, the judge in ``truth.py``.
 """
 
-from collections import Counter
-
-from hypothesis import settings
-from hypothesis.stateful import run_state_machine_as_test
-
 from acker_redis.embedded import EmbeddedRedis
 from tests.properties.histories import Histories, reached
+from tests.properties.play import play, play_until_met
 
 INTERESTING = (
     "a message of loose trees and blocks",
@@ -66,34 +62,11 @@ INTERESTING = (
 )
 
 
-def play(url: str | None, histories: int, steps: int) -> None:
-    reached.clear()
-    machine = type("Histories", (Histories,), {"url": url})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=histories,
-            stateful_step_count=steps,
-            deadline=None,
-            derandomize=False,  # else Hypothesis plays the same ones each time on CI
-        ),
-    )
-    print(f"{histories} histories of {steps} steps:")
-    for name in INTERESTING:
-        print(f"{reached[name]:8} {name}")
-
-
 def test_never_a_false_ack_in_blocks(server: EmbeddedRedis) -> None:
-    play(server.url, 80, 50)
+    """Redis and the reference, in step."""
+    play(Histories, 80, 50, url=server.url)
 
 
 def test_never_a_false_ack_in_many_histories_of_blocks() -> None:
-    """And the interesting states are reached."""
-    counts: Counter[str] = Counter()
-    for _ in range(6):  # what is rare may be missed once
-        play(None, 200, 80)
-        counts += reached
-        missed = [name for name in INTERESTING if counts[name] < 3]
-        if not missed:
-            break
-    assert not missed, f"too rare to prove anything: {missed}, of {dict(counts)}"
+    """The reference alone, which is quick: and the interesting states are reached."""
+    play_until_met(Histories, reached, INTERESTING, 3)

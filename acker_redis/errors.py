@@ -16,6 +16,8 @@
     ├── BacklogError                    the source does not read its verdicts
     ├── RejectedError                   a block was nacked instead of being tracked
     ├── HighWaterError                  too much is pending, for longer than one may wait
+    ├── BufferFullError                 Redis is slower than the program, for longer than it may be
+    ├── ClosedError                     a message was acked or failed, or a producer closed, before
     ├── RedisUnavailableError           Redis did not answer in time
     ├── RedisRefusedError               Redis answered, and refused to write
     └── EmbeddedServerError             no local Redis could be started
@@ -91,6 +93,20 @@ class RejectedError(AckerError):
 
 class HighWaterError(AckerError):
     """Raised when a writer waited for too long for room below the high-water mark."""
+
+
+class BufferFullError(AckerError):
+    """Raised when rows waited for too long for room in a producer's buffer; none was taken in.
+
+    Redis does not keep up, or is away. What it was about expires, if nobody tries again.
+    """
+
+
+class ClosedError(AckerError):
+    """Raised for a message that was acked or failed already, a closed tree, producer or source.
+
+    A message that is emitted after its parent's ack would be counted nowhere.
+    """
 
 
 class RedisUnavailableError(AckerError):

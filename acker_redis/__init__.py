@@ -6,8 +6,9 @@ it caused. When all are acked, the source gets the verdict ``ack``; if one fails
 much time passes, ``nack``.
 """
 
+from acker_redis.applied import Applied
 from acker_redis.batch import Batch
-from acker_redis.client import Acker, Applied, Status
+from acker_redis.client import Acker
 from acker_redis.column_batch import ColumnBatch
 from acker_redis.config import AckerConfig
 from acker_redis.errors import AckerError
@@ -21,8 +22,10 @@ from acker_redis.ids import (
     parse_tuple,
     split_anchor,
 )
-from acker_redis.outcomes import BlockOutcome, Entry, Outcome, Outcomes
+from acker_redis.outcome import BlockOutcome, Entry, Outcome
+from acker_redis.outcomes import Outcomes
 from acker_redis.rotator import Rotator
+from acker_redis.status import Status
 from acker_redis.tree_state import BlockState, TreeState
 
 __all__ = [

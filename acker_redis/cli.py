@@ -12,9 +12,9 @@ import typer
 
 from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
-from acker_redis.connection import redact
 from acker_redis.errors import AckerError
 from acker_redis.rotator import Rotator
+from acker_redis.urls import redact
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2

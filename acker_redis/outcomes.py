@@ -4,132 +4,22 @@ Read what waits, handle it, take it. What was not taken is read again, also afte
 crash: no cursor is kept anywhere. One reader per task; others may read but never take.
 """
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Sequence
 
-from acker_redis import commands
 from acker_redis.connection import Connection
-from acker_redis.ids import block_anchor, split_anchor
-from acker_redis.keys import ShardKeys, check_name
+from acker_redis.keys import ShardKeys
+from acker_redis.outcome import BlockOutcome, Entry, Outcome, Verdict
+from acker_redis.outcome_flows import OutcomeFlows
 
-Verdict = Literal["ack", "nack", "touch"]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Verdict on one tuple tree."""
-
-    verdict: Verdict
-    """``ack``: complete. ``nack``: replay it. ``touch``: its clock was set back."""
-    reason: str
-    """completed, failed, expired, overflow, conflict or reset."""
-    anchor: int
-    source_id: str
-    age_ms: int
-    """Milliseconds from the tree's first row to the verdict."""
-    why: str
-    """What the bolt said when it failed the tree, or ''."""
-
-    @property
-    def slot(self) -> int | None:
-        """Slot of a tree in a block, whose label is then the source id; None for a loose tree."""
-        place = split_anchor(self.anchor)
-        return place[1] if place else None
-
-
-@dataclass(frozen=True, slots=True)
-class BlockOutcome:
-    """Verdict on the trees of a block: one entry for all of them."""
-
-    verdict: Literal["ack", "nack", "touch", "mixed"]
-    """``ack``: all are complete, but those that ``failed``. ``nack``: all are to be replayed, or
-    those in ``rows``. ``mixed``: the block expired; ``nacked`` are to be replayed, all others
-    but those that ``failed`` are complete. ``touch``: its clock was set back."""
-    reason: str
-    """completed, failed, expired, overflow, conflict or reset."""
-    block: int
-    label: str
-    """The source's own name for the block."""
-    age_ms: int
-    slots: int
-    """Trees in the block; 0 where ``rows`` names those that are meant."""
-    failed: tuple[int, ...] = ()
-    """Slots that failed, and were nacked then."""
-    nacked: tuple[int, ...] = ()
-    """Slots that expired."""
-    rows: tuple[tuple[int, str], ...] = ()
-    """Slots that failed just now, and why."""
-
-    @property
-    def count(self) -> int:
-        """Single verdicts in it."""
-        return len(self.rows) or self.slots - len(self.failed)
-
-    def expand(self) -> Iterator[Outcome]:
-        """Single verdicts, by slot; the source id of each is the block's label."""
-        if self.rows:
-            for slot, why in self.rows:
-                yield self._outcome("nack", self.reason, slot, why)
-            return
-        failed, nacked = set(self.failed), set(self.nacked)
-        for slot in range(self.slots):
-            if slot in failed:
-                continue
-            if self.verdict != "mixed":
-                yield self._outcome(self.verdict, self.reason, slot)
-            elif slot in nacked:
-                yield self._outcome("nack", "expired", slot)
-            else:
-                yield self._outcome("ack", "completed", slot)
-
-    def acked(self) -> Iterator[tuple[int, int]]:
-        """Ranges of slots that are complete: the first, and the one behind the last."""
-        if self.verdict not in ("ack", "mixed"):
-            return
-        yield from ranges_without(self.slots, (*self.failed, *self.nacked))
-
-    def _outcome(self, verdict: Verdict, reason: str, slot: int, why: str = "") -> Outcome:
-        anchor = block_anchor(self.block, slot)
-        return Outcome(verdict, reason, anchor, self.label, self.age_ms, why)
-
-
-def ranges_without(stop: int, holes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Ranges of ``0 .. stop - 1`` without some numbers: the first, and the one behind the last."""
-    start = 0
-    for hole in (*sorted(holes), stop):
-        if hole > start:
-            yield start, hole
-        start = hole + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One entry of a task's stream: the outcomes that one call decided alike."""
-
-    shard: int
-    id: str
-    """Id in the stream of its shard."""
-    at_ms: int
-    """When it was written, by Redis's clock, in ms since 1970."""
-    outcomes: tuple[Outcome, ...]
-    """Of loose trees; empty in the entry of a block."""
-    block: BlockOutcome | None = None
-    """Of a block: see :meth:`BlockOutcome.expand`."""
-
-    def __iter__(self) -> Iterator[Outcome]:
-        """Single verdicts, whether of loose trees or of a block."""
-        return self.block.expand() if self.block else iter(self.outcomes)
+__all__ = ["BlockOutcome", "Entry", "Outcome", "Outcomes", "Verdict"]
 
 
 class Outcomes:
     """Reads and takes the outcomes of one task over all shards."""
 
     def __init__(self, connection: Connection, shards: Sequence[ShardKeys], task: str) -> None:
-        self.task = check_name("task", task)
+        self._flows = OutcomeFlows(shards, task)
         self._connection = connection
-        self._shards = {keys.shard: keys for keys in shards}
 
     def read(self, count: int = 16) -> list[Entry]:
         """Up to ``count`` entries per shard, oldest first; [] if none waits.
@@ -137,25 +27,14 @@ class Outcomes:
         An entry holds up to 1024 outcomes, that of a block up to 4095. The same entries come
         again until they are taken.
         """
-        return [entry for keys in self._shards.values() for entry in self._read(keys, count)]
+        return self._connection.drive(self._flows.read(count))
 
     def take(self, entries: Iterable[Entry]) -> int:
         """Delete entries that were handled; returns how many verdicts they held.
 
         Entries that are gone already are passed over.
         """
-        ids: dict[int, list[str]] = {}
-        for entry in entries:
-            ids.setdefault(entry.shard, []).append(entry.id)
-        taken = 0
-        for shard, all_ids in ids.items():
-            while all_ids:
-                part = all_ids[: commands.MAX_TAKE]
-                call = commands.take(self._shards[shard], self.task, part)
-                _, verdicts, _, looked = self._connection.run(call)
-                taken += int(verdicts)
-                del all_ids[: int(looked)]
-        return taken
+        return self._connection.drive(self._flows.take(entries))
 
     def __iter__(self) -> Iterator[Outcome]:
         """Each outcome that waits now; an entry is taken once all of it was handed out."""
@@ -163,44 +42,3 @@ class Outcomes:
             for entry in entries:
                 yield from entry
                 self.take([entry])
-
-    def _read(self, keys: ShardKeys, count: int) -> list[Entry]:
-        stream = keys.outcomes(self.task)
-        found = self._connection.command("XRANGE", stream, "-", "+", "COUNT", count)
-        return [parse_entry(keys.shard, id_, fields) for id_, fields in found]
-
-
-def parse_entry(shard: int, id_: bytes, fields: Any) -> Entry:
-    """Entry from its stream id and its fields as Redis replies them."""
-    flat = fields if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2], strict=True))
-    name = id_.decode()
-    verdict, reason = flat[b"verdict"].decode(), flat[b"reason"].decode()
-    if b"block" in flat:
-        return Entry(shard, name, int(name.partition("-")[0]), (), _block(verdict, reason, flat))
-    rows = json.loads(flat[b"rows"])
-    return Entry(
-        shard=shard,
-        id=name,
-        at_ms=int(name.partition("-")[0]),
-        outcomes=tuple(
-            Outcome(verdict, reason, int(anchor, 16), source_id, age_ms, why)
-            for anchor, source_id, age_ms, why in rows
-        ),
-    )
-
-
-def _block(verdict: Any, reason: str, flat: Mapping[bytes, bytes]) -> BlockOutcome:
-    def slots(name: bytes) -> tuple[int, ...]:
-        return tuple(json.loads(flat.get(name, b"[]")))
-
-    return BlockOutcome(
-        verdict=verdict,
-        reason=reason,
-        block=int(flat[b"block"], 16),
-        label=flat[b"label"].decode(),
-        age_ms=int(flat[b"age"]),
-        slots=int(flat.get(b"slots", 0)),
-        failed=slots(b"failed"),
-        nacked=slots(b"nacked"),
-        rows=tuple((slot, why) for slot, why in json.loads(flat.get(b"rows", b"[]"))),
-    )

@@ -4,6 +4,7 @@ Loose rows and blocks go by different scripts, but by one lane: the parts of a b
 consecutive numbers, and are sent in this order.
 """
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -28,6 +29,10 @@ class Sent:
     producer: str
     seq: int
     """Number of the first part; the next ones follow."""
+    shards: int = 1
+    """Shards of the namespace when it was sent first: its parts stay what they were."""
+    fence_ms: float = math.inf
+    """Milliseconds for which a part may be sent again: the least the namespace has said."""
     times: dict[int, float] = field(default_factory=dict)
     """When a part was sent first, on the ``time.monotonic`` clock."""
     replies: dict[int, Any] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from acker_redis.batch import FAIL, TOUCH, TRACK
 from acker_redis.commands import Fence, ShardApplied
 from acker_redis.config import AckerConfig
 from acker_redis.errors import BacklogError, ChangedBatchError
-from acker_redis.outcomes import Outcome, Verdict
+from acker_redis.outcome import Outcome, Verdict
 
 DURABLE_MS = 30 * 24 * 3600 * 1000
 """A durable lane ends so long after its last batch."""

@@ -13,7 +13,7 @@ from typing import Literal
 
 from acker_redis.commands import Fence, ShardApplied
 from acker_redis.errors import BacklogError, ChangedBatchError
-from acker_redis.outcomes import BlockOutcome
+from acker_redis.outcome import BlockOutcome
 from acker_redis.reference import Reference
 
 

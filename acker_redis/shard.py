@@ -15,7 +15,7 @@ from acker_redis.client import Acker
 from acker_redis.commands import Fence, ShardApplied
 from acker_redis.config import AckerConfig
 from acker_redis.keys import ShardKeys
-from acker_redis.outcomes import BlockOutcome, Outcome
+from acker_redis.outcome import BlockOutcome, Outcome
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockRow
 

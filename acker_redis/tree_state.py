@@ -7,7 +7,7 @@ from typing import Any
 
 from acker_redis.errors import SchemaError
 from acker_redis.ids import split_anchor
-from acker_redis.outcomes import ranges_without
+from acker_redis.outcome import ranges_without
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Protocol
 from acker_redis.commands import COUNTERS, Fence
 from acker_redis.config import AckerConfig
 from acker_redis.errors import BacklogError, ChangedBatchError
-from acker_redis.outcomes import Outcome
+from acker_redis.outcome import Outcome
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockReference, BlockRow
 from acker_redis.simulate.batches import Reply

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from acker_redis.batch import FAIL
 from acker_redis.config import AckerConfig
-from acker_redis.outcomes import Outcome
+from acker_redis.outcome import Outcome
 from acker_redis.reference_blocks import BlockRow
 from acker_redis.simulate.batches import AnySent, FoldedBlock, SentBlocks
 from acker_redis.simulate.books import Told

@@ -12,7 +12,7 @@ from typing import Self
 from acker_redis.batch import TRACK
 from acker_redis.commands import COUNTERS
 from acker_redis.config import AckerConfig
-from acker_redis.outcomes import Outcome
+from acker_redis.outcome import Outcome
 from acker_redis.simulate.batches import AnySent, SentBlocks
 from acker_redis.simulate.fences import Fences
 from acker_redis.simulate.records import Pending, PendingBlock

@@ -5,7 +5,7 @@ from typing import Any
 
 from acker_redis.commands import COUNTERS, Fence
 from acker_redis.errors import BacklogError, ChangedBatchError
-from acker_redis.outcomes import Outcome, parse_entry
+from acker_redis.outcome import Outcome, parse_entry
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockRow
 from acker_redis.shard import RedisShard

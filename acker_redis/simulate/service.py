@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from acker_redis.commands import ShardApplied
 from acker_redis.config import AckerConfig
-from acker_redis.outcomes import Outcome
+from acker_redis.outcome import Outcome
 from acker_redis.simulate.backends import Backend
 from acker_redis.simulate.batches import AnySent, Reply, SentBlocks
 from acker_redis.simulate.block_ledger import BlockLedger

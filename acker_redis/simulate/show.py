@@ -5,10 +5,10 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator
 
-from acker_redis.connection import redact
 from acker_redis.simulate.faults import parse
 from acker_redis.simulate.run import explain, play, summary, url_of
 from acker_redis.simulate.world import Played
+from acker_redis.urls import redact
 
 
 def simulate(

@@ -13,6 +13,7 @@ from acker_redis import commands
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.column_batch import ColumnBatch
+from acker_redis.commands import Call
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     BacklogError,
@@ -322,15 +323,16 @@ def test_failures_of_a_block_that_begins_anew_in_between(make_any_acker: MakeAck
     anchors = source.track_block("t", "page", messages)
     tick(source, 3)
     assert {v for v, _, _ in verdicts(source).values()} == {"nack"}
-    send, calls = bolt._send, []
+    assert bolt.config
+    run, calls = bolt.connection.run, []
 
-    def restarts_in_between(*args: object) -> object:
-        calls.append(args)
+    def restarts_in_between(call: Call) -> object:
+        calls.append(call)
         if len(calls) == 2:
             source.track_block("t", "page", messages)
-        return send(*args)  # type: ignore[arg-type]
+        return run(call)
 
-    bolt._send = restarts_in_between  # type: ignore[assignment, method-assign]
+    bolt.connection.run = restarts_in_between  # type: ignore[method-assign]
     bolt.apply(ColumnBatch(list(anchors), messages, dict.fromkeys(anchors, "bad")))
     assert len(calls) == 2
     tick(source, 3)
@@ -427,19 +429,20 @@ def test_a_batch_that_stopped_in_the_middle_goes_on(
         work = Batch()
         work.ack(7, one, [two])
         work.ack(anchors[0], one)
-        send, calls = acker._send, []
+        run, calls = acker.connection.run, []
 
-        def lose_the_second(*args: object) -> object:
-            calls.append(args)
+        def lose_the_second(call: Call) -> object:
+            calls.append(call.script)
             if len(calls) == 2:
                 proxy.swallow = 1
-            return send(*args)  # type: ignore[arg-type]
+            return run(call)
 
-        acker._send = lose_the_second  # type: ignore[assignment, method-assign]
+        acker.connection.run = lose_the_second  # type: ignore[method-assign]
         with pytest.raises(RedisUnavailableError):
             acker.apply(work)
         assert acker.apply(work).repeated
-        assert len(calls) == 3
+        # How long the fence holds is asked anew.
+        assert calls == ["apply", "apply_blocks", "status", "apply_blocks"]
         last = Batch()
         last.ack(7, two)
         last.ack(anchors[1], two)

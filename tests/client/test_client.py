@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from acker_redis import connection
+from acker_redis import flows, urls
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
@@ -124,7 +124,7 @@ def test_wrong_password(any_server: EmbeddedRedis) -> None:
 def test_a_server_that_is_too_old(
     any_server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "OLDEST", (99, 0))
+    monkeypatch.setattr(flows, "OLDEST", (99, 0))
     with pytest.raises(ConfigError, match="too old; 6.2 or later"):
         Acker.from_url(any_server.url, "old").create()
 
@@ -146,7 +146,7 @@ def test_a_server_that_is_too_old(
     ],
 )
 def test_urls_are_shown_without_secrets(url: str, shown: str) -> None:
-    assert connection.redact(url) == shown
+    assert urls.redact(url) == shown
 
 
 @pytest.mark.parametrize("shards", [1, 8])

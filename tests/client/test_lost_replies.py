@@ -13,10 +13,11 @@ import redis
 
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
+from acker_redis.commands import Call
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ChangedBatchError, LaneError, RedisUnavailableError
 from acker_redis.ids import new_anchor, new_tuple_id
-from acker_redis.parts import Part
+from acker_redis.keys import ShardKeys
 from tests.client.proxy import Proxy, proxied
 from tests.conftest import MakeAcker
 from tests.support import tick, total
@@ -192,23 +193,24 @@ def test_the_horizon_is_that_of_each_part(
     batch = Batch("t")
     batch.track(2, "even", [9])
     batch.track(3, "odd", [9])
-    send = acker._send
-    sent: list[int] = []
+    run = acker.connection.run
+    sent: list[str] = []
 
-    def slow(part: Part, *rest: Any) -> Any:
-        sent.append(part.shard)
-        reply = send(part, *rest)
-        time.sleep(0.15)
-        if sent == [0, 1]:
-            raise RedisUnavailableError("the reply of the second was lost")
+    def slow(call: Call) -> Any:
+        reply = run(call)
+        if call.script == "apply":
+            sent.append(call.keys[0])
+            time.sleep(0.15)
+            if call.keys == ShardKeys(acker.namespace, 1).both:
+                raise RedisUnavailableError("the reply of the second was lost")
         return reply
 
-    monkeypatch.setattr(acker, "_send", slow)
+    monkeypatch.setattr(acker.connection, "run", slow)
     with pytest.raises(RedisUnavailableError):
         acker.apply(batch)
     with pytest.raises(LaneError, match="too long ago"):
         acker.apply(batch)
-    assert sent == [0, 1]
+    assert len(sent) == len(set(sent)) == 2
     assert total(acker)["tracked"] == 2
 
 
@@ -235,7 +237,7 @@ def test_threads_share_an_acker(direct: Acker) -> None:
 
 def test_a_fork_while_another_thread_applies(direct: Acker) -> None:
     """The child's copy of the lock is held by a thread that the child has not."""
-    with direct._lane.held():
+    with direct._lane.lock:
         child = multiprocessing.get_context("fork").Process(target=_track_ten, args=(direct,))
         child.start()
         child.join(30)

@@ -1,0 +1,105 @@
+"""The asyncio client of one namespace."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from acker_redis.aio.connection import AsyncConnection
+from acker_redis.aio.outcomes import AsyncOutcomes
+from acker_redis.applied import Applied
+from acker_redis.commands import Fence, ShardApplied
+from acker_redis.config import AckerConfig
+from acker_redis.flows import Flows
+from acker_redis.lane import Lane
+from acker_redis.parts import Part, Sendable
+from acker_redis.status import Status
+from acker_redis.tree_state import TreeState
+from acker_redis.urls import connect_async
+
+
+class AsyncAcker:
+    """The twin of :class:`acker_redis.Acker`: the same methods, to be awaited.
+
+    It belongs to one event loop. A call that changes something is done to its end also when
+    the caller is cancelled: no batch is left half applied, and no reply unread. ``close``, or the
+    end of ``async with``, waits for what is under way.
+    """
+
+    def __init__(self, client: Any, namespace: str, *, retry_for: float = 10.0) -> None:
+        self.flows = Flows(namespace, retry_for)
+        self.connection = AsyncConnection(client)
+        self._lane = Lane(asyncio.Lock)
+
+    @classmethod
+    def from_url(
+        cls, url: str, namespace: str, *, timeout: float = 5.0, retry_for: float = 10.0
+    ) -> "AsyncAcker":
+        """As :meth:`Acker.from_url`; nothing is sent yet, to a cluster neither."""
+        return cls(connect_async(url, timeout), namespace, retry_for=retry_for)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace's name."""
+        return self.flows.namespace
+
+    async def create(self, config: AckerConfig | None = None) -> bool:
+        """As :meth:`Acker.create`."""
+        flow = self.flows.create(config or AckerConfig())
+        return await self.connection.whole(self.connection.drive(flow))
+
+    async def config(self) -> AckerConfig:
+        """As :attr:`Acker.config`."""
+        return await self.connection.drive(self.flows.config())
+
+    async def apply(self, batch: Sendable, lane: "Lane[asyncio.Lock] | None" = None) -> Applied:
+        """As :meth:`Acker.apply`."""
+        return await self.connection.whole(self._apply(batch, lane or self._lane))
+
+    async def track_block(
+        self, task: str, label: str, deltas: Iterable[int] | bytes, block: int | None = None
+    ) -> range:
+        """As :meth:`Acker.track_block`."""
+        return await self.connection.whole(self._track_block(task, label, deltas, block))
+
+    async def apply_part(self, part: Part, fence: Fence) -> ShardApplied:
+        """As :meth:`Acker.apply_part`."""
+        flow = self.flows.apply_part(part, fence)
+        return await self.connection.whole(self.connection.drive(flow))
+
+    async def lane(self, name: str) -> dict[int, tuple[int, str]]:
+        """As :meth:`Acker.lane`."""
+        return await self.connection.drive(self.flows.lane(name))
+
+    async def status(self) -> Status:
+        """As :meth:`Acker.status`."""
+        return await self.connection.drive(self.flows.status())
+
+    async def show(self, anchor: int) -> TreeState | None:
+        """As :meth:`Acker.show`."""
+        return await self.connection.drive(self.flows.show(anchor))
+
+    async def outcomes(self, task: str) -> AsyncOutcomes:
+        """As :meth:`Acker.outcomes`."""
+        config = await self.config()
+        return AsyncOutcomes(self.connection, self.flows.shards(config), task)
+
+    async def close(self) -> None:
+        """Wait for the calls that are under way, and close the connections."""
+        await self.connection.close()
+
+    async def __aenter__(self) -> "AsyncAcker":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def _apply(self, batch: Sendable, lane: "Lane[asyncio.Lock]") -> Applied:
+        async with lane.lock:
+            return await self.connection.drive(self.flows.apply(batch, lane))
+
+    async def _track_block(
+        self, task: str, label: str, deltas: Iterable[int] | bytes, block: int | None
+    ) -> range:
+        async with self._lane.lock:
+            flow = self.flows.track_block(task, label, deltas, block, self._lane)
+            return await self.connection.drive(flow)

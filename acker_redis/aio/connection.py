@@ -1,0 +1,124 @@
+"""Runs flows and scripts on an asyncio client of redis-py, standalone or cluster."""
+
+import asyncio
+import inspect
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+import redis
+
+from acker_redis import scripts
+from acker_redis.commands import Call
+from acker_redis.errors import ConfigError
+from acker_redis.flow import Ask, AskAll, Flow, Pause, Run, Step, Tell, Together
+from acker_redis.redis_errors import FAILED, translate
+
+T = TypeVar("T")
+
+
+class AsyncConnection:
+    """Runs calls and flows in one event loop."""
+
+    def __init__(self, client: Any) -> None:
+        if client.get_encoder().decode_responses:
+            raise ConfigError("replies are bytes: the client may not have decode_responses=True")
+        self.client = client
+        self._whole: set[asyncio.Task[Any]] = set()
+
+    async def run(self, call: Call) -> Any:
+        """Send a call once and return its reply; the errors are those of ``Connection.run``."""
+        script = scripts.load(call.script)
+        try:
+            try:
+                return await self.client.evalsha(script.sha, 2, *call.keys, *call.args)
+            except redis.exceptions.NoScriptError:
+                return await self.client.eval(script.source, 2, *call.keys, *call.args)
+        except FAILED as error:
+            raise translate(error) from error
+
+    async def command(self, *args: str | bytes | int) -> Any:
+        """Run a plain command; the same errors as ``run``."""
+        try:
+            return await self.client.execute_command(*args)
+        except FAILED as error:
+            raise translate(error) from error
+
+    async def commands(self, commands: Sequence[tuple[str | bytes | int, ...]]) -> list[Any]:
+        """Run plain commands that change nothing, in one go; the same errors as ``run``."""
+        if len(commands) == 1:
+            return [await self.command(*commands[0])]
+        try:
+            pipe = self.client.pipeline(transaction=False)
+            for command in commands:
+                pipe.execute_command(*command)
+            return list(await pipe.execute())
+        except FAILED as error:
+            raise translate(error) from error
+
+    async def version(self) -> str:
+        """The server's version; '' where INFO is not allowed."""
+        try:
+            return str((await self.client.info("server")).get("redis_version", ""))
+        except redis.exceptions.NoPermissionError:
+            return ""
+        except FAILED as error:
+            raise translate(error) from error
+
+    async def drive(self, flow: Flow[T]) -> T:
+        """Run a flow to its end, and return what it returns."""
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    result = await self._take(step)
+                except BaseException as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(result)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+
+    async def whole(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do it to its end, also when the caller is cancelled meanwhile.
+
+        A call that is under way cannot be called back: who stopped waiting for its reply would
+        not know whether it ran, and leave half a batch.
+        """
+        task = asyncio.ensure_future(work)
+        self._whole.add(task)
+        task.add_done_callback(self._ended)
+        return await asyncio.shield(task)
+
+    async def close(self) -> None:
+        """Wait for what is under way, and close the connections."""
+        while self._whole:
+            await asyncio.wait(set(self._whole))
+        await self.client.aclose()
+
+    def _ended(self, task: "asyncio.Task[Any]") -> None:
+        self._whole.discard(task)
+        if not task.cancelled():
+            task.exception()  # who was cancelled does not ask for it
+
+    async def _take(self, step: Step) -> Any:
+        if isinstance(step, Run):
+            return await self.run(step.call)
+        if isinstance(step, Ask):
+            return await self.command(*step.args)
+        if isinstance(step, AskAll):
+            return await self.commands(step.commands)
+        if isinstance(step, Pause):
+            return await asyncio.sleep(step.seconds)
+        if isinstance(step, Tell):
+            result = step.function(*step.args)
+            return await result if inspect.isawaitable(result) else result
+        if isinstance(step, Together):
+            return await asyncio.gather(*map(self._result, step.flows))
+        return await self.version()
+
+    async def _result(self, flow: Flow[Any]) -> Any:
+        try:
+            return await self.drive(flow)
+        except Exception as error:
+            return error

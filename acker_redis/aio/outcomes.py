@@ -1,0 +1,33 @@
+"""Verdicts of a source task by asyncio; see :mod:`acker_redis.outcomes`."""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from acker_redis.aio.connection import AsyncConnection
+from acker_redis.keys import ShardKeys
+from acker_redis.outcome import Entry, Outcome
+from acker_redis.outcome_flows import OutcomeFlows
+
+
+class AsyncOutcomes:
+    """Reads and takes the outcomes of one task over all shards; the twin of ``Outcomes``."""
+
+    def __init__(self, connection: AsyncConnection, shards: Sequence[ShardKeys], task: str) -> None:
+        self._flows = OutcomeFlows(shards, task)
+        self._connection = connection
+
+    async def read(self, count: int = 16) -> list[Entry]:
+        """As :meth:`Outcomes.read`."""
+        return await self._connection.drive(self._flows.read(count))
+
+    async def take(self, entries: Iterable[Entry]) -> int:
+        """As :meth:`Outcomes.take`; it is done to its end also when the caller is cancelled."""
+        flow = self._flows.take(list(entries))
+        return await self._connection.whole(self._connection.drive(flow))
+
+    async def __aiter__(self) -> AsyncIterator[Outcome]:
+        """Each outcome that waits now; an entry is taken once all of it was handed out."""
+        while entries := await self.read(1):
+            for entry in entries:
+                for outcome in entry:
+                    yield outcome
+                await self.take([entry])

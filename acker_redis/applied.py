@@ -1,0 +1,52 @@
+"""What became of a batch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from acker_redis.columns import Columns
+from acker_redis.commands import ShardApplied
+from acker_redis.parts import Part
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of a batch; the numbers are of all shards that it touched.
+
+    When ``repeated``, a shard had applied its part before, and its reply was lost: its counts
+    are missing, and so are its rejected trees. Those are nacked through the outcomes in any
+    case.
+    """
+
+    tracked: int
+    acked: int
+    failed: int
+    rejected: tuple[int, ...]
+    """Anchors of the loose trees that were nacked for overflow: do not emit their messages."""
+    rejected_blocks: tuple[range, ...]
+    """Anchors of the blocks that were nacked, because of overflow, or because their last life
+    expires just now: do not emit their messages."""
+    pending: int
+    high_water: int
+    repeated: bool
+
+
+def combine(parts: Sequence[Part], replies: Sequence[ShardApplied]) -> Applied:
+    """Sum the replies to the parts of a batch."""
+    last = {part.shard: reply for part, reply in zip(parts, replies, strict=True)}
+    loose: list[int] = []
+    blocks: list[range] = []
+    for part, reply in zip(parts, replies, strict=True):
+        if isinstance(part.rows, Columns):
+            loose += reply.rejected
+        else:
+            blocks += [each.anchors for each in part.rows.parts if each.block in reply.rejected]
+    return Applied(
+        tracked=sum(reply.tracked for reply in replies),
+        acked=sum(reply.acked for reply in replies),
+        failed=sum(reply.failed for reply in replies),
+        rejected=tuple(loose),
+        rejected_blocks=tuple(blocks),
+        pending=sum(reply.pending for reply in last.values()),
+        high_water=sum(reply.high_water for reply in last.values()),
+        repeated=any(reply.highest is not None for reply in replies),
+    )

@@ -1,0 +1,102 @@
+"""Flows: what a client does, step by step, without the I/O.
+
+A flow is a generator. It yields steps, is sent the result of each, or gets its error thrown in,
+and returns what it was for. The synchronous connection and its asyncio twin run the same flows,
+so what is sent, how often and in what order is written once.
+"""
+
+import random
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from acker_redis.commands import Call
+from acker_redis.errors import RedisUnavailableError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Call a script, once; its reply."""
+
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Send a plain command, once; its reply."""
+
+    args: tuple[str | bytes | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskAll:
+    """Send plain commands that change nothing, in one go; their replies."""
+
+    commands: tuple[tuple[str | bytes | int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Ask the server for its version, such as ``7.0.15``; '' where INFO is not allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Let so many seconds go by."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Call a function of the user's; its result, awaited where it can be."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Run flows side by side, each to its end; what each returned, or the Exception it raised."""
+
+    flows: "tuple[Flow[Any], ...]"
+
+
+Step = Run | Ask | AskAll | Version | Pause | Tell | Together
+Flow = Generator[Step, Any, T]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+
+
+def run_until(call: Call, deadline: float) -> Flow[Any]:
+    """Call a script, and again after each failure to answer, until ``deadline``.
+
+    ``deadline`` is on the ``time.monotonic`` clock. The call must be one that may run twice:
+    fenced, or idempotent. It is sent once in any case.
+    """
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            return (yield Run(call))
+        except RedisUnavailableError:
+            wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
+            if time.monotonic() + wait > deadline:
+                raise
+            yield Pause(wait)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def together(flows: "list[Flow[T]]") -> Flow[list[T]]:
+    """Run flows side by side; what each returned, or, when all have ended, the first error."""
+    if not flows:
+        return []
+    if len(flows) == 1:
+        return [(yield from flows[0])]
+    results = yield Together(tuple(flows))
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    return list(results)

@@ -1,0 +1,49 @@
+"""How the verdicts of a task are read and taken, without the I/O: see :mod:`acker_redis.flow`."""
+
+from collections.abc import Iterable, Sequence
+
+from acker_redis import commands
+from acker_redis.flow import AskAll, Flow, Run, together
+from acker_redis.keys import ShardKeys, check_name
+from acker_redis.outcome import Entry, parse_entry
+
+
+class OutcomeFlows:
+    """Flows of one task; ``Outcomes`` and ``AsyncOutcomes`` run them and say what each means."""
+
+    def __init__(self, shards: Sequence[ShardKeys], task: str) -> None:
+        self.task = check_name("task", task)
+        self._shards = {keys.shard: keys for keys in shards}
+
+    def read(self, count: int) -> Flow[list[Entry]]:
+        """As :meth:`Outcomes.read`."""
+        # From the oldest, always: after a failover new ids may be smaller than those read before.
+        keys = list(self._shards.values())
+        ask = AskAll(
+            tuple(("XRANGE", k.outcomes(self.task), "-", "+", "COUNT", count) for k in keys)
+        )
+        replies = yield ask
+        return [
+            parse_entry(k.shard, id_, fields)
+            for k, found in zip(keys, replies, strict=True)
+            for id_, fields in found
+        ]
+
+    def take(self, entries: Iterable[Entry]) -> Flow[int]:
+        """As :meth:`Outcomes.take`."""
+        ids: dict[int, list[str]] = {}
+        for entry in entries:
+            ids.setdefault(entry.shard, []).append(entry.id)
+        if not ids:
+            return 0
+        return sum((yield from together([self._take(shard, its) for shard, its in ids.items()])))
+
+    def _take(self, shard: int, ids: list[str]) -> Flow[int]:
+        taken = 0
+        while ids:
+            part = ids[: commands.MAX_TAKE]
+            call = commands.take(self._shards[shard], self.task, part)
+            _, verdicts, _, looked = yield Run(call)
+            taken += int(verdicts)
+            ids = ids[int(looked) :]
+        return taken

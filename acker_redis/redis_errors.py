@@ -1,0 +1,48 @@
+"""What redis-py raises, as an AckerError."""
+
+import re
+
+import redis
+
+from acker_redis.commands import parse_error
+from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
+
+_PASSING = (
+    "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS",
+)  # fmt: skip
+"""Error codes of states that pass: start-up, failover, a slot that moves, a long script."""
+
+_IN_SCRIPT = re.compile(r"(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )", re.DOTALL)
+"""What Redis 6.2 puts before an error that a command in a script has met."""
+FAILED = (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, AttributeError)
+"""What redis-py raises when a command fails. AttributeError is its bug #4015: ASK named a master
+that has no slots yet, and the cluster client knows none such. It passes once the slot has moved."""
+
+
+def translate(error: Exception) -> AckerError:
+    """AckerError for an error of redis-py. No message holds a password."""
+    words = _IN_SCRIPT.sub("", str(error))
+    known = parse_error(words)
+    if known:
+        return known
+    if isinstance(error, redis.exceptions.AuthenticationError):
+        return RedisRefusedError(f"Redis refused the user or password: {words}")
+    if isinstance(error, redis.exceptions.OutOfMemoryError) or words.startswith("OOM"):
+        return RedisRefusedError(
+            "Redis is at maxmemory and refused the call; nothing was changed. "
+            "Raise maxmemory, lower high_water, or let the sources take their outcomes"
+        )
+    passing = isinstance(
+        error,
+        redis.exceptions.ConnectionError
+        | redis.exceptions.TimeoutError
+        | redis.exceptions.ReadOnlyError
+        | redis.exceptions.TryAgainError
+        # Also that redis-py's cluster client gave up following a slot that moves.
+        | redis.exceptions.ClusterError
+        | redis.exceptions.RedisClusterException
+        | AttributeError,
+    )
+    if passing or words.startswith(_PASSING):
+        return RedisUnavailableError(f"Redis did not answer: {words}; is it running and reachable?")
+    return RedisRefusedError(f"Redis refused the call: {words}")

@@ -25,13 +25,13 @@ from acker_redis.ids import (
     check_anchor,
     check_block,
     check_loose,
-    check_tuple_id,
     shard_of,
     split_anchor,
     xor_ids,
 )
 from acker_redis.keys import check_name
 from acker_redis.parts import Part, Sent
+from acker_redis.row import Row, check_row, whole
 
 __all__ = ["FAIL", "MAX_ROWS", "MAX_TEXT", "MAX_TEXTS", "TOUCH", "TRACK", "Batch", "Columns"]
 
@@ -115,7 +115,7 @@ class Batch:
 
     def ack(self, anchor: int, tuple_id: int, emitted: Iterable[int] = ()) -> None:
         """A message was processed; ``emitted`` are the ids of all messages it caused."""
-        self._fold(anchor, _whole_row(tuple_id, emitted), 0)
+        self._fold(anchor, whole(tuple_id, emitted), 0)
 
     def fail(
         self,
@@ -130,7 +130,7 @@ class Batch:
         for the messages of its failed trees as for all others.
         """
         text = check_text("why", why, 0)
-        delta = xor_ids(emitted) if tuple_id is None else _whole_row(tuple_id, emitted)
+        delta = xor_ids(emitted) if tuple_id is None else whole(tuple_id, emitted)
         said = self._rows.get(check_anchor(anchor))
         if said and said.why:
             text = b""  # the first that says something wins
@@ -143,6 +143,29 @@ class Batch:
         In a block, the clock of the block.
         """
         self._fold(anchor, 0, TOUCH)
+
+    def add(self, row: Row) -> bool:
+        """Fold in a whole row, as :mod:`acker_redis.tuple_tree` makes them.
+
+        False if it needs another batch: this one is full, or tracks its anchor already.
+        """
+        anchor, delta, flags, _ = row
+        text = check_row(row)
+        if flags & TRACK:
+            self._needs_task()
+        its = self._rows.get(anchor)
+        if its and flags & its.flags & TRACK:
+            return False
+        if its and its.why and flags & FAIL:
+            text = b""  # the first that says something wins
+        if self._texts + len(text) > MAX_TEXTS or (its is None and len(self._rows) >= MAX_ROWS):
+            return False
+        its = self._fold(anchor, delta, flags, text)
+        if flags & TRACK:
+            its.source_id = text
+        elif flags & FAIL:
+            its.why = its.why or text
+        return True
 
     def columns(self, shards: int = 1) -> dict[int, Columns]:
         """Wire columns of the loose rows per shard, in the order of their first appearance."""
@@ -247,13 +270,6 @@ class _BlockRows:
         for slot, delta in self.deltas.items():
             values[slot] ^= delta
         return pack_column(values)
-
-
-def _whole_row(tuple_id: int, emitted: Iterable[int]) -> int:
-    children = list(emitted)
-    if check_tuple_id(tuple_id) in children:
-        raise InvalidBatchError("a message cannot have the id of one it caused; draw another")
-    return tuple_id ^ xor_ids(children)
 
 
 def _pack(rows: list[_Row], task: str) -> Columns:

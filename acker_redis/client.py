@@ -16,8 +16,6 @@ from acker_redis.status import Status
 from acker_redis.tree_state import TreeState
 from acker_redis.urls import connect
 
-__all__ = ["Acker", "Applied", "Status"]
-
 
 class Acker:
     """Client of one namespace: track, ack, fail, and ask how things stand.

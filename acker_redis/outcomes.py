@@ -21,6 +21,11 @@ class Outcomes:
         self._flows = OutcomeFlows(shards, task)
         self._connection = connection
 
+    @property
+    def task(self) -> str:
+        """The source's name."""
+        return self._flows.task
+
     def read(self, count: int = 16) -> list[Entry]:
         """Up to ``count`` entries per shard, oldest first; [] if none waits.
 

@@ -15,6 +15,11 @@ class AsyncOutcomes:
         self._flows = OutcomeFlows(shards, task)
         self._connection = connection
 
+    @property
+    def task(self) -> str:
+        """The source's name."""
+        return self._flows.task
+
     async def read(self, count: int = 16) -> list[Entry]:
         """As :meth:`Outcomes.read`."""
         return await self._connection.drive(self._flows.read(count))

@@ -12,8 +12,9 @@ import pytest
 from redis.exceptions import AskError, MovedError, ResponseError, TryAgainError
 
 from acker_redis import commands, scripts
+from acker_redis.applied import Applied
 from acker_redis.batch import Batch
-from acker_redis.client import Acker, Applied
+from acker_redis.client import Acker
 from acker_redis.commands import Call, Fence
 from acker_redis.config import AckerConfig
 from acker_redis.errors import RedisUnavailableError

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from acker_redis.client import Acker
 from acker_redis.errors import AckerError
-from acker_redis.outcomes import Entry
+from acker_redis.outcome import Entry
 
 SCHEMA = pa.schema(
     [

@@ -1,0 +1,106 @@
+"""Rows that wait to be sent: folded into batches, a queue of them per shard. No I/O, no locks."""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from acker_redis.batch import Batch
+from acker_redis.errors import InvalidBatchError
+from acker_redis.ids import shard_of
+from acker_redis.row import Row
+
+
+@dataclass(slots=True)
+class _Shard:
+    queue: deque[Batch] = field(default_factory=deque)
+    """Batches not sent yet, the one that is filled last."""
+    since: float = 0.0
+    """When the first row of the first of them came in."""
+    in_flight: Batch | None = None
+
+
+class Accumulator:
+    """Folds rows per anchor and says which shard's batch is to be sent next.
+
+    A shard is ready when a batch is full, its first row has waited for ``linger`` seconds, or
+    :meth:`hurry` was called; and while none of its batches is in flight, since a lane has one call
+    in flight. What comes in meanwhile goes into the next batch, so the slower Redis is, the
+    larger are the batches. Times are of any clock, in seconds.
+    """
+
+    def __init__(self, task: str, shards: int, linger: float) -> None:
+        self.shards = shards
+        self._task = task
+        self._linger = linger
+        self._waiting: dict[int, _Shard] = {}
+        """Shards that have something queued or in flight."""
+        self.size = 0
+        """Rows, folded, that are queued or in flight."""
+
+    def add(self, rows: Iterable[Row], now: float) -> bool:
+        """Take rows in, that were checked; whether a sender that sleeps has a reason to look."""
+        wake = False
+        for row in rows:
+            number = shard_of(row.anchor, self.shards)
+            shard = self._waiting.get(number)
+            if shard is None:
+                shard = self._waiting[number] = _Shard()
+            queue = shard.queue
+            if not queue:
+                shard.since = now
+                queue.append(Batch(self._task))
+                wake = True
+            batch = queue[-1]
+            before = len(batch)
+            if not batch.add(row):
+                batch, before = Batch(self._task), 0
+                queue.append(batch)
+                if not batch.add(row):
+                    raise InvalidBatchError(f"no batch takes the row {row}")
+                wake = True
+            self.size += len(batch) - before
+            wake = wake or batch.full
+        return wake
+
+    def take(self, now: float) -> tuple[int, Batch] | None:
+        """A shard that is ready, and its batch, which is then in flight; None if there is none."""
+        for number, shard in self._waiting.items():
+            if self._due(shard) <= now:
+                batch = shard.in_flight = shard.queue.popleft()
+                shard.since = now
+                # Who waited longest is first in the next round.
+                self._waiting[number] = self._waiting.pop(number)
+                return number, batch
+        return None
+
+    def done(self, shard: int) -> None:
+        """The batch in flight was answered, or given up."""
+        its = self._waiting[shard]
+        if its.in_flight is not None:
+            self.size -= len(its.in_flight)
+            its.in_flight = None
+        if not its.queue:
+            del self._waiting[shard]
+
+    def due(self) -> float:
+        """When the next shard is ready; infinity if none will be, as things are."""
+        return min((self._due(shard) for shard in self._waiting.values()), default=math.inf)
+
+    def batches(self) -> Iterator[Batch]:
+        """All that were not answered yet."""
+        for shard in self._waiting.values():
+            if shard.in_flight is not None:
+                yield shard.in_flight
+            yield from shard.queue
+
+    def hurry(self) -> None:
+        """What is here now need not linger."""
+        for shard in self._waiting.values():
+            shard.since = -math.inf
+
+    def _due(self, shard: _Shard) -> float:
+        if shard.in_flight is not None or not shard.queue:
+            return math.inf
+        full = len(shard.queue) > 1 or shard.queue[0].full
+        return -math.inf if full else shard.since + self._linger

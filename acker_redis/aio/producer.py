@@ -1,0 +1,217 @@
+"""A producer that batches, by asyncio: see :mod:`acker_redis.producer`.
+
+It belongs to one event loop. What a task adds it adds between two awaits, so there is no lock.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable
+
+from acker_redis.accumulator import Accumulator
+from acker_redis.aio.client import AsyncAcker
+from acker_redis.batch import Batch
+from acker_redis.delivery import MOST_SENDERS, check_settings, deliver, tell_given_up
+from acker_redis.errors import AckerError, BufferFullError, ClosedError, WrongShardError
+from acker_redis.keys import check_name
+from acker_redis.lane import Lane
+from acker_redis.row import Row, ack_row, check_rows, fail_row, touch_row, track_row
+
+log = logging.getLogger(__name__)
+
+
+class AsyncProducer:
+    """The twin of :class:`acker_redis.Producer`: the same methods, to be awaited.
+
+    A task that is cancelled while it waits for room has added nothing; what was added is sent
+    whatever becomes of the task. End it with ``async with``, or :meth:`close`: when its event loop
+    ends before, what was not sent is gone, and its trees expire.
+    """
+
+    def __init__(
+        self,
+        acker: AsyncAcker,
+        task: str = "",
+        *,
+        linger: float = 0.002,
+        buffer: int = 65_536,
+        max_block: float = 60.0,
+        on_given_up: Callable[[AckerError, int], None] | None = None,
+    ) -> None:
+        check_settings(linger, buffer, max_block)
+        self.acker = acker
+        self.task = check_name("task", task) if task else ""
+        self._linger, self._buffer, self._max_block = linger, buffer, max_block
+        self._on_given_up = on_given_up
+        self._accumulator: Accumulator | None = None
+        self._lanes: dict[int, Lane[asyncio.Lock]] = {}
+        self._senders: list[asyncio.Task[None]] = []
+        self._work = asyncio.Event()
+        """Set when a shard may have become ready."""
+        self._answered = asyncio.Event()
+        """Set, and replaced, when a batch was answered, or given up."""
+        self._closed = False
+        self._end = math.inf
+        """When what was not answered is given up."""
+        self._error: AckerError | None = None
+
+    async def add(self, rows: Iterable[Row], wait: bool = True) -> None:
+        """As :meth:`Producer.add`; with ``wait=False`` it does not even let others run."""
+        rows = check_rows(rows, self.task)
+        if not rows:
+            return
+        self._check_open()
+        accumulator = self._accumulator
+        if accumulator is None:
+            # Nobody knows yet how many shards there are.
+            accumulator = self._start((await self.acker.config()).shards)
+        if wait and accumulator.size >= self._buffer:
+            await self._wait_for_room(accumulator)
+        if accumulator.size >= 2 * self._buffer:
+            error = BufferFullError("Redis is too slow, or away")
+            tell_given_up(self._on_given_up, error, len(rows))
+        elif accumulator.add(rows, time.monotonic()):
+            self._work.set()
+
+    async def track(self, anchor: int, source_id: str, emitted: Iterable[int]) -> None:
+        """As :meth:`Batch.track`."""
+        await self.add([track_row(anchor, source_id, emitted)])
+
+    async def ack(self, anchor: int, tuple_id: int, emitted: Iterable[int] = ()) -> None:
+        """As :meth:`Batch.ack`."""
+        await self.add([ack_row(anchor, tuple_id, emitted)])
+
+    async def fail(
+        self,
+        anchor: int,
+        why: str = "",
+        tuple_id: int | None = None,
+        emitted: Iterable[int] = (),
+    ) -> None:
+        """As :meth:`Batch.fail`."""
+        await self.add([fail_row(anchor, why, tuple_id, emitted)])
+
+    async def touch(self, anchor: int) -> None:
+        """As :meth:`Batch.touch`."""
+        await self.add([touch_row(anchor)])
+
+    @property
+    def waiting(self) -> int:
+        """As :attr:`Producer.waiting`."""
+        return self._accumulator.size if self._accumulator else 0
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """As :meth:`Producer.flush`."""
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        accumulator = self._accumulator
+        if accumulator is not None:
+            accumulator.hurry()
+            self._work.set()
+            waits_for = {id(batch) for batch in accumulator.batches()}
+            while waits_for & {id(batch) for batch in accumulator.batches()}:
+                if not await self._answer_before(end):
+                    raise BufferFullError(
+                        f"{accumulator.size} rows were not answered within {timeout} s"
+                    )
+        error, self._error = self._error, None
+        if error:
+            raise error
+
+    async def close(self, timeout: float = 30.0) -> None:
+        """As :meth:`Producer.close`; it is done to its end also when the caller is cancelled."""
+        if not self._closed:
+            self._closed = True
+            self._end = time.monotonic() + timeout
+            self._signal_answer()
+            await self.acker.connection.whole(self._finish(timeout))
+
+    async def __aenter__(self) -> "AsyncProducer":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def _finish(self, timeout: float) -> None:
+        try:
+            await self.flush(timeout)
+        finally:
+            self._end = -math.inf
+            self._work.set()
+            await asyncio.gather(*self._senders)
+
+    def _start(self, shards: int) -> Accumulator:
+        if self._accumulator is None:
+            self._accumulator = Accumulator(self.task, shards, self._linger)
+            self._senders = [
+                asyncio.create_task(self._run(self._accumulator), name=f"acker-producer-{number}")
+                for number in range(min(shards, MOST_SENDERS))
+            ]
+        return self._accumulator
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("this producer was closed; nothing is taken in any more")
+
+    async def _wait_for_room(self, accumulator: Accumulator) -> None:
+        end = time.monotonic() + self._max_block
+        while accumulator.size >= self._buffer:
+            if not await self._answer_before(end):
+                raise BufferFullError(
+                    f"{accumulator.size} rows wait for Redis, and too few were answered within "
+                    f"{self._max_block} s; it is too slow for this program, or away"
+                )
+            self._check_open()
+
+    async def _answer_before(self, end: float) -> bool:
+        """Wait for the next answer; False if there was none in time."""
+        timeout = None if end == math.inf else max(end - time.monotonic(), 0.0)
+        try:
+            await asyncio.wait_for(self._answered.wait(), timeout)
+        except TimeoutError:
+            return False
+        return True
+
+    def _signal_answer(self) -> None:
+        self._answered.set()
+        self._answered = asyncio.Event()
+
+    async def _run(self, accumulator: Accumulator) -> None:
+        """One sender: send what is ready, until the producer is closed and all is answered."""
+        while True:
+            self._work.clear()
+            while (ready := accumulator.take(time.monotonic())) is None:
+                if self._end == -math.inf:
+                    self._work.set()  # the other senders end, too
+                    return
+                wait = accumulator.due() - time.monotonic()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(
+                        self._work.wait(), None if wait == math.inf else max(wait, 0.0)
+                    )
+                self._work.clear()
+            shard, batch = ready
+            self._work.set()  # another shard may be ready, for another sender
+            error = await self._deliver(accumulator, shard, batch)
+            accumulator.done(shard)
+            self._error = self._error or error
+            self._signal_answer()
+            if error:
+                tell_given_up(self._on_given_up, error, len(batch))
+
+    async def _deliver(
+        self, accumulator: Accumulator, shard: int, batch: Batch
+    ) -> AckerError | None:
+        lane = self._lanes.setdefault(shard, Lane(asyncio.Lock))
+        flow = deliver(self.acker.flows, batch, lane, lambda: self._end)
+        try:
+            error = await self.acker.connection.drive(flow)
+            if isinstance(error, WrongShardError):
+                # The namespace was created anew. Its old trees are gone, and so are their rows.
+                accumulator.shards = (await self.acker.config()).shards
+        except Exception as failed:
+            # Whatever it is: a sender that ends is a producer that waits for ever.
+            log.exception("a batch of %d rows cannot be sent", len(batch))
+            return AckerError(f"cannot be sent: {failed!r}")
+        return error

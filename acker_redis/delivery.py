@@ -1,0 +1,75 @@
+"""How a producer delivers one batch: until it is answered, or may not be sent any more. No I/O."""
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from acker_redis.batch import Batch
+from acker_redis.errors import AckerError, BacklogError, ConfigError, RedisUnavailableError
+from acker_redis.flow import Flow, Pause
+from acker_redis.flows import Flows
+from acker_redis.lane import Lane
+
+log = logging.getLogger(__name__)
+
+MOST_SENDERS = 4
+"""Calls of a producer in flight at most, each on a shard of its own."""
+
+_PAUSE = 0.25
+"""Seconds after which a task whose verdicts nobody takes is tried again."""
+
+
+def deliver(
+    flows: Flows, batch: Batch, lane: "Lane[Any]", end: Callable[[], float]
+) -> Flow[AckerError | None]:
+    """Apply a batch, again and again; the error with which it was given up, None if it was applied.
+
+    It ends when the fence does not hold any more, Redis refuses it, or ``end()`` has come, on the
+    ``time.monotonic`` clock. A task whose backlog is full is waited for as long as Redis that is
+    away: the fence's time.
+    """
+    began, told = time.monotonic(), False
+    while True:
+        try:
+            yield from flows.apply(batch, lane)
+        except (RedisUnavailableError, BacklogError) as error:
+            now, known = time.monotonic(), flows.known
+            # Nothing of it was ever sent: no fence, and no LaneError, will end this.
+            horizon = began + known.fence_ms / 1000 if known else math.inf
+            if now >= end() or (isinstance(error, BacklogError) and now >= horizon):
+                return error
+            if not told:
+                log.warning("a batch of %d rows waits: %s", len(batch), error)
+                told = True
+            yield Pause(_PAUSE)
+        except AckerError as error:
+            return error
+        else:
+            if told:
+                log.info("the batch of %d rows was applied", len(batch))
+            return None
+
+
+def check_settings(linger: float, buffer: int, max_block: float) -> None:
+    """Raise ConfigError for settings of a producer that cannot be."""
+    if not 0 <= linger <= 60:
+        raise ConfigError(f"linger is 0 to 60 seconds, not {linger!r}")
+    if type(buffer) is not int or buffer < 1:
+        raise ConfigError(f"buffer is a number of rows, at least 1, not {buffer!r}")
+    if not max_block >= 0:
+        raise ConfigError(f"max_block is seconds, at least 0, not {max_block!r}")
+
+
+def tell_given_up(
+    function: Callable[[AckerError, int], None] | None, error: AckerError, rows: int
+) -> None:
+    """Tell the user that so many rows were given up; log it if there is nobody to tell."""
+    if function is None:
+        log.warning("%d rows were given up, their trees expire: %s", rows, error)
+        return
+    try:
+        function(error, rows)
+    except Exception:
+        log.exception("on_given_up failed")

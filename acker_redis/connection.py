@@ -81,7 +81,7 @@ class Connection:
             step = next(flow)
             while True:
                 try:
-                    result = self._take(step)
+                    result = self.take(step)
                 except BaseException as error:
                     step = flow.throw(error)
                 else:
@@ -89,6 +89,22 @@ class Connection:
         except StopIteration as end:
             value: T = end.value
             return value
+
+    def take(self, step: Step) -> Any:
+        """Do one step of a flow, and return its result."""
+        if isinstance(step, Run):
+            return self.run(step.call)
+        if isinstance(step, Ask):
+            return self.command(*step.args)
+        if isinstance(step, AskAll):
+            return self.commands(step.commands)
+        if isinstance(step, Pause):
+            return time.sleep(step.seconds)
+        if isinstance(step, Tell):
+            return [self._call(step, args) for args in step.calls]
+        if isinstance(step, Together):
+            return self._together(step)
+        return self.version()
 
     def forget_threads(self) -> None:
         """In a forked child: the threads have stayed with the parent."""
@@ -101,21 +117,6 @@ class Connection:
             self._threads = None
         self.client.close()
 
-    def _take(self, step: Step) -> Any:
-        if isinstance(step, Run):
-            return self.run(step.call)
-        if isinstance(step, Ask):
-            return self.command(*step.args)
-        if isinstance(step, AskAll):
-            return self.commands(step.commands)
-        if isinstance(step, Pause):
-            return time.sleep(step.seconds)
-        if isinstance(step, Tell):
-            return step.function(*step.args)
-        if isinstance(step, Together):
-            return self._together(step)
-        return self.version()
-
     def _together(self, step: Together) -> list[Any]:
         if len(step.flows) < 2:
             return [self._result(flow) for flow in step.flows]
@@ -126,6 +127,12 @@ class Connection:
     def _result(self, flow: Flow[Any]) -> Any:
         try:
             return self.drive(flow)
+        except Exception as error:
+            return error
+
+    def _call(self, step: Tell, args: tuple[Any, ...]) -> Any:
+        try:
+            return step.function(*args)
         except Exception as error:
             return error
 

@@ -52,10 +52,19 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Call a function of the user's; its result, awaited where it can be."""
+    """Call a function of the user's with each of these arguments, side by side where they can be
+    awaited; for each what it returned, or the Exception it raised.
+    """
 
     function: Callable[..., Any]
-    args: tuple[Any, ...] = ()
+    calls: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """Hand something to whoever runs the flow."""
+
+    what: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +74,7 @@ class Together:
     flows: "tuple[Flow[Any], ...]"
 
 
-Step = Run | Ask | AskAll | Version | Pause | Tell | Together
+Step = Run | Ask | AskAll | Version | Pause | Tell | Hand | Together
 Flow = Generator[Step, Any, T]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0

@@ -1,6 +1,6 @@
 """How the verdicts of a task are read and taken, without the I/O: see :mod:`acker_redis.flow`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from acker_redis import commands
 from acker_redis.flow import AskAll, Flow, Run, together
@@ -15,12 +15,18 @@ class OutcomeFlows:
         self.task = check_name("task", task)
         self._shards = {keys.shard: keys for keys in shards}
 
-    def read(self, count: int) -> Flow[list[Entry]]:
-        """As :meth:`Outcomes.read`."""
-        # From the oldest, always: after a failover new ids may be smaller than those read before.
+    def read(self, count: int, after: Mapping[int, str] | None = None) -> Flow[list[Entry]]:
+        """As :meth:`Outcomes.read`; ``after`` begins behind an id, per shard.
+
+        From the oldest else: after a failover new ids may be smaller than those read before.
+        """
+        begin = {shard: f"({id_}" for shard, id_ in (after or {}).items()}
         keys = list(self._shards.values())
         ask = AskAll(
-            tuple(("XRANGE", k.outcomes(self.task), "-", "+", "COUNT", count) for k in keys)
+            tuple(
+                ("XRANGE", k.outcomes(self.task), begin.get(k.shard, "-"), "+", "COUNT", count)
+                for k in keys
+            )
         )
         replies = yield ask
         return [

@@ -70,7 +70,7 @@ class AsyncConnection:
             step = next(flow)
             while True:
                 try:
-                    result = await self._take(step)
+                    result = await self.take(step)
                 except BaseException as error:
                     step = flow.throw(error)
                 else:
@@ -78,6 +78,22 @@ class AsyncConnection:
         except StopIteration as end:
             value: T = end.value
             return value
+
+    async def take(self, step: Step) -> Any:
+        """Do one step of a flow, and return its result."""
+        if isinstance(step, Run):
+            return await self.run(step.call)
+        if isinstance(step, Ask):
+            return await self.command(*step.args)
+        if isinstance(step, AskAll):
+            return await self.commands(step.commands)
+        if isinstance(step, Pause):
+            return await asyncio.sleep(step.seconds)
+        if isinstance(step, Tell):
+            return await asyncio.gather(*(self._call(step, args) for args in step.calls))
+        if isinstance(step, Together):
+            return await asyncio.gather(*map(self._result, step.flows))
+        return await self.version()
 
     async def whole(self, work: Coroutine[Any, Any, T]) -> T:
         """Do it to its end, also when the caller is cancelled meanwhile.
@@ -101,21 +117,12 @@ class AsyncConnection:
         if not task.cancelled():
             task.exception()  # who was cancelled does not ask for it
 
-    async def _take(self, step: Step) -> Any:
-        if isinstance(step, Run):
-            return await self.run(step.call)
-        if isinstance(step, Ask):
-            return await self.command(*step.args)
-        if isinstance(step, AskAll):
-            return await self.commands(step.commands)
-        if isinstance(step, Pause):
-            return await asyncio.sleep(step.seconds)
-        if isinstance(step, Tell):
-            result = step.function(*step.args)
+    async def _call(self, step: Tell, args: tuple[Any, ...]) -> Any:
+        try:
+            result = step.function(*args)
             return await result if inspect.isawaitable(result) else result
-        if isinstance(step, Together):
-            return await asyncio.gather(*map(self._result, step.flows))
-        return await self.version()
+        except Exception as error:
+            return error
 
     async def _result(self, flow: Flow[Any]) -> Any:
         try:

@@ -1,0 +1,286 @@
+"""A source that never loses a message, by asyncio: see :mod:`acker_redis.source`."""
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any
+
+from acker_redis.aio.client import AsyncAcker
+from acker_redis.batch import Batch
+from acker_redis.errors import AckerError, BufferFullError, ConfigError, RejectedError
+from acker_redis.flow import Hand
+from acker_redis.pending import Backoff, Record, Verdict
+from acker_redis.source_flows import Settings, SourceFlows, check_record
+from acker_redis.tuple_tree import OpenTree, words
+
+log = logging.getLogger(__name__)
+
+
+class AsyncSource:
+    """The twin of :class:`acker_redis.Source`: the same methods, to be awaited.
+
+    ``send``, the callbacks and ``reload`` may be coroutine functions. The records that are due at
+    one time are sent side by side. It belongs to one event loop, and steps in a task of its own
+    between :meth:`start` and :meth:`stop`, or in an ``async with`` block.
+
+    A task that is cancelled while it waits in ``emit`` has emitted nothing. A step is never left
+    half done: when what runs it is cancelled, what was tracked and not sent yet is nacked by
+    expiring, and replayed.
+    """
+
+    def __init__(
+        self,
+        acker: AsyncAcker,
+        task: str,
+        send: Callable[[Record, Any], object] | None = None,
+        *,
+        on_ack: Callable[[Record], object] | None = None,
+        on_fail: Callable[[Record, str, str], object] | None = None,
+        dead_letter: Callable[[Record, str, str], object] | None = None,
+        reload: Callable[[str], Any] | None = None,
+        max_pending: int = 1000,
+        attempts: int = 5,
+        backoff: Backoff | None = None,
+        timeout: float | None = None,
+        poll: float = 0.05,
+    ) -> None:
+        self.acker = acker
+        self._settings = Settings(
+            send, on_ack, on_fail, dead_letter, reload, max_pending, attempts,
+            backoff or Backoff(), timeout, poll,
+        )  # fmt: skip
+        self._flows = SourceFlows(acker.flows, task, self._settings)
+        self._closed_some = asyncio.Event()
+        """Set, and replaced, when records were closed."""
+        self._wake = asyncio.Event()
+        """Set when there is something to emit, or to end."""
+        self._stopping = False
+        self._turn = asyncio.Lock()
+        """Held by who steps."""
+        self._pump: asyncio.Task[None] | None = None
+        self._stepper: asyncio.Task[Any] | None = None
+        """The task that steps."""
+
+    @property
+    def task(self) -> str:
+        """The source's name, under which it tracks."""
+        return self._flows.task
+
+    @property
+    def pending(self) -> int:
+        """Records that are not closed: queued, tracked, or waiting for a replay."""
+        return self._flows.live()
+
+    async def emit(
+        self,
+        source_id: str,
+        value: Any = None,
+        edges: int | None = 1,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """As :meth:`Source.emit`."""
+        if self._settings.send is None:
+            raise ConfigError("a source without send= has no way to emit; use track()")
+        record = check_record(Record(source_id, value, edges))
+        await self._wait_for_room(timeout)
+        self._flows.inbox.append((record, None))
+        self._wake.set()
+
+    @contextlib.asynccontextmanager
+    async def track(
+        self, source_id: str, value: Any = None, *, timeout: float | None = None
+    ) -> AsyncIterator[OpenTree]:
+        """As :meth:`Source.track`; ``tree.emit()`` itself is not awaited."""
+        record = check_record(Record(source_id, value, None))
+        await self._wait_for_room(timeout)
+        tree, opening = OpenTree(source_id), Batch(self.task)
+        opening.add(tree.opening)
+        self._flows.inbox.append((record, tree.anchor))
+        try:
+            applied = await self.acker.apply(opening)
+            gone = applied.repeated and not await self.acker.show(tree.anchor)
+        except BaseException:
+            self._flows.withdrawn.append((record, tree.anchor))
+            raise
+        if applied.rejected or gone:
+            raise RejectedError(
+                f"{source_id!r} was nacked: too much is pending; emit nothing of it"
+            )
+        try:
+            yield tree
+        except BaseException as error:
+            await self._close(tree, words(error))
+            raise
+        await self._close(tree)
+
+    async def start(self) -> "AsyncSource":
+        """Step in a task of its own, until :meth:`stop`."""
+        if self._pump is None:
+            self._stopping = False
+            self._pump = asyncio.create_task(self._run_task(), name="acker-source")
+        return self
+
+    async def stop(self) -> None:
+        """Finish the step in hand and leave. What is pending stays so: see :class:`Source`."""
+        self._stopping = True
+        self._wake.set()
+        self._signal()
+        pump = self._pump
+        if pump and pump is not asyncio.current_task():
+            await asyncio.wait([pump])
+        self._pump = None
+
+    async def run(self) -> None:
+        """As :meth:`Source.run`."""
+        async with contextlib.aclosing(self.verdicts()) as verdicts:
+            async for verdict in verdicts:
+                await self._call_back(verdict)
+
+    async def verdicts(self) -> AsyncGenerator[Verdict, None]:
+        """As :meth:`Source.verdicts`: ``async for verdict in source.verdicts()``."""
+        if self._turn.locked():
+            raise ConfigError(f"source {self.task} is stepped by another task already")
+        async with self._turn:
+            async with contextlib.aclosing(self._loop()) as verdicts:
+                async for verdict in verdicts:
+                    yield verdict
+            if self._pump is None:
+                self._stopping = False
+
+    async def step(self) -> float:
+        """As :meth:`Source.step`."""
+        async with self._turn:
+            return await self._step()
+
+    async def join(self, timeout: float | None = None) -> bool:
+        """As :meth:`Source.join`."""
+        return await self._wait_until(lambda: not self.pending, timeout)
+
+    async def __aenter__(self) -> "AsyncSource":
+        return await self.start()
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
+
+    async def _loop(self) -> AsyncGenerator[Verdict, None]:
+        idle, away = 0.0, 0
+        while not self._stopping:
+            self._wake.clear()
+            try:
+                steps = _Steps(self)
+                async with contextlib.aclosing(steps.run()) as verdicts:
+                    async for verdict in verdicts:
+                        yield verdict
+                wait = steps.wait
+            except AckerError as error:
+                away += 1
+                wait = min(0.1 * 2 ** min(away, 6), 5.0)
+                log.warning("source %s (next attempt in %.1f s): %s", self.task, wait, error)
+                await self._sleep(wait)
+                continue
+            away, idle = 0, min(max(2 * idle, 0.001), self._settings.poll) if wait else 0.0
+            await self._sleep(min(wait, idle))
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep until woken; others get their turn in any case."""
+        if not seconds or self._stopping:
+            await asyncio.sleep(0)
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), seconds)
+
+    async def _step(self) -> float:
+        steps = _Steps(self)
+        async with contextlib.aclosing(steps.run()) as verdicts:
+            async for verdict in verdicts:
+                await self._call_back(verdict)
+        return steps.wait
+
+    async def _call_back(self, verdict: Verdict) -> None:
+        for function, args in self._settings.callbacks(verdict):
+            result = function(*args)
+            if inspect.isawaitable(result):
+                await result
+
+    async def _run_task(self) -> None:
+        while True:
+            try:
+                return await self.run()
+            except Exception:
+                # Whatever it is: a source that ends is a source that waits for ever.
+                log.exception("source %s: a callback failed, and will be called again", self.task)
+                await asyncio.sleep(1.0)
+                if self._stopping:
+                    return
+
+    async def _close(self, tree: OpenTree, why: str | None = None) -> None:
+        closing = Batch()
+        for row in tree.close() if why is None else tree.fail(why):
+            closing.add(row)
+        await self.acker.apply(closing)
+
+    async def _wait_for_room(self, timeout: float | None) -> None:
+        most = self._settings.max_pending
+        if self._stepper is not None and self._stepper is asyncio.current_task():
+            return  # a callback: nothing would be closed while it waits
+        if not await self._wait_until(lambda: self.pending < most, timeout):
+            raise BufferFullError(
+                f"{self.pending} records of {self.task} are not closed, and may be {most}; "
+                f"it has stayed so for {timeout} s"
+            )
+
+    async def _wait_until(self, happens: Callable[[], bool], timeout: float | None) -> bool:
+        end = None if timeout is None else time.monotonic() + timeout
+        while not happens():
+            left = 1.0 if end is None else end - time.monotonic()
+            if left <= 0:
+                return False
+            if self._turn.locked():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._closed_some.wait(), min(left, 1.0))
+            else:
+                wait = await self.step()
+                if not happens():
+                    await self._sleep(min(wait, left, self._settings.poll))
+                    self._wake.clear()
+        return True
+
+    def _signal(self) -> None:
+        self._closed_some.set()
+        self._closed_some = asyncio.Event()
+
+
+class _Steps:
+    """One step of a source: its verdicts, and then how long to wait."""
+
+    def __init__(self, source: AsyncSource) -> None:
+        self.wait = 0.0
+        self._source = source
+
+    async def run(self) -> AsyncGenerator[Verdict, None]:
+        source = self._source
+        flow, before = source._flows.step(), source.pending
+        source._stepper = asyncio.current_task()
+        try:
+            step = next(flow)
+            while True:
+                try:
+                    if isinstance(step, Hand):
+                        yield step.what
+                        result = None
+                    else:
+                        result = await source.acker.connection.take(step)
+                except BaseException as error:
+                    step = flow.throw(error)
+                else:
+                    step = flow.send(result)
+        except StopIteration as end:
+            self.wait = end.value
+        finally:
+            source._stepper = None
+            if source.pending != before or not before:
+                source._signal()

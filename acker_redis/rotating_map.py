@@ -1,0 +1,153 @@
+"""Storm's RotatingMap: entries that nobody touches for long enough fall out of it, all at once.
+
+After ``org.apache.storm.utils.RotatingMap`` of Apache Storm.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any, TypeVar, overload
+
+from acker_redis.errors import ConfigError
+
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
+_MISSING: Any = object()
+
+
+class RotatingMap(MutableMapping[K, V]):
+    """A mapping in ``buckets`` generations, whose oldest one ``rotate()`` takes out.
+
+    Putting a key, also one that is there, moves it to the newest bucket; getting it does not.
+    The entry dies in the N-th rotation after its last put, N being the number of buckets: who
+    rotates every ``t`` seconds expires entries that are between ``(N - 1) * t`` and ``N * t``
+    seconds old. For a timeout of ``s`` seconds rotate every ``s / (N - 1)``: nothing expires
+    before ``s``, and nothing after ``s * N / (N - 1)``, with the default of three ``1.5 * s``.
+
+    Get, put, pop, ``in`` and ``len()`` look into up to N buckets, the newest one first.
+    ``rotate()`` is O(1), apart from a call of ``expired`` for each entry that died. Iterating
+    goes from the oldest bucket to the newest; as with a dict, do not put, pop or rotate
+    meanwhile. Not thread-safe: if one thread rotates and another one puts, hold a lock.
+
+    ``expired(key, value)`` is called once for each dead entry, which has left the map by then,
+    so that it may be put anew. **If it raises, nothing is lost**: the others are called all the
+    same, then the first error is raised, with a note of how many there were. Entries whose call
+    did not return are in the oldest bucket again, unless that call put their key anew: the next
+    rotation calls for them again. KeyboardInterrupt and its like are raised at once, and keep
+    those that were not called in the same way.
+
+    Raises ConfigError for less than two buckets.
+
+    >>> pending = RotatingMap[int, str](buckets=2)
+    >>> pending[7] = "order 7"
+    >>> pending[8] = "order 8"
+    >>> pending.rotate()
+    {}
+    >>> pending.pop(7)  # acked
+    'order 7'
+    >>> pending.pop(7, None)  # acked twice
+    >>> pending.rotate()  # 8 is at least one period old: replay it
+    {8: 'order 8'}
+    >>> len(pending)
+    0
+    """
+
+    def __init__(self, buckets: int = 3, expired: Callable[[K, V], object] | None = None) -> None:
+        if buckets < 2:
+            raise ConfigError(f"buckets = {buckets}: a rotating map takes at least 2")
+        self._buckets: deque[dict[K, V]] = deque({} for _ in range(buckets))
+        """The newest one first. No key is in two of them."""
+        self._expired = expired
+
+    def rotate(self) -> dict[K, V]:
+        """Take out the oldest bucket, and begin a new one; returns the dead.
+
+        Raises what ``expired`` raised: see the class.
+        """
+        dead = self._buckets.pop()
+        self._buckets.appendleft({})
+        if self._expired and dead:
+            self._tell(dead, self._expired)
+        return dead
+
+    def __setitem__(self, key: K, value: V) -> None:
+        buckets = iter(self._buckets)
+        newest = next(buckets)
+        if key not in newest:
+            for bucket in buckets:
+                if key in bucket:
+                    del bucket[key]
+                    break
+        newest[key] = value
+
+    def __getitem__(self, key: K) -> V:
+        for bucket in self._buckets:
+            if key in bucket:
+                return bucket[key]
+        raise KeyError(key)
+
+    def __delitem__(self, key: K) -> None:
+        self.pop(key)
+
+    def __contains__(self, key: object) -> bool:
+        for bucket in self._buckets:  # noqa: SIM110 - any() takes twice as long
+            if key in bucket:
+                return True
+        return False
+
+    def __len__(self) -> int:
+        return sum(map(len, self._buckets))
+
+    def __iter__(self) -> Iterator[K]:
+        for bucket in reversed(self._buckets):
+            yield from bucket
+
+    def __repr__(self) -> str:
+        return f"RotatingMap({', '.join(map(repr, self._buckets))})"
+
+    # The inherited ones raise and catch a KeyError for each key that is not there.
+    @overload
+    def get(self, key: K, /) -> V | None: ...
+    @overload
+    def get(self, key: K, /, default: V | T) -> V | T: ...
+    def get(self, key: K, /, default: Any = None) -> Any:
+        """Return the value of the key, or ``default``; the entry does not become younger."""
+        for bucket in self._buckets:
+            if key in bucket:
+                return bucket[key]
+        return default
+
+    @overload
+    def pop(self, key: K, /) -> V: ...
+    @overload
+    def pop(self, key: K, /, default: V | T) -> V | T: ...
+    def pop(self, key: K, /, default: Any = _MISSING) -> Any:
+        """Remove the key and return its value, or ``default`` if it is not there.
+
+        Raises KeyError if it is not there and no default is given.
+        """
+        for bucket in self._buckets:
+            if key in bucket:
+                return bucket.pop(key)
+        if default is _MISSING:
+            raise KeyError(key)
+        return default
+
+    def _tell(self, dead: dict[K, V], expired: Callable[[K, V], object]) -> None:
+        """Call for each of the dead; those whose call does not return go on living."""
+        kept = dead.copy()
+        errors: list[Exception] = []
+        try:
+            for key, value in dead.items():
+                try:
+                    expired(key, value)
+                except Exception as error:
+                    errors.append(error)
+                else:
+                    del kept[key]
+        finally:
+            oldest = self._buckets[-1]
+            oldest.update((key, value) for key, value in kept.items() if key not in self)
+        if errors:
+            errors[0].add_note(f"{len(errors)} of {len(dead)} callbacks of a rotation raised")
+            raise errors[0]

@@ -1,0 +1,365 @@
+"""What a source does in one step: hear, give up, emit. No I/O: see :mod:`acker_redis.flow`.
+
+One step at a time, by one thread or task. Whatever error ends a step, the next one goes on where
+it ended: a verdict that was not confirmed is read again, a batch in doubt is applied again.
+"""
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from acker_redis.applied import Applied
+from acker_redis.batch import Batch
+from acker_redis.columns import FAIL, check_text
+from acker_redis.config import AckerConfig
+from acker_redis.errors import (
+    AckerError,
+    BacklogError,
+    ConfigError,
+    InvalidBatchError,
+    LaneError,
+    RedisUnavailableError,
+)
+from acker_redis.flow import Flow, Hand, Tell
+from acker_redis.flows import Flows
+from acker_redis.keys import check_name
+from acker_redis.lane import Lane
+from acker_redis.message_id import MessageId
+from acker_redis.outcome_flows import OutcomeFlows
+from acker_redis.pending import Backoff, Pending, Record, Verdict
+from acker_redis.row import Row
+from acker_redis.tuple_tree import Emitted, OpenTree, emit, words
+
+log = logging.getLogger(__name__)
+
+ENTRIES = 16
+"""Entries of the stream that are read at once, per shard."""
+FROM_THE_OLDEST = 10.0
+"""Seconds after which the stream is read from its oldest entry again: after a failover new entries
+may have smaller ids than those read before."""
+GRACE = 5.0
+"""Seconds after an error in which nothing times out for want of a verdict."""
+MOST_REVIVED = 256
+"""Attempts of which it is asked, in one step, whether they are pending after all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a source behaves; what each field means is said by :class:`acker_redis.Source`."""
+
+    send: Callable[..., Any] | None = None
+    on_ack: Callable[..., Any] | None = None
+    on_fail: Callable[..., Any] | None = None
+    dead_letter: Callable[..., Any] | None = None
+    reload: Callable[..., Any] | None = None
+    max_pending: int = 1000
+    attempts: int = 5
+    backoff: Backoff = field(default_factory=Backoff)
+    timeout: float | None = None
+    poll: float = 0.05
+
+    def __post_init__(self) -> None:
+        for name in ("max_pending", "attempts"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ConfigError(f"{name} is a number, at least 1, not {value!r}")
+        if not 0 < self.poll <= 60:
+            raise ConfigError(f"poll is up to 60 seconds, not {self.poll!r}")
+        if self.reload and not self.send:
+            raise ConfigError("reload= is for replays: give send=, too")
+
+    def callbacks(self, verdict: Verdict) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
+        """Whom to tell of a verdict, one after the other."""
+        if verdict.verdict == "ack":
+            return [(self.on_ack, (verdict.record,))] if self.on_ack else []
+        told = verdict.record, verdict.reason, verdict.why
+        functions = (self.on_fail, self.dead_letter if verdict.final else None)
+        return [(function, told) for function in functions if function]
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """A record that is being tracked."""
+
+    record: Record
+    tree: Emitted | OpenTree
+
+    @property
+    def row(self) -> Row:
+        return self.tree.opening if isinstance(self.tree, OpenTree) else self.tree.row
+
+    @property
+    def sent(self) -> "tuple[MessageId, ...] | OpenTree":
+        return self.tree if isinstance(self.tree, OpenTree) else self.tree.ids
+
+
+class SourceFlows:
+    """The steps of one source; ``Source`` and ``AsyncSource`` run them."""
+
+    def __init__(self, flows: Flows, task: str, settings: Settings) -> None:
+        self.task = check_name("task", task)
+        self.settings = settings
+        self.pending = Pending(settings.attempts, settings.backoff, settings.send is not None)
+        self.inbox: deque[tuple[Record, int | None]] = deque()
+        """New records, and the anchor of those that are tracked already; from any thread."""
+        self.withdrawn: deque[tuple[Record, int]] = deque()
+        """Those of them that could not be tracked, or nobody knows; from any thread."""
+        self._flows = flows
+        self._lane = Lane(threading.Lock)
+        self._outcomes: OutcomeFlows | None = None
+        self._after: dict[int, str] = {}
+        self._oldest_at = 0.0
+        self._all_heard = False
+        """Whether the last step read all verdicts that waited."""
+        self._rotate_at = 0.0
+        """When attempts get older next; 0 before the first step."""
+        self._began = False
+        self._doubt: tuple[Batch, list[_Attempt]] | None = None
+        """What was sent and not answered."""
+        self._work: deque[Batch] = deque()
+        """What is still to be said of what was sent."""
+        self._resume_at = 0.0
+        self._paused = 0
+        """How often in a row it was paused, as too much was pending."""
+
+    def live(self) -> int:
+        """Records that are not closed."""
+        return self.pending.size + len(self.inbox)
+
+    def step(self) -> Flow[float]:
+        """Hear the verdicts, give up what waited for too long, emit; seconds until the next step.
+
+        Yields ``Hand(Verdict)`` for each verdict. Raises RedisUnavailableError and its like; the
+        next step goes on.
+        """
+        while self.inbox:
+            self.pending.add(*self.inbox.popleft())
+        while self.withdrawn:
+            self.pending.withdraw(*self.withdrawn.popleft())
+        try:
+            heard = yield from self._hear()
+            if self._all_heard:
+                yield from self._give_up()
+            yield from self._say()
+            emitted = yield from self._emit()
+        except AckerError:
+            # Verdicts may have been missed meanwhile: what there is is read from its beginning, and
+            # the bolts, too, get some time for what they could not say.
+            self._rotate_at = max(self._rotate_at, time.monotonic() + GRACE)
+            self._outcomes = None
+            raise
+        return 0.0 if heard or emitted else self._idle()
+
+    def _idle(self) -> float:
+        now, due = time.monotonic(), self.pending.due()
+        times = [self._rotate_at, *([due] if due is not None else [])]
+        wait = min(times) - now
+        if self._resume_at > now:
+            wait = min(self._rotate_at, self._resume_at) - now
+        return max(0.0, wait)
+
+    def _hear(self) -> Flow[int]:
+        if self._outcomes is None:
+            config = yield from self._flows.config()
+            self._outcomes = OutcomeFlows(self._flows.shards(config), self.task)
+            self._after.clear()
+        now = time.monotonic()
+        if now >= self._oldest_at:
+            self._after.clear()
+            self._oldest_at = now + FROM_THE_OLDEST
+        try:
+            entries = yield from self._outcomes.read(ENTRIES, self._after)
+            for entry in entries:
+                self._after[entry.shard] = entry.id
+                yield from self._tell(self.pending.verdicts(entry, now))
+            yield from self._take()
+        except BaseException:
+            self._after.clear()  # what did not count is read again
+            raise
+        per_shard = Counter(entry.shard for entry in entries)
+        self._all_heard = not per_shard or max(per_shard.values()) < ENTRIES
+        return len(entries)
+
+    def _take(self) -> Flow[None]:
+        settled = self.pending.settled()
+        if settled and self._outcomes:
+            yield from self._outcomes.take(settled)
+            self.pending.taken(settled)
+
+    def _tell(self, verdicts: Iterable[Verdict]) -> Flow[None]:
+        for verdict in verdicts:
+            reload = self.settings.reload
+            if verdict.verdict == "nack" and not verdict.final and not verdict.record.attempt:
+                # Of an earlier program: what it was is to be found out.
+                record = verdict.record
+                if record.value is None and reload:
+                    (found,) = yield Tell(reload, ((record.source_id,),))
+                    if isinstance(found, Exception):
+                        raise found
+                    record.value = found
+                verdict.final = record.value is None
+            yield Hand(verdict)
+
+    def _give_up(self) -> Flow[None]:
+        now = time.monotonic()
+        if now >= self._rotate_at:
+            config = yield from self._flows.config()
+            if self._began:
+                self.pending.rotate()
+            self._began = True
+            self._rotate_at = now + self._timeout(config) / 2
+        timed_out = self.pending.timed_out()
+        if not timed_out:
+            return
+        config = yield from self._flows.config()
+        if config.refresh == "update":
+            # Each row of a tree starts its clock anew, and nobody tells us.
+            for anchor in timed_out[:MOST_REVIVED]:
+                if (yield from self._flows.show(anchor)) is not None:
+                    self.pending.revive(anchor)
+        yield from self._tell(self.pending.timeouts(now))
+
+    def _timeout(self, config: AckerConfig) -> float:
+        """Seconds for which an attempt is waited for at least."""
+        least = config.timeout_ms / 1000
+        timeout = self.settings.timeout
+        if timeout is None:
+            return 1.5 * least + 5.0
+        if timeout <= least:
+            raise ConfigError(
+                f"a source waits longer than the acker, whose trees live for up to {least} s; "
+                f"give timeout= more than that, not {timeout}"
+            )
+        return timeout
+
+    def _emit(self) -> Flow[int]:
+        if self._doubt is None:
+            if not (yield from self._may_emit()):
+                return 0
+            self._doubt = self._next_batch()
+        if self._doubt is None:
+            return 0
+        batch, attempts = self._doubt
+        try:
+            applied = yield from self._flows.apply(batch, self._lane)
+        except AckerError as error:
+            if not isinstance(error, RedisUnavailableError):
+                self._doubt = None  # else the same batch again, the next time
+                self._not_tracked(attempts, error)
+            if isinstance(error, BacklogError):
+                # Nacks that are kept in the stream until their records are tracked anew would
+                # keep those from being tracked.
+                self.pending.settle_all()
+            raise
+        self._doubt = None
+        for attempt in attempts:
+            self.pending.tracked(attempt.record, attempt.row.anchor)
+        self._notice(applied)
+        yield from self._take()
+        yield from self._send((yield from self._accepted(attempts, applied)))
+        yield from self._say()
+        return len(attempts)
+
+    def _next_batch(self) -> tuple[Batch, list[_Attempt]] | None:
+        now = time.monotonic()
+        batch, attempts = Batch(self.task), list[_Attempt]()
+        while not batch.full and (record := self.pending.next(now)):
+            tree = (
+                OpenTree(record.source_id)
+                if record.edges is None
+                else emit(record.source_id, record.edges)
+            )
+            attempt = _Attempt(record, tree)
+            batch.add(attempt.row)
+            attempts.append(attempt)
+        return (batch, attempts) if attempts else None
+
+    def _not_tracked(self, attempts: list[_Attempt], error: BaseException) -> None:
+        """Put the records back; some of their trees may be there, and then expire unheard."""
+        now = time.monotonic()
+        after = 0.0 if isinstance(error, LaneError) else self.settings.backoff.draw(1)
+        for attempt in attempts:
+            self.pending.forget(attempt.row.anchor)
+            self.pending.untracked(attempt.record, now, after)
+
+    def _accepted(self, attempts: list[_Attempt], applied: Applied) -> Flow[list[_Attempt]]:
+        """Those whose messages may be sent."""
+        rejected = set(applied.rejected)
+        if applied.repeated:
+            # The reply was lost, and with it which were rejected: ask for each.
+            for attempt in attempts:
+                anchor = attempt.row.anchor
+                if anchor not in rejected and not (yield from self._flows.show(anchor)):
+                    rejected.add(anchor)
+        return [each for each in attempts if each.row.anchor not in rejected]
+
+    def _send(self, attempts: list[_Attempt]) -> Flow[None]:
+        if not attempts or self.settings.send is None:
+            return
+        calls = tuple((attempt.record, attempt.sent) for attempt in attempts)
+        results = yield Tell(self.settings.send, calls)
+        for attempt, result in zip(attempts, results, strict=True):
+            if isinstance(result, Exception):
+                log.warning("cannot send %r: %r", attempt.record.source_id, result)
+                self._later(self._failed(attempt, result))
+            elif isinstance(attempt.tree, OpenTree):
+                self._later(attempt.tree.close())
+
+    def _failed(self, attempt: _Attempt, error: Exception) -> list[Row]:
+        """Rows that nack what could not be sent, all or in part; the nack queues it again."""
+        if isinstance(attempt.tree, OpenTree):
+            return attempt.tree.fail(error)
+        return [Row(attempt.row.anchor, 0, FAIL, words(error))]
+
+    def _later(self, rows: list[Row]) -> None:
+        for row in rows:
+            if not self._work or self._work[-1].sent or not self._work[-1].add(row):
+                self._work.append(Batch())
+                self._work[-1].add(row)
+
+    def _say(self) -> Flow[None]:
+        while self._work:
+            try:
+                yield from self._flows.apply(self._work[0], self._lane)
+            except RedisUnavailableError:
+                raise
+            except AckerError as error:
+                log.warning("%d trees will expire: %s", len(self._work[0]), error)
+            self._work.popleft()
+
+    def _notice(self, applied: Applied) -> None:
+        if applied.high_water and applied.pending >= applied.high_water:
+            self._pause()
+
+    def _may_emit(self) -> Flow[bool]:
+        """Whether there is room below the high-water mark, as far as is known."""
+        now = time.monotonic()
+        if now < self._resume_at:
+            return False
+        if self._paused:
+            status = yield from self._flows.status()
+            if status.high_water != "ok":
+                self._pause()
+                return False
+            self._paused = 0
+            log.info("%s emits again", self.task)
+        return True
+
+    def _pause(self) -> None:
+        self._paused += 1
+        wait = Backoff(0.1, 5.0).draw(self._paused)
+        self._resume_at = time.monotonic() + wait
+        if self._paused == 1:
+            log.warning("%s emits nothing for a while: too much is pending", self.task)
+
+
+def check_record(record: Record) -> Record:
+    """The record, or InvalidBatchError if it cannot be tracked."""
+    check_text("source id", record.source_id, 1)
+    if record.edges is not None and (type(record.edges) is not int or record.edges < 0):
+        raise InvalidBatchError(f"edges is a number of messages, or None, not {record.edges!r}")
+    return record

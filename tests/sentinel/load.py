@@ -1,0 +1,92 @@
+"""A source and its bolts that go on through a failover, and books on what they did."""
+
+import contextlib
+import threading
+from collections import Counter
+from types import TracebackType
+from typing import Self
+
+from acker_redis.batch import Batch
+from acker_redis.client import Acker
+from acker_redis.errors import RedisUnavailableError
+from acker_redis.ids import new_anchor, new_tuple_id
+
+TREES = 20
+"""Trees of a round; in half of them one message is never acked."""
+
+
+class Load:
+    """Applies rounds of tracks and acks from a thread, and takes the verdicts, until it is left."""
+
+    def __init__(self, acker: Acker) -> None:
+        self.acker = acker
+        self.done: set[int] = set()
+        """Trees of which all messages were acked, before that was sent."""
+        self.open: set[int] = set()
+        """Trees of which one message never was."""
+        self.verdicts: Counter[tuple[str, int]] = Counter()
+        self.rounds = 0
+        self._enough = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def check(self) -> None:
+        """Check the verdicts so far: no tree was acked that has a message outstanding."""
+        acked = {anchor for verdict, anchor in self.verdicts if verdict == "ack"}
+        assert not acked & self.open
+        assert acked <= self.done
+
+    def note(self, acker: Acker) -> None:
+        """Read and take the verdicts that wait."""
+        outcomes = acker.outcomes("t")
+        # Those that were read and not taken come again, or are lost.
+        with contextlib.suppress(RedisUnavailableError):
+            while entries := outcomes.read():
+                self.verdicts.update((o.verdict, o.anchor) for entry in entries for o in entry)
+                outcomes.take(entries)
+
+    def ended(self) -> bool:
+        """Whether the thread has ended, of itself or not."""
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            # As fast as it can it would fill the server, and the replica's backlog.
+            while not self._enough.wait(0.005):
+                self._round()
+                self.rounds += 1
+        except BaseException as error:
+            self._failure = error
+
+    def _round(self) -> None:
+        source, first, second = Batch("t"), Batch(), Batch()
+        for number in range(TREES):
+            anchor, one, child, other = new_anchor(), *(new_tuple_id() for _ in range(3))
+            source.track(anchor, f"s{anchor}", [one, other])
+            first.ack(anchor, one, [child])
+            second.ack(anchor, child)
+            if number % 2:
+                second.ack(anchor, other)
+                self.done.add(anchor)
+            else:
+                self.open.add(anchor)
+        for batch in (source, first, second):
+            self.acker.apply(batch)
+        self.note(self.acker)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._enough.set()
+        self._thread.join(90)
+        if error is None:
+            assert not self._thread.is_alive()
+            if self._failure:
+                raise self._failure

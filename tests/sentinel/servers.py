@@ -1,0 +1,163 @@
+"""A master, a replica, and three sentinels that watch them, on loopback."""
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.server_binary import ServerBinary
+from tests.cluster.servers import wait_until
+
+SERVICE = "svc"
+QUORUM = 2
+CONFIG = """\
+sentinel monitor {service} 127.0.0.1 {port} {quorum}
+sentinel down-after-milliseconds {service} 500
+sentinel failover-timeout {service} 10000
+"""
+PERIODS = {"info-period": 500, "publish-period": 200}
+"""In ms. A replaced master is told so after four times the second, else after 8 s."""
+# The guard of an embedded server knows a port, a directory and how to end what it started; a
+# sentinel wants a file in front of all that, which it writes to.
+WRAPPER = """\
+#!/bin/sh
+exec '{binary}' '{config}' --sentinel "$@"
+"""
+# Without a delay: a replica that joins is there at once.
+REPLICATION = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0")
+
+
+class Watched:
+    """Two servers, one of which is the master, and their sentinels."""
+
+    def __init__(self, binary: ServerBinary, directory: Path) -> None:
+        self._binary = binary
+        self._directory = directory
+        self._stack = contextlib.ExitStack()
+        try:
+            master = self._server()
+            replica = self._server("--replicaof", "127.0.0.1", str(master.port))
+            self.servers = {server.port: server for server in (master, replica)}
+            wait_until(lambda: self._is_synced(replica.port), "a replica in step", pause=0.05)
+            self.sentinels = [self._sentinel(number, master.port) for number in range(3)]
+            self._hurry()
+            self.settle()
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def url(self) -> str:
+        """The master's URL, by all sentinels."""
+        return f"redis+sentinel://{self.hosts}/{SERVICE}"
+
+    @property
+    def hosts(self) -> str:
+        """The sentinels, as in a URL."""
+        return ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
+
+    def ask(self, port: int, *args: str | int) -> Any:
+        """Run a command on a server or a sentinel, on a connection of its own."""
+        with redis.Redis(port=port, protocol=2) as client:
+            return client.execute_command(*args)
+
+    def masters(self) -> set[int]:
+        """Ports of the masters that the sentinels name: of one, if they agree."""
+        found = set()
+        for sentinel in self.sentinels:
+            with redis.Redis(port=sentinel.port, protocol=2) as client:
+                found.add(int(client.sentinel_get_master_addr_by_name(SERVICE)[1]))
+        return found
+
+    @property
+    def master(self) -> int:
+        """Port of the master; the sentinels agree on it."""
+        [port] = self.masters()
+        return port
+
+    @property
+    def replica(self) -> int:
+        """Port of the other server."""
+        [port] = set(self.servers) - self.masters()
+        return port
+
+    def fail_over(self) -> None:
+        """Let the sentinels make the replica the master; returns when that has begun."""
+
+        def begun() -> bool:
+            try:
+                self.ask(self.sentinels[0].port, "SENTINEL", "FAILOVER", SERVICE)
+            except redis.ResponseError as error:
+                # What it knows of the replica is older than it likes.
+                if "NOGOODSLAVE" not in str(error):
+                    raise
+                return False
+            return True
+
+        wait_until(begun, "a failover that begins", pause=0.05)
+
+    def kill_master(self) -> None:
+        """End the master's process, and nothing else, without a word."""
+        pid = self.servers[self.master].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+    def settle(self) -> None:
+        """Wait until each sentinel knows the others, and a replica that may be promoted."""
+        wait_until(lambda: all(map(self._sees_all, self.sentinels)), "sentinels", pause=0.05)
+
+    def stop(self) -> None:
+        """Stop the processes that were started here."""
+        self._stack.close()
+
+    def _server(self, *settings: str) -> EmbeddedRedis:
+        extra = (*REPLICATION, *settings)
+        return self._stack.enter_context(EmbeddedRedis(binary=self._binary, extra_args=extra))
+
+    def _sentinel(self, number: int, port: int) -> EmbeddedRedis:
+        config = self._directory / f"sentinel-{number}.conf"
+        config.write_text(CONFIG.format(service=SERVICE, port=port, quorum=QUORUM))
+        wrapper = self._directory / f"sentinel-{number}"
+        wrapper.write_text(WRAPPER.format(binary=self._binary.path, config=config))
+        wrapper.chmod(0o700)
+        binary = ServerBinary(wrapper, self._binary.version, self._binary.origin)
+        return self._stack.enter_context(EmbeddedRedis(binary=binary))
+
+    def _hurry(self) -> None:
+        """Let the sentinels look more often, where they can: from 7.0 on."""
+        for sentinel in self.sentinels:
+            for period, ms in PERIODS.items():
+                with contextlib.suppress(redis.ResponseError):
+                    self.ask(sentinel.port, "SENTINEL", "DEBUG", period, ms)
+
+    def _is_synced(self, port: int) -> bool:
+        with redis.Redis(port=port) as client:
+            return bool(client.info("replication").get("master_link_status") == "up")
+
+    def _sees_all(self, sentinel: EmbeddedRedis) -> bool:
+        with redis.Redis(port=sentinel.port, protocol=2) as client:
+            master = client.sentinel_masters()[SERVICE]
+            replicas = client.sentinel_slaves(SERVICE)
+        return (
+            master["flags"] == "master"
+            and master["num-other-sentinels"] == 2
+            and [replica["flags"] for replica in replicas] == ["slave"]
+            and replicas[0]["master-link-status"] == "ok"
+            and replicas[0]["master-port"] == master["port"]
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()

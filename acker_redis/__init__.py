@@ -8,6 +8,7 @@ much time passes, ``nack``.
 
 from acker_redis.applied import Applied
 from acker_redis.batch import Batch
+from acker_redis.bolt import Bolt
 from acker_redis.client import Acker
 from acker_redis.column_batch import ColumnBatch
 from acker_redis.config import AckerConfig
@@ -22,28 +23,44 @@ from acker_redis.ids import (
     parse_tuple,
     split_anchor,
 )
+from acker_redis.message_id import MessageId
 from acker_redis.outcome import BlockOutcome, Entry, Outcome
 from acker_redis.outcomes import Outcomes
+from acker_redis.pending import Backoff, Record, Verdict
+from acker_redis.producer import Producer
+from acker_redis.rotating_map import RotatingMap
 from acker_redis.rotator import Rotator
+from acker_redis.source import Source
 from acker_redis.status import Status
 from acker_redis.tree_state import BlockState, TreeState
+from acker_redis.tuple_tree import OpenTree, Processing
 
 __all__ = [
     "Acker",
     "AckerConfig",
     "AckerError",
     "Applied",
+    "Backoff",
     "Batch",
     "BlockOutcome",
     "BlockState",
+    "Bolt",
     "ColumnBatch",
     "Entry",
     "Frontier",
+    "MessageId",
+    "OpenTree",
     "Outcome",
     "Outcomes",
+    "Processing",
+    "Producer",
+    "Record",
+    "RotatingMap",
     "Rotator",
+    "Source",
     "Status",
     "TreeState",
+    "Verdict",
     "block_anchor",
     "block_number",
     "format_tuple",

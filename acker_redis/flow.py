@@ -52,8 +52,9 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Call a function of the user's with each of these arguments, side by side where they can be
-    awaited; for each what it returned, or the Exception it raised.
+    """Call a function of the user's with each of these arguments.
+
+    Side by side, if it is to be awaited; for each what it returned, or the Exception it raised.
     """
 
     function: Callable[..., Any]

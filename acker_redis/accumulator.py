@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from acker_redis.batch import Batch
-from acker_redis.errors import InvalidBatchError
 from acker_redis.ids import shard_of
 from acker_redis.row import Row
 
@@ -42,6 +41,7 @@ class Accumulator:
         """Take rows in, that were checked; whether a sender that sleeps has a reason to look."""
         wake = False
         for row in rows:
+            text = row.text.encode() if row.flags else b""
             number = shard_of(row.anchor, self.shards)
             shard = self._waiting.get(number)
             if shard is None:
@@ -53,14 +53,13 @@ class Accumulator:
                 wake = True
             batch = queue[-1]
             before = len(batch)
-            if not batch.add(row):
-                batch, before = Batch(self._task), 0
+            if not batch.fold(row, text):
+                batch, before, wake = Batch(self._task), 0, True
                 queue.append(batch)
-                if not batch.add(row):
-                    raise InvalidBatchError(f"no batch takes the row {row}")
-                wake = True
-            self.size += len(batch) - before
-            wake = wake or batch.full
+                batch.fold(row, text)
+            if len(batch) > before:
+                self.size += 1
+                wake = wake or batch.full
         return wake
 
     def take(self, now: float) -> tuple[int, Batch] | None:

@@ -149,22 +149,34 @@ class Batch:
 
         False if it needs another batch: this one is full, or tracks its anchor already.
         """
-        anchor, delta, flags, _ = row
         text = check_row(row)
-        if flags & TRACK:
+        if row.flags & TRACK:
             self._needs_task()
+        self._check_slot(row.anchor)
+        return self.fold(row, text)
+
+    def fold(self, row: Row, text: bytes) -> bool:
+        """As :meth:`add`, of a row that was checked, with its text as UTF-8."""
+        if self.sent:
+            self._check_room()
+        anchor, delta, flags, _ = row
         its = self._rows.get(anchor)
-        if its and flags & its.flags & TRACK:
+        if its is None:
+            if len(self._rows) >= MAX_ROWS or self._texts + len(text) > MAX_TEXTS:
+                return False
+            its = self._rows[anchor] = _Row(anchor)
+        elif flags & its.flags & TRACK or self._texts + len(text) > MAX_TEXTS:
             return False
-        if its and its.why and flags & FAIL:
-            text = b""  # the first that says something wins
-        if self._texts + len(text) > MAX_TEXTS or (its is None and len(self._rows) >= MAX_ROWS):
-            return False
-        its = self._fold(anchor, delta, flags, text)
-        if flags & TRACK:
-            its.source_id = text
-        elif flags & FAIL:
-            its.why = its.why or text
+        its.delta ^= delta
+        if flags:
+            its.flags |= flags
+            if flags & TRACK:
+                its.source_id = text
+            elif its.why:
+                return True  # the first that says something wins
+            elif flags & FAIL:
+                its.why = text
+            self._texts += len(text)
         return True
 
     def columns(self, shards: int = 1) -> dict[int, Columns]:

@@ -1,0 +1,259 @@
+"""What the Python API costs: one operation, batches by linger, and a source's whole path.
+
+    python benchmarks/producer.py [--operations 20000] [--trees 20000]
+
+Everything is measured beside what it is to be compared with, in this one run: an operation beside
+a bare EVALSHA of the same client; producers beside one call per operation; and a source with its
+bolts beside the same messages acked by hand-made batches of 1024. All in one process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from acker_redis import Acker, AckerConfig, Batch, Bolt, MessageId, Producer, Source, scripts
+from acker_redis.aio import AsyncAcker
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.ids import new_anchor, new_tuple_id
+from acker_redis.keys import ShardKeys
+
+CONFIG = AckerConfig(tick_ms=3_600_000, high_water=10**9, outcomes_limit=10**9)
+KEYS = ShardKeys("bench", 0).both
+LINGERS = (0.0, 0.002, 0.010)
+
+
+def microseconds(run: Callable[[], Any], count: int) -> float:
+    """Median of so many calls."""
+    times = []
+    for _ in range(count):
+        began = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times) * 1e6
+
+
+async def microseconds_async(run: Callable[[], Awaitable[Any]], count: int) -> float:
+    """Median of so many calls."""
+    times = []
+    for _ in range(count):
+        began = time.perf_counter()
+        await run()
+        times.append(time.perf_counter() - began)
+    return statistics.median(times) * 1e6
+
+
+def one_track() -> tuple[bytes, bytes]:
+    """Anchor and id of a tree, as they go over the wire."""
+    return new_anchor().to_bytes(8, "big"), new_tuple_id().to_bytes(8, "big")
+
+
+def batch_of_one() -> Batch:
+    """The same by the library."""
+    batch = Batch("t")
+    batch.track(new_anchor(), "order-1", (new_tuple_id(),))
+    return batch
+
+
+def single(url: str, count: int) -> None:
+    """One operation, one round trip."""
+    sha = scripts.load("apply").sha
+    with Acker.from_url(url, "bench") as acker:
+        acker.apply(batch_of_one())  # loads the script
+        client, numbers = acker.connection.client, iter(range(1, 10**9))
+
+        def bare() -> None:
+            row = one_track()
+            client.evalsha(sha, 2, *KEYS, "bare", str(next(numbers)), b"\1", *row, "t", "order-1")
+
+        rounds = [
+            (
+                microseconds(bare, count // 4),
+                microseconds(lambda: acker.apply(batch_of_one()), count // 4),
+            )
+            for _ in range(4)
+        ]
+    show_single("threads", rounds)
+
+    async def by_asyncio() -> list[tuple[float, float]]:
+        async with AsyncAcker.from_url(url, "bench") as acker:
+            await acker.apply(batch_of_one())
+            client, numbers = acker.connection.client, iter(range(1, 10**9))
+
+            def bare() -> Any:
+                row = one_track()
+                return client.evalsha(
+                    sha, 2, *KEYS, "bare-a", str(next(numbers)), b"\1", *row, "t", "order-1"
+                )
+
+            return [
+                (
+                    await microseconds_async(bare, count // 4),
+                    await microseconds_async(lambda: acker.apply(batch_of_one()), count // 4),
+                )
+                for _ in range(4)
+            ]
+
+    show_single("asyncio", asyncio.run(by_asyncio()))
+
+
+def show_single(name: str, rounds: list[tuple[float, float]]) -> None:
+    """One line: the round in which the library came off best of four would flatter, so the median."""
+    bare, ours = (statistics.median(column) for column in zip(*rounds, strict=True))
+    print(
+        f"  {name:8} bare EVALSHA {bare:7.1f} us   Acker.apply {ours:7.1f} us   {ours / bare - 1:+.0%}"
+    )
+
+
+class Timed:
+    """Notes when rows come back: calls, and how long each row took."""
+
+    def __init__(self, acker: Acker) -> None:
+        self.began: deque[float] = deque()
+        self.took: list[float] = []
+        self.calls = 0
+        self._run = acker.connection.run
+        acker.connection.run = self  # type: ignore[method-assign]
+
+    def __call__(self, call: Any) -> Any:
+        reply = self._run(call)
+        if call.script == "apply":
+            now, rows = time.perf_counter(), len(call.args[2])
+            self.calls += 1
+            self.took += [now - self.began.popleft() for _ in range(rows)]
+        return reply
+
+
+def lingers(url: str, count: int) -> None:
+    """Throughput flat out, and the time from call to answer at 2,000 operations a second."""
+    print(
+        f"  {'':16} {'flat out':>11} {'rows/call':>10}   at 2,000/s: {'p50':>8} {'p99':>8} {'rows/call':>10}"
+    )
+    with Acker.from_url(url, "bench") as acker:
+        acker.apply(batch_of_one())
+        began = time.perf_counter()
+        for _ in range(count // 10):
+            acker.apply(batch_of_one())
+        rate = count / 10 / (time.perf_counter() - began)
+        print(f"  {'no producer':16} {rate:9,.0f}/s {1:10}")
+    for linger in LINGERS:
+        with Acker.from_url(url, "bench") as acker:
+            timed = Timed(acker)
+            with Producer(acker, "t", linger=linger) as producer:
+                began = time.perf_counter()
+                for _ in range(count):
+                    timed.began.append(time.perf_counter())
+                    producer.track(new_anchor(), "order-1", (new_tuple_id(),))
+                producer.flush()
+                rate, rows = count / (time.perf_counter() - began), count / timed.calls
+                timed.took.clear()
+                timed.calls, began = 0, time.perf_counter()
+                for number in range(count // 5):
+                    while (wait := began + number / 2000 - time.perf_counter()) > 0:
+                        time.sleep(wait)
+                    timed.began.append(time.perf_counter())
+                    producer.track(new_anchor(), "order-1", (new_tuple_id(),))
+                producer.flush()
+            took = sorted(timed.took)
+            p50, p99 = took[len(took) // 2] * 1e3, took[int(0.99 * len(took))] * 1e3
+            print(
+                f"  linger {linger * 1e3:4.0f} ms   {rate:9,.0f}/s {rows:10.0f}   {'':11} "
+                f"{p50:5.2f} ms {p99:5.2f} ms {count / 5 / timed.calls:10.1f}"
+            )
+
+
+def by_hand(url: str, trees: int) -> float:
+    """Messages a second: the same trees in batches of 1024 rows, made by hand."""
+    with Acker.from_url(url, "bench") as acker:
+        outcomes, done = acker.outcomes("hand"), 0
+        began = time.perf_counter()
+        for start in range(0, trees, 1000):
+            source, first, last = Batch("hand"), Batch(), Batch()
+            for number in range(start, min(start + 1000, trees)):
+                anchor, message = new_anchor(), new_tuple_id()
+                children = [new_tuple_id() for _ in range(4)]
+                source.track(anchor, str(number), (message,))
+                first.ack(anchor, message, children)
+                for child in children:
+                    last.ack(anchor, child)
+            for batch in (source, first, last):
+                acker.apply(batch)
+            done += sum(1 for _ in outcomes)
+        assert done == trees
+        return 5 * trees / (time.perf_counter() - began)
+
+
+def whole_path(url: str, trees: int) -> float:
+    """Messages a second from emit() to on_ack: a message, and four that it causes."""
+    done = 0
+
+    def count(_: Any) -> None:
+        nonlocal done
+        done += 1
+
+    queue: deque[MessageId] = deque()
+    with Acker.from_url(url, "bench") as acker, Producer(acker, linger=0.01) as producer:
+        bolt = Bolt(producer)
+        source = Source(
+            acker, "shop", lambda _, ids: queue.append(ids[0]), on_ack=count, max_pending=5000
+        )
+
+        def work() -> None:
+            while queue:
+                with bolt.process(queue.popleft()) as t:
+                    children = [t.emit() for _ in range(4)]
+                for child in children:
+                    with bolt.process(child):
+                        pass
+
+        began = time.perf_counter()
+        emitted = 0
+        while done < trees:
+            while emitted < trees and source.pending < 4000:
+                source.emit(str(emitted))
+                emitted += 1
+            source.step()
+            work()
+        return 5 * trees / (time.perf_counter() - began)
+
+
+def main() -> None:
+    """Read the arguments and measure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--operations", type=int, default=20_000)
+    parser.add_argument("--trees", type=int, default=20_000)
+    parser.add_argument("--profile", action="store_true", help="of the source's path, at the end")
+    args = parser.parse_args()
+    with EmbeddedRedis() as server:
+        with Acker.from_url(server.url, "bench") as acker:
+            acker.create(CONFIG)
+            print(f"Redis {acker.connection.version()}, one process, one server")
+        print("one operation, one round trip (median):")
+        single(server.url, args.operations // 4)
+        print("a producer, one thread that calls it:")
+        lingers(server.url, args.operations)
+        print(f"from source to verdict, {args.trees:,} trees of five messages:")
+        for name, run in (("by hand", by_hand), ("Source and Bolt", whole_path)):
+            best = [run(server.url, args.trees) for _ in range(3)]
+            print(f"  {name:16} {statistics.median(best):9,.0f} messages/s")
+        if args.profile:
+            profile(server.url, args.trees)
+
+
+def profile(url: str, trees: int) -> None:
+    """Where the time goes, in the thread that steps and works."""
+    import cProfile
+    import pstats
+
+    with cProfile.Profile() as found:
+        whole_path(url, trees)
+    pstats.Stats(found).sort_stats("tottime").print_stats(25)
+
+
+if __name__ == "__main__":
+    main()

@@ -15,6 +15,12 @@ class Applied:
     When ``repeated``, a shard had applied its part before, and its reply was lost: its counts
     are missing, and so are its rejected trees. Those are nacked through the outcomes in any
     case.
+
+    >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
+    >>> batch.track(7, "order-1", [40])
+    >>> applied = acker.apply(batch)
+    >>> applied.tracked, applied.acked, applied.rejected, applied.repeated
+    (1, 0, (), False)
     """
 
     tracked: int
@@ -32,6 +38,10 @@ class Applied:
 
 def combine(parts: Sequence[Part], replies: Sequence[ShardApplied]) -> Applied:
     """Sum the replies to the parts of a batch."""
+    if len(parts) == 1 and isinstance(parts[0].rows, Columns):  # mostly
+        (only,) = replies
+        totals = only.tracked, only.acked, only.failed, only.rejected, ()
+        return Applied(*totals, only.pending, only.high_water, only.highest is not None)
     last = {part.shard: reply for part, reply in zip(parts, replies, strict=True)}
     loose: list[int] = []
     blocks: list[range] = []

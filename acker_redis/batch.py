@@ -45,6 +45,12 @@ class Batch:
 
     Raises InvalidBatchError from every method for a row that cannot be applied; the
     batch is then as it was.
+
+    >>> batch = Batch("shop")
+    >>> batch.track(7, "order-1", [40])
+    >>> batch.ack(7, 40, [41, 42])
+    >>> len(batch)  # rows of one anchor are folded into one
+    1
     """
 
     def __init__(self, task: str = "") -> None:

@@ -25,6 +25,13 @@ class Acker:
 
     ``retry_for`` is for how many seconds a batch is sent again when Redis does not
     answer; it ends earlier where the fence would not hold any longer.
+
+    >>> with Acker.from_url(url, "orders") as acker:
+    ...     batch = Batch("shop")
+    ...     batch.track(7, "order-1", [40])
+    ...     batch.ack(7, 40)
+    ...     acker.apply(batch).acked
+    1
     """
 
     def __init__(self, client: Any, namespace: str, *, retry_for: float = 10.0) -> None:

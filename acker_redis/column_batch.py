@@ -28,6 +28,11 @@ class ColumnBatch:
 
     Apply it with :meth:`Acker.apply`: in parts, each all or nothing, each once. Raises
     InvalidBatchError for columns that cannot be.
+
+    >>> acker = Acker.from_url(url, "orders")
+    >>> anchors = acker.track_block("shop", "page 1", [40, 41, 42])
+    >>> acker.apply(ColumnBatch(list(anchors), [40, 41, 42])).acked
+    3
     """
 
     def __init__(self, anchors: Any, deltas: Any, failed: Mapping[int, str] | None = None) -> None:

@@ -16,6 +16,9 @@ class AckerConfig:
     """How a namespace keeps its trees.
 
     Raises ConfigError if a value is out of its range.
+
+    >>> AckerConfig(buckets=3, tick_ms=60_000).timeout_ms  # three minutes
+    180000
     """
 
     shards: int = 1

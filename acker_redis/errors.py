@@ -29,7 +29,14 @@ same Batch again is always safe.
 
 
 class AckerError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package.
+
+    >>> try:
+    ...     Acker.from_url("http://localhost", "orders")
+    ... except AckerError as error:
+    ...     print(type(error).__name__)
+    ConfigError
+    """
 
 
 class ConfigError(AckerError, ValueError):

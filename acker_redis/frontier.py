@@ -183,7 +183,7 @@ class Frontier:
         if self._is_complete(offset):
             return 0
         at = self._clock() if at is None else at
-        before = self._failures.get(offset, Failures())
+        before: Failures = self._failures.get(offset, Failures())
         first_at = at if before.first_at is None else before.first_at
         self._failures[offset] = Failures(before.attempts + 1, why, first_at, at)
         if offset == self._position and self._since is None:

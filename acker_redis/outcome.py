@@ -12,7 +12,16 @@ Verdict = Literal["ack", "nack", "touch"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Verdict on one tuple tree."""
+    """Verdict on one tuple tree.
+
+    >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
+    >>> batch.track(7, "order-1", [40])
+    >>> batch.fail(7, "no such address")
+    >>> applied = acker.apply(batch)
+    >>> for outcome in acker.outcomes("shop"):
+    ...     print(outcome.source_id, outcome.verdict, outcome.reason, outcome.why)
+    order-1 nack failed no such address
+    """
 
     verdict: Verdict
     """``ack``: complete. ``nack``: replay it. ``touch``: its clock was set back."""
@@ -34,7 +43,16 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class BlockOutcome:
-    """Verdict on the trees of a block: one entry for all of them."""
+    """Verdict on the trees of a block: one entry for all of them.
+
+    >>> acker = Acker.from_url(url, "orders")
+    >>> anchors = acker.track_block("shop", "page 1", [40, 41, 42])
+    >>> applied = acker.apply(ColumnBatch(list(anchors), [40, 41, 42], {anchors[1]: "torn"}))
+    >>> for entry in acker.outcomes("shop").read():
+    ...     print(entry.block.verdict, entry.block.rows, list(entry.block.acked()))
+    nack ((1, 'torn'),) []
+    ack () [(0, 1), (2, 3)]
+    """
 
     verdict: Literal["ack", "nack", "touch", "mixed"]
     """``ack``: all are complete, but those that ``failed``. ``nack``: all are to be replayed, or
@@ -99,7 +117,16 @@ def ranges_without(stop: int, holes: Iterable[int]) -> Iterator[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of a task's stream: the outcomes that one call decided alike."""
+    """One entry of a task's stream: the outcomes that one call decided alike.
+
+    >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
+    >>> batch.track(7, "order-1", [])
+    >>> batch.track(8, "order-2", [])
+    >>> applied = acker.apply(batch)
+    >>> (entry,) = acker.outcomes("shop").read()
+    >>> [outcome.source_id for outcome in entry]
+    ['order-1', 'order-2']
+    """
 
     shard: int
     id: str

@@ -15,7 +15,16 @@ __all__ = ["BlockOutcome", "Entry", "Outcome", "Outcomes", "Verdict"]
 
 
 class Outcomes:
-    """Reads and takes the outcomes of one task over all shards."""
+    """Reads and takes the outcomes of one task over all shards.
+
+    >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
+    >>> batch.track(7, "order-1", [])
+    >>> applied = acker.apply(batch)
+    >>> outcomes = acker.outcomes("shop")
+    >>> entries = outcomes.read()  # and handle them
+    >>> outcomes.take(entries), outcomes.read()
+    (1, [])
+    """
 
     def __init__(self, connection: Connection, shards: Sequence[ShardKeys], task: str) -> None:
         self._flows = OutcomeFlows(shards, task)

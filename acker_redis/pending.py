@@ -45,7 +45,11 @@ class Record:
 
 @dataclass(slots=True)
 class Verdict:
-    """What became of an attempt."""
+    """What became of an attempt.
+
+    >>> Verdict(Record("order-1"), "nack", "expired", "", 90_000, final=False, anchor=7).final
+    False
+    """
 
     record: Record
     verdict: Literal["ack", "nack"]

@@ -29,6 +29,15 @@ class Rotator:
 
     As a worker: ``run()`` until the event is set. As a thread of a service: ``start()`` and
     ``stop()``, or as a context manager.
+
+    >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
+    >>> batch.track(7, "order-1", [40])
+    >>> applied = acker.apply(batch)
+    >>> rotator = Rotator([acker])
+    >>> for _ in range(acker.config.buckets):
+    ...     wait = rotator.step(force=True)
+    >>> [outcome.reason for outcome in acker.outcomes("shop")]
+    ['expired']
     """
 
     def __init__(self, ackers: Iterable[Acker]) -> None:

@@ -10,7 +10,12 @@ from acker_redis.config import AckerConfig
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """State of a namespace, read shard by shard (not at one instant)."""
+    """State of a namespace, read shard by shard (not at one instant).
+
+    >>> status = Acker.from_url(url, "orders").status()
+    >>> status.pending, status.high_water, status.counters["acked"], status.backlog
+    (0, 'ok', 0, {})
+    """
 
     namespace: str
     config: AckerConfig

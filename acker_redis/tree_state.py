@@ -12,7 +12,14 @@ from acker_redis.outcome import ranges_without
 
 @dataclass(frozen=True, slots=True)
 class BlockState:
-    """A pending block."""
+    """A pending block.
+
+    >>> acker = Acker.from_url(url, "orders")
+    >>> anchors = acker.track_block("shop", "page 1", [40, 41, 0])
+    >>> block = acker.show(anchors[0]).block
+    >>> block.slots, block.open, list(block.done())
+    (3, (0, 1), [(2, 3)])
+    """
 
     block: int
     slots: int
@@ -32,7 +39,15 @@ class BlockState:
 
 @dataclass(frozen=True, slots=True)
 class TreeState:
-    """A pending tree."""
+    """A pending tree.
+
+    >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
+    >>> batch.track(7, "order-1", [40])
+    >>> applied = acker.apply(batch)
+    >>> tree = acker.show(7)
+    >>> tree.source_id, tree.checksum, tree.failed
+    ('order-1', 40, False)
+    """
 
     anchor: int
     checksum: int

@@ -23,6 +23,14 @@ class AsyncAcker:
     It belongs to one event loop. A call that changes something is done to its end also when
     the caller is cancelled: no batch is left half applied, and no reply unread. ``close``, or the
     end of ``async with``, waits for what is under way.
+
+    >>> async def track():
+    ...     async with AsyncAcker.from_url(url, "orders") as acker:
+    ...         batch = Batch("shop")
+    ...         batch.track(7, "order-1", [])
+    ...         return await acker.apply(batch)
+    >>> asyncio.run(track()).acked
+    1
     """
 
     def __init__(self, client: Any, namespace: str, *, retry_for: float = 10.0) -> None:

@@ -9,7 +9,17 @@ from acker_redis.outcome_flows import OutcomeFlows
 
 
 class AsyncOutcomes:
-    """Reads and takes the outcomes of one task over all shards; the twin of ``Outcomes``."""
+    """Reads and takes the outcomes of one task over all shards; the twin of ``Outcomes``.
+
+    >>> async def verdicts():
+    ...     async with AsyncAcker.from_url(url, "orders") as acker:
+    ...         batch = Batch("shop")
+    ...         batch.track(7, "order-1", [])
+    ...         await acker.apply(batch)
+    ...         return [outcome.verdict async for outcome in await acker.outcomes("shop")]
+    >>> asyncio.run(verdicts())
+    ['ack']
+    """
 
     def __init__(self, connection: AsyncConnection, shards: Sequence[ShardKeys], task: str) -> None:
         self._flows = OutcomeFlows(shards, task)

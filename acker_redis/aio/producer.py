@@ -28,6 +28,15 @@ class AsyncProducer:
     A task that is cancelled while it waits for room has added nothing; what was added is sent
     whatever becomes of the task. End it with ``async with``, or :meth:`close`: when its event loop
     ends before, what was not sent is gone, and its trees expire.
+
+    >>> async def produce():
+    ...     async with AsyncAcker.from_url(url, "orders") as acker:
+    ...         async with AsyncProducer(acker, "shop") as producer:
+    ...             await producer.track(7, "order-1", [40])
+    ...             await producer.ack(7, 40)
+    ...         return (await acker.status()).counters["acked"]
+    >>> asyncio.run(produce())
+    1
     """
 
     def __init__(

@@ -29,6 +29,21 @@ class AsyncSource:
     A task that is cancelled while it waits in ``emit`` has emitted nothing. A step is never left
     half done: when what runs it is cancelled, what was tracked and not sent yet is nacked by
     expiring, and replayed.
+
+    >>> async def shop():
+    ...     async def send(record, ids):  # or by HTTP, the id in a header
+    ...         async with bolt.process(*ids):
+    ...             print("packing", record.value)
+    ...
+    ...     async with AsyncAcker.from_url(url, "orders") as acker:
+    ...         async with AsyncProducer(acker) as producer:
+    ...             bolt = AsyncBolt(producer)
+    ...             async with AsyncSource(acker, "shop", send) as source:
+    ...                 await source.emit("order-1", "a hat")
+    ...                 return await source.join()
+    >>> asyncio.run(shop())
+    packing a hat
+    True
     """
 
     def __init__(

@@ -1,5 +1,6 @@
 """Runs flows and scripts on a synchronous client of redis-py, standalone or cluster."""
 
+import contextlib
 import os
 import time
 import weakref
@@ -122,7 +123,18 @@ class Connection:
             return [self._result(flow) for flow in step.flows]
         if self._threads is None:
             self._threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="acker-shard")
-        return list(self._threads.map(self._result, step.flows))
+        # This thread takes the first itself, and all when the program ends: then there are no more.
+        first, *others = step.flows
+        futures = []
+        with contextlib.suppress(RuntimeError):
+            for flow in others:
+                futures.append(self._threads.submit(self._result, flow))  # noqa: PERF401
+        rest = others[len(futures) :]
+        return [
+            self._result(first),
+            *(future.result() for future in futures),
+            *(self._result(flow) for flow in rest),
+        ]
 
     def _result(self, flow: Flow[Any]) -> Any:
         try:

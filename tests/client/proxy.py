@@ -3,6 +3,7 @@
 import select
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
@@ -20,12 +21,14 @@ class Proxy:
         """Replies to lose from now on: the command reaches Redis, its answer nobody."""
         self.cut = 0
         """Requests to cut in half from now on: Redis never sees a whole command."""
+        self.stall = False
+        """Whether nothing goes on for the time being; what came meanwhile goes on afterwards."""
         self.lost = 0
         self._open = True
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        self._open = False
+        self._open = self.stall = False
         self._listener.close()
 
     def _accept(self) -> None:
@@ -44,6 +47,8 @@ class Proxy:
                 # A command first: its reply cannot be there before it.
                 source = client if client in ready else redis
                 data = _receive(source)
+                while self.stall:
+                    time.sleep(0.002)
                 if not data or (losing and source is redis):
                     return
                 if source is redis:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/blocks.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/blocks.md", "docs/python.md"])
 def test_the_example_prints_what_the_page_says(page: str, tmp_path: Path) -> None:
     text = (ROOT / page).read_text()
     match = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)

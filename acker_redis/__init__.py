@@ -13,7 +13,7 @@ from acker_redis.client import Acker
 from acker_redis.column_batch import ColumnBatch
 from acker_redis.config import AckerConfig
 from acker_redis.errors import AckerError
-from acker_redis.frontier import Frontier
+from acker_redis.frontier import Failures, Frontier, Pin, Quarantined
 from acker_redis.ids import (
     block_anchor,
     block_number,
@@ -47,13 +47,16 @@ __all__ = [
     "Bolt",
     "ColumnBatch",
     "Entry",
+    "Failures",
     "Frontier",
     "MessageId",
     "OpenTree",
     "Outcome",
     "Outcomes",
+    "Pin",
     "Processing",
     "Producer",
+    "Quarantined",
     "Record",
     "RotatingMap",
     "Rotator",

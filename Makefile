@@ -29,6 +29,8 @@ bench: $(VENV)/.demo
 	@$(BIN)/python benchmarks/parts.py
 	@$(BIN)/python benchmarks/blocks.py
 	@$(BIN)/python benchmarks/columns.py
+	@$(BIN)/python benchmarks/producer.py
+	@$(BIN)/python benchmarks/frontier.py
 	@$(BIN)/python benchmarks/latency.py
 
 clean:

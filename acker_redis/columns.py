@@ -1,6 +1,7 @@
 """Loose rows on the wire: a column of bytes for each field, whichever language fills them."""
 
 import hashlib
+import re
 from dataclasses import dataclass
 
 from acker_redis.errors import InvalidBatchError
@@ -12,6 +13,9 @@ MAX_TEXT = 255
 """Bytes of a source id or of a why at most."""
 MAX_TEXTS = 64 * 1024
 """Bytes of all source ids and whys of one batch at most."""
+
+
+_CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,6 @@ def check_text(kind: str, text: str, least: int) -> bytes:
         raise InvalidBatchError(f"a {kind} is text that UTF-8 can hold, not {text!r}") from None
     if not least <= len(data) <= MAX_TEXT:
         raise InvalidBatchError(f"a {kind} has {least} to {MAX_TEXT} bytes, this one {len(data)}")
-    if any(byte < 0x20 or byte == 0x7F for byte in data):
+    if _CONTROL.search(data):
         raise InvalidBatchError(f"a {kind} has no control characters: {text!r}")
     return data

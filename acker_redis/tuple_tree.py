@@ -72,8 +72,7 @@ def emit(source_id: str, edges: int = 1, *, messages: Sized | None = None) -> Em
         edges = len(messages)
     if edges < 0:
         raise InvalidBatchError(f"a tree has no or more first messages, not {edges}")
-    anchor = new_anchor()
-    ids, delta = _first_ids(edges)
+    anchor, ids, delta = _first_ids(edges)
     return Emitted(
         anchor,
         Row(anchor, delta, TRACK, source_id),
@@ -391,13 +390,13 @@ def _child(inputs: Sequence[MessageId], key: str | None) -> tuple[list[int], dic
         attempt += 1  # two edges cancel, once in 2^63
 
 
-def _first_ids(count: int) -> tuple[list[int], int]:
-    """Distinct ids, and their XOR, which is zero for none only."""
+def _first_ids(count: int) -> tuple[int, list[int], int]:
+    """An anchor, distinct ids, and their XOR, which is zero for none only."""
     while True:
-        ids = _draw(count)
-        delta = reduce(xor, ids, 0)
-        if len(set(ids)) == count and (delta or not count):
-            return ids, delta
+        drawn, *ids = _draw(count + 1)
+        anchor, delta = drawn >> 1, reduce(xor, ids, 0)
+        if anchor and (count < 2 or len(set(ids)) == count) and (delta or not count):
+            return anchor, ids, delta
 
 
 def _draw(count: int) -> list[int]:

@@ -26,6 +26,7 @@ from acker_redis.keys import ShardKeys
 CONFIG = AckerConfig(tick_ms=3_600_000, high_water=10**9, outcomes_limit=10**9)
 KEYS = ShardKeys("bench", 0).both
 LINGERS = (0.0, 0.002, 0.010)
+ROUNDS = 5
 
 
 def microseconds(run: Callable[[], Any], count: int) -> float:
@@ -93,20 +94,20 @@ def single(url: str, count: int) -> None:
 
             return [
                 (
-                    await microseconds_async(bare, count // 4),
-                    await microseconds_async(lambda: acker.apply(batch_of_one()), count // 4),
+                    await microseconds_async(bare, count),
+                    await microseconds_async(lambda: acker.apply(batch_of_one()), count),
                 )
-                for _ in range(4)
+                for _ in range(ROUNDS)
             ]
 
     show_single("asyncio", asyncio.run(by_asyncio()))
 
 
 def show_single(name: str, rounds: list[tuple[float, float]]) -> None:
-    """One line: the round in which the library came off best of four would flatter, so the median."""
+    """One line, of the medians of all rounds."""
     bare, ours = (statistics.median(column) for column in zip(*rounds, strict=True))
     print(
-        f"  {name:8} bare EVALSHA {bare:7.1f} us   Acker.apply {ours:7.1f} us   {ours / bare - 1:+.0%}"
+        f"  {name:8} EVALSHA {bare:7.1f} us   Acker.apply {ours:7.1f} us   {ours / bare - 1:+.0%}"
     )
 
 
@@ -121,6 +122,7 @@ class Timed:
         acker.connection.run = self  # type: ignore[method-assign]
 
     def __call__(self, call: Any) -> Any:
+        """Send a call, as the connection would."""
         reply = self._run(call)
         if call.script == "apply":
             now, rows = time.perf_counter(), len(call.args[2])
@@ -234,7 +236,7 @@ def main() -> None:
             acker.create(CONFIG)
             print(f"Redis {acker.connection.version()}, one process, one server")
         print("one operation, one round trip (median):")
-        single(server.url, args.operations // 4)
+        single(server.url, max(1, args.operations // 20))
         print("a producer, one thread that calls it:")
         lingers(server.url, args.operations)
         print(f"from source to verdict, {args.trees:,} trees of five messages:")

@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
         ("parts", ("--rows", "50", "--rounds", "2"), "in all"),
         ("columns", ("--rows", "20000", "--blocks", "2", "--rounds", "1"), "ColumnBatch"),
         ("blocks", ("--quick", "--rounds", "1"), "break-even"),
+        ("producer", ("--operations", "200", "--trees", "200"), "Source and Bolt"),
+        ("frontier", ("--offsets", "20000", "--rounds", "1"), "Frontier"),
         ("latency", ("--calls", "2", "--pending", "2000"), "status, 1000 tasks"),
     ],
 )

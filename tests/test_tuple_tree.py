@@ -414,9 +414,9 @@ def _draws(monkeypatch: pytest.MonkeyPatch, *ids: list[int]) -> list[list[int]]:
 def test_first_messages_have_distinct_ids_that_do_not_cancel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    left = _draws(monkeypatch, [5, 5, 6], [1, 2, 3], [1, 2, 4])
+    left = _draws(monkeypatch, [1, 6, 6, 7], [6, 5, 5, 6], [6, 1, 2, 3], [14, 1, 2, 4])
     tree = emit("s", 3)
-    assert [dict(one) for one in tree.ids] == [{tree.anchor: i} for i in (1, 2, 4)]
+    assert [dict(one) for one in tree.ids] == [{7: i} for i in (1, 2, 4)]
     assert tree.row.delta == 7
     assert not left
 

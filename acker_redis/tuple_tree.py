@@ -12,14 +12,15 @@ An edge is in its row before anybody holds the child's id, and no id is given ou
 left: under a lock, as a row that lacks an edge would ack falsely. What goes wrong the other way
 round, an id that was given out and never sent, only lets the tree expire.
 
-Ids are read from the system each time, which takes about a microsecond. A pool in the process would
-be faster, and repeat its ids in whatever copies the process without telling it: a fork in C, a
-snapshot of the machine.
+Ids are read from the system for each message that is processed, and each batch of a source, which
+takes about a microsecond. A pool in the process would be faster, and repeat its ids in whatever
+copies the process without telling it: a fork in C, a snapshot of the machine. (What is copied with
+a message in hand processes that message twice anyway.)
 """
 
 import os
 import struct
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from contextlib import suppress
 from functools import reduce
 from hashlib import blake2b
@@ -32,6 +33,9 @@ from acker_redis.errors import ClosedError, InvalidBatchError
 from acker_redis.ids import new_anchor
 from acker_redis.message_id import MessageId, check_size
 from acker_redis.row import Row
+
+DRAWN = 8
+"""Ids that are drawn at once for the children of a message."""
 
 _State = Literal["open", "acked", "failed", "acked, then failed"]
 _BEFORE: dict[_State, _State] = {
@@ -51,12 +55,19 @@ class Emitted(NamedTuple):
     ids: tuple[MessageId, ...]
 
 
-def emit(source_id: str, edges: int = 1, *, messages: Sized | None = None) -> Emitted:
+def emit(
+    source_id: str,
+    edges: int = 1,
+    *,
+    messages: Sized | None = None,
+    draw: Callable[[int], list[int]] | None = None,
+) -> Emitted:
     """Begin a tree of so many first messages, or of one for each of ``messages``.
 
     Track first, then send: the row, then each message with its id. With no messages the tree is
     complete at once. ``source_id`` (1 to 255 bytes of UTF-8, no control characters) comes back
-    with the verdict. Every attempt is a tree of its own.
+    with the verdict. Every attempt is a tree of its own. ``draw`` is where ids come from, if not
+    from the system one tree at a time: see :func:`in_bulk`.
 
     >>> tree = emit("order/1", messages=["to the mill", "to the shop"])
     >>> len(tree.ids), tree.row.text, tree.row.anchor == tree.anchor
@@ -72,7 +83,7 @@ def emit(source_id: str, edges: int = 1, *, messages: Sized | None = None) -> Em
         edges = len(messages)
     if edges < 0:
         raise InvalidBatchError(f"a tree has no or more first messages, not {edges}")
-    anchor, ids, delta = _first_ids(edges)
+    anchor, ids, delta = _first_ids(edges, draw or _draw)
     return Emitted(
         anchor,
         Row(anchor, delta, TRACK, source_id),
@@ -95,7 +106,7 @@ class Processing:
     one message is given twice: its rows would cancel.
     """
 
-    __slots__ = ("_edges", "_keys", "_lock", "_places", "_state", "inputs")
+    __slots__ = ("_drawn", "_edges", "_keys", "_lock", "_places", "_state", "inputs")
 
     def __init__(self, *inputs: str | MessageId) -> None:
         self.inputs = tuple([MessageId.of(given) for given in inputs])
@@ -103,6 +114,8 @@ class Processing:
             _check_distinct(self.inputs)
         self._edges = [0] * len(inputs)
         """Of each input, the XOR of its edges (Storm's ackVal)."""
+        self._drawn: list[int] | None = None
+        """Ids for its next children."""
         self._state: _State = "open"
         self._lock = Lock()
         self._keys: set[str] | None = None
@@ -205,10 +218,12 @@ class Processing:
 
     def _only_child(self) -> MessageId:
         """As :func:`_emit` for one input and no key, which is most: without any detour."""
-        edge = 0
-        while not edge:
-            edge = int.from_bytes(os.urandom(8), "big") >> 1
-        self._give(0, edge)
+        with self._lock:
+            self._check_open()
+            if not self._drawn:
+                self._drawn = _draw(DRAWN)
+            edge = self._drawn.pop()
+            self._edges[0] ^= edge
         return MessageId.trusted(dict.fromkeys(self.inputs[0], edge))
 
     def _check_open(self) -> None:
@@ -390,13 +405,33 @@ def _child(inputs: Sequence[MessageId], key: str | None) -> tuple[list[int], dic
         attempt += 1  # two edges cancel, once in 2^63
 
 
-def _first_ids(count: int) -> tuple[int, list[int], int]:
+def _first_ids(count: int, draw: Callable[[int], list[int]]) -> tuple[int, list[int], int]:
     """An anchor, distinct ids, and their XOR, which is zero for none only."""
     while True:
-        drawn, *ids = _draw(count + 1)
+        drawn, *ids = draw(count + 1)
         anchor, delta = drawn >> 1, reduce(xor, ids, 0)
         if anchor and (count < 2 or len(set(ids)) == count) and (delta or not count):
             return anchor, ids, delta
+
+
+def in_bulk() -> Callable[[int], list[int]]:
+    """Ids for many trees that are emitted at once; to be thrown away with the last of them.
+
+    >>> draw = in_bulk()
+    >>> trees = [emit(source_id, draw=draw) for source_id in ("order-1", "order-2")]
+    >>> len({tree.anchor for tree in trees})
+    2
+    """
+    left: list[int] = []
+
+    def draw(count: int) -> list[int]:
+        if len(left) < count:
+            left[:] = _draw(max(512, count))
+        drawn = left[-count:]
+        del left[-count:]
+        return drawn
+
+    return draw
 
 
 def _draw(count: int) -> list[int]:

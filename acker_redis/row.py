@@ -5,7 +5,14 @@ from typing import NamedTuple
 
 from acker_redis.columns import FAIL, TOUCH, TRACK, check_text
 from acker_redis.errors import InvalidBatchError
-from acker_redis.ids import TUPLE_MAX, check_anchor, check_loose, check_tuple_id, xor_ids
+from acker_redis.ids import (
+    ANCHOR_MAX,
+    TUPLE_MAX,
+    check_anchor,
+    check_loose,
+    check_tuple_id,
+    xor_ids,
+)
 
 
 class Row(NamedTuple):
@@ -63,6 +70,8 @@ def check_row(row: Row) -> bytes:
     check_anchor(anchor)
     if type(delta) is not int or not 0 <= delta <= TUPLE_MAX:
         raise InvalidBatchError(f"a delta is a number from 0 to 2^63-1, not {delta!r}")
+    if type(flags) is not int:
+        raise InvalidBatchError(f"flags are a whole number, not {flags!r}")
     if not flags:
         return b""
     if flags == TRACK:
@@ -79,7 +88,14 @@ def check_rows(rows: Iterable[Row], task: str) -> list[Row]:
     """The rows, if a producer of this task may send them; InvalidBatchError otherwise."""
     rows = list(rows)
     for row in rows:
-        check_row(row)
-        if row.flags == TRACK and not task:
+        anchor, delta, flags, _ = row
+        if (
+            flags
+            or type(anchor) is not int
+            or not 1 <= anchor <= ANCHOR_MAX
+            or (type(delta) is not int or not 0 <= delta <= TUPLE_MAX)
+        ):  # not an ack of a loose tree, as most are
+            check_row(row)
+        if flags == TRACK and not task:
             raise InvalidBatchError("name the source: Producer(acker, task), to track by it")
     return rows

@@ -109,8 +109,10 @@ class Processing:
     __slots__ = ("_drawn", "_edges", "_keys", "_lock", "_places", "_state", "inputs")
 
     def __init__(self, *inputs: str | MessageId) -> None:
-        self.inputs = tuple([MessageId.of(given) for given in inputs])
-        if len(inputs) > 1:
+        if len(inputs) == 1:
+            self.inputs: tuple[MessageId, ...] = (MessageId.of(inputs[0]),)
+        else:
+            self.inputs = tuple([MessageId.of(given) for given in inputs])
             _check_distinct(self.inputs)
         self._edges = [0] * len(inputs)
         """Of each input, the XOR of its edges (Storm's ackVal)."""
@@ -233,10 +235,10 @@ class Processing:
     def _rows(self, flags: int, text: str = "", *, whole: bool = True) -> list[Row]:
         if len(self.inputs) == 1:
             (edges,) = self._edges
-            return [
-                Row(anchor, tuple_id ^ edges if whole else 0, flags, text)
-                for anchor, tuple_id in self.inputs[0].items()
-            ]
+            own = self.inputs[0].items()
+            if whole:
+                return [Row(anchor, tuple_id ^ edges, flags, text) for anchor, tuple_id in own]
+            return [Row(anchor, 0, flags, text) for anchor, _ in own]
         deltas: dict[int, int] = {}
         for message_id, edges in zip(self.inputs, self._edges, strict=True):
             for anchor, tuple_id in message_id.items():

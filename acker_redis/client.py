@@ -7,6 +7,7 @@ from typing import Any
 from acker_redis.applied import Applied
 from acker_redis.commands import Fence, ShardApplied
 from acker_redis.config import AckerConfig
+from acker_redis.connecting import connect
 from acker_redis.connection import Connection
 from acker_redis.flows import Flows
 from acker_redis.lane import Lane
@@ -14,7 +15,6 @@ from acker_redis.outcomes import Outcomes
 from acker_redis.parts import Part, Sendable
 from acker_redis.status import Status
 from acker_redis.tree_state import TreeState
-from acker_redis.urls import connect
 
 
 class Acker:
@@ -46,7 +46,7 @@ class Acker:
         """Client for the Redis at ``url``; ``timeout`` per connect and reply, in seconds.
 
         Nothing is sent yet, but to a cluster, which is asked for its nodes. Raises ConfigError for
-        a URL or namespace that cannot be; the forms are those of :func:`acker_redis.urls.connect`.
+        a URL or namespace that cannot be; the forms are those of :mod:`acker_redis.urls`.
         """
         return cls(connect(url, timeout), namespace, retry_for=retry_for)
 

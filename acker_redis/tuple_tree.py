@@ -235,10 +235,10 @@ class Processing:
     def _rows(self, flags: int, text: str = "", *, whole: bool = True) -> list[Row]:
         if len(self.inputs) == 1:
             (edges,) = self._edges
-            own = self.inputs[0].items()
+            ids = self.inputs[0].items()
             if whole:
-                return [Row(anchor, tuple_id ^ edges, flags, text) for anchor, tuple_id in own]
-            return [Row(anchor, 0, flags, text) for anchor, _ in own]
+                return [Row(anchor, tuple_id ^ edges, flags, text) for anchor, tuple_id in ids]
+            return [Row(anchor, 0, flags, text) for anchor, _ in ids]
         deltas: dict[int, int] = {}
         for message_id, edges in zip(self.inputs, self._edges, strict=True):
             for anchor, tuple_id in message_id.items():

@@ -9,12 +9,12 @@ from acker_redis.aio.outcomes import AsyncOutcomes
 from acker_redis.applied import Applied
 from acker_redis.commands import Fence, ShardApplied
 from acker_redis.config import AckerConfig
+from acker_redis.connecting import connect_async
 from acker_redis.flows import Flows
 from acker_redis.lane import Lane
 from acker_redis.parts import Part, Sendable
 from acker_redis.status import Status
 from acker_redis.tree_state import TreeState
-from acker_redis.urls import connect_async
 
 
 class AsyncAcker:

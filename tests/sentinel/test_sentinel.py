@@ -9,8 +9,8 @@ import redis
 
 from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
+from acker_redis.connecting import connect, connect_async
 from acker_redis.errors import RedisUnavailableError
-from acker_redis.urls import connect, connect_async
 from tests.cluster.servers import wait_until
 from tests.sentinel.load import Load
 from tests.sentinel.servers import SERVICE, Watched

@@ -1,0 +1,190 @@
+"""Clients of redis-py for a URL; see :mod:`acker_redis.urls`."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+import redis.asyncio as aio
+import redis.asyncio.cluster
+import redis.asyncio.retry
+import redis.asyncio.sentinel
+import redis.cluster
+import redis.sentinel
+from redis.backoff import NoBackoff
+from redis.credentials import UsernamePasswordCredentialProvider
+from redis.exceptions import (
+    MasterDownError,
+    ReadOnlyError,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
+from redis.retry import Retry
+
+from acker_redis.errors import AckerError, ConfigError, RedisRefusedError, RedisUnavailableError
+from acker_redis.urls import Kind, RedisUrl, redact
+
+_DEMOTED = re.compile(r"(?:^| -)(?:READONLY|MASTERDOWN|NOREPLICAS) ")
+"""Refusals of what is no master any longer, or was left alone by its replicas and may be replaced;
+with a dash where Redis 6.2 tells of them from inside a script."""
+
+
+def connect(url: str, timeout: float) -> "redis.Redis | redis.RedisCluster":
+    """Client for a URL of the forms in :mod:`acker_redis.urls`; ConfigError for another one.
+
+    ``timeout`` is in seconds, for connecting and for each reply, also of sentinels and of each
+    node of a cluster; ``socket_timeout`` and ``socket_connect_timeout`` in the URL win. The client
+    never sends a command again by itself after its reply was lost: whoever sends again must do so
+    under the same fence. On a cluster it follows MOVED and ASK, and waits at TRYAGAIN: those have
+    run nothing. By sentinels it asks them for the master whenever it connects, and connects anew
+    when the master refuses to write as one does that was replaced.
+
+    Nothing is sent yet, except to a cluster: its nodes are asked at once who has which slots.
+    RedisUnavailableError if none of them answers, RedisRefusedError if none lets this user in,
+    ConfigError if none is in cluster mode.
+    """
+    try:
+        client: redis.Redis | redis.RedisCluster = _make(RedisUrl.parse(url), timeout, _SYNC)
+    except (RedisError, RedisClusterException) as error:
+        # The others do nothing yet that could fail.
+        raise _no_cluster(url, error) from error
+    return client
+
+
+def connect_async(url: str, timeout: float) -> "aio.Redis | aio.RedisCluster":
+    """As :func:`connect`, for asyncio; nothing is sent yet, to a cluster neither."""
+    client: aio.Redis | aio.RedisCluster = _make(RedisUrl.parse(url), timeout, _ASYNC)
+    return client
+
+
+class _Master(redis.Redis):
+    """Client of whichever server the sentinels call the master."""
+
+    def parse_response(self, connection: Any, command_name: Any, **options: Any) -> Any:
+        try:
+            return super().parse_response(connection, command_name, **options)  # type: ignore[no-untyped-call]
+        except ResponseError as error:
+            if _is_demoted(error):
+                connection.disconnect()
+            raise
+
+    def close(self) -> None:
+        super().close()
+        pool: Any = self.connection_pool
+        for sentinel in pool.sentinel_manager.sentinels:
+            sentinel.close()
+
+
+class _AsyncMaster(aio.Redis):
+    """Client of whichever server the sentinels call the master."""
+
+    async def parse_response(self, connection: Any, command_name: Any, **options: Any) -> Any:
+        try:
+            return await super().parse_response(connection, command_name, **options)
+        except ResponseError as error:
+            if _is_demoted(error):
+                await connection.disconnect()
+            raise
+
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        await super().aclose(close_connection_pool)
+        pool: Any = self.connection_pool
+        for sentinel in pool.sentinel_manager.sentinels:
+            await sentinel.aclose()
+
+
+def _is_demoted(error: ResponseError) -> bool:
+    return isinstance(error, ReadOnlyError | MasterDownError) or bool(_DEMOTED.search(str(error)))
+
+
+@dataclass(frozen=True)
+class _Kit:
+    """Classes of redis-py, sync or asyncio."""
+
+    retry: Any
+    cluster: Any
+    node: Any
+    sentinel: Any
+    master: Any
+    client: Any
+    pool: Any
+    connections: dict[tuple[Kind, bool], Any]
+
+
+_SYNC = _Kit(
+    Retry,
+    redis.RedisCluster,
+    redis.cluster.ClusterNode,
+    redis.sentinel.Sentinel,
+    _Master,
+    redis.Redis,
+    redis.ConnectionPool,
+    {
+        ("server", False): redis.Connection,
+        ("server", True): redis.SSLConnection,
+        ("unix", False): redis.UnixDomainSocketConnection,
+    },
+)
+_ASYNC = _Kit(
+    redis.asyncio.retry.Retry,
+    aio.RedisCluster,
+    redis.asyncio.cluster.ClusterNode,
+    redis.asyncio.sentinel.Sentinel,
+    _AsyncMaster,
+    aio.Redis,
+    aio.ConnectionPool,
+    {
+        ("server", False): aio.Connection,
+        ("server", True): aio.SSLConnection,
+        ("unix", False): aio.UnixDomainSocketConnection,
+    },
+)
+
+
+def _make(target: RedisUrl, timeout: float, kit: _Kit) -> Any:
+    common: dict[str, Any] = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
+    # To a cluster client this is how often it sends a command again, to others how often each
+    # connection does.
+    common |= {**dict(target.options), "retry": kit.retry(NoBackoff(), 0)}
+    common["decode_responses"] = False
+    login = _credentials(target.username, target.password)
+    if target.kind == "cluster":
+        nodes = [kit.node(*host) for host in target.hosts]
+        return kit.cluster(startup_nodes=nodes, ssl=target.tls, **common, **login)
+    if target.kind == "sentinel":
+        asking = common | _credentials(target.sentinel_username, target.sentinel_password)
+        manager = kit.sentinel(target.hosts, sentinel_kwargs={**asking, "ssl": target.tls})
+        common |= {"ssl": target.tls, "db": target.db}
+        return manager.master_for(target.service, redis_class=kit.master, **common, **login)
+    if target.kind == "unix":
+        place: dict[str, Any] = {"path": target.path}
+    else:
+        [(host, port)] = target.hosts
+        place = {"host": host, "port": port}
+    connection = kit.connections[target.kind, target.tls]
+    pool = kit.pool(connection_class=connection, db=target.db, **place, **common, **login)
+    return kit.client.from_pool(pool)
+
+
+def _credentials(username: str | None, password: str | None) -> dict[str, Any]:
+    if not username and not password:
+        return {}
+    # An object, because there were versions of redis-py that show a password in the repr of a
+    # pool; and the error that no sentinel knows the master quotes that repr.
+    return {"credential_provider": UsernamePasswordCredentialProvider(username, password)}
+
+
+def _no_cluster(url: str, error: Exception) -> AckerError:
+    cause: BaseException | None = error
+    while cause:
+        if isinstance(cause, redis.exceptions.AuthenticationError):
+            return RedisRefusedError(f"the cluster {redact(url)} refused the user or password")
+        if isinstance(cause, ResponseError):
+            if "cluster support disabled" in str(cause):
+                return ConfigError(f"{redact(url)} is no cluster; write redis:// or rediss://")
+            return RedisRefusedError(f"the cluster {redact(url)} refused this client: {cause}")
+        cause = cause.__cause__ or cause.__context__
+    return RedisUnavailableError(
+        f"the cluster {redact(url)} did not answer: {error}; is it running and reachable?"
+    )

@@ -21,6 +21,7 @@ from acker_redis.columns import (
 )
 from acker_redis.errors import InvalidBatchError
 from acker_redis.ids import (
+    ANCHOR_MAX,
     block_number,
     check_anchor,
     check_block,
@@ -187,10 +188,12 @@ class Batch:
 
     def columns(self, shards: int = 1) -> dict[int, Columns]:
         """Wire columns of the loose rows per shard, in the order of their first appearance."""
+        loose = [row for row in self._rows.values() if row.anchor <= ANCHOR_MAX]
+        if shards == 1 or not loose:
+            return {0: _pack(loose, self.task)} if loose else {}
         by_shard: dict[int, list[_Row]] = {}
-        for row in self._rows.values():
-            if split_anchor(row.anchor) is None:
-                by_shard.setdefault(shard_of(row.anchor, shards), []).append(row)
+        for row in loose:
+            by_shard.setdefault(shard_of(row.anchor, shards), []).append(row)
         return {shard: _pack(rows, self.task) for shard, rows in by_shard.items()}
 
     def parts(self, shards: int = 1) -> list[Part]:
@@ -205,10 +208,9 @@ class Batch:
 
     def _block_parts(self) -> Iterator[BlockPart]:
         rows: dict[int, _BlockRows] = {block: _BlockRows() for block in self._blocks}
-        for row in self._rows.values():
-            place = split_anchor(row.anchor)
-            if place:
-                rows.setdefault(place[0], _BlockRows()).add(place[1], row)
+        for row in [row for row in self._rows.values() if row.anchor > ANCHOR_MAX]:
+            block, slot = split_anchor(row.anchor) or (0, 0)
+            rows.setdefault(block, _BlockRows()).add(slot, row)
         for block, its in rows.items():
             tracked = self._blocks.get(block)
             if tracked is None:
@@ -292,11 +294,16 @@ class _BlockRows:
 
 def _pack(rows: list[_Row], task: str) -> Columns:
     form = struct.Struct(f">{len(rows)}Q")
-    sources = tuple(row.source_id for row in rows if row.flags & TRACK)
+    flags = bytes([row.flags for row in rows])
+    texts: list[bytes] = []
+    if any(flags):
+        sources = [row.source_id for row in rows if row.flags & TRACK]
+        texts = sources + [row.why for row in rows if row.flags & FAIL]
+        task = task if sources else ""
     return Columns(
-        flags=bytes(row.flags for row in rows),
-        anchors=form.pack(*(row.anchor for row in rows)),
-        deltas=form.pack(*(row.delta for row in rows)),
-        task=task if sources else "",
-        texts=sources + tuple(row.why for row in rows if row.flags & FAIL),
+        flags=flags,
+        anchors=form.pack(*[row.anchor for row in rows]),
+        deltas=form.pack(*[row.delta for row in rows]),
+        task=task if texts else "",
+        texts=tuple(texts),
     )

@@ -30,7 +30,9 @@ Namespace = Annotated[str, typer.Argument(help="Name of the acker, 1 to 64 of A-
 Url = Annotated[
     str,
     typer.Option(
-        envvar="ACKER_REDIS_URL", help="redis://, rediss:// or unix:// URL", show_envvar=True
+        envvar="ACKER_REDIS_URL",
+        help="redis://, redis+cluster://, redis+sentinel:// (rediss for TLS) or unix://",
+        show_envvar=True,
     ),
 ]
 DEFAULT_URL = "redis://127.0.0.1:6379/0"

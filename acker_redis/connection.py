@@ -2,10 +2,11 @@
 
 import contextlib
 import os
+import threading
 import time
 import weakref
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 import redis
@@ -47,6 +48,9 @@ class Connection:
                 return self._eval(script, call)
         except FAILED as error:
             raise translate(error) from error
+        except BaseException:
+            self._drop_unread()
+            raise
 
     def command(self, *args: str | bytes | int) -> Any:
         """Run a plain command; the same errors as ``run``."""
@@ -54,6 +58,9 @@ class Connection:
             return self.client.execute_command(*args)
         except FAILED as error:
             raise translate(error) from error
+        except BaseException:
+            self._drop_unread()
+            raise
 
     def commands(self, commands: Sequence[tuple[str | bytes | int, ...]]) -> list[Any]:
         """Run plain commands that change nothing, in one go; the same errors as ``run``."""
@@ -66,6 +73,9 @@ class Connection:
             return list(pipe.execute())
         except FAILED as error:
             raise translate(error) from error
+        except BaseException:
+            self._drop_unread()
+            raise
 
     def version(self) -> str:
         """The server's version; '' where INFO is not allowed."""
@@ -75,6 +85,9 @@ class Connection:
             return ""
         except FAILED as error:
             raise translate(error) from error
+        except BaseException:
+            self._drop_unread()
+            raise
 
     def drive(self, flow: Flow[T]) -> T:
         """Run a flow to its end, and return what it returns."""
@@ -108,8 +121,9 @@ class Connection:
         return self.version()
 
     def forget_threads(self) -> None:
-        """In a forked child: the threads have stayed with the parent."""
+        """In a forked child: the threads have stayed with the parent, not so what they had locked."""
         self._threads = None
+        _free_locks(self.client)
 
     def close(self) -> None:
         """Close the connections."""
@@ -121,20 +135,26 @@ class Connection:
     def _together(self, step: Together) -> list[Any]:
         if len(step.flows) < 2:
             return [self._result(flow) for flow in step.flows]
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="acker-shard")
+        threads = self._threads
+        if threads is None:
+            threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="acker-shard")
+            self._threads = threads
         # This thread takes the first itself, and all when the program ends: then there are no more.
         first, *others = step.flows
         futures = []
         with contextlib.suppress(RuntimeError):
             for flow in others:
-                futures.append(self._threads.submit(self._result, flow))  # noqa: PERF401
+                futures.append(threads.submit(self._result, flow))  # noqa: PERF401
         rest = others[len(futures) :]
-        return [
-            self._result(first),
-            *(future.result() for future in futures),
-            *(self._result(flow) for flow in rest),
-        ]
+        try:
+            return [
+                self._result(first),
+                *(future.result() for future in futures),
+                *(self._result(flow) for flow in rest),
+            ]
+        finally:
+            # Whoever is interrupted holds a lane, in which calls are still in flight.
+            wait(futures)
 
     def _result(self, flow: Flow[Any]) -> Any:
         try:
@@ -148,10 +168,46 @@ class Connection:
         except Exception as error:
             return error
 
+    def _drop_unread(self) -> None:
+        """Drop the connections that nobody uses.
+
+        Among them is one that an exception from outside, of a signal's handler say, may have taken
+        from redis-py between a command and its reply. That would be read by the next command.
+        """
+        nodes = getattr(self.client, "nodes_manager", None)
+        clients = [node.redis_connection for node in nodes.nodes_cache.values()] if nodes else []
+        for client in (self.client, *clients):
+            pool = getattr(client, "connection_pool", None)
+            if pool is not None:
+                pool.disconnect(inuse_connections=False)
+
     def _eval(self, script: Script, call: Call) -> Any:
         return self.client.eval(script.source, 2, *call.keys, *call.args)
 
 
+_LOCKS = ("_lock", "_fork_lock", "_initialization_lock")
+
+
+def _free_locks(client: Any) -> None:
+    """Give a client of redis-py, in a forked child, locks that nobody holds.
+
+    Its pools notice a fork and begin anew; but from 7 on they take their lock to do so, which
+    another thread of the parent may have held.
+    """
+    nodes = getattr(client, "nodes_manager", None)
+    known = list(nodes.nodes_cache.values()) if nodes else []
+    clients = [client, *(node.redis_connection for node in known if node.redis_connection)]
+    holders = [nodes, *clients, *(getattr(each, "connection_pool", None) for each in clients)]
+    holders += [getattr(each, "_event_dispatcher", None) for each in holders]
+    anew: dict[int, Any] = {}  # a lock that two share they share again
+    for holder in filter(None, holders):
+        for name in _LOCKS:
+            lock = getattr(holder, name, None)
+            if isinstance(lock, _REENTRANT):
+                setattr(holder, name, anew.setdefault(id(lock), threading.RLock()))
+
+
+_REENTRANT = type(threading.RLock())
 _CONNECTIONS: "weakref.WeakSet[Connection]" = weakref.WeakSet()
 
 

@@ -12,7 +12,6 @@ however it ends.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import json
 import os
@@ -21,6 +20,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing.util import Finalize
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -82,6 +82,7 @@ class EmbeddedRedis:
         self._binary = binary
         self._extra_args = tuple(extra_args)
         self._running: _Running | None = None
+        self._ending: Finalize | None = None
 
     def start(self) -> Self:
         """Start the server and wait until it answers (at most 30 s); nothing if it is alive.
@@ -96,7 +97,8 @@ class EmbeddedRedis:
         if binary is None:
             raise EmbeddedServerError(f"no redis-server was found. {INSTALL}")
         self._running = _launch(binary, self._extra_args)
-        atexit.register(self.stop)
+        # At the end of the process, behind producers that send what they have yet.
+        self._ending = Finalize(None, self.stop, exitpriority=-100)
         return self
 
     def stop(self) -> None:
@@ -108,7 +110,8 @@ class EmbeddedRedis:
         if running is None or running.owner != os.getpid():
             return
         self._running = None
-        atexit.unregister(self.stop)
+        if self._ending:
+            self._ending.cancel()
         _dismiss(running.guard)
         shutil.rmtree(running.directory, ignore_errors=True)
 

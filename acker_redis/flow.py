@@ -81,22 +81,36 @@ Flow = Generator[Step, Any, T]
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
+class Pauses:
+    """Ever longer pauses between attempts."""
+
+    def __init__(self) -> None:
+        self._next = _FIRST_PAUSE
+
+    def after(self, error: Exception, deadline: float) -> Flow[None]:
+        """Pause after an error; raise it if the pause would last beyond ``deadline``.
+
+        ``deadline`` is on the ``time.monotonic`` clock.
+        """
+        wait = self._next * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
+        if time.monotonic() + wait > deadline:
+            raise error
+        yield Pause(wait)
+        self._next = min(2 * self._next, _LONGEST_PAUSE)
+
+
 def run_until(call: Call, deadline: float) -> Flow[Any]:
     """Call a script, and again after each failure to answer, until ``deadline``.
 
     ``deadline`` is on the ``time.monotonic`` clock. The call must be one that may run twice:
     fenced, or idempotent. It is sent once in any case.
     """
-    pause = _FIRST_PAUSE
+    pauses = Pauses()
     while True:
         try:
             return (yield Run(call))
-        except RedisUnavailableError:
-            wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
-            if time.monotonic() + wait > deadline:
-                raise
-            yield Pause(wait)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+        except RedisUnavailableError as error:
+            yield from pauses.after(error, deadline)
 
 
 def together(flows: "list[Flow[T]]") -> Flow[list[T]]:

@@ -16,10 +16,11 @@ from acker_redis.errors import (
     InvalidBatchError,
     LaneError,
     NamespaceNotFoundError,
+    RedisUnavailableError,
     RejectedError,
     WrongShardError,
 )
-from acker_redis.flow import Ask, Flow, Version, run_until, together
+from acker_redis.flow import Ask, Flow, Pauses, Run, Version, run_until, together
 from acker_redis.ids import check_anchor, shard_of
 from acker_redis.keys import NAMESPACES, ShardKeys, check_name
 from acker_redis.lane import Lane
@@ -57,17 +58,16 @@ class Flows:
 
     def config(self) -> Flow[AckerConfig]:
         """As :attr:`Acker.config`."""
-        if self.known is None:
-            status = yield from self._shard_status(ShardKeys(self.namespace, 0))
-            self.known = status.config
-        return self.known
+        known = self.known  # another thread may forget it at any time
+        return known if known else (yield from self._read_config(self._deadline()))
 
     def apply(self, batch: Sendable, lane: "Lane[Any]") -> Flow[Applied]:
         """As :meth:`Acker.apply`, to be run by who holds the lane."""
         if batch.sent:
             # Its fence holds for as long as the namespace says now: it may have been created anew.
-            self.known = None
-        config = yield from self.config()
+            config = yield from self._read_config(self._deadline())
+        else:
+            config = yield from self.config()
         parts, sent = self._seal(batch, config, lane)
         if sent.namespace != self.namespace:
             raise InvalidBatchError(
@@ -108,7 +108,12 @@ class Flows:
     def apply_part(self, part: Part, fence: Fence) -> Flow[ShardApplied]:
         """As :meth:`Acker.apply_part`."""
         _check_durable(fence.producer)
-        return (yield from self._send(part, fence, self._deadline()))
+        deadline, pauses = self._deadline(), Pauses()
+        while True:
+            try:
+                return (yield from self._send(part, fence))
+            except RedisUnavailableError as error:
+                yield from pauses.after(error, deadline)
 
     def lane(self, name: str) -> Flow[dict[int, tuple[int, str]]]:
         """As :meth:`Acker.lane`."""
@@ -148,11 +153,11 @@ class Flows:
         try:
             parts = batch.parts(config.shards)
             _check_fits(parts, config)
+            name, first = lane.draw(len(parts))
+            batch.sent = sent = Sent(self.namespace, name, first, config.shards)
         except BaseException:
             batch.sent = None  # nothing was sent
             raise
-        name, first = lane.draw(len(parts))
-        batch.sent = sent = Sent(self.namespace, name, first, config.shards)
         return parts, sent
 
     def _parts(self, parts: list[Part], sent: Sent, numbers: list[int]) -> Flow[None]:
@@ -160,15 +165,22 @@ class Flows:
             sent.replies[number] = yield from self._apply(number, parts[number], sent)
 
     def _apply(self, number: int, part: Part, sent: Sent) -> Flow[ShardApplied]:
-        # Past the fence's horizon a part that is sent again would be applied again.
-        horizon = sent.first_sent(number) + sent.fence_ms / 1000
-        if time.monotonic() > horizon:
-            raise LaneError(
-                "this batch was first sent too long ago to be sent again; let its trees expire"
-            )
-        seq = sent.seq + number
+        seq, deadline, pauses = sent.seq + number, self._deadline(), Pauses()
         fence = Fence(sent.producer, seq, part.rows.digest)
-        reply = yield from self._send(part, fence, min(self._deadline(), horizon))
+        while True:
+            # Past the fence's horizon a part that is sent again would be applied again.
+            horizon = sent.first_sent(number) + sent.fence_ms / 1000
+            if time.monotonic() > horizon:
+                raise LaneError(
+                    "this batch was first sent too long ago to be sent again; let its trees expire"
+                )
+            try:
+                reply = yield from self._send(part, fence)
+                break
+            except RedisUnavailableError as error:
+                yield from pauses.after(error, min(deadline, horizon))
+                config = yield from self._read_config(min(deadline, horizon))
+                sent.fence_ms = min(sent.fence_ms, config.fence_ms)
         if reply.highest is not None and reply.highest > seq:
             raise LaneError(
                 f"lane {sent.producer} is at {reply.highest}, this batch is {seq}: a later "
@@ -176,13 +188,21 @@ class Flows:
             )
         return reply
 
-    def _send(self, part: Part, fence: Fence, deadline: float) -> Flow[ShardApplied]:
+    def _send(self, part: Part, fence: Fence) -> Flow[ShardApplied]:
+        """Send a part once."""
         keys, rows = ShardKeys(self.namespace, part.shard), part.rows
         if isinstance(rows, Columns):
-            reply = yield from run_until(commands.apply(keys, rows, fence), deadline)
+            reply = yield Run(commands.apply(keys, rows, fence))
             return commands.parse_apply(reply, rows)
-        reply = yield from run_until(commands.apply_blocks(keys, rows.parts, fence), deadline)
+        reply = yield Run(commands.apply_blocks(keys, rows.parts, fence))
         return commands.parse_apply_blocks(reply, rows.parts)
+
+    def _read_config(self, deadline: float) -> Flow[AckerConfig]:
+        """As the namespace says now."""
+        call = commands.status(ShardKeys(self.namespace, 0))
+        reply = yield from run_until(call, deadline)
+        self.known = config = commands.parse_status(reply, ShardKeys(self.namespace, 0)).config
+        return config
 
     def _shard_status(self, keys: ShardKeys) -> Flow[ShardStatus]:
         reply = yield from run_until(commands.status(keys), self._deadline())

@@ -45,6 +45,15 @@ class Rotator:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
+    @classmethod
+    def from_url(cls, url: str, *namespaces: str) -> "Rotator":
+        """Rotator of some namespaces of the Redis at ``url``, by connections of its own.
+
+        >>> with Rotator.from_url(url, "orders"):  # beside an asyncio program, say
+        ...     pass
+        """
+        return cls(Acker.from_url(url, namespace) for namespace in namespaces)
+
     def step(self, force: bool = False, stop: threading.Event | None = None) -> float:
         """Tick and drain every shard where it is due; seconds until the next is due.
 

@@ -518,3 +518,26 @@ def test_without_path_and_wheel(
 ) -> None:
     monkeypatch.setattr(sys, "path", [])
     assert find_server() is None
+
+
+def test_a_producer_that_is_alive_at_the_end_still_finds_it(tmp_path: Path) -> None:
+    """Neither is closed by the program: the producer is, and sends, before the server ends."""
+    program = """
+from acker_redis import Acker, AckerConfig, Producer
+from acker_redis.embedded import EmbeddedRedis
+
+server = EmbeddedRedis().start()
+acker = Acker.from_url(server.url, "orders")
+acker.create(AckerConfig())
+producer = Producer(acker, "shop", linger=60, on_given_up=lambda error, rows: print("lost", error))
+producer.track(7, "order-1", [])
+import multiprocessing.util
+
+multiprocessing.util.Finalize(
+    None, lambda: print(acker.status().counters["acked"]), exitpriority=50
+)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("1\n", "")

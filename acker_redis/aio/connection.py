@@ -81,6 +81,15 @@ class AsyncConnection:
 
     async def take(self, step: Step) -> Any:
         """Do one step of a flow, and return its result."""
+        task = asyncio.current_task()
+        asked = task.cancelling() if task else 0
+        result = await self._take(step)
+        if task and task.cancelling() > asked:
+            # Before Python 3.12 wait_for(), which redis-py uses, may swallow a cancellation.
+            raise asyncio.CancelledError
+        return result
+
+    async def _take(self, step: Step) -> Any:
         if isinstance(step, Run):
             return await self.run(step.call)
         if isinstance(step, Ask):

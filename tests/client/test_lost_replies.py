@@ -14,6 +14,7 @@ import redis
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.commands import Call
+from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ChangedBatchError, LaneError, RedisUnavailableError
 from acker_redis.ids import new_anchor, new_tuple_id
@@ -183,6 +184,31 @@ def test_nothing_is_sent_again_past_the_horizon_of_the_fence(
         with pytest.raises(LaneError, match="too long ago"):
             acker.apply(batch)
     assert total(direct)["tracked"] == 0
+
+
+def test_the_fence_of_a_namespace_that_was_created_anew_may_hold_for_less(
+    make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what was known before, the batch could be sent again for an hour."""
+    acker = make_any_acker()
+    assert acker.config.fence_ms > 3_600_000
+    acker.connection.client.flushall()
+    with Acker(acker.connection.client, acker.namespace) as other:
+        other.create(AckerConfig(buckets=2, tick_ms=50))
+        run = acker.connection.run
+
+        def late(call: Call) -> Any:
+            reply = run(call)
+            if call.script == "apply":
+                time.sleep(0.1)
+                raise RedisUnavailableError("its reply was lost")
+            return reply
+
+        monkeypatch.setattr(acker.connection, "run", late)
+        batch, _, _ = one_tree()
+        with pytest.raises(LaneError, match="too long ago"):
+            acker.apply(batch)
+        assert total(other)["tracked"] == 1
 
 
 def test_the_horizon_is_that_of_each_part(

@@ -1,0 +1,119 @@
+"""A signal whose handler raises, at any line of redis-py: no reply is read for another command."""
+
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from acker_redis.batch import Batch
+from acker_redis.client import Acker
+from acker_redis.embedded import EmbeddedRedis
+from tests.conftest import MakeAcker
+
+LATE = 0.003
+"""Seconds by which a reply is late: after the interrupt it has not come in yet."""
+
+
+class Alarm(BaseException):
+    """What a handler raises."""
+
+
+@pytest.fixture
+def acker(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> Iterator[Acker]:
+    """An acker whose replies come late."""
+    direct = make_any_acker(high_water=1)
+    parts = urlsplit(any_server.url)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = (parts.hostname or "", parts.port or 0)
+        threading.Thread(target=_serve, args=(listener, target), daemon=True).start()
+        url = f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
+        with Acker.from_url(url, direct.namespace) as through:
+            yield through
+
+
+def _serve(listener: socket.socket, target: tuple[str, int]) -> None:
+    while True:
+        try:
+            client, _ = listener.accept()
+        except OSError:
+            return
+        redis = socket.create_connection(target)
+        for args in ((client, redis, 0.0), (redis, client, LATE)):
+            threading.Thread(target=_pump, args=args, daemon=True).start()
+
+
+def _pump(source: socket.socket, to: socket.socket, late: float) -> None:
+    try:
+        while data := source.recv(1 << 16):
+            time.sleep(late)
+            to.sendall(data)
+    except OSError:
+        pass
+    for each in (source, to):
+        each.close()
+
+
+class Interrupt:
+    """Raises at the n-th line of redis-py that is run."""
+
+    def __init__(self, line: int) -> None:
+        self.left = line
+        sys.settrace(self._call)
+
+    def _call(self, frame: FrameType, event: str, arg: Any) -> Any:
+        return self._line if "/redis/" in frame.f_code.co_filename else None
+
+    def _line(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if event == "line":
+            self.left -= 1
+            if not self.left:
+                sys.settrace(None)
+                raise Alarm
+        return self._line
+
+
+def test_at_every_line_the_next_command_gets_its_own_reply(acker: Acker) -> None:
+    command, line, points = acker.connection.command, 0, 0
+    while True:
+        line += 1
+        command("PING")
+        interrupt = Interrupt(line)
+        try:
+            command("ECHO", f"first {line}")
+        except Alarm:
+            points += 1
+        finally:
+            sys.settrace(None)
+        assert command("ECHO", f"second {line}") == f"second {line}".encode()
+        if interrupt.left > 0:
+            break
+    assert points > 100
+
+
+def test_a_batch_gets_no_answer_that_was_meant_for_another(acker: Acker) -> None:
+    """Too much is pending for the second batch: it must hear which trees are rejected."""
+    one, more = Batch("t"), Batch("t")
+    one.track(1, "one", [10])
+    for anchor in (2, 3, 4):
+        more.track(anchor, "more", [20])
+    assert acker.config
+    read, calls = acker.connection.client.parse_response, []
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 1:
+            raise Alarm
+        return read(*args, **options)
+
+    acker.connection.client.parse_response = interrupted
+    with pytest.raises(Alarm):
+        acker.apply(one)
+    applied = acker.apply(more)
+    assert applied.tracked == 3
+    assert set(applied.rejected) == {a for a in (2, 3, 4) if acker.show(a) is None} != set()

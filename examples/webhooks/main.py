@@ -1,0 +1,150 @@
+"""Send each order to its subscribers by HTTP, until all that follows from it was processed."""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import secrets
+import sys
+from collections import defaultdict
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from email.message import Message
+from typing import Any
+
+import httpx
+from services import SERVICES, Network, Service
+from web import serve
+
+from acker_redis import Acker, AckerConfig, Backoff, MessageId, Record, Rotator
+from acker_redis.aio import AsyncAcker, AsyncBolt, AsyncProducer, AsyncSource
+from acker_redis.embedded import EmbeddedRedis
+
+SUBSCRIBERS = ["billing", "warehouse", "search"]
+ORDERS = {f"order-{number}": SUBSCRIBERS for number in range(1, 10)}
+ORDERS["order-10"] = [*SUBSCRIBERS, "legacy"]
+NOBODY = "http://127.0.0.1:1"
+"""Where ``legacy`` was, once."""
+ATTEMPTS = 3
+WRONG = {
+    "order-2": ["failed: RefusedError: search answered 503"],
+    "order-4": ["failed: RefusedError: mailer answered 503"],
+    "order-6": ["failed: OutOfStockError: not enough for order-6"],
+    "order-8": ["expired"],
+    "order-10": ["failed: RefusedError: legacy: All connection attempts failed"] * ATTEMPTS,
+}
+"""The nacks that the trouble with each order calls for."""
+
+
+class Told:
+    """What the source was told of each order."""
+
+    def __init__(self) -> None:
+        self.verdicts: dict[str, str] = {}
+        self.nacks = defaultdict[str, list[str]](list)
+
+    def ack(self, order: Record) -> None:
+        """All that followed from the order was processed."""
+        self.verdicts[order.source_id] = "done"
+
+    def nack(self, order: Record, reason: str, why: str) -> None:
+        """An attempt went wrong."""
+        self.nacks[order.source_id].append(f"{reason}: {why}" if why else reason)
+
+    def dead_letter(self, order: Record, reason: str, why: str) -> None:
+        """The last attempt went wrong; in earnest the order would be put aside here."""
+        self.verdicts[order.source_id] = "dead letter"
+
+    def is_right(self) -> bool:
+        """Whether each order has the verdict, and the nacks before, that its trouble calls for."""
+        return all(
+            self.verdicts[order] == ("dead letter" if order == "order-10" else "done")
+            and self.nacks[order] == WRONG.get(order, [])
+            for order in ORDERS
+        )
+
+    def show(self) -> None:
+        """Print a table."""
+        print(f"{'order':9}{'attempts':10}{'verdict':13}what went wrong")
+        for order in ORDERS:
+            verdict, nacks = self.verdicts[order], self.nacks[order]
+            attempts = len(nacks) + (verdict == "done")
+            print(f"{order:9}{attempts:<10}{verdict:13}{nacks[-1] if nacks else ''}".rstrip())
+
+
+@contextlib.asynccontextmanager
+async def meanwhile(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do some work that does not end by itself, until the block ends."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def run(url: str) -> bool:
+    """Deliver all orders; whether the source was told right, and each service did its work once."""
+    namespace, told = f"webhooks-{secrets.token_hex(4)}", Told()
+    services: dict[str, Service] = {}
+    print(f"{len(ORDERS)} orders, {len(SERVICES)} services", flush=True)
+
+    def receive(path: str, headers: Message, body: Any) -> int:
+        return services[path.strip("/")].receive(headers, body["order"])
+
+    async with (
+        AsyncAcker.from_url(url, namespace) as acker,
+        AsyncProducer(acker) as producer,
+        serve(receive) as web,
+        httpx.AsyncClient(timeout=5) as client,
+    ):
+        # A tree lives for one to two seconds: long for an order, and short for a demo.
+        await acker.create(AckerConfig(tick_ms=1_000, buckets=2))
+        network = Network(client, {name: f"{web}/{name}" for name in SERVICES} | {"legacy": NOBODY})
+        services |= {name: Service(name, AsyncBolt(producer), network) for name in SERVICES}
+        workers = [service.work() for service in services.values()]
+
+        async def send(order: Record, ids: Iterable[MessageId]) -> None:
+            posts = zip(order.value, ids, strict=True)
+            await asyncio.gather(*(network.post(name, order.source_id, one) for name, one in posts))
+
+        source = AsyncSource(
+            acker,
+            "shop",
+            send,
+            on_ack=told.ack,
+            on_fail=told.nack,
+            dead_letter=told.dead_letter,
+            attempts=ATTEMPTS,
+            backoff=Backoff(0.2),
+        )
+        with Acker.from_url(url, namespace) as other, Rotator([other]):
+            async with meanwhile(*workers), source:
+                for order, subscribers in ORDERS.items():
+                    await source.emit(order, subscribers, edges=len(subscribers))
+                await source.join()
+
+    told.show()
+    for name, service in services.items():
+        print(f"{name} has processed {len(service.orders)} orders")
+    once = all(sorted(service.orders) == sorted(ORDERS) for service in services.values())
+    return once and told.is_right()
+
+
+def main() -> int:
+    """Run the example; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--redis", metavar="URL", help="default: one of its own")
+    url = parser.parse_args().redis
+    logging.getLogger("acker_redis").setLevel(logging.ERROR)  # what cannot be sent is in the table
+    with contextlib.nullcontext() if url else EmbeddedRedis() as own:
+        right = asyncio.run(run(own.url if own else url))
+    print("Each order is accounted for." if right else "Some order is NOT accounted for.")
+    return not right
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

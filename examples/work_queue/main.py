@@ -1,0 +1,139 @@
+"""Count the words of documents by three services, one of whose workers is killed meanwhile."""
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import secrets
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from pydoc_data.topics import topics
+from typing import Any
+
+import redis
+from streams import Queue
+
+from acker_redis import Acker, AckerConfig, Backoff, Frontier, MessageId, Record, Rotator, Source
+from acker_redis.embedded import EmbeddedRedis
+
+WORKERS = "split", "count", "count", "count", "join"
+INPUT = [text.encode() for _, text in sorted(topics.items())]
+"""The chapters of Python's own help, one document a line."""
+TRAP, BROKEN = 20, 33
+INPUT[BROKEN] = b"\xff\xfe"
+"""A line whose worker hangs, to be killed; and a line that is no text."""
+
+
+@contextlib.contextmanager
+def services(url: str, namespace: str) -> Iterator[dict[int, subprocess.Popen[bytes]]]:
+    """Start the services, each in processes of its own, by process id; and end them."""
+    program = str(Path(__file__).with_name("worker.py"))
+    started: dict[int, subprocess.Popen[bytes]] = {}
+    try:
+        for service in WORKERS:
+            command = [sys.executable, program, service, url, namespace]
+            # In a session of its own: Ctrl-C is for this program, which ends the others.
+            worker = subprocess.Popen(command, start_new_session=True)  # noqa: S603
+            started[worker.pid] = worker
+        yield started
+    finally:
+        for worker in started.values():
+            worker.terminate()
+        for worker in started.values():
+            worker.wait()
+
+
+class Progress:
+    """What is known of the input: the frontier over its lines."""
+
+    def __init__(self) -> None:
+        self.frontier = Frontier()
+        self.done: set[int] = set()
+
+    def ack(self, record: Record) -> None:
+        """A document was counted, with all its pages."""
+        line, held_back_at = int(record.source_id), self.frontier.position
+        self.done.add(line)
+        position = self.frontier.complete(line)
+        if line == TRAP:
+            print(f"line {line} is done after all: position {held_back_at} -> {position}")
+
+    def fail(self, record: Record, reason: str, why: str) -> None:
+        """An attempt has failed."""
+        self.frontier.fail(int(record.source_id), f"{reason}: {why}")
+        print(f"line {record.source_id}, attempt {record.attempt} {reason}: {why}")
+
+    def park(self, record: Record, reason: str, why: str) -> None:
+        """The last attempt has failed: it is put aside, and the frontier may pass it."""
+        self.frontier.quarantine(int(record.source_id))
+
+
+def run(url: str) -> bool:
+    """Have all documents counted; whether every line of the input is accounted for."""
+    name, progress = f"words-{secrets.token_hex(4)}", Progress()
+    print(f"{len(INPUT)} documents, {len(WORKERS)} workers", flush=True)
+    client = redis.Redis.from_url(url)
+    client.sadd(f"{name}:traps", TRAP)
+    documents = Queue(client, f"{name}:documents")
+
+    def send(record: Record, ids: Sequence[MessageId]) -> None:
+        documents.put(ids[0], line=record.source_id, text=record.value)
+
+    with Acker.from_url(url, name) as acker:
+        acker.create(AckerConfig(tick_ms=10_000))
+        with services(url, name) as workers, Rotator([acker]):
+            source = Source(
+                acker,
+                "input",
+                send,
+                on_ack=progress.ack,
+                on_fail=progress.fail,
+                dead_letter=progress.park,
+                attempts=2,
+                backoff=Backoff(0.2),
+                max_pending=30,
+            )
+            for line, text in enumerate(INPUT):
+                source.emit(str(line), text)
+            while not source.join(timeout=0.05):
+                trapped: Any = client.lpop(f"{name}:trapped")
+                if trapped:
+                    print(f"killing a worker, which has a page of line {TRAP}")
+                    os.kill(int(trapped), signal.SIGKILL)
+                    workers[int(trapped)].wait()
+        totals = {
+            int(line): json.loads(words) for line, words in client.hgetall(f"{name}:totals").items()
+        }
+    client.delete(*client.scan_iter(f"{name}:*"))
+    print(f"position {progress.frontier.position} of {len(INPUT)}")
+    for line in sorted(totals, key=lambda line: -sum(totals[line].values()))[:3]:
+        print(f"line {line} has {sum(totals[line].values())} words")
+    expected = {
+        line: Counter(text.decode().split()) for line, text in enumerate(INPUT) if line != BROKEN
+    }
+    parked = [given_up.offset for given_up in progress.frontier.quarantined()]
+    return totals == expected and progress.done == expected.keys() and parked == [BROKEN]
+
+
+def main() -> int:
+    """Run the example; the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--redis", metavar="URL", help="default: one of its own")
+    url = parser.parse_args().redis
+    logging.getLogger("acker_redis").setLevel(logging.ERROR)
+    with contextlib.nullcontext() if url else EmbeddedRedis() as own:
+        right = run(own.url if own else url)
+    print("Every document is accounted for." if right else "Some document is NOT accounted for.")
+    return not right
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,105 @@
+"""The examples, as a user runs them: to the end, on a Redis of the user's, interrupted."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+
+from acker_redis.embedded import EmbeddedRedis
+
+pytest.importorskip("httpx")
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+KEY_LINES = {
+    "webhooks": [
+        r"order-1 +1 +done",
+        r"order-2 +2 +done +failed: RefusedError: search answered 503",
+        r"order-4 +2 +done +failed: RefusedError: mailer answered 503",
+        r"order-6 +2 +done +failed: OutOfStockError: not enough for order-6",
+        r"order-8 +2 +done +expired",
+        r"order-10 +3 +dead letter +failed: RefusedError: legacy: .*",
+        r"Each order is accounted for\.",
+    ],
+    "work_queue": [
+        r"line 33, attempt 2 failed: UnicodeDecodeError: .*",
+        r"killing a worker, which has a page of line 20",
+        r"line 20 is done after all: position \d+ -> \d+",
+        r"position (\d+) of \1",
+        r"Every document is accounted for\.",
+    ],
+    "crawler": [
+        r"json +failed: TimeoutError: json.tool did not answer, attempt 1",
+        r"json +complete: \d+ pages, attempt 2",
+        r"http +complete: \d+ pages, attempt 1",
+        r"asyncio +failed: ModuleNotFoundError: no module \w+, attempt 2",
+        r"asyncio +given up",
+        r"Each site is accounted for\.",
+    ],
+}
+
+
+def start(example: str, scratch: Path, *args: str) -> "subprocess.Popen[str]":
+    """Start an example; what it leaves in its directory for temporary files is left behind."""
+    return subprocess.Popen(
+        [sys.executable, str(EXAMPLES / example / "main.py"), *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "TMPDIR": str(scratch)},
+        cwd=scratch,
+    )
+
+
+def finish(process: "subprocess.Popen[str]") -> str:
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    return said
+
+
+def shape(text: str) -> list[str]:
+    """What an output has in common with any other, of another Python and in another order."""
+    text = re.sub(r"no module \w+", "no module X", re.sub(r"\d+", "0", text))
+    return sorted(" ".join(line.split()) for line in text.splitlines())
+
+
+@pytest.mark.parametrize("example", KEY_LINES)
+def test_it_says_what_its_readme_says(example: str, tmp_path: Path) -> None:
+    said = finish(start(example, tmp_path))
+    for line in KEY_LINES[example]:
+        assert re.search(f"^{line}$", said, re.MULTILINE), f"no {line!r} in\n{said}"
+    readme = (EXAMPLES / example / "README.md").read_text()
+    (output,) = re.findall(r"```text\n(.*?)```", readme.partition("python examples/")[2], re.DOTALL)
+    assert shape(said) == shape(output)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("example", KEY_LINES)
+def test_on_a_redis_of_the_users(example: str, any_server: EmbeddedRedis, tmp_path: Path) -> None:
+    finish(start(example, tmp_path, "--redis", any_server.url))
+    with redis.Redis.from_url(any_server.url) as client:
+        foreign = [key for key in client.scan_iter() if not key.startswith(b"acker:")]
+    assert not foreign, "only the acker's own keys may be left"
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.3])
+@pytest.mark.parametrize("example", KEY_LINES)
+def test_interrupted_it_leaves_nothing_behind(example: str, delay: float, tmp_path: Path) -> None:
+    process = start(example, tmp_path)
+    assert process.stdout
+    process.stdout.readline()
+    time.sleep(delay)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert children
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=30)
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert process.returncode == 130, said
+    assert not alive
+    assert "Traceback" not in said
+    assert not list(tmp_path.iterdir())

@@ -16,6 +16,8 @@ class _Shard:
     """Batches not sent yet, the one that is filled last."""
     since: float = 0.0
     """When the first row of the first of them came in."""
+    hurried: int = 0
+    """So many of them, from the first on, need not linger."""
     in_flight: Batch | None = None
 
 
@@ -41,8 +43,9 @@ class Accumulator:
         """Take rows in, that were checked; whether a sender that sleeps has a reason to look."""
         wake = False
         for row in rows:
-            text = row.text.encode() if row.flags else b""
-            number = shard_of(row.anchor, self.shards)
+            anchor, _, flags, said = row
+            text = said.encode() if flags else b""
+            number = shard_of(anchor, self.shards) if self.shards > 1 else 0
             shard = self._waiting.get(number)
             if shard is None:
                 shard = self._waiting[number] = _Shard()
@@ -68,6 +71,7 @@ class Accumulator:
             if self._due(shard) <= now:
                 batch = shard.in_flight = shard.queue.popleft()
                 shard.since = now
+                shard.hurried = max(shard.hurried - 1, 0)
                 # Who waited longest is first in the next round.
                 self._waiting[number] = self._waiting.pop(number)
                 return number, batch
@@ -96,10 +100,10 @@ class Accumulator:
     def hurry(self) -> None:
         """What is here now need not linger."""
         for shard in self._waiting.values():
-            shard.since = -math.inf
+            shard.hurried = len(shard.queue)
 
     def _due(self, shard: _Shard) -> float:
         if shard.in_flight is not None or not shard.queue:
             return math.inf
-        full = len(shard.queue) > 1 or shard.queue[0].full
-        return -math.inf if full else shard.since + self._linger
+        ready = shard.hurried or len(shard.queue) > 1 or shard.queue[0].full
+        return -math.inf if ready else shard.since + self._linger

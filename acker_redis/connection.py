@@ -121,7 +121,7 @@ class Connection:
         return self.version()
 
     def forget_threads(self) -> None:
-        """In a forked child: the threads have stayed with the parent, not so what they had locked."""
+        """In a forked child: the threads stayed with the parent, what they had locked did not."""
         self._threads = None
         _free_locks(self.client)
 

@@ -2,12 +2,19 @@
 
 import logging
 import math
+import random
 import time
 from collections.abc import Callable
 from typing import Any
 
 from acker_redis.batch import Batch
-from acker_redis.errors import AckerError, BacklogError, ConfigError, RedisUnavailableError
+from acker_redis.errors import (
+    AckerError,
+    BacklogError,
+    ClosedError,
+    ConfigError,
+    RedisUnavailableError,
+)
 from acker_redis.flow import Flow, Pause
 from acker_redis.flows import Flows
 from acker_redis.lane import Lane
@@ -17,8 +24,8 @@ log = logging.getLogger(__name__)
 MOST_SENDERS = 4
 """Calls of a producer in flight at most, each on a shard of its own."""
 
-_PAUSE = 0.25
-"""Seconds after which a task whose verdicts nobody takes is tried again."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
+"""Seconds after which a batch that was not answered is sent again: ever longer ones."""
 
 
 def deliver(
@@ -29,27 +36,37 @@ def deliver(
     It ends when the fence does not hold any more, Redis refuses it, or ``end()`` has come, on the
     ``time.monotonic`` clock. A task whose backlog is full is waited for as long as Redis that is
     away: the fence's time.
+
+    ``flows`` try each call once: in between it is looked whether all this has come to its end.
     """
-    began, told = time.monotonic(), False
-    while True:
+    pause, told = _FIRST_PAUSE, False
+    unanswered: AckerError = ClosedError("the producer was closed before this could be sent")
+    while time.monotonic() < end():
         try:
             yield from flows.apply(batch, lane)
         except (RedisUnavailableError, BacklogError) as error:
-            now, known = time.monotonic(), flows.known
-            # Nothing of it was ever sent: no fence, and no LaneError, will end this.
-            horizon = began + known.fence_ms / 1000 if known else math.inf
-            if now >= end() or (isinstance(error, BacklogError) and now >= horizon):
+            unanswered, now = error, time.monotonic()
+            wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
+            if now + wait >= _horizon(batch):
                 return error
             if not told:
                 log.warning("a batch of %d rows waits: %s", len(batch), error)
                 told = True
-            yield Pause(_PAUSE)
+            yield Pause(max(min(wait, end() - now), 0.0))
+            pause = min(2 * pause, _LONGEST_PAUSE)
         except AckerError as error:
             return error
         else:
             if told:
                 log.info("the batch of %d rows was applied", len(batch))
             return None
+    return unanswered
+
+
+def _horizon(batch: Batch) -> float:
+    """Until when a batch may be sent again; for as long as it was not sent there is no end."""
+    sent = batch.sent
+    return min(sent.times.values()) + sent.fence_ms / 1000 if sent and sent.times else math.inf
 
 
 def check_settings(linger: float, buffer: int, max_block: float) -> None:

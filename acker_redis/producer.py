@@ -25,8 +25,8 @@ from acker_redis.errors import (
     AckerError,
     BufferFullError,
     ClosedError,
-    WrongShardError,
 )
+from acker_redis.flows import Flows
 from acker_redis.keys import check_name
 from acker_redis.lane import Lane
 from acker_redis.row import Row, ack_row, check_rows, fail_row, touch_row, track_row
@@ -83,6 +83,8 @@ class Producer:
         self._room = threading.Condition(self._lock)
         """Notified when a batch was answered, or given up."""
         self._accumulator: Accumulator | None = None
+        # What is not answered is tried again by deliver(), which knows when to end.
+        self._flows = Flows(self.acker.namespace, retry_for=0.0)
         self._lanes: dict[int, Lane[threading.Lock]] = {}
         self._senders: list[threading.Thread] = []
         self._closed = False
@@ -153,8 +155,9 @@ class Producer:
                 # What comes in later may go along, or linger.
                 accumulator.hurry()
                 self._work.notify_all()
-                waits_for = {id(batch) for batch in accumulator.batches()}
-                while waits_for & {id(batch) for batch in accumulator.batches()}:
+                # The batches, not their ids: another may come to stand where one was.
+                waits_for = set(accumulator.batches())
+                while waits_for.intersection(accumulator.batches()):
                     left = end - time.monotonic()
                     if left <= 0:
                         raise BufferFullError(
@@ -175,7 +178,6 @@ class Producer:
             if self._closed:
                 return
             self._closed = True
-            self._end = time.monotonic() + timeout
             self._room.notify_all()
         try:
             self.flush(timeout)
@@ -193,10 +195,12 @@ class Producer:
         self.close()
 
     def _start(self) -> Accumulator:
-        shards = self.acker.config.shards
+        config = self.acker.config
+        shards = config.shards
         with self._lock:
             self._check_open()
             if self._accumulator is None:
+                self._flows.known = config
                 self._accumulator = Accumulator(self.task, shards, self._linger)
                 for number in range(min(shards, MOST_SENDERS)):
                     name = f"acker-producer-{number}"
@@ -237,10 +241,15 @@ class Producer:
                     wait = accumulator.due() - time.monotonic()
                     self._work.wait(None if wait == math.inf else max(wait, 0.0))
                 shard, batch = ready
+                if accumulator.due() < math.inf:
+                    self._work.notify()  # another shard has something, for another sender
                 lane = self._lanes.setdefault(shard, Lane(threading.Lock))
             error = self._deliver(batch, lane)
             with self._lock:
                 accumulator.done(shard)
+                if self._flows.known:
+                    # Others than before, when the namespace was created anew.
+                    accumulator.shards = self._flows.known.shards
                 if error:
                     self._error = self._error or error
                 self._room.notify_all()
@@ -249,13 +258,9 @@ class Producer:
 
     def _deliver(self, batch: Batch, lane: "Lane[threading.Lock]") -> AckerError | None:
         # The lane's lock is not needed: a shard has one batch in flight.
-        flow = deliver(self.acker.flows, batch, lane, lambda: self._end)
+        flow = deliver(self._flows, batch, lane, lambda: self._end)
         try:
-            error = self.acker.connection.drive(flow)
-            if isinstance(error, WrongShardError) and self._accumulator:
-                # The namespace was created anew. Its old trees are gone, and so are their rows.
-                self._accumulator.shards = self.acker.config.shards
-            return error
+            return self.acker.connection.drive(flow)
         except Exception as error:
             # Whatever it is: a sender that ends is a producer that waits for ever.
             log.exception("a batch of %d rows cannot be sent", len(batch))

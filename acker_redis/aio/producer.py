@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable
 from acker_redis.accumulator import Accumulator
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.batch import Batch
+from acker_redis.config import AckerConfig
 from acker_redis.delivery import MOST_SENDERS, check_settings, deliver, tell_given_up
-from acker_redis.errors import AckerError, BufferFullError, ClosedError, WrongShardError
+from acker_redis.errors import AckerError, BufferFullError, ClosedError
+from acker_redis.flows import Flows
 from acker_redis.keys import check_name
 from acker_redis.lane import Lane
 from acker_redis.row import Row, ack_row, check_rows, fail_row, touch_row, track_row
@@ -55,6 +57,8 @@ class AsyncProducer:
         self._linger, self._buffer, self._max_block = linger, buffer, max_block
         self._on_given_up = on_given_up
         self._accumulator: Accumulator | None = None
+        # What is not answered is tried again by deliver(), which knows when to end.
+        self._flows = Flows(acker.namespace, retry_for=0.0)
         self._lanes: dict[int, Lane[asyncio.Lock]] = {}
         self._senders: list[asyncio.Task[None]] = []
         self._work = asyncio.Event()
@@ -75,7 +79,9 @@ class AsyncProducer:
         accumulator = self._accumulator
         if accumulator is None:
             # Nobody knows yet how many shards there are.
-            accumulator = self._start((await self.acker.config()).shards)
+            config = await self.acker.config()
+            self._check_open()
+            accumulator = self._start(config)
         if wait and accumulator.size >= self._buffer:
             await self._wait_for_room(accumulator)
         if accumulator.size >= 2 * self._buffer:
@@ -118,8 +124,9 @@ class AsyncProducer:
         if accumulator is not None:
             accumulator.hurry()
             self._work.set()
-            waits_for = {id(batch) for batch in accumulator.batches()}
-            while waits_for & {id(batch) for batch in accumulator.batches()}:
+            # The batches, not their ids: another may come to stand where one was.
+            waits_for = set(accumulator.batches())
+            while waits_for.intersection(accumulator.batches()):
                 if not await self._answer_before(end):
                     raise BufferFullError(
                         f"{accumulator.size} rows were not answered within {timeout} s"
@@ -132,7 +139,6 @@ class AsyncProducer:
         """As :meth:`Producer.close`; it is done to its end also when the caller is cancelled."""
         if not self._closed:
             self._closed = True
-            self._end = time.monotonic() + timeout
             self._signal_answer()
             await self.acker.connection.whole(self._finish(timeout))
 
@@ -150,12 +156,13 @@ class AsyncProducer:
             self._work.set()
             await asyncio.gather(*self._senders)
 
-    def _start(self, shards: int) -> Accumulator:
+    def _start(self, config: AckerConfig) -> Accumulator:
         if self._accumulator is None:
-            self._accumulator = Accumulator(self.task, shards, self._linger)
+            self._flows.known = config
+            self._accumulator = Accumulator(self.task, config.shards, self._linger)
             self._senders = [
                 asyncio.create_task(self._run(self._accumulator), name=f"acker-producer-{number}")
-                for number in range(min(shards, MOST_SENDERS))
+                for number in range(min(config.shards, MOST_SENDERS))
             ]
         return self._accumulator
 
@@ -202,25 +209,22 @@ class AsyncProducer:
                 self._work.clear()
             shard, batch = ready
             self._work.set()  # another shard may be ready, for another sender
-            error = await self._deliver(accumulator, shard, batch)
+            error = await self._deliver(shard, batch)
             accumulator.done(shard)
+            if self._flows.known:
+                # Others than before, when the namespace was created anew.
+                accumulator.shards = self._flows.known.shards
             self._error = self._error or error
             self._signal_answer()
             if error:
                 tell_given_up(self._on_given_up, error, len(batch))
 
-    async def _deliver(
-        self, accumulator: Accumulator, shard: int, batch: Batch
-    ) -> AckerError | None:
+    async def _deliver(self, shard: int, batch: Batch) -> AckerError | None:
         lane = self._lanes.setdefault(shard, Lane(asyncio.Lock))
-        flow = deliver(self.acker.flows, batch, lane, lambda: self._end)
+        flow = deliver(self._flows, batch, lane, lambda: self._end)
         try:
-            error = await self.acker.connection.drive(flow)
-            if isinstance(error, WrongShardError):
-                # The namespace was created anew. Its old trees are gone, and so are their rows.
-                accumulator.shards = (await self.acker.config()).shards
-        except Exception as failed:
+            return await self.acker.connection.drive(flow)
+        except Exception as error:
             # Whatever it is: a sender that ends is a producer that waits for ever.
             log.exception("a batch of %d rows cannot be sent", len(batch))
-            return AckerError(f"cannot be sent: {failed!r}")
-        return error
+            return AckerError(f"cannot be sent: {error!r}")

@@ -1,0 +1,37 @@
+"""A bad line to one server, and the cluster that these tests share."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.server_binary import find_server
+from tests.cluster.servers import Cluster
+from tests.conftest import MakeAcker, missing
+from tests.hazard.line import bad_line
+from tests.hazard.runs import CONFIG, Run
+
+MakeRun = Callable[..., Run]
+
+
+@pytest.fixture
+def make_run(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> Iterator[MakeRun]:
+    """Make a run over one bad line, from a seed and fields of AckerConfig."""
+    with contextlib.ExitStack() as stack:
+
+        def make(seed: int, trees: int | None = None, **fields: object) -> Run:
+            line = stack.enter_context(bad_line(any_server.url, seed))
+            direct = make_any_acker(**{**CONFIG, **fields})
+            return Run(direct, [line], seed, *(() if trees is None else (trees,)))
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def three_masters() -> Iterator[Cluster]:
+    binary = find_server()
+    if binary is None:
+        missing("redis-server")
+    with Cluster(binary) as running:
+        yield running

@@ -1,0 +1,107 @@
+"""What is common to all runs: trees, threads, a reader of verdicts, and the reckoning."""
+
+import contextlib
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from acker_redis.batch import Batch
+from acker_redis.client import Acker
+from acker_redis.errors import LaneError, RedisUnavailableError
+from tests.hazard.forest import Drawn, Forest
+from tests.hazard.line import BadLine
+from tests.producer.rig import InThread
+from tests.support import tick
+
+TREES = int(os.environ.get("ACKER_HAZARD_TREES", "10000"))
+"""Trees of one run."""
+TIMEOUT = 0.15
+"""Seconds after which a client gives a call up, and sends it again."""
+CONFIG = {"buckets": 4, "high_water": 10**9, "outcomes_limit": 10**9, "publish": False}
+
+
+class Run:
+    """Trees over bad lines; ``direct`` is the same namespace by a good one."""
+
+    def __init__(self, direct: Acker, lines: list[BadLine], seed: int, trees: int = TREES) -> None:
+        self.forest = Forest(trees, seed)
+        self.direct = direct
+        self.lines = lines
+        self.seed = seed
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read verdicts all the while; and let a tick go by when half of the trees are planted."""
+        enough = threading.Event()
+
+        def read() -> None:
+            ticked = False
+            while not enough.wait(0.02):
+                self.forest.note(self.direct.outcomes("t"))
+                if not ticked and self.forest.half_planted:
+                    # What was sent before is sent again behind it: the fence holds for three.
+                    tick(self.direct)
+                    ticked = True
+
+        reader = InThread(read)
+        try:
+            yield
+        finally:
+            enough.set()
+            reader.join()
+
+    def reckon(self) -> Counter[str]:
+        """Let the trees that are left expire, read what became of each, and say what is wrong."""
+        for line in self.lines:
+            line.settle()
+        tick(self.direct, CONFIG["buckets"])
+        self.forest.note(self.direct.outcomes("t"))
+        return self.forest.wrong()
+
+    def check(self) -> None:
+        wrong = self.reckon()
+        fates = sum((line.fates for line in self.lines), Counter())
+        kinds = self.forest.kinds()
+        told = f"seed {self.seed}: {dict(wrong)} of {dict(kinds)}; calls: {dict(fates)}"
+        print(told)  # pytest shows it when a test fails, and by -rP
+        assert not wrong, told
+        assert kinds["complete"] > 0, told
+        assert min(kinds["failed"], kinds["open"]) > 0, told
+        assert fates["late"] > 0, told
+        assert sum(fates.values()) > fates["answered"], told
+
+
+def in_threads(count: int, work: Callable[[], None]) -> None:
+    """Do the same in some threads, and wait for all."""
+    threads = [InThread(work) for _ in range(count)]
+    for thread in threads:
+        thread.join()
+
+
+def apply_all(run: Run, acker: Acker, most: int = 200, patience: int | None = None) -> None:
+    """Apply batches until there are no more rows.
+
+    With ``patience`` a batch is given up when so many attempts at it have failed, and the next
+    takes its place in the lane.
+    """
+    while drawn := run.forest.draw(most):
+        batch = folded(drawn)
+        attempts = 0
+        while True:
+            try:
+                acker.apply(batch)
+            except (RedisUnavailableError, LaneError):
+                attempts += 1
+                if patience is not None and attempts >= patience:
+                    run.forest.given_up(drawn)
+                    break
+            else:
+                break
+
+
+def folded(drawn: list[Drawn]) -> Batch:
+    batch = Batch("t")
+    for each in drawn:
+        assert batch.add(each.row)
+    return batch

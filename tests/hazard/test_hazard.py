@@ -1,0 +1,152 @@
+"""Replies lost, calls cut, calls that come late: no tree is acked falsely, and none is lost.
+
+``ACKER_HAZARD_TREES`` says how many trees there are in each run.
+"""
+
+import asyncio
+import random
+
+import pytest
+import redis
+
+from acker_redis import commands
+from acker_redis.aio.client import AsyncAcker
+from acker_redis.aio.producer import AsyncProducer
+from acker_redis.client import Acker
+from acker_redis.columns import Columns
+from acker_redis.commands import Call, Fence
+from acker_redis.keys import ShardKeys
+from acker_redis.producer import Producer
+from tests.hazard.conftest import MakeRun
+from tests.hazard.runs import TIMEOUT, TREES, Run, apply_all, in_threads
+
+PATIENT = 600.0
+
+
+def through(run: Run, retry_for: float = PATIENT) -> Acker:
+    url, name = run.lines[0].url, run.direct.namespace
+    return Acker.from_url(url, name, timeout=TIMEOUT, retry_for=retry_for)
+
+
+def by_ackers(run: Run) -> None:
+    """Some threads, each with an acker of its own."""
+
+    def work() -> None:
+        with through(run) as acker:
+            apply_all(run, acker)
+
+    with run.reading():
+        in_threads(8, work)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_batches(make_run: MakeRun, seed: int) -> None:
+    run = make_run(seed, shards=2)
+    by_ackers(run)
+    run.check()
+
+
+@pytest.mark.parametrize("seed", [3])
+def test_threads_that_share_an_acker(make_run: MakeRun, seed: int) -> None:
+    run = make_run(seed, TREES // 8, shards=4)
+    with run.reading(), through(run) as acker:
+        in_threads(4, lambda: apply_all(run, acker))
+    run.check()
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_batches_that_are_given_up(make_run: MakeRun, seed: int) -> None:
+    """Whether they were applied nobody knows, and they may come to Redis after the next ones."""
+    run = make_run(seed, TREES // 2)
+
+    def work() -> None:
+        with through(run, retry_for=0) as acker:
+            apply_all(run, acker, most=60, patience=random.Random(seed).randint(1, 2))
+
+    with run.reading():
+        in_threads(8, work)
+    run.check()
+    assert run.forest.kinds()["in doubt"] > 0
+
+
+@pytest.mark.parametrize("seed", [6, 7])
+def test_a_producer_of_several_threads(make_run: MakeRun, seed: int) -> None:
+    run = make_run(seed, shards=4)
+    given_up: list[object] = []
+    with (
+        run.reading(),
+        through(run) as acker,
+        Producer(
+            acker, "t", buffer=2000, on_given_up=lambda *its: given_up.append(its)
+        ) as producer,
+    ):
+        in_threads(4, lambda: add_all(run, producer))
+        producer.flush()
+    assert given_up == []
+    run.check()
+
+
+def add_all(run: Run, producer: Producer) -> None:
+    while drawn := run.forest.draw(50):
+        producer.add([each.row for each in drawn])
+
+
+@pytest.mark.parametrize("seed", [8, 9])
+def test_an_asyncio_producer_of_many_tasks(make_run: MakeRun, seed: int) -> None:
+    run = make_run(seed, shards=4)
+    given_up: list[object] = []
+
+    async def work() -> None:
+        url, name = run.lines[0].url, run.direct.namespace
+        async with (
+            AsyncAcker.from_url(url, name, timeout=TIMEOUT) as acker,
+            AsyncProducer(
+                acker, "t", buffer=2000, on_given_up=lambda *its: given_up.append(its)
+            ) as producer,
+        ):
+            await asyncio.gather(*(add_all_async(run, producer) for _ in range(100)))
+            await producer.flush()
+
+    with run.reading():
+        asyncio.run(work())
+    assert given_up == []
+    run.check()
+
+
+async def add_all_async(run: Run, producer: AsyncProducer) -> None:
+    while drawn := run.forest.draw(50):
+        await producer.add([each.row for each in drawn])
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("seed", [10])
+def test_a_client_that_sends_again_by_itself(make_run: MakeRun, seed: int) -> None:
+    """redis.Redis(): ten attempts of its own, of which the acker knows nothing."""
+    run = make_run(seed)
+
+    def work() -> None:
+        client = redis.Redis(port=run.lines[0].port, socket_timeout=TIMEOUT)
+        with Acker(client, run.direct.namespace) as acker:
+            apply_all(run, acker)
+
+    with run.reading():
+        in_threads(4, work)
+    run.check()
+
+
+@pytest.mark.parametrize("seed", [11])
+def test_without_fences_all_this_is_found_out(
+    make_run: MakeRun, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That the reckoning can fail: what is sent again then counts again."""
+    fenced = commands.apply
+
+    def unfenced(keys: ShardKeys, columns: Columns, fence: Fence | None) -> Call:
+        return fenced(keys, columns, None)
+
+    monkeypatch.setattr(commands, "apply", unfenced)
+    run = make_run(seed, TREES // 4)
+    by_ackers(run)
+    wrong = run.reckon()
+    assert wrong["complete, and not acked"] > 0
+    assert wrong["failed otherwise"] > 0, "a tree that is tracked twice is a conflict"

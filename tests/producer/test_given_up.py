@@ -1,0 +1,234 @@
+"""Batches that cannot be applied are given up: their trees expire, and the producer goes on."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.errors import (
+    AckerError,
+    BacklogError,
+    NamespaceNotFoundError,
+    RedisRefusedError,
+    RedisUnavailableError,
+    WrongShardError,
+)
+from tests.client.proxy import Proxy
+from tests.cluster.servers import wait_until
+from tests.producer.conftest import MakeRig
+from tests.producer.rig import AnyProducer, Rig, acks_of, tracks
+from tests.support import tick, total, verdicts
+
+
+def reasons(acker: Acker) -> dict[int, str]:
+    """Reason of each verdict that waits; none is there twice."""
+    found = verdicts(acker)
+    assert len({v[2] for v in found}) == len(found)
+    return {v[2]: v[1] for v in found}
+
+
+def test_trees_of_a_batch_that_was_refused_expire(rig: Rig) -> None:
+    producer = rig.producer(linger=0)
+    first, second = tracks(2), tracks(3)
+    producer.add([*first, *second])
+    producer.flush()
+    rig.calls.errors = [RedisRefusedError("no")]
+    producer.add(acks_of(first))
+    with pytest.raises(RedisRefusedError):
+        producer.flush()
+    producer.add(acks_of(second))
+    producer.flush()
+    tick(rig.direct, 3)
+    expected = {row.anchor: "expired" for row in first}
+    assert reasons(rig.direct) == expected | {row.anchor: "completed" for row in second}
+    assert [rows for _, rows in rig.given_up] == [2]
+
+
+@pytest.mark.parametrize(
+    "error", [RedisRefusedError("no"), RuntimeError("a bug"), AttributeError(), KeyError("x")]
+)
+def test_no_error_ends_a_sender(rig: Rig, error: Exception) -> None:
+    producer = rig.producer(linger=0)
+    for _ in range(3):
+        rig.calls.errors = [error]
+        producer.add(tracks(1))
+        with pytest.raises(AckerError):
+            producer.flush()
+        producer.add(tracks(1))
+        producer.flush()
+    assert total(rig.direct)["tracked"] == 3
+    assert len(rig.given_up) == 3
+
+
+def test_an_on_given_up_that_raises_does_not_end_a_sender(rig: Rig) -> None:
+    told: list[int] = []
+
+    def raises(error: AckerError, rows: int) -> None:
+        told.append(rows)
+        raise RuntimeError("not my day")
+
+    producer = rig.producer(linger=0, on_given_up=raises)
+    for _ in range(2):
+        rig.calls.errors = [RedisRefusedError("no")]
+        producer.add(tracks(2))
+        with pytest.raises(RedisRefusedError):
+            producer.flush()
+    producer.add(tracks(1))
+    producer.flush()
+    assert told == [2, 2]
+    assert total(rig.direct)["tracked"] == 1
+
+
+def test_without_on_given_up_it_is_logged(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    producer = rig.producer(linger=0, on_given_up=None)
+    rig.calls.errors = [RedisRefusedError("no right")]
+    producer.add(tracks(4))
+    with pytest.raises(RedisRefusedError):
+        producer.flush()
+    wait_until(lambda: "4 rows were given up, their trees expire: no right" in caplog.text, "log")
+
+
+def test_a_batch_is_sent_again_for_as_long_as_its_fence_holds(
+    make_rig: MakeRig, proxy: Proxy
+) -> None:
+    """Longer than a call is tried again, and the replies that were lost do not count twice."""
+    rig = make_rig(proxy.url)
+    producer = rig.producer(linger=0, retry_for=0)
+    rows = tracks(2)
+    producer.add(rows)
+    producer.flush()
+    proxy.swallow, proxy.cut = 3, 2
+    producer.add(acks_of(rows))
+    producer.flush()
+    assert proxy.swallow == proxy.cut == 0
+    assert rig.given_up == []
+    assert total(rig.direct)["acked"] == 2
+
+
+def test_past_the_horizon_of_its_fence_a_batch_is_given_up(make_rig: MakeRig, proxy: Proxy) -> None:
+    """Also while nothing is heard of Redis, and the sender goes on with what came later."""
+    rig = make_rig(proxy.url, buckets=2, tick_ms=200)
+    producer = rig.producer(linger=0, retry_for=0)
+    rows = tracks(4)
+    producer.add(rows)
+    producer.flush()
+    proxy.cut = 10**9
+    producer.add(acks_of(rows[:2]))
+    rig.calls.wait_for(2)
+    producer.add(acks_of(rows[2:]))
+    wait_until(lambda: rig.given_up, "a batch that is given up", pause=0.02)
+    proxy.cut = 0
+    producer.add(tracks(3))
+    with pytest.raises(AckerError):
+        producer.flush()
+    assert rig.given_up[0][1] == 2
+    tick(rig.direct, 2)
+    found = reasons(rig.direct)
+    assert [found[row.anchor] for row in rows[:2]] == ["expired"] * 2
+    assert total(rig.direct)["tracked"] == 7
+    producer.flush()
+
+
+def test_a_task_whose_verdicts_nobody_takes_is_waited_for(make_rig: MakeRig) -> None:
+    rig = make_rig(outcomes_limit=2)
+    producer = rig.producer(linger=0)
+    for anchor in (1, 2):
+        producer.track(anchor, "complete at once", [])
+    producer.flush()
+    before = len(rig.calls.made)
+    producer.track(3, "s", [])
+    rig.calls.wait_for(before + 2)
+    assert rig.given_up == []
+    assert set(reasons(rig.direct)) == {1, 2}
+    producer.flush()
+    assert set(reasons(rig.direct)) == {3}
+
+
+def test_it_is_waited_for_as_long_as_for_redis(make_rig: MakeRig) -> None:
+    rig = make_rig(outcomes_limit=1, buckets=2, tick_ms=200)
+    producer = rig.producer(linger=0)
+    producer.track(1, "complete at once", [])
+    producer.flush()
+    producer.track(2, "s", [])
+    with pytest.raises(BacklogError):
+        producer.flush()
+    reasons(rig.direct)
+    producer.track(3, "s", [])
+    producer.flush()
+    assert set(reasons(rig.direct)) == {3}
+
+
+def _given_up(rig: Rig, producer: AnyProducer, errors: tuple[type[AckerError], ...]) -> bool:
+    producer.add(tracks(50))
+    try:
+        producer.flush()
+    except errors:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (2, 8), (8, 2)])
+def test_a_namespace_that_is_made_anew_with_other_shards(
+    make_rig: MakeRig, before: int, after: int
+) -> None:
+    rig = make_rig(shards=before)
+    producer = rig.producer(linger=0)
+    producer.add(tracks(100))
+    producer.flush()
+    rig.direct.connection.client.flushall()
+    rig.direct.create(AckerConfig(shards=after, tick_ms=3_600_000))
+    errors = (WrongShardError, NamespaceNotFoundError)
+    wait_until(lambda: not _given_up(rig, producer, errors), "a producer that has learned")
+    counted = total(rig.direct)["tracked"]
+    rows = tracks(500)
+    producer.add(rows)
+    producer.flush()
+    producer.add(acks_of(rows))
+    producer.flush()
+    assert total(rig.direct)["tracked"] == counted + 500
+    assert total(rig.direct)["acked"] == 500
+    its: Any = getattr(producer, "producer", producer)
+    assert its._accumulator.shards == after
+
+
+def test_a_namespace_that_is_dropped_for_a_while(rig: Rig) -> None:
+    producer = rig.producer(linger=0)
+    producer.add(tracks(1))
+    producer.flush()
+    rig.direct.connection.client.flushall()
+    for _ in range(2):
+        producer.add(tracks(1))
+        with pytest.raises(NamespaceNotFoundError):
+            producer.flush()
+    rig.direct.create(AckerConfig(tick_ms=3_600_000))
+    producer.add(tracks(1))
+    producer.flush()
+    assert total(rig.direct)["tracked"] == 1
+
+
+def test_a_namespace_that_is_not_there_is_told_to_the_first_caller(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    rig.direct.connection.client.flushall()
+    producer = rig.producer()
+    with pytest.raises(NamespaceNotFoundError):
+        producer.add(tracks(1))
+    rig.direct.create(AckerConfig(tick_ms=3_600_000))
+    producer.add(tracks(1))
+    producer.flush()
+    assert total(rig.direct)["tracked"] == 1
+
+
+def test_a_redis_that_is_away_is_told_to_the_first_caller(make_rig: MakeRig, proxy: Proxy) -> None:
+    """How many shards there are is not known yet; nothing was taken in."""
+    rig = make_rig(proxy.url)
+    proxy.cut = 10**9
+    producer = rig.producer(retry_for=0)
+    add: Callable[[], None] = lambda: producer.add(tracks(1))  # noqa: E731
+    with pytest.raises(RedisUnavailableError):
+        add()
+    proxy.cut = 0
+    add()
+    producer.flush()
+    assert total(rig.direct)["tracked"] == 1

@@ -1,0 +1,130 @@
+"""Redis is slow, or away: callers wait, and then are told; nothing is taken in by halves."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from acker_redis.errors import BufferFullError, ClosedError
+from tests.client.proxy import Proxy
+from tests.cluster.servers import wait_until
+from tests.producer.conftest import MakeRig
+from tests.producer.rig import Awaited, InThread, Rig, tracks
+from tests.support import total
+
+
+@pytest.fixture
+def stalled(make_rig: MakeRig, proxy: Proxy) -> Rig:
+    return make_rig(proxy.url)
+
+
+def test_callers_wait_for_a_redis_that_stalls(stalled: Rig, proxy: Proxy) -> None:
+    producer = stalled.producer(buffer=10)
+    producer.add(tracks(1))
+    producer.flush()
+    proxy.stall = True
+    producer.add(tracks(10))
+    callers = [InThread(lambda: producer.add(tracks(2))) for _ in range(3)]
+    stalled.calls.wait_for(2)
+    assert not any(caller.ended for caller in callers)
+    assert producer.waiting == 10
+    proxy.stall = False
+    for caller in callers:
+        caller.join()
+    producer.flush()
+    assert total(stalled.direct)["tracked"] == 17
+    assert stalled.given_up == []
+
+
+def test_who_waited_for_too_long_is_told_and_nothing_was_taken_in(
+    stalled: Rig, proxy: Proxy
+) -> None:
+    producer = stalled.producer(buffer=10, max_block=0.05)
+    producer.add(tracks(1))
+    producer.flush()
+    proxy.stall = True
+    producer.add(tracks(12))
+    for _ in range(3):
+        with pytest.raises(BufferFullError, match="12 rows wait for Redis"):
+            producer.add(tracks(5))
+        assert producer.waiting == 12
+    proxy.stall = False
+    producer.flush()
+    assert total(stalled.direct)["tracked"] == 13
+    producer.add(tracks(5))
+    producer.flush()
+    assert total(stalled.direct)["tracked"] == 18
+
+
+def test_rows_that_fold_into_others_wait_for_room_too(rig: Rig) -> None:
+    """Whether they would fold is known only when they are taken in."""
+    producer = rig.producer(buffer=2, max_block=0, linger=0)
+    rig.calls.hold()
+    rows = tracks(2)
+    producer.add(rows)
+    with pytest.raises(BufferFullError):
+        producer.add([rows[0]._replace(flags=0, text="")])
+    rig.calls.let_all_go()
+
+
+def test_a_list_larger_than_the_buffer_is_taken_in_whole(rig: Rig) -> None:
+    producer = rig.producer(buffer=1)
+    for _ in range(3):
+        producer.add(tracks(3000))
+    producer.flush()
+    assert total(rig.direct)["tracked"] == 9000
+
+
+def test_who_cannot_wait_may_fill_the_buffer_twice_and_then_is_dropped(rig: Rig) -> None:
+    producer = rig.producer(buffer=10, linger=0)
+    rig.calls.hold()
+    for _ in range(4):
+        producer.add(tracks(5), wait=False)
+    assert producer.waiting == 20
+    assert rig.given_up == []
+    producer.add(tracks(7), wait=False)
+    assert producer.waiting == 20
+    [(error, rows)] = rig.given_up
+    assert isinstance(error, BufferFullError)
+    assert rows == 7
+    rig.calls.let_all_go()
+    producer.flush()
+    assert total(rig.direct)["tracked"] == 20
+
+
+def test_who_waits_for_room_of_a_producer_that_is_closed_is_told(rig: Rig) -> None:
+    producer = rig.producer(buffer=1, linger=0)
+    rig.calls.hold()
+    producer.add(tracks(1))
+    caller = InThread(lambda: producer.add(tracks(1)))
+    its: Any = getattr(producer, "producer", producer)
+    place = its._answered if rig.kind == "asyncio" else its._room
+    wait_until(lambda: place._waiters, "a caller that waits")
+    closing = InThread(producer.close)
+    with pytest.raises(ClosedError):
+        caller.join()
+    rig.calls.let_all_go()
+    closing.join()
+    assert total(rig.direct)["tracked"] == 1
+
+
+@pytest.mark.parametrize("kind", ["asyncio"])
+def test_who_is_cancelled_while_waiting_for_room_has_added_nothing(rig: Rig) -> None:
+    producer = rig.producer(buffer=3, linger=0)
+    assert isinstance(producer, Awaited)
+    rig.calls.hold()
+    producer.add(tracks(3))
+
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(producer.producer.add(tracks(2)))
+        while not producer.producer._answered._waiters:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    producer._loop.run(cancelled())
+    assert producer.waiting == 3
+    rig.calls.let_all_go()
+    producer.flush()
+    assert total(rig.direct)["tracked"] == 3

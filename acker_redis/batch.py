@@ -186,6 +186,18 @@ class Batch:
             self._texts += len(text)
         return True
 
+    def rows(self) -> list[Row]:
+        """What was folded, a row per anchor; two, where a tree that is tracked fails at once."""
+        found = []
+        for row in self._rows.values():
+            if row.flags & TRACK:
+                found.append(Row(row.anchor, row.delta, TRACK, row.source_id.decode()))
+                if row.flags & FAIL:
+                    found.append(Row(row.anchor, 0, FAIL, row.why.decode()))
+            else:
+                found.append(Row(row.anchor, row.delta, row.flags, row.why.decode()))
+        return found
+
     def columns(self, shards: int = 1) -> dict[int, Columns]:
         """Wire columns of the loose rows per shard, in the order of their first appearance."""
         loose = [row for row in self._rows.values() if row.anchor <= ANCHOR_MAX]

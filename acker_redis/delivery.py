@@ -18,6 +18,7 @@ from acker_redis.errors import (
 from acker_redis.flow import Flow, Pause
 from acker_redis.flows import Flows
 from acker_redis.lane import Lane
+from acker_redis.row import Row
 
 log = logging.getLogger(__name__)
 
@@ -80,11 +81,11 @@ def check_settings(linger: float, buffer: int, max_block: float) -> None:
 
 
 def tell_given_up(
-    function: Callable[[AckerError, int], None] | None, error: AckerError, rows: int
+    function: Callable[[AckerError, list[Row]], None] | None, error: AckerError, rows: list[Row]
 ) -> None:
-    """Tell the user that so many rows were given up; log it if there is nobody to tell."""
+    """Tell the user which rows were given up; log it if there is nobody to tell."""
     if function is None:
-        log.warning("%d rows were given up, their trees expire: %s", rows, error)
+        log.warning("%d rows were given up, their trees expire: %s", len(rows), error)
         return
     try:
         function(error, rows)

@@ -52,7 +52,9 @@ class Producer:
     ``max_block`` seconds, and then get a BufferFullError. A batch that is not answered is sent
     again, under its number, for as long as its fence holds (N-1 ticks of the namespace); then, or
     when Redis refuses it, it is given up: its trees expire, and their sources replay them.
-    ``on_given_up(error, rows)`` is told, in a sender's thread; without it a warning is logged.
+    ``on_given_up(error, rows)`` is told which, by a sender's thread, where nothing can wait:
+    ``add`` does not, and ``flush`` and ``close`` refuse. Without it a warning is logged. Of a TRACK
+    that was given up there may be no tree, and no verdict: a Source knows what to do then.
 
     ``close()``, or the end of ``with``, or of the process unless it is killed, sends what is there.
     """
@@ -65,7 +67,7 @@ class Producer:
         linger: float = 0.002,
         buffer: int = 65_536,
         max_block: float = 60.0,
-        on_given_up: Callable[[AckerError, int], None] | None = None,
+        on_given_up: Callable[[AckerError, list[Row]], None] | None = None,
     ) -> None:
         check_settings(linger, buffer, max_block)
         self.acker = acker
@@ -104,15 +106,13 @@ class Producer:
         accumulator = self._accumulator or self._start()
         with self._lock:
             self._check_open()
-            if wait and accumulator.size >= self._buffer:
+            if wait and accumulator.size >= self._buffer and not self._in_sender():
                 self._wait_for_room(accumulator)
             dropped = accumulator.size >= 2 * self._buffer
             if not dropped and accumulator.add(rows, time.monotonic()):
                 self._work.notify()
         if dropped:
-            tell_given_up(
-                self._on_given_up, BufferFullError("Redis is too slow, or away"), len(rows)
-            )
+            tell_given_up(self._on_given_up, BufferFullError("Redis is too slow, or away"), rows)
 
     def track(self, anchor: int, source_id: str, emitted: Iterable[int]) -> None:
         """As :meth:`Batch.track`."""
@@ -148,6 +148,7 @@ class Producer:
         Raises the error of the first batch that was given up since the last flush, if any was,
         and BufferFullError when rows are left after ``timeout`` seconds; they are still sent.
         """
+        self._check_may_wait()
         end = math.inf if timeout is None else time.monotonic() + timeout
         with self._lock:
             accumulator = self._accumulator
@@ -174,6 +175,7 @@ class Producer:
         What is not answered after ``timeout`` seconds is given up: its trees expire. Raises what
         flush raises.
         """
+        self._check_may_wait()
         with self._lock:
             if self._closed:
                 return
@@ -216,6 +218,13 @@ class Producer:
         if self._closed:
             raise ClosedError("this producer was closed; nothing is taken in any more")
 
+    def _in_sender(self) -> bool:
+        return threading.current_thread() in self._senders
+
+    def _check_may_wait(self) -> None:
+        if self._in_sender():
+            raise AckerError("on_given_up is called by who sends, and cannot wait for that")
+
     def _wait_for_room(self, accumulator: Accumulator) -> None:
         end = time.monotonic() + self._max_block
         while accumulator.size >= self._buffer:
@@ -247,14 +256,15 @@ class Producer:
             error = self._deliver(batch, lane)
             with self._lock:
                 accumulator.done(shard)
-                if self._flows.known:
+                known = self._flows.known  # another sender may forget it at any time
+                if known:
                     # Others than before, when the namespace was created anew.
-                    accumulator.shards = self._flows.known.shards
+                    accumulator.shards = known.shards
                 if error:
                     self._error = self._error or error
                 self._room.notify_all()
             if error:
-                tell_given_up(self._on_given_up, error, len(batch))
+                tell_given_up(self._on_given_up, error, batch.rows())
 
     def _deliver(self, batch: Batch, lane: "Lane[threading.Lock]") -> AckerError | None:
         # The lane's lock is not needed: a shard has one batch in flight.

@@ -49,7 +49,7 @@ class AsyncProducer:
         linger: float = 0.002,
         buffer: int = 65_536,
         max_block: float = 60.0,
-        on_given_up: Callable[[AckerError, int], None] | None = None,
+        on_given_up: Callable[[AckerError, list[Row]], None] | None = None,
     ) -> None:
         check_settings(linger, buffer, max_block)
         self.acker = acker
@@ -86,7 +86,7 @@ class AsyncProducer:
             await self._wait_for_room(accumulator)
         if accumulator.size >= 2 * self._buffer:
             error = BufferFullError("Redis is too slow, or away")
-            tell_given_up(self._on_given_up, error, len(rows))
+            tell_given_up(self._on_given_up, error, rows)
         elif accumulator.add(rows, time.monotonic()):
             self._work.set()
 
@@ -217,7 +217,7 @@ class AsyncProducer:
             self._error = self._error or error
             self._signal_answer()
             if error:
-                tell_given_up(self._on_given_up, error, len(batch))
+                tell_given_up(self._on_given_up, error, batch.rows())
 
     async def _deliver(self, shard: int, batch: Batch) -> AckerError | None:
         lane = self._lanes.setdefault(shard, Lane(asyncio.Lock))

@@ -197,7 +197,9 @@ class Rig:
         self._closing: list[Callable[[], object]] = []
 
     def producer(self, task: str = "t", *, retry_for: float = 0.1, **settings: Any) -> AnyProducer:
-        settings.setdefault("on_given_up", lambda error, rows: self.given_up.append((error, rows)))
+        settings.setdefault(
+            "on_given_up", lambda error, rows: self.given_up.append((error, len(rows)))
+        )
         if self.kind == "sync":
             acker = Acker.from_url(self.url, self.direct.namespace, timeout=5, retry_for=retry_for)
             acker.connection.run = self.calls.wrap(acker.connection.run)  # type: ignore[method-assign]

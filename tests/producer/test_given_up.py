@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from acker_redis.client import Acker
+from acker_redis.commands import Call
 from acker_redis.config import AckerConfig
 from acker_redis.errors import (
     AckerError,
@@ -15,8 +16,11 @@ from acker_redis.errors import (
     RedisUnavailableError,
     WrongShardError,
 )
+from acker_redis.producer import Producer
+from acker_redis.row import Row, fail_row, touch_row
 from tests.client.proxy import Proxy
 from tests.cluster.servers import wait_until
+from tests.conftest import MakeAcker
 from tests.producer.conftest import MakeRig
 from tests.producer.rig import AnyProducer, Rig, acks_of, tracks
 from tests.support import tick, total, verdicts
@@ -65,8 +69,8 @@ def test_no_error_ends_a_sender(rig: Rig, error: Exception) -> None:
 def test_an_on_given_up_that_raises_does_not_end_a_sender(rig: Rig) -> None:
     told: list[int] = []
 
-    def raises(error: AckerError, rows: int) -> None:
-        told.append(rows)
+    def raises(error: AckerError, rows: list[Row]) -> None:
+        told.append(len(rows))
         raise RuntimeError("not my day")
 
     producer = rig.producer(linger=0, on_given_up=raises)
@@ -79,6 +83,44 @@ def test_an_on_given_up_that_raises_does_not_end_a_sender(rig: Rig) -> None:
     producer.flush()
     assert told == [2, 2]
     assert total(rig.direct)["tracked"] == 1
+
+
+def test_on_given_up_hears_which_rows(rig: Rig) -> None:
+    told: list[Row] = []
+    producer = rig.producer(linger=0, on_given_up=lambda error, rows: told.extend(rows))
+    rows = [*tracks(2), fail_row(9, "no such address"), touch_row(2**62)]
+    rig.calls.errors = [RedisRefusedError("no")]
+    producer.add(rows)
+    with pytest.raises(RedisRefusedError):
+        producer.flush()
+    wait_until(lambda: sorted(told) == sorted(rows), "all rows")
+
+
+def test_on_given_up_cannot_hang_a_sender(make_any_acker: MakeAcker) -> None:
+    """What it calls cannot wait for the very thread that it is called by."""
+    acker, errors = make_any_acker(), list[AckerError]()
+
+    def waits(error: AckerError, rows: list[Row]) -> None:
+        producer.add(acks_of(rows))
+        for wait in (producer.flush, producer.close):
+            try:
+                wait()
+            except AckerError as refused:
+                errors.append(refused)
+
+    producer = Producer(acker, "t", linger=0, buffer=1, on_given_up=waits)
+    run = acker.connection.run
+    assert acker.config
+
+    def refuses(call: Call) -> Any:
+        acker.connection.run = run  # type: ignore[method-assign]
+        raise RedisRefusedError("no")
+
+    acker.connection.run = refuses  # type: ignore[method-assign]
+    producer.add(tracks(1))
+    wait_until(lambda: len(errors) == 2, "both refused")
+    with pytest.raises(RedisRefusedError):
+        producer.close()
 
 
 def test_without_on_given_up_it_is_logged(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:

@@ -39,7 +39,8 @@ class OutcomeFlows:
         """As :meth:`Outcomes.take`."""
         ids: dict[int, list[str]] = {}
         for entry in entries:
-            ids.setdefault(entry.shard, []).append(entry.id)
+            if entry.shard in self._shards:  # else the namespace was created anew, with fewer
+                ids.setdefault(entry.shard, []).append(entry.id)
         if not ids:
             return 0
         return sum((yield from together([self._take(shard, its) for shard, its in ids.items()])))

@@ -12,7 +12,7 @@ import heapq
 import itertools
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -102,7 +102,7 @@ class _Reading:
     next: int = 0
     """Its first verdict that has not counted yet."""
     read: bool = False
-    owed: int = 0
+    owed: set[Record] = field(default_factory=set)
     """Records it nacked that are not tracked anew yet."""
 
 
@@ -145,32 +145,40 @@ class Pending:
         """When the next replay is due; None if none waits."""
         return self._waiting[0][0] if self._waiting else None
 
-    def tracked(self, record: Record, anchor: int) -> None:
-        """An attempt was tracked."""
+    def tracking(self, record: Record, anchor: int) -> None:
+        """An attempt is being tracked: its verdict may be heard before the reply is."""
         record.attempt += 1
         self._tracked[anchor] = record
+
+    def tracked(self, record: Record, anchor: int) -> bool:
+        """It was tracked; whether it still waits for its verdict."""
+        if anchor not in self._tracked:
+            return False
         self._settle(record)
+        return True
 
-    def untracked(self, record: Record, now: float, after: float = 0.0) -> None:
-        """It could not be tracked, or nobody knows: another attempt, which is not counted."""
-        heapq.heappush(self._waiting, (now + after, next(self._numbers), record))
+    def untracked(self, record: Record, anchor: int, now: float, after: float = 0.0) -> None:
+        """It could not be tracked, or nobody knows: another attempt, which is not counted.
 
-    def forget(self, anchor: int) -> None:
-        """Whatever is heard of this anchor from now on is passed over."""
+        Whatever is heard of this anchor from now on is passed over.
+        """
+        if self._drop(anchor):
+            record.attempt -= 1
+            heapq.heappush(self._waiting, (now + after, next(self._numbers), record))
         self._close(anchor)
 
     def withdraw(self, record: Record, anchor: int) -> None:
         """It was added as tracked, and is not, or nobody knows: its caller was told."""
-        if self._tracked.pop(anchor, None):
+        if self._drop(anchor):
             self._shut(record)
         self._close(anchor)
 
     def settle_all(self) -> None:
         """Let the entries be taken whose records are not tracked anew yet."""
         for reading in self._readings.values():
-            reading.owed = 0
+            reading.owed.clear()
 
-    def verdicts(self, entry: Entry, now: float) -> Iterator[Verdict]:
+    def verdicts(self, entry: Entry, now: float) -> Generator[Verdict, None, None]:
         """The verdicts of an entry that count, each once; it counts when the next is asked for."""
         key = entry.shard, entry.id
         reading = self._readings.get(key)
@@ -187,9 +195,12 @@ class Pending:
             reading.next = number + 1
         reading.read = True
 
-    def timeouts(self, now: float) -> Iterator[Verdict]:
-        """Nacks of the attempts that :meth:`rotate` has found; each counts as in ``verdicts``."""
-        for anchor, record in list(self._timed_out.items()):
+    def timeouts(self, now: float, anchors: Iterable[int]) -> Generator[Verdict, None, None]:
+        """Nacks of these attempts of :meth:`timed_out`; each counts as in ``verdicts``."""
+        for anchor in anchors:
+            record = self._timed_out.get(anchor)
+            if record is None:
+                continue  # revived
             verdict = self._nack(record, anchor, "timeout", "no verdict came", 0)
             yield verdict
             del self._timed_out[anchor]
@@ -251,15 +262,21 @@ class Pending:
         if not known:
             self._open(record)  # of an earlier program
         if reading:
-            reading.owed += 1
+            self._settle(record)  # it was tracked, whether the reply to that came or not
+            reading.owed.add(record)
             record.owes.append(reading)
         wait = self._backoff.draw(record.attempt)
         heapq.heappush(self._waiting, (now + wait, next(self._numbers), record))
 
     def _settle(self, record: Record) -> None:
         for reading in record.owes:
-            reading.owed = max(0, reading.owed - 1)
+            reading.owed.discard(record)
         record.owes.clear()
+
+    def _drop(self, anchor: int) -> bool:
+        """Whether an attempt had no verdict yet; it gets none any more."""
+        attempt = self._tracked.pop(anchor, None) or self._timed_out.pop(anchor, None)
+        return attempt is not None
 
     def _open(self, record: Record) -> None:
         self._live[record.source_id] = self._live.get(record.source_id, 0) + 1

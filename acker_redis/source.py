@@ -50,7 +50,7 @@ class Source:
     Verdicts are confirmed when the callbacks have returned, and a nack when its record is tracked
     anew, so they come again. Those on records of an earlier program have ``record.attempt == 0``
     and no value; ``reload(source_id)`` gives it, or None if the record is done or unknown; without
-    it they are told, and not replayed.
+    it they are told (``on_ack``, ``on_fail``), and not replayed.
 
     Records that were not closed are ``max_pending`` at most (Storm's ``max.spout.pending``); then
     :meth:`emit` waits. When the acker has too much pending, the source pauses and tries again.
@@ -92,6 +92,8 @@ class Source:
     def begin(self) -> None:
         """Begin anew, empty: as in a forked child, where the records are the parent's."""
         self._flows = SourceFlows(self.acker.flows, self._flows.task, self._settings)
+        self._admission = threading.Lock()
+        """Held while there is room and a record takes it."""
         self._changed = threading.Condition()
         """Notified when records were closed."""
         self._wake = threading.Event()
@@ -128,13 +130,11 @@ class Source:
 
         Waits while ``max_pending`` records are not closed, for up to ``timeout`` seconds:
         BufferFullError then. Called by a callback it does not wait; where nobody steps, it steps
-        itself. Raises InvalidBatchError for a source id that cannot be,
+        itself. Raises InvalidBatchError for a source id that cannot be.
         """
         if self._settings.send is None:
             raise ConfigError("a source without send= has no way to emit; use track()")
-        record = check_record(Record(source_id, value, edges))
-        self._wait_for_room(timeout)
-        self._flows.inbox.append((record, None))
+        self._admit(check_record(Record(source_id, value, edges)), None, timeout)
         self._wake.set()
 
     @contextlib.contextmanager
@@ -158,10 +158,9 @@ class Source:
         and whatever :meth:`Acker.apply` raises: then it is not known to this source.
         """
         record = check_record(Record(source_id, value, None))
-        self._wait_for_room(timeout)
         tree, opening = OpenTree(source_id), Batch(self.task)
         opening.add(tree.opening)
-        self._flows.inbox.append((record, tree.anchor))
+        self._admit(record, tree.anchor, timeout)
         try:
             applied = self.acker.apply(opening)
             rejected = applied.rejected or (applied.repeated and not self.acker.show(tree.anchor))
@@ -181,7 +180,7 @@ class Source:
 
     def start(self) -> "Source":
         """Step in a thread of its own, until :meth:`stop`."""
-        if self._pump is None:
+        if not self._pumped():
             self._stop.clear()
             self._pump = threading.Thread(target=self._run_thread, name="acker-source", daemon=True)
             self._pump.start()
@@ -195,6 +194,7 @@ class Source:
             self._changed.notify_all()
         if self._pump and self._pump is not threading.current_thread():
             self._pump.join()
+            self._stop.clear()
         self._pump = None
 
     def run(self) -> None:
@@ -220,13 +220,14 @@ class Source:
         ...     source.stop()
         ack order-1
         """
-        if not self._turn.acquire(blocking=False):
+        # Its own thread waits for one that steps in join() or emit(), which then leaves it alone.
+        if not self._turn.acquire(blocking=self._pump is threading.current_thread()):
             raise ConfigError(f"source {self.task} is stepped by another thread already")
         try:
             yield from self._loop()
+        finally:
             if self._pump is None:
                 self._stop.clear()
-        finally:
             self._turn.release()
 
     def step(self) -> float:
@@ -322,11 +323,27 @@ class Source:
             closing.add(row)
         self.acker.apply(closing)
 
-    def _wait_for_room(self, timeout: float | None) -> None:
+    def _pumped(self) -> bool:
+        """Whether the source has a thread of its own."""
+        return self._pump is not None and self._pump.is_alive()
+
+    def _admit(self, record: Record, anchor: int | None, timeout: float | None) -> None:
         most = self._settings.max_pending
         if self._pumping == threading.get_ident():
-            return  # a callback: nothing would be closed while it waits
-        if not self._wait_until(lambda: self.pending < most, timeout):
+            # A callback: nothing would be closed while it waits.
+            self._flows.inbox.append((record, anchor))
+            return
+        admitted = False
+
+        def admits() -> bool:
+            nonlocal admitted
+            with self._admission:
+                if not admitted and self.pending < most:
+                    self._flows.inbox.append((record, anchor))
+                    admitted = True
+            return admitted
+
+        if not self._wait_until(admits, timeout):
             raise BufferFullError(
                 f"{self.pending} records of {self.task} are not closed, and may be {most}; "
                 f"it has stayed so for {timeout} s"
@@ -338,7 +355,7 @@ class Source:
             left = 1.0 if end is None else end - time.monotonic()
             if left <= 0:
                 return False
-            if self._turn.acquire(blocking=False):
+            if not self._pumped() and self._turn.acquire(blocking=False):
                 try:
                     wait = self._step()
                 finally:

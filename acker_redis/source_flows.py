@@ -32,7 +32,7 @@ from acker_redis.message_id import MessageId
 from acker_redis.outcome_flows import OutcomeFlows
 from acker_redis.pending import Backoff, Pending, Record, Verdict
 from acker_redis.row import Row
-from acker_redis.tuple_tree import Emitted, OpenTree, emit, words
+from acker_redis.tuple_tree import Emitted, OpenTree, emit, in_bulk, words
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,9 @@ class Settings:
         if verdict.verdict == "ack":
             return [(self.on_ack, (verdict.record,))] if self.on_ack else []
         told = verdict.record, verdict.reason, verdict.why
-        functions = (self.on_fail, self.dead_letter if verdict.final else None)
+        # Of an earlier program and not replayed: it is done, or will be emitted anew.
+        dead = verdict.final and verdict.record.attempt
+        functions = (self.on_fail, self.dead_letter if dead else None)
         return [(function, told) for function in functions if function]
 
 
@@ -94,7 +96,9 @@ class _Attempt:
 
     @property
     def sent(self) -> "tuple[MessageId, ...] | OpenTree":
-        return self.tree if isinstance(self.tree, OpenTree) else self.tree.ids
+        if isinstance(self.tree, OpenTree):
+            return self.tree if self.record.edges is None else ()
+        return self.tree.ids
 
 
 class SourceFlows:
@@ -128,7 +132,8 @@ class SourceFlows:
 
     def live(self) -> int:
         """Records that are not closed."""
-        return self.pending.size + len(self.inbox)
+        # In this order: while a record moves from one to the other it counts twice, and never not.
+        return len(self.inbox) + self.pending.size
 
     def step(self) -> Flow[float]:
         """Hear the verdicts, give up what waited for too long, emit; seconds until the next step.
@@ -136,10 +141,7 @@ class SourceFlows:
         Yields ``Hand(Verdict)`` for each verdict. Raises RedisUnavailableError and its like; the
         next step goes on.
         """
-        while self.inbox:
-            self.pending.add(*self.inbox.popleft())
-        while self.withdrawn:
-            self.pending.withdraw(*self.withdrawn.popleft())
+        self._take_in()
         try:
             heard = yield from self._hear()
             if self._all_heard:
@@ -153,6 +155,14 @@ class SourceFlows:
             self._outcomes = None
             raise
         return 0.0 if heard or emitted else self._idle()
+
+    def _take_in(self) -> None:
+        withdrawn = len(self.withdrawn)  # of records that are in the inbox by now, or were
+        while self.inbox:
+            self.pending.add(*self.inbox[0])
+            self.inbox.popleft()
+        for _ in range(withdrawn):
+            self.pending.withdraw(*self.withdrawn.popleft())
 
     def _idle(self) -> float:
         now, due = time.monotonic(), self.pending.due()
@@ -173,6 +183,7 @@ class SourceFlows:
             self._oldest_at = now + FROM_THE_OLDEST
         try:
             entries = yield from self._outcomes.read(ENTRIES, self._after)
+            self._take_in()  # a record that was tracked meanwhile may have its verdict in there
             for entry in entries:
                 self._after[entry.shard] = entry.id
                 yield from self._tell(self.pending.verdicts(entry, now))
@@ -218,10 +229,11 @@ class SourceFlows:
         config = yield from self._flows.config()
         if config.refresh == "update":
             # Each row of a tree starts its clock anew, and nobody tells us.
-            for anchor in timed_out[:MOST_REVIVED]:
+            timed_out = timed_out[:MOST_REVIVED]  # the others the next time
+            for anchor in timed_out:
                 if (yield from self._flows.show(anchor)) is not None:
                     self.pending.revive(anchor)
-        yield from self._tell(self.pending.timeouts(now))
+        yield from self._tell(self.pending.timeouts(now, timed_out))
 
     def _timeout(self, config: AckerConfig) -> float:
         """Seconds for which an attempt is waited for at least."""
@@ -255,27 +267,29 @@ class SourceFlows:
                 # keep those from being tracked.
                 self.pending.settle_all()
             raise
-        self._doubt = None
-        for attempt in attempts:
-            self.pending.tracked(attempt.record, attempt.row.anchor)
+        waiting = [a for a in attempts if self.pending.tracked(a.record, a.row.anchor)]
         self._notice(applied)
         yield from self._take()
-        yield from self._send((yield from self._accepted(attempts, applied)))
+        accepted = yield from self._accepted(waiting, applied)
+        self._doubt = None  # after an error up to here it is gone through again, and then sent
+        yield from self._send(accepted)
         yield from self._say()
         return len(attempts)
 
     def _next_batch(self) -> tuple[Batch, list[_Attempt]] | None:
         now = time.monotonic()
-        batch, attempts = Batch(self.task), list[_Attempt]()
+        batch, attempts, draw = Batch(self.task), list[_Attempt](), in_bulk()
         while not batch.full and (record := self.pending.next(now)):
+            # One without messages stays open, too, until it is known that send() did not fail.
             tree = (
-                OpenTree(record.source_id)
-                if record.edges is None
-                else emit(record.source_id, record.edges)
+                emit(record.source_id, record.edges, draw=draw)
+                if record.edges
+                else OpenTree(record.source_id)
             )
             attempt = _Attempt(record, tree)
-            batch.add(attempt.row)
+            batch.fold(attempt.row, record.source_id.encode())
             attempts.append(attempt)
+            self.pending.tracking(record, attempt.row.anchor)
         return (batch, attempts) if attempts else None
 
     def _not_tracked(self, attempts: list[_Attempt], error: BaseException) -> None:
@@ -283,8 +297,7 @@ class SourceFlows:
         now = time.monotonic()
         after = 0.0 if isinstance(error, LaneError) else self.settings.backoff.draw(1)
         for attempt in attempts:
-            self.pending.forget(attempt.row.anchor)
-            self.pending.untracked(attempt.record, now, after)
+            self.pending.untracked(attempt.record, attempt.row.anchor, now, after)
 
     def _accepted(self, attempts: list[_Attempt], applied: Applied) -> Flow[list[_Attempt]]:
         """Those whose messages may be sent."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
 import logging
 import time
@@ -17,6 +18,9 @@ from acker_redis.source_flows import Settings, SourceFlows, check_record
 from acker_redis.tuple_tree import OpenTree, words
 
 log = logging.getLogger(__name__)
+
+_calling: contextvars.ContextVar["_Steps | None"] = contextvars.ContextVar("calling", default=None)
+"""The step whose callback this is; those that are called side by side are tasks of their own."""
 
 
 class AsyncSource:
@@ -78,6 +82,8 @@ class AsyncSource:
         self._pump: asyncio.Task[None] | None = None
         self._stepper: asyncio.Task[Any] | None = None
         """The task that steps."""
+        self._steps: _Steps | None = None
+        """The step in hand."""
 
     @property
     def task(self) -> str:
@@ -134,7 +140,7 @@ class AsyncSource:
 
     async def start(self) -> "AsyncSource":
         """Step in a task of its own, until :meth:`stop`."""
-        if self._pump is None:
+        if not self._pumped():
             self._stopping = False
             self._pump = asyncio.create_task(self._run_task(), name="acker-source")
         return self
@@ -147,6 +153,7 @@ class AsyncSource:
         pump = self._pump
         if pump and pump is not asyncio.current_task():
             await asyncio.wait([pump])
+            self._stopping = False
         self._pump = None
 
     async def run(self) -> None:
@@ -157,14 +164,17 @@ class AsyncSource:
 
     async def verdicts(self) -> AsyncGenerator[Verdict, None]:
         """As :meth:`Source.verdicts`: ``async for verdict in source.verdicts()``."""
-        if self._turn.locked():
+        # Its own task waits for one that steps in join() or emit(), which then leaves it alone.
+        if self._turn.locked() and self._pump is not asyncio.current_task():
             raise ConfigError(f"source {self.task} is stepped by another task already")
         async with self._turn:
-            async with contextlib.aclosing(self._loop()) as verdicts:
-                async for verdict in verdicts:
-                    yield verdict
-            if self._pump is None:
-                self._stopping = False
+            try:
+                async with contextlib.aclosing(self._loop()) as verdicts:
+                    async for verdict in verdicts:
+                        yield verdict
+            finally:
+                if self._pump is None:
+                    self._stopping = False
 
     async def step(self) -> float:
         """As :meth:`Source.step`."""
@@ -216,16 +226,23 @@ class AsyncSource:
         return steps.wait
 
     async def _call_back(self, verdict: Verdict) -> None:
-        for function, args in self._settings.callbacks(verdict):
-            result = function(*args)
-            if inspect.isawaitable(result):
-                await result
+        calling = _calling.set(self._steps)
+        try:
+            for function, args in self._settings.callbacks(verdict):
+                result = function(*args)
+                if inspect.isawaitable(result):
+                    await result
+        finally:
+            _calling.reset(calling)
 
     async def _run_task(self) -> None:
         while True:
             try:
                 return await self.run()
-            except Exception:
+            except (Exception, asyncio.CancelledError):
+                task = asyncio.current_task()
+                if task and task.cancelling():
+                    raise
                 # Whatever it is: a source that ends is a source that waits for ever.
                 log.exception("source %s: a callback failed, and will be called again", self.task)
                 await asyncio.sleep(1.0)
@@ -238,10 +255,21 @@ class AsyncSource:
             closing.add(row)
         await self.acker.apply(closing)
 
+    def _pumped(self) -> bool:
+        """Whether the source has a task of its own."""
+        return self._pump is not None and not self._pump.done()
+
+    def _called_back(self) -> bool:
+        """Whether this runs in a callback: nothing would be closed while it waits."""
+        if self._steps is None:
+            return False
+        return _calling.get() is self._steps or self._stepper is asyncio.current_task()
+
     async def _wait_for_room(self, timeout: float | None) -> None:
         most = self._settings.max_pending
-        if self._stepper is not None and self._stepper is asyncio.current_task():
-            return  # a callback: nothing would be closed while it waits
+        if self._called_back():
+            return
+        # Whoever is let in goes on at once, before another is: no more get in than there is room.
         if not await self._wait_until(lambda: self.pending < most, timeout):
             raise BufferFullError(
                 f"{self.pending} records of {self.task} are not closed, and may be {most}; "
@@ -254,7 +282,7 @@ class AsyncSource:
             left = 1.0 if end is None else end - time.monotonic()
             if left <= 0:
                 return False
-            if self._turn.locked():
+            if self._pumped() or self._turn.locked():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._closed_some.wait(), min(left, 1.0))
             else:
@@ -279,7 +307,7 @@ class _Steps:
     async def run(self) -> AsyncGenerator[Verdict, None]:
         source = self._source
         flow, before = source._flows.step(), source.pending
-        source._stepper = asyncio.current_task()
+        source._stepper, source._steps = asyncio.current_task(), self
         try:
             step = next(flow)
             while True:
@@ -288,7 +316,11 @@ class _Steps:
                         yield step.what
                         result = None
                     else:
-                        result = await source.acker.connection.take(step)
+                        calling = _calling.set(self)
+                        try:
+                            result = await source.acker.connection.take(step)
+                        finally:
+                            _calling.reset(calling)
                 except BaseException as error:
                     step = flow.throw(error)
                 else:
@@ -296,6 +328,6 @@ class _Steps:
         except StopIteration as end:
             self.wait = end.value
         finally:
-            source._stepper = None
+            source._stepper = source._steps = None
             if source.pending != before or not before:
                 source._signal()

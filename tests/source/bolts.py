@@ -1,0 +1,97 @@
+"""What stands behind a source in the tests: messages that were sent, and who processes them."""
+
+from collections.abc import Callable
+from typing import Any
+
+from acker_redis import Acker, Batch, MessageId, OpenTree, Processing
+from acker_redis.pending import Record
+from acker_redis.row import Row
+
+
+class Bolts:
+    """Keeps what was sent; acks or fails it when told to, each row in a call of its own."""
+
+    def __init__(self, acker: Acker) -> None:
+        self.acker = acker
+        self.sent: list[tuple[Record, int, tuple[MessageId, ...]]] = []
+        """Record, its attempt, and the ids of its messages."""
+
+    def send(self, record: Record, given: Any) -> None:
+        """To be given to a source."""
+        ids = (given.emit(), given.emit()) if isinstance(given, OpenTree) else given
+        self.sent.append((record, record.attempt, ids))
+
+    def send_and_ack(self, record: Record, given: Any) -> None:
+        """Sends it, and all of it is processed at once."""
+        self.send(record, given)
+        self.ack()
+
+    def ack(self) -> list[str]:
+        """Process all that was sent; returns the source ids."""
+        return self._all(lambda message: message.acked())
+
+    def fail(self, why: str = "") -> list[str]:
+        """Fail all that was sent."""
+        return self._all(lambda message: message.failed(why))
+
+    def touch(self) -> None:
+        """Reset the timeouts of all that was sent; it stays."""
+        for _, _, ids in self.sent:
+            for each in ids:
+                self._apply(Processing(each).touched())
+
+    @property
+    def attempts(self) -> list[tuple[str, int]]:
+        """Source id and attempt of what was sent, and is not processed."""
+        return [(record.source_id, attempt) for record, attempt, _ in self.sent]
+
+    def _all(self, end: Callable[[Processing], list[Row]]) -> list[str]:
+        sent, self.sent = self.sent, []
+        for _, _, ids in sent:
+            for each in ids:
+                self._apply(end(Processing(each)))
+        return [record.source_id for record, _, _ in sent]
+
+    def _apply(self, rows: list[Row]) -> None:
+        batch = Batch()
+        for row in rows:
+            batch.add(row)
+        self.acker.apply(batch)
+
+
+class Told:
+    """What a source was told, in order: ``ack a``, ``fail a failed no such address``, .."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+        self.records: list[Record] = []
+        self.attempts: list[int] = []
+        """Of each record, which attempt it was when it was told."""
+        self.raises: list[Exception] = []
+        """What the next callbacks raise, one after the other."""
+
+    def on_ack(self, record: Record) -> None:
+        self._hear(record, "ack", record.source_id)
+
+    def on_fail(self, record: Record, reason: str, why: str) -> None:
+        self._hear(record, "fail", record.source_id, reason, why)
+
+    def dead_letter(self, record: Record, reason: str, why: str) -> None:
+        self._hear(record, "dead", record.source_id, reason, why)
+
+    @property
+    def callbacks(self) -> dict[str, Any]:
+        """Options of a source."""
+        return {"on_ack": self.on_ack, "on_fail": self.on_fail, "dead_letter": self.dead_letter}
+
+    def take(self) -> list[str]:
+        """What was told since the last time."""
+        words, self.words = self.words, []
+        return words
+
+    def _hear(self, record: Record, *words: str) -> None:
+        self.words.append(" ".join(word for word in words if word))
+        self.records.append(record)
+        self.attempts.append(record.attempt)
+        if self.raises:
+            raise self.raises.pop(0)

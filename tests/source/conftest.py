@@ -1,0 +1,99 @@
+"""Sources by threads and by asyncio, bolts, and a clock that can be moved."""
+
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from acker_redis import Acker, Backoff, Source, source_flows
+from acker_redis.aio import AsyncAcker
+from acker_redis.embedded import EmbeddedRedis
+from tests.client.proxy import Proxy, proxied
+from tests.conftest import MakeAcker
+from tests.source.bolts import Bolts, Told
+from tests.source.twin import Loop, Twin
+
+AnySource = Any
+"""A Source, or a Twin, which has the same methods."""
+MakeSource = Callable[..., AnySource]
+
+
+class Clock:
+    """The clock by which sources wait; it goes on by itself, too."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ahead
+
+    def advance(self, seconds: float) -> None:
+        self.ahead += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(source_flows, "time", SimpleNamespace(monotonic=clock.monotonic))
+    return clock
+
+
+@pytest.fixture(params=["sync", "asyncio"])
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def acker(make_any_acker: MakeAcker) -> Acker:
+    return make_any_acker()
+
+
+@pytest.fixture
+def bolts(acker: Acker) -> Bolts:
+    return Bolts(acker)
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def proxy(any_server: EmbeddedRedis) -> Iterator[Proxy]:
+    with proxied(any_server.url) as running:
+        yield running
+
+
+@pytest.fixture
+def make_source(kind: str, any_server: EmbeddedRedis, told: Told) -> Iterator[MakeSource]:
+    """Make sources of one kind, each over an acker of its own; callbacks go to ``told``."""
+    loop = Loop() if kind == "asyncio" else None
+    made: list[AnySource] = []
+
+    def make(
+        acker: Acker, send: Any = None, *, url: str = "", retry_for: float = 10.0, **options: Any
+    ) -> AnySource:
+        options = {"backoff": Backoff(0, 0), **told.callbacks, **options}
+        url = url or any_server.url
+        source: AnySource
+        if loop is None:
+            own = Acker.from_url(url, acker.namespace, retry_for=retry_for)
+            source = Source(own, "t", send, **options)
+        else:
+            twin = AsyncAcker.from_url(url, acker.namespace, retry_for=retry_for)
+            source = Twin(loop, twin, "t", send, **options)
+        made.append(source)
+        return source
+
+    yield make
+    for source in made:
+        source.stop()
+        if isinstance(source, Twin) and loop:
+            loop.call(source.acker.close())
+        else:
+            source.acker.close()
+    if loop:
+        loop.close()

@@ -1,0 +1,407 @@
+"""What only the asyncio source can do wrong: tasks are cancelled, callbacks run side by side."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from acker_redis import Acker, Backoff, MessageId, Record
+from acker_redis.aio import AsyncAcker, AsyncSource
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import BufferFullError, ConfigError
+from tests.client.proxy import Proxy
+from tests.source.bolts import Bolts, Told
+from tests.source.twin import LIMIT
+from tests.support import backlog, tick, total
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def opened(any_server: EmbeddedRedis, acker: Acker, told: Told) -> Open:
+    """Opens a source over an acker of its own."""
+
+    @asynccontextmanager
+    async def open_one(send: Any, url: str = "", **options: Any) -> AsyncIterator[AsyncSource]:
+        options = {"backoff": Backoff(0, 0), **told.callbacks, **options}
+        async with AsyncAcker.from_url(url or any_server.url, acker.namespace) as twin:
+            yield AsyncSource(twin, "t", send, **options)
+
+    return open_one
+
+
+def run(main: Awaitable[None]) -> None:
+    async def within() -> None:
+        async with asyncio.timeout(LIMIT):
+            await main
+
+    asyncio.run(within())
+
+
+async def until(happens: Callable[[], object]) -> None:
+    while not happens():
+        await asyncio.sleep(0.001)
+
+
+def test_what_is_due_at_one_time_is_sent_side_by_side(
+    opened: Open, bolts: Bolts, told: Told
+) -> None:
+    async def main() -> None:
+        everyone = asyncio.Barrier(10)
+
+        async def send(record: Record, ids: tuple[MessageId, ...]) -> None:
+            await everyone.wait()
+            bolts.send_and_ack(record, ids)
+
+        async with opened(send) as source:
+            for number in range(10):
+                await source.emit(f"record-{number}")
+            assert await source.join()
+
+    run(main())
+    assert len(told.take()) == 10
+
+
+def test_whoever_waits_from_the_first_moment_leaves_the_stepping_to_the_sources_own_task(
+    opened: Open, bolts: Bolts, told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        tasks: set[Any] = set()
+
+        async def note(record: Record) -> None:
+            tasks.add(asyncio.current_task())
+            told.on_ack(record)
+
+        async with opened(bolts.send_and_ack, on_ack=note, max_pending=1) as source, source:
+            await source.emit("a")
+            await source.emit("b")
+            assert await source.join()
+        assert len(tasks) == 1
+        assert asyncio.current_task() not in tasks
+
+    run(main())
+    assert told.take() == ["ack a", "ack b"]
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def test_a_crowd_of_tasks_gets_in_one_by_one(opened: Open, bolts: Bolts, told: Told) -> None:
+    async def main() -> None:
+        most: list[int] = []
+
+        async def send(record: Record, ids: tuple[MessageId, ...]) -> None:
+            most.append(source.pending)
+            await asyncio.sleep(0)
+            bolts.send_and_ack(record, ids)
+
+        for pumped in (True, False):
+            async with opened(send, max_pending=3) as source:
+                if pumped:
+                    await source.start()
+                await asyncio.gather(*(source.emit(f"record-{n}") for n in range(40)))
+                assert await source.join()
+                await source.stop()
+        assert max(most) <= 3
+
+    run(main())
+    assert len(told.take()) == 80
+
+
+def test_a_task_that_is_cancelled_in_emit_has_emitted_nothing(
+    opened: Open, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    async def main() -> None:
+        for pumped in (True, False):
+            async with opened(bolts.send, max_pending=1) as source:
+                if pumped:
+                    await source.start()
+                await source.emit("a")
+                waiter = asyncio.create_task(source.emit("never"))
+                await until(lambda: bolts.sent)
+                waiter.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await waiter
+                bolts.ack()
+                assert await source.join()
+                await source.emit("b")
+                await until(lambda: bolts.sent) if pumped else await source.step()
+                bolts.ack()
+                assert await source.join()
+                await source.stop()
+
+    run(main())
+    assert told.take() == ["ack a", "ack b"] * 2
+
+
+def test_cancelled_at_any_await_a_step_leaves_nothing_half(
+    opened: Open, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    """Cancelled after 0, 1, 2, .. turns of the loop; what was tracked and not sent expires."""
+
+    async def main() -> None:
+        async def send(record: Record, ids: tuple[MessageId, ...]) -> None:
+            await asyncio.sleep(0)
+            bolts.send(record, ids)
+
+        async with opened(send) as source:
+            for number in range(60):
+                await source.emit(f"record-{number}")
+                if number % 3 == 0:
+                    bolts.fail("no")
+                else:
+                    bolts.ack()
+                step = asyncio.create_task(source.step())
+                for _ in range(number % 20):
+                    await asyncio.sleep(0)
+                step.cancel()
+                await asyncio.wait([step])
+            for _ in range(200):
+                await source.step()
+                bolts.ack()
+                tick(acker)
+                if not source.pending:
+                    break
+            assert source.pending == 0
+
+    run(main())
+    acked = [word for word in told.take() if word.startswith("ack ")]
+    assert sorted(acked) == sorted(f"ack record-{number}" for number in range(60))
+    assert total(acker)["conflict"] == 0
+    assert backlog(acker) == 0
+
+
+def test_run_can_be_cancelled_and_run_again(opened: Open, bolts: Bolts, told: Told) -> None:
+    async def main() -> None:
+        async with opened(bolts.send) as source:
+            for name in "abc":
+                await source.emit(name)
+                runner = asyncio.create_task(source.run())
+                await until(lambda: bolts.sent)
+                runner.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await runner
+                bolts.ack()
+            assert await source.join()
+
+    run(main())
+    assert told.take() == ["ack a", "ack b", "ack c"]
+
+
+def test_cancelled_in_a_callback_the_verdict_is_told_again(
+    opened: Open, bolts: Bolts, told: Told
+) -> None:
+    async def main() -> None:
+        entered = asyncio.Event()
+
+        async def note(record: Record) -> None:
+            told.on_ack(record)
+            if not entered.is_set():
+                entered.set()
+                await asyncio.sleep(LIMIT)
+
+        async with opened(bolts.send_and_ack, on_ack=note) as source:
+            await source.emit("a")
+            runner = asyncio.create_task(source.run())
+            await entered.wait()
+            runner.cancel()
+            await asyncio.wait([runner])
+            assert source.pending == 1
+            assert await source.join()
+
+    run(main())
+    assert told.take() == ["ack a", "ack a"]
+
+
+def test_leaving_the_verdicts_in_the_middle_lets_others_step(
+    opened: Open, bolts: Bolts, told: Told
+) -> None:
+    async def main() -> None:
+        async with opened(bolts.send_and_ack) as source:
+            for name in "ab":
+                await source.emit(name)
+            async for verdict in source.verdicts():
+                first = verdict.record.source_id
+                break
+            assert source.pending == 2, "it did not count"
+            assert await source.join()
+            assert first in ("a", "b")
+
+    run(main())
+    assert sorted(told.take()) == ["ack a", "ack b"]
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), asyncio.CancelledError()])
+def test_the_pump_survives_what_a_callback_raises(
+    opened: Open, bolts: Bolts, told: Told, error: Any
+) -> None:
+    """Also a CancelledError that is not of its own: of a task that the callback awaited."""
+
+    async def main() -> None:
+        told.raises = [error]
+        async with opened(bolts.send_and_ack) as source, source:
+            await source.emit("a")
+            assert await source.join()
+            assert source._pump
+            assert not source._pump.done()
+
+    run(main())
+    assert told.take() == ["ack a", "ack a"]
+
+
+def test_the_pump_survives_a_send_that_awaits_what_was_cancelled(
+    opened: Open, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    async def main() -> None:
+        cancels = [1]
+
+        async def send(record: Record, ids: tuple[MessageId, ...]) -> None:
+            if cancels:
+                cancels.pop()
+                raise asyncio.CancelledError
+            bolts.send_and_ack(record, ids)
+
+        async with opened(send) as source, source:
+            await source.emit("a")
+            while source.pending:
+                await source.join(0.01)
+                tick(acker)
+
+    run(main())
+    assert told.take()[-1] == "ack a"
+
+
+def test_tasks_that_a_callback_starts_and_awaits_emit_without_waiting(
+    opened: Open, bolts: Bolts, told: Told
+) -> None:
+    async def main() -> None:
+        async def note(record: Record) -> None:
+            told.on_ack(record)
+            if record.source_id == "a":
+                await asyncio.gather(source.emit("b"), source.emit("c"))
+
+        async with opened(bolts.send_and_ack, max_pending=1, on_ack=note) as source, source:
+            await source.emit("a")
+            assert await source.join()
+
+    run(main())
+    assert sorted(told.take()) == ["ack a", "ack b", "ack c"]
+
+
+def test_a_task_that_outlives_the_callback_which_started_it_waits_for_room(
+    opened: Open, bolts: Bolts, told: Told
+) -> None:
+    async def main() -> None:
+        tasks: list[asyncio.Task[None]] = []
+
+        async def later() -> None:
+            await until(lambda: not source._turn.locked())
+            await source.emit("too much", timeout=0.01)
+
+        async def send(record: Record, ids: tuple[MessageId, ...]) -> None:
+            bolts.send(record, ids)
+            tasks.append(asyncio.create_task(later()))
+
+        async with opened(send, max_pending=1) as source:
+            await source.emit("a")
+            await source.step()
+            with pytest.raises(BufferFullError):
+                await tasks[0]
+
+    run(main())
+
+
+def test_others_step_while_one_is_refused(opened: Open, bolts: Bolts, told: Told) -> None:
+    async def main() -> None:
+        async with opened(bolts.send_and_ack) as source, source:
+            await asyncio.sleep(0)
+            with pytest.raises(ConfigError, match="stepped by another task"):
+                await source.run()
+            await source.emit("a")
+            assert await source.join()
+
+    run(main())
+    assert told.take() == ["ack a"]
+
+
+def test_cancelled_while_a_reply_is_awaited_it_applies_the_batch_under_its_number(
+    opened: Open, acker: Acker, bolts: Bolts, told: Told, proxy: Proxy
+) -> None:
+    async def main() -> None:
+        async with opened(bolts.send, url=proxy.url) as source:
+            await source.step()
+            for number in range(10):
+                await source.emit(f"record-{number}")
+                proxy.swallow = 1
+                step = asyncio.create_task(source.step())
+                await until(lambda: proxy.swallow == 0)
+                step.cancel()
+                await asyncio.wait([step])
+            while len(bolts.sent) < 10 and source.pending:
+                await source.step()
+                tick(acker)
+            assert len({record.source_id for record, _, _ in bolts.sent}) == 10
+            bolts.ack()
+            while source.pending:
+                await source.step()
+                bolts.ack()
+                tick(acker)
+
+    run(main())
+    acked = {word for word in told.take() if word.startswith("ack ")}
+    assert acked == {f"ack record-{number}" for number in range(10)}
+    assert total(acker)["conflict"] == 0
+
+
+def test_a_block_that_is_cancelled_fails_its_tree(
+    opened: Open, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    async def main() -> None:
+        async with opened(None) as source:
+            entered = asyncio.Event()
+
+            async def crawl() -> None:
+                async with source.track("page") as tree:
+                    tree.emit()
+                    entered.set()
+                    await asyncio.sleep(LIMIT)
+
+            crawler = asyncio.create_task(crawl())
+            await entered.wait()
+            crawler.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await crawler
+            await source.step()
+            assert source.pending == 0
+
+    run(main())
+    assert told.take()[0] == "fail page failed CancelledError"
+
+
+def test_one_that_is_cancelled_while_it_is_tracked_is_not_known(
+    opened: Open, acker: Acker, told: Told
+) -> None:
+    async def main() -> None:
+        async with opened(None) as source:
+            await source.step()
+
+            async def crawl() -> None:
+                async with source.track("page"):
+                    raise AssertionError("entered")
+
+            for turns in range(3):
+                crawler = asyncio.create_task(crawl())
+                for _ in range(turns + 1):
+                    await asyncio.sleep(0)
+                crawler.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await crawler
+            await until(lambda: not source.acker.connection._whole)
+            tick(acker, 3)
+            await source.step()
+            await source.step()
+            assert source.pending == 0
+
+    run(main())
+    assert told.take() == []

@@ -1,0 +1,264 @@
+"""What becomes of a record: acked once, replayed with other ids, given up at last."""
+
+import pytest
+
+from acker_redis import Acker, Backoff, OpenTree
+from acker_redis.errors import InvalidBatchError
+from acker_redis.pending import Record
+from tests.conftest import MakeAcker
+from tests.source.bolts import Bolts, Told
+from tests.source.conftest import Clock, MakeSource
+from tests.support import tick, total
+
+
+def test_a_processed_record_is_acked_once(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker, bolts.send)
+    source.emit("a", "a hat")
+    source.step()
+    assert (source.pending, told.take()) == (1, [])
+    bolts.ack()
+    for _ in range(3):
+        source.step()
+    assert (source.pending, told.take()) == (0, ["ack a"])
+    assert (told.records[0].value, told.records[0].attempt) == ("a hat", 1)
+    assert acker.status().backlog.get("t", 0) == 0, "and confirmed"
+
+
+def test_it_is_tracked_before_it_is_sent(make_source: MakeSource, acker: Acker) -> None:
+    pending = []
+    source = make_source(acker, lambda record, ids: pending.append(acker.status().pending))
+    source.emit("a")
+    source.step()
+    assert pending == [1]
+
+
+def test_half_processed_is_not_processed(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker, bolts.send)
+    source.emit("a", edges=3)
+    source.step()
+    ((record, attempt, ids),) = bolts.sent
+    assert len({str(each) for each in ids}) == 3
+    bolts.sent = [(record, attempt, ids[:2])]
+    bolts.ack()
+    source.step()
+    assert told.take() == []
+    bolts.sent = [(record, attempt, ids[2:])]
+    bolts.ack()
+    source.step()
+    assert told.take() == ["ack a"]
+
+
+def test_a_failed_one_is_told_with_the_bolts_words_and_sent_again_with_other_ids(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker, bolts.send)
+    source.emit("a", "a hat")
+    source.step()
+    ((_, _, first),) = bolts.sent
+    bolts.fail("no such address")
+    source.step()
+    assert told.take() == ["fail a failed no such address"]
+    ((record, attempt, second),) = bolts.sent
+    assert (record.value, attempt) == ("a hat", 2)
+    assert not set(first[0]) & set(second[0]), "another attempt is another tree"
+    bolts.ack()
+    source.step()
+    assert (source.pending, told.take()) == (0, ["ack a"])
+
+
+def test_what_nobody_processes_expires_and_is_sent_again(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker, bolts.send)
+    source.emit("a")
+    source.step()
+    bolts.sent.clear()
+    tick(acker, 3)
+    source.step()
+    assert (told.take(), bolts.attempts) == (["fail a expired"], [("a", 2)])
+
+
+def test_after_so_many_attempts_it_is_given_up(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker, bolts.send, attempts=3)
+    source.emit("a")
+    source.step()
+    for number in (1, 2, 3):
+        assert (source.pending, bolts.attempts) == (1, [("a", number)])
+        bolts.fail("no")
+        source.step()
+    assert told.take() == ["fail a failed no"] * 3 + ["dead a failed no"]
+    assert (source.pending, bolts.sent, total(acker)["pending"]) == (0, [], 0)
+    assert acker.status().backlog["t"] == 0
+
+
+def test_a_replay_waits_for_its_back_off(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, clock: Clock
+) -> None:
+    source = make_source(acker, bolts.send, backoff=Backoff(600, 3600))
+    source.emit("a")
+    source.step()
+    for ceiling in (600, 1200, 2400):
+        bolts.fail()
+        source.step()
+        clock.advance(ceiling / 2 - 10)
+        source.step()
+        assert bolts.sent == []
+        clock.advance(ceiling / 2 + 10)
+        source.step()
+        assert len(bolts.sent) == 1
+
+
+def test_what_was_rejected_is_not_sent_and_was_no_attempt(
+    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+) -> None:
+    acker = make_any_acker(high_water=1)
+    bolts = Bolts(acker)
+    source = make_source(acker, bolts.send, attempts=2)
+    for name in "abcd":
+        source.emit(name)
+    source.step()
+    assert len(bolts.sent) == 2, "twice the high-water mark fits, no more"
+    for _ in range(8):
+        clock.advance(60)
+        source.step()
+    assert len(bolts.sent) == 2
+    overflows = told.take()
+    assert set(overflows) == {"fail c overflow", "fail d overflow"}
+    done: list[str] = []
+    for _ in range(200):
+        done += bolts.ack()
+        clock.advance(60)
+        source.step()
+        if not source.pending:
+            break
+    assert sorted(done) == ["a", "b", "c", "d"]
+    assert sorted(w for w in told.take() if "overflow" not in w) == [f"ack {n}" for n in "abcd"]
+    assert {record.attempt for record in told.records} == {1}
+
+
+def test_a_send_that_raises_is_a_failed_attempt(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    refuses = ["no queue"]
+
+    def send(record: Record, ids: object) -> None:
+        if refuses:
+            raise OSError(refuses.pop())
+        bolts.send(record, ids)
+
+    source = make_source(acker, send)
+    source.emit("a")
+    source.emit("b")
+    source.step()
+    assert bolts.attempts == [("b", 1)], "the others are sent"
+    source.step()
+    assert told.take() == ["fail a failed OSError: no queue"]
+    assert bolts.attempts == [("b", 1), ("a", 2)]
+
+
+@pytest.mark.parametrize("edges", [0, 1, 7, None])
+def test_a_send_that_always_raises_ends_as_a_dead_letter(
+    make_source: MakeSource, acker: Acker, told: Told, edges: int | None
+) -> None:
+    def send(record: Record, given: object) -> None:
+        raise OSError("no queue")
+
+    source = make_source(acker, send, attempts=2)
+    source.emit("a", edges=edges)
+    assert source.join(30)
+    words = "failed OSError: no queue"
+    assert told.take() == [f"fail a {words}", f"fail a {words}", f"dead a {words}"]
+
+
+def test_a_record_without_messages_is_sent_and_acked(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker, bolts.send)
+    source.emit("a", edges=0)
+    source.step()
+    assert [ids for _, _, ids in bolts.sent] == [()]
+    source.step()
+    assert (source.pending, told.take()) == (0, ["ack a"])
+
+
+def test_an_open_tree_is_acked_when_it_is_closed_and_all_is_processed(
+    make_source: MakeSource, acker: Acker, told: Told
+) -> None:
+    trees: list[OpenTree] = []
+    bolts = Bolts(acker)
+
+    def send(record: Record, tree: OpenTree) -> None:
+        trees.append(tree)
+        if len(trees) == 1:
+            bolts.send(record, tree)
+            bolts.ack()  # processed while the tree is open
+
+    source = make_source(acker, send)
+    source.emit("a", edges=None)
+    source.emit("empty", edges=None)
+    source.step()
+    source.step()
+    assert sorted(told.take()) == ["ack a", "ack empty"]
+
+
+def test_an_open_tree_whose_send_raises_half_way_fails_though_all_that_was_sent_was_acked(
+    make_source: MakeSource, acker: Acker, told: Told
+) -> None:
+    bolts = Bolts(acker)
+
+    def send(record: Record, tree: OpenTree) -> None:
+        bolts.send(record, tree)
+        bolts.ack()
+        if record.attempt == 1:
+            raise OSError("the file ends too early")
+
+    source = make_source(acker, send)
+    source.emit("a", edges=None)
+    assert source.join(30)
+    assert told.take() == ["fail a failed OSError: the file ends too early", "ack a"]
+
+
+@pytest.mark.parametrize("bad", [("", None, 1), ("a\nb", None, 1), ("a", None, -1), ("a", 0, 1.5)])
+def test_a_record_that_cannot_be_is_refused_at_once(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, bad: tuple[object, ...]
+) -> None:
+    source = make_source(acker, bolts.send)
+    with pytest.raises(InvalidBatchError):
+        source.emit(*bad)
+    assert source.pending == 0
+
+
+def test_records_of_one_id_are_told_one_by_one(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker, bolts.send)
+    for value in range(3):
+        source.emit("a", value)
+    source.step()
+    bolts.ack()
+    source.step()
+    assert told.take() == ["ack a"] * 3
+    assert sorted(record.value for record in told.records) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_more_than_a_batch_over_several_shards(
+    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, shards: int
+) -> None:
+    acker = make_any_acker(shards=shards)
+    bolts = Bolts(acker)
+    source = make_source(acker, bolts.send, max_pending=3000, on_fail=None)
+    for number in range(1500):
+        source.emit(f"record-{number}", edges=number % 2)
+    for _ in range(2):
+        source.step()
+    assert len(bolts.sent) == 1500
+    bolts.ack()
+    assert source.join(30)
+    assert sorted(told.take()) == sorted(f"ack record-{number}" for number in range(1500))

@@ -1,0 +1,205 @@
+"""The program ends, or is killed, and begins anew: what was not done comes again."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from acker_redis import Acker, Backoff
+from acker_redis.embedded import EmbeddedRedis
+from tests.conftest import MakeAcker
+from tests.source.bolts import Bolts, Told
+from tests.source.conftest import Clock, MakeSource
+from tests.support import backlog, tick
+
+STORE = {"a": "a hat", "b": "a coat"}
+"""What an earlier program's records were."""
+
+
+def test_a_nack_that_is_not_tracked_anew_is_heard_again_after_a_restart(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    first = make_source(acker, bolts.send, backoff=Backoff(3600, 3600))
+    first.emit("a", "a hat")
+    first.step()
+    bolts.fail("no")
+    first.step()
+    first.step()
+    assert told.take() == ["fail a failed no"]
+    del first
+
+    again = make_source(acker, bolts.send, reload=STORE.get)
+    again.step()
+    assert told.take() == ["fail a failed no"]
+    assert (told.records[-1].value, again.pending) == ("a hat", 1)
+    again.step()
+    assert bolts.attempts == [("a", 1)]
+    assert backlog(acker) == 0, "it may be forgotten now"
+    bolts.ack()
+    again.step()
+    assert (told.take(), again.pending) == (["ack a"], 0)
+
+
+def test_what_was_tracked_and_expires_after_a_restart_is_replayed_by_reload(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    first = make_source(acker, bolts.send)
+    for name, value in STORE.items():
+        first.emit(name, value)
+    first.step()
+    bolts.sent.clear()
+    again = make_source(acker, bolts.send, reload=STORE.get)
+    tick(acker, 3)
+    again.step()
+    assert sorted(told.take()) == ["fail a expired", "fail b expired"]
+    assert told.attempts == [0, 0]
+    again.step()
+    assert [r.value for r, _, _ in bolts.sent] == [STORE[r.source_id] for r, _, _ in bolts.sent]
+    bolts.ack()
+    assert again.join(30)
+
+
+def test_what_was_acked_meanwhile_is_told(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    make_source(acker, bolts.send).emit("never stepped")
+    first = make_source(acker, bolts.send)
+    first.emit("a")
+    first.step()
+    bolts.ack()
+    again = make_source(acker, bolts.send)
+    again.step()
+    assert (told.take(), told.records[0].attempt, again.pending) == (["ack a"], 0, 0)
+
+
+@pytest.mark.parametrize("reloads", [False, True])
+def test_a_nack_of_what_is_done_or_unknown_is_told_and_no_dead_letter(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, reloads: bool
+) -> None:
+    """It is done, or will be emitted anew: nobody has given it up."""
+    first = make_source(acker, bolts.send)
+    first.emit("unknown")
+    first.step()
+    bolts.fail("no")
+    again = make_source(acker, bolts.send, reload=STORE.get if reloads else None)
+    for _ in range(3):
+        again.step()
+    assert told.take() == ["fail unknown failed no"]
+    assert (again.pending, bolts.sent, backlog(acker)) == (0, [], 0)
+
+
+def test_a_verdict_of_an_earlier_attempt_is_passed_over_while_a_new_one_is_under_way(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    first = make_source(acker, bolts.send)
+    first.emit("a")
+    first.step()
+    again = make_source(acker, bolts.send, reload=STORE.get)
+    again.emit("a", "a hat")
+    again.step()
+    old, new = bolts.sent
+    bolts.sent = [old]
+    bolts.fail("no")
+    again.step()
+    assert (told.take(), again.pending, bolts.sent) == ([], 1, [])
+    bolts.sent = [new]
+    bolts.ack()
+    again.step()
+    assert told.take() == ["ack a"]
+
+
+def test_a_reload_that_raises_is_asked_again(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    first = make_source(acker, bolts.send)
+    first.emit("a")
+    first.step()
+    bolts.fail("no")
+    raises = [OSError("the store is away")]
+
+    def reload(source_id: str) -> str:
+        if raises:
+            raise raises.pop()
+        return STORE[source_id]
+
+    again = make_source(acker, bolts.send, reload=reload)
+    with pytest.raises(OSError, match="the store is away"):
+        again.step()
+    again.step()
+    again.step()
+    assert told.take() == ["fail a failed no"]
+    assert bolts.attempts == [("a", 1)]
+
+
+def test_an_outage_right_after_a_restart_loses_no_nack(
+    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+) -> None:
+    acker = make_any_acker(shards=4)
+    bolts = Bolts(acker)
+    names = [f"record-{number}" for number in range(40)]
+    store = dict.fromkeys(names, "its value")
+    first = make_source(acker, bolts.send)
+    for name in names:
+        first.emit(name)
+    first.step()
+    bolts.fail("no")
+    for _ in range(5):
+        # Each is stopped in the middle of hearing.
+        again = make_source(acker, bolts.send, reload=store.get, backoff=Backoff(60, 60))
+        verdicts = again.verdicts()
+        for _ in range(7):
+            next(verdicts)
+        verdicts.close()
+    last = make_source(acker, bolts.send, reload=store.get)
+    for _ in range(200):
+        last.step()
+        bolts.ack()
+        if len([word for word in told.words if word.startswith("ack")]) == len(names):
+            break
+    assert {w for w in told.words if w.startswith("ack")} == {f"ack {name}" for name in names}
+    assert sum(acker.status().backlog.values()) == 0
+
+
+def test_killed_again_and_again_it_processes_all_in_the_end(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, tmp_path: Path
+) -> None:
+    """A program with a file for a store is killed where it happens to be; see ``killed.py``."""
+    acker = make_any_acker(shards=2)
+    chance = random.Random()
+    store = tmp_path / "done"
+    store.touch()
+    records, kills = 300, 0
+    while True:
+        program = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "tests.source.killed"),
+                *(any_server.url, acker.namespace, str(store), str(records)),
+            ],
+            cwd=Path(__file__).parents[2],
+            stdout=subprocess.PIPE,
+        )
+        assert program.stdout
+        if kills == 12:
+            break
+        # Not before it has begun; then after so many lines of what it does.
+        for _ in range(chance.randint(1, 120)):
+            if not program.stdout.readline():
+                break
+        program.kill()
+        program.communicate()
+        kills += 1
+        if chance.random() < 0.5:
+            tick(acker)
+    tick(acker, 3)
+    out, _ = program.communicate(timeout=60)
+    assert program.returncode == 0
+    processed, done = read(store.with_suffix(".processed")), read(store)
+    assert set(done) == {str(number) for number in range(records)}
+    assert set(done) <= set(processed), "none is done that was not processed"
+    assert b"all is done" in out
+
+
+def read(store: Path) -> list[str]:
+    return store.read_text().split()

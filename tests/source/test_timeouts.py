@@ -1,0 +1,170 @@
+"""A source waits for a verdict itself, should Redis have lost all."""
+
+import pytest
+
+from acker_redis import Acker
+from acker_redis.errors import ConfigError
+from acker_redis.source_flows import MOST_REVIVED
+from tests.conftest import MakeAcker
+from tests.source.bolts import Bolts, Told
+from tests.source.conftest import Clock, MakeSource
+from tests.support import tick, total
+
+LIFE = 3 * 3600.0
+"""Seconds that a tree lives at most, by the configuration of the tests."""
+TIMEOUT = 1.5 * LIFE + 5
+
+
+def lose_all(acker: Acker) -> None:
+    """Redis is empty, and the namespace made anew."""
+    acker.connection.client.flushall()
+    acker.create(acker.config)
+
+
+def steps(source: object, clock: Clock, seconds: float) -> None:
+    """Let time go by in small pieces, stepping."""
+    for _ in range(20):
+        clock.advance(seconds / 20)
+        source.step()  # type: ignore[attr-defined]
+
+
+def test_what_redis_has_lost_is_sent_again_after_a_longer_timeout(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+) -> None:
+    source = make_source(acker, bolts.send)
+    source.emit("a")
+    source.step()
+    bolts.sent.clear()
+    lose_all(acker)
+    steps(source, clock, TIMEOUT - 60)
+    assert (told.take(), bolts.sent) == ([], []), "not before"
+    steps(source, clock, TIMEOUT * 0.6)
+    assert told.take() == ["fail a timeout no verdict came"]
+    assert bolts.attempts == [("a", 2)]
+    bolts.ack()
+    source.step()
+    assert (told.take(), source.pending) == (["ack a"], 0)
+
+
+def test_the_timeout_can_be_given_but_not_below_that_of_the_acker(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+) -> None:
+    with pytest.raises(ConfigError, match="longer than the acker"):
+        make_source(acker, bolts.send, timeout=LIFE).step()
+    source = make_source(acker, bolts.send, timeout=LIFE + 1)
+    source.emit("a")
+    source.step()
+    lose_all(acker)
+    steps(source, clock, LIFE)
+    assert told.take() == []
+    steps(source, clock, LIFE)
+    assert told.take()[:1] == ["fail a timeout no verdict came"]
+
+
+def test_what_times_out_for_the_last_time_is_a_dead_letter(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+) -> None:
+    source = make_source(acker, bolts.send, attempts=1)
+    source.emit("a")
+    source.step()
+    lose_all(acker)
+    steps(source, clock, 2 * TIMEOUT)
+    words = "a timeout no verdict came"
+    assert told.take() == [f"fail {words}", f"dead {words}"]
+    assert source.pending == 0
+
+
+def test_a_callback_that_raises_at_a_timeout_is_called_again(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+) -> None:
+    source = make_source(acker, bolts.send)
+    for name in ("a", "b"):
+        source.emit(name)
+    source.step()
+    bolts.sent.clear()
+    lose_all(acker)
+    told.raises = [OSError("disk full")] * 2
+    for _ in range(2):
+        with pytest.raises(OSError, match="disk full"):
+            steps(source, clock, 2 * TIMEOUT)
+        assert (source.pending, bolts.sent) == (2, [])
+    source.step()
+    source.step()
+    assert sorted(bolts.attempts) == [("a", 2), ("b", 2)]
+    assert len(told.take()) == 4
+
+
+def test_a_late_verdict_of_what_has_timed_out_is_passed_over(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+) -> None:
+    source = make_source(acker, bolts.send)
+    source.emit("a")
+    source.step()
+    steps(source, clock, 2 * TIMEOUT)
+    assert told.take()[0] == "fail a timeout no verdict came"
+    late, current = bolts.sent[0], bolts.sent[-1]
+    bolts.sent = [late]
+    bolts.ack()
+    source.step()
+    assert (told.take(), source.pending) == ([], 1)
+    bolts.sent = [current]
+    bolts.ack()
+    source.step()
+    assert (told.take(), source.pending) == (["ack a"], 0)
+
+
+def test_a_touch_starts_it_anew(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+) -> None:
+    source = make_source(acker, bolts.send)
+    source.emit("touched")
+    source.emit("not touched")
+    source.step()
+    touched, other = bolts.sent
+    bolts.sent = [touched]
+    for _ in range(4):
+        steps(source, clock, 0.6 * TIMEOUT)
+        bolts.touch()
+    words = told.take()
+    assert words
+    assert set(words) == {"fail not touched timeout no verdict came"}
+    bolts.sent = [touched]
+    bolts.ack()
+    source.step()
+    assert told.take() == ["ack touched"]
+
+
+def test_where_rows_refresh_trees_it_asks_before_it_gives_up(
+    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+) -> None:
+    """More at once than are asked for in one step: none may be given up unasked."""
+    acker = make_any_acker(refresh="update")
+    bolts = Bolts(acker)
+    source = make_source(acker, bolts.send, max_pending=2000)
+    count = 2 * MOST_REVIVED + 10
+    for number in range(count):
+        source.emit(f"record-{number}")
+    source.step()
+    for _ in range(2):
+        steps(source, clock, 2 * TIMEOUT)
+    assert (told.take(), source.pending) == ([], count)
+    bolts.sent.pop()
+    bolts.ack()
+    while source.step() == 0:
+        pass
+    assert len(told.take()) == count - 1
+    lose_all(acker)
+    steps(source, clock, 2 * TIMEOUT)
+    assert [word.split(" ", 2)[2] for word in told.take()[:1]] == ["timeout no verdict came"]
+
+
+def test_a_tick_that_expires_it_comes_before(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+) -> None:
+    source = make_source(acker, bolts.send)
+    source.emit("a")
+    source.step()
+    tick(acker, 3)
+    steps(source, clock, 0.3 * TIMEOUT)
+    assert told.take() == ["fail a expired"]
+    assert total(acker)["pending"] == 1

@@ -1,0 +1,189 @@
+"""``track()``: a record whose messages are sent here and now."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from acker_redis import Acker, Batch, OpenTree
+from acker_redis.errors import AckerError, RedisUnavailableError, RejectedError
+from acker_redis.pending import Record
+from tests.client.proxy import Proxy
+from tests.conftest import MakeAcker
+from tests.source.bolts import Bolts, Told
+from tests.source.conftest import AnySource, Clock, MakeSource
+from tests.support import tick, total
+
+
+def send_two(bolts: Bolts, tree: OpenTree, value: Any = None) -> None:
+    bolts.send(Record("by hand", value), tree)
+
+
+def test_a_block_that_ends_is_acked_when_its_messages_are_processed(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker)
+    with source.track("page", "its text") as tree:
+        send_two(bolts, tree)
+        bolts.ack()
+        source.step()
+        assert told.take() == [], "the block holds it open"
+        send_two(bolts, tree)
+    source.step()
+    assert (told.take(), source.pending) == ([], 1)
+    bolts.ack()
+    source.step()
+    assert (told.take(), source.pending) == (["ack page"], 0)
+    assert told.records[0].value == "its text"
+
+
+def test_an_exception_in_the_block_fails_it_and_goes_on(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker)
+    with pytest.raises(ValueError, match="unreadable"), source.track("page") as tree:
+        send_two(bolts, tree)
+        raise ValueError("unreadable")
+    source.step()
+    words = "page failed ValueError: unreadable"
+    assert told.take() == [f"fail {words}", f"dead {words}"], "without send= nobody replays it"
+    assert source.pending == 0
+
+
+def test_a_failed_one_is_replayed_by_send(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker, bolts.send)
+    with pytest.raises(ValueError, match="no"), source.track("page", "its text"):
+        raise ValueError("no")
+    source.step()
+    ((record, attempt, _),) = bolts.sent
+    assert (record.value, attempt) == ("its text", 2)
+    bolts.ack()
+    assert source.join(30)
+    assert told.take() == ["fail page failed ValueError: no", "ack page"]
+
+
+def test_a_rejected_one_is_not_entered(
+    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+) -> None:
+    acker = make_any_acker(high_water=1)
+    bolts = Bolts(acker)
+    source = make_source(acker, bolts.send)
+    for name in ("a", "b"):
+        with source.track(name) as tree:
+            send_two(bolts, tree)
+    with pytest.raises(RejectedError, match="too much is pending"), source.track("c"):
+        raise AssertionError("entered")
+    source.step()
+    assert (told.take(), source.pending) == (["fail c overflow"], 3)
+    bolts.ack()
+    clock.advance(60)
+    source.step()
+    clock.advance(60)
+    source.step()
+    assert bolts.attempts == [("c", 1)], "it is replayed, and that was no attempt"
+
+
+def test_one_that_cannot_be_tracked_is_not_known(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker, bolts.send)
+    source.step()
+    acker.connection.client.flushall()
+    with pytest.raises(AckerError), source.track("a"):
+        raise AssertionError("entered")
+    acker.create(acker.config)
+    source.step()
+    assert (source.pending, told.take(), bolts.sent) == (0, [], [])
+
+
+def test_one_whose_reply_never_came_is_not_known_though_it_expires(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, proxy: Proxy
+) -> None:
+    source = make_source(acker, bolts.send, url=proxy.url, retry_for=0)
+    source.step()
+    proxy.swallow = 1
+    with pytest.raises(RedisUnavailableError), source.track("a"):
+        raise AssertionError("entered")
+    assert total(acker)["tracked"] == 1
+    tick(acker, 3)
+    source.step()
+    source.step()
+    assert (source.pending, told.take(), bolts.sent) == (0, [], [])
+    assert acker.status().backlog["t"] == 0
+
+
+def test_a_rejected_one_whose_reply_was_lost_is_not_entered(
+    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, proxy: Proxy
+) -> None:
+    acker = make_any_acker(high_water=1)
+    fill(acker, 2)
+    source = make_source(acker, url=proxy.url)
+    source.step()
+    proxy.swallow = 1
+    with pytest.raises(RejectedError), source.track("c"):
+        raise AssertionError("entered")
+    source.step()
+    assert told.take() == ["fail c overflow", "dead c overflow"]
+
+
+def fill(acker: Acker, trees: int) -> None:
+    """Trees of others."""
+    batch = Batch("others")
+    for anchor in range(1, trees + 1):
+        batch.track(anchor, "s", [anchor])
+    acker.apply(batch)
+
+
+def test_a_verdict_that_comes_between_taking_in_and_reading_is_known(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step that is slow to read finds verdicts of records that came after it had begun."""
+    source = make_source(acker, bolts.send)
+    source.step()
+    read = source._flows._outcomes.read
+    tracked: list[str] = []
+
+    def slow_to_read(*args: Any) -> Any:
+        if not tracked:
+            tracked.append("page")
+            run_in_a_thread(lambda: track_and_ack(source, bolts))
+        return (yield from read(*args))
+
+    if hasattr(source, "source"):
+        # Its loop stands still meanwhile: what a caller does up to the reply is done by hand.
+        def in_the_loop(*args: Any) -> Any:
+            if not tracked:
+                tracked.append("page")
+                tree, opening = OpenTree("page"), Batch("t")
+                opening.add(tree.opening)
+                source._flows.inbox.append((Record("page", "its text", None), tree.anchor))
+                acker.apply(opening)
+                send_two(bolts, tree)
+                closing = Batch()
+                for row in tree.close():
+                    closing.add(row)
+                acker.apply(closing)
+                bolts.ack()
+            return (yield from read(*args))
+
+        monkeypatch.setattr(source._flows._outcomes, "read", in_the_loop)
+    else:
+        monkeypatch.setattr(source._flows._outcomes, "read", slow_to_read)
+    source.step()
+    assert (told.take(), source.pending) == (["ack page"], 0)
+    assert told.records[0].value == "its text"
+
+
+def track_and_ack(source: AnySource, bolts: Bolts) -> None:
+    with source.track("page", "its text") as tree:
+        send_two(bolts, tree)
+    bolts.ack()
+
+
+def run_in_a_thread(what: Any) -> None:
+    thread = threading.Thread(target=what)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()

@@ -1,0 +1,167 @@
+"""Verdicts count when whoever was told of them has come back; until then they come again."""
+
+import pytest
+
+from acker_redis import Acker, Backoff
+from tests.source.bolts import Bolts, Told
+from tests.source.conftest import MakeSource
+from tests.support import backlog
+
+
+def test_each_verdict_is_handed_out_once(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker, bolts.send_and_ack)
+    for name in "abc":
+        source.emit(name)
+    found = []
+    for verdict in source.verdicts():
+        found.append((verdict.verdict, verdict.record.source_id, verdict.final))
+        if len(found) == 3:
+            source.stop()
+    assert sorted(found) == [("ack", "a", True), ("ack", "b", True), ("ack", "c", True)]
+    assert told.words == [], "nobody is called back"
+    assert (source.pending, backlog(acker)) == (0, 0)
+
+
+def test_one_in_the_middle_of_which_the_consumer_leaves_is_told_again(
+    make_source: MakeSource, acker: Acker, bolts: Bolts
+) -> None:
+    source = make_source(acker, bolts.send_and_ack)
+    for name in "abc":
+        source.emit(name)
+    found = []
+    for leaves_at in (2, 1, 2, 1):
+        verdicts = source.verdicts()
+        found.append([next(verdicts).record.source_id for _ in range(leaves_at)])
+        verdicts.close()
+    (a, b), *others = found
+    (c,) = {"a", "b", "c"} - {a, b}
+    assert others == [[b], [b, c], [c]], "the last one is told again"
+    assert source.pending == 1
+    assert backlog(acker) > 0
+
+
+def test_a_nack_in_the_middle_of_which_the_consumer_leaves_is_replayed_once(
+    make_source: MakeSource, acker: Acker, bolts: Bolts
+) -> None:
+    source = make_source(acker, bolts.send)
+    source.emit("a")
+    source.step()
+    bolts.fail("no")
+    for _ in range(3):
+        verdicts = source.verdicts()
+        verdict = next(verdicts)
+        assert (verdict.verdict, verdict.reason, verdict.why) == ("nack", "failed", "no")
+        assert (verdict.record.attempt, verdict.final) == (1, False)
+        verdicts.close()
+    assert bolts.sent == []
+    source.step()
+    source.step()
+    assert bolts.attempts == [("a", 2)]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_callback_that_raises_goes_through_step_and_is_called_again(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, count: int
+) -> None:
+    source = make_source(acker, bolts.send_and_ack)
+    for name in "abc":
+        source.emit(name)
+    source.step()
+    told.raises = [OSError("disk full")] * count
+    for _ in range(count):
+        with pytest.raises(OSError, match="disk full"):
+            source.step()
+        assert backlog(acker) > 0
+    source.step()
+    words = told.take()
+    assert sorted(set(words)) == ["ack a", "ack b", "ack c"]
+    assert words[:count] == [words[0]] * count
+    assert len(words) == 3 + count
+    assert (source.pending, backlog(acker)) == (0, 0)
+
+
+def test_what_a_callback_raises_ends_run(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker, bolts.send_and_ack)
+    source.emit("a")
+    told.raises = [OSError("disk full")]
+    with pytest.raises(OSError, match="disk full"):
+        source.run()
+    assert source.pending == 1
+    assert source.join(30)
+    assert told.take() == ["ack a", "ack a"]
+
+
+def test_a_dead_letter_that_raises_is_told_again_from_on_fail_on(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    letters = [OSError("disk full")]
+
+    def dead_letter(*args: object) -> None:
+        if letters:
+            raise letters.pop()
+        told.words.append("dead")
+
+    source = make_source(acker, bolts.send, attempts=1, dead_letter=dead_letter)
+    source.emit("a")
+    source.step()
+    bolts.fail("no")
+    with pytest.raises(OSError, match="disk full"):
+        source.step()
+    assert source.pending == 1
+    source.step()
+    assert told.take() == ["fail a failed no", "fail a failed no", "dead"]
+    assert (source.pending, backlog(acker)) == (0, 0)
+
+
+def test_a_nack_waits_in_the_stream_until_its_record_is_tracked_anew(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker, bolts.send, backoff=Backoff(3600, 3600))
+    source.emit("a")
+    source.step()
+    bolts.fail("no")
+    for _ in range(3):
+        source.step()
+    assert told.take() == ["fail a failed no"]
+    assert backlog(acker) == 1
+
+
+def test_a_verdict_that_was_not_taken_is_not_told_twice(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    """The callbacks have returned, and then Redis was away; the stream still has the entry."""
+    source = make_source(acker, bolts.send_and_ack)
+    source.emit("a")
+    source.step()
+    client = acker.connection.client
+    key = f"acker:{{{acker.namespace}:0}}:outcomes:t"
+    ((_, fields),) = client.xrange(key)
+    source.step()
+    assert told.take() == ["ack a"]
+    for _ in range(2):
+        client.xadd(key, fields)  # the same verdict, in another entry
+    source.step()
+    assert (told.take(), client.xlen(key), source.pending) == ([], 0, 0)
+
+
+def test_an_ack_that_comes_for_a_record_that_is_replayed_changes_nothing(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker, bolts.send)
+    source.emit("a")
+    source.step()
+    bolts.fail()
+    client = acker.connection.client
+    key = f"acker:{{{acker.namespace}:0}}:outcomes:t"
+    ((_, fields),) = client.xrange(key)
+    source.step()
+    client.xadd(key, {**fields, b"verdict": b"ack", b"reason": b"completed"})
+    source.step()
+    assert (told.take(), source.pending) == (["fail a failed"], 1)
+    bolts.ack()
+    source.step()
+    assert told.take() == ["ack a"]

@@ -1,0 +1,317 @@
+"""``max_pending``, ``join()``, and who steps."""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from acker_redis import Acker, Source
+from acker_redis.errors import BufferFullError, ConfigError
+from acker_redis.pending import Record
+from tests.cluster.servers import wait_until
+from tests.source.bolts import Bolts, Told
+from tests.source.conftest import MakeSource
+
+
+def in_threads(count: int, work: Callable[[int], object]) -> list[threading.Thread]:
+    threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def test_emit_waits_while_too_many_are_not_closed(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    with make_source(acker, bolts.send, max_pending=2) as source:
+        source.emit("a")
+        source.emit("b")
+        (emitter,) = in_threads(1, lambda _: source.emit("c"))
+        wait_until(lambda: len(bolts.sent) == 2, "two records that are sent")
+        assert emitter.is_alive()
+        assert source.pending == 2
+        bolts.ack()
+        emitter.join(30)
+        wait_until(lambda: bolts.attempts == [("c", 1)], "the third")
+        bolts.ack()
+        assert source.join(30)
+
+
+def test_emit_gives_up_after_its_timeout_and_has_emitted_nothing(
+    make_source: MakeSource, acker: Acker, bolts: Bolts
+) -> None:
+    source = make_source(acker, bolts.send, max_pending=1)
+    source.emit("a")
+    with pytest.raises(BufferFullError, match="1 records of t are not closed"):
+        source.emit("b", timeout=0.01)
+    with (
+        pytest.raises(BufferFullError),
+        source.track("c", timeout=0.01),
+    ):
+        raise AssertionError("entered")
+    assert source.pending == 1
+    assert bolts.attempts == [("a", 1)], "it has stepped meanwhile"
+
+
+def test_emit_steps_itself_where_nobody_does(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker, bolts.send_and_ack, max_pending=3)
+    for number in range(20):
+        source.emit(f"record-{number}")
+    assert source.join(30)
+    assert len(told.take()) == 20
+
+
+def test_callbacks_emit_without_waiting(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    left = list("bcdefg")
+
+    def more(record: Record) -> Any:
+        told.on_ack(record)
+        return source.emit(left.pop(0)) if left else None
+
+    source = make_source(acker, bolts.send_and_ack, max_pending=1, on_ack=more)
+    with source:
+        source.emit("a")
+        assert source.join(30)
+    assert told.take() == [f"ack {name}" for name in "abcdefg"]
+
+
+def test_send_emits_without_waiting(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    left = list("bcdefg")
+
+    def send(record: Record, ids: object) -> Any:
+        bolts.send_and_ack(record, ids)
+        return source.emit(left.pop(0)) if left else None
+
+    source = make_source(acker, send, max_pending=1)
+    with source:
+        source.emit("a")
+        assert source.join(30)
+    assert sorted(told.take()) == [f"ack {name}" for name in "abcdefg"]
+
+
+def test_a_crowd_of_waiters_does_not_get_in_at_once(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    most: list[int] = []
+
+    def send(record: Record, ids: object) -> None:
+        most.append(source.pending)
+        bolts.send_and_ack(record, ids)
+
+    source = make_source(acker, send, max_pending=3)
+    with source:
+        emitters = in_threads(40, lambda n: source.emit(f"record-{n}"))
+        for emitter in emitters:
+            emitter.join(30)
+        assert source.join(30)
+    assert len(told.take()) == 40
+    assert max(most) <= 3
+
+
+def test_those_that_are_let_in_together_are_no_more_than_there_is_room(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waiter looks before any of them has come in."""
+    source = make_source(acker, bolts.send, max_pending=3)
+    source.step()
+    live = source._flows.live
+
+    def slow_to_look() -> int:
+        count: int = live()
+        if not hasattr(source, "source"):
+            time.sleep(0.002)  # to let the others look; it is right without, too
+        return count
+
+    monkeypatch.setattr(source._flows, "live", slow_to_look)
+
+    def emit(number: int) -> None:
+        try:
+            source.emit(f"record-{number}", timeout=0.2)
+        except BufferFullError:
+            refused.append(number)
+
+    refused: list[int] = []
+    emitters = in_threads(12, emit)
+    for emitter in emitters:
+        emitter.join(30)
+    assert (live(), len(refused)) == (3, 9)
+
+
+def test_a_record_that_is_taken_in_is_counted_all_the_while(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a join() in another thread would come back too early."""
+    source = make_source(acker, bolts.send)
+    add, seen = source._flows.pending.add, []
+
+    def adds(*args: Any) -> None:
+        seen.append(source.pending)
+        add(*args)
+        seen.append(source.pending)
+
+    monkeypatch.setattr(source._flows.pending, "add", adds)
+    source.emit("a")
+    source.step()
+    assert min(seen) >= 1
+
+
+def test_join_waits_for_the_last_and_says_when_it_gives_up(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker, bolts.send)
+    assert source.join(0), "nothing is pending"
+    source.emit("a")
+    assert not source.join(0.05)
+    bolts.ack()
+    assert source.join(30)
+    assert told.take() == ["ack a"]
+
+
+def test_between_start_and_stop_callbacks_are_called_by_one_thread(
+    make_source: MakeSource,
+    acker: Acker,
+    bolts: Bolts,
+    told: Told,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Also when others wait in emit() and join() from the first moment on."""
+    callers: set[int] = set()
+
+    def note(record: Record) -> None:
+        callers.add(threading.get_ident())
+        told.on_ack(record)
+
+    for _ in range(20):
+        source = make_source(acker, bolts.send_and_ack, max_pending=1, on_ack=note)
+        with caplog.at_level(logging.ERROR), source:
+            source.emit("a")
+            source.emit("b")
+            assert source.join(30)
+        assert len(callers) == 1
+        assert threading.get_ident() not in callers
+        callers.clear()
+        assert told.take() == ["ack a", "ack b"]
+    assert not caplog.records
+
+
+def test_a_callback_that_raises_is_called_again_by_the_sources_own_thread(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    """Whoever waits in join() meanwhile does not call it, and does not get its error."""
+    callers: list[int] = []
+
+    def note(record: Record) -> None:
+        callers.append(threading.get_ident())
+        told.on_ack(record)
+
+    told.raises = [OSError("disk full")]
+    with make_source(acker, bolts.send_and_ack, on_ack=note) as source:
+        source.emit("a")
+        assert source.join(30)
+    assert told.take() == ["ack a", "ack a"]
+    assert threading.get_ident() not in callers
+
+
+def test_stopped_and_started_it_goes_on(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker, bolts.send)
+    for name in "abc":
+        with source:
+            source.emit(name)
+            wait_until(lambda: len(bolts.sent) == 1, "it is sent")
+        bolts.ack()
+    with source:
+        assert source.join(30)
+    assert sorted(told.take()) == ["ack a", "ack b", "ack c"]
+    source.start()
+    source.start()
+    source.stop()
+    source.stop()
+
+
+def test_after_a_stop_run_runs(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker, bolts.send_and_ack)
+    with source:
+        pass
+    source.emit("a")
+    (runner,) = in_threads(1, lambda _: source.run())
+    wait_until(lambda: told.words == ["ack a"], "the ack")
+    assert runner.is_alive()
+    source.stop()
+    runner.join(30)
+    assert not runner.is_alive()
+
+
+def test_a_callback_may_stop_it(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    def note(record: Record) -> Any:
+        told.on_ack(record)
+        return source.stop()
+
+    source: Any = make_source(acker, bolts.send_and_ack, on_ack=note)
+    for name in ("a", "b"):
+        source.emit(name)
+        source.run()
+        assert told.take() == [f"ack {name}"]
+
+
+def test_a_second_one_that_runs_is_refused(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    source = make_source(acker, bolts.send_and_ack)
+    with source:
+        source.emit("a")
+        assert source.join(30)
+        with pytest.raises(ConfigError, match="stepped by another"):
+            source.run()
+        with pytest.raises(ConfigError, match="stepped by another"):
+            next(iter(source.verdicts()))
+        source.emit("b")
+        assert source.join(30)
+    assert told.take() == ["ack a", "ack b"]
+
+
+def test_a_forked_child_has_an_empty_source(
+    acker: Acker, bolts: Bolts, told: Told, any_server: Any
+) -> None:
+    """The records are the parent's: the child neither sends nor hears of them."""
+    own = Acker.from_url(any_server.url, acker.namespace)
+    source = Source(own, "t", bolts.send, **told.callbacks, max_pending=3)
+    with source:
+        source.emit("queued before")
+        wait_until(lambda: len(bolts.sent) == 1, "it is sent")
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                assert source.pending == 0
+                bolts.sent.clear()
+                assert source.step() >= 0
+                assert (bolts.sent, told.words) == ([], [])
+                own_task = Source(own, "child", bolts.send_and_ack, on_ack=told.on_ack)
+                own_task.emit("the child's own")
+                assert own_task.join(30)
+                assert told.words == ["ack the child's own"]
+                code = 0
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        bolts.ack()
+        assert source.join(30)
+    assert told.take() == ["ack queued before"]
+    own.close()

@@ -1,0 +1,146 @@
+"""An AsyncSource that is called as a Source is: its loop runs in a thread of its own."""
+
+import asyncio
+import contextlib
+import inspect
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any
+
+from acker_redis import OpenTree
+from acker_redis.aio import AsyncAcker, AsyncSource
+from acker_redis.pending import Record, Verdict
+
+LIMIT = 60.0
+"""Seconds after which what hangs is an error."""
+
+
+class Loop:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    @property
+    def here(self) -> bool:
+        """Whether the caller runs in it."""
+        return threading.current_thread() is self._thread
+
+    def call(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run it there, and wait; in the loop itself it is to be awaited."""
+        if self.here:
+            return work
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(LIMIT)
+
+    def close(self) -> None:
+        """Cancel what is left, and end it."""
+        self.call(self._cancel_all())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(LIMIT)
+        self._loop.close()
+
+    async def _cancel_all(self) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def coroutine_function(function: Callable[..., Any] | None) -> Callable[..., Awaitable[Any]] | None:
+    """The same as a coroutine function; what it returns is awaited, if it can be."""
+    if function is None:
+        return None
+
+    async def call(*args: Any) -> Any:
+        result = function(*args)
+        return await result if inspect.isawaitable(result) else result
+
+    return call
+
+
+class Twin:
+    """What the tests call of a Source; callbacks are coroutine functions to it."""
+
+    def __init__(
+        self, loop: Loop, acker: AsyncAcker, task: str, send: Any = None, **options: Any
+    ) -> None:
+        for name in ("on_ack", "on_fail", "dead_letter", "reload"):
+            options[name] = coroutine_function(options.get(name))
+        self._loop = loop
+        self.acker = acker
+        self.source: AsyncSource = loop.call(
+            self._make(acker, task, coroutine_function(send), options)
+        )
+        self._flows = self.source._flows
+
+    async def _make(self, acker: AsyncAcker, task: str, send: Any, options: Any) -> AsyncSource:
+        return AsyncSource(acker, task, send, **options)
+
+    @property
+    def pending(self) -> int:
+        return self.source.pending
+
+    def emit(self, *args: Any, **options: Any) -> Any:
+        return self._loop.call(self.source.emit(*args, **options))
+
+    def step(self) -> float:
+        seconds: float = self._loop.call(self.source.step())
+        return seconds
+
+    def join(self, timeout: float | None = None) -> bool:
+        done: bool = self._loop.call(self.source.join(timeout))
+        return done
+
+    def start(self) -> "Twin":
+        self._loop.call(self.source.start())
+        return self
+
+    def stop(self) -> Any:
+        return self._loop.call(self.source.stop())
+
+    def run(self) -> None:
+        self._loop.call(self.source.run())
+
+    def verdicts(self) -> Iterator[Verdict]:
+        verdicts, end = self.source.verdicts(), object()
+
+        async def following() -> Any:
+            return await anext(verdicts, end)
+
+        try:
+            while (verdict := self._loop.call(following())) is not end:
+                yield verdict
+        finally:
+            self._loop.call(verdicts.aclose())
+
+    @contextlib.contextmanager
+    def track(self, source_id: str, value: Any = None, **options: Any) -> Iterator[OpenTree]:
+        tracking = self.source.track(source_id, value, **options)
+        tree = self._loop.call(self._enter(tracking))
+        try:
+            yield tree
+        except BaseException as error:
+            if not self._loop.call(self._leave(tracking, error)):
+                raise
+        else:
+            self._loop.call(self._leave(tracking, None))
+
+    async def _enter(self, tracking: Any) -> OpenTree:
+        tree: OpenTree = await tracking.__aenter__()
+        return tree
+
+    async def _leave(self, tracking: Any, error: BaseException | None) -> Any:
+        return await tracking.__aexit__(type(error) if error else None, error, None)
+
+    def __enter__(self) -> "Twin":
+        return self.start()
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+
+def told(record: Record) -> tuple[str, Any]:
+    """Which record it is."""
+    return record.source_id, record.value

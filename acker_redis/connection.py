@@ -14,7 +14,7 @@ import redis
 from acker_redis import scripts
 from acker_redis.commands import Call
 from acker_redis.errors import ConfigError
-from acker_redis.flow import Ask, AskAll, Flow, Pause, Run, Step, Tell, Together
+from acker_redis.flow import Ask, AskAll, Flow, Pause, Run, Send, Step, Tell, Together
 from acker_redis.redis_errors import FAILED, translate
 from acker_redis.scripts import Script
 
@@ -116,6 +116,10 @@ class Connection:
             return time.sleep(step.seconds)
         if isinstance(step, Tell):
             return [self._call(step, args) for args in step.calls]
+        if isinstance(step, Send):
+            for number, args in enumerate(step.calls):
+                step.told(number, self._call(step, args))
+            return None
         if isinstance(step, Together):
             return self._together(step)
         return self.version()
@@ -162,7 +166,7 @@ class Connection:
         except Exception as error:
             return error
 
-    def _call(self, step: Tell, args: tuple[Any, ...]) -> Any:
+    def _call(self, step: Tell | Send, args: tuple[Any, ...]) -> Any:
         try:
             return step.function(*args)
         except Exception as error:

@@ -62,6 +62,18 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
+class Send:
+    """Call a function of the user's with each of these arguments; the flow need not wait for it.
+
+    ``told(number, result)`` is called for each with what it returned, or the exception it raised.
+    """
+
+    function: Callable[..., Any]
+    calls: tuple[tuple[Any, ...], ...]
+    told: Callable[[int, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Hand:
     """Hand something to whoever runs the flow."""
 
@@ -75,7 +87,7 @@ class Together:
     flows: "tuple[Flow[Any], ...]"
 
 
-Step = Run | Ask | AskAll | Version | Pause | Tell | Hand | Together
+Step = Run | Ask | AskAll | Version | Pause | Tell | Send | Hand | Together
 Flow = Generator[Step, Any, T]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0

@@ -40,7 +40,8 @@ class Record:
     """First messages; None: as many as turn out while it is sent."""
     attempt: int = 0
     """How often it was tracked. 0 in a verdict on what an earlier program has tracked."""
-    owes: "list[_Reading]" = field(default_factory=list, repr=False)
+    owes: "list[_Reading] | None" = field(default=None, repr=False)
+    """Entries of the stream that wait until it is tracked anew."""
 
 
 @dataclass(slots=True)
@@ -167,6 +168,10 @@ class Pending:
             heapq.heappush(self._waiting, (now + after, next(self._numbers), record))
         self._close(anchor)
 
+    def put_back(self, record: Record) -> None:
+        """The next one could not be looked at; it is the next again."""
+        self.queue.appendleft(record)
+
     def withdraw(self, record: Record, anchor: int) -> None:
         """It was added as tracked, and is not, or nobody knows: its caller was told."""
         if self._drop(anchor):
@@ -264,14 +269,14 @@ class Pending:
         if reading:
             self._settle(record)  # it was tracked, whether the reply to that came or not
             reading.owed.add(record)
-            record.owes.append(reading)
+            record.owes = [reading]
         wait = self._backoff.draw(record.attempt)
         heapq.heappush(self._waiting, (now + wait, next(self._numbers), record))
 
     def _settle(self, record: Record) -> None:
-        for reading in record.owes:
+        for reading in record.owes or ():
             reading.owed.discard(record)
-        record.owes.clear()
+        record.owes = None
 
     def _drop(self, anchor: int) -> bool:
         """Whether an attempt had no verdict yet; it gets none any more."""

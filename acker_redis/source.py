@@ -49,8 +49,8 @@ class Source:
     **When the program dies**, begin as after a restart: emit whatever is not known to be done.
     Verdicts are confirmed when the callbacks have returned, and a nack when its record is tracked
     anew, so they come again. Those on records of an earlier program have ``record.attempt == 0``
-    and no value; ``reload(source_id)`` gives it, or None if the record is done or unknown; without
-    it they are told (``on_ack``, ``on_fail``), and not replayed.
+    and no value. They are told (``on_ack``, ``on_fail``); and replayed where ``reload(source_id)``
+    gives the record, ``Record(source_id, value, edges)``, and not None, as it is done or unknown.
 
     Records that were not closed are ``max_pending`` at most (Storm's ``max.spout.pending``); then
     :meth:`emit` waits. When the acker has too much pending, the source pauses and tries again.
@@ -129,8 +129,9 @@ class Source:
         ids, ``send(record, tree)``, and takes an id for each message from ``tree.emit()``.
 
         Waits while ``max_pending`` records are not closed, for up to ``timeout`` seconds:
-        BufferFullError then. Called by a callback it does not wait; where nobody steps, it steps
-        itself. Raises InvalidBatchError for a source id that cannot be.
+        BufferFullError then. Called by a callback it does not wait. Where nobody steps, it steps
+        itself; without callbacks, which would miss verdicts, BufferFullError comes at once. Raises
+        InvalidBatchError for a source id that cannot be.
         """
         if self._settings.send is None:
             raise ConfigError("a source without send= has no way to emit; use track()")
@@ -206,27 +207,31 @@ class Source:
             for verdict in verdicts:
                 self._call_back(verdict)
 
-    def verdicts(self) -> Generator[Verdict, None, None]:
+    def verdicts(self, *, until_closed: bool = False) -> Generator[Verdict, None, None]:
         """Step in this thread, and hand out each verdict instead of calling back.
 
-        A verdict counts when the next one is asked for. Ends when :meth:`stop` is called.
+        A verdict counts when the next one is asked for. Ends when :meth:`stop` is called, or with
+        ``until_closed`` when each record is closed.
 
         >>> acker = Acker.from_url(url, "orders")
         >>> source = Source(acker, "shop", lambda record, ids: bolt.process(*ids).ack())
         >>> bolt = Bolt(Producer(acker, linger=0))
         >>> source.emit("order-1")
-        >>> for verdict in source.verdicts():
+        >>> for verdict in source.verdicts(until_closed=True):
         ...     print(verdict.verdict, verdict.record.source_id)
-        ...     source.stop()
         ack order-1
         """
-        # Its own thread waits for one that steps in join() or emit(), which then leaves it alone.
-        if not self._turn.acquire(blocking=self._pump is threading.current_thread()):
-            raise ConfigError(f"source {self.task} is stepped by another thread already")
+        own = self._pump is threading.current_thread()
+        while not self._turn.acquire(timeout=0.1 if own else 0):
+            # Its own thread waits for one that steps in join() or emit(), which then leaves.
+            if not own:
+                raise ConfigError(f"source {self.task} is stepped by another thread already")
+            if self._stop.is_set():
+                return
         try:
-            yield from self._loop()
+            yield from self._loop(until_closed)
         finally:
-            if self._pump is None:
+            if not own:
                 self._stop.clear()
             self._turn.release()
 
@@ -251,7 +256,7 @@ class Source:
     def __exit__(self, *error: object) -> None:
         self.stop()
 
-    def _loop(self) -> Generator[Verdict, None, None]:
+    def _loop(self, until_closed: bool) -> Generator[Verdict, None, None]:
         idle, away = 0.0, 0
         while not self._stop.is_set():
             self._wake.clear()
@@ -263,6 +268,8 @@ class Source:
                 log.warning("source %s (next attempt in %.1f s): %s", self.task, wait, error)
                 self._stop.wait(wait)
                 continue
+            if until_closed and not self.pending:
+                return
             away, idle = 0, min(max(2 * idle, 0.001), self._settings.poll) if wait else 0.0
             if wait and not self._stop.is_set():
                 self._wake.wait(min(wait, idle))
@@ -314,8 +321,8 @@ class Source:
             except Exception:
                 # Whatever it is: a source that ends is a source that waits for ever.
                 log.exception("source %s: a callback failed, and will be called again", self.task)
-                if self._stop.wait(1.0):
-                    return
+                if self._stop.wait(1.0) or self._pump is not threading.current_thread():
+                    return  # also when it was stopped by the callback itself
 
     def _close(self, tree: OpenTree, why: str | None = None) -> None:
         closing = Batch()
@@ -343,13 +350,15 @@ class Source:
                     admitted = True
             return admitted
 
-        if not self._wait_until(admits, timeout):
+        if not self._wait_until(admits, timeout, steps=self._settings.calls_back):
             raise BufferFullError(
-                f"{self.pending} records of {self.task} are not closed, and may be {most}; "
-                f"it has stayed so for {timeout} s"
+                f"{self.pending} records of {self.task} are not closed, and may be {most}; hear "
+                "verdicts meanwhile: start(), verdicts(), or callbacks"
             )
 
-    def _wait_until(self, happens: Callable[[], bool], timeout: float | None) -> bool:
+    def _wait_until(
+        self, happens: Callable[[], bool], timeout: float | None, steps: bool = True
+    ) -> bool:
         end = None if timeout is None else time.monotonic() + timeout
         while not happens():
             left = 1.0 if end is None else end - time.monotonic()
@@ -357,6 +366,8 @@ class Source:
                 return False
             if not self._pumped() and self._turn.acquire(blocking=False):
                 try:
+                    if not steps:
+                        return False
                     wait = self._step()
                 finally:
                     self._turn.release()

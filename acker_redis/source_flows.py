@@ -19,12 +19,13 @@ from acker_redis.config import AckerConfig
 from acker_redis.errors import (
     AckerError,
     BacklogError,
+    ClosedError,
     ConfigError,
     InvalidBatchError,
     LaneError,
     RedisUnavailableError,
 )
-from acker_redis.flow import Flow, Hand, Tell
+from acker_redis.flow import Flow, Hand, Send, Tell
 from acker_redis.flows import Flows
 from acker_redis.keys import check_name
 from acker_redis.lane import Lane
@@ -43,6 +44,8 @@ FROM_THE_OLDEST = 10.0
 may have smaller ids than those read before."""
 GRACE = 5.0
 """Seconds after an error in which nothing times out for want of a verdict."""
+MOST_EDGES = 65_536
+"""First messages of a record at most; an open tree may have any number."""
 MOST_REVIVED = 256
 """Attempts of which it is asked, in one step, whether they are pending after all."""
 
@@ -71,6 +74,11 @@ class Settings:
             raise ConfigError(f"poll is up to 60 seconds, not {self.poll!r}")
         if self.reload and not self.send:
             raise ConfigError("reload= is for replays: give send=, too")
+
+    @property
+    def calls_back(self) -> bool:
+        """Whether there is anybody to be told of verdicts."""
+        return bool(self.on_ack or self.on_fail or self.dead_letter)
 
     def callbacks(self, verdict: Verdict) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
         """Whom to tell of a verdict, one after the other."""
@@ -115,6 +123,7 @@ class SourceFlows:
         self._flows = flows
         self._lane = Lane(threading.Lock)
         self._outcomes: OutcomeFlows | None = None
+        self._shards = 0
         self._after: dict[int, str] = {}
         self._oldest_at = 0.0
         self._all_heard = False
@@ -124,6 +133,8 @@ class SourceFlows:
         self._began = False
         self._doubt: tuple[Batch, list[_Attempt]] | None = None
         """What was sent and not answered."""
+        self._sent: deque[tuple[_Attempt, Any]] = deque()
+        """What became of those that were to be sent: what ``send`` returned, or its exception."""
         self._work: deque[Batch] = deque()
         """What is still to be said of what was sent."""
         self._resume_at = 0.0
@@ -164,7 +175,13 @@ class SourceFlows:
         for _ in range(withdrawn):
             self.pending.withdraw(*self.withdrawn.popleft())
 
+    def finish(self) -> Flow[None]:
+        """Say the last words of what was sent; behind the last step."""
+        yield from self._say()
+
     def _idle(self) -> float:
+        if self._sent:
+            return 0.0
         now, due = time.monotonic(), self.pending.due()
         times = [self._rotate_at, *([due] if due is not None else [])]
         wait = min(times) - now
@@ -173,8 +190,10 @@ class SourceFlows:
         return max(0.0, wait)
 
     def _hear(self) -> Flow[int]:
-        if self._outcomes is None:
-            config = yield from self._flows.config()
+        config = yield from self._flows.config()
+        if self._outcomes is None or config.shards != self._shards:
+            # At first, after an error, or when somebody has noticed that it was created anew.
+            self._shards = config.shards
             self._outcomes = OutcomeFlows(self._flows.shards(config), self.task)
             self._after.clear()
         now = time.monotonic()
@@ -203,17 +222,26 @@ class SourceFlows:
 
     def _tell(self, verdicts: Iterable[Verdict]) -> Flow[None]:
         for verdict in verdicts:
-            reload = self.settings.reload
             if verdict.verdict == "nack" and not verdict.final and not verdict.record.attempt:
-                # Of an earlier program: what it was is to be found out.
-                record = verdict.record
-                if record.value is None and reload:
-                    (found,) = yield Tell(reload, ((record.source_id,),))
-                    if isinstance(found, Exception):
-                        raise found
-                    record.value = found
-                verdict.final = record.value is None
+                verdict.final = not (yield from self._reloaded(verdict.record))
             yield Hand(verdict)
+
+    def _reloaded(self, record: Record) -> Flow[bool]:
+        """Find out what an earlier program has tracked; whether it can be replayed."""
+        if self.settings.reload is None:
+            return False
+        (found,) = yield Tell(self.settings.reload, ((record.source_id,),))
+        if found is None:
+            return False
+        if isinstance(found, BaseException):
+            raise found
+        if not isinstance(found, Record):
+            raise ConfigError(
+                f"reload gives Record(source_id, value, edges) or None, not {found!r}"
+            )
+        check_record(found)
+        record.value, record.edges = found.value, found.edges
+        return True
 
     def _give_up(self) -> Flow[None]:
         now = time.monotonic()
@@ -242,11 +270,11 @@ class SourceFlows:
         if timeout is None:
             return 1.5 * least + 5.0
         if timeout <= least:
-            raise ConfigError(
-                f"a source waits longer than the acker, whose trees live for up to {least} s; "
-                f"give timeout= more than that, not {timeout}"
-            )
-        return timeout
+            log.warning(
+                "%s: trees live for up to %.1f s, and timeout= must be more; %.1f will not do",
+                self.task, least, timeout,
+            )  # fmt: skip
+        return max(timeout, 1.1 * least)
 
     def _emit(self) -> Flow[int]:
         if self._doubt is None:
@@ -277,19 +305,25 @@ class SourceFlows:
         return len(attempts)
 
     def _next_batch(self) -> tuple[Batch, list[_Attempt]] | None:
-        now = time.monotonic()
+        now, record = time.monotonic(), None
         batch, attempts, draw = Batch(self.task), list[_Attempt](), in_bulk()
-        while not batch.full and (record := self.pending.next(now)):
-            # One without messages stays open, too, until it is known that send() did not fail.
-            tree = (
-                emit(record.source_id, record.edges, draw=draw)
-                if record.edges
-                else OpenTree(record.source_id)
-            )
-            attempt = _Attempt(record, tree)
-            batch.fold(attempt.row, record.source_id.encode())
-            attempts.append(attempt)
-            self.pending.tracking(record, attempt.row.anchor)
+        try:
+            while not batch.full and (record := self.pending.next(now)):
+                # One without messages stays open, too, until it is known that send() did not fail.
+                tree = (
+                    emit(record.source_id, record.edges, draw=draw)
+                    if record.edges
+                    else OpenTree(record.source_id)
+                )
+                attempt = _Attempt(record, tree)
+                batch.fold(attempt.row, record.source_id.encode())
+                self.pending.tracking(record, attempt.row.anchor)
+                attempts.append(attempt)
+        except BaseException as error:
+            if record and (not attempts or attempts[-1].record is not record):
+                self.pending.put_back(record)
+            self._not_tracked(attempts, error)
+            raise
         return (batch, attempts) if attempts else None
 
     def _not_tracked(self, attempts: list[_Attempt], error: BaseException) -> None:
@@ -314,19 +348,28 @@ class SourceFlows:
         if not attempts or self.settings.send is None:
             return
         calls = tuple((attempt.record, attempt.sent) for attempt in attempts)
-        results = yield Tell(self.settings.send, calls)
-        for attempt, result in zip(attempts, results, strict=True):
-            if isinstance(result, Exception):
-                log.warning("cannot send %r: %r", attempt.record.source_id, result)
-                self._later(self._failed(attempt, result))
-            elif isinstance(attempt.tree, OpenTree):
-                self._later(attempt.tree.close())
 
-    def _failed(self, attempt: _Attempt, error: Exception) -> list[Row]:
-        """Rows that nack what could not be sent, all or in part; the nack queues it again."""
-        if isinstance(attempt.tree, OpenTree):
-            return attempt.tree.fail(error)
-        return [Row(attempt.row.anchor, 0, FAIL, words(error))]
+        def told(number: int, result: Any) -> None:
+            self._sent.append((attempts[number], result))
+
+        yield Send(self.settings.send, calls, told)
+
+    def _rows(self, attempt: _Attempt, result: Any) -> list[Row]:
+        """What is to be said of an attempt that was sent, or not: a nack queues it again."""
+        tree, failed = attempt.tree, isinstance(result, BaseException)
+        if failed:
+            # Whoever has on_fail hears of it by the verdict.
+            level = logging.DEBUG if self.settings.on_fail else logging.WARNING
+            log.log(level, "cannot send %r: %r", attempt.record.source_id, result)
+        if isinstance(tree, OpenTree):
+            try:
+                return tree.fail(result) if failed else tree.close()
+            except ClosedError:
+                result = "send() has closed its tree, which is for the source to do"
+        elif not failed:
+            return []
+        why = words(result) if isinstance(result, BaseException) else result
+        return [Row(attempt.row.anchor, 0, FAIL, why)]
 
     def _later(self, rows: list[Row]) -> None:
         for row in rows:
@@ -335,6 +378,10 @@ class SourceFlows:
                 self._work[-1].add(row)
 
     def _say(self) -> Flow[None]:
+        """Close or fail the trees of what was sent."""
+        while self._sent:
+            self._later(self._rows(*self._sent[0]))
+            self._sent.popleft()
         while self._work:
             try:
                 yield from self._flows.apply(self._work[0], self._lane)
@@ -373,6 +420,7 @@ class SourceFlows:
 def check_record(record: Record) -> Record:
     """The record, or InvalidBatchError if it cannot be tracked."""
     check_text("source id", record.source_id, 1)
-    if record.edges is not None and (type(record.edges) is not int or record.edges < 0):
-        raise InvalidBatchError(f"edges is a number of messages, or None, not {record.edges!r}")
+    edges = record.edges
+    if edges is not None and (type(edges) is not int or not 0 <= edges <= MOST_EDGES):
+        raise InvalidBatchError(f"edges is a number up to {MOST_EDGES}, or None, not {edges!r}")
     return record

@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import redis
@@ -127,14 +127,24 @@ class AsyncConnection:
             task.exception()  # who was cancelled does not ask for it
 
     async def _call(self, step: Tell, args: tuple[Any, ...]) -> Any:
-        try:
-            result = step.function(*args)
-            return await result if inspect.isawaitable(result) else result
-        except Exception as error:
-            return error
+        return await outcome_of(step.function, args)
 
     async def _result(self, flow: Flow[Any]) -> Any:
         try:
             return await self.drive(flow)
         except Exception as error:
             return error
+
+
+async def outcome_of(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """What a function of the user's returns, awaited where it can be, or what it raises."""
+    try:
+        result = function(*args)
+        return await result if inspect.isawaitable(result) else result
+    except Exception as error:
+        return error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task and task.cancelling():
+            raise
+        return error  # of something that it waited for

@@ -184,7 +184,8 @@ class AsyncProducer:
         """Wait for the next answer; False if there was none in time."""
         timeout = None if end == math.inf else max(end - time.monotonic(), 0.0)
         try:
-            await asyncio.wait_for(self._answered.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._answered.wait()
         except TimeoutError:
             return False
         return True
@@ -203,9 +204,8 @@ class AsyncProducer:
                     return
                 wait = accumulator.due() - time.monotonic()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(
-                        self._work.wait(), None if wait == math.inf else max(wait, 0.0)
-                    )
+                    async with asyncio.timeout(None if wait == math.inf else max(wait, 0.0)):
+                        await self._work.wait()
                 self._work.clear()
             shard, batch = ready
             self._work.set()  # another shard may be ready, for another sender

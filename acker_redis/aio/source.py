@@ -10,9 +10,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 from acker_redis.aio.client import AsyncAcker
+from acker_redis.aio.connection import outcome_of
 from acker_redis.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, RejectedError
-from acker_redis.flow import Hand
+from acker_redis.flow import Hand, Send
 from acker_redis.pending import Backoff, Record, Verdict
 from acker_redis.source_flows import Settings, SourceFlows, check_record
 from acker_redis.tuple_tree import OpenTree, words
@@ -20,7 +21,11 @@ from acker_redis.tuple_tree import OpenTree, words
 log = logging.getLogger(__name__)
 
 _calling: contextvars.ContextVar["_Steps | None"] = contextvars.ContextVar("calling", default=None)
-"""The step whose callback this is; those that are called side by side are tasks of their own."""
+"""The step whose callback this is."""
+_sending: contextvars.ContextVar[asyncio.Task[Any] | None] = contextvars.ContextVar(
+    "sending", default=None
+)
+"""The task of the ``send`` that this is, or was started by."""
 
 
 class AsyncSource:
@@ -79,6 +84,8 @@ class AsyncSource:
         self._stopping = False
         self._turn = asyncio.Lock()
         """Held by who steps."""
+        self._sending: set[asyncio.Task[Any] | None] = set()
+        """Calls of ``send`` that have not come back."""
         self._pump: asyncio.Task[None] | None = None
         self._stepper: asyncio.Task[Any] | None = None
         """The task that steps."""
@@ -155,6 +162,8 @@ class AsyncSource:
             await asyncio.wait([pump])
             self._stopping = False
         self._pump = None
+        with contextlib.suppress(AckerError):  # what is not said expires
+            await self._sent()
 
     async def run(self) -> None:
         """As :meth:`Source.run`."""
@@ -162,24 +171,31 @@ class AsyncSource:
             async for verdict in verdicts:
                 await self._call_back(verdict)
 
-    async def verdicts(self) -> AsyncGenerator[Verdict, None]:
+    async def verdicts(self, *, until_closed: bool = False) -> AsyncGenerator[Verdict, None]:
         """As :meth:`Source.verdicts`: ``async for verdict in source.verdicts()``."""
-        # Its own task waits for one that steps in join() or emit(), which then leaves it alone.
-        if self._turn.locked() and self._pump is not asyncio.current_task():
-            raise ConfigError(f"source {self.task} is stepped by another task already")
+        own = self._pump is asyncio.current_task()
+        while self._turn.locked():
+            # Its own task waits for one that steps in join() or emit(), which then leaves.
+            if not own:
+                raise ConfigError(f"source {self.task} is stepped by another task already")
+            if self._stopping:
+                return
+            await asyncio.sleep(0.01)
         async with self._turn:
             try:
-                async with contextlib.aclosing(self._loop()) as verdicts:
+                async with contextlib.aclosing(self._loop(until_closed)) as verdicts:
                     async for verdict in verdicts:
                         yield verdict
             finally:
-                if self._pump is None:
+                if not own:
                     self._stopping = False
 
     async def step(self) -> float:
-        """As :meth:`Source.step`."""
+        """As :meth:`Source.step`; it waits until ``send`` has come back, too."""
         async with self._turn:
-            return await self._step()
+            wait = await self._step()
+            await self._sent()
+            return wait
 
     async def join(self, timeout: float | None = None) -> bool:
         """As :meth:`Source.join`."""
@@ -191,7 +207,7 @@ class AsyncSource:
     async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
-    async def _loop(self) -> AsyncGenerator[Verdict, None]:
+    async def _loop(self, until_closed: bool) -> AsyncGenerator[Verdict, None]:
         idle, away = 0.0, 0
         while not self._stopping:
             self._wake.clear()
@@ -207,6 +223,8 @@ class AsyncSource:
                 log.warning("source %s (next attempt in %.1f s): %s", self.task, wait, error)
                 await self._sleep(wait)
                 continue
+            if until_closed and not self.pending:
+                return
             away, idle = 0, min(max(2 * idle, 0.001), self._settings.poll) if wait else 0.0
             await self._sleep(min(wait, idle))
 
@@ -216,7 +234,30 @@ class AsyncSource:
             await asyncio.sleep(0)
             return
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+
+    def _send(self, step: Send) -> None:
+        """Call ``send`` for each, in tasks of their own: a slow one holds up nobody."""
+        for number, args in enumerate(step.calls):
+            task = asyncio.create_task(self._send_one(step, number, args), name="acker-send")
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def _sent(self) -> None:
+        """Wait for what is being sent, and say what became of it."""
+        if self._sending and _sending.get() not in self._sending:
+            await asyncio.wait([task for task in self._sending if task])
+            await self.acker.connection.drive(self._flows.finish())
+
+    async def _send_one(self, step: Send, number: int, args: tuple[Any, ...]) -> None:
+        _sending.set(asyncio.current_task())
+        result: Any = asyncio.CancelledError()
+        try:
+            result = await outcome_of(step.function, args)
+        finally:
+            step.told(number, result)
+            self._wake.set()
 
     async def _step(self) -> float:
         steps = _Steps(self)
@@ -246,8 +287,8 @@ class AsyncSource:
                 # Whatever it is: a source that ends is a source that waits for ever.
                 log.exception("source %s: a callback failed, and will be called again", self.task)
                 await asyncio.sleep(1.0)
-                if self._stopping:
-                    return
+                if self._stopping or self._pump is not task:
+                    return  # also when it was stopped by the callback itself
 
     async def _close(self, tree: OpenTree, why: str | None = None) -> None:
         closing = Batch()
@@ -261,6 +302,8 @@ class AsyncSource:
 
     def _called_back(self) -> bool:
         """Whether this runs in a callback: nothing would be closed while it waits."""
+        if _sending.get() in self._sending:
+            return True
         if self._steps is None:
             return False
         return _calling.get() is self._steps or self._stepper is asyncio.current_task()
@@ -270,13 +313,16 @@ class AsyncSource:
         if self._called_back():
             return
         # Whoever is let in goes on at once, before another is: no more get in than there is room.
-        if not await self._wait_until(lambda: self.pending < most, timeout):
+        steps = self._settings.calls_back
+        if not await self._wait_until(lambda: self.pending < most, timeout, steps):
             raise BufferFullError(
-                f"{self.pending} records of {self.task} are not closed, and may be {most}; "
-                f"it has stayed so for {timeout} s"
+                f"{self.pending} records of {self.task} are not closed, and may be {most}; hear "
+                "verdicts meanwhile: start(), verdicts(), or callbacks"
             )
 
-    async def _wait_until(self, happens: Callable[[], bool], timeout: float | None) -> bool:
+    async def _wait_until(
+        self, happens: Callable[[], bool], timeout: float | None, steps: bool = True
+    ) -> bool:
         end = None if timeout is None else time.monotonic() + timeout
         while not happens():
             left = 1.0 if end is None else end - time.monotonic()
@@ -284,7 +330,10 @@ class AsyncSource:
                 return False
             if self._pumped() or self._turn.locked():
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._closed_some.wait(), min(left, 1.0))
+                    async with asyncio.timeout(min(left, 1.0)):
+                        await self._closed_some.wait()
+            elif not steps:
+                return False
             else:
                 wait = await self.step()
                 if not happens():
@@ -314,6 +363,9 @@ class _Steps:
                 try:
                     if isinstance(step, Hand):
                         yield step.what
+                        result = None
+                    elif isinstance(step, Send):
+                        source._send(step)
                         result = None
                     else:
                         calling = _calling.set(self)

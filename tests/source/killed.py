@@ -37,8 +37,8 @@ def main(url: str, namespace: str, file: str, count: str) -> None:
         done.add(record.source_id)
         print("done", record.source_id, flush=True)
 
-    def reload(source_id: str) -> str | None:
-        return None if source_id in done else "again"
+    def reload(source_id: str) -> Record | None:
+        return None if source_id in done else Record(source_id, "again")
 
     threading.Thread(target=work, args=(store, Bolt(producer), jobs), daemon=True).start()
     with Source(

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from acker_redis import Acker, Backoff
+from acker_redis import Acker, Backoff, Record
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import ConfigError
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told
 from tests.source.conftest import Clock, MakeSource
 from tests.support import backlog, tick
 
-STORE = {"a": "a hat", "b": "a coat"}
+STORE = {"a": Record("a", "a hat"), "b": Record("b", "a coat")}
 """What an earlier program's records were."""
 
 
@@ -56,7 +57,8 @@ def test_what_was_tracked_and_expires_after_a_restart_is_replayed_by_reload(
     assert sorted(told.take()) == ["fail a expired", "fail b expired"]
     assert told.attempts == [0, 0]
     again.step()
-    assert [r.value for r, _, _ in bolts.sent] == [STORE[r.source_id] for r, _, _ in bolts.sent]
+    expected = [STORE[record.source_id].value for record, _, _ in bolts.sent]
+    assert [record.value for record, _, _ in bolts.sent] == expected
     bolts.ack()
     assert again.join(30)
 
@@ -119,7 +121,7 @@ def test_a_reload_that_raises_is_asked_again(
     bolts.fail("no")
     raises = [OSError("the store is away")]
 
-    def reload(source_id: str) -> str:
+    def reload(source_id: str) -> Record:
         if raises:
             raise raises.pop()
         return STORE[source_id]
@@ -139,7 +141,7 @@ def test_an_outage_right_after_a_restart_loses_no_nack(
     acker = make_any_acker(shards=4)
     bolts = Bolts(acker)
     names = [f"record-{number}" for number in range(40)]
-    store = dict.fromkeys(names, "its value")
+    store = {name: Record(name, "its value") for name in names}
     first = make_source(acker, bolts.send)
     for name in names:
         first.emit(name)
@@ -203,3 +205,31 @@ def test_killed_again_and_again_it_processes_all_in_the_end(
 
 def read(store: Path) -> list[str]:
     return store.read_text().split()
+
+
+def test_a_reloaded_record_has_all_its_messages(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    """Replayed as a record of one message, the first of three would ack it."""
+    first = make_source(acker, bolts.send)
+    first.emit("a", edges=3)
+    first.step()
+    bolts.fail("no")
+    again = make_source(acker, bolts.send, reload=lambda name: Record(name, "three", 3))
+    again.step()
+    again.step()
+    assert told.take() == ["fail a failed no"]
+    ((_, _, ids),) = bolts.sent
+    assert len(ids) == 3
+
+
+def test_what_reload_gives_must_be_a_record(
+    make_source: MakeSource, acker: Acker, bolts: Bolts
+) -> None:
+    first = make_source(acker, bolts.send)
+    first.emit("a", edges=3)
+    first.step()
+    bolts.fail("no")
+    again = make_source(acker, bolts.send, reload=lambda name: ["hat", "coat", "lamp"])
+    with pytest.raises(ConfigError, match="reload gives a?"):
+        again.step()

@@ -3,7 +3,6 @@
 import pytest
 
 from acker_redis import Acker
-from acker_redis.errors import ConfigError
 from acker_redis.source_flows import MOST_REVIVED
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told
@@ -47,10 +46,22 @@ def test_what_redis_has_lost_is_sent_again_after_a_longer_timeout(
 
 
 def test_the_timeout_can_be_given_but_not_below_that_of_the_acker(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+    make_source: MakeSource,
+    acker: Acker,
+    bolts: Bolts,
+    told: Told,
+    clock: Clock,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with pytest.raises(ConfigError, match="longer than the acker"):
-        make_source(acker, bolts.send, timeout=LIFE).step()
+    source = make_source(acker, bolts.send, timeout=LIFE / 2)
+    source.emit("a")
+    source.step()
+    assert "timeout= must be more" in caplog.text
+    steps(source, clock, LIFE)
+    assert told.take() == [], "the tree may still be acked"
+    bolts.ack()
+    source.step()
+    assert told.take() == ["ack a"]
     source = make_source(acker, bolts.send, timeout=LIFE + 1)
     source.emit("a")
     source.step()

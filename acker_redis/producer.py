@@ -105,7 +105,8 @@ class Producer:
             return
         accumulator = self._accumulator or self._start()
         with self._lock:
-            self._check_open()
+            if self._closed:
+                self._check_open()
             if wait and accumulator.size >= self._buffer and not self._in_sender():
                 self._wait_for_room(accumulator)
             dropped = accumulator.size >= 2 * self._buffer

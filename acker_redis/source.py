@@ -136,7 +136,8 @@ class Source:
         if self._settings.send is None:
             raise ConfigError("a source without send= has no way to emit; use track()")
         self._admit(check_record(Record(source_id, value, edges)), None, timeout)
-        self._wake.set()
+        if not self._wake.is_set():  # which is cleared before the inbox is looked into
+            self._wake.set()
 
     @contextlib.contextmanager
     def track(
@@ -335,26 +336,27 @@ class Source:
         return self._pump is not None and self._pump.is_alive()
 
     def _admit(self, record: Record, anchor: int | None, timeout: float | None) -> None:
-        most = self._settings.max_pending
-        if self._pumping == threading.get_ident():
-            # A callback: nothing would be closed while it waits.
-            self._flows.inbox.append((record, anchor))
+        if self._admitted(record, anchor) or self._wait_until(
+            lambda: self._admitted(record, anchor), timeout, steps=self._settings.calls_back
+        ):
             return
-        admitted = False
+        raise BufferFullError(
+            f"{self.pending} records of {self.task} are not closed, and may be "
+            f"{self._settings.max_pending}; hear verdicts meanwhile: start(), verdicts(), "
+            "or callbacks"
+        )
 
-        def admits() -> bool:
-            nonlocal admitted
-            with self._admission:
-                if not admitted and self.pending < most:
-                    self._flows.inbox.append((record, anchor))
-                    admitted = True
-            return admitted
+    def _admitted(self, record: Record, anchor: int | None) -> bool:
+        """Take a record in, if there is room; a callback's in any case.
 
-        if not self._wait_until(admits, timeout, steps=self._settings.calls_back):
-            raise BufferFullError(
-                f"{self.pending} records of {self.task} are not closed, and may be {most}; hear "
-                "verdicts meanwhile: start(), verdicts(), or callbacks"
-            )
+        Nothing would be closed while a callback waits.
+        """
+        with self._admission:
+            room = self._flows.live() < self._settings.max_pending
+            if room or self._pumping == threading.get_ident():
+                self._flows.inbox.append((record, anchor))
+                return True
+            return False
 
     def _wait_until(
         self, happens: Callable[[], bool], timeout: float | None, steps: bool = True

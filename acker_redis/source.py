@@ -336,9 +336,16 @@ class Source:
         return self._pump is not None and self._pump.is_alive()
 
     def _admit(self, record: Record, anchor: int | None, timeout: float | None) -> None:
-        if self._admitted(record, anchor) or self._wait_until(
-            lambda: self._admitted(record, anchor), timeout, steps=self._settings.calls_back
-        ):
+        if self._admitted(record, anchor):
+            return
+        admitted = False
+
+        def admits() -> bool:
+            nonlocal admitted
+            admitted = admitted or self._admitted(record, anchor)
+            return admitted
+
+        if self._wait_until(admits, timeout, steps=self._settings.calls_back):
             return
         raise BufferFullError(
             f"{self.pending} records of {self.task} are not closed, and may be "

@@ -175,7 +175,7 @@ class Processing:
             if self._state != "open":
                 self._check_open()
             self._state = "acked"
-            if len(self.inputs) > 1:
+            if len(self.inputs) != 1:
                 return self._rows(0)
             (edges,) = self._edges
             return [_row(Row, (a, id_ ^ edges, 0, "")) for a, id_ in self.inputs[0].items()]

@@ -8,7 +8,7 @@ much time passes, ``nack``.
 
 from acker_redis.applied import Applied
 from acker_redis.batch import Batch
-from acker_redis.bolt import Bolt
+from acker_redis.bolt import Bolt, Handle
 from acker_redis.client import Acker
 from acker_redis.column_batch import ColumnBatch
 from acker_redis.config import AckerConfig
@@ -49,6 +49,7 @@ __all__ = [
     "Entry",
     "Failures",
     "Frontier",
+    "Handle",
     "MessageId",
     "OpenTree",
     "Outcome",

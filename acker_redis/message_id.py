@@ -5,7 +5,7 @@ the message makes it (:mod:`acker_redis.tuple_tree`), whoever processes the mess
 """
 
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from acker_redis.errors import InvalidBatchError
 from acker_redis.ids import check_anchor, check_tuple_id, parse_tuple
@@ -19,6 +19,12 @@ MAX_ANCHORS = MAX_TEXT // 40
 was emitted can always be read."""
 _BLANK = " \t"
 _Header = tuple[str | bytes, str | bytes | None]
+
+
+class _Items(Protocol):
+    """A mapping, or the headers of ``http.client``, werkzeug, .., which may repeat."""
+
+    def items(self) -> Iterable[tuple[Any, Any]]: ...
 
 
 class MessageId(Mapping[int, int]):
@@ -101,7 +107,7 @@ class MessageId(Mapping[int, int]):
     @classmethod
     def from_headers(
         cls,
-        headers: Mapping[str, str] | Mapping[bytes, bytes] | Iterable[_Header] | None,
+        headers: _Items | Iterable[_Header] | None,
     ) -> Self:
         """Read the header ``acker-tuple``: unanchored if there is none.
 
@@ -116,7 +122,6 @@ class MessageId(Mapping[int, int]):
 
         Raises InvalidBatchError for a header that is no message id.
         """
-        # Not only a Mapping has items(): http.client's and werkzeug's headers, which may repeat.
         pairs: Any = headers or ()
         if hasattr(pairs, "items"):
             pairs = pairs.items()

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from acker_redis.errors import ClosedError
+from acker_redis.fits import check_sink
 from acker_redis.message_id import MessageId
 from acker_redis.row import Row
 from acker_redis.tuple_tree import Processing, emit_from, words
@@ -42,6 +43,7 @@ class Bolt:
     """
 
     def __init__(self, sink: Sink) -> None:
+        check_sink(sink, "a Bolt", awaited=False)
         self._sink = sink
 
     def process(self, *inputs: str | MessageId) -> "Handle":

@@ -122,6 +122,8 @@ class MessageId(Mapping[int, int]):
 
         Raises InvalidBatchError for a header that is no message id.
         """
+        if isinstance(headers, str | bytes):
+            raise InvalidBatchError("headers are a mapping, or pairs; text is read by parse()")
         pairs: Any = headers or ()
         if hasattr(pairs, "items"):
             pairs = pairs.items()

@@ -26,6 +26,7 @@ from acker_redis.errors import (
     BufferFullError,
     ClosedError,
 )
+from acker_redis.fits import check_is
 from acker_redis.flows import Flows
 from acker_redis.keys import check_name
 from acker_redis.lane import Lane
@@ -69,6 +70,7 @@ class Producer:
         max_block: float = 60.0,
         on_given_up: Callable[[AckerError, list[Row]], None] | None = None,
     ) -> None:
+        check_is(acker, Acker, "a Producer")
         check_settings(linger, buffer, max_block)
         self.acker = acker
         self.task = check_name("task", task) if task else ""

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from acker_redis import commands
 from acker_redis.client import Acker
 from acker_redis.errors import AckerError
+from acker_redis.fits import check_is
 from acker_redis.keys import ShardKeys
 
 DRAIN_RECORDS = 500
@@ -40,8 +41,12 @@ class Rotator:
     ['expired']
     """
 
-    def __init__(self, ackers: Iterable[Acker]) -> None:
-        self._ackers = list(ackers)
+    def __init__(self, ackers: Acker | Iterable[Acker]) -> None:
+        self._ackers = [ackers] if isinstance(ackers, Acker) else list(ackers)
+        for acker in self._ackers:
+            check_is(
+                acker, Acker, "a Rotator", "; beside asyncio, Rotator.from_url(url, namespace)"
+            )
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 

@@ -12,6 +12,7 @@ from typing import Any
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, RejectedError
+from acker_redis.fits import check_blocking, check_is
 from acker_redis.flow import Flow, Hand
 from acker_redis.pending import Backoff, Record, Verdict
 from acker_redis.source_flows import Settings, SourceFlows, check_record
@@ -79,6 +80,15 @@ class Source:
         timeout: float | None = None,
         poll: float = 0.05,
     ) -> None:
+        check_is(acker, Acker, "a Source")
+        check_blocking(
+            "a Source",
+            send=send,
+            on_ack=on_ack,
+            on_fail=on_fail,
+            dead_letter=dead_letter,
+            reload=reload,
+        )
         self.acker = acker
         settings = Settings(
             send, on_ack, on_fail, dead_letter, reload, max_pending, attempts,

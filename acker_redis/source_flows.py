@@ -70,6 +70,8 @@ class Settings:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise ConfigError(f"{name} is a number, at least 1, not {value!r}")
+        if not isinstance(self.backoff, Backoff):
+            raise ConfigError(f"backoff is a Backoff(first, most), not {self.backoff!r}")
         if not 0 < self.poll <= 60:
             raise ConfigError(f"poll is up to 60 seconds, not {self.poll!r}")
         if self.reload and not self.send:

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from acker_redis.errors import ClosedError
+from acker_redis.fits import check_sink
 from acker_redis.message_id import MessageId
 from acker_redis.row import Row
 from acker_redis.tuple_tree import Processing, emit_from, words
@@ -36,6 +37,7 @@ class AsyncBolt:
     """
 
     def __init__(self, sink: AsyncSink) -> None:
+        check_sink(sink, "an AsyncBolt", awaited=True)
         self._sink = sink
 
     def process(self, *inputs: str | MessageId) -> "AsyncHandle":

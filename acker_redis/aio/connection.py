@@ -20,6 +20,11 @@ class AsyncConnection:
     """Runs calls and flows in one event loop."""
 
     def __init__(self, client: Any) -> None:
+        if not hasattr(client, "get_encoder"):
+            raise ConfigError(
+                f"this takes a client of redis-py, not {type(client).__name__}; "
+                "for a URL there is from_url()"
+            )
         if client.get_encoder().decode_responses:
             raise ConfigError("replies are bytes: the client may not have decode_responses=True")
         self.client = client

@@ -16,6 +16,7 @@ from acker_redis.batch import Batch
 from acker_redis.config import AckerConfig
 from acker_redis.delivery import MOST_SENDERS, check_settings, deliver, tell_given_up
 from acker_redis.errors import AckerError, BufferFullError, ClosedError
+from acker_redis.fits import check_is
 from acker_redis.flows import Flows
 from acker_redis.keys import check_name
 from acker_redis.lane import Lane
@@ -51,6 +52,7 @@ class AsyncProducer:
         max_block: float = 60.0,
         on_given_up: Callable[[AckerError, list[Row]], None] | None = None,
     ) -> None:
+        check_is(acker, AsyncAcker, "an AsyncProducer")
         check_settings(linger, buffer, max_block)
         self.acker = acker
         self.task = check_name("task", task) if task else ""

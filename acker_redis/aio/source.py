@@ -13,6 +13,7 @@ from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.connection import outcome_of
 from acker_redis.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, RejectedError
+from acker_redis.fits import check_is
 from acker_redis.flow import Hand, Send
 from acker_redis.pending import Backoff, Record, Verdict
 from acker_redis.source_flows import Settings, SourceFlows, check_record
@@ -71,6 +72,7 @@ class AsyncSource:
         timeout: float | None = None,
         poll: float = 0.05,
     ) -> None:
+        check_is(acker, AsyncAcker, "an AsyncSource")
         self.acker = acker
         self._settings = Settings(
             send, on_ack, on_fail, dead_letter, reload, max_pending, attempts,

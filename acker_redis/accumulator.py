@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from acker_redis.batch import Batch
+from acker_redis.columns import FAIL, TRACK
 from acker_redis.ids import shard_of
 from acker_redis.row import Row
 
@@ -44,7 +45,7 @@ class Accumulator:
         wake = False
         for row in rows:
             anchor, _, flags, said = row
-            text = said.encode() if flags else b""
+            text = said.encode() if flags & (TRACK | FAIL) else b""
             number = shard_of(anchor, self.shards) if self.shards > 1 else 0
             shard = self._waiting.get(number)
             if shard is None:

@@ -195,7 +195,8 @@ class Batch:
                 if row.flags & FAIL:
                     found.append(Row(row.anchor, 0, FAIL, row.why.decode()))
             else:
-                found.append(Row(row.anchor, row.delta, row.flags, row.why.decode()))
+                flags = FAIL if row.flags & FAIL else row.flags
+                found.append(Row(row.anchor, row.delta, flags, row.why.decode()))
         return found
 
     def columns(self, shards: int = 1) -> dict[int, Columns]:

@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 import redis
@@ -148,22 +148,27 @@ class Connection:
         if threads is None:
             threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="acker-shard")
             self._threads = threads
-        # This thread takes the first itself, and all when the program ends: then there are no more.
-        first, *others = step.flows
-        futures = []
+        # This thread takes the first itself, and then whatever nobody has taken yet: when the
+        # program ends, or can have no more threads, that is all.
+        first, *others = [(flow, Future[Any]()) for flow in step.flows]
         with contextlib.suppress(RuntimeError):
-            for flow in others:
-                futures.append(threads.submit(self._result, flow))  # noqa: PERF401
-        rest = others[len(futures) :]
+            for flow, future in others:
+                threads.submit(self._take_over, flow, future)
         try:
-            return [
-                self._result(first),
-                *(future.result() for future in futures),
-                *(self._result(flow) for flow in rest),
-            ]
+            results = [self._result(first[0])]
+            for flow, future in others:
+                results.append(self._result(flow) if future.cancel() else future.result())
+            return results
         finally:
-            # Whoever is interrupted holds a lane, in which calls are still in flight.
-            wait(futures)
+            # Whoever is interrupted holds a lane, in which calls may still be in flight.
+            wait([future for _, future in others if not future.cancel()])
+
+    def _take_over(self, flow: Flow[Any], future: "Future[Any]") -> None:
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(self._result(flow))
+            except BaseException as error:
+                future.set_exception(error)
 
     def _result(self, flow: Flow[Any]) -> Any:
         try:

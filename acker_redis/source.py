@@ -15,7 +15,7 @@ from acker_redis.errors import AckerError, BufferFullError, ConfigError, Rejecte
 from acker_redis.fits import check_blocking, check_is
 from acker_redis.flow import Flow, Hand
 from acker_redis.pending import Backoff, Record, Verdict
-from acker_redis.source_flows import Settings, SourceFlows, check_record
+from acker_redis.source_flows import Settings, SourceFlows, check_ran, check_record
 from acker_redis.tuple_tree import OpenTree, words
 
 log = logging.getLogger(__name__)
@@ -208,6 +208,12 @@ class Source:
             self._pump.join()
             self._stop.clear()
         self._pump = None
+        if self._turn.acquire(blocking=False):  # else whoever steps says it
+            try:
+                with contextlib.suppress(AckerError):  # what is not said expires
+                    self.acker.connection.drive(self._flows.finish())
+            finally:
+                self._turn.release()
 
     def run(self) -> None:
         """Step in this thread until another one, or a callback, calls :meth:`stop`.
@@ -323,7 +329,7 @@ class Source:
 
     def _call_back(self, verdict: Verdict) -> None:
         for function, args in self._settings.callbacks(verdict):
-            function(*args)
+            check_ran(function, function(*args))
 
     def _run_thread(self) -> None:
         while True:

@@ -4,6 +4,7 @@ One step at a time, by one thread or task. Whatever error ends a step, the next 
 it ended: a verdict that was not confirmed is read again, a batch in doubt is applied again.
 """
 
+import inspect
 import logging
 import threading
 import time
@@ -124,6 +125,8 @@ class SourceFlows:
         """Those of them that could not be tracked, or nobody knows; from any thread."""
         self._flows = flows
         self._lane = Lane(threading.Lock)
+        self._closing_lane = Lane(threading.Lock)
+        """A TRACK in doubt is applied again under its number, which no closing may overtake."""
         self._outcomes: OutcomeFlows | None = None
         self._shards = 0
         self._after: dict[int, str] = {}
@@ -358,6 +361,10 @@ class SourceFlows:
 
     def _rows(self, attempt: _Attempt, result: Any) -> list[Row]:
         """What is to be said of an attempt that was sent, or not: a nack queues it again."""
+        try:
+            check_ran(self.settings.send or words, result)
+        except ConfigError as error:
+            result = error  # nothing of it was sent
         tree, failed = attempt.tree, isinstance(result, BaseException)
         if failed:
             # Whoever has on_fail hears of it by the verdict.
@@ -386,7 +393,7 @@ class SourceFlows:
             self._sent.popleft()
         while self._work:
             try:
-                yield from self._flows.apply(self._work[0], self._lane)
+                yield from self._flows.apply(self._work[0], self._closing_lane)
             except RedisUnavailableError:
                 raise
             except AckerError as error:
@@ -426,3 +433,11 @@ def check_record(record: Record) -> Record:
     if edges is not None and (type(edges) is not int or not 0 <= edges <= MOST_EDGES):
         raise InvalidBatchError(f"edges is a number up to {MOST_EDGES}, or None, not {edges!r}")
     return record
+
+
+def check_ran(function: Callable[..., Any], result: Any) -> None:
+    """ConfigError if a callback has given back what has yet to be run, and has told nobody."""
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise ConfigError(f"{function!r} was not run: a coroutine or generator came back")

@@ -16,7 +16,7 @@ from acker_redis.errors import AckerError, BufferFullError, ConfigError, Rejecte
 from acker_redis.fits import check_is
 from acker_redis.flow import Hand, Send
 from acker_redis.pending import Backoff, Record, Verdict
-from acker_redis.source_flows import Settings, SourceFlows, check_record
+from acker_redis.source_flows import Settings, SourceFlows, check_ran, check_record
 from acker_redis.tuple_tree import OpenTree, words
 
 log = logging.getLogger(__name__)
@@ -164,8 +164,10 @@ class AsyncSource:
             await asyncio.wait([pump])
             self._stopping = False
         self._pump = None
-        with contextlib.suppress(AckerError):  # what is not said expires
-            await self._sent()
+        if not self._turn.locked():  # else whoever steps says it
+            async with self._turn:
+                with contextlib.suppress(AckerError):  # what is not said expires
+                    await self._sent()
 
     async def run(self) -> None:
         """As :meth:`Source.run`."""
@@ -188,6 +190,8 @@ class AsyncSource:
                 async with contextlib.aclosing(self._loop(until_closed)) as verdicts:
                     async for verdict in verdicts:
                         yield verdict
+                with contextlib.suppress(AckerError):
+                    await self._sent()
             finally:
                 if not own:
                     self._stopping = False
@@ -248,9 +252,11 @@ class AsyncSource:
 
     async def _sent(self) -> None:
         """Wait for what is being sent, and say what became of it."""
-        if self._sending and _sending.get() not in self._sending:
+        if _sending.get() in self._sending:
+            return
+        if self._sending:
             await asyncio.wait([task for task in self._sending if task])
-            await self.acker.connection.drive(self._flows.finish())
+        await self.acker.connection.drive(self._flows.finish())
 
     async def _send_one(self, step: Send, number: int, args: tuple[Any, ...]) -> None:
         _sending.set(asyncio.current_task())
@@ -273,8 +279,7 @@ class AsyncSource:
         try:
             for function, args in self._settings.callbacks(verdict):
                 result = function(*args)
-                if inspect.isawaitable(result):
-                    await result
+                check_ran(function, await result if inspect.isawaitable(result) else result)
         finally:
             _calling.reset(calling)
 

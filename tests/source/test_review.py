@@ -9,7 +9,7 @@ import pytest
 from acker_redis import Acker, AckerConfig, Batch, Bolt, Producer, Record, Source
 from acker_redis.aio import AsyncAcker, AsyncSource
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.errors import BufferFullError, InvalidBatchError
+from acker_redis.errors import BufferFullError, ConfigError, InvalidBatchError
 from acker_redis.tuple_tree import OpenTree
 from tests.cluster.servers import wait_until
 from tests.conftest import MakeAcker
@@ -177,5 +177,63 @@ def test_a_send_that_was_cancelled_from_within_fails_alone(
                     await source.emit(str(number), edges=None)
                 assert await source.join(30)
         assert failed == ["CancelledError"]
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "generator", "object"])
+def test_a_send_that_was_not_run_has_not_sent(acker: Acker, kind: str) -> None:
+    """It looks as if it had come back: the open tree would be closed, and acked."""
+
+    async def coroutine(record: Record, tree: Any) -> None: ...
+
+    def generator(record: Record, tree: Any) -> Any:
+        yield tree.emit()
+
+    class Sender:
+        async def __call__(self, record: Record, tree: Any) -> None: ...
+
+    sends = {"coroutine": lambda r, t: coroutine(r, t), "generator": generator, "object": Sender()}
+    told: list[str] = []
+    source = Source(
+        acker, "t", sends[kind], attempts=1,
+        on_ack=lambda r: told.append("ack"),
+        dead_letter=lambda r, reason, why: told.append(why),
+    )  # fmt: skip
+    source.emit("a", edges=None)
+    assert source.join(30)
+    (why,) = told
+    assert "was not run" in why
+
+
+def test_a_callback_that_was_not_run_has_told_nobody(acker: Acker, bolts: Bolts) -> None:
+    async def later(record: Record) -> None: ...
+
+    source = Source(acker, "t", bolts.send_and_ack, on_ack=lambda record: later(record))
+    source.emit("a")
+    with pytest.raises(ConfigError, match="was not run"):
+        for _ in range(5):
+            source.step()
+    assert source.pending == 1
+
+
+def test_stopped_twice_at_once_it_says_all_it_has_to_say(
+    any_server: EmbeddedRedis, acker: Acker
+) -> None:
+    async def main() -> None:
+        async def send(record: Record, tree: OpenTree) -> None:
+            await asyncio.sleep(0.001)
+
+        async with AsyncAcker.from_url(any_server.url, acker.namespace) as twin:
+            for _ in range(30):
+                source = AsyncSource(twin, "t", send, poll=0.001)
+                await source.start()
+                for number in range(5):
+                    await source.emit(str(number), edges=None)
+                while len(source._sending) < 5:
+                    await asyncio.sleep(0)
+                await asyncio.gather(source.stop(), source.stop(), source.stop())
+                assert not source._flows._work
+                assert not source._flows._sent
 
     asyncio.run(asyncio.wait_for(main(), 60))

@@ -99,8 +99,9 @@ class Producer:
     def add(self, rows: Iterable[Row], wait: bool = True) -> None:
         """Take rows in, all of them or, with an error, none.
 
-        With ``wait=False`` it never waits: up to twice the buffer is taken in, and what is too much
-        even for that is dropped, whose trees expire.
+        With ``wait=False`` it never waits for room: up to twice the buffer is taken in, and what is
+        too much even for that is dropped, whose trees expire. (The very first rows make it ask for
+        the configuration.)
         """
         rows = check_rows(rows, self.task)
         if not rows:

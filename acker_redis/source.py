@@ -213,6 +213,7 @@ class Source:
                 with contextlib.suppress(AckerError):  # what is not said expires
                     self.acker.connection.drive(self._flows.finish())
             finally:
+                self._stop.clear()
                 self._turn.release()
 
     def run(self) -> None:
@@ -257,6 +258,8 @@ class Source:
 
         Raises what a callback raises, RedisUnavailableError and its like; the next step goes on.
         """
+        if self._pumped():
+            raise ConfigError(f"source {self.task} is stepped by a thread of its own")
         with self._turn:
             return self._step()
 

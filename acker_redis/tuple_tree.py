@@ -108,7 +108,7 @@ class Processing:
     one message is given twice: its rows would cancel.
     """
 
-    __slots__ = ("_drawn", "_edges", "_keys", "_lock", "_places", "_state", "inputs")
+    __slots__ = ("_drawn", "_drawn_in", "_edges", "_keys", "_lock", "_places", "_state", "inputs")
 
     def __init__(self, *inputs: str | MessageId) -> None:
         if len(inputs) == 1:
@@ -119,7 +119,8 @@ class Processing:
         self._edges = [0] * len(inputs)
         """Of each input, the XOR of its edges (Storm's ackVal)."""
         self._drawn: list[int] | None = None
-        """Ids for its next children."""
+        """Ids for its next children, drawn before any fork since."""
+        self._drawn_in = 0
         self._state: _State = "open"
         self._lock = Lock()
         self._keys: set[str] | None = None
@@ -229,8 +230,8 @@ class Processing:
         with self._lock:
             if self._state != "open":
                 self._check_open()
-            if not self._drawn:
-                self._drawn = _draw(DRAWN)
+            if not self._drawn or self._drawn_in != _forks:
+                self._drawn, self._drawn_in = _draw(DRAWN), _forks
             edge = self._drawn.pop()
             self._edges[0] ^= edge
         return MessageId.trusted(dict.fromkeys(self.inputs[0], edge))
@@ -470,3 +471,14 @@ def _check_distinct(inputs: Iterable[MessageId]) -> None:
         if pair in seen:
             raise InvalidBatchError(f"message {pair[0]}:{pair[1]} is given twice")
         seen.add(pair)
+
+
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)

@@ -763,3 +763,17 @@ def test_any_words_can_be_sent(text: str) -> None:
     check_text("why", words(ValueError(text)), 0)
     if len(text.encode(errors="replace")) <= 255:
         assert len(row.text) == len(text)
+
+
+def test_a_message_that_a_fork_copied_gives_other_ids() -> None:
+    one = Processing("7:40")
+    one.emit()
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(write, str(one.emit()).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 100).decode() != str(one.emit())
+    os.close(read)
+    os.close(write)

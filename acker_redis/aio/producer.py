@@ -73,7 +73,7 @@ class AsyncProducer:
         self._error: AckerError | None = None
 
     async def add(self, rows: Iterable[Row], wait: bool = True) -> None:
-        """As :meth:`Producer.add`; with ``wait=False`` it does not even let others run."""
+        """As :meth:`Producer.add`; with ``wait=False`` no other task runs, but the first time."""
         rows = check_rows(rows, self.task)
         if not rows:
             return

@@ -168,6 +168,7 @@ class AsyncSource:
             async with self._turn:
                 with contextlib.suppress(AckerError):  # what is not said expires
                     await self._sent()
+                self._stopping = False
 
     async def run(self) -> None:
         """As :meth:`Source.run`."""
@@ -198,6 +199,8 @@ class AsyncSource:
 
     async def step(self) -> float:
         """As :meth:`Source.step`; it waits until ``send`` has come back, too."""
+        if self._pumped():
+            raise ConfigError(f"source {self.task} is stepped by a task of its own")
         async with self._turn:
             wait = await self._step()
             await self._sent()

@@ -237,3 +237,20 @@ def test_stopped_twice_at_once_it_says_all_it_has_to_say(
                 assert not source._flows._sent
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_source_that_was_never_started_may_be_stopped(acker: Acker, bolts: Bolts) -> None:
+    """It steps afterwards as before, and waits in between."""
+    source = Source(acker, "t", bolts.send_and_ack, on_ack=lambda record: None)
+    source.stop()
+    assert not source._stop.is_set()
+    source.emit("a")
+    assert source.join(30)
+
+
+def test_who_steps_a_source_that_has_a_thread_is_told(acker: Acker, bolts: Bolts) -> None:
+    with (
+        Source(acker, "t", bolts.send_and_ack) as source,
+        pytest.raises(ConfigError, match="of its own"),
+    ):
+        source.step()

@@ -4,25 +4,23 @@ One step at a time, by one thread or task. Whatever error ends a step, the next 
 it ended: a verdict that was not confirmed is read again, a batch in doubt is applied again.
 """
 
-import inspect
 import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from acker_redis.applied import Applied
 from acker_redis.batch import Batch
-from acker_redis.columns import FAIL, check_text
+from acker_redis.columns import FAIL
 from acker_redis.config import AckerConfig
 from acker_redis.errors import (
     AckerError,
     BacklogError,
     ClosedError,
     ConfigError,
-    InvalidBatchError,
     LaneError,
     RedisUnavailableError,
 )
@@ -34,6 +32,7 @@ from acker_redis.message_id import MessageId
 from acker_redis.outcome_flows import OutcomeFlows
 from acker_redis.pending import Backoff, Pending, Record, Verdict
 from acker_redis.row import Row
+from acker_redis.source_settings import Settings, check_ran, check_record
 from acker_redis.tuple_tree import Emitted, OpenTree, emit, in_bulk, words
 
 log = logging.getLogger(__name__)
@@ -45,53 +44,8 @@ FROM_THE_OLDEST = 10.0
 may have smaller ids than those read before."""
 GRACE = 5.0
 """Seconds after an error in which nothing times out for want of a verdict."""
-MOST_EDGES = 65_536
-"""First messages of a record at most; an open tree may have any number."""
 MOST_REVIVED = 256
 """Attempts of which it is asked, in one step, whether they are pending after all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How a source behaves; what each field means is said by :class:`acker_redis.Source`."""
-
-    send: Callable[..., Any] | None = None
-    on_ack: Callable[..., Any] | None = None
-    on_fail: Callable[..., Any] | None = None
-    dead_letter: Callable[..., Any] | None = None
-    reload: Callable[..., Any] | None = None
-    max_pending: int = 1000
-    attempts: int = 5
-    backoff: Backoff = field(default_factory=Backoff)
-    timeout: float | None = None
-    poll: float = 0.05
-
-    def __post_init__(self) -> None:
-        for name in ("max_pending", "attempts"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise ConfigError(f"{name} is a number, at least 1, not {value!r}")
-        if not isinstance(self.backoff, Backoff):
-            raise ConfigError(f"backoff is a Backoff(first, most), not {self.backoff!r}")
-        if not 0 < self.poll <= 60:
-            raise ConfigError(f"poll is up to 60 seconds, not {self.poll!r}")
-        if self.reload and not self.send:
-            raise ConfigError("reload= is for replays: give send=, too")
-
-    @property
-    def calls_back(self) -> bool:
-        """Whether there is anybody to be told of verdicts."""
-        return bool(self.on_ack or self.on_fail or self.dead_letter)
-
-    def callbacks(self, verdict: Verdict) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
-        """Whom to tell of a verdict, one after the other."""
-        if verdict.verdict == "ack":
-            return [(self.on_ack, (verdict.record,))] if self.on_ack else []
-        told = verdict.record, verdict.reason, verdict.why
-        # Of an earlier program and not replayed: it is done, or will be emitted anew.
-        dead = verdict.final and verdict.record.attempt
-        functions = (self.on_fail, self.dead_letter if dead else None)
-        return [(function, told) for function in functions if function]
 
 
 @dataclass(slots=True)
@@ -424,20 +378,3 @@ class SourceFlows:
         self._resume_at = time.monotonic() + wait
         if self._paused == 1:
             log.warning("%s emits nothing for a while: too much is pending", self.task)
-
-
-def check_record(record: Record) -> Record:
-    """The record, or InvalidBatchError if it cannot be tracked."""
-    check_text("source id", record.source_id, 1)
-    edges = record.edges
-    if edges is not None and (type(edges) is not int or not 0 <= edges <= MOST_EDGES):
-        raise InvalidBatchError(f"edges is a number up to {MOST_EDGES}, or None, not {edges!r}")
-    return record
-
-
-def check_ran(function: Callable[..., Any], result: Any) -> None:
-    """ConfigError if a callback has given back what has yet to be run, and has told nobody."""
-    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
-        if inspect.iscoroutine(result):
-            result.close()
-        raise ConfigError(f"{function!r} was not run: a coroutine or generator came back")

@@ -81,8 +81,9 @@ def test_it_says_what_its_readme_says(example: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("example", KEY_LINES)
 def test_on_a_redis_of_the_users(example: str, any_server: EmbeddedRedis, tmp_path: Path) -> None:
-    finish(start(example, tmp_path, "--redis", any_server.url))
     with redis.Redis.from_url(any_server.url) as client:
+        client.flushall()  # what other tests have left
+        finish(start(example, tmp_path, "--redis", any_server.url))
         foreign = [key for key in client.scan_iter() if not key.startswith(b"acker:")]
     assert not foreign, "only the acker's own keys may be left"
 

@@ -369,8 +369,8 @@ class Source:
             return
         raise BufferFullError(
             f"{self.pending} records of {self.task} are not closed, and may be "
-            f"{self._settings.max_pending}; hear verdicts meanwhile: start(), verdicts(), "
-            "or callbacks"
+            f"{self._settings.max_pending}; give them more time, or, if nobody does, "
+            "hear verdicts meanwhile: start(), verdicts(), or callbacks"
         )
 
     def _admitted(self, record: Record, anchor: int | None) -> bool:

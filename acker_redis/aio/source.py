@@ -327,8 +327,9 @@ class AsyncSource:
         steps = self._settings.calls_back
         if not await self._wait_until(lambda: self.pending < most, timeout, steps):
             raise BufferFullError(
-                f"{self.pending} records of {self.task} are not closed, and may be {most}; hear "
-                "verdicts meanwhile: start(), verdicts(), or callbacks"
+                f"{self.pending} records of {self.task} are not closed, and may be {most}; give "
+                "them more time, or, if nobody does, hear verdicts meanwhile: start(), verdicts(), "
+                "or callbacks"
             )
 
     async def _wait_until(

@@ -1,10 +1,8 @@
 """Runs flows and scripts on a synchronous client of redis-py, standalone or cluster."""
 
 import contextlib
-import os
 import threading
 import time
-import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
@@ -15,6 +13,7 @@ from acker_redis import scripts
 from acker_redis.commands import Call
 from acker_redis.errors import ConfigError
 from acker_redis.flow import Ask, AskAll, Flow, Pause, Run, Send, Step, Tell, Together
+from acker_redis.forks import begins_in_children
 from acker_redis.redis_errors import FAILED, translate
 from acker_redis.scripts import Script
 
@@ -37,7 +36,7 @@ class Connection:
             raise ConfigError("replies are bytes: the client may not have decode_responses=True")
         self.client = client
         self._threads: ThreadPoolExecutor | None = None
-        _CONNECTIONS.add(self)
+        begins_in_children(self)
 
     def run(self, call: Call) -> Any:
         """Send a call once and return its reply.
@@ -129,7 +128,7 @@ class Connection:
             return self._together(step)
         return self.version()
 
-    def forget_threads(self) -> None:
+    def begin(self) -> None:
         """In a forked child: the threads stayed with the parent, what they had locked did not."""
         self._threads = None
         _free_locks(self.client)
@@ -222,12 +221,3 @@ def _free_locks(client: Any) -> None:
 
 
 _REENTRANT = type(threading.RLock())
-_CONNECTIONS: "weakref.WeakSet[Connection]" = weakref.WeakSet()
-
-
-def _forget_all() -> None:
-    for connection in list(_CONNECTIONS):
-        connection.forget_threads()
-
-
-os.register_at_fork(after_in_child=_forget_all)

@@ -1,9 +1,9 @@
 """A producer lane: a name of its own per process, and numbers that grow."""
 
-import os
 import secrets
-import weakref
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
+
+from acker_redis.forks import begins_in_children
 
 L = TypeVar("L")
 
@@ -20,7 +20,7 @@ class Lane(Generic[L]):
     def __init__(self, lock: type[L]) -> None:
         self._make_lock = lock
         self.begin()
-        _LANES.add(self)
+        begins_in_children(self)
 
     def begin(self) -> None:
         """Take a new name and a lock that is free."""
@@ -33,14 +33,3 @@ class Lane(Generic[L]):
         first = self.seq + 1
         self.seq += count
         return self.name, first
-
-
-_LANES: "weakref.WeakSet[Lane[Any]]" = weakref.WeakSet()
-
-
-def _begin_all() -> None:
-    for lane in list(_LANES):
-        lane.begin()
-
-
-os.register_at_fork(after_in_child=_begin_all)

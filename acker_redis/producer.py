@@ -11,7 +11,6 @@ would count twice.
 import logging
 import math
 import multiprocessing.util
-import os
 import threading
 import time
 import weakref
@@ -28,6 +27,7 @@ from acker_redis.errors import (
 )
 from acker_redis.fits import check_is
 from acker_redis.flows import Flows
+from acker_redis.forks import begins_in_children
 from acker_redis.keys import check_name
 from acker_redis.lane import Lane
 from acker_redis.row import Row, ack_row, check_rows, fail_row, touch_row, track_row
@@ -77,7 +77,7 @@ class Producer:
         self._linger, self._buffer, self._max_block = linger, buffer, max_block
         self._on_given_up = on_given_up
         self.begin()
-        _PRODUCERS.add(self)
+        begins_in_children(self)
 
     def begin(self) -> None:
         """Begin anew, empty: as in a forked child."""
@@ -289,14 +289,3 @@ def _close(close: "weakref.WeakMethod[Callable[[], None]]") -> None:
             function()
         except AckerError as error:
             log.warning("not all rows were answered when the program ended: %s", error)
-
-
-_PRODUCERS: "weakref.WeakSet[Producer]" = weakref.WeakSet()
-
-
-def _begin_all() -> None:
-    for producer in list(_PRODUCERS):
-        producer.begin()
-
-
-os.register_at_fork(after_in_child=_begin_all)

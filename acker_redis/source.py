@@ -2,10 +2,8 @@
 
 import contextlib
 import logging
-import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -14,6 +12,7 @@ from acker_redis.client import Acker
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, RejectedError
 from acker_redis.fits import check_blocking, check_is
 from acker_redis.flow import Flow, Hand
+from acker_redis.forks import begins_in_children
 from acker_redis.pending import Backoff, Record, Verdict
 from acker_redis.source_flows import SourceFlows
 from acker_redis.source_settings import Settings, check_ran, check_record
@@ -98,7 +97,7 @@ class Source:
         self._settings = settings
         self._flows = SourceFlows(acker.flows, task, settings)
         self.begin()
-        _SOURCES.add(self)
+        begins_in_children(self)
 
     def begin(self) -> None:
         """Begin anew, empty: as in a forked child, where the records are the parent's."""
@@ -408,14 +407,3 @@ class Source:
                     if not happens():
                         self._changed.wait(min(left, 1.0))
         return True
-
-
-_SOURCES: "weakref.WeakSet[Source]" = weakref.WeakSet()
-
-
-def _begin_all() -> None:
-    for source in list(_SOURCES):
-        source.begin()
-
-
-os.register_at_fork(after_in_child=_begin_all)

@@ -12,6 +12,7 @@ import redis.asyncio.cluster
 import redis.asyncio.retry
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode
+from redis.exceptions import RedisClusterException
 from redis.retry import Retry
 
 from acker_redis.aio.client import AsyncAcker
@@ -57,11 +58,17 @@ def settings(run: Run, cluster: Cluster) -> dict[str, Any]:
 
 
 def through(run: Run, cluster: Cluster) -> Acker:
+    # The client asks each node for its commands when it is made: more than a machine that does six
+    # at once always answers within the patience that is meant for calls.
     nodes = [ClusterNode("127.0.0.1", line.port) for line in run.lines]
-    client = redis.RedisCluster(
-        startup_nodes=nodes, retry=Retry(NoBackoff(), 0), **settings(run, cluster)
-    )
-    return Acker(client, run.direct.namespace, retry_for=600)
+    while True:
+        try:
+            client = redis.RedisCluster(
+                startup_nodes=nodes, retry=Retry(NoBackoff(), 0), **settings(run, cluster)
+            )
+        except (redis.TimeoutError, RedisClusterException):
+            continue
+        return Acker(client, run.direct.namespace, retry_for=600)
 
 
 @pytest.mark.parametrize("seed", [21])

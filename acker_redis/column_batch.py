@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from acker_redis.blocks import BlockPart, calls, pack_deltas, split_failures, unpack_column
 from acker_redis.columns import FAIL, MAX_ROWS, MAX_TEXT, MAX_TEXTS, Columns, check_text
@@ -10,8 +10,15 @@ from acker_redis.fold_plain import PlainFold
 from acker_redis.ids import check_anchor, split_anchor
 from acker_redis.parts import Part, Sent
 
-if TYPE_CHECKING:
-    from acker_redis.fold_numpy import NumpyFold
+
+class Folded(Protocol):
+    """Rows by anchor, each once and ascending, as they are sent."""
+
+    def loose(self, shards: int) -> Iterator[tuple[int, bytes, bytes]]:
+        """Each shard with columns of its loose anchors and of their deltas."""
+
+    def blocks(self) -> Iterator[tuple[int, bytes, bytes]]:
+        """Each block with its column: slots ('' if dense) and deltas."""
 
 
 class ColumnBatch:
@@ -46,7 +53,14 @@ class ColumnBatch:
                 self._loose_failed[anchor] = text
             else:
                 self._block_failed.setdefault(place[0], {})[place[1]] = why
-        self._folded = fold(anchors, deltas)
+        self._folded: Folded = fold(anchors, deltas)
+
+    @classmethod
+    def of(cls, folded: "Folded", failed: Mapping[int, str] | None = None) -> "ColumnBatch":
+        """A batch of columns that were folded elsewhere."""
+        batch = cls([], [], failed)
+        batch._folded = folded
+        return batch
 
     def parts(self, shards: int = 1) -> list[Part]:
         """All of it as it is sent: the loose rows of each shard, then its blocks."""
@@ -92,7 +106,7 @@ class ColumnBatch:
             yield from (pack_deltas(block, {}, lot) for lot in split_failures(whys))
 
 
-def fold(anchors: Any, deltas: Any) -> "NumpyFold | PlainFold":
+def fold(anchors: Any, deltas: Any) -> Folded:
     """Fold by numpy where it is installed, else in plain Python."""
     try:
         from acker_redis.fold_numpy import NumpyFold

@@ -82,7 +82,7 @@ class NumpyFold:
         if self._table:
             blocks, table = self._table
             for number in np.argsort(blocks):
-                yield _pack(blocks[number], np.flatnonzero(table[number]), table[number])
+                yield pack_block(blocks[number], np.flatnonzero(table[number]), table[number])
         elif self._sorted:
             anchors, deltas = self._sorted
             row = np.zeros(SLOTS + 1, dtype=np.int64)
@@ -90,7 +90,7 @@ class NumpyFold:
             for start, end in pairwise(starts):
                 slots = anchors[start:end] & 0xFFF
                 row[slots] = deltas[start:end]
-                yield _pack(anchors[start] >> 12, slots[deltas[start:end] != 0], row)
+                yield pack_block(anchors[start] >> 12, slots[deltas[start:end] != 0], row)
                 row[slots] = 0
 
 
@@ -99,8 +99,11 @@ def wire(numbers: Ints) -> bytes:
     return numbers.astype(">i8").tobytes()
 
 
-def _pack(high: np.int64, slots: Ints, row: Ints) -> tuple[int, bytes, bytes]:
-    """Number of a block, from the high bits of its anchors, and the column of some slots."""
+def pack_block(high: np.int64, slots: Ints, row: Ints) -> tuple[int, bytes, bytes]:
+    """Number of a block, from the high bits of its anchors, and the column of some slots.
+
+    ``row`` has a delta for each of the block's slots.
+    """
     block = int(high) & BLOCK_MAX
     if len(slots) and goes_dense(len(slots), int(slots[-1])):
         return block, b"", wire(row[: slots[-1] + 1])

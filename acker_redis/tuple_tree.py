@@ -193,7 +193,7 @@ class Processing:
 
         Raises ClosedError when they were failed before.
         """
-        text = words(why) if isinstance(why, BaseException) else _clean(why)
+        text = words(why) if isinstance(why, BaseException) else clipped(why)
         with self._lock:
             if self.has_failed:
                 raise ClosedError("this message was failed before")
@@ -359,10 +359,11 @@ def words(error: BaseException) -> str:
         said = str(error)
     except Exception:  # a bolt must be able to fail whatever was raised
         said = ""
-    return _clean(f"{name}: {said}" if said else name)
+    return clipped(f"{name}: {said}" if said else name)
 
 
-def _clean(text: str) -> str:
+def clipped(text: str) -> str:
+    """Words for people, as a row can hold them: see :func:`words`."""
     short = text[:MAX_TEXT].translate(_CONTROL).encode(errors="replace")
     return short[:MAX_TEXT].decode(errors="ignore")
 

@@ -1,0 +1,313 @@
+"""Apply the terms of a micro-batch, from the executors or from the driver.
+
+Both ways do the same: pack the terms per partition, bring the packed rows of each shard together,
+merge them, and send the shard's calls under the query's lane. ``executors`` does it in tasks, with
+one shuffle of packed rows, and the driver hears of counts alone. ``driver`` collects the terms,
+16 bytes each and texts, and is faster up to about a million of them.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+from acker_redis import errors
+from acker_redis.errors import AckerError, ChangedBatchError, InvalidBatchError
+from acker_redis.spark import lanes
+from acker_redis.spark.content import Content, Sealed
+from acker_redis.spark.packed import ARROW_SCHEMA, SPARK_SCHEMA, Kind, Packed, Packer, bad
+from acker_redis.spark.report import ShardReport
+from acker_redis.spark.target import Target
+
+OnChanged = Literal["raise", "fail_trees"]
+Place = Literal["driver", "executors"]
+_ROWS_PER_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A DataFrame of terms of one kind, with the columns that the kind needs.
+
+    ``anchor`` BIGINT; ``delta`` BIGINT for INPUT, CHILD and TRACK; ``text`` STRING for FAIL and for
+    TRACK of loose trees.
+    """
+
+    kind: Kind
+    df: DataFrame
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is common to all calls of a micro-batch; travels to the executors."""
+
+    target: Target
+    shards: int
+    lane: str
+    batch_id: int
+    on_changed: OnChanged = "raise"
+    task: str = ""
+    labels: Mapping[int, str] = field(default_factory=dict)
+    """Labels of the blocks that are tracked, by number."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """Reports of the shards, and whether the batch had come back with other content."""
+
+    shards: tuple[ShardReport, ...]
+    changed: bool
+
+
+def apply(job: Job, terms: Sequence[Terms], place: Place) -> Done:
+    """Apply terms. Raises what :func:`lanes.send` and :meth:`Content.seal` raise."""
+    if place == "driver":
+        return in_driver(job, _collected(terms, job.shards))
+    return _in_executors(job, terms)
+
+
+def in_driver(job: Job, packed: Iterable[Packed]) -> Done:
+    """Merge packed rows and send them from here, all shards one after the other."""
+    rows = list(packed)
+
+    def seal(why: str | None) -> dict[int, Sealed]:
+        contents: dict[int, Content] = {}
+        for row in rows:
+            if row.shard not in contents:
+                contents[row.shard] = _content(job, row.shard, why)
+            contents[row.shard].add(row)
+        return {shard: contents[shard].seal() for shard in sorted(contents)}
+
+    client = job.target.client()
+    sealed = seal(None)
+    digest = lanes.digest_of((shard, each.digest) for shard, each in sealed.items())
+    turn, why = _first_turn(job, digest), None
+    if turn is None:
+        why = _why(job)
+        sealed = seal(why)
+        digest = lanes.digest_of((shard, each.digest) for shard, each in sealed.items())
+        turn = _next_turn(job, digest)
+    return Done(tuple(lanes.send(client, turn, each) for each in sealed.values()), why is not None)
+
+
+def _in_executors(job: Job, terms: Sequence[Terms]) -> Done:
+    packed = [each.df.mapInArrow(_packing(each.kind, job.shards), SPARK_SCHEMA) for each in terms]
+    if not packed:
+        return in_driver(job, [])
+    together = _by_shard(reduce(DataFrame.unionAll, packed), job.shards)
+    if job.shards == 1:
+        found = _results(together, job, None)
+        # Nothing at all has come to the task: it has said nothing, and looked at no lane.
+        return _done(found) if found else in_driver(job, [])
+    # All shards are merged and checked before anything is sent to one.
+    together = together.localCheckpoint(eager=False)
+    digest = _digest(_results(together, job, Sealing(None)))
+    turn, why = _first_turn(job, digest), None
+    if turn is None:
+        why = _why(job)
+        turn = _next_turn(job, _digest(_results(together, job, Sealing(why))))
+    done = _done(_results(together, job, Sending(turn, why)))
+    return Done(done.shards, why is not None)
+
+
+@dataclass(frozen=True)
+class Sealing:
+    """A task is to merge and check, and say the digest."""
+
+    why: str | None
+
+
+@dataclass(frozen=True)
+class Sending:
+    """A task is to merge and send."""
+
+    turn: lanes.Turn
+    why: str | None
+
+
+Phase = Sealing | Sending | None
+"""None: all of it, where there is one shard."""
+
+
+def _first_turn(job: Job, digest: str) -> lanes.Turn | None:
+    """The batch's first turn, or the same again; None if its trees are to be failed."""
+    before = lanes.standing(job.target.client(), job.lane, job.batch_id)
+    if before is None or before.digest == digest:
+        generation = before.generation if before else 0
+        return lanes.Turn(job.lane, job.batch_id, generation, digest)
+    if job.on_changed == "raise":
+        raise lanes.changed(job.batch_id)
+    return None
+
+
+def _next_turn(job: Job, digest: str) -> lanes.Turn:
+    """The turn that fails all trees of a batch that came back with other content."""
+    before = lanes.standing(job.target.client(), job.lane, job.batch_id)
+    generation = before.generation if before else 0
+    if before is None or before.digest != digest:
+        generation += 1
+    if generation >= lanes.GENERATIONS:
+        raise ChangedBatchError(
+            f"batch {job.batch_id} came back with other content {lanes.GENERATIONS} times"
+        )
+    return lanes.Turn(job.lane, job.batch_id, generation, digest)
+
+
+def _why(job: Job) -> str:
+    return f"batch {job.batch_id} came back with other content"
+
+
+def _content(job: Job, shard: int, why: str | None) -> Content:
+    return Content(shard, job.shards, job.task, job.labels, why)
+
+
+def _work(job: Job, phase: Phase, rows: Sequence[Packed]) -> Iterator[dict[str, Any]]:
+    """In a task: do one phase for the shards whose rows have come here."""
+    by_shard: dict[int, list[Packed]] = {}
+    for row in rows:
+        by_shard.setdefault(row.shard, []).append(row)
+    for shard, its in sorted(by_shard.items()):
+        if phase is None:
+            done = in_driver(job, its)
+            yield {"shard": shard, "report": done.shards[0].to_json(), "changed": done.changed}
+            continue
+        content = _content(job, shard, phase.why)
+        for row in its:
+            content.add(row)
+        sealed = content.seal()
+        if isinstance(phase, Sealing):
+            yield {"shard": shard, "digest": sealed.digest}
+        else:
+            report = lanes.send(job.target.client(), phase.turn, sealed)
+            yield {"shard": shard, "report": report.to_json()}
+
+
+def _results(together: DataFrame, job: Job, phase: Phase) -> list[Any]:
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = [row for batch in batches for row in _rows(batch)]
+        try:
+            found = list(_work(job, phase, rows))
+        except AckerError as error:
+            found = [{"shard": -1, "error": type(error).__name__, "words": str(error)}]
+        if found:
+            yield pa.RecordBatch.from_pylist(found, schema=_RESULT_ARROW)
+
+    found = together.mapInArrow(work, _RESULT_SPARK).collect()
+    for row in found:
+        if row["error"]:
+            kind = getattr(errors, row["error"], AckerError)
+            raise kind(row["words"])
+    return found
+
+
+_RESULT_ARROW = pa.schema(
+    [
+        ("shard", pa.int32()),
+        ("digest", pa.string()),
+        ("report", pa.string()),
+        ("changed", pa.bool_()),
+        ("error", pa.string()),
+        ("words", pa.string()),
+    ]
+)
+_RESULT_SPARK = (
+    "shard INT, digest STRING, report STRING, changed BOOLEAN, error STRING, words STRING"
+)
+
+
+def _digest(found: Sequence[Any]) -> str:
+    return lanes.digest_of((row["shard"], row["digest"]) for row in found)
+
+
+def _done(found: Sequence[Any]) -> Done:
+    reports = sorted(
+        (ShardReport.from_json(row["report"]) for row in found), key=lambda each: each.shard
+    )
+    return Done(tuple(reports), any(row["changed"] for row in found))
+
+
+def _by_shard(packed: DataFrame, shards: int) -> DataFrame:
+    """A partition for each shard: what is in it is a function of the batch's content alone."""
+    if hasattr(packed, "repartitionById"):
+        return packed.repartitionById(shards, "shard")
+    return packed.repartition(shards, "shard")
+
+
+def _packing(kind: Kind, shards: int) -> Any:
+    def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        packer = Packer(shards)
+        try:
+            for batch in batches:
+                yield from _batches(packer.add(kind, *_columns(pa.table(batch))))
+            yield from _batches(packer.finish())
+        except InvalidBatchError as error:
+            yield from _batches(bad(error, shards))
+
+    return pack
+
+
+def _collected(terms: Sequence[Terms], shards: int) -> Iterator[Packed]:
+    """Terms of all kinds, collected by one job."""
+    every: list[DataFrame] = []
+    columns: dict[Kind, list[str]] = {}
+    for each in terms:
+        columns[each.kind] = [c for c in ("anchor", "delta", "text") if c in each.df.columns]
+        delta = F.col("delta") if "delta" in each.df.columns else F.lit(None).cast("bigint")
+        text = F.col("text") if "text" in each.df.columns else F.lit(None).cast("string")
+        number = F.lit(int(each.kind)).alias("kind")
+        every.append(each.df.select(number, "anchor", delta.alias("delta"), text.alias("text")))
+    if not every:
+        return
+    table = reduce(DataFrame.unionAll, every).toArrow()
+    kinds = table.column("kind").to_numpy()
+    packer = Packer(shards)
+    for kind, names in columns.items():
+        mine = table.filter(pa.array(kinds == int(kind))) if len(columns) > 1 else table
+        yield from packer.add(kind, *_columns(mine.select(names)))
+    yield from packer.finish()
+
+
+def _columns(table: pa.Table) -> tuple[Any, Any, Any]:
+    """Anchors, deltas and texts of a table of terms; None for those that it has not."""
+    anchors = _ints(table, "anchor")
+    deltas = _ints(table, "delta") if "delta" in table.column_names else None
+    if "text" not in table.column_names:
+        return anchors, deltas, None
+    return anchors, deltas, table.column("text").combine_chunks()
+
+
+def _ints(table: pa.Table, name: str) -> Any:
+    column = table.column(name)
+    if column.null_count:
+        raise InvalidBatchError(
+            f"{column.null_count} rows have no {'anchor' if name == 'anchor' else 'tuple'}: keep "
+            "the columns anchor and tuple that a message came with, through joins too"
+        )
+    return np.asarray(column.to_numpy(), dtype=np.int64)
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[Packed]:
+    for row in batch.to_pylist():
+        yield Packed(**{**row, "kind": Kind(row["kind"])})
+
+
+def _batches(packed: Iterable[Packed]) -> Iterator[pa.RecordBatch]:
+    some: list[Packed] = []
+    for row in packed:
+        some.append(row)
+        if len(some) == _ROWS_PER_BATCH:
+            yield _batch(some)
+            some = []
+    if some:
+        yield _batch(some)
+
+
+def _batch(rows: Sequence[Packed]) -> pa.RecordBatch:
+    columns = [
+        pa.array([getattr(row, each.name) for row in rows], each.type) for each in ARROW_SCHEMA
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)

@@ -1,0 +1,111 @@
+"""Options of the data source ``acker-outcomes``."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from acker_redis.errors import ConfigError
+from acker_redis.keys import check_name
+from acker_redis.spark.target import URL_VARIABLE, Target
+from acker_redis.urls import RedisUrl
+
+MOST_ENTRIES = 10_000
+"""Entries per shard of one micro-batch at most: their ids stand in its offset, 20 bytes each."""
+_NAMES = (
+    "namespace",
+    "source",
+    "url",
+    "username",
+    "password",
+    "expand",
+    "maxEntriesPerTrigger",
+    "failOnDataLoss",
+)
+
+
+@dataclass(frozen=True)
+class OutcomeOptions:
+    """What a read of verdicts was asked for. Its repr shows no password."""
+
+    target: Target
+    source: str
+    """The task whose verdicts are read."""
+    expand: bool = False
+    """A row per tree, also of acks and touches of a block."""
+    max_entries: int = 256
+    """Entries of the stream, per shard and micro-batch, 1 .. 10,000."""
+    fail_on_data_loss: bool = True
+    """Fail when entries are gone that a micro-batch is to have; else warn."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "OutcomeOptions":
+        """Options as Spark has them: text, and names in any case.
+
+        Raises ConfigError that names the option and what it may be.
+        """
+        given = {name.lower(): value for name, value in options.items()}
+        for name in given.keys() - {known.lower() for known in _NAMES}:
+            # A path comes from load(path), names like __this from Spark itself.
+            if name != "path" and not name.startswith("__"):
+                hint = "; the task whose verdicts to read is the option source"
+                raise ConfigError(
+                    f"option {name}: acker-outcomes has none of this name, it has "
+                    f"{', '.join(_NAMES)}{hint if name == 'task' else ''}"
+                )
+        for name, what in (("namespace", "NAMESPACE"), ("source", "TASK")):
+            if not given.get(name):
+                raise ConfigError(f"option {name} is missing: .option('{name}', '{what}')")
+            check_name(f"{name} (option {name})", given[name])
+        return cls(
+            target=_target(given),
+            source=given["source"],
+            expand=_boolean(given, "expand", default=False),
+            max_entries=_number(given, "maxEntriesPerTrigger", default=256, most=MOST_ENTRIES),
+            fail_on_data_loss=_boolean(given, "failOnDataLoss", default=True),
+        )
+
+
+def _target(given: Mapping[str, str]) -> Target:
+    url = given.get("url") or os.environ.get(URL_VARIABLE)
+    if not url:
+        raise ConfigError(
+            "option url is missing: .option('url', 'redis://HOST:6379/0'), or set "
+            f"{URL_VARIABLE} in the environment of the driver before its Spark session starts"
+        )
+    try:
+        url = _with_login(url, given.get("username"), given.get("password"))
+        return Target.find(given["namespace"], url)
+    except ConfigError as error:
+        raise ConfigError(f"option url: {error}") from None
+
+
+def _with_login(url: str, username: str | None, password: str | None) -> str:
+    """URL with user name and password in their place; raises ConfigError and quotes neither."""
+    RedisUrl.parse(url)
+    if not username and not password:
+        return url
+    if not password:
+        raise ConfigError("the option username is there, and the option password is missing")
+    scheme, _, rest = url.strip().partition("://")
+    parsed = RedisUrl.parse(url)
+    if parsed.username or parsed.password or "@" in rest:
+        raise ConfigError(
+            "it holds a user name or password, and so do the options username and password: "
+            "write them in one place"
+        )
+    return f"{scheme}://{quote(username or '', safe='')}:{quote(password, safe='')}@{rest}"
+
+
+def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
+    text = str(given.get(name.lower(), default)).strip().lower()
+    if text not in ("true", "false"):
+        raise ConfigError(f"option {name} is true or false, and not {text!r}")
+    return text == "true"
+
+
+def _number(given: Mapping[str, str], name: str, default: int, most: int) -> int:
+    text = str(given.get(name.lower(), default)).strip()
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and 0 < int(text) <= most):
+        raise ConfigError(f"option {name} is a number from 1 to {most}, and not {text!r}")
+    return int(text)

@@ -1,0 +1,121 @@
+"""Entries of a task's stream as rows of a table, without the I/O."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from acker_redis.ids import block_anchor
+from acker_redis.outcome import BlockOutcome, Entry
+from acker_redis.spark.labels import source_id_of
+
+SCHEMA = (
+    "namespace STRING, task STRING, verdict STRING, reason STRING, why STRING, anchor BIGINT, "
+    "source_id STRING, age_ms BIGINT, at TIMESTAMP, trees BIGINT, label STRING"
+)
+_TYPES: dict[str, pa.DataType] = {
+    "STRING": pa.string(),
+    "BIGINT": pa.int64(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+}
+ARROW_SCHEMA = pa.schema(
+    [(name, _TYPES[kind]) for name, kind in (column.split() for column in SCHEMA.split(", "))]
+)
+
+BATCH_ROWS = 10_000
+"""A record batch ends with the entry that brings it to so many rows; an entry has up to 4095."""
+
+
+class Row(NamedTuple):
+    """One verdict, or one on consecutive trees of a block."""
+
+    verdict: str
+    """``ack``, ``nack`` or ``touch``."""
+    reason: str
+    why: str
+    """What the bolt said when it failed the tree, or ''."""
+    anchor: int
+    """Of the first tree."""
+    source_id: str
+    """Of the first tree: of a block by its label, see :func:`source_id_of`."""
+    age_ms: int
+    at_ms: int
+    """When Redis wrote the entry, in ms since 1970."""
+    trees: int
+    label: str | None
+    """Of the block; None for a loose tree."""
+
+
+def rows_of(entry: Entry, expand: bool) -> Iterator[Row]:
+    """Rows of an entry: one per tree if ``expand``, else one per range of acks or touches.
+
+    Nacks and loose trees have a row each in any case. Together the rows hold each verdict of the
+    entry once.
+    """
+    block = entry.block
+    if block is None:
+        for o in entry.outcomes:
+            yield Row(
+                o.verdict, o.reason, o.why, o.anchor, o.source_id, o.age_ms, entry.at_ms, 1, None
+            )
+        return
+    named = partial(source_id_of, block.label)
+    for verdict, reason, slot, trees, why in _singles(block) if expand else _ranges(block):
+        anchor, source_id = block_anchor(block.block, slot), named(slot)
+        yield Row(
+            verdict,
+            reason,
+            why,
+            anchor,
+            source_id,
+            block.age_ms,
+            entry.at_ms,
+            trees,
+            block.label,
+        )
+
+
+_Verdicts = Iterator[tuple[str, str, int, int, str]]
+"""Verdict, reason, first slot, trees, why."""
+
+
+def _singles(block: BlockOutcome) -> _Verdicts:
+    for one in block.expand():
+        yield one.verdict, one.reason, one.slot or 0, 1, one.why
+
+
+def _ranges(block: BlockOutcome) -> _Verdicts:
+    if block.verdict == "nack":
+        yield from _singles(block)
+        return
+    if block.verdict == "touch":
+        yield "touch", block.reason, 0, block.slots, ""
+        return
+    for slot in block.nacked:
+        yield "nack", "expired", slot, 1, ""
+    for first, end in block.acked():
+        yield "ack", "completed", first, end - first, ""
+
+
+def record_batches(
+    entries: Iterable[Entry], namespace: str, task: str, expand: bool
+) -> Iterator[pa.RecordBatch]:
+    """Rows of entries, of which it holds no more than make one batch."""
+    rows: list[Row] = []
+    for entry in entries:
+        rows += rows_of(entry, expand)
+        if len(rows) >= BATCH_ROWS:
+            yield _batch(rows, namespace, task)
+            rows = []
+    if rows:
+        yield _batch(rows, namespace, task)
+
+
+def _batch(rows: list[Row], namespace: str, task: str) -> pa.RecordBatch:
+    columns: dict[str, Sequence[Any]] = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
+    columns |= {"namespace": [namespace] * len(rows), "task": [task] * len(rows)}
+    columns["at"] = [1000 * ms for ms in columns["at_ms"]]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(columns[field.name], field.type) for field in ARROW_SCHEMA], schema=ARROW_SCHEMA
+    )

@@ -1,0 +1,166 @@
+"""Looks into the streams of a task's verdicts, whoever else reads them, and takes by id."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from acker_redis.client import Acker
+from acker_redis.errors import RedisUnavailableError
+from acker_redis.flow import Pauses
+from acker_redis.keys import ShardKeys
+from acker_redis.outcome import Entry, parse_entry
+from acker_redis.spark.outcome_offsets import Ids
+
+PAGE = 16
+"""Entries of a shard that are asked for at a time; each may hold some hundred KiB."""
+
+T = TypeVar("T")
+Command = tuple[str | bytes | int, ...]
+
+
+class OutcomeStreams:
+    """The streams of one task, shard by shard.
+
+    A call is sent again for the client's ``retry_for`` when Redis does not answer; then it raises
+    RedisUnavailableError.
+    """
+
+    def __init__(self, acker: Acker, task: str) -> None:
+        self._acker = acker
+        self._task = task
+
+    def shards(self, anew: bool = False) -> int:
+        """Shards of the namespace, as last read from Redis, or as they are now.
+
+        Raises NamespaceNotFoundError if it is not there.
+        """
+        if anew:
+            self._acker.flows.known = None
+        return self._patiently(lambda: self._acker.config.shards)
+
+    def last_ids(self) -> dict[int, str]:
+        """Highest id that waits, per shard that has any."""
+        shards = range(self.shards())
+        asked = [("XREVRANGE", self._key(shard), "+", "-", "COUNT", 1) for shard in shards]
+        replies = zip(shards, self._ask(asked), strict=True)
+        return {shard: found[0][0].decode() for shard, found in replies if found}
+
+    def new_ids(
+        self,
+        start: Mapping[int, Ids],
+        limit: int,
+        until: Mapping[int, str] | None = None,
+        between: bool = True,
+    ) -> dict[int, Ids]:
+        """Oldest entries that are not in ``start``, up to ``limit`` per shard.
+
+        ``until`` is the highest id of a shard that counts; shards that it lacks have none.
+        Entries in between those of ``start`` are looked for only if there are no others, as all of
+        ``start`` has to be read for it, and not at all without ``between``: only a failover of
+        Redis can bring them there.
+        """
+        shards = range(self.shards()) if until is None else until.keys()
+
+        def search(gaps: Callable[[Ids], list[tuple[str, str]]]) -> dict[int, Ids]:
+            searches = []
+            for shard in shards:
+                known = start.get(shard, ())
+                end = (until or {}).get(shard)
+                searches.append(_Search(shard, deque(gaps(known)), frozenset(known), limit, end))
+            self._search(searches)
+            return {one.shard: tuple(one.found) for one in searches if one.found}
+
+        return search(_around) or (search(_between) if between else {})
+
+    def entries(self, shard: int, ids: Ids) -> Iterator[Entry | None]:
+        """Entries by their ids, page by page; None for one that is not there."""
+        for at in range(0, len(ids), PAGE):
+            asked = [("XRANGE", self._key(shard), id_, id_) for id_ in ids[at : at + PAGE]]
+            for found in self._ask(asked):
+                yield parse_entry(shard, *found[0]) if found else None
+
+    def entries_until(self, shard: int, last: str) -> Iterator[Entry]:
+        """Entries from the oldest to an id, page by page."""
+        begin = "-"
+        while True:
+            asked = ("XRANGE", self._key(shard), begin, last, "COUNT", PAGE)
+            (found,) = self._ask([asked])
+            for id_, fields in found:
+                yield parse_entry(shard, id_, fields)
+            if len(found) < PAGE:
+                return
+            begin = f"({found[-1][0].decode()}"
+
+    def take(self, ids: Mapping[int, Ids]) -> None:
+        """Delete entries; those that are gone, and shards that are gone, are passed over."""
+        entries = [Entry(shard, id_, 0, ()) for shard, its in ids.items() for id_ in its]
+        if entries:
+            self._patiently(lambda: self._acker.outcomes(self._task).take(entries))
+
+    def _search(self, searches: "list[_Search]") -> None:
+        while searches := [one for one in searches if one.gaps]:
+            asked = [one.command(self._key(one.shard)) for one in searches]
+            for one, found in zip(searches, self._ask(asked), strict=True):
+                one.add([id_.decode() for id_, _ in found])
+
+    def _ask(self, commands: Sequence[Command]) -> list[Any]:
+        if not commands:
+            return []
+        return self._patiently(lambda: self._acker.connection.commands(commands))
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        deadline, pauses = time.monotonic() + self._acker.retry_for, Pauses()
+        while True:
+            try:
+                return work()
+            except RedisUnavailableError as error:
+                self._acker.connection.drive(pauses.after(error, deadline))
+
+    def _key(self, shard: int) -> str:
+        return ShardKeys(self._acker.namespace, shard).outcomes(self._task)
+
+
+@dataclass
+class _Search:
+    """Looks for new entries of one shard, gap by gap and page by page."""
+
+    shard: int
+    gaps: deque[tuple[str, str]]
+    """What is still to be looked at: ranges as XRANGE takes them."""
+    known: frozenset[str]
+    limit: int
+    end: str | None
+    found: list[str] = field(default_factory=list)
+
+    def command(self, key: str) -> Command:
+        return ("XRANGE", key, *self.gaps[0], "COUNT", PAGE)
+
+    def add(self, ids: list[str]) -> None:
+        for id_ in ids:
+            if self.end and place(id_) > place(self.end):
+                self.gaps.clear()  # they come in order, and so do the gaps
+                return
+            if id_ not in self.known:
+                self.found.append(id_)
+            if len(self.found) == self.limit:
+                self.gaps.clear()
+                return
+        _, stop = self.gaps.popleft()
+        if len(ids) == PAGE:
+            self.gaps.appendleft((f"({ids[-1]}", stop))
+
+
+def place(id_: str) -> tuple[int, int]:
+    """Place of an id in its stream."""
+    ms, _, number = id_.partition("-")
+    return int(ms), int(number)
+
+
+def _around(known: Ids) -> list[tuple[str, str]]:
+    return [("-", f"({known[0]}"), (f"({known[-1]}", "+")] if known else [("-", "+")]
+
+
+def _between(known: Ids) -> list[tuple[str, str]]:
+    return [(f"({known[0]}", f"({known[-1]}")] if len(known) > 1 else []

@@ -1,0 +1,296 @@
+"""What a micro-batch has to say of its trees, packed where its rows are: few and large rows.
+
+Each partition of a DataFrame of *terms* is folded by one :class:`Packer`, in an executor or, for
+small batches, in the driver. What comes out goes to the shard that it is about, and is merged there
+by :mod:`acker_redis.spark.content`. A term is what one message says of one anchor:
+
+=========  ==============================================  ======================
+kind       the anchor's message                            text
+=========  ==============================================  ======================
+INPUT      was processed: its id (XOR what it caused)
+CHILD      was caused by a message of this batch: its id
+FAIL       ..                                              why its tree fails
+TOUCH      needs more time
+TRACK      is a source's: the XOR of its first messages    source id of a loose tree
+=========  ==============================================  ======================
+
+(ERROR is no term: it tells each shard what is wrong with the batch.)
+
+Inputs are folded at once, XOR being the same in any order. Children are kept as they are: only so
+their ids can be held against each other, when all of a shard's are together.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from acker_redis.errors import InvalidBatchError
+from acker_redis.fold_numpy import Ints, wire
+from acker_redis.ids import ANCHOR_MAX, BLOCK_MAX, SLOTS
+from acker_redis.spark.merged import Merged
+from acker_redis.spark.scatter import Scatter
+from acker_redis.tuple_tree import clipped
+
+LOOSE = -1
+"""In place of a block's number: rows of loose trees."""
+_SOME = 1 << 17
+"""Terms that are folded together."""
+_FULL = 1 << 22
+"""Terms of one kind that are held before they are given on."""
+_PIECE = 1 << 20
+"""Anchors in one packed row at most: 8 MiB a column."""
+
+
+_Columns = tuple[Ints, Ints | None, pa.Array | None]
+
+
+class Kind(IntEnum):
+    """What a term says."""
+
+    INPUT = 0
+    CHILD = 1
+    FAIL = 2
+    TOUCH = 3
+    TRACK = 4
+    ERROR = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Terms of one kind and shard: of one block, or of loose trees, or (CHILD ..) of any."""
+
+    shard: int
+    kind: Kind
+    block: int
+    """Number of a block; LOOSE else."""
+    anchors: bytes
+    """8 bytes each, big-endian; of a block the slots, 2 bytes each, or none if dense."""
+    deltas: bytes
+    """8 bytes each, big-endian; none for FAIL and TOUCH."""
+    ends: bytes
+    """Where each text ends in ``texts``, 8 bytes each, little-endian; none without texts."""
+    texts: bytes
+    """UTF-8, one after the other."""
+    terms: int
+    """Terms that were folded into it."""
+
+
+SPARK_SCHEMA = (
+    "shard INT, kind INT, block BIGINT, anchors BINARY, deltas BINARY, ends BINARY, texts BINARY, "
+    "terms BIGINT"
+)
+ARROW_SCHEMA = pa.schema(
+    [
+        ("shard", pa.int32()),
+        ("kind", pa.int32()),
+        ("block", pa.int64()),
+        ("anchors", pa.binary()),
+        ("deltas", pa.binary()),
+        ("ends", pa.binary()),
+        ("texts", pa.binary()),
+        ("terms", pa.int64()),
+    ]
+)
+
+
+class Packer:
+    """Packs the terms of one partition, for a namespace of so many shards.
+
+    Memory: up to 4 million terms of 16 bytes, children and texts besides.
+
+    >>> packer = Packer(1)
+    >>> list(packer.add(Kind.INPUT, np.array([7, 7]), np.array([40, 41])))
+    []
+    >>> [(row.kind.name, row.anchors.hex(), row.deltas.hex()) for row in packer.finish()]
+    [('INPUT', '0000000000000007', '0000000000000001')]
+    """
+
+    def __init__(self, shards: int) -> None:
+        self._shards = shards
+        self._columns: dict[tuple[Kind, bool], list[_Columns]] = {}
+        self._held: dict[tuple[Kind, bool], int] = {}
+        self._folding: dict[Kind, _Folding] = {}
+
+    def add(
+        self, kind: Kind, anchors: Ints, deltas: Ints | None = None, texts: pa.Array | None = None
+    ) -> Iterator[Packed]:
+        """Take columns of terms of one kind, and give what is full.
+
+        Raises InvalidBatchError for an anchor or an id that cannot be one.
+        """
+        if not len(anchors):
+            return
+        _check(kind, anchors, deltas)
+        if texts is not None:
+            texts = _whys(texts) if kind is Kind.FAIL else _source_ids(texts)
+        if kind is Kind.INPUT or (kind is Kind.TRACK and texts is None):
+            if kind not in self._folding:
+                self._folding[kind] = _Folding(kind, self._shards)
+            yield from self._folding[kind].add(anchors, deltas if deltas is not None else anchors)
+            return
+        key = kind, texts is not None
+        self._columns.setdefault(key, []).append((anchors, deltas, texts))
+        self._held[key] = self._held.get(key, 0) + len(anchors)
+        if self._held[key] >= _FULL:
+            yield from self._pack(key)
+
+    def finish(self) -> Iterator[Packed]:
+        """What is left."""
+        for folding in self._folding.values():
+            yield from folding.finish()
+        for key in list(self._columns):
+            yield from self._pack(key)
+
+    def _pack(self, key: tuple[Kind, bool]) -> Iterator[Packed]:
+        self._held[key] = 0
+        kind, columns = key[0], self._columns.pop(key)
+        anchors = np.concatenate([each[0] for each in columns])
+        order = np.argsort(shards_of(anchors, self._shards), kind="stable")
+        shard_of = shards_of(anchors, self._shards)[order]
+        ids = [each[1] for each in columns if each[1] is not None]
+        texts = [each[2] for each in columns if each[2] is not None]
+        for mine in np.split(order, np.flatnonzero(np.diff(shard_of)) + 1):
+            for at in range(0, len(mine), _PIECE):
+                rows = mine[at : at + _PIECE]
+                said = pa.chunked_array(texts).take(rows).combine_chunks() if texts else None
+                ends, data = pack_texts(said)
+                yield Packed(
+                    shard=int(shards_of(anchors[rows[:1]], self._shards)[0]),
+                    kind=kind,
+                    block=LOOSE,
+                    anchors=wire(anchors[rows]),
+                    deltas=wire(np.concatenate(ids)[rows]) if ids else b"",
+                    ends=ends,
+                    texts=data,
+                    terms=len(rows),
+                )
+
+
+class _Folding:
+    """Terms of one kind that are folded as they come."""
+
+    def __init__(self, kind: Kind, shards: int) -> None:
+        self._kind, self._shards = kind, shards
+        self._begin()
+
+    def _begin(self) -> None:
+        self._waiting: list[tuple[Ints, Ints]] = []
+        self._rows, self._enough = 0, _SOME
+        self._scatter = Scatter()
+        self._merged = Merged()
+        self._terms = np.zeros(self._shards, dtype=np.int64)
+        self._held, self._full = 0, False
+
+    def add(self, anchors: Ints, deltas: Ints) -> Iterator[Packed]:
+        """Take columns, and give what is full."""
+        self._waiting.append((anchors, deltas))
+        self._rows += len(anchors)
+        if self._rows >= self._enough:
+            self._fold(self._rows >= _FULL)
+            if self._full:
+                yield from self.finish()
+
+    def finish(self) -> Iterator[Packed]:
+        """What is left."""
+        if self._rows:
+            self._fold(last=True)
+        for block, slots, deltas in self._scatter.blocks():
+            self._merged.add_block(block, slots, deltas)
+        terms = self._terms.tolist()
+        for shard, names, column in self._merged.loose(self._shards):
+            yield Packed(shard, self._kind, LOOSE, names, column, b"", b"", terms[shard])
+            terms[shard] = 0  # told once
+        for block, names, column in self._merged.blocks():
+            shard = block % self._shards
+            yield Packed(shard, self._kind, block, names, column, b"", b"", terms[shard])
+            terms[shard] = 0
+        self._begin()
+
+    def _fold(self, last: bool) -> None:
+        """Fold what waits. Blocks for which it is too little wait on, unless it is the last."""
+        anchors = np.concatenate([each for each, _ in self._waiting])
+        deltas = np.concatenate([each for _, each in self._waiting])
+        in_block = anchors > ANCHOR_MAX
+        if not in_block.all():
+            self._take(anchors[~in_block], deltas[~in_block])
+            anchors, deltas = anchors[in_block], deltas[in_block]
+        self._waiting, self._rows = [(anchors, deltas)], len(anchors)
+        if not len(anchors) or self._scatter.add(anchors, deltas):
+            self._count(anchors)
+        elif last:
+            self._take(anchors, deltas)
+        else:
+            self._enough = min(2 * self._enough, _FULL)
+            return
+        self._waiting, self._rows = [], 0
+
+    def _take(self, anchors: Ints, deltas: Ints) -> None:
+        self._count(anchors)
+        self._merged.add(anchors, deltas)
+        self._held += len(anchors)
+        self._full = self._held >= _FULL
+
+    def _count(self, anchors: Ints) -> None:
+        if self._shards == 1:
+            self._terms[0] += len(anchors)
+        else:
+            shard_of = shards_of(anchors, self._shards)
+            self._terms += np.bincount(shard_of, minlength=self._shards)
+
+
+def _check(kind: Kind, anchors: Ints, deltas: Ints | None) -> None:
+    in_block = anchors > ANCHOR_MAX
+    if anchors.min() < 1 or (in_block & (anchors & 0xFFF >= SLOTS)).any():
+        raise InvalidBatchError(
+            "an anchor is a number from 1 to 2^62-1, or one of a block's; it comes from track()"
+        )
+    if deltas is not None and deltas.min() < (1 if kind is Kind.CHILD else 0):
+        raise InvalidBatchError("an id of a message is a number from 1 to 2^63-1: see tuple_id()")
+
+
+def _whys(texts: pa.Array) -> pa.Array:
+    """Whys are for people: what a row cannot hold is cut or replaced, and null says nothing."""
+    texts = texts.fill_null("")
+    harmless = pc.match_substring_regex(texts, r"^[ -~]{0,255}$")
+    if pc.all(harmless).as_py() is not False:
+        return texts
+    return pa.array([clipped(text) for text in texts.to_pylist()], pa.string())
+
+
+def _source_ids(texts: pa.Array) -> pa.Array:
+    if texts.null_count:
+        raise InvalidBatchError(f"{texts.null_count} rows have no source id: it may not be null")
+    return texts
+
+
+def bad(error: InvalidBatchError, shards: int) -> Iterator[Packed]:
+    """What is wrong with a partition, for each shard: then none of them applies anything."""
+    for shard in range(shards):
+        yield Packed(shard, Kind.ERROR, LOOSE, b"", b"", b"", str(error).encode(), 0)
+
+
+def shards_of(anchors: Ints, shards: int) -> Ints:
+    """Shard of each anchor, loose or in a block."""
+    return np.where(anchors > ANCHOR_MAX, anchors >> 12 & BLOCK_MAX, anchors) % shards
+
+
+def pack_texts(texts: pa.Array | None) -> tuple[bytes, bytes]:
+    """Ends and bytes of a column of strings without nulls; as :class:`Packed` has them."""
+    if texts is None:
+        return b"", b""
+    column = texts.cast(pa.large_binary())
+    _, offsets, data = column.buffers()
+    ends = np.frombuffer(offsets, "<i8", len(column) + 1, 8 * column.offset)
+    start, stop = int(ends[0]), int(ends[-1])
+    return (ends[1:] - start).tobytes(), bytes(data.slice(start, stop - start)) if data else b""
+
+
+def unpack_texts(ends: bytes, texts: bytes) -> pa.Array:
+    """The column of bytes that :func:`pack_texts` packed."""
+    offsets = np.concatenate(([0], np.frombuffer(ends, "<i8"))).astype("<i8")
+    buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(texts)]
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)

@@ -1,4 +1,44 @@
-"""Spark Structured Streaming: columns, and writers for ``foreachBatch``.
+"""Spark Structured Streaming: which of a stream's records have arrived, across jobs.
 
-Needs the extra ``acker-redis[spark]``.
+Needs the extra ``acker-redis[spark]``. See docs/spark.md.
 """
+
+from acker_redis.spark.acker import Acker
+from acker_redis.spark.columns import Names
+from acker_redis.spark.functions import (
+    Counted,
+    anchor,
+    anchors_of,
+    collect_anchors,
+    counted,
+    kafka_source_id,
+    source_id,
+    tuple_id,
+)
+from acker_redis.spark.ledger import Ledger
+from acker_redis.spark.micro_batch import MicroBatch
+from acker_redis.spark.queries import query_id_of
+from acker_redis.spark.queue import FileQueue
+from acker_redis.spark.report import Report
+from acker_redis.spark.writers import BoltWriter, Queue, TrackWriter
+
+__all__ = [
+    "Acker",
+    "BoltWriter",
+    "Counted",
+    "FileQueue",
+    "Ledger",
+    "MicroBatch",
+    "Names",
+    "Queue",
+    "Report",
+    "TrackWriter",
+    "anchor",
+    "anchors_of",
+    "collect_anchors",
+    "counted",
+    "kafka_source_id",
+    "query_id_of",
+    "source_id",
+    "tuple_id",
+]

@@ -66,7 +66,7 @@ class Done:
 def apply(job: Job, terms: Sequence[Terms], place: Place) -> Done:
     """Apply terms. Raises what :func:`lanes.send` and :meth:`Content.seal` raise."""
     if place == "driver":
-        return in_driver(job, _collected(terms, job.shards))
+        return in_driver(job, collected(terms, job.shards))
     return _in_executors(job, terms)
 
 
@@ -250,8 +250,8 @@ def _packing(kind: Kind, shards: int) -> Any:
     return pack
 
 
-def _collected(terms: Sequence[Terms], shards: int) -> Iterator[Packed]:
-    """Terms of all kinds, collected by one job."""
+def collected(terms: Sequence[Terms], shards: int) -> Iterator[Packed]:
+    """Terms of all kinds, collected by one job and packed."""
     every: list[DataFrame] = []
     columns: dict[Kind, list[str]] = {}
     for each in terms:

@@ -9,6 +9,7 @@ the same digest, whichever way its terms came.
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ from acker_redis.column_batch import ColumnBatch
 from acker_redis.columns import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Columns, check_text
 from acker_redis.errors import InvalidBatchError
 from acker_redis.fold_numpy import Ints, wire
-from acker_redis.ids import ANCHOR_MAX, BLOCK_MAX
+from acker_redis.ids import ANCHOR_MAX, BLOCK_MAX, block_number
 from acker_redis.parts import Part
 from acker_redis.spark.merged import Merged, numbers
 from acker_redis.spark.packed import LOOSE, Kind, Packed, unpack_texts
@@ -162,19 +163,27 @@ class Content:
     def _track_blocks(self) -> Iterator[BlockPart]:
         loose = sum(row.terms for row in self._rows.get(Kind.TRACK, []))
         left = self._terms[Kind.TRACK] - loose
-        for block, _, column in self._tracked.blocks():
+        for block, _, _ in self._tracked.blocks():
             row = self._tracked.slots(block)
             left -= int(np.count_nonzero(row))
-            dense = row[: np.flatnonzero(row)[-1] + 1].tobytes() if row.any() else column
-            failed = None
-            if self._fail_all is not None:
-                failed = dict.fromkeys(range(len(dense) // 8), self._fail_all)
-            yield pack_track(block, self._task, self._labels[block], dense, failed)
+            last = int(np.max(np.flatnonzero(row), initial=0))
+            yield self._track_block(block, row[: last + 1].tobytes())
         if left:
             raise InvalidBatchError(
                 f"{left} records of this batch have a number that another has too: number them "
                 "uniquely (offset, row number), or give a replay its attempt="
             )
+
+    def _track_block(self, block: int, column: bytes) -> BlockPart:
+        label = self._labels[block]
+        if self._fail_all is None:
+            return pack_track(block, self._task, label, column)
+        # Another content of this block may be pending: it fails under a number of its own.
+        known = hashlib.blake2b(column, digest_size=8).hexdigest()
+        candidates = (block_number(self._task, label, known, turn) for turn in count())
+        number = next(each for each in candidates if each % self._shards == self._shard)
+        failed = dict.fromkeys(range(len(column) // 8), self._fail_all)
+        return pack_track(number, self._task, label, column, failed)
 
     def _bolts(self) -> Iterator[Part]:
         failed: dict[int, str] = {}

@@ -3,6 +3,7 @@
 All are plain expressions, evaluated by Spark where the rows are; nothing talks to Redis.
 """
 
+from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import Column
@@ -47,6 +48,62 @@ def tuple_id(parent: str | Column, edge: str, *key: str | Column) -> Column:
     cause = F.col(parent) if isinstance(parent, str) else parent
     derived = F.xxhash64(F.lit("tuple"), cause, F.lit(edge), _hashable(key))
     return F.when(cause.isNotNull(), _in_range(derived, TUPLE_MASK))
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Source ids that count: a prefix, and a number that grows by one from record to record.
+
+    See :func:`counted`.
+    """
+
+    prefix: Column
+    number: Column
+
+
+def counted(*prefix: str | Column, number: str | Column) -> Counted:
+    """Source ids ``<prefix>/<number>``, of records that are numbered: offsets, row numbers.
+
+    Trees of such records stand in blocks, 8 bytes each: the number says which slot. It is a whole
+    number from 0, unique under its prefix; a few holes do no harm, since each costs a slot.
+    """
+    if not prefix:
+        raise ValueError("name the columns that tell one numbering from another, or lit(name)")
+    column = F.col(number) if isinstance(number, str) else number
+    return Counted(F.concat_ws("/", *[_text(c) for c in prefix]), column)
+
+
+def kafka_source_id(
+    topic: str | Column = "topic",
+    partition: str | Column = "partition",
+    offset: str | Column = "offset",
+) -> Counted:
+    """Source ids ``<topic>/<partition>/<offset>`` of the rows of Spark's Kafka source."""
+    return counted(topic, partition, number=offset)
+
+
+def anchors_of(*pairs: tuple[str | Column, str | Column]) -> Column:
+    """ARRAY of (anchor, tuple): a row that several messages caused, as a join's; nulls left out.
+
+    >>> anchors = anchors_of(("anchor", "tuple"), ("other_anchor", "other_tuple"))
+    """
+    if not pairs:
+        raise ValueError("name the columns (anchor, tuple) of each input")
+    return _present(F.array(*[_pair(*pair) for pair in pairs]))
+
+
+def collect_anchors(anchor: str | Column = "anchor", tuple: str | Column = "tuple") -> Column:
+    """ARRAY of (anchor, tuple), an aggregate: of all messages in a group or window."""
+    return _present(F.collect_list(_pair(anchor, tuple)))
+
+
+def _pair(one: str | Column, other: str | Column) -> Column:
+    first, second = (F.col(c) if isinstance(c, str) else c for c in (one, other))
+    return F.struct(first.cast("bigint").alias("anchor"), second.cast("bigint").alias("tuple"))
+
+
+def _present(pairs: Column) -> Column:
+    return F.filter(pairs, lambda pair: pair["anchor"].isNotNull() & pair["tuple"].isNotNull())
 
 
 def xor(*cols: Column) -> Column:

@@ -1,0 +1,284 @@
+"""One micro-batch: what it tracks, or what it acks, emits, fails and touches, applied once.
+
+Terms are collected while the block runs, and applied as one when it ends: a message's row is
+whole, whichever DataFrames its input and its children came through. If the block raises, nothing is
+acked, and Spark runs the batch again.
+"""
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
+from pyspark.sql.types import ArrayType, LongType
+
+from acker_redis.errors import InvalidBatchError
+from acker_redis.spark.apply import Job, Terms, apply
+from acker_redis.spark.columns import need_ids
+from acker_redis.spark.functions import Counted, tuple_id
+from acker_redis.spark.packed import Kind
+from acker_redis.spark.queries import described
+from acker_redis.spark.report import Report, combine
+from acker_redis.spark.tracking import Tracking
+
+if TYPE_CHECKING:
+    from acker_redis.spark.acker import Acker
+
+
+class MicroBatch:
+    """A micro-batch of one query; made by :meth:`Acker.batch`.
+
+    A source tracks: ``track`` is applied at once, and returns the messages to write. A bolt emits,
+    fails and touches; when the block ends, each row of ``df`` is acked with all it caused. Write
+    what ``emit`` returned behind the block: then a batch that is run again only repeats.
+
+    Of nondeterministic plans one evaluation counts: ``df`` and what ``emit`` returns are kept
+    (``localCheckpoint``) when they are first computed. Whatever else two branches share, a join
+    with a table that changes say, goes through :meth:`freeze`.
+    """
+
+    def __init__(self, acker: "Acker", df: DataFrame, batch_id: int, query_id: str) -> None:
+        self.acker = acker
+        self.batch_id = batch_id
+        self.query_id = query_id
+        self.report: Report | None = None
+        """What became of it, once it was applied."""
+        self._given = df
+        self._frozen: DataFrame | None = None
+        self._terms: list[Terms] = []
+        self._edges: set[str] = set()
+        self._acks = False
+        self._tracked = False
+        self._open = False
+
+    @property
+    def df(self) -> DataFrame:
+        """The rows of the batch, of one evaluation."""
+        if self._frozen is None:
+            self._frozen = self.freeze(self._given)
+        return self._frozen
+
+    def freeze(self, df: DataFrame) -> DataFrame:
+        """The same rows whenever they are asked for: kept when they are first computed."""
+        return df.localCheckpoint(eager=False)
+
+    def track(
+        self,
+        *,
+        source: str,
+        source_id: str | Column | Counted,
+        edges: str | Sequence[str] = "out",
+        attempt: int | str | Column = 0,
+    ) -> DataFrame:
+        """Track each row as a tuple tree, now, and return its messages, to be written.
+
+        ``source`` is the name under which the verdicts are read. ``source_id`` names a record:
+        STRING, unique, 1 to 255 bytes (see :func:`source_id`); or, of records that count,
+        :func:`kafka_source_id` or :func:`counted`: their trees stand in blocks. ``edges`` are the
+        ways on which each record goes out, one message each. ``attempt`` (INT) tells a replay
+        from what is left of the first.
+
+        The messages have the columns of ``df``, and ``anchor``, ``tuple`` and ``edge``; those of
+        trees that were rejected (``overflow``) are left out. Waits for room below the high-water
+        mark first. Raises HighWaterError, ChangedBatchError, InvalidBatchError, ... and then
+        nothing is to be written.
+        """
+        self._check_open()
+        if self._tracked or self._terms or self._acks:
+            raise InvalidBatchError(
+                "a batch tracks once, and neither acks nor emits: a bolt that is a source of other "
+                "trees too opens a batch of another Acker for them"
+            )
+        self._tracked = True
+        names = [edges] if isinstance(edges, str) else list(edges)
+        if not names or len(set(names)) < len(names) or not all(names):
+            raise InvalidBatchError(f"edges are one or more different names, not {edges!r}")
+        tracking = Tracking(self, source, names, attempt)
+        with described(self.acker.spark, self._words("track")):
+            messages, self.report = tracking.run(self._rows(), source_id)
+        self.acker.note(self.report)
+        return messages
+
+    def emit(
+        self,
+        df: DataFrame,
+        *,
+        edge: str,
+        key: Sequence[str | Column] = (),
+        anchors: str | Column | None = None,
+        unanchored: bool = False,
+    ) -> DataFrame:
+        """Messages that this batch's messages cause, to be written; one for each row of ``df``.
+
+        ``df`` comes from this batch's ``df`` in any way, with the ``anchor`` and ``tuple`` that its
+        rows came with; in what is returned, ``tuple`` is the new message's. ``edge`` names the way
+        they take, once in a batch, and ``key`` the columns that tell several rows of one input
+        apart. A row of many inputs, of a join or a window, gives ``anchors``, see
+        :func:`anchors_of` and :func:`collect_anchors`; its message belongs to all their trees.
+        With ``unanchored`` rows without ids are messages that nobody tracks; else an error.
+        """
+        self._check_bolt()
+        if edge in self._edges or not edge:
+            raise InvalidBatchError(
+                f"edge {edge!r} was emitted already in this batch: union the rows, or name another"
+            )
+        self._edges.add(edge)
+        names = self.acker.names
+        if anchors is not None:
+            pairs = F.col(anchors) if isinstance(anchors, str) else anchors
+            df = df.withColumn(names.anchors, pairs).drop(names.anchor, names.tuple)
+        if need_ids(df, names):
+            child = F.transform(
+                names.anchors,
+                lambda pair: F.struct(
+                    pair["anchor"].alias("anchor"),
+                    tuple_id(pair["tuple"], edge, *key).alias("tuple"),
+                ),
+            )
+            out = self.freeze(df.withColumn(names.anchors, child))
+        else:
+            out = self.freeze(df.withColumn(names.tuple, tuple_id(names.tuple, edge, *key)))
+        self._terms.append(Terms(Kind.CHILD, self._pairs(out, unanchored)))
+        return out
+
+    def ack(
+        self,
+        df: DataFrame | None = None,
+        *,
+        children: str | Column | None = None,
+        unanchored: bool = False,
+    ) -> None:
+        """Ack these messages, in place of all of the batch; those that are left out expire.
+
+        ``children`` are ids of messages that each row caused, BIGINT or ARRAY<BIGINT>, made by
+        :func:`tuple_id`: a row that is whole by itself. Rows of ``df`` are evaluated once here; if
+        they are also written, freeze them before.
+        """
+        self._check_bolt()
+        self._acks = True
+        rows = self.df if df is None else df
+        if children is not None:
+            if need_ids(rows, self.acker.names):
+                raise InvalidBatchError("messages of many trees have no children=: use emit()")
+            rows = rows.withColumn(_DELTA, _xor_of(rows, children))
+        self._terms.append(Terms(Kind.INPUT, self._pairs(rows, unanchored)))
+
+    def fail(self, df: DataFrame, why: str | Column = "") -> None:
+        """Fail the trees of these rows; ``why`` is words, or a column of them, cut at 255 bytes.
+
+        Their messages are acked as all others are: they have been processed.
+        """
+        self._check_bolt()
+        words = F.lit(why) if isinstance(why, str) else why
+        pairs = self._pairs(df.withColumn(_WHY, words.cast("string")), unanchored=False)
+        self._terms.append(Terms(Kind.FAIL, pairs.select("anchor", F.col(_WHY).alias("text"))))
+
+    def touch(self, df: DataFrame) -> None:
+        """The trees of these rows need more time: their clocks start anew."""
+        self._check_bolt()
+        pairs = self._pairs(df, unanchored=False)
+        self._terms.append(Terms(Kind.TOUCH, pairs.select("anchor")))
+
+    def __enter__(self) -> "MicroBatch":
+        if self._open or self.report:
+            raise InvalidBatchError("a batch is opened once: acker.batch(df, batch_id) again")
+        self._open = True
+        self.acker.begins(self.query_id)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None and not self._tracked:
+            self._apply()
+        self._open = False
+
+    def job(self, task: str = "", labels: dict[int, str] | None = None) -> Job:
+        """What is common to the calls of this batch."""
+        acker = self.acker
+        return Job(
+            target=acker.target,
+            shards=acker.client.config.shards,
+            lane=acker.lane(self.query_id),
+            batch_id=self.batch_id,
+            on_changed=acker.on_changed_batch,
+            task=task,
+            labels=labels or {},
+        )
+
+    def _apply(self) -> None:
+        if not self._acks:
+            self.ack()
+        began = time.monotonic()
+        frozen = self._frozen is not None
+        place = self.acker.place(self._rows(), self.query_id, frozen)
+        with described(self.acker.spark, self._words("apply")):
+            done = apply(self.job(), self._terms, place)
+        self.report = combine(
+            done.shards,
+            query_id=self.query_id,
+            batch_id=self.batch_id,
+            mode=place,
+            waited_ms=0,
+            ms=round(1000 * (time.monotonic() - began)),
+            changed=done.changed,
+        )
+        self.acker.note(self.report)
+
+    def _rows(self) -> DataFrame:
+        return self._given if self._frozen is None else self._frozen
+
+    def _pairs(self, df: DataFrame, unanchored: bool) -> DataFrame:
+        """Rows (anchor, delta, ..), one for each tree that a message belongs to."""
+        names = self.acker.names
+        more = [name for name in (_WHY,) if name in df.columns]
+        if need_ids(df, names):
+            pairs = df.select(F.explode(names.anchors).alias(_PAIR), *more)
+            delta = F.col(_PAIR)["tuple"]
+            found = pairs.select(
+                F.col(_PAIR)["anchor"].alias("anchor"), delta.alias("delta"), *more
+            )
+        else:
+            delta = F.col(names.tuple)
+            if _DELTA in df.columns:
+                delta = delta.bitwiseXOR(F.col(_DELTA))
+            found = df.select(F.col(names.anchor).alias("anchor"), delta.alias("delta"), *more)
+        if unanchored:
+            found = found.where("anchor IS NOT NULL OR delta IS NOT NULL")
+        return found
+
+    def _words(self, what: str) -> str:
+        return f"acker {self.acker.namespace}: {what} batch {self.batch_id}"
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise InvalidBatchError("use it as: with acker.batch(df, batch_id) as b: ..")
+
+    def _check_bolt(self) -> None:
+        self._check_open()
+        if self._tracked:
+            raise InvalidBatchError("a batch that tracks neither acks nor emits: see track()")
+
+
+_DELTA, _WHY, _PAIR = "_acker_delta", "_acker_why", "_acker_pair"
+
+
+def _xor_of(df: DataFrame, children: str | Column) -> Column:
+    column = F.col(children) if isinstance(children, str) else children
+    kind = df.select(column.alias("c")).schema["c"].dataType
+    if isinstance(kind, LongType):
+        return F.coalesce(column, F.lit(0).cast("bigint"))
+    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, LongType):
+        raise InvalidBatchError(
+            f"children are bigint or array<bigint>, not {kind.simpleString()}: see tuple_id()"
+        )
+    ids = F.filter(F.coalesce(column, F.array().cast("array<bigint>")), lambda i: i.isNotNull())
+    folded = F.aggregate(ids, F.lit(0).cast("bigint"), lambda a, b: a.bitwiseXOR(b))
+    twice = F.size(F.array_distinct(ids)) != F.size(ids)
+    words = "ACKER children of a row share an id and would cancel: give tuple_id() a key"
+    return F.when(twice, F.raise_error(F.lit(words)).cast("bigint")).otherwise(folded)

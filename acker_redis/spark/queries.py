@@ -1,0 +1,53 @@
+"""Which streaming query a DataFrame belongs to, and what the Spark UI says of its jobs."""
+
+import contextlib
+from collections.abc import Iterator
+
+from pyspark.sql import DataFrame, SparkSession
+
+from acker_redis.errors import ConfigError
+from acker_redis.keys import check_name
+
+_QUERY = "sql.streaming.queryId"
+_DESCRIPTION = "spark.job.description"
+
+
+def query_id_of(df: DataFrame, given: str | None = None) -> str:
+    """Id of the streaming query that a ``foreachBatch`` DataFrame belongs to, or ``given``.
+
+    Raises ConfigError where Spark does not tell and none is given: outside of a streaming query,
+    and with Spark Connect.
+    """
+    query_id = given or _local(df.sparkSession, _QUERY)
+    if not query_id:
+        raise ConfigError(
+            "Spark does not say which query this is (it is not in foreachBatch, or goes by Spark "
+            "Connect): give query_id=, a name that is this query's own for as long as it keeps its "
+            "checkpoint"
+        )
+    return check_name("query id", query_id)
+
+
+@contextlib.contextmanager
+def described(spark: SparkSession, words: str) -> Iterator[None]:
+    """What the Spark UI says of the jobs meanwhile; with Spark Connect, nothing."""
+    before = _local(spark, _DESCRIPTION)
+    _describe(spark, words)
+    try:
+        yield
+    finally:
+        _describe(spark, before)
+
+
+def _local(spark: SparkSession, name: str) -> str | None:
+    # A session of Spark Connect has no context.
+    try:
+        found = spark.sparkContext.getLocalProperty(name)
+    except Exception:
+        return None
+    return str(found) if found else None
+
+
+def _describe(spark: SparkSession, words: str | None) -> None:
+    with contextlib.suppress(Exception):
+        spark.sparkContext.setLocalProperty(_DESCRIPTION, words)  # type: ignore[arg-type]

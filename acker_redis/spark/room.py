@@ -1,0 +1,69 @@
+"""Wait until a batch of new trees fits below the high-water mark; on the driver, for so long."""
+
+import logging
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from acker_redis.client import Acker
+from acker_redis.errors import BacklogError, ConfigError, HighWaterError
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.25
+_LOG_SECONDS = 30.0
+
+
+def wait_for_room(acker: Acker, task: str, trees: Sequence[int], max_wait: float) -> float:
+    """Wait until so many trees, by shard, fit; returns the seconds that it took.
+
+    Raises ConfigError if they can never fit, HighWaterError if they do not after ``max_wait``
+    seconds, and BacklogError if the task's verdicts are not taken so long.
+    """
+    config = acker.config
+    share = config.share
+    wanted = np.asarray(trees)
+    total = int(wanted.sum())
+    if total > config.high_water or wanted.max(initial=0) > 2 * share:
+        raise ConfigError(
+            f"a batch of {total} trees does not fit under the high-water mark of "
+            f"{config.high_water} ({share} per shard); make the batches smaller "
+            "(maxFilesPerTrigger, maxOffsetsPerTrigger) or raise it"
+        )
+    # Shard by shard, as the scripts judge it; a lopsided batch may need the reserve.
+    limits = np.where(wanted <= share, share, 2 * share)
+    backlog_limit = max(1, -(-config.outcomes_limit // config.shards))
+    began = told = time.monotonic()
+    while True:
+        status = acker.status()
+        pending = np.array([sum(shard.pending) for shard in status.shards])
+        backlog = max(shard.backlog.get(task, 0) for shard in status.shards)
+        now = time.monotonic()
+        if ((pending + wanted <= limits) | (wanted == 0)).all() and backlog < backlog_limit:
+            return now - began
+        if now - began >= max_wait:
+            if backlog >= backlog_limit:
+                raise BacklogError(
+                    f"{backlog} verdicts of {task} wait to be taken after {now - began:.0f} s: its "
+                    "source must read and take its outcomes"
+                )
+            raise HighWaterError(
+                f"{status.pending} trees were still pending after {now - began:.0f} s of waiting, "
+                f"high water is {config.high_water}; do the bolts run, and the rotator?"
+            )
+        if told == began or now - told >= _LOG_SECONDS:
+            log.warning(
+                "%s waits for room: %d trees to track, %d pending, high water %d; %d verdicts of "
+                "%s not taken; %.0f of %.0f s",
+                acker.namespace,
+                total,
+                status.pending,
+                config.high_water,
+                backlog,
+                task,
+                now - began,
+                max_wait,
+            )
+            told = now
+        time.sleep(min(_POLL_SECONDS, max(0.0, max_wait - (now - began))))

@@ -18,10 +18,11 @@ from acker_flights import data, pipeline, report, session
 from acker_flights.memory import PeakMemory
 from acker_flights.progress import Display
 from acker_flights.results import Results
-from acker_redis.client import Acker
+from acker_redis import client
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.rotator import Rotator
+from acker_redis.spark import Acker
 
 NAMESPACE = "flights"
 TICK_MS = 60_000
@@ -67,7 +68,7 @@ def _run(options: Options, console: Console, server: EmbeddedRedis) -> int:
     expected = data.expected(options.selection)
     console.print(f"{expected.flights:,} flights of {len(days)} days; starting Spark")
     with (
-        Acker.from_url(server.url, NAMESPACE) as acker,
+        client.Acker.from_url(server.url, NAMESPACE) as acker,
         PeakMemory() as memory,
         session.started(work / "spark") as spark,
     ):
@@ -75,8 +76,9 @@ def _run(options: Options, console: Console, server: EmbeddedRedis) -> int:
         listen()
         acker.create(AckerConfig(tick_ms=TICK_MS))
         began = time.monotonic()
-        results = Results(acker, pipeline.TASK, tables).start()
-        running = pipeline.start(spark, acker, work, tables, options.files_per_trigger)
+        results = Results(acker, pipeline.SOURCE, tables).start()
+        flights = Acker(spark, NAMESPACE, app_id="flights-demo", url=server.url)
+        running = pipeline.start(spark, flights, work, tables, options.files_per_trigger)
         with Rotator([acker]) as rotator, Display(console, expected.flights) as display:
             try:
                 _watch(display, "processing", running, acker, running.drain)
@@ -95,7 +97,7 @@ def _run(options: Options, console: Console, server: EmbeddedRedis) -> int:
     return EXIT_OK if right else EXIT_DIFFERS
 
 
-def _expire_all(rotator: Rotator, acker: Acker) -> None:
+def _expire_all(rotator: Rotator, acker: client.Acker) -> None:
     # A tree tracked just now is in the newest bucket: after N ticks it has been drained.
     for _ in range(acker.config.buckets):
         rotator.step(force=True)
@@ -105,7 +107,7 @@ def _watch(
     display: Display,
     what: str,
     running: pipeline.Pipeline,
-    acker: Acker,
+    acker: client.Acker,
     work: Callable[[], None],
 ) -> None:
     """Do ``work`` in a thread and show how things stand meanwhile; raises what it raised."""

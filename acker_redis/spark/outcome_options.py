@@ -46,7 +46,7 @@ class OutcomeOptions:
         """
         given = {name.lower(): value for name, value in options.items()}
         for name in given.keys() - {known.lower() for known in _NAMES}:
-            # A path comes from load(path), names like __this from Spark itself.
+            # A path comes from load(path), names like __this are Spark's own.
             if name != "path" and not name.startswith("__"):
                 hint = "; the task whose verdicts to read is the option source"
                 raise ConfigError(

@@ -12,7 +12,7 @@ batch that a reader plans, which Spark only lets it do once all batches before i
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,7 +137,8 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._looks = 0
         self._idle: tuple[VerdictOffset | None, int] = (None, 0)
         self._not_before = 0.0
-        self._first = True
+        self._planned = False
+        self._done: VerdictOffset | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
         """Offset of a query without a checkpoint: all that waits is new."""
@@ -173,13 +174,22 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One per shard of the micro-batch."""
+        """One per shard of the micro-batch.
+
+        Raises ConfigError if the one before it was not committed.
+        """
         # Spark asks so on a restart, when the last batch may not be done yet.
         if start == end:
             return []
         before, batch = self._nothing.parse(start), self._nothing.parse(end)
-        if self._first:
-            self._take(before.ids)
+        if before.ids and before != self._done:
+            if self._planned:
+                raise ConfigError(
+                    f"Spark runs on without a commit of what was read: {NAME} cannot do with "
+                    "asynchronous progress tracking, leave out asyncProgressTrackingEnabled"
+                )
+            self._take(before)
+        self._planned = True
         return [ListedPartition(shard, ids) for shard, ids in batch.without(before).items()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -205,22 +215,22 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Delete the entries of a micro-batch that is done, and no others."""
-        self._take(self._nothing.parse(end).ids)
+        self._take(self._nothing.parse(end))
 
     @property
     def _nothing(self) -> VerdictOffset:
         return VerdictOffset(self._options.target.namespace, self._options.source)
 
-    def _take(self, ids: Mapping[int, Ids]) -> None:
-        _streams(self._options).take(ids)
-        self._first = False
+    def _take(self, done: VerdictOffset) -> None:
+        _streams(self._options).take(done.ids)
+        self._done = done
 
     def _report(self, shard: int, gone: int, of: int) -> None:
         what = (
             f"{gone} of {of} entries of shard {shard} of {self._options.target} are gone that this "
             f"micro-batch is to have: another reader took verdicts of {self._options.source} "
-            "(there may be one), or the checkpoint was restored to an older state, or Redis lost "
-            "data or the namespace was created anew"
+            "(a task has one reader), or the checkpoint was restored to an older state, or Redis "
+            "lost data, or the namespace was created anew"
         )
         if self._options.fail_on_data_loss:
             raise DataLossError(

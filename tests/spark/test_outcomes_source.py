@@ -19,7 +19,12 @@ from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.errors import ConfigError, NamespaceNotFoundError, SchemaError
+from acker_redis.errors import (
+    ConfigError,
+    NamespaceNotFoundError,
+    RedisUnavailableError,
+    SchemaError,
+)
 from acker_redis.ids import block_anchor
 from acker_redis.keys import ShardKeys
 from acker_redis.outcome import BlockOutcome, Entry, Outcome
@@ -287,7 +292,8 @@ def test_offsets_name_the_entries_oldest_first_and_at_most_the_limit(acker: Acke
     it.commit(one)
     assert it.latestOffset(two, ReadMaxRows(2)) is two
     assert it.latestOffset(nothing, ReadAllAvailable())["ids"] == two["ids"]
-    assert everything(it, nothing, one | {"ids": two["ids"]}) == ["c"]
+    both = one | {"ids": {"0": f"{one['ids']['0']} {two['ids']['0']}"}}
+    assert everything(it, one, both) == ["c"]
 
 
 def test_pages_make_no_difference(acker: Acker) -> None:
@@ -319,12 +325,12 @@ def test_commit_takes_what_the_offset_lists_and_nothing_else(acker: Acker) -> No
 @pytest.mark.parametrize("new", ["1-0", "15-5", "25-0"])
 def test_smaller_ids_after_a_failover_are_found(acker: Acker, new: str) -> None:
     """Before, in between or after those of the last batch."""
-    for number in (10, 20):
+    for number in (10, 12, 20):
         add(acker, f"{number}-0", f"n{number}")
     it = reader(acker)
     last = it.latestOffset(it.initialOffset(), ReadMaxRows(5))
     acker.connection.client.delete(stream_key(acker))
-    for id_ in sorted(["10-0", new], key=lambda id_: int(id_[:-2])):
+    for id_ in sorted(["10-0", "12-0", new], key=lambda id_: int(id_[:-2])):
         add(acker, id_, f"at {id_}")
     found = it.latestOffset(last, ReadMaxRows(5))
     assert found["ids"] == {"0": new}
@@ -348,6 +354,49 @@ def test_what_comes_in_between_later_is_found_by_a_thorough_look(
         last["ids"],
         {"0": "15-0"},
     ]
+
+
+def test_the_first_empty_look_after_a_batch_is_a_thorough_one(acker: Acker) -> None:
+    it, start = reader(acker), reader(acker).initialOffset()
+    for first, last, new in (("10-0", "20-0", "15-0"), ("30-0", "40-0", "35-0")):
+        assert it.latestOffset(start, ReadMaxRows(5)) is start
+        add(acker, first, "n")
+        add(acker, last, "n")
+        start = it.latestOffset(start, ReadMaxRows(5))
+        acker.connection.client.delete(stream_key(acker))
+        add(acker, first, "n")
+        add(acker, new, "n")
+        assert it.latestOffset(start, ReadMaxRows(5))["ids"] == {"0": new}
+        acker.connection.client.delete(stream_key(acker))
+
+
+def test_a_redis_that_does_not_answer_at_once_is_asked_again(
+    acker: Acker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acked(acker, "a", "b")
+    it = reader(acker)
+    connection = it._options.target.client().connection
+    asked: list[str] = []
+
+    def hesitant(name: str) -> None:
+        answer = getattr(connection, name)
+
+        def call(*args: Any) -> Any:
+            asked.append(name)
+            if asked.count(name) % 2:
+                raise RedisUnavailableError("no answer")
+            return answer(*args)
+
+        monkeypatch.setattr(connection, name, call)
+
+    hesitant("commands")
+    hesitant("run")
+    nothing = it.initialOffset()
+    end = it.latestOffset(nothing, ReadMaxRows(1))
+    assert everything(it, nothing, end) == ["a"]
+    it.commit(end)
+    assert backlog(acker) == 1
+    assert (asked.count("commands"), asked.count("run")) == (4, 4)
 
 
 def test_available_now_reads_what_waited_and_no_more(acker: Acker) -> None:
@@ -499,6 +548,23 @@ def test_planning_on_a_restart_takes_nothing_of_a_batch_that_is_not_done(acker: 
     assert everything(again, one, two) == ["b"]
 
 
+def test_who_plans_on_without_a_commit_is_refused(acker: Acker) -> None:
+    """As Spark does with asynchronous progress tracking: verdicts would come again and again."""
+    acked(acker, "a", "b", "c")
+    it = reader(acker)
+    offsets = [it.initialOffset()]
+    for _ in range(3):
+        offsets.append(it.latestOffset(offsets[-1], ReadMaxRows(1)))
+        it.commit(offsets[-2])
+        it.partitions(*offsets[-2:])
+        it.partitions(*offsets[-2:])
+    acked(acker, "d", "e")
+    offsets.append(it.latestOffset(offsets[-1], ReadMaxRows(1)))
+    with pytest.raises(ConfigError, match="asynchronous progress tracking"):
+        it.partitions(*offsets[-2:])
+    assert backlog(acker) == 3
+
+
 def test_idle_looks_are_few_and_never_stale(acker: Acker, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a clock of its own: only pauses move it, so it tells how often Redis was asked."""
     now = [1000.0]
@@ -628,7 +694,7 @@ def test_a_batch_read_shows_what_waits_and_takes_nothing(
     assert nothing.collect() == []
     in_shards(four_shards, 1, 3, 5, 9)
     track_block(four_shards, 4, [0] * 5, label="p@10")
-    zone = spark_.conf.get("spark.sql.session.timeZone", "UTC")
+    zone = str(spark_.conf.get("spark.sql.session.timeZone"))
     spark_.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         df = table(spark_, four_shards).withColumn("ms", F.unix_millis("at"))

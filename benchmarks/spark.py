@@ -1,0 +1,254 @@
+"""Acks and tracks from Spark, each beside the same read that ends in nothing, in one run.
+
+    python benchmarks/spark.py [--messages 10000000] [--rounds 5] [--cores 2]
+
+A Parquet table of messages (anchor, tuple), five to a tree, is read and acked through
+``acker.ack(df)``, and read and counted in Python (``mapInArrow``, the *no-op*), by turns.
+
+- ``blocks``: trees in blocks, the messages of a tree side by side (clustered) or anywhere (random).
+- ``track``: records that count, read from Parquet and tracked in blocks, beside the same no-op.
+- ``loose``: as many messages of a tenth of the trees, one record each in Redis, beside a read,
+  shuffle and ``bit_xor`` that end in the no-op.
+- ``memory``: the driver's heap after a batch, and what its Python has more, for two sizes.
+
+``redis`` is the time that Redis computed, by INFO, as a share of the run.
+"""
+
+import argparse
+import contextlib
+import gc
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from acker_flights import session
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+from acker_redis import client
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.ids import SLOTS, block_number
+from acker_redis.spark import Acker, counted
+
+NAMESPACE, TASK = "bench-spark", "bench"
+PER_TREE = 5
+Ints = npt.NDArray[np.int64]
+
+
+class Bench:
+    """A Redis, a session, and the tables."""
+
+    def __init__(self, spark: SparkSession, url: str, folder: Path, rounds: int) -> None:
+        self.spark, self.url, self.folder, self.rounds = spark, url, folder, rounds
+        self.direct = client.Acker.from_url(url, NAMESPACE)
+        self.batches = 0
+        self._random = np.random.default_rng(1)
+
+    def begin(self) -> Acker:
+        """An empty namespace."""
+        self.direct.connection.client.flushall()
+        huge = 10**9
+        self.direct.create(AckerConfig(high_water=huge, outcomes_limit=huge, tick_ms=3_600_000))
+        return Acker(self.spark, NAMESPACE, app_id="bench", url=self.url, mode="executors")
+
+    def batch(self) -> int:
+        """A number that no batch had."""
+        self.batches += 1
+        return self.batches
+
+    def table(self, name: str, **columns: Any) -> DataFrame:
+        """Write a Parquet table, and read it."""
+        path = self.folder / f"{name}.parquet"
+        if not path.exists():
+            pq.write_table(pa.table(columns), path, row_group_size=1_000_000)
+        return self.spark.read.parquet(str(path))
+
+    def messages(self, anchors: Ints, clustered: bool, name: str) -> tuple[str, Ints]:
+        """A table of messages of these trees; its name, and the delta that tracks each tree."""
+        ids = self._random.integers(1, 2**63 - 1, PER_TREE * len(anchors))
+        deltas = np.bitwise_xor.reduceat(ids, np.arange(0, len(ids), PER_TREE))
+        column = np.repeat(anchors, PER_TREE)
+        if not clustered:
+            order = self._random.permutation(len(ids))
+            column, ids = column[order], ids[order]
+        self.table(name, anchor=column, tuple=ids)
+        return name, deltas
+
+    def read(self, name: str) -> DataFrame:
+        """A plan that was not run before."""
+        return self.spark.read.parquet(str(self.folder / f"{name}.parquet"))
+
+    def turns(
+        self, what: str, plain: Callable[[], Any], ours: Callable[[], Any], count: int,
+        prepare: Callable[[], Any] = lambda: None,
+    ) -> None:  # fmt: skip
+        """Time both by turns, and print medians."""
+        times: list[tuple[float, float, float]] = []
+        for turn in range(self.rounds + 1):
+            prepare()
+            first, _ = self.clock(plain)
+            second, busy = self.clock(ours)
+            if turn:  # the first warms up
+                times.append((first, second, busy))
+        plains, owns, busies = (statistics.median(column) for column in zip(*times, strict=True))
+        ratio = statistics.median(own / plain for plain, own, _ in times)
+        print(
+            f"{what:22}{plains:9.2f} s{owns:9.2f} s{ratio:8.2f}x"
+            f"{count / owns / 1e6:9.2f} M/s{busies / owns:9.0%}",
+            flush=True,
+        )
+
+    def clock(self, work: Callable[[], Any]) -> tuple[float, float]:
+        """Seconds of the clock, and of Redis."""
+        before, began = self._busy(), time.perf_counter()
+        work()
+        seconds = time.perf_counter() - began
+        return seconds, self._busy() - before
+
+    def _busy(self) -> float:
+        info = self.direct.connection.client.info("cpu")
+        return float(info["used_cpu_user"]) + float(info["used_cpu_sys"])
+
+
+def noop(df: DataFrame) -> None:
+    """Bring all rows into Python, and do nothing with them."""
+
+    def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = sum(batch.num_rows for batch in batches)
+        yield pa.RecordBatch.from_pydict({"n": pa.array([rows], pa.int64())})
+
+    df.mapInArrow(count, "n BIGINT").collect()
+
+
+def block_anchors(trees: int) -> tuple[Ints, list[tuple[str, int]]]:
+    """Anchors of trees in full blocks, and the blocks' labels and numbers."""
+    labels = [f"bench@{base}" for base in range(0, trees, SLOTS)]
+    numbers = np.array([block_number(TASK, label) for label in labels], dtype=np.int64)
+    places = np.arange(trees)
+    anchors = 1 << 62 | numbers[places // SLOTS] << 12 | places % SLOTS
+    return anchors, list(zip(labels, numbers.tolist(), strict=True))
+
+
+def acks_in_blocks(bench: Bench, messages: int, clustered: bool) -> None:
+    """Ack all messages of trees in blocks."""
+    anchors, blocks = block_anchors(messages // PER_TREE)
+    kind = "clustered" if clustered else "random"
+    name, deltas = bench.messages(anchors, clustered, f"blocks-{kind}")
+    acker = bench.begin()
+
+    def prepare() -> None:
+        bench.begin()
+        for at, (label, number) in enumerate(blocks):
+            bench.direct.track_block(TASK, label, deltas[at * SLOTS : (at + 1) * SLOTS], number)
+
+    def ours() -> None:
+        acker.ack(bench.read(name), bench.batch(), query_id="acks")
+        acked = bench.direct.status().counters["acked"]
+        if acked != len(anchors):
+            raise SystemExit(f"{acked} of {len(anchors)} trees are acked")
+
+    bench.turns(f"acks, {kind}", lambda: noop(bench.read(name)), ours, messages, prepare)
+
+
+def tracks(bench: Bench, records: int) -> None:
+    """Track records that count."""
+    bench.table("records", offset=np.arange(records), value=np.arange(records) * 7)
+
+    def ours() -> None:
+        acker = bench.begin()
+        with acker.batch(bench.read("records"), bench.batch(), query_id="tracks") as b:
+            b.track(source=TASK, source_id=counted(F.lit("bench"), number="offset"), edges="out")
+        tracked = bench.direct.status().counters["tracked"]
+        if tracked != records:
+            raise SystemExit(f"{tracked} of {records} are tracked")
+
+    bench.turns("tracks", lambda: noop(bench.read("records")), ours, records)
+
+
+def acks_of_loose(bench: Bench, messages: int) -> None:
+    """Ack all messages of loose trees."""
+    anchors = np.unique(np.random.default_rng(3).integers(1, 2**62 - 1, messages // PER_TREE))
+    name, deltas = bench.messages(anchors, clustered=False, name="loose")
+    acker = bench.begin()
+
+    def prepare() -> None:
+        bench.begin()
+        rows = bench.spark.createDataFrame(
+            pa.table({"anchor": anchors, "delta": deltas, "text": [f"{n:x}" for n in anchors]})
+        )
+        from acker_redis.spark.apply import Job, Terms, apply
+        from acker_redis.spark.packed import Kind
+
+        job = Job(acker.target, 1, acker.lane("prepare"), bench.batch(), task=TASK)
+        apply(job, [Terms(Kind.TRACK, rows)], "driver")
+
+    def plain() -> None:
+        folded = bench.read(name).groupBy("anchor").agg(F.bit_xor("tuple").alias("delta"))
+        noop(folded)
+
+    def ours() -> None:
+        acker.ack(bench.read(name), bench.batch(), query_id="loose")
+        acked = bench.direct.status().counters["acked"]
+        if acked != len(anchors):
+            raise SystemExit(f"{acked} of {len(anchors)} trees are acked")
+
+    bench.turns("acks, loose", plain, ours, len(anchors) * PER_TREE, prepare)
+
+
+def memory(bench: Bench, messages: int) -> None:
+    """The driver's heap and Python after batches of two sizes."""
+    print(f"\n{'driver, after':22}{'heap':>11}{'Python':>11}")
+    acker = bench.begin()
+    for count in (messages // 10, messages):
+        rows = (
+            bench.read("blocks-random").limit(count)
+            if count < messages
+            else bench.read("blocks-random")
+        )
+        acker.ack(rows, bench.batch(), query_id="memory")
+        runtime = bench.spark.sparkContext._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
+        bench.spark.sparkContext._jvm.java.lang.System.gc()  # type: ignore[union-attr]
+        gc.collect()
+        heap = (runtime.totalMemory() - runtime.freeMemory()) / 2**20
+        python = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+        print(f"{count:14,} messages{heap:8.0f} MiB{python:8.0f} MiB", flush=True)
+
+
+def main() -> None:
+    """Run all of it."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--messages", type=int, default=10_000_000)
+    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--cores", type=int, default=2)
+    given = arguments.parse_args()
+    advice = session.missing_java()
+    if advice:
+        raise SystemExit(advice)
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(EmbeddedRedis())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="acker-bench-")))
+        spark = stack.enter_context(session.started(folder / "spark", given.cores))
+        bench = Bench(spark, server.url, folder, given.rounds)
+        print(
+            f"{server.description}, Spark {spark.version} on {given.cores} cores, "
+            f"{given.messages:,} messages of {given.messages // PER_TREE:,} trees, "
+            f"{given.rounds} rounds\n{'':22}{'plain':>11}{'acker':>11}{'':9}{'':13}{'redis':>9}"
+        )
+        acks_in_blocks(bench, given.messages, clustered=True)
+        acks_in_blocks(bench, given.messages, clustered=False)
+        tracks(bench, given.messages // PER_TREE)
+        acks_of_loose(bench, given.messages // 10)
+        memory(bench, given.messages)
+
+
+if __name__ == "__main__":
+    main()

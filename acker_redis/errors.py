@@ -14,6 +14,7 @@
     │   ├── LaneError                   the lane has moved on: forked, shared or restarted
     │   └── FenceFullError              the shard holds as many fences as it may
     ├── BacklogError                    the source does not read its verdicts
+    ├── DataLossError                   verdicts are gone that a stream was to have
     ├── RejectedError                   a block was nacked instead of being tracked
     ├── HighWaterError                  too much is pending, for longer than one may wait
     ├── BufferFullError                 Redis is slower than the program, for longer than it may be
@@ -88,6 +89,10 @@ class FenceFullError(FenceError):
 
 class BacklogError(AckerError):
     """Raised when a source tracks while too many of its verdicts wait to be taken."""
+
+
+class DataLossError(AckerError):
+    """Raised by a stream of verdicts when entries are gone that a micro-batch is to have."""
 
 
 class RejectedError(AckerError):

@@ -29,10 +29,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from acker_flights import session
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
+from acker_flights import session
 from acker_redis import client
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
@@ -159,19 +159,20 @@ def acks_in_blocks(bench: Bench, messages: int, clustered: bool) -> None:
     bench.turns(f"acks, {kind}", lambda: noop(bench.read(name)), ours, messages, prepare)
 
 
-def tracks(bench: Bench, records: int) -> None:
-    """Track records that count."""
+def tracks(bench: Bench, records: int, freeze: bool) -> None:
+    """Track records that count; with ``freeze`` their rows are kept, to be written thereafter."""
     bench.table("records", offset=np.arange(records), value=np.arange(records) * 7)
 
     def ours() -> None:
         acker = bench.begin()
-        with acker.batch(bench.read("records"), bench.batch(), query_id="tracks") as b:
+        with acker.batch(bench.read("records"), bench.batch(), query_id="t", freeze=freeze) as b:
             b.track(source=TASK, source_id=counted(F.lit("bench"), number="offset"), edges="out")
         tracked = bench.direct.status().counters["tracked"]
         if tracked != records:
             raise SystemExit(f"{tracked} of {records} are tracked")
 
-    bench.turns("tracks", lambda: noop(bench.read("records")), ours, records)
+    what = "tracks, kept" if freeze else "tracks"
+    bench.turns(what, lambda: noop(bench.read("records")), ours, records)
 
 
 def acks_of_loose(bench: Bench, messages: int) -> None:
@@ -206,6 +207,7 @@ def acks_of_loose(bench: Bench, messages: int) -> None:
 
 def memory(bench: Bench, messages: int) -> None:
     """The driver's heap and Python after batches of two sizes."""
+    bench.messages(block_anchors(messages // PER_TREE)[0], clustered=False, name="blocks-random")
     print(f"\n{'driver, after':22}{'heap':>11}{'Python':>11}")
     acker = bench.begin()
     for count in (messages // 10, messages):
@@ -229,6 +231,7 @@ def main() -> None:
     arguments.add_argument("--messages", type=int, default=10_000_000)
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--cores", type=int, default=2)
+    arguments.add_argument("--only", choices=["blocks", "track", "loose", "memory"])
     given = arguments.parse_args()
     advice = session.missing_java()
     if advice:
@@ -243,11 +246,16 @@ def main() -> None:
             f"{given.messages:,} messages of {given.messages // PER_TREE:,} trees, "
             f"{given.rounds} rounds\n{'':22}{'plain':>11}{'acker':>11}{'':9}{'':13}{'redis':>9}"
         )
-        acks_in_blocks(bench, given.messages, clustered=True)
-        acks_in_blocks(bench, given.messages, clustered=False)
-        tracks(bench, given.messages // PER_TREE)
-        acks_of_loose(bench, given.messages // 10)
-        memory(bench, given.messages)
+        if given.only in (None, "blocks"):
+            acks_in_blocks(bench, given.messages, clustered=True)
+            acks_in_blocks(bench, given.messages, clustered=False)
+        if given.only in (None, "track"):
+            tracks(bench, given.messages // PER_TREE, freeze=False)
+            tracks(bench, given.messages // PER_TREE, freeze=True)
+        if given.only in (None, "loose"):
+            acks_of_loose(bench, given.messages // 10)
+        if given.only in (None, "memory"):
+            memory(bench, given.messages)
 
 
 if __name__ == "__main__":

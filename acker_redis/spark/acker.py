@@ -17,6 +17,7 @@ from acker_redis.spark.columns import Names
 from acker_redis.spark.lanes import lane_of
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.micro_batch import MicroBatch
+from acker_redis.spark.outcomes_source import register
 from acker_redis.spark.queries import query_id_of
 from acker_redis.spark.report import Report
 from acker_redis.spark.target import Target
@@ -70,6 +71,7 @@ class Acker:
                 f"on_changed_batch is 'raise' or 'fail_trees', not {on_changed_batch!r}"
             )
         self.spark = spark
+        register(spark)
         self.target = Target.find(namespace, url, timeout, retry_for)
         self.app_id = check_name("app id", app_id)
         self.mode: Mode = mode
@@ -99,14 +101,20 @@ class Acker:
         """Create the namespace; False if it exists with this very configuration."""
         return self.client.create(config)
 
-    def batch(self, df: DataFrame, batch_id: int, *, query_id: str | None = None) -> MicroBatch:
+    def batch(
+        self, df: DataFrame, batch_id: int, *, query_id: str | None = None, freeze: bool = True
+    ) -> MicroBatch:
         """A micro-batch, as ``foreachBatch`` gives it; use it as ``with acker.batch(..) as b:``.
+
+        With ``freeze=False`` rows are read again for each thing that is made of them, rather than
+        kept: quicker, and right only where the plan gives the same rows each time, as offsets of
+        Kafka or whole files do, and a join with a table that changes does not.
 
         ``query_id`` names the query where Spark does not (outside of a streaming query, and with
         Spark Connect): a name that no other query of this app id has, and that goes with one
         checkpoint: with a new checkpoint batch ids start over, and it needs a new name.
         """
-        return MicroBatch(self, df, batch_id, query_id_of(df, query_id or self._query_id))
+        return MicroBatch(self, df, batch_id, query_id_of(df, query_id or self._query_id), freeze)
 
     def ack(
         self,

@@ -35,7 +35,8 @@ def anchor(*cols: str | Column, attempt: int | Column = 0) -> Column:
     meet what is left of the first. Never null: null is a value of a key column.
     """
     tried = attempt if isinstance(attempt, Column) else F.lit(attempt)
-    return _in_range(F.xxhash64(F.lit("anchor"), _hashable(cols), tried.cast("int")), ANCHOR_MASK)
+    hashed = F.xxhash64(F.coalesce(tried.cast("int"), F.lit(0)), _joined("anchor", "", cols))
+    return _in_range(hashed, ANCHOR_MASK)
 
 
 def tuple_id(parent: str | Column, edge: str, *key: str | Column) -> Column:
@@ -46,7 +47,7 @@ def tuple_id(parent: str | Column, edge: str, *key: str | Column) -> Column:
     Derived, so it repeats only when the very same message repeats.
     """
     cause = F.col(parent) if isinstance(parent, str) else parent
-    derived = F.xxhash64(F.lit("tuple"), cause, F.lit(edge), _hashable(key))
+    derived = F.xxhash64(cause, _joined("tuple", edge, key))
     return F.when(cause.isNotNull(), _in_range(derived, TUPLE_MASK))
 
 
@@ -118,8 +119,11 @@ def _text(column: str | Column) -> Column:
     return F.coalesce(escaped, F.lit("\\N"))
 
 
-def _hashable(cols: tuple[str | Column, ...]) -> Column:
-    return F.concat_ws("|", *[_text(c) for c in cols]) if cols else F.lit("")
+def _joined(kind: str, edge: str, cols: tuple[str | Column, ...]) -> Column:
+    """One string of all that names an id: a constant, where there are no columns."""
+    name = edge.replace("\\", "\\\\").replace("|", "\\|")
+    prefix = f"{kind}|{name}|"
+    return F.concat_ws("|", F.lit(prefix), *[_text(c) for c in cols]) if cols else F.lit(prefix)
 
 
 def _in_range(hashed: Column, mask: int) -> Column:

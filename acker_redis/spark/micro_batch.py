@@ -39,13 +39,16 @@ class MicroBatch:
     with a table that changes say, goes through :meth:`freeze`.
     """
 
-    def __init__(self, acker: "Acker", df: DataFrame, batch_id: int, query_id: str) -> None:
+    def __init__(
+        self, acker: "Acker", df: DataFrame, batch_id: int, query_id: str, freezes: bool = True
+    ) -> None:
         self.acker = acker
         self.batch_id = batch_id
         self.query_id = query_id
         self.report: Report | None = None
         """What became of it, once it was applied."""
         self._given = df
+        self._freezes = freezes
         self._frozen: DataFrame | None = None
         self._terms: list[Terms] = []
         self._edges: set[str] = set()
@@ -62,7 +65,7 @@ class MicroBatch:
 
     def freeze(self, df: DataFrame) -> DataFrame:
         """The same rows whenever they are asked for: kept when they are first computed."""
-        return df.localCheckpoint(eager=False)
+        return df.localCheckpoint(eager=False) if self._freezes else df
 
     def track(
         self,

@@ -31,7 +31,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from acker_redis.errors import AckerError, ConfigError
+from acker_redis.errors import ConfigError, DataLossError
 from acker_redis.outcome import Entry
 from acker_redis.spark.outcome_offsets import Ids, VerdictOffset
 from acker_redis.spark.outcome_options import MOST_ENTRIES, OutcomeOptions
@@ -41,10 +41,6 @@ from acker_redis.spark.outcome_streams import OutcomeStreams
 NAME = "acker-outcomes"
 
 log = logging.getLogger(__name__)
-
-
-class DataLossError(AckerError):
-    """Raised when entries are gone that a micro-batch is to have read."""
 
 
 def register(spark: SparkSession) -> None:

@@ -40,6 +40,8 @@ _SOURCE, _PREFIX, _NUMBER, _ATTEMPT = (
 )
 _WINDOW, _BASE, _BLOCK, _TWICE = "_acker_window", "_acker_base", "_acker_block", "_acker_twice"
 _HIDDEN = (_SOURCE, _PREFIX, _NUMBER, _ATTEMPT, _WINDOW, _BASE, _BLOCK, _TWICE)
+_LOOKUP = 10_000
+"""Windows of one numbering that are looked up in an array."""
 _FEW = 1000
 """Rejected trees that are left out by a list of them; more of them by a join."""
 
@@ -55,6 +57,15 @@ class _Block:
     window: int
     base: int
     slots: int
+
+
+def _constants(numbers: Sequence[int]) -> Column:
+    # As one string, since each literal would be a call into the JVM; Spark folds it at once.
+    return F.split(F.lit(",".join(map(str, numbers))), ",").cast("array<bigint>")
+
+
+def _first_anchor(block: _Block) -> int:
+    return 1 << 62 | block.number << 12
 
 
 class Tracking:
@@ -157,14 +168,29 @@ class Tracking:
         blocks = list(self._blocks(groups.collect()))
         if len({block.number for block in blocks}) < len(blocks):
             raise InvalidBatchError("two blocks of the batch share a number: change the prefix")
-        rows = [(b.prefix, b.attempt, b.window, b.base, 1 << 62 | b.number << 12) for b in blocks]
+        placed, block, base = self._placed(trees, blocks)
+        anchors = block.bitwiseOR(F.col(_NUMBER) - base)
+        return placed.withColumn(self._names.anchor, anchors), blocks
+
+    def _placed(self, trees: DataFrame, blocks: list[_Block]) -> tuple[DataFrame, Column, Column]:
+        """Trees, and columns of the first anchor and the base of the block that each stands in."""
+        first = min((block.window for block in blocks), default=0)
+        last = max((block.window for block in blocks), default=0)
+        if len({(block.prefix, block.attempt) for block in blocks}) == 1 and last - first < _LOOKUP:
+            # Of one numbering: the window is a place in an array, which costs less than a join.
+            known = {block.window: block for block in blocks}
+            some = [known.get(window) for window in range(first, last + 1)]
+            place = (F.col(_WINDOW) - F.lit(first) + F.lit(1)).cast("int")
+            anchors = _constants([_first_anchor(each) if each else 0 for each in some])
+            bases = _constants([each.base if each else 0 for each in some])
+            return trees, F.element_at(anchors, place), F.element_at(bases, place)
+        rows = [(b.prefix, b.attempt, b.window, b.base, _first_anchor(b)) for b in blocks]
         schema = (
             f"{_PREFIX} STRING, {_ATTEMPT} INT, {_WINDOW} BIGINT, {_BASE} BIGINT, {_BLOCK} BIGINT"
         )
-        where = self._batch.acker.spark.createDataFrame(rows, schema)
+        where = trees.sparkSession.createDataFrame(rows, schema)
         joined = trees.join(F.broadcast(where), [_PREFIX, _ATTEMPT, _WINDOW])
-        slot = F.col(_NUMBER) - F.col(_BASE)
-        return joined.withColumn(self._names.anchor, F.col(_BLOCK).bitwiseOR(slot)), blocks
+        return joined, F.col(_BLOCK), F.col(_BASE)
 
     def _blocks(self, groups: Sequence[tuple[str, int, int, int, int, int]]) -> Iterator[_Block]:
         for prefix, attempt, window, least, most, rows in groups:

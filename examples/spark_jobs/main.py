@@ -47,21 +47,10 @@ def run(work: Path, url: str) -> int:
     """Start the jobs, disturb them, and compare what they did with the orders."""
     write_orders(work)
     write_prices(work, {"apple": 0.5, "plum": 0.25})
-    with Acker.from_url(url, "orders") as acker, Rotator([acker]), jobs(work, url) as running:
+    with Acker.from_url(url, "orders") as acker:
         acker.create(AckerConfig(tick_ms=60_000))
-        wait("a batch of prices", running, lambda: rows(work, "priced") > 0)
-        print("killing job B, price.py, and starting it again")
-        running["price"].kill()
-        running["price"].wait()
-        running["price"] = start("price", work, url)
-        wait("nacks", running, lambda: rows(work, "nacks") > 0)
-        print("no price for pears: pears get a price")
-        write_prices(work, {"apple": 0.5, "plum": 0.25, "pear": 0.75})
-        total = DAYS * ORDERS
-        wait("the end", running, lambda: rows(work, "priced") + rows(work, "given_up") >= total)
-        (work / "stop").touch()
-        for job in running.values():
-            job.wait(60)
+        with Rotator([acker]), jobs(work, url) as running:
+            disturb(work, url, running)
         counters = acker.status().counters
     priced = table(work, "priced")
     given_up = table(work, "given_up")
@@ -74,6 +63,23 @@ def run(work: Path, url: str) -> int:
     print(f"{counters['tracked']} trees = {counters['acked']} acked + {counters['failed']} failed")
     print("Each order is accounted for." if right else "WRONG: compare the tables.")
     return 0 if right else 1
+
+
+def disturb(work: Path, url: str, running: "dict[str, subprocess.Popen[bytes]]") -> None:
+    """Kill a job, change the prices, and wait until there is nothing more to do."""
+    wait("a batch of prices", running, lambda: rows(work, "priced") > 0)
+    print("killing job B, price.py, and starting it again")
+    running["price"].kill()
+    running["price"].wait()
+    running["price"] = start("price", work, url)
+    wait("nacks", running, lambda: rows(work, "nacks") > 0)
+    print("no price for pears: pears get a price")
+    write_prices(work, {"apple": 0.5, "plum": 0.25, "pear": 0.75})
+    total = DAYS * ORDERS
+    wait("the end", running, lambda: rows(work, "priced") + rows(work, "given_up") >= total)
+    (work / "stop").touch()
+    for job in running.values():
+        job.wait(60)
 
 
 def all_orders() -> Iterator[tuple[str, str]]:

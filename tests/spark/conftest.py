@@ -1,14 +1,36 @@
-"""One Spark session for all tests; they skip, or on CI fail, without Java."""
+"""One Spark session for all tests; they skip, or on CI fail, without Java. And what they share.
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+A *term* is (kind, anchor, delta, text), as :mod:`acker_redis.spark.packed` says; tests make terms,
+cut them into partitions, and read back from the calls what was said of each anchor.
+"""
 
+import random
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from tests.conftest import missing
+from acker_redis.blocks import unpack_column
+from acker_redis.client import Acker as Client
+from acker_redis.columns import FAIL, TOUCH, TRACK, Columns
+from acker_redis.ids import block_anchor
+from acker_redis.parts import Part
+from acker_redis.spark.content import Content, Sealed
+from acker_redis.spark.packed import Kind, Packed, Packer
+from tests.conftest import MakeAcker, missing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from acker_redis.spark import Acker
+
+Term = tuple[Kind, int, int, str]
+Outcome = tuple[str, str, str, str]
+"""verdict, reason, source id, why"""
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +43,178 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
         missing(advice)
     with session.started(tmp_path_factory.mktemp("spark")) as running:
         yield running
+
+
+def url_of(client: Client) -> str:
+    """URL of the server that a client is connected to."""
+    found = client.connection.client.connection_pool.connection_kwargs
+    return f"redis://{found['host']}:{found['port']}"
+
+
+MakeSparkAcker = Callable[..., "Acker"]
+
+
+@pytest.fixture
+def make_spark_acker(spark: "SparkSession", make_any_acker: MakeAcker) -> Iterator[MakeSparkAcker]:
+    """Make ackers of Spark, each in a namespace of its own; ``config`` has fields of AckerConfig.
+
+    ``client=`` names another one's client, to share its namespace.
+    """
+    from acker_redis.spark import Acker
+    from acker_redis.spark import target as targets
+
+    def make(
+        config: Mapping[str, Any] | None = None, client: Client | None = None, **more: Any
+    ) -> Acker:
+        plain = client or make_any_acker(**(config or {}))
+        settings = {"app_id": "test", "mode": "driver", "query_id": "q", "max_wait": 0.0} | more
+        return Acker(spark, plain.namespace, url=url_of(plain), **settings)
+
+    yield make
+    for client in targets._clients.values():
+        client.close()
+    targets._clients.clear()
+
+
+# Terms, and what the calls say.
+
+
+def packed(
+    terms: Iterable[Term], shards: int, chance: random.Random | None = None, partitions: int = 1
+) -> list[Packed]:
+    """Terms packed in so many partitions, dealt out and batched by chance."""
+    chance = chance or random.Random(0)
+    dealt: list[list[Term]] = [[] for _ in range(partitions)]
+    for term in terms:
+        chance.choice(dealt).append(term)
+    rows = []
+    for mine in dealt:
+        packer = Packer(shards)
+        chance.shuffle(mine)
+        while mine:
+            size = chance.randint(1, len(mine))
+            some, mine = mine[:size], mine[size:]
+            for kind in Kind:
+                rows += add(packer, kind, [term for term in some if term[0] is kind])
+        rows += packer.finish()
+    chance.shuffle(rows)
+    return rows
+
+
+def add(packer: Packer, kind: Kind, terms: Sequence[Term]) -> list[Packed]:
+    """Add terms of one kind to a packer, with the columns that such terms have."""
+    anchors = np.array([anchor for _, anchor, _, _ in terms], dtype=np.int64)
+    deltas = np.array([delta for _, _, delta, _ in terms], dtype=np.int64)
+    named = kind is Kind.FAIL or any(text for *_, text in terms)
+    return list(
+        packer.add(
+            kind,
+            anchors,
+            None if kind in (Kind.FAIL, Kind.TOUCH) else deltas,
+            pa.array([text for *_, text in terms], pa.string()) if named else None,
+        )
+    )
+
+
+def seal(rows: Iterable[Packed], shards: int, **more: Any) -> dict[int, Sealed]:
+    """Content of each shard that has any, from packed rows in any order."""
+    contents: dict[int, Content] = {}
+    for row in rows:
+        if row.shard not in contents:
+            contents[row.shard] = Content(row.shard, shards, **more)
+        contents[row.shard].add(row)
+    return {shard: contents[shard].seal() for shard in sorted(contents)}
+
+
+def sealed(terms: Iterable[Term], shards: int = 1, **more: Any) -> dict[int, Sealed]:
+    """Content of terms that come in one partition."""
+    return seal(packed(terms, shards), shards, **more)
+
+
+@dataclass
+class Said:
+    """What a batch says, anchor by anchor; deltas of 0 are not named, but of trees."""
+
+    deltas: dict[int, int] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
+    touched: set[int] = field(default_factory=set)
+    """Anchors, and numbers of blocks."""
+    tracked: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """Loose trees: delta and source id."""
+    blocks: dict[int, tuple[str, dict[int, int]]] = field(default_factory=dict)
+    """Label, and deltas by slot."""
+
+
+def said(parts: Iterable[Part], task: str = "") -> Said:
+    """What parts say; an anchor's row may stand in one part only."""
+    found = Said()
+    for part in parts:
+        if isinstance(part.rows, Columns):
+            _columns(found, part.rows, task)
+            continue
+        for each in part.rows.parts:
+            if each.flags & TOUCH:
+                found.touched.add(each.block)
+            for slot, why in failures(each.failed):
+                anchor = block_anchor(each.block, slot)
+                assert anchor not in found.failed
+                found.failed[anchor] = why
+            deltas = unpack_column(each.slots, each.deltas)
+            if each.flags & TRACK:
+                length = each.header[2]
+                assert each.header[3 : 3 + length].decode() == task
+                assert int.from_bytes(each.header[:2], "big") == len(each.deltas) // 8
+                assert each.block not in found.blocks
+                found.blocks[each.block] = (each.header[3 + length :].decode(), deltas)
+                continue
+            for slot, delta in deltas.items():
+                anchor = block_anchor(each.block, slot)
+                assert anchor not in found.deltas, "a row is in one call"
+                found.deltas[anchor] = delta
+    return found
+
+
+def _columns(found: Said, rows: Columns, task: str) -> None:
+    tracks = sum(flags & TRACK for flags in rows.flags)
+    sources, whys = iter(rows.texts[:tracks]), iter(rows.texts[tracks:])
+    deltas = struct.unpack(f">{len(rows)}Q", rows.deltas)
+    assert not tracks or rows.task == task
+    for row, (flags, delta) in enumerate(zip(rows.flags, deltas, strict=True)):
+        anchor = rows.anchor(row)
+        if flags & TRACK:
+            assert anchor not in found.tracked
+            found.tracked[anchor] = (delta, next(sources).decode())
+        elif delta:
+            assert anchor not in found.deltas, "a row is in one call"
+            found.deltas[anchor] = delta
+        if flags & FAIL:
+            assert anchor not in found.failed
+            found.failed[anchor] = next(whys).decode()
+        if flags & TOUCH:
+            found.touched.add(anchor)
+    assert not [*sources, *whys]
+
+
+def failures(column: bytes) -> Iterator[tuple[int, str]]:
+    """Slots that fail, and why, from the column of a block."""
+    at = 0
+    while at < len(column):
+        slot, length = struct.unpack_from(">HB", column, at)
+        yield slot, column[at + 3 : at + 3 + length].decode()
+        at += 3 + length
+
+
+def parts_of(found: Mapping[int, Sealed]) -> list[Part]:
+    """Parts of all shards."""
+    return [part for each in found.values() for part in each.parts]
+
+
+def outcomes(client: Client, task: str = "t") -> list[Outcome]:
+    """All verdicts that wait, one a tree, by source id; they are taken."""
+    from acker_redis.spark.labels import source_id_of
+
+    waiting, rows = client.outcomes(task), []
+    for each in waiting:
+        name = each.source_id if each.slot is None else source_id_of(each.source_id, each.slot)
+        rows.append((each.verdict, each.reason, name, each.why))
+    return sorted(rows)

@@ -1,0 +1,170 @@
+"""Faults that happen at the k-th call of something, in whichever process makes it.
+
+A fault is a file in the folder ``ACKER_FAULTS``. The calls it watches are counted over all
+processes: each claims the next number, so that exactly one is the k-th, and a task that is run again
+does not meet the same fault again. Python workers know of them by :mod:`tests.spark.faults.daemon`.
+"""
+
+import itertools
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import psutil
+from pyspark import TaskContext
+
+from acker_redis.client import Acker
+from acker_redis.spark import apply as spark_apply
+from acker_redis.spark import lanes
+from acker_redis.spark.packed import Packer
+from acker_redis.spark.queue import FileQueue
+
+VARIABLE = "ACKER_FAULTS"
+_PATIENCE = 120.0
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault that was planned; see :func:`plan`."""
+
+    path: Path
+
+    @property
+    def happened(self) -> bool:
+        """Whether the call came at which it happens."""
+        return self.path.with_suffix(".happened").exists()
+
+    @property
+    def calls(self) -> int:
+        """Calls that were counted."""
+        return len(list(self.path.parent.glob(f"{self.path.stem}.call-*")))
+
+    def calls_of_its_task(self) -> int:
+        """Calls that the task attempt made to which it happened, the one that it met included."""
+        at = int(self.path.stem.split("-at-")[1].split("-")[0])
+        owners = [Path(_call(self.path, number)).read_text() for number in range(1, at + 1)]
+        return owners.count(owners[-1])
+
+    def wait(self) -> None:
+        """Wait until it has happened."""
+        wait_until(lambda: self.happened, "the fault")
+
+    def go(self) -> None:
+        """Let the call go on that waits."""
+        self.path.with_suffix(".go").touch()
+
+    def lift(self) -> None:
+        """Watch no longer."""
+        self.path.unlink(missing_ok=True)
+
+
+def plan(folder: Path, where: str, at: int, what: str, **details: Any) -> Fault:
+    """Let ``what`` happen at call ``at`` (from 1) of ``where``.
+
+    ``where``: ``pack`` (terms come to a packer), ``standing`` (the lane was looked at), ``send`` (a
+    call is about to be sent), ``sent`` (it was applied, and its reply is not known yet), ``write``
+    and ``written`` (a batch of a queue, before and after).
+
+    ``what``: ``throw``, ``kill`` (this process), ``kill-executor`` (the JVM of this worker),
+    ``kill-driver`` (all of process group ``group``), ``wait`` (until :meth:`Fault.go`).
+    """
+    name = f"{where}-{what}-at-{at}-{time.monotonic_ns()}"
+    path = folder / f"{name}.fault"
+    aside = path.with_suffix(".new")
+    aside.write_text(json.dumps({"where": where, "at": at, "what": what, **details}))
+    aside.rename(path)
+    return Fault(path)
+
+
+def wait_until(done: Callable[[], bool], what: str) -> None:
+    """Wait for a signal."""
+    limit = time.monotonic() + _PATIENCE
+    while not done():
+        assert time.monotonic() < limit, f"{what} did not come"
+        time.sleep(0.01)
+
+
+def install() -> None:
+    """Watch the calls of this process."""
+    spark_apply.lanes.standing = _after(lanes.standing, "standing")
+    Packer.add = _before(Packer.add, "pack")  # type: ignore[method-assign]
+    Acker.apply_part = _after(_before(Acker.apply_part, "send"), "sent")  # type: ignore[method-assign]
+    FileQueue.write = _after(_before(FileQueue.write, "write"), "written")  # type: ignore[method-assign]
+
+
+def _before(call: Any, where: str) -> Any:
+    @wraps(call)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        passes(where)
+        return call(*args, **kwargs)
+
+    return watched
+
+
+def _after(call: Any, where: str) -> Any:
+    @wraps(call)
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        found = call(*args, **kwargs)
+        passes(where)
+        return found
+
+    return watched
+
+
+def passes(where: str) -> None:
+    """A call comes by: count it, and do what was planned for it."""
+    for path in Path(os.environ[VARIABLE]).glob(f"{where}-*.fault"):
+        try:
+            fault = json.loads(path.read_text())
+        except FileNotFoundError:
+            continue
+        only = fault.get("pid")
+        if only in (None, os.getpid()) and _claim(path) == fault["at"]:
+            _happen(path, fault)
+
+
+def _claim(path: Path) -> int:
+    for number in itertools.count(1):  # pragma: no branch
+        try:
+            with Path(_call(path, number)).open("x") as file:
+                file.write(_owner())
+        except FileExistsError:
+            continue
+        return number
+    raise AssertionError
+
+
+def _call(path: Path, number: int) -> str:
+    return f"{path.with_suffix('')}.call-{number:04d}"
+
+
+def _owner() -> str:
+    """The task attempt that runs here."""
+    task = TaskContext.get()
+    if task is None:
+        return f"driver {os.getpid()}"
+    return f"stage {task.stageId()} task {task.partitionId()} attempt {task.attemptNumber()}"
+
+
+def _happen(path: Path, fault: dict[str, Any]) -> None:
+    path.with_suffix(".happened").touch()
+    what = fault["what"]
+    if what == "throw":
+        raise RuntimeError("the fault that was planned")
+    if what == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if what == "kill-executor":
+        jvm = next(p for p in psutil.Process().parents() if p.name() == "java")
+        jvm.kill()
+    if what == "kill-driver":
+        os.killpg(fault["group"], signal.SIGKILL)
+    if what == "wait":
+        wait_until(path.with_suffix(".go").exists, "the word to go on")
+    else:
+        time.sleep(_PATIENCE)  # for the signal to come

@@ -1,0 +1,210 @@
+"""A Spark driver in a process of its own, which tests ask to run functions, and may kill.
+
+So it has a JVM, a master and an environment of its own, and nothing of it is left in the tests'
+process: there is one Spark context in a process at most.
+"""
+
+import importlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.spark.faults import plan
+
+ROOT = Path(__file__).parents[3]
+_SECONDS = 120.0
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.daemon.module": "tests.spark.faults.daemon",
+}
+_LOGGING = """
+rootLogger.level = fatal
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{3}
+"""
+
+
+class StageError(Exception):
+    """What was raised on the stage: the class's name, and its words."""
+
+    def __init__(self, kind: str, words: str) -> None:
+        super().__init__(kind, words)
+        self.kind, self.words = kind, words
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.words}"
+
+
+class Stage:
+    """Starts a driver; ``faults`` is the folder of :mod:`tests.spark.faults.plan`."""
+
+    def __init__(
+        self,
+        scratch: Path,
+        master: str = "local[2,4]",
+        conf: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+        *,
+        remote: bool = False,
+    ) -> None:
+        scratch.mkdir(parents=True, exist_ok=True)
+        self.faults = scratch / "faults"
+        self.faults.mkdir(exist_ok=True)
+        self.log = scratch / "stage.log"
+        (scratch / "log4j2.properties").write_text(_LOGGING)
+        options = (
+            "-XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m -XX:-UsePerfData "
+            f"-Djava.io.tmpdir={scratch} -Dlog4j2.configurationFile={scratch}/log4j2.properties"
+        )
+        settings = {
+            **_SETTINGS,
+            "spark.local.dir": str(scratch),
+            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+            "spark.driver.extraJavaOptions": options,
+            "spark.executor.extraJavaOptions": options,
+            **(conf or {}),
+        }
+        mine, other = socket.socketpair()
+        with self.log.open("a") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(other.fileno())],
+                pass_fds=[other.fileno()],
+                cwd=ROOT,
+                start_new_session=True,
+                stdout=log,
+                stderr=log,
+                env={
+                    **os.environ,
+                    "PYSPARK_PYTHON": sys.executable,
+                    "PYTHONPATH": str(ROOT),
+                    "SPARK_LOCAL_IP": "127.0.0.1",
+                    plan.VARIABLE: str(self.faults),
+                    **(env or {}),
+                },
+            )
+        other.close()
+        self._line = Connection(mine.detach())
+        self._line.send((master, settings, remote))
+
+    @property
+    def pid(self) -> int:
+        """Of the driver, and of its process group."""
+        return self._process.pid
+
+    def plan(self, where: str, at: int, what: str) -> plan.Fault:
+        """Plan a fault of this driver or its workers; see :func:`plan.plan`."""
+        return plan.plan(self.faults, where, at, what, group=self.pid)
+
+    def begin(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Ask for ``function(spark, *args)``; it is imported there by its name."""
+        name = f"{function.__module__}:{function.__qualname__}"
+        self._line.send((name, args, kwargs))
+
+    def end(self) -> Any:
+        """What the function returned. Raises StageError; EOFError if the driver has died."""
+        if not self._line.poll(_SECONDS):
+            raise TimeoutError(f"the stage does not answer: {self.log.read_text()[-4000:]}")
+        try:
+            error, found = self._line.recv()
+        except (EOFError, ConnectionResetError) as gone:
+            raise EOFError(self.log.read_text()[-4000:]) from gone
+        if error:
+            raise StageError(*error)
+        return found
+
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a function there, and return what it returns."""
+        self.begin(function, *args, **kwargs)
+        return self.end()
+
+    def kill(self) -> None:
+        """End it as a machine does that loses its power."""
+        self._kill_group()
+        self._wait()
+
+    def close(self) -> None:
+        """End it, and all it has started."""
+        self._line.close()
+        try:
+            self._process.wait(20)
+        except subprocess.TimeoutExpired:
+            self._kill_group()
+        self._wait()
+
+    def _kill_group(self) -> None:
+        if self._process.poll() is None:
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def _wait(self) -> None:
+        self._process.wait(20)
+        # Its JVM, executors and Python workers notice that it is gone, one after the other.
+        _, alive = psutil.wait_procs(self._members(), timeout=10)
+        for each in alive:
+            each.kill()
+        psutil.wait_procs(alive, timeout=10)
+
+    def _members(self) -> list[psutil.Process]:
+        """What was started in this session, also by who is gone."""
+        return [each for each in psutil.process_iter() if _session(each.pid) == self.pid]
+
+    def __enter__(self) -> "Stage":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _serve(line: Connection) -> None:
+    plan.install()
+    master, settings, remote = line.recv()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("stage")
+    builder = builder.remote(master) if remote else builder.master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    while True:
+        try:
+            name, args, kwargs = line.recv()
+        except EOFError:
+            break
+        module, _, function = name.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), function)(spark, *args, **kwargs)
+            line.send((None, found))
+        except Exception as error:
+            traceback.print_exc()
+            line.send(((type(error).__name__, str(error)), None))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    _serve(Connection(int(sys.argv[1])))

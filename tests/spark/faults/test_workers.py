@@ -1,0 +1,81 @@
+"""A Python worker dies while it folds or sends: the task is run again, and applied once."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.spark.faults.conftest import MakeCase, Plain
+from tests.spark.faults.stage import Stage, StageError
+from tests.spark.faults.work import STEPS, Kind, middle, reconcile, track
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A driver whose tasks may fail three times."""
+    with Stage(tmp_path_factory.mktemp("stage"), "local[2,4]") as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("kind", "shards", "step", "where", "at", "what"),
+    [
+        ("loose", 1, "track", "pack", 1, "kill"),
+        ("loose", 1, "track", "sent", 2, "kill"),
+        ("loose", 1, "middle", "send", 3, "throw"),
+        ("loose", 1, "middle", "pack", 4, "kill"),
+        ("counted", 1, "track", "sent", 1, "throw"),
+        ("counted", 1, "middle", "sent", 2, "kill"),
+        ("loose", 4, "middle", "sent", 2, "kill"),
+        ("counted", 4, "middle", "send", 3, "kill"),
+        ("loose", 4, "track", "pack", 2, "throw"),
+        ("loose", 4, "last", "sent", 3, "throw"),
+    ],
+)
+def test_a_task_that_is_run_again_is_applied_once(
+    stage: Stage,
+    make_case: MakeCase,
+    plain: Plain,
+    kind: Kind,
+    shards: int,
+    step: str,
+    where: str,
+    at: int,
+    what: str,
+) -> None:
+    counters = plain(stage, kind, shards)
+    case, client = make_case(shards, kind)
+    repeated = 0
+    for name, function in STEPS.items():
+        if name != step:
+            assert stage.run(function, case)["repeated"] == 0
+            continue
+        fault = stage.plan(where, at, what)
+        report = stage.run(function, replace(case, mode="executors"))
+        fault.lift()
+        assert fault.happened
+        if where != "pack":
+            repeated = fault.calls_of_its_task() - (where == "send")
+            assert report["repeated"] == repeated
+    reconcile(case, client, counters, repeated)
+
+
+def test_a_batch_whose_task_dies_each_time_is_run_again(
+    stage: Stage, make_case: MakeCase, plain: Plain
+) -> None:
+    """Four attempts die, each one call further than the one before; so does the batch."""
+    counters = plain(stage, "loose", 1)
+    case, client = make_case(1, "loose")
+    stage.run(track, case)
+    # Each attempt begins anew: of n calls, the n-th is its last.
+    faults = [stage.plan("sent", at, "kill") for at in (1, 3, 6, 10)]
+    with pytest.raises(StageError, match="PythonException|exited unexpectedly"):
+        stage.run(middle, replace(case, mode="executors"))
+    for fault in faults:
+        assert fault.happened
+        fault.lift()
+    assert not list((case.folder / "children").iterdir()), "it was written"
+    report = stage.run(middle, replace(case, mode="executors"))
+    assert report["repeated"] == 4
+    stage.run(STEPS["last"], case)
+    reconcile(case, client, counters, 0 + 1 + 2 + 3 + 4)

@@ -1,0 +1,177 @@
+"""A small pipeline whose every verdict is known: a source, a bolt in the middle, a last one.
+
+Record ``i`` has the source id ``r/<i // 36>/<i % 36>``, and by its last digit its fate:
+
+==  ==================================================  ====================
+3   the middle fails it                                 nack failed
+4   the middle filters it: it is acked alone            ack completed
+5   the middle leaves it out                            nack expired
+6   the last bolt leaves one of its children out        nack expired
+..  two children, both processed                        ack completed
+==  ==================================================  ====================
+
+The functions whose first argument is a session run on a :class:`Stage`; the others in the tests.
+"""
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from acker_redis.client import Acker as Client
+from acker_redis.rotator import Rotator
+from acker_redis.spark import Acker, Counted, FileQueue, counted
+from acker_redis.spark.labels import source_id_of
+
+RECORDS = 2520
+PER_PREFIX = 36
+EDGE = "work"
+TASK = "t"
+COLUMNS = "i BIGINT, anchor BIGINT, tuple BIGINT"
+CHILDREN = "i BIGINT, anchor BIGINT, tuple BIGINT, k INT"
+
+Kind = Literal["loose", "counted"]
+Verdict = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of the pipeline, in a namespace and folder of its own."""
+
+    url: str
+    namespace: str
+    folder: Path
+    kind: Kind
+    mode: Literal["driver", "executors"] = "driver"
+    on_changed: Literal["raise", "fail_trees"] = "raise"
+
+    def acker(self, spark: SparkSession) -> Acker:
+        return Acker(
+            spark,
+            self.namespace,
+            app_id="app",
+            url=self.url,
+            mode=self.mode,
+            on_changed_batch=self.on_changed,
+        )
+
+    def queue(self, name: str) -> FileQueue:
+        return FileQueue(self.folder / name)
+
+
+def name_of(i: int) -> str:
+    return f"r/{i // PER_PREFIX}/{i % PER_PREFIX}"
+
+
+def expected() -> dict[str, list[Verdict]]:
+    """Verdict of each source id."""
+    fates = {
+        3: ("nack", "failed", "it is a three"),
+        5: ("nack", "expired", ""),
+        6: ("nack", "expired", ""),
+    }
+    ack = ("ack", "completed", "")
+    return {name_of(i): [fates.get(i % 10, ack)] for i in range(RECORDS)}
+
+
+def records(spark: SparkSession) -> DataFrame:
+    return spark.range(RECORDS).withColumnRenamed("id", "i").repartition(3, "i")
+
+
+def ids(kind: Kind) -> Column | Counted:
+    prefix = F.concat(F.lit("r/"), F.floor(F.col("i") / PER_PREFIX).cast("string"))
+    number = F.col("i") % PER_PREFIX
+    if kind == "counted":
+        return counted(prefix, number=number)
+    return F.concat_ws("/", prefix, number.cast("string"))
+
+
+def track(spark: SparkSession, case: Case, rows: DataFrame | None = None) -> dict[str, Any]:
+    with case.acker(spark).batch(rows or records(spark), 0, query_id="source") as b:
+        out = b.track(source=TASK, source_id=ids(case.kind), edges=EDGE)
+    case.queue("tracked").write(out.drop("edge"), "source", 0)
+    return asdict(b.report) if b.report else {}
+
+
+def middle(spark: SparkSession, case: Case) -> dict[str, Any]:
+    with case.acker(spark).batch(
+        case.queue("tracked").read(spark, COLUMNS), 0, query_id="middle"
+    ) as b:
+        out = process(b)
+    case.queue("children").write(out, "middle", 0)
+    return asdict(b.report) if b.report else {}
+
+
+def process(b: Any) -> DataFrame:
+    """What the bolt in the middle does."""
+    digit = F.col("i") % 10
+    b.ack(b.df.where(digit != 5))
+    b.fail(b.df.where(digit == 3), "it is a three")
+    rows = b.df.where(~digit.isin(3, 4, 5))
+    twice = rows.withColumn("k", F.explode(F.array(F.lit(0), F.lit(1))))
+    found: DataFrame = b.emit(twice, edge="child", key=["k"])
+    return found
+
+
+def last(spark: SparkSession, case: Case) -> dict[str, Any]:
+    rows = case.queue("children").read(spark, CHILDREN)
+    done = rows.where("i % 10 <> 6 or k = 0")
+    with case.acker(spark).batch(rows, 0, query_id="last") as b:
+        case.queue("done").write(done, "last", 0)
+        b.ack(done)
+    return asdict(b.report) if b.report else {}
+
+
+STEPS = {"track": track, "middle": middle, "last": last}
+
+
+def settled(client: Client) -> tuple[dict[str, list[Verdict]], Counter[str]]:
+    """All verdicts by source id, after everything has expired, and the counters."""
+    for _ in range(client.config.buckets):
+        Rotator([client]).step(force=True)
+    found: dict[str, list[Verdict]] = {}
+    waiting = client.outcomes(TASK)
+    while entries := list(waiting.read()):
+        for entry in entries:
+            for o in entry:
+                name = o.source_id if o.slot is None else source_id_of(o.source_id, o.slot)
+                found.setdefault(name, []).append((o.verdict, o.reason, o.why))
+        waiting.take(entries)
+    status = client.status()
+    assert status.pending == 0
+    return found, Counter(status.counters)
+
+
+def processed(case: Case) -> Counter[tuple[int, int]]:
+    """Children that the last bolt has processed, (i, k), and how often."""
+    return Counter((row["i"], row["k"]) for row in _rows(case, "done"))
+
+
+def reconcile(case: Case, client: Client, plain: Counter[str], repeated: int | None) -> None:
+    """Hold what became of each source id against what must have, and against a plain run.
+
+    ``repeated`` is how many calls must have been passed over by the fences.
+    """
+    found, counters = settled(client)
+    assert found == expected()
+    done = processed(case)
+    assert not [each for each, times in done.items() if times > 1], "processed twice"
+    for i in range(RECORDS):
+        if found[name_of(i)][0][0] == "ack" and i % 10 != 4:
+            assert done[i, 0] == done[i, 1] == 1, f"{i} was acked and not processed"
+    for name in ("tracked", "children"):
+        tuples = Counter(row["tuple"] for row in _rows(case, name))
+        assert max(tuples.values()) == 1, f"{name} was written twice"
+    told = counters.pop("repeated")
+    assert counters == Counter({k: v for k, v in plain.items() if k != "repeated"})
+    if repeated is not None:
+        assert told == repeated
+
+
+def _rows(case: Case, name: str) -> list[dict[str, Any]]:
+    files = sorted((case.folder / name).glob("batch-*/*.parquet"))
+    return [row for file in files for row in pq.read_table(file).to_pylist()]

@@ -94,7 +94,7 @@ def calls(parts: Iterable[BlockPart]) -> Iterator[Blocks]:
         more_named, more_texts = part.costs()
         size, named, texts = size + len(part), named + more_named, texts + more_texts
         over = size > MAX_CALL or named > MAX_NAMED or texts > MAX_TEXTS
-        if over or len(call) == MAX_BLOCKS or part.block in numbers:
+        if call and (over or len(call) == MAX_BLOCKS or part.block in numbers):
             yield Blocks(tuple(call))
             call, numbers = [], set()
             size, named, texts = len(part), more_named, more_texts

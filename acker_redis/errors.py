@@ -6,6 +6,7 @@
     ├── ConfigError (ValueError)        a setting, URL or name that cannot work
     │   └── NamespaceExistsError        created before, with another configuration
     ├── InvalidBatchError (ValueError)  a row or batch that breaks a rule of the protocol
+    │   └── DuplicateMessageError       messages of one tree that share an id, in one micro-batch
     ├── NamespaceNotFoundError          nobody has created this namespace
     ├── SchemaError                     the namespace was written by another version
     ├── WrongShardError                 the namespace was created anew with other shards
@@ -50,6 +51,10 @@ class NamespaceExistsError(ConfigError):
 
 class InvalidBatchError(AckerError, ValueError):
     """Raised for a row or batch that the protocol forbids; the batch was not applied."""
+
+
+class DuplicateMessageError(InvalidBatchError):
+    """Raised when messages of one tree share an id in a micro-batch, or a child has no input."""
 
 
 class NamespaceNotFoundError(AckerError):

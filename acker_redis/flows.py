@@ -114,6 +114,9 @@ class Flows:
                 return (yield from self._send(part, fence))
             except RedisUnavailableError as error:
                 yield from pauses.after(error, deadline)
+            except (WrongShardError, NamespaceNotFoundError):
+                self.known = None  # created anew, or to be: whoever asks next asks Redis
+                raise
 
     def lane(self, name: str) -> Flow[dict[int, tuple[int, str]]]:
         """As :meth:`Acker.lane`."""

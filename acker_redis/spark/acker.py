@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections import deque
-from typing import Literal
+from typing import Any, Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -18,7 +18,7 @@ from acker_redis.spark.lanes import lane_of
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.micro_batch import MicroBatch
 from acker_redis.spark.outcomes_source import register
-from acker_redis.spark.queries import query_id_of
+from acker_redis.spark.queries import is_local, query_id_of, release
 from acker_redis.spark.report import Report
 from acker_redis.spark.target import Target
 
@@ -45,7 +45,9 @@ class Acker:
     the columns, and ``ledger`` is where the source ids of trees in blocks are kept, if they do not
     count.
 
-    Thread-safe, for several queries at once. Raises ConfigError for what cannot be.
+    Thread-safe, for several queries at once. With Spark Connect a function of ``foreachBatch`` runs
+    in another process, and has a copy there that keeps its reports to itself. Raises ConfigError
+    for what cannot be.
     """
 
     def __init__(
@@ -70,7 +72,10 @@ class Acker:
             raise ConfigError(
                 f"on_changed_batch is 'raise' or 'fail_trees', not {on_changed_batch!r}"
             )
-        self.spark = spark
+        if ledger and on_changed_batch == "fail_trees":
+            raise ConfigError(
+                "on_changed_batch='fail_trees' nacks trees that no ledger has: use it without one"
+            )
         register(spark)
         self.target = Target.find(namespace, url, timeout, retry_for)
         self.app_id = check_name("app id", app_id)
@@ -85,7 +90,17 @@ class Acker:
         self._lock = threading.Lock()
         self._messages: dict[str, int] = {}
         self._began: dict[str, float] = {}
+        self._kept: dict[str, list[DataFrame]] = {}
         self._warned: set[str] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        del state["_lock"]
+        state["_kept"] = {}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
 
     @property
     def namespace(self) -> str:
@@ -143,29 +158,54 @@ class Acker:
         if self.mode != "auto":
             return self.mode
         last = self._messages.get(query_id)
+        kept = frozen and not is_local(df.sparkSession)  # computed already: to count costs nothing
         # What was far below stays below, mostly; and if not, Spark limits what is collected.
-        if last is None or DRIVER_MOST / 4 < last <= DRIVER_MOST:
+        if kept or last is None or DRIVER_MOST / 4 < last <= DRIVER_MOST:
             last = df.count() if frozen else DRIVER_MOST + 1
         return "driver" if last <= DRIVER_MOST else "executors"
+
+    def keep(self, query_id: str, df: DataFrame) -> None:
+        """Note rows that a query has kept, to be given back when its next batch begins."""
+        with self._lock:
+            self._kept.setdefault(query_id, []).append(df)
+
+    def forget(self, query_id: str) -> None:
+        """Forget how large a query's batches are: one has failed, and that may be why."""
+        with self._lock:
+            self._messages.pop(query_id, None)
 
     def begins(self, query_id: str) -> None:
         """Note that a batch begins, and warn once if trees live too short for such a query."""
         now = time.monotonic()
         with self._lock:
             before, self._began[query_id] = self._began.get(query_id), now
-            if before is None or query_id in self._warned:
-                return
-            config = self.client.config
-            if 3000 * (now - before) > config.fence_ms:
+            kept = self._kept.pop(query_id, [])
+            warned = query_id in self._warned
+        for df in kept:
+            release(df)
+        if before is None or warned:
+            return
+        least = self.client.config.fence_ms
+        if 3000 * (now - before) > least:
+            with self._lock:
                 self._warned.add(query_id)
-                log.warning(
-                    "%s: trees live %.0f s at least, and this query's batches are %.0f s apart; "
-                    "a message waits for its next batch in each job, so give the namespace a "
-                    "longer tick_ms",
-                    self.namespace,
-                    config.fence_ms / 1000,
-                    now - before,
-                )
+            log.warning(
+                "%s: trees live %.0f s at least, and this query's batches are %.0f s apart; a "
+                "message waits for its next batch in each job, so give the namespace a longer "
+                "tick_ms",
+                self.namespace,
+                least / 1000,
+                now - before,
+            )
+
+    def report(self, query_id: str, batch_id: int) -> Report | None:
+        """What became of a batch when it was last run; None if it is none of the last 100."""
+        with self._lock:
+            kept = list(self.reports)
+        for report in reversed(kept):
+            if (report.query_id, report.batch_id) == (query_id, batch_id):
+                return report
+        return None
 
     def note(self, report: Report) -> None:
         """Keep what became of a batch."""

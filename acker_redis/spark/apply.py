@@ -14,19 +14,20 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from acker_redis import errors
 from acker_redis.errors import AckerError, ChangedBatchError, InvalidBatchError
 from acker_redis.spark import lanes
 from acker_redis.spark.content import Content, Sealed
 from acker_redis.spark.packed import ARROW_SCHEMA, SPARK_SCHEMA, Kind, Packed, Packer, bad
+from acker_redis.spark.queries import is_local, release
 from acker_redis.spark.report import ShardReport
 from acker_redis.spark.target import Target
 
 OnChanged = Literal["raise", "fail_trees"]
 Place = Literal["driver", "executors"]
 _ROWS_PER_BATCH = 64
+_TERM: tuple[str, ...] = ("anchor", "delta", "text")
 
 
 @dataclass(frozen=True)
@@ -104,13 +105,17 @@ def _in_executors(job: Job, terms: Sequence[Terms]) -> Done:
         # Nothing at all has come to the task: it has said nothing, and looked at no lane.
         return _done(found) if found else in_driver(job, [])
     # All shards are merged and checked before anything is sent to one.
-    together = together.localCheckpoint(eager=False)
-    digest = _digest(_results(together, job, Sealing(None)))
-    turn, why = _first_turn(job, digest), None
-    if turn is None:
-        why = _why(job)
-        turn = _next_turn(job, _digest(_results(together, job, Sealing(why))))
-    done = _done(_results(together, job, Sending(turn, why)))
+    together = together.localCheckpoint(eager=not is_local(together.sparkSession))
+    try:
+        digests = _digests(_results(together, job, Sealing(None)))
+        turn, why = _first_turn(job, lanes.digest_of(digests.items())), None
+        if turn is None:
+            why = _why(job)
+            digests = _digests(_results(together, job, Sealing(why)))
+            turn = _next_turn(job, lanes.digest_of(digests.items()))
+        done = _done(_results(together, job, Sending(turn, why, digests)))
+    finally:
+        release(together)
     return Done(done.shards, why is not None)
 
 
@@ -127,6 +132,8 @@ class Sending:
 
     turn: lanes.Turn
     why: str | None
+    digests: dict[int, str]
+    """What each shard's content was when it was checked."""
 
 
 Phase = Sealing | Sending | None
@@ -182,6 +189,8 @@ def _work(job: Job, phase: Phase, rows: Sequence[Packed]) -> Iterator[dict[str, 
         if isinstance(phase, Sealing):
             yield {"shard": shard, "digest": sealed.digest}
         else:
+            if sealed.digest != phase.digests.get(shard):
+                raise lanes.changed(job.batch_id)
             report = lanes.send(job.target.client(), phase.turn, sealed)
             yield {"shard": shard, "report": report.to_json()}
 
@@ -219,8 +228,8 @@ _RESULT_SPARK = (
 )
 
 
-def _digest(found: Sequence[Any]) -> str:
-    return lanes.digest_of((row["shard"], row["digest"]) for row in found)
+def _digests(found: Sequence[Any]) -> dict[int, str]:
+    return {row["shard"]: row["digest"] for row in found}
 
 
 def _done(found: Sequence[Any]) -> Done:
@@ -252,22 +261,24 @@ def _packing(kind: Kind, shards: int) -> Any:
 
 def collected(terms: Sequence[Terms], shards: int) -> Iterator[Packed]:
     """Terms of all kinds, collected by one job and packed."""
+    # Loose trees that are tracked have texts, those in blocks have none: they are packed apart.
+    tags: dict[tuple[Kind, tuple[str, ...]], int] = {}
     every: list[DataFrame] = []
-    columns: dict[Kind, list[str]] = {}
     for each in terms:
-        columns[each.kind] = [c for c in ("anchor", "delta", "text") if c in each.df.columns]
-        delta = F.col("delta") if "delta" in each.df.columns else F.lit(None).cast("bigint")
-        text = F.col("text") if "text" in each.df.columns else F.lit(None).cast("string")
-        number = F.lit(int(each.kind)).alias("kind")
-        every.append(each.df.select(number, "anchor", delta.alias("delta"), text.alias("text")))
+        found = each.df.columns
+        columns = tuple(name for name in _TERM if name in found)
+        tag = tags.setdefault((each.kind, columns), len(tags))
+        delta = "delta" if "delta" in found else "cast(NULL AS BIGINT) AS delta"
+        text = "text" if "text" in found else "cast(NULL AS STRING) AS text"
+        every.append(each.df.selectExpr(f"{tag} AS tag", "anchor", delta, text))
     if not every:
         return
     table = reduce(DataFrame.unionAll, every).toArrow()
-    kinds = table.column("kind").to_numpy()
+    tagged = table.column("tag").to_numpy()
     packer = Packer(shards)
-    for kind, names in columns.items():
-        mine = table.filter(pa.array(kinds == int(kind))) if len(columns) > 1 else table
-        yield from packer.add(kind, *_columns(mine.select(names)))
+    for (kind, columns), tag in tags.items():
+        mine = table.filter(pa.array(tagged == tag)) if len(tags) > 1 else table
+        yield from packer.add(kind, *_columns(mine.select(list(columns))))
     yield from packer.finish()
 
 

@@ -38,6 +38,8 @@ class Names:
         names = [getattr(self, field.name) for field in fields(self)]
         if len({name.lower() for name in names}) < len(names) or not all(names):
             raise ConfigError(f"columns have names of their own, not {', '.join(names)}")
+        if any(set("'`\\") & set(name) for name in names):
+            raise ConfigError(f"no quotes and backslashes in a column's name: {', '.join(names)}")
 
 
 PAIRS = ArrayType(StructType().add("anchor", LongType()).add("tuple", LongType()))
@@ -68,7 +70,13 @@ def need(df: DataFrame, name: str, kind: type[DataType], fix: str) -> None:
 
 def need_ids(df: DataFrame, names: Names) -> bool:
     """Check that messages have their ids; whether as ``anchors``, one array for many trees."""
-    if names.anchors in df.columns and names.anchor not in df.columns:
+    both = [name for name in (names.anchor, names.tuple) if name in df.columns]
+    if names.anchors in df.columns and both:
+        raise InvalidBatchError(
+            f"there are columns {names.anchors} and {', '.join(both)}, and it is not clear which "
+            "trees a row belongs to: drop one or the other"
+        )
+    if names.anchors in df.columns:
         check_case(df, names.anchors)
         found = df.schema[names.anchors].dataType
         pair = found.elementType if isinstance(found, ArrayType) else None
@@ -95,6 +103,13 @@ def optional_why(df: DataFrame, names: Names) -> bool:
     if not isinstance(df.schema[names.why].dataType, NullType):
         need(df, names.why, StringType, "null where the row is done, else why it failed")
     return True
+
+
+def check_hidden(df: DataFrame) -> None:
+    """Refuse columns that are called like those which come and go in here."""
+    for column in df.columns:
+        if column.lower().startswith("_acker_"):
+            raise InvalidBatchError(f"column {column}: names that begin with _acker_ are taken")
 
 
 def check_case(df: DataFrame, name: str) -> None:

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from acker_redis.blocks import BlockPart, calls, pack_deltas, pack_track
+from acker_redis.blocks import BlockPart, calls, pack_deltas, pack_track, split_failures
 from acker_redis.column_batch import ColumnBatch
 from acker_redis.columns import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Columns, check_text
-from acker_redis.errors import InvalidBatchError
+from acker_redis.errors import DuplicateMessageError, InvalidBatchError
 from acker_redis.fold_numpy import Ints, wire
 from acker_redis.ids import ANCHOR_MAX, BLOCK_MAX, block_number
 from acker_redis.parts import Part
@@ -118,7 +118,7 @@ class Content:
             slots = self._inputs.slots(int(some[0]) >> 12 & BLOCK_MAX)
             lost = np.concatenate([lost, some[slots[some & 0xFFF] == 0]])
         if len(lost):
-            raise InvalidBatchError(
+            raise DuplicateMessageError(
                 f"{len(lost)} trees get children, but no input of theirs is acked in this batch "
                 f"(anchor {lost[0]}): emit from rows of this batch's df, with the anchor and tuple "
                 "they came with, and do not ack without them; or an input is there twice"
@@ -137,15 +137,15 @@ class Content:
         if len(twice):
             raise InvalidBatchError(
                 f"{len(twice)} source ids are there more than once in this batch, "
-                f"{ids[int(twice[0])].as_py().decode()!r} for one: make the source id unique, or "
-                "give a replay its attempt="
+                f"{ids[int(twice[0])].as_py().decode(errors='replace')!r} for one: make the source "
+                "id unique, or give a replay its attempt="
             )
         sizes = np.asarray(pc.binary_length(ids))
         why = None if self._fail_all is None else check_text("why", self._fail_all, 0)
         for start, end in _chunks(sizes + len(why or b"")):
             sources = ids[start:end].to_pylist()
             for each in sources:
-                check_text("source id", each.decode(), 1)
+                check_text("source id", each.decode(errors="surrogateescape"), 1)
             flag = TRACK if why is None else TRACK | FAIL
             flags = bytes([flag]) * (end - start)
             whys = () if why is None else (why,) * (end - start)
@@ -167,23 +167,26 @@ class Content:
             row = self._tracked.slots(block)
             left -= int(np.count_nonzero(row))
             last = int(np.max(np.flatnonzero(row), initial=0))
-            yield self._track_block(block, row[: last + 1].tobytes())
+            yield from self._track_block(block, row[: last + 1].tobytes())
         if left:
             raise InvalidBatchError(
                 f"{left} records of this batch have a number that another has too: number them "
                 "uniquely (offset, row number), or give a replay its attempt="
             )
 
-    def _track_block(self, block: int, column: bytes) -> BlockPart:
+    def _track_block(self, block: int, column: bytes) -> Iterator[BlockPart]:
         label = self._labels[block]
         if self._fail_all is None:
-            return pack_track(block, self._task, label, column)
+            yield pack_track(block, self._task, label, column)
+            return
         # Another content of this block may be pending: it fails under a number of its own.
         known = hashlib.blake2b(column, digest_size=8).hexdigest()
         candidates = (block_number(self._task, label, known, turn) for turn in count())
         number = next(each for each in candidates if each % self._shards == self._shard)
         failed = dict.fromkeys(range(len(column) // 8), self._fail_all)
-        return pack_track(number, self._task, label, column, failed)
+        # As many as a call may carry; nobody else knows this number, so the block does not end.
+        yield pack_track(number, self._task, label, column)
+        yield from (pack_deltas(number, {}, lot) for lot in split_failures(failed))
 
     def _bolts(self) -> Iterator[Part]:
         failed: dict[int, str] = {}
@@ -192,10 +195,13 @@ class Content:
             for anchor, why in zip(numbers(row.anchors).tolist(), whys, strict=True):
                 # Of several the first that says something, by the alphabet: in any order the same.
                 known = failed.get(anchor)
-                if not known or (why and why.decode() < known):
-                    failed[anchor] = why.decode()
+                text = why.decode(errors="replace")
+                if not known or (text and text < known):
+                    failed[anchor] = text
+        # However they came: where they do not fit one call, their order says where it is cut.
+        failed = dict(sorted(failed.items()))
         if self._fail_all is not None:
-            anchors = [*self._anchors(), *failed]
+            anchors = sorted({*self._anchors(), *failed})
             yield from ColumnBatch([], [], dict.fromkeys(anchors, self._fail_all)).parts(
                 self._shards
             )
@@ -238,7 +244,7 @@ def _check_distinct(anchors: Ints, ids: Ints) -> None:
     pairs = np.stack([ids[either], anchors[either]])
     _, counts = np.unique(pairs, axis=1, return_counts=True)
     if (counts > 1).any():
-        raise InvalidBatchError(
+        raise DuplicateMessageError(
             f"{int(counts[counts > 1].sum())} messages of this batch share an id with another of "
             "their tree, and would cancel: several rows that one message causes on an edge need "
             "key=[columns that tell them apart], and an edge is emitted once per batch"

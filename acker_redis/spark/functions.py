@@ -3,6 +3,8 @@
 All are plain expressions, evaluated by Spark where the rows are; nothing talks to Redis.
 """
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -11,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 ANCHOR_MASK = 2**62 - 1
 TUPLE_MASK = 2**63 - 1
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def source_id(*cols: str | Column) -> Column:
@@ -34,6 +37,10 @@ def anchor(*cols: str | Column, attempt: int | Column = 0) -> Column:
     An anchor serves one attempt: give a replay another ``attempt``, or its tree would
     meet what is left of the first. Never null: null is a value of a key column.
     """
+    names = _names(*cols)
+    if names and isinstance(attempt, int):
+        key = _joined_sql("anchor", "", names)
+        return F.expr(f"greatest(xxhash64({attempt}, {key}) & {ANCHOR_MASK}L, 1L)")
     tried = attempt if isinstance(attempt, Column) else F.lit(attempt)
     hashed = F.xxhash64(F.coalesce(tried.cast("int"), F.lit(0)), _joined("anchor", "", cols))
     return _in_range(hashed, ANCHOR_MASK)
@@ -46,9 +53,14 @@ def tuple_id(parent: str | Column, edge: str, *key: str | Column) -> Column:
     ``edge`` names the way it takes; ``key`` tells several children on one edge apart.
     Derived, so it repeats only when the very same message repeats.
     """
+    names = _names(parent, *key)
+    if names:
+        # One call into the JVM in place of some thirty.
+        derived = f"xxhash64({names[0]}, {_joined_sql('tuple', edge, names[1:])}) & {TUPLE_MASK}L"
+        return F.expr(f"CASE WHEN {names[0]} IS NOT NULL THEN greatest({derived}, 1L) END")
     cause = F.col(parent) if isinstance(parent, str) else parent
-    derived = F.xxhash64(cause, _joined("tuple", edge, key))
-    return F.when(cause.isNotNull(), _in_range(derived, TUPLE_MASK))
+    hashed = F.xxhash64(cause, _joined("tuple", edge, key))
+    return F.when(cause.isNotNull(), _in_range(hashed, TUPLE_MASK))
 
 
 @dataclass(frozen=True)
@@ -66,12 +78,14 @@ def counted(*prefix: str | Column, number: str | Column) -> Counted:
     """Source ids ``<prefix>/<number>``, of records that are numbered: offsets, row numbers.
 
     Trees of such records stand in blocks, 8 bytes each: the number says which slot. It is a whole
-    number from 0, unique under its prefix; a few holes do no harm, since each costs a slot.
+    number from 0, unique under its prefix. Where a batch has holes, or few records, they are loose.
     """
     if not prefix:
         raise ValueError("name the columns that tell one numbering from another, or lit(name)")
     column = F.col(number) if isinstance(number, str) else number
-    return Counted(F.concat_ws("/", *[_text(c) for c in prefix]), column)
+    # Two numberings are never one: a slash inside of a value is written as \\/.
+    texts = [F.replace(_text(c), F.lit("/"), F.lit("\\/")) for c in prefix]
+    return Counted(F.concat_ws("/", *texts), column)
 
 
 def kafka_source_id(
@@ -90,12 +104,14 @@ def anchors_of(*pairs: tuple[str | Column, str | Column]) -> Column:
     """
     if not pairs:
         raise ValueError("name the columns (anchor, tuple) of each input")
-    return _present(F.array(*[_pair(*pair) for pair in pairs]))
+    return F.filter(F.array(*[_pair(*pair) for pair in pairs]), _present)
 
 
 def collect_anchors(anchor: str | Column = "anchor", tuple: str | Column = "tuple") -> Column:
     """ARRAY of (anchor, tuple), an aggregate: of all messages in a group or window."""
-    return _present(F.collect_list(_pair(anchor, tuple)))
+    pair = _pair(anchor, tuple)
+    # The aggregate alone, without anything around it: only so it goes over a window, too.
+    return F.collect_list(F.when(_present(pair), pair))
 
 
 def _pair(one: str | Column, other: str | Column) -> Column:
@@ -103,8 +119,9 @@ def _pair(one: str | Column, other: str | Column) -> Column:
     return F.struct(first.cast("bigint").alias("anchor"), second.cast("bigint").alias("tuple"))
 
 
-def _present(pairs: Column) -> Column:
-    return F.filter(pairs, lambda pair: pair["anchor"].isNotNull() & pair["tuple"].isNotNull())
+def _present(pair: Column) -> Column:
+    # Half a pair is left in: it is an error, and not a message that nobody tracks.
+    return pair["anchor"].isNotNull() | pair["tuple"].isNotNull()
 
 
 def xor(*cols: Column) -> Column:
@@ -121,11 +138,31 @@ def _text(column: str | Column) -> Column:
 
 def _joined(kind: str, edge: str, cols: tuple[str | Column, ...]) -> Column:
     """One string of all that names an id: a constant, where there are no columns."""
-    name = edge.replace("\\", "\\\\").replace("|", "\\|")
-    prefix = f"{kind}|{name}|"
+    prefix = _prefix(kind, edge)
     return F.concat_ws("|", F.lit(prefix), *[_text(c) for c in cols]) if cols else F.lit(prefix)
 
 
+def _joined_sql(kind: str, edge: str, names: Sequence[str]) -> str:
+    """As :func:`_joined`, of plain columns."""
+    prefix = f"cast(X'{_prefix(kind, edge).encode().hex()}' AS STRING)"
+    texts = [
+        f"coalesce(replace(replace(cast({name} AS STRING), chr(92), concat(chr(92), chr(92))), "
+        f"'|', concat(chr(92), '|')), concat(chr(92), 'N'))"
+        for name in names
+    ]
+    return f"concat_ws('|', {', '.join([prefix, *texts])})" if texts else prefix
+
+
+def _prefix(kind: str, edge: str) -> str:
+    name = edge.replace("\\", "\\\\").replace("|", "\\|")
+    return f"{kind}|{name}|"
+
+
+def _names(*cols: str | Column) -> list[str]:
+    """Names for SQL; none, if not all are plain names of columns."""
+    plain = [f"`{c}`" for c in cols if isinstance(c, str) and _PLAIN.fullmatch(c)]
+    return plain if len(plain) == len(cols) else []
+
+
 def _in_range(hashed: Column, mask: int) -> Column:
-    low = hashed.bitwiseAND(F.lit(mask))
-    return F.when(low == 0, F.lit(1).cast("bigint")).otherwise(low)
+    return F.greatest(hashed.bitwiseAND(F.lit(mask)), F.lit(1).cast("bigint"))

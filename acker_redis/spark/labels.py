@@ -12,7 +12,7 @@ the first. The records' numbers follow one another: offsets, row numbers, a sequ
 import re
 from dataclasses import dataclass
 
-_LABEL = re.compile(r"(.+)@(0|[1-9][0-9]{0,18})(?:~([1-9][0-9]{0,8}))?", re.S)
+_LABEL = re.compile(r"(.*)@(0|[1-9][0-9]{0,18})(?:~([1-9][0-9]{0,9}))?", re.S)
 
 
 @dataclass(frozen=True, slots=True)

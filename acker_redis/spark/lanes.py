@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from acker_redis.client import Acker
 from acker_redis.columns import Columns
 from acker_redis.commands import Fence, ShardApplied
-from acker_redis.errors import ChangedBatchError, InvalidBatchError, LaneError
+from acker_redis.errors import ChangedBatchError, ConfigError, InvalidBatchError, LaneError
 from acker_redis.keys import check_name
 from acker_redis.parts import Part
 from acker_redis.spark.content import Sealed
@@ -27,6 +27,7 @@ CHUNKS = 100_000
 GENERATIONS = 10
 """Contents that one batch may come back with."""
 MAX_BATCH_ID = 10**9 - 2
+_LONGEST = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,11 @@ class Standing:
 
 
 def lane_of(app_id: str, query_id: str) -> str:
-    """Name of a query's lane."""
-    return f"@spark/{check_name('app id', app_id)}/{check_name('query id', query_id)}"
+    """Name of a query's lane. Raises ConfigError if it would have more than 128 characters."""
+    name = f"@spark/{check_name('app id', app_id)}/{check_name('query id', query_id)}"
+    if len(name) > _LONGEST:
+        raise ConfigError(f"app id and query id have {_LONGEST - 8} letters together at most")
+    return name
 
 
 def digest_of(shards: Iterable[tuple[int, str]]) -> str:
@@ -119,7 +123,17 @@ def send(acker: Acker, turn: Turn, sealed: Sealed) -> ShardReport:
                 "a second driver run it? Rows of this batch may be missing; it is not written"
             )
         replies.append(reply)
+    if any(reply.highest is not None for reply in replies):
+        _check_same(acker, turn, sealed.shard)
     return _report(acker, sealed, replies)
+
+
+def _check_same(acker: Acker, turn: Turn, shard: int) -> None:
+    # A call below the lane's highest number is passed over whatever its digest is: a second driver
+    # may have applied more calls, of other content, since this one has looked at the lane.
+    _, digest = acker.lane(turn.lane)[shard]
+    if digest != turn.digest:
+        raise changed(turn.batch_id)
 
 
 def _report(acker: Acker, sealed: Sealed, replies: Sequence[ShardApplied]) -> ShardReport:

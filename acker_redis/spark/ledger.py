@@ -24,9 +24,13 @@ class Ledger:
     def __init__(self, path: str | Path) -> None:
         self._queue = FileQueue(path)
 
-    def write(self, trees: DataFrame, query_id: str, batch_id: int) -> None:
-        """Write (anchor, source_id) of a batch, unless it was written before."""
-        self._queue.write(trees.select("anchor", "source_id"), query_id, batch_id)
+    def write(self, trees: DataFrame, query_id: str, batch_id: int, *, anew: bool = False) -> None:
+        """Write (anchor, source_id) of a batch, unless it was written before.
+
+        ``anew``: nothing of it was tracked yet, so what an earlier run has written counts nothing.
+        """
+        write = self._queue.replace if anew else self._queue.write
+        write(trees.select("anchor", "source_id"), query_id, batch_id)
 
     def read(self, spark: SparkSession) -> DataFrame:
         """All there is: ``anchor`` BIGINT, ``source_id`` STRING."""

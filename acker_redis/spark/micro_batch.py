@@ -5,8 +5,10 @@ whole, whichever DataFrames its input and its children came through. If the bloc
 acked, and Spark runs the batch again.
 """
 
+import logging
 import time
 from collections.abc import Sequence
+from functools import reduce
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -14,17 +16,20 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import ArrayType, LongType
 
-from acker_redis.errors import InvalidBatchError
+from acker_redis.errors import DuplicateMessageError, InvalidBatchError
 from acker_redis.spark.apply import Job, Terms, apply
-from acker_redis.spark.columns import need_ids
+from acker_redis.spark.columns import check_hidden, need_ids
 from acker_redis.spark.functions import Counted, tuple_id
 from acker_redis.spark.packed import Kind
-from acker_redis.spark.queries import described
+from acker_redis.spark.queries import described, is_local
 from acker_redis.spark.report import Report, combine
 from acker_redis.spark.tracking import Tracking
 
 if TYPE_CHECKING:
     from acker_redis.spark.acker import Acker
+
+
+log = logging.getLogger(__name__)
 
 
 class MicroBatch:
@@ -47,14 +52,25 @@ class MicroBatch:
         self.query_id = query_id
         self.report: Report | None = None
         """What became of it, once it was applied."""
+        check_hidden(df)
         self._given = df
         self._freezes = freezes
         self._frozen: DataFrame | None = None
         self._terms: list[Terms] = []
         self._edges: set[str] = set()
         self._acks = False
+        self._whole = False
         self._tracked = False
         self._open = False
+        self._opened = False
+
+    @property
+    def changed(self) -> bool:
+        """Whether the batch came back with other content, and its trees were failed therefore.
+
+        Then nothing of it is to be written: see ``on_changed_batch`` of :class:`Acker`.
+        """
+        return self.report is not None and self.report.changed
 
     @property
     def df(self) -> DataFrame:
@@ -64,8 +80,16 @@ class MicroBatch:
         return self._frozen
 
     def freeze(self, df: DataFrame) -> DataFrame:
-        """The same rows whenever they are asked for: kept when they are first computed."""
-        return df.localCheckpoint(eager=False) if self._freezes else df
+        """The same rows whenever they are asked for, until the query's next batch begins.
+
+        They are computed now, or, in one process, when they are first asked for: there Spark
+        computes a partition once, and the executors of a cluster could compute it at once, twice.
+        """
+        if not self._freezes:
+            return df
+        kept = df.localCheckpoint(eager=not is_local(df.sparkSession))
+        self.acker.keep(self.query_id, kept)
+        return kept
 
     def track(
         self,
@@ -92,14 +116,14 @@ class MicroBatch:
         if self._tracked or self._terms or self._acks:
             raise InvalidBatchError(
                 "a batch tracks once, and neither acks nor emits: a bolt that is a source of other "
-                "trees too opens a batch of another Acker for them"
+                "trees too opens a batch for them of an Acker with another app_id"
             )
         self._tracked = True
         names = [edges] if isinstance(edges, str) else list(edges)
         if not names or len(set(names)) < len(names) or not all(names):
             raise InvalidBatchError(f"edges are one or more different names, not {edges!r}")
         tracking = Tracking(self, source, names, attempt)
-        with described(self.acker.spark, self._words("track")):
+        with described(self._given.sparkSession, self._words("track")):
             messages, self.report = tracking.run(self._rows(), source_id)
         self.acker.note(self.report)
         return messages
@@ -112,6 +136,7 @@ class MicroBatch:
         key: Sequence[str | Column] = (),
         anchors: str | Column | None = None,
         unanchored: bool = False,
+        freeze: bool = True,
     ) -> DataFrame:
         """Messages that this batch's messages cause, to be written; one for each row of ``df``.
 
@@ -121,13 +146,18 @@ class MicroBatch:
         apart. A row of many inputs, of a join or a window, gives ``anchors``, see
         :func:`anchors_of` and :func:`collect_anchors`; its message belongs to all their trees.
         With ``unanchored`` rows without ids are messages that nobody tracks; else an error.
+        With ``freeze=False`` nothing is kept: right for what :meth:`freeze` has kept already.
         """
         self._check_bolt()
         if edge in self._edges or not edge:
             raise InvalidBatchError(
                 f"edge {edge!r} was emitted already in this batch: union the rows, or name another"
             )
+        self._check_whole(emits=True)
         self._edges.add(edge)
+        # A row that is kept and emitted again by a later batch is another message: two of one id
+        # would cancel.
+        way = f"{edge}@{self.query_id}/{self.batch_id}"
         names = self.acker.names
         if anchors is not None:
             pairs = F.col(anchors) if isinstance(anchors, str) else anchors
@@ -137,12 +167,13 @@ class MicroBatch:
                 names.anchors,
                 lambda pair: F.struct(
                     pair["anchor"].alias("anchor"),
-                    tuple_id(pair["tuple"], edge, *key).alias("tuple"),
+                    tuple_id(pair["tuple"], way, *key).alias("tuple"),
                 ),
             )
-            out = self.freeze(df.withColumn(names.anchors, child))
+            out = df.withColumn(names.anchors, child)
         else:
-            out = self.freeze(df.withColumn(names.tuple, tuple_id(names.tuple, edge, *key)))
+            out = df.withColumn(names.tuple, tuple_id(names.tuple, way, *key))
+        out = self.freeze(out) if freeze else out
         self._terms.append(Terms(Kind.CHILD, self._pairs(out, unanchored)))
         return out
 
@@ -156,16 +187,23 @@ class MicroBatch:
         """Ack these messages, in place of all of the batch; those that are left out expire.
 
         ``children`` are ids of messages that each row caused, BIGINT or ARRAY<BIGINT>, made by
-        :func:`tuple_id`: a row that is whole by itself. Rows of ``df`` are evaluated once here; if
-        they are also written, freeze them before.
+        :func:`tuple_id`; null and 0 are none. Without them, rows are evaluated once here, and not
+        kept: if they are also written, freeze them before.
         """
         self._check_bolt()
         self._acks = True
         rows = self.df if df is None else df
+        names = self.acker.names
         if children is not None:
-            if need_ids(rows, self.acker.names):
+            if need_ids(rows, names):
                 raise InvalidBatchError("messages of many trees have no children=: use emit()")
-            rows = rows.withColumn(_DELTA, _xor_of(rows, children))
+            rows = self.freeze(rows.withColumn(_CHILDREN, _ids_of(rows, children)))
+            pairs = rows.select(
+                F.col(names.anchor).alias("anchor"), F.explode(_CHILDREN).alias("delta")
+            )
+            if unanchored:
+                pairs = pairs.where("anchor IS NOT NULL")
+            self._terms.append(Terms(Kind.CHILD, pairs))
         self._terms.append(Terms(Kind.INPUT, self._pairs(rows, unanchored)))
 
     def fail(self, df: DataFrame, why: str | Column = "") -> None:
@@ -185,9 +223,9 @@ class MicroBatch:
         self._terms.append(Terms(Kind.TOUCH, pairs.select("anchor")))
 
     def __enter__(self) -> "MicroBatch":
-        if self._open or self.report:
+        if self._opened:
             raise InvalidBatchError("a batch is opened once: acker.batch(df, batch_id) again")
-        self._open = True
+        self._open = self._opened = True
         self.acker.begins(self.query_id)
         return self
 
@@ -197,8 +235,17 @@ class MicroBatch:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if kind is None and not self._tracked:
-            self._apply()
+        if kind is not None:
+            self.acker.forget(self.query_id)
+        elif not self._tracked:
+            if not self._acks:
+                self.ack()
+            self._open = False
+            try:
+                self._apply()
+            except BaseException:
+                self.acker.forget(self.query_id)
+                raise
         self._open = False
 
     def job(self, task: str = "", labels: dict[int, str] | None = None) -> Job:
@@ -215,13 +262,17 @@ class MicroBatch:
         )
 
     def _apply(self) -> None:
-        if not self._acks:
-            self.ack()
         began = time.monotonic()
         frozen = self._frozen is not None
         place = self.acker.place(self._rows(), self.query_id, frozen)
-        with described(self.acker.spark, self._words("apply")):
-            done = apply(self.job(), self._terms, place)
+        with described(self._given.sparkSession, self._words("apply")):
+            try:
+                done = apply(self.job(), self._terms, place)
+            except DuplicateMessageError:
+                twice = self._delivered_twice()
+                if twice.isEmpty():
+                    raise
+                done = apply(self.job(), self._without(twice), place)
         self.report = combine(
             done.shards,
             query_id=self.query_id,
@@ -233,6 +284,27 @@ class MicroBatch:
         )
         self.acker.note(self.report)
 
+    def _delivered_twice(self) -> DataFrame:
+        """Anchors of messages that are in this batch more than once, as queues deliver at times."""
+        inputs = [
+            each.df.select("anchor", "delta") for each in self._terms if each.kind is Kind.INPUT
+        ]
+        counts = reduce(DataFrame.unionAll, inputs).groupBy("anchor", "delta").count()
+        return self.freeze(counts.where("count > 1").select("anchor").distinct())
+
+    def _without(self, twice: DataFrame) -> list[Terms]:
+        """The terms of all other trees; these fail: what was processed twice has sent twice."""
+        log.warning(
+            "%s: batch %d has messages that were delivered twice; their trees fail",
+            self.acker.namespace,
+            self.batch_id,
+        )
+        others = [
+            Terms(each.kind, each.df.join(twice, "anchor", "left_anti")) for each in self._terms
+        ]
+        why = F.lit("a message was delivered twice in one batch").alias("text")
+        return [*others, Terms(Kind.FAIL, twice.select("anchor", why))]
+
     def _rows(self) -> DataFrame:
         return self._given if self._frozen is None else self._frozen
 
@@ -241,16 +313,16 @@ class MicroBatch:
         names = self.acker.names
         more = [name for name in (_WHY,) if name in df.columns]
         if need_ids(df, names):
-            pairs = df.select(F.explode(names.anchors).alias(_PAIR), *more)
+            # Whatever has no tree is an error, unless that is said.
+            explode = F.explode if unanchored else F.explode_outer
+            pairs = df.select(explode(names.anchors).alias(_PAIR), *more)
             delta = F.col(_PAIR)["tuple"]
             found = pairs.select(
                 F.col(_PAIR)["anchor"].alias("anchor"), delta.alias("delta"), *more
             )
         else:
-            delta = F.col(names.tuple)
-            if _DELTA in df.columns:
-                delta = delta.bitwiseXOR(F.col(_DELTA))
-            found = df.select(F.col(names.anchor).alias("anchor"), delta.alias("delta"), *more)
+            ids = [f"`{names.anchor}` AS anchor", f"`{names.tuple}` AS delta"]
+            found = df.selectExpr(*ids, *more)
         if unanchored:
             found = found.where("anchor IS NOT NULL OR delta IS NOT NULL")
         return found
@@ -262,26 +334,31 @@ class MicroBatch:
         if not self._open:
             raise InvalidBatchError("use it as: with acker.batch(df, batch_id) as b: ..")
 
+    def _check_whole(self, emits: bool) -> None:
+        # An id that is told in both ways would cancel, and nothing would tell.
+        self._whole |= not emits
+        if self._whole and (emits or self._edges):
+            raise InvalidBatchError(
+                "children are named by ack(children=) or by emit(), not by both in one batch"
+            )
+
     def _check_bolt(self) -> None:
         self._check_open()
         if self._tracked:
             raise InvalidBatchError("a batch that tracks neither acks nor emits: see track()")
 
 
-_DELTA, _WHY, _PAIR = "_acker_delta", "_acker_why", "_acker_pair"
+_CHILDREN, _WHY, _PAIR = "_acker_children", "_acker_why", "_acker_pair"
 
 
-def _xor_of(df: DataFrame, children: str | Column) -> Column:
+def _ids_of(df: DataFrame, children: str | Column) -> Column:
+    """ARRAY<BIGINT>, without nulls and zeros."""
     column = F.col(children) if isinstance(children, str) else children
     kind = df.select(column.alias("c")).schema["c"].dataType
     if isinstance(kind, LongType):
-        return F.coalesce(column, F.lit(0).cast("bigint"))
-    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, LongType):
+        column = F.array(column)
+    elif not isinstance(kind, ArrayType) or not isinstance(kind.elementType, LongType):
         raise InvalidBatchError(
             f"children are bigint or array<bigint>, not {kind.simpleString()}: see tuple_id()"
         )
-    ids = F.filter(F.coalesce(column, F.array().cast("array<bigint>")), lambda i: i.isNotNull())
-    folded = F.aggregate(ids, F.lit(0).cast("bigint"), lambda a, b: a.bitwiseXOR(b))
-    twice = F.size(F.array_distinct(ids)) != F.size(ids)
-    words = "ACKER children of a row share an id and would cancel: give tuple_id() a key"
-    return F.when(twice, F.raise_error(F.lit(words)).cast("bigint")).otherwise(folded)
+    return F.filter(column, lambda id_: id_ != 0)

@@ -28,6 +28,22 @@ def query_id_of(df: DataFrame, given: str | None = None) -> str:
     return check_name("query id", query_id)
 
 
+def is_local(spark: SparkSession) -> bool:
+    """Whether tasks run in the driver's own process, ``local[n]``; False where it is not known."""
+    try:
+        return bool(spark.sparkContext._jsc.sc().isLocal())
+    except Exception:
+        return False
+
+
+def release(df: DataFrame) -> None:
+    """Give back what ``localCheckpoint`` has kept of a DataFrame, which nobody needs any more."""
+    # Spark does so by itself when the driver's JVM collects garbage, which may be in hours. (With
+    # Spark Connect the server sees that nobody holds it any more.)
+    with contextlib.suppress(Exception):
+        df._jdf.queryExecution().analyzed().rdd().unpersist(False)
+
+
 @contextlib.contextmanager
 def described(spark: SparkSession, words: str) -> Iterator[None]:
     """What the Spark UI says of the jobs meanwhile; with Spark Connect, nothing."""

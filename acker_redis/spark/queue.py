@@ -1,12 +1,16 @@
 """A queue between two streaming queries: a directory with one subdirectory per batch."""
 
 import shutil
+import time
+import uuid
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from acker_redis.keys import check_name
+
+_ABANDONED_SECONDS = 3600.0
 
 
 class FileQueue:
@@ -27,13 +31,27 @@ class FileQueue:
         done = self.path / f"batch-{name}"
         if done.exists():
             return False
-        # Names with a leading underscore are not seen by Spark's file sources.
-        aside = self.path / f"_writing-{name}"
-        if aside.exists():
-            shutil.rmtree(aside)
+        # Names with a leading underscore are not seen by Spark's file sources. Each writer has one
+        # of its own: what another driver has half written must not get the batch's name.
+        for left in self.path.glob(f"_writing-{name}-*"):
+            if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
+                shutil.rmtree(left, ignore_errors=True)
+        aside = self.path / f"_writing-{name}-{uuid.uuid4().hex}"
         df.write.parquet(str(aside))
-        aside.rename(done)
+        try:
+            aside.rename(done)
+        except OSError:
+            if not done.exists():
+                raise
+            shutil.rmtree(aside)
+            return False
         return True
+
+    def replace(self, df: DataFrame, query_id: str, batch_id: int) -> None:
+        """Write a batch anew, whatever there was."""
+        name = f"{check_name('query id', query_id)}-{batch_id:012d}"
+        shutil.rmtree(self.path / f"batch-{name}", ignore_errors=True)
+        self.write(df, query_id, batch_id)
 
     def read_stream(self, spark: SparkSession, schema: StructType | str) -> DataFrame:
         """The messages, as a streaming DataFrame."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from acker_redis.client import Acker
-from acker_redis.errors import BacklogError, ConfigError, HighWaterError
+from acker_redis.errors import BacklogError, ConfigError, HighWaterError, WrongShardError
 
 log = logging.getLogger(__name__)
 
@@ -15,15 +15,20 @@ _POLL_SECONDS = 0.25
 _LOG_SECONDS = 30.0
 
 
-def wait_for_room(acker: Acker, task: str, trees: Sequence[int], max_wait: float) -> float:
+def wait_for_room(
+    acker: Acker, task: str, trees: Sequence[int], max_wait: float, again: bool = False
+) -> float:
     """Wait until so many trees, by shard, fit; returns the seconds that it took.
+
+    ``again``: some of them are pending already, and may be what fills the table; then only the
+    verdicts of the task are waited for.
 
     Raises ConfigError if they can never fit, HighWaterError if they do not after ``max_wait``
     seconds, and BacklogError if the task's verdicts are not taken so long.
     """
-    config = acker.config
-    share = config.share
-    wanted = np.asarray(trees)
+    status = acker.status()
+    config, share = status.config, status.config.share
+    wanted = np.zeros(len(trees), dtype=int) if again else np.asarray(trees)
     total = int(wanted.sum())
     if total > config.high_water or wanted.max(initial=0) > 2 * share:
         raise ConfigError(
@@ -36,7 +41,11 @@ def wait_for_room(acker: Acker, task: str, trees: Sequence[int], max_wait: float
     backlog_limit = max(1, -(-config.outcomes_limit // config.shards))
     began = told = time.monotonic()
     while True:
-        status = acker.status()
+        if len(status.shards) != len(wanted):
+            acker.flows.known = None
+            raise WrongShardError(
+                f"{acker.namespace} was created anew, with other shards: run the batch again"
+            )
         pending = np.array([sum(shard.pending) for shard in status.shards])
         backlog = max(shard.backlog.get(task, 0) for shard in status.shards)
         now = time.monotonic()
@@ -67,3 +76,4 @@ def wait_for_room(acker: Acker, task: str, trees: Sequence[int], max_wait: float
             )
             told = now
         time.sleep(min(_POLL_SECONDS, max(0.0, max_wait - (now - began))))
+        status = acker.status()

@@ -16,7 +16,6 @@ it reports, tracks and waits for room.
 """
 
 import logging
-import secrets
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -30,13 +29,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from acker_redis.errors import AckerError, ChangedBatchError, ConfigError, WrongShardError
-from acker_redis.spark import lanes
 from acker_redis.spark.apply import Job, in_driver
-from acker_redis.spark.content import Content
-from acker_redis.spark.packed import Packed
 from acker_redis.spark.sink_options import SinkOptions
 from acker_redis.spark.sink_rows import Shape, Staged, stage, too_much
-from acker_redis.spark.target import Target
 
 NAME = "acker"
 
@@ -61,9 +56,10 @@ class AckerSink(DataSource):
     it, since Spark does not tell a sink its query's id: a name that goes with one checkpoint.
 
     Of ``df.write``, a run with a ``run`` is applied once as well: the same run again is a repeat,
-    and with other content it is ChangedBatchError. A run without is applied as often as it is made.
-    Messages that are acked twice cancel: their trees stay open, and expire. That is no false ack,
-    but work that is done again.
+    and with other content it is ChangedBatchError. A run without is applied as often as it is made,
+    and messages that are acked twice cancel: their trees stay open, and expire. That is no false
+    ack, but work that is done again. Each run, named or not, leaves a fence of some 100 bytes for
+    30 days, of which a shard keeps 100,000.
     """
 
     @classmethod
@@ -145,9 +141,6 @@ def _apply(
             f"{options.target} was created anew meanwhile, with other shards: run the batch again"
         )
     rows = [row for each in staged for row in each.rows]
-    if options.lane is None:
-        _apply_once(options.target, shards, rows)
-        return
     job = Job(options.target, shards, options.lane, batch_id, options.on_changed)
     try:
         done = in_driver(job, rows)
@@ -157,14 +150,3 @@ def _apply(
         ) from None
     if done.changed:
         log.warning("%s: batch %d came back with other content", options.what, batch_id)
-
-
-def _apply_once(target: Target, shards: int, rows: Sequence[Packed]) -> None:
-    """Apply under a lane that nobody comes back to: its fence may go with the buckets."""
-    contents: dict[int, Content] = {}
-    for row in rows:
-        contents.setdefault(row.shard, Content(row.shard, shards)).add(row)
-    sealed = [contents[shard].seal() for shard in sorted(contents)]
-    turn = lanes.Turn(secrets.token_hex(16), 0, 0, secrets.token_hex(16))
-    for each in sealed:
-        lanes.send(target.client(), turn, each)

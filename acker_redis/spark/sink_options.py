@@ -1,5 +1,6 @@
 """Options of the data source ``acker``."""
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -24,7 +25,8 @@ _NAMES = (
     "maxStagedBytes",
 )
 _SPARK_OWN = ("checkpointlocation",)
-_LANE_BYTES = 128
+_LONGEST = 128
+"""Letters of a lane."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,8 @@ class SinkOptions:
     """What a write was asked for. Its repr shows no password."""
 
     target: Target
-    lane: str | None
-    """Durable lane of the query or run; None for a run without a name."""
+    lane: str
+    """Durable lane of the query or run; a run without a name has a random one."""
     what: str
     """The query or run, for people."""
     on_changed: OnChanged = "raise"
@@ -64,11 +66,6 @@ class SinkOptions:
         if not given.get("namespace"):
             raise ConfigError("option namespace is missing: .option('namespace', 'NAMESPACE')")
         lane = _query_lane(given) if streaming else _run_lane(given)
-        if lane is not None and len(lane) > _LANE_BYTES:
-            raise ConfigError(
-                f"the names in option app and option {names[-1]} are too long together, by "
-                f"{len(lane) - _LANE_BYTES} characters"
-            )
         on_changed = given.get("onchangedbatch", "raise")
         if on_changed not in ("raise", "fail_trees"):
             raise ConfigError(
@@ -77,7 +74,7 @@ class SinkOptions:
         return cls(
             _target(given),
             lane,
-            f"{names[-1]} {given[names[-1]]}" if lane else "a run",
+            f"{names[-1]} {given.get(names[-1], '')}".strip(),
             cast(OnChanged, on_changed),
             _number(given, "maxStagedBytes", default=MAX_STAGED, most=_MOST),
         )
@@ -96,12 +93,18 @@ def _query_lane(given: Mapping[str, str]) -> str:
     return lanes.lane_of(given["app"], given["query"])
 
 
-def _run_lane(given: Mapping[str, str]) -> str | None:
-    if not given.get("run"):
-        return None
+def _run_lane(given: Mapping[str, str]) -> str:
+    if "run" not in given:
+        return f"@spark-run/{secrets.token_hex(16)}"
     if not given.get("app"):
         raise ConfigError(_NO_APP)
-    return f"@spark-run/{given['app']}/{given['run']}"
+    lane = f"@spark-run/{given['app']}/{given['run']}"
+    if len(lane) > _LONGEST:
+        raise ConfigError(
+            "option run: app and run have 116 letters together at most, and these have "
+            f"{len(given['app'] + given['run'])}"
+        )
+    return lane
 
 
 _NO_APP = (

@@ -103,16 +103,19 @@ class BoltWriter:
         """Process, ack and fail a batch, then write its messages. Raises AckerError."""
         messages: dict[str, DataFrame] = {}
         with self._acker.batch(df, batch_id, query_id=self._query_id) as b:
-            out = self._process(b.df, batch_id)
+            # One evaluation, whatever is made of it: what has failed, what goes out on which edge.
+            out = b.freeze(self._process(b.df, batch_id))
             names = self._acker.names
             if optional_why(out, names):
-                # Rows that are done and rows that have failed are branches of one evaluation.
-                out = b.freeze(out)
                 why = F.col(names.why)
                 b.fail(out.where(why.isNotNull()), why)
                 out = out.where(why.isNull()).drop(names.why)
+            pure = all(isinstance(column, str) for column in self._key)
             for edge in self._queues:
-                messages[edge] = b.emit(out, edge=edge, key=self._key)
+                messages[edge] = b.emit(out, edge=edge, key=self._key, freeze=not pure)
         self.last_report = b.report
         for edge, queue in self._queues.items():
-            queue.write(messages[edge], b.query_id, batch_id)
+            # Trees of a batch that came back with other content are nacked, or were acked before:
+            # what it would send now belongs to nothing.
+            out = messages[edge].limit(0) if b.changed else messages[edge]
+            queue.write(out, b.query_id, batch_id)

@@ -290,7 +290,7 @@ class MicroBatch:
             each.df.select("anchor", "delta") for each in self._terms if each.kind is Kind.INPUT
         ]
         counts = reduce(DataFrame.unionAll, inputs).groupBy("anchor", "delta").count()
-        return self.freeze(counts.where("count > 1").select("anchor").distinct())
+        return self.freeze(counts.where("count > 1").selectExpr(f"anchor AS {_TWICE}").distinct())
 
     def _without(self, twice: DataFrame) -> list[Terms]:
         """The terms of all other trees; these fail: what was processed twice has sent twice."""
@@ -299,11 +299,10 @@ class MicroBatch:
             self.acker.namespace,
             self.batch_id,
         )
-        others = [
-            Terms(each.kind, each.df.join(twice, "anchor", "left_anti")) for each in self._terms
-        ]
+        same = F.col("anchor") == F.col(_TWICE)
+        others = [Terms(each.kind, each.df.join(twice, same, "left_anti")) for each in self._terms]
         why = F.lit("a message was delivered twice in one batch").alias("text")
-        return [*others, Terms(Kind.FAIL, twice.select("anchor", why))]
+        return [*others, Terms(Kind.FAIL, twice.select(F.col(_TWICE).alias("anchor"), why))]
 
     def _rows(self) -> DataFrame:
         return self._given if self._frozen is None else self._frozen
@@ -349,6 +348,7 @@ class MicroBatch:
 
 
 _CHILDREN, _WHY, _PAIR = "_acker_children", "_acker_why", "_acker_pair"
+_TWICE = "_acker_twice"
 
 
 def _ids_of(df: DataFrame, children: str | Column) -> Column:

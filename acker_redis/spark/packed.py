@@ -254,11 +254,13 @@ def _check(kind: Kind, anchors: Ints, deltas: Ints | None) -> None:
 
 def _whys(texts: pa.Array) -> pa.Array:
     """Whys are for people: what a row cannot hold is cut or replaced, and null says nothing."""
-    texts = texts.fill_null("")
+    # Spark does not promise that its strings are UTF-8.
+    texts = texts.cast(pa.binary()).fill_null(b"")
     harmless = pc.match_substring_regex(texts, r"^[ -~]{0,255}$")
     if pc.all(harmless).as_py() is not False:
         return texts
-    return pa.array([clipped(text) for text in texts.to_pylist()], pa.string())
+    words = (text.decode(errors="replace") for text in texts.to_pylist())
+    return pa.array([clipped(text).encode() for text in words], pa.binary())
 
 
 def _source_ids(texts: pa.Array) -> pa.Array:

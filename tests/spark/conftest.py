@@ -8,6 +8,7 @@ import random
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import pytest
 from acker_redis.blocks import unpack_column
 from acker_redis.client import Acker as Client
 from acker_redis.columns import FAIL, TOUCH, TRACK, Columns
-from acker_redis.ids import block_anchor
+from acker_redis.ids import ANCHOR_MAX, block_anchor
 from acker_redis.parts import Part
 from acker_redis.spark.content import Content, Sealed
 from acker_redis.spark.packed import Kind, Packed, Packer
@@ -42,6 +43,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     if advice:
         missing(advice)
     with session.started(tmp_path_factory.mktemp("spark")) as running:
+        # To compile a plan takes longer than to run it, as few rows as there are here.
+        running.conf.set("spark.sql.codegen.wholeStage", "false")
+        running.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         yield running
 
 
@@ -94,8 +98,9 @@ def packed(
         while mine:
             size = chance.randint(1, len(mine))
             some, mine = mine[:size], mine[size:]
-            for kind in Kind:
-                rows += add(packer, kind, [term for term in some if term[0] is kind])
+            for kind, loose in product(Kind, (True, False)):
+                mixed = [term for term in some if term[0] is kind]
+                rows += add(packer, kind, [t for t in mixed if (t[1] <= ANCHOR_MAX) is loose])
         rows += packer.finish()
     chance.shuffle(rows)
     return rows
@@ -105,7 +110,7 @@ def add(packer: Packer, kind: Kind, terms: Sequence[Term]) -> list[Packed]:
     """Add terms of one kind to a packer, with the columns that such terms have."""
     anchors = np.array([anchor for _, anchor, _, _ in terms], dtype=np.int64)
     deltas = np.array([delta for _, _, delta, _ in terms], dtype=np.int64)
-    named = kind is Kind.FAIL or any(text for *_, text in terms)
+    named = kind is Kind.FAIL or (kind is Kind.TRACK and (anchors <= ANCHOR_MAX).any())
     return list(
         packer.add(
             kind,

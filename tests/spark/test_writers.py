@@ -1,24 +1,26 @@
-"""The writers on small frames: what Spark runs again is applied and written once."""
+"""The writers: the acker hears first, then the queue; what Spark runs again is done once."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from acker_redis.client import Acker
-from acker_redis.errors import (
-    ChangedBatchError,
-    ConfigError,
-    HighWaterError,
-    InvalidBatchError,
-    LaneError,
+from acker_redis.client import Acker as Client
+from acker_redis.errors import ChangedBatchError, ConfigError, InvalidBatchError, LaneError
+from acker_redis.spark import (
+    Acker,
+    BoltWriter,
+    FileQueue,
+    TrackWriter,
+    anchors_of,
+    collect_anchors,
+    counted,
 )
-from acker_redis.spark import BoltWriter, FileQueue, TrackWriter, anchor
-from acker_redis.spark.writers import FoldMode
-from tests.conftest import MakeAcker
-from tests.support import tick, total, verdicts
+from tests.spark.conftest import MakeSparkAcker, outcomes
+from tests.support import tick, total
 
 MESSAGE = "source_id STRING, anchor BIGINT, tuple BIGINT"
 
@@ -26,27 +28,34 @@ MESSAGE = "source_id STRING, anchor BIGINT, tuple BIGINT"
 class MemoryQueue:
     """Keeps batches by id, and what the acker had pending when each was written."""
 
-    def __init__(self, acker: Acker | None = None) -> None:
+    def __init__(self, client: Client | None = None) -> None:
         self.batches: dict[int, DataFrame] = {}
         self.pending: list[int] = []
         self.dies = 0
-        self._acker = acker
+        self._client = client
 
     def write(self, df: DataFrame, query_id: str, batch_id: int) -> None:
         if self.dies:
             self.dies -= 1
             raise OSError("the disk is full")
-        if self._acker:
-            self.pending.append(self._acker.status().pending)
-        self.batches.setdefault(batch_id, df.localCheckpoint())
+        if self._client:
+            self.pending.append(self._client.status().pending)
+        if batch_id not in self.batches:
+            self.batches[batch_id] = df.localCheckpoint()
 
-    def ids(self, batch_id: int) -> set[str]:
-        return {r.source_id for r in self.batches[batch_id].select("source_id").collect()}
+    def ids(self, batch_id: int = 0) -> list[str]:
+        return sorted(r.source_id for r in self.batches[batch_id].select("source_id").collect())
+
+
+@pytest.fixture(params=[("driver", 1), ("executors", 2)], ids=["driver-1", "executors-2"])
+def acker(request: pytest.FixtureRequest, make_spark_acker: MakeSparkAcker) -> Acker:
+    mode, shards = request.param
+    return make_spark_acker({"shards": shards}, mode=mode, query_id=None)
 
 
 @pytest.fixture
-def acker(make_any_acker: MakeAcker) -> Acker:
-    return make_any_acker(high_water=10_000)
+def by_driver(make_spark_acker: MakeSparkAcker) -> Acker:
+    return make_spark_acker(query_id=None)
 
 
 def records(spark: SparkSession, *ids: str) -> DataFrame:
@@ -57,247 +66,211 @@ def keep(df: DataFrame, batch_id: int) -> DataFrame:
     return df
 
 
-@pytest.mark.parametrize("fold", ["driver", "spark"])
-def test_from_source_to_verdict(spark: SparkSession, acker: Acker, fold: FoldMode) -> None:
+def test_from_source_to_verdict(spark: SparkSession, acker: Acker) -> None:
     """Two edges out of the source, a middle bolt that fails and drops, and a last one."""
-    left, right, end = MemoryQueue(), MemoryQueue(), MemoryQueue()
-    edges = {"left": left, "right": right}
-    source = TrackWriter(acker, "t", edges, fold=fold, query_id="source")
-    source(records(spark, "good", "bad", "forgotten"), 0)
+    left, right, end, log = (MemoryQueue() for _ in range(4))
+    source = TrackWriter(acker, "t", {"left": left, "right": right}, query_id="source")
+    source(records(spark, "good", "bad", "dropped"), 0)
     assert source.last_report
-    assert (source.last_report.tracked, source.last_report.trees) == (3, 3)
+    assert (source.last_report.tracked, source.last_report.mode) == (3, acker.mode)
+    assert left.batches[0].columns == ["source_id", "anchor", "tuple"]
 
     def process(df: DataFrame, batch_id: int) -> DataFrame:
         why = F.when(F.col("source_id") == "bad", F.lit("it is bad"))
-        return df.where("source_id <> 'forgotten'").withColumn("why", why)
+        return df.where("source_id <> 'dropped'").withColumn("why", why)
 
-    middle = BoltWriter(acker, process, {"end": end}, fold=fold, query_id="middle")
+    middle = BoltWriter(acker, process, {"end": end, "log": log}, query_id="middle")
     middle(left.batches[0], 0)
     assert middle.last_report
     assert middle.last_report.failed == 1
-    assert end.ids(0) == {"good"}
-    assert "why" not in end.batches[0].columns
+    assert end.ids() == log.ids() == ["good"]
+    assert end.batches[0].columns == ["source_id", "anchor", "tuple"]
+    seen: list[int] = []
 
-    last = BoltWriter(acker, keep, fold=fold, query_id="last")
-    last(end.batches[0], 0)
-    assert total(acker)["acked"] == 0, "the right edge is outstanding"
-    BoltWriter(acker, keep, fold=fold, query_id="right")(right.batches[0], 0)
-    tick(acker, 3)
-    assert {(v[0], v[1], v[3], v[4]) for v in verdicts(acker)} == {
-        ("ack", "completed", "good", ""),
-        ("nack", "failed", "bad", "it is bad"),
-        ("nack", "expired", "forgotten", ""),
-    }
+    def last(df: DataFrame, batch_id: int) -> DataFrame:
+        seen.append(df.count())
+        return df
+
+    BoltWriter(acker, last, query_id="last")(end.batches[0], 0)
+    BoltWriter(acker, last, query_id="right")(right.batches[0], 0)
+    assert seen == [1, 3]
+    # A filter is an ack alone; and the good one's second message is outstanding.
+    assert outcomes(acker.client) == [
+        ("ack", "completed", "dropped", ""), ("nack", "failed", "bad", "it is bad"),
+    ]  # fmt: skip
+    BoltWriter(acker, keep, query_id="log")(log.batches[0], 0)
+    assert outcomes(acker.client) == [("ack", "completed", "good", "")]
 
 
-def test_the_acker_hears_before_the_queue(spark: SparkSession, acker: Acker) -> None:
-    queue = MemoryQueue(acker)
-    TrackWriter(acker, "t", {"e": queue}, query_id="q")(records(spark, "a", "b"), 0)
+def test_several_rows_of_a_message(spark: SparkSession, by_driver: Acker) -> None:
+    queue, end = MemoryQueue(), MemoryQueue()
+    TrackWriter(by_driver, "t", {"e": queue}, query_id="source")(records(spark, "a", "b"), 0)
+
+    def twice(df: DataFrame, batch_id: int) -> DataFrame:
+        return df.withColumn("k", F.explode(F.array(F.lit(1), F.lit(2))))
+
+    with pytest.raises(InvalidBatchError, match="share an id"):
+        BoltWriter(by_driver, twice, {"end": end}, query_id="bolt")(queue.batches[0], 0)
+    assert end.batches == {}
+    assert total(by_driver.client)["acked"] == 0
+    BoltWriter(by_driver, twice, {"end": end}, key=["k"], query_id="bolt")(queue.batches[0], 0)
+    assert end.ids() == ["a", "a", "b", "b"]
+    one, two = (end.batches[0].where(F.col("k") == k) for k in (1, 2))
+    BoltWriter(by_driver, keep, query_id="one")(one, 0)
+    assert outcomes(by_driver.client) == []
+    BoltWriter(by_driver, keep, query_id="two")(two, 0)
+    assert [v[2] for v in outcomes(by_driver.client)] == ["a", "b"]
+
+
+def test_a_group_of_messages(spark: SparkSession, by_driver: Acker) -> None:
+    """A bolt that returns anchors, and fails one group."""
+    queue, end = MemoryQueue(), MemoryQueue()
+    source = TrackWriter(by_driver, "t", {"e": queue}, query_id="source")
+    source(records(spark, "a1", "a2", "b1"), 0)
+
+    def count(df: DataFrame, batch_id: int) -> DataFrame:
+        group = F.substring("source_id", 1, 1).alias("g")
+        groups = df.groupBy(group).agg(collect_anchors().alias("anchors"))
+        return groups.withColumn("why", F.when(F.col("g") == "b", F.lit("no b")))
+
+    BoltWriter(by_driver, count, {"end": end}, query_id="bolt")(queue.batches[0], 0)
+    assert outcomes(by_driver.client) == [("nack", "failed", "b1", "no b")]
+    assert end.batches[0].columns == ["g", "anchors"]
+    BoltWriter(by_driver, keep, query_id="last")(end.batches[0], 0)
+    assert [v[2] for v in outcomes(by_driver.client)] == ["a1", "a2"]
+
+
+def test_the_acker_hears_before_the_queue(spark: SparkSession, by_driver: Acker) -> None:
+    queue, end = MemoryQueue(by_driver.client), MemoryQueue(by_driver.client)
+    TrackWriter(by_driver, "t", {"e": queue}, query_id="q")(records(spark, "a", "b"), 0)
     assert queue.pending == [2]
 
+    def one(df: DataFrame, batch_id: int) -> DataFrame:
+        return df.where("source_id = 'a'")
 
-def test_a_batch_that_runs_again_is_applied_once(spark: SparkSession, acker: Acker) -> None:
-    queue, end = MemoryQueue(), MemoryQueue()
-    source = TrackWriter(acker, "t", {"e": queue}, query_id="source")
+    BoltWriter(by_driver, one, {"e": end}, query_id="b")(queue.batches[0], 0)
+    assert end.pending == [1]
+
+
+def test_dying_between_the_acker_and_the_queue(spark: SparkSession, acker: Acker) -> None:
+    """Also between two queues: all is run again, and done once."""
+    one, two, end = MemoryQueue(), MemoryQueue(), MemoryQueue()
+    two.dies = end.dies = 1
+    source = TrackWriter(acker, "t", {"one": one, "two": two}, query_id="source")
     bolt = BoltWriter(acker, keep, {"e": end}, query_id="bolt")
-    for _ in range(3):
-        source(records(spark, "a", "b"), 0)
-        bolt(queue.batches[0], 0)
-    assert bolt.last_report
-    assert (bolt.last_report.chunks, bolt.last_report.repeated) == (1, 1)
+    for run, queue in ((source, None), (bolt, one)):
+        df = queue.batches[0] if queue else records(spark, "a", "b")
+        with pytest.raises(OSError, match="disk"):
+            run(df, 0)
+        for _ in range(2):
+            run(df.repartition(2), 0)
+            assert run.last_report
+            assert run.last_report.repeated == run.last_report.calls
     BoltWriter(acker, keep, query_id="last")(end.batches[0], 0)
-    counters = total(acker)
-    assert (counters["tracked"], counters["acked"], counters["conflict"]) == (2, 2, 0)
-
-
-@pytest.mark.parametrize("order", [["a", "b", "c"], ["c", "b", "a"]])
-def test_the_order_of_rows_does_not_matter(
-    spark: SparkSession, acker: Acker, order: list[str]
-) -> None:
-    source = TrackWriter(acker, "t", {"e": MemoryQueue()}, query_id="q")
-    source(records(spark, "a", "b", "c"), 0)
-    source(records(spark, *order).repartition(3), 0)
-    assert source.last_report
-    assert source.last_report.repeated == 1
+    assert outcomes(acker.client) == []
+    BoltWriter(acker, keep, query_id="two")(two.batches[0], 0)
+    assert [v[:3] for v in outcomes(acker.client)] == [
+        ("ack", "completed", "a"), ("ack", "completed", "b"),
+    ]  # fmt: skip
+    counters = total(acker.client)
+    assert (counters["tracked"], counters["conflict"], counters["pending"]) == (2, 0, 0)
 
 
 @pytest.mark.parametrize("again", [("a", "x"), ("a",), ("a", "b", "c"), ()])
 def test_other_content_under_the_same_number_is_refused(
-    spark: SparkSession, acker: Acker, again: tuple[str, ...]
+    spark: SparkSession, by_driver: Acker, again: tuple[str, ...]
 ) -> None:
     queue = MemoryQueue()
     queue.dies = 1
-    source = TrackWriter(acker, "t", {"e": queue}, query_id="q")
+    source = TrackWriter(by_driver, "t", {"e": queue}, query_id="q")
     with pytest.raises(OSError, match="disk"):
         source(records(spark, "a", "b"), 0)
     with pytest.raises(ChangedBatchError, match="other content"):
         source(records(spark, *again), 0)
     assert queue.batches == {}
-    assert total(acker)["tracked"] == 2
+    assert total(by_driver.client)["tracked"] == 2
+    by_driver.on_changed_batch = "fail_trees"
+    source(records(spark, *again), 0)
+    assert queue.ids() == []
+    assert {v[:1] for v in outcomes(by_driver.client)} == ({("nack",)} if again else set())
 
 
-def many(spark: SparkSession, count: int) -> DataFrame:
-    return spark.range(count).select(F.concat(F.lit("s"), "id").alias("source_id"))
+def test_a_bolt_with_other_content_writes_nothing(spark: SparkSession, by_driver: Acker) -> None:
+    """What it would send now belongs to trees that have failed."""
+    queue, end = MemoryQueue(), MemoryQueue()
+    TrackWriter(by_driver, "t", {"e": queue}, query_id="source")(records(spark, "a", "b"), 0)
+    end.dies = 1
+    by_driver.on_changed_batch = "fail_trees"
+    some: list[str] = ["a"]
+
+    def process(df: DataFrame, batch_id: int) -> DataFrame:
+        return df.where(F.col("source_id").isin(some))
+
+    bolt = BoltWriter(by_driver, process, {"e": end}, query_id="bolt")
+    with pytest.raises(OSError, match="disk"):
+        bolt(queue.batches[0], 0)
+    some.append("b")
+    bolt(queue.batches[0], 0)
+    assert bolt.last_report
+    assert bolt.last_report.changed
+    assert end.ids() == []
+    assert [v[:3] for v in outcomes(by_driver.client)] == [
+        ("ack", "completed", "b"), ("nack", "failed", "a"),
+    ]  # fmt: skip
 
 
-class DiesOnce(Acker):
-    """Loses the connection before a certain call."""
-
-    calls_left = -1
-
-    def apply_part(self, *args: object) -> object:  # type: ignore[override]
-        self.calls_left -= 1
-        if self.calls_left == -1:
-            raise OSError("the driver was killed")
-        return super().apply_part(*args)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("shards", [1, 4])
-def test_driver_killed_between_two_chunks(
-    spark: SparkSession, make_any_acker: MakeAcker, shards: int
-) -> None:
-    acker = make_any_acker(shards=shards, high_water=100_000)
-    dying = DiesOnce(acker.connection.client, acker.namespace)
-    source = TrackWriter(dying, "t", {"e": MemoryQueue()}, query_id="q")
-    dying.calls_left = 3
-    with pytest.raises(OSError, match="killed"):
-        source(many(spark, 9000), 5)
-    assert 0 < total(acker)["tracked"] < 9000
-    source(many(spark, 9000), 5)
-    counters = total(acker)
-    assert (counters["tracked"], counters["pending"], counters["conflict"]) == (9000, 9000, 0)
-    assert source.last_report
-    assert source.last_report.repeated == 3
-
-
-def test_fewer_chunks_than_before_are_other_content(spark: SparkSession, acker: Acker) -> None:
-    source = TrackWriter(acker, "t", {"e": MemoryQueue()}, query_id="q")
-    source(many(spark, 5000), 0)
-    with pytest.raises(ChangedBatchError, match="other content"):
-        source(many(spark, 2000), 0)
-
-
-def test_a_checkpoint_that_was_set_back_is_refused(spark: SparkSession, acker: Acker) -> None:
-    source = TrackWriter(acker, "t", {"e": MemoryQueue()}, query_id="q")
+def test_a_checkpoint_that_was_set_back_is_refused(spark: SparkSession, by_driver: Acker) -> None:
+    source = TrackWriter(by_driver, "t", {"e": MemoryQueue()}, query_id="q")
     source(records(spark, "a"), 0)
     source(records(spark, "b"), 1)
     with pytest.raises(LaneError, match="checkpoint was set back"):
         source(records(spark, "c"), 0)
 
 
-def test_a_second_driver_that_overtakes_is_noticed(
-    spark: SparkSession, acker: Acker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It applies a later batch between the look at the lane and the call."""
-    queue = MemoryQueue()
-    source = TrackWriter(acker, "t", {"e": queue}, query_id="q")
-    source(records(spark, "later"), 1)
-    monkeypatch.setattr("acker_redis.spark.lanes._check_lane", lambda *args: None)
-    with pytest.raises(LaneError, match="second driver"):
-        source(records(spark, "overtaken"), 0)
-    assert list(queue.batches) == [1], "a message without a tree would get no verdict"
-
-
-def test_two_queries_have_two_lanes(spark: SparkSession, acker: Acker) -> None:
+def test_two_queries_have_two_lanes(spark: SparkSession, by_driver: Acker) -> None:
     for query in ("q1", "q2"):
-        source = TrackWriter(acker, "t", {"e": MemoryQueue()}, query_id=query)
+        source = TrackWriter(by_driver, "t", {"e": MemoryQueue()}, query_id=query)
         source(records(spark, query), 0)
-    assert total(acker)["tracked"] == 2
+    assert total(by_driver.client)["tracked"] == 2
 
 
-def test_attempts_have_trees_of_their_own(spark: SparkSession, acker: Acker) -> None:
-    source = TrackWriter(acker, "t", {"e": MemoryQueue()}, query_id="q")
-    df = spark.createDataFrame([("a", 0), ("a", 1)], "source_id STRING, attempt INT")
-    source(df, 0)
-    assert total(acker)["pending"] == 2
-
-
-def test_a_source_id_that_is_not_unique(spark: SparkSession, acker: Acker) -> None:
-    source = TrackWriter(acker, "t", {"e": MemoryQueue()}, query_id="q")
-    with pytest.raises(InvalidBatchError, match="source id unique"):
-        source(records(spark, "a", "a"), 0)
-    assert total(acker)["tracked"] == 0
-
-
-@pytest.mark.parametrize("fold", ["driver", "spark"])
-def test_a_bolt_that_returns_a_message_twice(
-    spark: SparkSession, acker: Acker, fold: FoldMode
-) -> None:
-    """Its two rows would cancel, or count one message double: refused, nothing applied."""
-    queue, end = MemoryQueue(), MemoryQueue()
-    TrackWriter(acker, "t", {"e": queue}, query_id="source")(records(spark, "a"), 0)
-
-    def twice(df: DataFrame, batch_id: int) -> DataFrame:
-        return df.unionByName(df)
-
-    bolt = BoltWriter(acker, twice, {"e": end}, fold=fold, query_id="bolt")
-    with pytest.raises(InvalidBatchError, match="once"):
-        bolt(queue.batches[0], 0)
-    assert end.batches == {}
-
-
-def test_nondeterministic_rows_are_evaluated_once(spark: SparkSession, acker: Acker) -> None:
-    """What the acker was told and what the queue got are one evaluation of the plan."""
-    queue, end = MemoryQueue(), MemoryQueue()
-    TrackWriter(acker, "t", {"e": queue}, query_id="source")(many(spark, 500), 0)
+def test_one_evaluation_of_what_is_random(spark: SparkSession, by_driver: Acker) -> None:
+    """What the acker was told and what the queues got, what has failed and what has not."""
+    queue, end, log = MemoryQueue(), MemoryQueue(), MemoryQueue()
+    df = spark.range(300).selectExpr("concat('s', id) AS source_id")
+    TrackWriter(by_driver, "t", {"e": queue}, query_id="source")(df, 0)
 
     def some(df: DataFrame, batch_id: int) -> DataFrame:
-        return df.where(F.rand() < 0.5)
+        why = F.when(F.rand() < 0.3, F.lit("unlucky"))
+        return df.where(F.rand() < 0.5).withColumn("why", why)
 
-    BoltWriter(acker, some, {"e": end}, query_id="bolt")(queue.batches[0], 0)
-    written = end.batches[0].count()
-    assert 100 < written < 400
-    BoltWriter(acker, keep, query_id="last")(end.batches[0], 0)
-    assert total(acker)["acked"] == written
+    BoltWriter(by_driver, some, {"end": end, "log": log}, query_id="bolt")(queue.batches[0], 0)
+    first = outcomes(by_driver.client)
+    failed = {name for verdict, _, name, _ in first if verdict == "nack"}
+    dropped = {name for verdict, _, name, _ in first if verdict == "ack"}
+    assert end.ids() == log.ids()
+    written = set(end.ids())
+    assert len(failed) + len(dropped) + len(written) == 300
+    assert not (failed & dropped or failed & written or dropped & written)
+    assert min(map(len, (failed, dropped, written))) > 10
+    for query, each in (("end", end), ("log", log)):
+        BoltWriter(by_driver, keep, query_id=query)(each.batches[0], 0)
+    assert {name for _, _, name, _ in outcomes(by_driver.client)} == written
 
 
-def test_rejected_trees_are_not_emitted(spark: SparkSession, make_any_acker: MakeAcker) -> None:
-    """Another source fills the table between the wait for room and the call."""
-    acker = make_any_acker(high_water=10)
+def test_blocks_and_attempts(spark: SparkSession, by_driver: Acker) -> None:
+    """The arguments of track() go to it."""
     queue = MemoryQueue()
-    source = TrackWriter(acker, "t", {"e": queue}, query_id="q")
-    source._wait_for_room = lambda folded: None  # type: ignore[method-assign]
-    source(many(spark, 25), 0)
-    assert source.last_report
-    assert len(source.last_report.rejected) == 5
-    rejected = {v[3] for v in verdicts(acker)}
-    assert len(queue.ids(0)) == 20
-    assert not queue.ids(0) & rejected
-
-
-def test_waits_for_room_below_high_water(spark: SparkSession, make_any_acker: MakeAcker) -> None:
-    acker = make_any_acker(high_water=10)
-    queue = MemoryQueue()
-    source = TrackWriter(acker, "t", {"e": queue}, max_wait=0.3, query_id="q")
-    source(many(spark, 8), 0)
-    with pytest.raises(HighWaterError, match="8 trees were still pending"):
-        source(records(spark, "a", "b", "c"), 1)
-    assert total(acker)["tracked"] == 8
-    BoltWriter(acker, keep, query_id="last")(queue.batches[0], 0)
-    source(records(spark, "a", "b", "c"), 1)
-    assert total(acker)["tracked"] == 11
-
-
-def test_a_batch_that_runs_again_does_not_wait_for_itself(
-    spark: SparkSession, make_any_acker: MakeAcker
-) -> None:
-    """It was tracked, and its query died before the queue was written: nobody can ack it."""
-    acker = make_any_acker(high_water=10)
-    queue = MemoryQueue()
-    queue.dies = 1
-    source = TrackWriter(acker, "t", {"e": queue}, max_wait=0, query_id="q")
-    with pytest.raises(OSError, match="disk"):
-        source(many(spark, 8), 0)
-    source(many(spark, 8), 0)
-    assert len(queue.ids(0)) == 8
-
-
-def test_a_batch_above_high_water_is_refused(
-    spark: SparkSession, make_any_acker: MakeAcker
-) -> None:
-    acker = make_any_acker(high_water=10)
-    with pytest.raises(ConfigError, match="does not fit under the high-water mark"):
-        TrackWriter(acker, "t", {"e": MemoryQueue()}, query_id="q")(many(spark, 11), 0)
+    df = spark.range(20).selectExpr("'p' AS p", "id AS n", "3 AS try")
+    source = TrackWriter(
+        by_driver, "t", {"e": queue}, source_id=counted("p", number="n"), attempt="try",
+        query_id="q",
+    )  # fmt: skip
+    source(df, 0)
+    BoltWriter(by_driver, keep, query_id="last")(queue.batches[0], 0)
+    (entry,) = by_driver.client.outcomes("t").read()
+    assert entry.block
+    assert entry.block.label == "p@0~3"
 
 
 @pytest.mark.parametrize(
@@ -307,96 +280,58 @@ def test_a_batch_above_high_water_is_refused(
         ("anchor INT, tuple BIGINT", "column anchor is int, it must be bigint"),
         ("anchor BIGINT, tuple STRING", "column tuple is string"),
         ("anchor BIGINT, tuple BIGINT, Why STRING", "column Why must be written why"),
-        ("anchor BIGINT, tuple BIGINT, WHY STRING", "column WHY must be written why"),
         ("anchor BIGINT, tuple BIGINT, why INT", "column why is int, it must be string"),
         ("Anchor BIGINT, tuple BIGINT", "column Anchor must be written anchor"),
+        ("anchor BIGINT, tuple BIGINT, anchors ARRAY<INT>", "drop one or the other"),
     ],
 )
-def test_wrong_columns(spark: SparkSession, acker: Acker, columns: str, words: str) -> None:
-    with pytest.raises(InvalidBatchError, match=words):
-        BoltWriter(acker, keep, query_id="q")(spark.createDataFrame([], columns), 0)
-
-
-@pytest.mark.parametrize(
-    ("columns", "words"),
-    [
-        ("source_id STRING, Attempt INT", "column Attempt must be written attempt"),
-        ("source_id STRING, attempt STRING", "column attempt is string, it must be int"),
-        ("source_id INT", "column source_id is int"),
-    ],
-)
-def test_wrong_columns_of_a_source(
-    spark: SparkSession, acker: Acker, columns: str, words: str
+def test_wrong_columns(
+    spark: SparkSession, by_driver: Acker, columns: str, words: str
 ) -> None:
     with pytest.raises(InvalidBatchError, match=words):
-        source = TrackWriter(acker, "t", {"e": MemoryQueue()}, query_id="q")
-        source(spark.createDataFrame([], columns), 0)
+        BoltWriter(by_driver, keep, query_id="q")(spark.createDataFrame([], columns), 0)
 
 
-@pytest.mark.parametrize("fold", ["driver", "spark"])
-def test_a_source_id_that_is_null_is_refused(
-    spark: SparkSession, acker: Acker, fold: FoldMode
-) -> None:
-    """Also where all are: such a batch was once emitted without being tracked."""
-    queue = MemoryQueue()
-    source = TrackWriter(acker, "t", {"e": queue}, fold=fold, query_id="q")
-    with pytest.raises(InvalidBatchError, match="source_id has 1 nulls"):
-        source(spark.createDataFrame([(None,)], "source_id STRING"), 0)
-    assert queue.batches == {}
+def test_a_why_that_is_always_null(spark: SparkSession, by_driver: Acker) -> None:
+    queue, end = MemoryQueue(), MemoryQueue()
+    TrackWriter(by_driver, "t", {"e": queue}, query_id="source")(records(spark, "a"), 0)
+
+    def fine(df: DataFrame, batch_id: int) -> DataFrame:
+        return df.withColumn("why", F.lit(None))
+
+    BoltWriter(by_driver, fine, {"e": end}, query_id="bolt")(queue.batches[0], 0)
+    assert end.ids() == ["a"]
 
 
-def test_a_new_checkpoint_does_not_meet_the_old_batches(
-    spark: SparkSession, acker: Acker, tmp_path: Path
-) -> None:
-    """Batch ids start over: what was tracked must be written, not taken for written."""
-    queue = FileQueue(tmp_path / "q")
-    TrackWriter(acker, "t", {"e": queue}, query_id="old")(records(spark, "a"), 0)
-    TrackWriter(acker, "t", {"e": queue}, query_id="new")(records(spark, "b"), 0)
-    assert {r.source_id for r in queue.read(spark, "source_id STRING").collect()} == {"a", "b"}
+def test_messages_of_another_batch(spark: SparkSession, by_driver: Acker) -> None:
+    """A bolt that returns rows which it was not given: nothing is acked or written."""
+    queue, end = MemoryQueue(), MemoryQueue()
+    source = TrackWriter(by_driver, "t", {"e": queue}, query_id="source")
+    source(records(spark, "a"), 0)
+    source(records(spark, "b"), 1)
+
+    def other(df: DataFrame, batch_id: int) -> DataFrame:
+        return queue.batches[1].union(df)
+
+    with pytest.raises(InvalidBatchError, match="no input of theirs"):
+        BoltWriter(by_driver, other, {"e": end}, query_id="bolt")(queue.batches[0], 0)
+    assert end.batches == {}
+    tick(by_driver.client, 3)
+    assert {v[:2] for v in outcomes(by_driver.client)} == {("nack", "expired")}
 
 
-def by_shard(spark: SparkSession, shard: int) -> list[str]:
-    """Source ids whose anchors fall into a shard of two."""
-    ids = many(spark, 100).withColumn("a", anchor("source_id", attempt=F.lit(0)))
-    return [r.source_id for r in ids.where(F.col("a") % 2 == shard).collect()]
-
-
-def test_other_content_on_other_shards_is_refused(
-    spark: SparkSession, make_any_acker: MakeAcker
-) -> None:
-    """Each shard knows its own part only: all are asked before any is told."""
-    acker = make_any_acker(shards=2)
-    even, odd = by_shard(spark, 0), by_shard(spark, 1)
-    source = TrackWriter(acker, "t", {"e": MemoryQueue()}, query_id="q")
-    source(records(spark, odd[0]), 0)
-    for again in ([even[0]], [even[0], odd[0]], [even[0], odd[1]]):
-        with pytest.raises(ChangedBatchError):
-            source(records(spark, *again), 0)
-    source(records(spark, odd[2]), 1)
-    with pytest.raises(LaneError):
-        source(records(spark, even[3]), 0)
-    assert total(acker)["tracked"] == 2
-
-
-def test_room_is_judged_per_shard(spark: SparkSession, make_any_acker: MakeAcker) -> None:
-    """All in one shard: it waits, or is refused, rather than being nacked."""
-    acker = make_any_acker(shards=2, high_water=20)
-    even = by_shard(spark, 0)
-    source = TrackWriter(acker, "t", {"e": MemoryQueue()}, max_wait=0, query_id="q")
-    source(records(spark, *even[:8]), 0)
-    with pytest.raises(HighWaterError):
-        source(records(spark, *even[8:16]), 1)
-    assert total(acker)["overflow"] == 0
-
-
-def test_outside_of_a_streaming_query(spark: SparkSession, acker: Acker) -> None:
-    with pytest.raises(ConfigError, match="give query_id="):
-        TrackWriter(acker, "t", {"e": MemoryQueue()})(records(spark, "a"), 0)
-
-
-def test_a_source_without_edges(acker: Acker) -> None:
+def test_a_source_without_edges(by_driver: Acker) -> None:
     with pytest.raises(ConfigError, match="at least one edge"):
-        TrackWriter(acker, "t", {})
+        TrackWriter(by_driver, "t", {})
+
+
+def test_outside_of_a_streaming_query(spark: SparkSession, by_driver: Acker) -> None:
+    for writer in (TrackWriter(by_driver, "t", {"e": MemoryQueue()}), BoltWriter(by_driver, keep)):
+        with pytest.raises(ConfigError, match="give query_id="):
+            writer(records(spark, "a"), 0)
+
+
+# Queues of files, and streaming queries
 
 
 def test_file_queue_writes_a_batch_once(spark: SparkSession, tmp_path: Path) -> None:
@@ -413,6 +348,16 @@ def test_file_queue_writes_a_batch_once(spark: SparkSession, tmp_path: Path) -> 
     ]
 
 
+def test_a_new_checkpoint_does_not_meet_the_old_batches(
+    spark: SparkSession, by_driver: Acker, tmp_path: Path
+) -> None:
+    """Batch ids start over: what was tracked must be written, not taken for written."""
+    queue = FileQueue(tmp_path / "q")
+    TrackWriter(by_driver, "t", {"e": queue}, query_id="old")(records(spark, "a"), 0)
+    TrackWriter(by_driver, "t", {"e": queue}, query_id="new")(records(spark, "b"), 0)
+    assert {r.source_id for r in queue.read(spark, "source_id STRING").collect()} == {"a", "b"}
+
+
 def run(
     spark: SparkSession, path: Path, name: str, df: DataFrame, writer: Callable[..., None]
 ) -> None:
@@ -420,45 +365,85 @@ def run(
     stream.trigger(availableNow=True).start().awaitTermination()
 
 
+class Dies:
+    """A queue whose writer is killed the first time that a batch comes."""
+
+    def __init__(self, queue: FileQueue, died: list[Any]) -> None:
+        self.queue, self.died = queue, died
+
+    def write(self, df: DataFrame, query_id: str, batch_id: int) -> None:
+        if (self.queue.path.name, batch_id) not in self.died:
+            self.died.append((self.queue.path.name, batch_id))
+            raise OSError("killed")
+        self.queue.write(df, query_id, batch_id)
+
+
 def test_streaming_queries_that_die_and_start_again(
-    spark: SparkSession, acker: Acker, tmp_path: Path
+    spark: SparkSession, by_driver: Acker, tmp_path: Path
 ) -> None:
     """Each dies between the acker and the queue in its first batch: Spark runs it again."""
-    for day in range(3):
+    for day in range(2):
         lines = "".join(f"day{day}-{i}\n" for i in range(10))
         (tmp_path / "in").mkdir(exist_ok=True)
         (tmp_path / "in" / f"{day}.csv").write_text(lines)
     source = spark.readStream.schema("source_id STRING").option("maxFilesPerTrigger", 1)
     first, second = FileQueue(tmp_path / "first"), FileQueue(tmp_path / "second")
-    died = []
-
-    class Dies:
-        def __init__(self, queue: FileQueue) -> None:
-            self.queue = queue
-
-        def write(self, df: DataFrame, query_id: str, batch_id: int) -> None:
-            if (self.queue.path.name, batch_id) not in died:
-                died.append((self.queue.path.name, batch_id))
-                raise OSError("killed")
-            self.queue.write(df, query_id, batch_id)
-
-    stages = [
-        ("source", source.csv(str(tmp_path / "in")), TrackWriter(acker, "t", {"e": Dies(first)})),
-        ("bolt", first.read_stream(spark, MESSAGE), BoltWriter(acker, keep, {"e": Dies(second)})),
-        ("last", second.read_stream(spark, MESSAGE), BoltWriter(acker, keep)),
+    died: list[Any] = []
+    tracks = TrackWriter(by_driver, "t", {"e": Dies(first, died)})
+    passes = BoltWriter(by_driver, keep, {"e": Dies(second, died)})
+    stages: list[tuple[str, DataFrame, Callable[..., None]]] = [
+        ("source", source.csv(str(tmp_path / "in")), tracks),
+        ("bolt", first.read_stream(spark, MESSAGE), passes),
+        ("last", second.read_stream(spark, MESSAGE), BoltWriter(by_driver, keep)),
     ]
-    deaths = {"source": 3, "bolt": 1, "last": 0}
+    deaths = {"source": 2, "bolt": 1, "last": 0}
     for name, df, writer in stages:
         for _ in range(deaths[name]):
             with pytest.raises(Exception, match="killed"):
                 run(spark, tmp_path, name, df, writer)
         run(spark, tmp_path, name, df, writer)
-    assert len(died) == 4, "three batches of the source; the bolt takes all in one"
-    found = verdicts(acker)
-    assert len(found) == 30
-    assert {(v[0], v[3]) for v in found} == {
-        ("ack", f"day{d}-{i}") for d in range(3) for i in range(10)
-    }
-    counters = total(acker)
-    assert counters["repeated"] == 4
+    assert len(died) == 3, "two batches of the source; the bolt takes both in one"
+    assert [v[:3] for v in outcomes(by_driver.client)] == sorted(
+        ("ack", "completed", f"day{d}-{i}") for d in range(2) for i in range(10)
+    )
+    counters = total(by_driver.client)
+    assert counters["repeated"] == 3
     assert (counters["conflict"], counters["pending"]) == (0, 0)
+    lanes = {report.query_id for report in by_driver.reports}
+    assert len(lanes) == 3, "each query has the name that Spark gave it"
+
+
+def test_a_new_checkpoint_tracks_anew(
+    spark: SparkSession, by_driver: Acker, tmp_path: Path
+) -> None:
+    """The records are tracked a second time; what the first messages say is heard of no more."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.csv").write_text("a\nb\n")
+    source = spark.readStream.schema("source_id STRING").csv(str(tmp_path / "in"))
+    queue = FileQueue(tmp_path / "queue")
+    for attempt in range(2):
+        writer = TrackWriter(by_driver, "t", {"e": queue}, attempt=attempt)
+        run(spark, tmp_path, f"checkpoint{attempt}", source, writer)
+    assert len({report.query_id for report in by_driver.reports}) == 2
+    assert total(by_driver.client)["tracked"] == 4
+    run(spark, tmp_path, "last", queue.read_stream(spark, MESSAGE), BoltWriter(by_driver, keep))
+    assert [v[:3] for v in outcomes(by_driver.client)] == [
+        ("ack", "completed", name) for name in ("a", "a", "b", "b")
+    ]
+
+
+def test_a_stream_joined_with_itself(spark: SparkSession, by_driver: Acker) -> None:
+    """A bolt that returns anchors of two messages in a row."""
+    queue, end = MemoryQueue(), MemoryQueue()
+    TrackWriter(by_driver, "t", {"e": queue}, query_id="source")(records(spark, "x1", "x2"), 0)
+
+    def pair(df: DataFrame, batch_id: int) -> DataFrame:
+        one = df.where("source_id = 'x1'")
+        other = df.where("source_id = 'x2'").selectExpr("anchor AS a2", "tuple AS t2")
+        both = anchors_of(("anchor", "tuple"), ("a2", "t2"))
+        return one.crossJoin(other).select("source_id", both.alias("anchors"))
+
+    BoltWriter(by_driver, pair, {"e": end}, query_id="bolt")(queue.batches[0], 0)
+    assert outcomes(by_driver.client) == []
+    BoltWriter(by_driver, keep, query_id="last")(end.batches[0], 0)
+    assert [v[2] for v in outcomes(by_driver.client)] == ["x1", "x2"]

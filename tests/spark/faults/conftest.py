@@ -1,7 +1,6 @@
-"""Cases in namespaces of their own, and what becomes of them when nothing happens."""
+"""Cases in namespaces and folders of their own."""
 
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,10 +12,9 @@ from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from tests.conftest import missing
 from tests.spark.faults.stage import Stage
-from tests.spark.faults.work import STEPS, Case, Kind, reconcile, settled, expected
+from tests.spark.faults.work import Case, Kind
 
 MakeCase = Callable[..., tuple[Case, Acker]]
-Plain = Callable[[Stage, Kind, int], Counter[str]]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -24,6 +22,13 @@ def java() -> None:
     """These tests need Java."""
     if advice := session.missing_java():
         missing(advice)
+
+
+@pytest.fixture(scope="session")
+def stage(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A driver whose tasks may fail three times."""
+    with Stage(tmp_path_factory.mktemp("stage"), "local[2,4]") as running:
+        yield running
 
 
 @pytest.fixture
@@ -43,22 +48,3 @@ def make_case(any_server: EmbeddedRedis, tmp_path: Path) -> Iterator[MakeCase]:
     yield make
     for client in made:
         client.close()
-
-
-_PLAIN: dict[tuple[Kind, int], Counter[str]] = {}
-
-
-@pytest.fixture
-def plain(make_case: MakeCase) -> Plain:
-    """Counters of the pipeline when nothing happens."""
-
-    def run(stage: Stage, kind: Kind, shards: int) -> Counter[str]:
-        if (kind, shards) not in _PLAIN:
-            case, client = make_case(shards, kind)
-            for step in STEPS.values():
-                assert stage.run(step, case)["repeated"] == 0
-            found, _PLAIN[kind, shards] = settled(client)
-            assert found == expected()
-        return _PLAIN[kind, shards]
-
-    return run

@@ -73,7 +73,8 @@ class Stage:
         self.log = scratch / "stage.log"
         (scratch / "log4j2.properties").write_text(_LOGGING)
         options = (
-            "-XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m -XX:-UsePerfData "
+            # The quick compiler alone: nothing here runs for long enough to be worth the other.
+            "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData "
             f"-Djava.io.tmpdir={scratch} -Dlog4j2.configurationFile={scratch}/log4j2.properties"
         )
         settings = {
@@ -137,34 +138,20 @@ class Stage:
         self.begin(function, *args, **kwargs)
         return self.end()
 
-    def kill(self) -> None:
-        """End it as a machine does that loses its power."""
-        self._kill_group()
-        self._wait()
-
     def close(self) -> None:
-        """End it, and all it has started."""
-        self._line.close()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self._kill_group()
-        self._wait()
-
-    def _kill_group(self) -> None:
+        """End it as a machine does that loses its power, and all it has started."""
         if self._process.poll() is None:
             os.killpg(self.pid, signal.SIGKILL)
-
-    def _wait(self) -> None:
+        self._line.close()
         self._process.wait(20)
-        # Its JVM, executors and Python workers notice that it is gone, one after the other.
-        _, alive = psutil.wait_procs(self._members(), timeout=10)
+        # Its executors and Python workers notice that it is gone, one after the other.
+        _, alive = psutil.wait_procs(self.members(), timeout=10)
         for each in alive:
             each.kill()
         psutil.wait_procs(alive, timeout=10)
 
-    def _members(self) -> list[psutil.Process]:
-        """What was started in this session, also by who is gone."""
+    def members(self) -> list[psutil.Process]:
+        """The driver, and all that was started by it, also by who is gone."""
         return [each for each in psutil.process_iter() if _session(each.pid) == self.pid]
 
     def __enter__(self) -> "Stage":

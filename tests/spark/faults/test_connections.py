@@ -1,0 +1,45 @@
+"""Connections to Redis: one for each Python worker at most, and the same for all batches."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from tests.spark.faults.conftest import MakeCase
+from tests.spark.faults.stage import Stage
+from tests.spark.faults.work import STEPS
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_a_connection_for_each_worker(stage: Stage, make_case: MakeCase, shards: int) -> None:
+    given, _ = make_case(shards, "loose", mode="executors")
+    with EmbeddedRedis() as server, Acker.from_url(server.url, "connections") as client:
+        client.create(AckerConfig(shards=shards))
+        case = replace(given, url=server.url, namespace="connections")
+        seen: list[dict[str, int]] = []
+        for step in (STEPS["track"], STEPS["middle"], *3 * [STEPS["last"]]):
+            stage.run(step, case)
+            seen.append(_connections(stage, client))
+        # The last batch was run again twice. What was there once is there still, and does all.
+        for before, after in pairwise(seen):
+            assert before.items() <= after.items(), "a connection was made anew"
+        workers = [pid for pid in seen[-1].values() if pid != stage.pid]
+        assert len(set(workers)) == len(workers), "a worker has two connections"
+        assert 1 <= len(workers) <= 2, "there are two cores"
+
+
+def _connections(stage: Stage, client: Acker) -> dict[str, int]:
+    """Ids of the connections that the stage has, and the process of each."""
+    port = client.connection.client.connection_pool.connection_kwargs["port"]
+    processes = {
+        f"{each.laddr.ip}:{each.laddr.port}": process.pid
+        for process in stage.members()
+        for each in process.net_connections("tcp")
+        if each.raddr and each.raddr.port == port
+    }
+    listed: list[dict[str, Any]] = client.connection.client.client_list()
+    return {each["id"]: processes[each["addr"]] for each in listed if each["addr"] in processes}

@@ -1,0 +1,80 @@
+"""A driver is killed again and again, and what runs instead goes by its checkpoints."""
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.spark.faults.conftest import MakeCase
+from tests.spark.faults.stage import Stage
+from tests.spark.faults.streams import drain, pour
+from tests.spark.faults.work import Kind, reconcile
+
+SLOW = os.environ.get("ACKER_SLOW_TESTS") == "1"
+
+Kill = tuple[str, int]
+KILLS: dict[str, list[Kill]] = {
+    # (where, at which call): the driver before, or one that was killed, has applied some of it.
+    "few": [("sent", 2), ("write", 3), ("sent", 7)],
+    "many": [
+        ("send", 1),
+        ("sent", 3),
+        ("sent", 4),
+        ("write", 1),
+        ("written", 1),
+        ("sent", 6),
+        ("pack", 3),
+        ("write", 2),
+        ("sent", 2),
+        ("written", 2),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "middle", "last", "kills"),
+    [
+        ("loose", "driver", "executors", "driver", "few"),
+        *(
+            pytest.param(
+                *case, marks=pytest.mark.skipif(not SLOW, reason="needs ACKER_SLOW_TESTS=1")
+            )
+            for case in (
+                ("counted", "executors", "driver", "executors", "few"),
+                ("loose", "executors", "executors", "executors", "many"),
+                ("loose", "driver", "driver", "driver", "many"),
+                ("counted", "executors", "driver", "executors", "many"),
+            )
+        ),
+    ],
+)
+def test_a_driver_that_is_killed(
+    tmp_path: Path,
+    make_case: MakeCase,
+    kind: Kind,
+    source: str,
+    middle: str,
+    last: str,
+    kills: str,
+) -> None:
+    case, client = make_case(4, kind)
+    pour(case)
+    modes = {"source": source, "middle": middle, "last": last}
+    waiting = list(KILLS[kills])
+    killed: list[Kill] = []
+    while True:
+        with Stage(tmp_path / "stage") as stage:
+            planned = waiting.pop(0) if waiting else None
+            fault = stage.plan(*planned, "kill-driver") if planned else None
+            with contextlib.suppress(EOFError):
+                stage.run(drain, case, modes)
+                break
+            assert fault
+            assert fault.happened
+            killed.append(planned)  # type: ignore[arg-type]
+            fault.lift()
+    assert len(killed) == len(KILLS[kills]), f"only {killed} came to be"
+    print("killed", killed, "repeated", client.status().counters["repeated"])
+    assert client.status().counters["repeated"] > 0
+    reconcile(case, client, None)

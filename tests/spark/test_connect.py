@@ -1,0 +1,153 @@
+"""Spark Connect: what works there, and what says why it does not.
+
+The client is a process of its own, and the functions of ``foreachBatch`` run in another yet, which
+the server starts: they have copies of what they use.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from acker_redis.spark import Acker, BoltWriter, TrackWriter
+from tests.spark.faults.conftest import MakeCase, java, make_case
+from tests.spark.faults.stage import Stage, StageError
+from tests.spark.faults.work import (
+    CHILDREN,
+    COLUMNS,
+    EDGE,
+    RECORDS,
+    STEPS,
+    TASK,
+    Case,
+    Kind,
+    expected,
+    ids,
+    name_of,
+    processed,
+    settled,
+)
+
+__all__ = ["java", "make_case"]
+pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A client of Spark Connect, with a server of its own."""
+    with Stage(tmp_path_factory.mktemp("connect"), "local[2]", remote=True) as running:
+        yield running
+
+
+# On the stage
+
+
+def is_connect(spark: SparkSession) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def write_input(spark: SparkSession, case: Case, first: int, end: int) -> None:
+    rows = spark.range(first, end).withColumnRenamed("id", "i").repartition(2)
+    case.queue("input").write(rows, "input", first)
+
+
+def stream(spark: SparkSession, case: Case, name: str, to: str, schema: str, call: Any) -> None:
+    """Run ``call`` on all batches that there are, and end."""
+    rows = case.queue(name).read_stream(spark, schema)
+    writer = rows.writeStream.foreachBatch(call).trigger(availableNow=True)
+    writer.option("checkpointLocation", str(case.folder / f"checkpoint-{to}")).start()
+    for query in spark.streams.active:
+        query.awaitTermination()
+
+
+def track_stream(spark: SparkSession, case: Case) -> None:
+    acker = case.acker(spark)
+    queues = {EDGE: case.queue("tracked")}
+    call = TrackWriter(acker, TASK, queues, source_id=ids(case.kind), query_id="source")
+    stream(spark, case, "input", "tracked", "i BIGINT", call)
+
+
+def process(df: DataFrame, batch_id: int) -> DataFrame:
+    rows = df.where("i % 10 <> 4")
+    rows = rows.withColumn("why", F.when(F.col("i") % 10 == 3, F.lit("it is a three")))
+    return rows.withColumn("k", F.explode(F.array(F.lit(0), F.lit(1))))
+
+
+def middle_stream(spark: SparkSession, case: Case) -> None:
+    acker = case.acker(spark)
+    call = BoltWriter(
+        acker, process, {"child": case.queue("children")}, key=["k"], query_id="middle"
+    )
+    stream(spark, case, "tracked", "children", COLUMNS, call)
+
+
+def last_stream(spark: SparkSession, case: Case) -> None:
+    acker = Acker(
+        spark, case.namespace, app_id="app", url=case.url, mode=case.mode, query_id="last"
+    )
+    done = case.queue("done")
+
+    def call(df: DataFrame, batch_id: int) -> None:
+        with acker.batch(df, batch_id) as b:
+            done.write(b.df, "last", batch_id)
+
+    stream(spark, case, "children", "done", CHILDREN, call)
+
+
+def without_a_name(spark: SparkSession, case: Case) -> None:
+    acker = case.acker(spark)
+
+    def call(df: DataFrame, batch_id: int) -> None:
+        with acker.batch(df, batch_id) as b:
+            b.track(source=TASK, source_id=ids(case.kind))
+
+    stream(spark, case, "input", "nowhere", "i BIGINT", call)
+
+
+# In the tests
+
+
+@pytest.mark.parametrize(
+    ("kind", "shards", "mode"),
+    [("loose", 1, "executors"), ("loose", 4, "driver"), ("counted", 4, "executors")],
+)
+def test_batches_outside_of_a_query(
+    stage: Stage, make_case: MakeCase, kind: Kind, shards: int, mode: str
+) -> None:
+    assert stage.run(is_connect)
+    case, client = make_case(shards, kind, mode=mode)
+    for step in STEPS.values():
+        assert stage.run(step, case)["mode"] == mode
+    # All of it again is a repeat: digests are those of the first time.
+    assert stage.run(STEPS["middle"], case)["repeated"] > 0
+    found, _ = settled(client)
+    assert found == expected()
+
+
+@pytest.mark.parametrize(("kind", "mode"), [("loose", "driver"), ("counted", "executors")])
+def test_streaming_queries(stage: Stage, make_case: MakeCase, kind: Kind, mode: str) -> None:
+    case, client = make_case(2, kind, mode=mode)
+    for first, end in ((0, RECORDS // 2), (RECORDS // 2, RECORDS)):
+        stage.run(write_input, case, first, end)
+        for step in (track_stream, middle_stream, last_stream):
+            stage.run(step, case)
+    found, counters = settled(client)
+    fates = {3: ("nack", "failed", "it is a three")}
+    assert len(found) == RECORDS
+    for i in range(RECORDS):
+        assert found[name_of(i)] == [fates.get(i % 10, ("ack", "completed", ""))]
+    assert counters["repeated"] == 0
+    done = {i for i, _ in processed(case)}
+    assert done == {i for i in range(RECORDS) if i % 10 not in (3, 4)}
+
+
+def test_a_query_needs_a_name(stage: Stage, make_case: MakeCase) -> None:
+    case, client = make_case(1, "loose")
+    stage.run(write_input, case, 0, 10)
+    with pytest.raises(StageError, match="goes by Spark Connect.*give query_id="):
+        stage.run(without_a_name, case)
+    assert client.status().counters["tracked"] == 0

@@ -1,0 +1,683 @@
+"""Tracking a batch of a source: which tree stands where, and what is written of it."""
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from acker_redis.errors import (
+    BacklogError,
+    ChangedBatchError,
+    ConfigError,
+    HighWaterError,
+    InvalidBatchError,
+    LaneError,
+)
+from acker_redis.ids import split_anchor
+from acker_redis.spark import (
+    Acker,
+    Counted,
+    Ledger,
+    Names,
+    anchor,
+    counted,
+    kafka_source_id,
+    source_id,
+    tuple_id,
+)
+from acker_redis.spark import acker as acker_module
+from acker_redis.spark import room, tracking
+from acker_redis.spark.labels import CountedLabel, source_id_of
+from tests.spark.conftest import MakeSparkAcker, outcomes
+from tests.support import block_outcomes, tick, total
+
+SID = "concat('s', id) AS sid"
+Row = tuple[str, int, int]
+"""edge, anchor, tuple"""
+
+
+@pytest.fixture(params=[("driver", 1), ("executors", 2)], ids=["driver-1", "executors-2"])
+def acker(request: pytest.FixtureRequest, make_spark_acker: MakeSparkAcker) -> Acker:
+    mode, shards = request.param
+    return make_spark_acker({"shards": shards, "high_water": 50_000}, mode=mode)
+
+
+@pytest.fixture
+def by_driver(make_spark_acker: MakeSparkAcker) -> Acker:
+    return make_spark_acker({"high_water": 50_000})
+
+
+def track(
+    acker: Acker,
+    df: DataFrame,
+    ids: str | Column | Counted,
+    batch_id: int = 0,
+    edges: Any = "e",
+    **more: Any,
+) -> DataFrame:
+    """Track a batch, and give its messages, kept."""
+    with acker.batch(df, batch_id) as b:
+        out = b.track(source="t", source_id=ids, edges=edges, **more)
+    assert b.report is acker.reports[-1]
+    return out.localCheckpoint()
+
+
+def rows(messages: DataFrame) -> list[Row]:
+    return sorted((r["edge"], r["anchor"], r["tuple"]) for r in messages.collect())
+
+
+def done(acker: Acker, *messages: DataFrame) -> list[str]:
+    """Ack all messages, and give the source ids that are acked then, each time it is told."""
+    for number, each in enumerate(messages):
+        acker.ack(each, number, query_id="done")
+    found = outcomes(acker.client)
+    assert {verdict for verdict, *_ in found} <= {"ack"}
+    return sorted(name for _, _, name, _ in found)
+
+
+def numbered(spark: SparkSession, *numbers: int, prefix: str = "p") -> DataFrame:
+    return spark.createDataFrame([(prefix, n) for n in numbers], "p STRING, n BIGINT")
+
+
+def by_number() -> Counted:
+    return counted("p", number="n")
+
+
+def blocks(messages: DataFrame) -> set[int]:
+    """Numbers of the blocks in which trees stand."""
+    places = [split_anchor(r["anchor"]) for r in messages.select("anchor").collect()]
+    return {place[0] for place in places if place}
+
+
+# Loose trees
+
+
+def test_loose_trees_on_two_edges(spark: SparkSession, acker: Acker) -> None:
+    df = spark.range(5).selectExpr("*", SID)
+    out = track(acker, df, "sid", edges=["left", "it's \\ the \"right\" one"])
+    assert set(out.columns) == {"id", "sid", "anchor", "tuple", "edge"}
+    assert out.count() == 10
+    (report,) = acker.reports
+    assert (report.tracked, report.trees, report.messages, report.acked) == (5, 5, 5, 0)
+    expected = df.select(anchor("sid").alias("a")).collect()
+    assert {r["anchor"] for r in out.collect()} == {r["a"] for r in expected}
+    left = out.where("edge = 'left'")
+    assert left.where(F.col("tuple") != tuple_id("anchor", "left")).count() == 0
+    assert done(acker, left) == []
+    assert done(acker, left, out.where("edge <> 'left'")) == [f"s{n}" for n in range(5)]
+
+
+def test_attempts_are_trees_of_their_own(spark: SparkSession, by_driver: Acker) -> None:
+    df = spark.createDataFrame([("a", 0), ("a", 1), ("b", 1)], "sid STRING, try INT")
+    first = track(by_driver, df, "sid", attempt="try")
+    again = track(by_driver, df.where("try = 1"), "sid", 1, attempt=F.col("try") + 1)
+    third = track(by_driver, df.where("try = 0"), "sid", 2, attempt=7)
+    anchors = [a for each in (first, again, third) for _, a, _ in rows(each)]
+    assert len(set(anchors)) == 6
+    assert done(by_driver, first, again, third) == sorted("aababa")
+
+
+def test_a_batch_that_is_run_again(spark: SparkSession, acker: Acker) -> None:
+    """From other partitions, in another order: the same messages, and nothing tracked twice."""
+    df = spark.range(20).selectExpr("*", SID)
+    first = rows(track(acker, df, "sid"))
+    again = rows(track(acker, df.orderBy(F.desc("id")).repartition(3, "sid"), "sid"))
+    assert again == first
+    assert acker.reports[-1].repeated == acker.reports[-1].calls > 0
+    assert total(acker.client)["tracked"] == 20
+    with pytest.raises(ChangedBatchError):
+        track(acker, df.where("id > 0"), "sid")
+    track(acker, df.limit(0), "sid", 1)
+    track(acker, df.where("id = 0"), "sid", 2, attempt=1)
+    with pytest.raises(LaneError):
+        track(acker, df, "sid", 1)
+
+
+def test_source_ids_that_cannot_be(spark: SparkSession, by_driver: Acker) -> None:
+    names = [f"s{n}" for n in range(8)]
+    for wrong, words in (
+        (None, "1 rows have no source id: it may not be null"),
+        ("s3", "1 source ids are there more than once"),
+        ("x" * 256, "1 to 255 bytes, this one 256"),
+        ("", "1 to 255 bytes, this one 0"),
+        ("a\tb", "control characters"),
+    ):
+        df = spark.createDataFrame([(name,) for name in [*names, wrong]], "sid STRING")
+        with pytest.raises(InvalidBatchError, match=words):
+            track(by_driver, df, "sid")
+        assert total(by_driver.client)["tracked"] == 0
+
+
+def test_a_batch_that_comes_back_changed(spark: SparkSession, acker: Acker) -> None:
+    """All its trees fail, and nothing is written; of its first content what was not, expires."""
+    acker.on_changed_batch = "fail_trees"
+    df = spark.range(30).selectExpr("*", SID)
+    track(acker, df.where("id < 20"), "sid")
+    for _ in range(2):
+        assert track(acker, df.where("id >= 10"), "sid").count() == 0
+        assert acker.reports[-1].changed
+    found = outcomes(acker.client)
+    assert {v[2] for v in found} == {f"s{n}" for n in range(10, 30)}
+    assert {v[:2] for v in found} == {("nack", "failed"), ("nack", "conflict")}
+    assert track(acker, df.where("id = 1"), "sid", 1, attempt=1).count() == 1
+
+
+# Trees in blocks
+
+
+def test_records_of_kafka(spark: SparkSession, by_driver: Acker) -> None:
+    """Two partitions; offsets that follow one another across the border of a window."""
+    df = spark.range(4070, 4120).select(
+        F.lit("orders").alias("topic"), F.lit(3).alias("partition"), F.col("id").alias("offset")
+    )
+    df = df.union(df.withColumn("partition", F.lit(4)).where("offset < 4100"))
+    out = track(by_driver, df, kafka_source_id(), edges=["a", "b"])
+    assert out.columns[:3] == ["topic", "partition", "offset"]
+    assert set(out.columns[3:]) == {"anchor", "edge", "tuple"}
+    # Of partition 4 there are five records behind the border: too few for a block.
+    assert len(blocks(out)) == 3
+    assert by_driver.reports[-1].tracked == 80
+    expected = [f"orders/3/{n}" for n in range(4070, 4120)]
+    expected += [f"orders/4/{n}" for n in range(4070, 4100)]
+    labels = set()
+    by_driver.ack(out.where("edge = 'a'"), 0, query_id="one")
+    by_driver.ack(out.where("edge = 'b'"), 0, query_id="two")
+    for entry in by_driver.client.outcomes("t").read():
+        if entry.block:
+            labels.add((entry.block.label, entry.block.slots))
+    assert labels == {("orders/3@4070", 25), ("orders/3@4095", 25), ("orders/4@4070", 25)}
+    assert done(by_driver) == sorted(expected)
+
+
+def test_slots_follow_the_numbers(spark: SparkSession, by_driver: Acker) -> None:
+    """The record with the number base + slot stands in the slot, whatever the order."""
+    df = spark.range(100, 150).selectExpr("'p' AS p", "id AS n").orderBy(F.desc("n"))
+    out = track(by_driver, df, by_number())
+    for r in out.collect():
+        place = split_anchor(r["anchor"])
+        assert place is not None
+        assert source_id_of("p@100", place[1]) == f"p/{r['n']}"
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [0, 1, 5],
+        [*range(30), 31],
+        [7],
+        [0, 4094, 4095, 9_000_000_000],
+        [*range(0, 60, 2)],
+        [2**63 - 1],
+        [*range(4080, 4095)],
+    ],
+)
+def test_holes_and_few_records_are_loose(
+    spark: SparkSession, by_driver: Acker, numbers: list[int]
+) -> None:
+    """A slot in which no record stands would be acked with its block."""
+    out = track(by_driver, numbered(spark, *numbers), by_number())
+    assert blocks(out) == set()
+    assert by_driver.reports[-1].tracked == len(numbers)
+    assert done(by_driver, out) == sorted(f"p/{n}" for n in numbers)
+
+
+def test_blocks_and_loose_trees_of_one_batch(spark: SparkSession, acker: Acker) -> None:
+    """Of several numberings, with attempts, null prefixes, and all kinds of whole numbers."""
+    parts = [
+        spark.range(20).selectExpr("'p' AS p", "id AS n", "0 AS try"),
+        spark.range(20).selectExpr("'p' AS p", "id AS n", "2 AS try"),
+        spark.range(40, 43).selectExpr("'q' AS p", "id AS n", "0 AS try"),
+        spark.range(4090, 4120).selectExpr("NULL AS p", "id AS n", "NULL AS try"),
+    ]
+    df = parts[0].union(parts[1]).union(parts[2]).union(parts[3])
+    out = track(acker, df.withColumn("n", F.col("n").cast("int")), by_number(), attempt="try")
+    assert len(blocks(out)) == 3
+    first = rows(out)
+    again = df.repartition(3, "n").withColumn("n", F.col("n").cast("smallint"))
+    assert rows(track(acker, again, by_number(), attempt="try")) == first
+    assert acker.reports[-1].repeated == acker.reports[-1].calls
+    expected = [f"p/{n}" for n in range(20)] * 2 + [f"q/{n}" for n in (40, 41, 42)]
+    expected += [f"\\N/{n}" for n in range(4090, 4120)]
+    assert done(acker, out) == sorted(expected)
+
+
+def test_one_numbering_in_blocks_and_loose(spark: SparkSession, by_driver: Acker) -> None:
+    """Windows are looked up in an array: those between that are no blocks, or beyond, are loose."""
+    numbers = [5, *range(4100, 4130), 9000, *range(12300, 12320), 20_000]
+    out = track(by_driver, numbered(spark, *numbers), by_number())
+    assert len(blocks(out)) == 2
+    assert done(by_driver, out) == sorted(f"p/{n}" for n in numbers)
+
+
+def test_a_numbering_with_another_that_is_loose(spark: SparkSession, by_driver: Acker) -> None:
+    df = numbered(spark, *range(20)).union(numbered(spark, 0, 1, prefix="q"))
+    out = track(by_driver, df, by_number())
+    assert len(blocks(out)) == 1
+    assert done(by_driver, out) == sorted([f"p/{n}" for n in range(20)] + ["q/0", "q/1"])
+
+
+def test_no_two_batches_share_a_block(
+    spark: SparkSession, by_driver: Acker, make_spark_acker: MakeSparkAcker
+) -> None:
+    """Of one window, or of another query that has the same records."""
+    one = track(by_driver, numbered(spark, *range(20)), by_number())
+    two = track(by_driver, numbered(spark, *range(20, 40)), by_number(), 1)
+    other = make_spark_acker(client=by_driver.client, query_id="other")
+    same = track(other, numbered(spark, *range(20)), by_number())
+    assert len(blocks(one) | blocks(two) | blocks(same)) == 3
+    assert total(by_driver.client)["conflict"] == 0
+    found = done(by_driver, one, two, same)
+    assert found == sorted([f"p/{n}" for n in range(20)] * 2 + [f"p/{n}" for n in range(20, 40)])
+
+
+def test_numbers_that_cannot_be(spark: SparkSession, by_driver: Acker) -> None:
+    df = spark.range(20).selectExpr("'p' AS p", "id AS n")
+    extra = spark.createDataFrame([("p", None), ("p", -1), ("p", 3)], "p STRING, n BIGINT")
+    for more, words in (
+        (extra.where("n IS NULL"), "records of p have no number"),
+        (extra.where("n = -1"), "or one below 0"),
+        (extra.where("n = 3"), "more than once|have a number that another has too"),
+    ):
+        with pytest.raises(InvalidBatchError, match=words):
+            track(by_driver, df.union(more), by_number())
+    twice = df.union(df.where("n = 3")).union(df.where("n = 3"))
+    with pytest.raises(InvalidBatchError, match="more than once|that another has too"):
+        track(by_driver, twice, by_number())
+    with pytest.raises(InvalidBatchError, match="an attempt is 0 or more, not -1"):
+        track(by_driver, df, by_number(), attempt=-1)
+    assert total(by_driver.client)["tracked"] == 0
+
+
+@pytest.mark.parametrize("kind", ["DECIMAL(20,0)", "DOUBLE", "STRING", "DATE"])
+def test_what_is_no_number(spark: SparkSession, by_driver: Acker, kind: str) -> None:
+    df = spark.createDataFrame([], f"p STRING, n {kind}")
+    with pytest.raises(InvalidBatchError, match="a record's number is a whole number, not"):
+        track(by_driver, df, by_number())
+
+
+def test_prefixes_that_cannot_be(spark: SparkSession, by_driver: Acker) -> None:
+    for prefix, words in (("x" * 256, "255 bytes"), ("a\nb", "control characters")):
+        for count in (3, 20):
+            with pytest.raises(InvalidBatchError, match=words):
+                track(by_driver, numbered(spark, *range(count), prefix=prefix), by_number())
+    with pytest.raises(ValueError, match="name the columns"):
+        counted(number="n")
+
+
+def test_labels() -> None:
+    for prefix in ("p", "a@5", "a~3@7", "", "orders/3"):
+        for attempt in (0, 1, 2**31 - 1):
+            label = CountedLabel(prefix, 17, attempt)
+            assert CountedLabel.parse(str(label)) == label
+            assert source_id_of(str(label), 3) == f"{prefix}/20"
+
+
+def test_a_changed_batch_of_blocks(spark: SparkSession, by_driver: Acker) -> None:
+    by_driver.on_changed_batch = "fail_trees"
+    track(by_driver, spark.range(20).selectExpr("'p' AS p", "id AS n"), by_number())
+    out = track(by_driver, spark.range(22).selectExpr("'p' AS p", "id AS n"), by_number())
+    assert out.count() == 0
+    found = outcomes(by_driver.client)
+    assert [v[2] for v in found] == sorted(f"p/{n}" for n in range(22))
+    assert {v[:2] for v in found} == {("nack", "failed")}
+    tick(by_driver.client, 3)
+    assert [v[:3] for v in outcomes(by_driver.client)] == sorted(
+        ("nack", "expired", f"p/{n}") for n in range(20)
+    )
+
+
+# What is refused before anything is done
+
+
+def test_columns_that_are_there_already(spark: SparkSession, make_spark_acker: Any) -> None:
+    acker = make_spark_acker()
+    for name in ("anchor", "tuple", "edge"):
+        for column, words in ((name, f"column {name} is there already"), (name.title(), "written")):
+            df = spark.createDataFrame([], f"sid STRING, {column} BIGINT")
+            with pytest.raises(InvalidBatchError, match=words):
+                track(acker, df, "sid")
+    df = spark.createDataFrame([("a", 1)], "sid STRING, anchor INT")
+    acker = make_spark_acker(client=acker.client, names=Names(anchor="a", query="q")
+                             if "query" in Names.__dataclass_fields__ else Names(anchor="a"))
+    with acker.batch(df, 0) as b:
+        assert b.track(source="t", source_id="sid").select("a", "anchor").count() == 1
+
+
+def test_source_ids_of_other_kinds(spark: SparkSession, by_driver: Acker) -> None:
+    df = spark.range(1).selectExpr("*", SID)
+    with pytest.raises(InvalidBatchError, match="a source id is string, not bigint"):
+        track(by_driver, df, "id")
+    with pytest.raises(InvalidBatchError, match="column sid must be written SID"):
+        track(by_driver, df, "SID")
+    out = track(by_driver, df, source_id("id", "sid"))
+    assert done(by_driver, out) == ["0|s0"]
+
+
+@pytest.mark.parametrize("edges", [[], [""], "", ["a", "a"], ["a", ""]])
+def test_edges_that_cannot_be(spark: SparkSession, by_driver: Acker, edges: Any) -> None:
+    with pytest.raises(InvalidBatchError, match="edges are one or more different names"):
+        track(by_driver, spark.range(1).selectExpr("*", SID), "sid", edges=edges)
+
+
+def test_a_batch_tracks_once(spark: SparkSession, by_driver: Acker) -> None:
+    df = spark.range(1).selectExpr("*", SID)
+    with by_driver.batch(df, 0) as b:
+        out = b.track(source="t", source_id="sid")
+        with pytest.raises(InvalidBatchError, match="a batch tracks once"):
+            b.track(source="t", source_id="sid")
+        for use in (lambda: b.emit(out, edge="x"), lambda: b.ack(out), lambda: b.fail(out)):
+            with pytest.raises(InvalidBatchError, match="neither acks nor emits"):
+                use()
+    with pytest.raises(InvalidBatchError, match="a batch tracks once"), by_driver.batch(df, 1) as b:
+        b.ack(out)
+        b.track(source="t", source_id="sid")
+    with pytest.raises(ConfigError, match="source"), by_driver.batch(df, 2) as b:
+        b.track(source="not a name", source_id="sid")
+    assert total(by_driver.client)["pending"] == 1
+
+
+def test_no_rows(spark: SparkSession, acker: Acker) -> None:
+    df = spark.range(0).selectExpr("*", SID)
+    assert track(acker, df, "sid").count() == 0
+    assert track(acker, numbered(spark), by_number(), 1).count() == 0
+    assert [each.calls for each in acker.reports] == [0, 0]
+
+
+# Room
+
+
+def no_wait(*args: Any) -> float:
+    return 0.0
+
+
+@pytest.mark.parametrize(("high_water", "count", "rejected"), [(10, 25, 5), (1500, 4200, 1200)])
+def test_rejected_trees_are_left_out(
+    spark: SparkSession,
+    make_spark_acker: MakeSparkAcker,
+    monkeypatch: pytest.MonkeyPatch,
+    high_water: int,
+    count: int,
+    rejected: int,
+) -> None:
+    """Another source fills the table between the wait for room and the call."""
+    monkeypatch.setattr(tracking, "wait_for_room", no_wait)
+    acker = make_spark_acker({"high_water": high_water})
+    df = spark.range(count).selectExpr("*", SID)
+    kept = None
+    for _ in range(2):
+        messages = track(acker, df, "sid", edges=["a", "b"])
+        assert len(acker.reports[-1].rejected) == rejected
+        sids = {r["sid"] for r in messages.select("sid").collect()}
+        assert messages.count() == 2 * len(sids) == 2 * (count - rejected)
+        assert kept in (None, sids), "and not when it is run again, either"
+        kept = sids
+    nacked = {name for verdict, reason, name, _ in outcomes(acker.client)}
+    assert len(nacked) == rejected
+    assert not nacked & (kept or set())
+
+
+@pytest.mark.parametrize(("high_water", "prefixes", "fit"), [(40, 8, 4), (160, 1100, 16)])
+def test_rejected_blocks_are_left_out(
+    spark: SparkSession,
+    make_spark_acker: MakeSparkAcker,
+    monkeypatch: pytest.MonkeyPatch,
+    high_water: int,
+    prefixes: int,
+    fit: int,
+) -> None:
+    monkeypatch.setattr(tracking, "wait_for_room", no_wait)
+    acker = make_spark_acker({"high_water": high_water})
+    df = spark.range(20 * prefixes).selectExpr("concat('p', id div 20) AS p", "id % 20 AS n")
+    loose = numbered(spark, 7, prefix="one")
+    kept = None
+    for _ in range(2):
+        messages = track(acker, df.union(loose), by_number())
+        assert len(acker.reports[-1].rejected_blocks) >= prefixes - fit
+        found = {(r["p"], r["n"]) for r in messages.select("p", "n").collect()}
+        assert kept in (None, found)
+        kept = found
+    nacked = {outcome.label.partition("@")[0] for outcome in block_outcomes(acker.client)}
+    assert len(nacked) == len(acker.reports[0].rejected_blocks)
+    assert not nacked & {p for p, _ in kept or ()}
+    assert ("one", 7) in (kept or ())
+    assert len(kept or ()) == 20 * (prefixes - len(nacked)) + 1
+
+
+def waiting(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], Any]) -> list[float]:
+    """What sleeps until there is room does something else instead, and moves the clock."""
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        meanwhile()
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 10 * sum(slept), sleep=sleep)
+    monkeypatch.setattr(room, "time", clock)
+    return slept
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("driver", "blocks"), ("executors", "loose")])
+def test_waiting_for_room(
+    spark: SparkSession,
+    make_spark_acker: MakeSparkAcker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    mode: str,
+    kind: str,
+) -> None:
+    acker = make_spark_acker({"high_water": 40}, mode=mode, max_wait=100.0)
+    df = spark.range(60).selectExpr(SID, "'p' AS p", "id AS n")
+    ids: Any = "sid" if kind == "loose" else by_number()
+    first = track(acker, df.where("n < 30"), ids)
+    slept = waiting(monkeypatch, lambda: None)
+    with pytest.raises(HighWaterError, match=r"30 trees were still pending.*high water is 40"):
+        track(acker, df.where("n >= 30"), ids, 1)
+    assert len(slept) > 10
+    assert "waits for room: 30 trees to track, 30 pending, high water 40" in caplog.text
+    assert total(acker.client)["tracked"] == 30
+    bolt = make_spark_acker(client=acker.client, query_id="bolt")
+    slept = waiting(monkeypatch, lambda: slept[2:3] and bolt.ack(first, 0))
+    second = track(acker, df.where("n >= 30"), ids, 1)
+    assert len(slept) == 3, "and then there was room"
+    assert acker.reports[-1].waited_ms > 0
+    assert second.count() == 30
+    assert total(acker.client)["overflow"] == 0
+
+
+def test_no_wait_for_itself(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
+    """It was tracked, and its query died before the messages were written: nobody can ack it."""
+    acker = make_spark_acker({"high_water": 30})
+    df = spark.range(25).selectExpr("*", SID)
+    for _ in range(2):
+        assert track(acker, df, "sid").count() == 25
+    assert acker.reports[-1].repeated == 1
+
+
+@pytest.mark.parametrize("mode", ["driver", "executors"])
+def test_a_batch_that_can_never_fit(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, mode: str
+) -> None:
+    acker = make_spark_acker({"high_water": 40, "shards": 2}, mode=mode)
+    df = spark.range(41).selectExpr("'p' AS p", "id AS n").withColumn("sid", F.expr("p || n"))
+    for ids in ("sid", by_number()):
+        with pytest.raises(ConfigError, match="a batch of 41 trees does not fit"):
+            track(acker, df, ids)
+    assert total(acker.client)["tracked"] == 0
+
+
+def test_room_is_judged_by_shard(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
+    """All in one shard: it waits, or is refused, rather than being nacked."""
+    acker = make_spark_acker({"shards": 2, "high_water": 20})
+    df = spark.range(100).selectExpr("*", SID).where(anchor("sid") % 2 == 0).limit(38)
+    ids = [r["sid"] for r in df.collect()]
+    track(acker, df.where(F.col("sid").isin(ids[:8])), "sid")
+    with pytest.raises(HighWaterError):
+        track(acker, df.where(F.col("sid").isin(ids[8:16])), "sid", 1)
+    assert total(acker.client)["overflow"] == 0
+
+
+def test_verdicts_that_nobody_takes(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acker = make_spark_acker({"outcomes_limit": 5})
+    df = spark.range(10).selectExpr("*", SID)
+    acker.ack(track(acker, df.where("id < 5"), "sid"), 0, query_id="bolt")
+    with pytest.raises(BacklogError, match="5 verdicts of t wait to be taken"):
+        track(acker, df.where("id >= 5"), "sid", 1)
+    acker.max_wait = 100.0
+    waiting(monkeypatch, lambda: outcomes(acker.client))
+    assert track(acker, df.where("id >= 5"), "sid", 1).count() == 5
+
+
+def test_ticks_that_are_too_short(
+    spark: SparkSession,
+    make_spark_acker: MakeSparkAcker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Told once for each query whose batches are longer apart than a third of a tree's life."""
+    acker = make_spark_acker({"tick_ms": 10_000})
+    now = [100.0]
+    monkeypatch.setattr(acker_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    for query, seconds in (("slow", 7.0), ("quick", 6.0)):
+        caplog.clear()
+        for _ in range(4):
+            with caplog.at_level(logging.WARNING):
+                acker.begins(query)
+            now[0] += seconds
+        told = caplog.text.count("trees live 20 s at least, and this query's batches are 7 s apart")
+        assert told == (query == "slow")
+        assert ("longer tick_ms" in caplog.text) == (query == "slow")
+
+
+# The ledger
+
+
+def verdict_rows(spark: SparkSession, acker: Acker, taken: bool = True) -> DataFrame:
+    """Verdicts as ``format("acker-outcomes")`` has them, ranges not expanded."""
+    from acker_redis.spark.outcome_rows import SCHEMA, rows_of
+
+    waiting, found = acker.client.outcomes("t"), []
+    while entries := waiting.read(1000):
+        for entry in entries:
+            for r in rows_of(entry, expand=False):
+                found.append((
+                    acker.namespace, "t", r.verdict, r.reason, r.why, r.anchor, r.source_id,
+                    r.age_ms, None, r.trees, r.label,
+                ))  # fmt: skip
+        waiting.take(entries)
+    return spark.createDataFrame(found, SCHEMA)
+
+
+def named(ledger: Ledger, verdicts: DataFrame) -> list[tuple[str, str]]:
+    return sorted((r["verdict"], r["source_id"]) for r in ledger.name(verdicts).collect())
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "ledger")
+
+
+def test_records_that_do_not_count_by_a_ledger(
+    spark: SparkSession, acker: Acker, ledger: Ledger
+) -> None:
+    acker.ledger = ledger
+    df = spark.range(30).withColumn("sid", F.concat(F.lit("key "), F.col("id") * 7919 % 31))
+    expected = sorted(r["sid"] for r in df.collect())
+    first = track(acker, df, "sid", edges=["a", "b"])
+    assert set(first.columns) == {"id", "sid", "anchor", "edge", "tuple"}
+    assert len(blocks(first)) == 1
+    again = track(acker, df.orderBy("sid").repartition(3), "sid", edges=["a", "b"])
+    assert rows(again) == rows(first)
+    assert acker.reports[-1].repeated == 1
+    assert ledger.read(spark).count() == 30
+    acker.ack(first.where("edge = 'a'"), 0, query_id="one")
+    with acker.batch(first.where("edge = 'b'"), 0, query_id="two") as b:
+        b.fail(b.df.where("id = 3"), "no")
+    found = named(ledger, verdict_rows(spark, acker))
+    bad = f"key {3 * 7919 % 31}"
+    assert found == sorted(("nack" if sid == bad else "ack", sid) for sid in expected)
+
+
+def test_a_ledger_of_more_than_a_block(
+    spark: SparkSession, by_driver: Acker, ledger: Ledger
+) -> None:
+    by_driver.ledger = ledger
+    df = spark.range(9000).selectExpr("*", SID)
+    out = track(by_driver, df, "sid")
+    assert len(blocks(out)) >= 3
+    again = track(by_driver, df.repartition(5), "sid")
+    assert again.join(out, ["sid", "anchor", "tuple"]).count() == 9000
+    by_driver.ack(out, 0, query_id="bolt")
+    assert named(ledger, verdict_rows(spark, by_driver)) == sorted(
+        ("ack", f"s{n}") for n in range(9000)
+    )
+
+
+def test_a_ledger_that_was_written_before_its_batch_was_tracked(
+    spark: SparkSession, by_driver: Acker, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes back with other records: nobody's verdict goes by another's name."""
+    by_driver.ledger = ledger
+    df = spark.range(40).selectExpr("*", SID)
+
+    def dies(*args: Any) -> Any:
+        raise OSError("the driver was killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tracking.Tracking, "_track", dies)
+        with pytest.raises(OSError, match="killed"):
+            track(by_driver, df.where("id < 20"), "sid")
+    out = track(by_driver, df.where("id >= 20"), "sid")
+    by_driver.ack(out, 0, query_id="bolt")
+    assert named(ledger, verdict_rows(spark, by_driver)) == sorted(
+        ("ack", f"s{n}") for n in range(20, 40)
+    )
+
+
+def test_what_a_ledger_refuses(spark: SparkSession, by_driver: Acker, ledger: Ledger) -> None:
+    by_driver.ledger = ledger
+    df = spark.range(20).selectExpr("*", SID)
+    for more, words in ((None, "1 rows have no source id"), ("s3", "is there 2 times")):
+        extra = spark.createDataFrame([(99, more)], "id BIGINT, sid STRING")
+        with pytest.raises(InvalidBatchError, match=words):
+            track(by_driver, df.union(extra), "sid")
+    with pytest.raises(InvalidBatchError, match="a source id is string"):
+        track(by_driver, df, "id")
+    assert total(by_driver.client)["tracked"] == 0
+
+
+def test_a_ledger_names_verdicts(spark: SparkSession, ledger: Ledger) -> None:
+    """Ranges, one by one; and a row that it does not know keeps the name it has."""
+    trees = spark.createDataFrame([(100 + n, f"s{n}") for n in range(5)], "anchor LONG, source_id STRING")
+    ledger.write(trees, "q", 0)
+    ledger.write(trees.limit(1), "q", 0)
+    assert ledger.read(spark).count() == 5, "a batch is written once"
+    ledger.write(trees.selectExpr("anchor + 50 AS anchor", "concat('r', source_id) AS source_id"), "q", 1)
+    schema = (
+        "namespace STRING, task STRING, verdict STRING, reason STRING, why STRING, anchor BIGINT, "
+        "source_id STRING, age_ms BIGINT, at TIMESTAMP, trees BIGINT, label STRING"
+    )
+    plain = ("n", "t", "ack", "completed", "")
+    outcomes_ = spark.createDataFrame(
+        [
+            (*plain, 100, "x/0", 5, None, 3, "x@0"),
+            (*plain, 104, "x/4", 5, None, 1, "x@0"),
+            ("n", "t", "nack", "failed", "no", 103, "x/3", 5, None, 1, "x@0"),
+            (*plain, 152, "y/0", 5, None, 1, "y@0"),
+            (*plain, 7, "loose", 5, None, 1, None),
+        ],
+        schema,
+    )
+    found = ledger.name(outcomes_)
+    assert found.columns == outcomes_.columns
+    assert sorted((r["anchor"], r["verdict"], r["source_id"], r["trees"]) for r in found.collect()) == [
+        (7, "ack", "loose", 1), (100, "ack", "s0", 1), (101, "ack", "s1", 1), (102, "ack", "s2", 1),
+        (103, "nack", "s3", 1), (104, "ack", "s4", 1), (152, "ack", "rs2", 1),
+    ]  # fmt: skip

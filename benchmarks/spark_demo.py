@@ -2,9 +2,9 @@
 
     python benchmarks/spark_demo.py [--days 31] [--rounds 3]
 
-The same four queries over the same files, with the same queues between them; without the acker their
-rows are written as they are. Every turn begins with empty queues and new checkpoints, in one session.
-The first turn of each warms up and does not count.
+The same four queries over the same files, with the same queues between them; without the acker
+their rows are written as they are. Every turn begins with empty queues and new checkpoints, in one
+session. The first turn of each warms up and does not count.
 """
 
 import argparse
@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from acker_flights import data, pipeline, session
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
+from acker_flights import data, pipeline, session
 from acker_redis import client
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
@@ -36,6 +36,7 @@ class PlainTrack:
         self._queues = queues
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write a batch."""
         for queue in self._queues.values():
             queue.write(df, query_id_of(df), batch_id)
 
@@ -54,6 +55,7 @@ class PlainBolt:
         self._process, self._queues = process, queues or {}
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Process a batch, and write it."""
         out = self._process(df, batch_id)
         if "why" in out.columns:
             out = out.where(F.col("why").isNull()).drop("why")

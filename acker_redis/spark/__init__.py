@@ -5,6 +5,7 @@ Needs the extra ``acker-redis[spark]``. See docs/spark.md.
 
 from acker_redis.spark.acker import Acker
 from acker_redis.spark.columns import Names
+from acker_redis.spark.formats import register
 from acker_redis.spark.functions import (
     Counted,
     anchor,
@@ -16,6 +17,7 @@ from acker_redis.spark.functions import (
     tuple_id,
 )
 from acker_redis.spark.ledger import Ledger
+from acker_redis.spark.listener import AckerListener
 from acker_redis.spark.micro_batch import MicroBatch
 from acker_redis.spark.queries import query_id_of
 from acker_redis.spark.queue import FileQueue
@@ -24,6 +26,7 @@ from acker_redis.spark.writers import BoltWriter, Queue, TrackWriter
 
 __all__ = [
     "Acker",
+    "AckerListener",
     "BoltWriter",
     "Counted",
     "FileQueue",
@@ -39,6 +42,7 @@ __all__ = [
     "counted",
     "kafka_source_id",
     "query_id_of",
+    "register",
     "source_id",
     "tuple_id",
 ]

@@ -14,10 +14,10 @@ from acker_redis.errors import ConfigError
 from acker_redis.keys import check_name
 from acker_redis.spark.apply import OnChanged, Place
 from acker_redis.spark.columns import Names
+from acker_redis.spark.formats import register
 from acker_redis.spark.lanes import lane_of
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.micro_batch import MicroBatch
-from acker_redis.spark.outcomes_source import register
 from acker_redis.spark.queries import is_local, query_id_of, release
 from acker_redis.spark.report import Report
 from acker_redis.spark.target import Target

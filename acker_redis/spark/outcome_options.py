@@ -58,15 +58,16 @@ class OutcomeOptions:
                 raise ConfigError(f"option {name} is missing: .option('{name}', '{what}')")
             check_name(f"{name} (option {name})", given[name])
         return cls(
-            target=_target(given),
+            target=target_of(given),
             source=given["source"],
             expand=_boolean(given, "expand", default=False),
-            max_entries=_number(given, "maxEntriesPerTrigger", default=256, most=MOST_ENTRIES),
+            max_entries=number_of(given, "maxEntriesPerTrigger", default=256, most=MOST_ENTRIES),
             fail_on_data_loss=_boolean(given, "failOnDataLoss", default=True),
         )
 
 
-def _target(given: Mapping[str, str]) -> Target:
+def target_of(given: Mapping[str, str]) -> Target:
+    """Where Redis is, by ``url``, ``username``, ``password``; ConfigError if it cannot be."""
     url = given.get("url") or os.environ.get(URL_VARIABLE)
     if not url:
         raise ConfigError(
@@ -104,7 +105,8 @@ def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
     return text == "true"
 
 
-def _number(given: Mapping[str, str], name: str, default: int, most: int) -> int:
+def number_of(given: Mapping[str, str], name: str, default: int, most: int) -> int:
+    """A number from 1 to ``most``; ConfigError if the option is no such number."""
     text = str(given.get(name.lower(), default)).strip()
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and 0 < int(text) <= most):
         raise ConfigError(f"option {name} is a number from 1 to {most}, and not {text!r}")

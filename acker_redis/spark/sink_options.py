@@ -9,7 +9,7 @@ from acker_redis.errors import ConfigError
 from acker_redis.keys import check_name
 from acker_redis.spark import lanes
 from acker_redis.spark.apply import OnChanged
-from acker_redis.spark.outcome_options import _number, _target
+from acker_redis.spark.outcome_options import number_of, target_of
 from acker_redis.spark.target import Target
 
 MAX_STAGED = 64 << 20
@@ -72,11 +72,11 @@ class SinkOptions:
                 f"option onChangedBatch is 'raise' or 'fail_trees', and not {on_changed!r}"
             )
         return cls(
-            _target(given),
+            target_of(given),
             lane,
             f"{names[-1]} {given.get(names[-1], '')}".strip(),
             cast(OnChanged, on_changed),
-            _number(given, "maxStagedBytes", default=MAX_STAGED, most=_MOST),
+            number_of(given, "maxStagedBytes", default=MAX_STAGED, most=_MOST),
         )
 
 

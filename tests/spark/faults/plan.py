@@ -26,7 +26,7 @@ from acker_redis.spark.packed import Packer
 from acker_redis.spark.queue import FileQueue
 
 VARIABLE = "ACKER_FAULTS"
-_PATIENCE = 120.0
+_PATIENCE = 45.0
 
 
 @dataclass(frozen=True)

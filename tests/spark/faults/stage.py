@@ -21,7 +21,7 @@ import psutil
 from tests.spark.faults import plan
 
 ROOT = Path(__file__).parents[3]
-_SECONDS = 120.0
+_SECONDS = 60.0
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

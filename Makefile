@@ -32,6 +32,8 @@ bench: $(VENV)/.demo
 	@$(BIN)/python benchmarks/producer.py
 	@$(BIN)/python benchmarks/frontier.py
 	@$(BIN)/python benchmarks/latency.py
+	@$(BIN)/python benchmarks/spark.py
+	@$(BIN)/python benchmarks/spark_demo.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from acker_flights import session
 from acker_redis.embedded import find_server
 from tests.conftest import missing
 
@@ -22,11 +23,17 @@ ROOT = Path(__file__).resolve().parent.parent
         ("producer", ("--operations", "200", "--trees", "200"), "Source and Bolt"),
         ("frontier", ("--offsets", "20000", "--rounds", "1"), "Frontier"),
         ("latency", ("--calls", "2", "--pending", "2000"), "status, 1000 tasks"),
+        ("spark", ("--messages", "50000", "--rounds", "1"), "acks, loose"),
+        ("spark_demo", ("--days", "1", "--rounds", "1"), "1 days, medians of 1"),
     ],
 )
 def test_benchmark_runs(name: str, arguments: tuple[str, ...], says: str) -> None:
     if find_server() is None:
         missing("redis-server")
+    if name.startswith("spark"):
+        advice = session.missing_java()
+        if advice:
+            missing(advice)
     command = [sys.executable, ROOT / "benchmarks" / f"{name}.py", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -10,14 +10,17 @@ is done with it then.
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from acker_redis import commands
 from acker_redis.client import Acker
 from acker_redis.columns import Columns
 from acker_redis.commands import Fence, ShardApplied
 from acker_redis.errors import ChangedBatchError, ConfigError, InvalidBatchError, LaneError
-from acker_redis.keys import check_name
+from acker_redis.flow import run_until
+from acker_redis.keys import ShardKeys, check_name
 from acker_redis.parts import Part
 from acker_redis.spark.content import Sealed
 from acker_redis.spark.report import ShardReport
@@ -116,7 +119,11 @@ def send(acker: Acker, turn: Turn, sealed: Sealed) -> ShardReport:
     first = (turn.batch_id * GENERATIONS + turn.generation) * CHUNKS + 1
     replies = []
     for number, part in enumerate(sealed.parts):
-        reply = acker.apply_part(part, Fence(turn.lane, first + number, turn.digest))
+        try:
+            reply = acker.apply_part(part, Fence(turn.lane, first + number, turn.digest))
+        except ChangedBatchError as error:
+            # Of a batch it names the call's number, which nobody knows.
+            raise changed(turn.batch_id) if str(error).startswith("batch") else error from error
         if reply.highest is not None and (reply.highest - 1) // CHUNKS > (first - 1) // CHUNKS:
             raise LaneError(
                 f"a later batch than {turn.batch_id} of the same query was applied meanwhile: does "
@@ -142,7 +149,7 @@ def _report(acker: Acker, sealed: Sealed, replies: Sequence[ShardApplied]) -> Sh
     overflow: bool | None = None
     for part, reply in zip(sealed.parts, replies, strict=True):
         if reply.highest is not None and overflow is None:
-            counters = acker.status().counters
+            counters = _counters(acker, sealed.shard)
             overflow = bool(counters["overflow"] or counters["conflict"])
         named = _gone(acker, part) if reply.highest is not None and overflow else reply.rejected
         (rejected if isinstance(part.rows, Columns) else blocks).extend(named)
@@ -159,6 +166,14 @@ def _report(acker: Acker, sealed: Sealed, replies: Sequence[ShardApplied]) -> Sh
         repeated=sum(reply.highest is not None for reply in replies),
         bytes=sum(_size(part) for part in sealed.parts),
     )
+
+
+def _counters(acker: Acker, shard: int) -> Mapping[str, int]:
+    # Of all shards side by side a task would need a connection for each.
+    keys = ShardKeys(acker.namespace, shard)
+    deadline = time.monotonic() + acker.retry_for
+    reply = acker.connection.drive(run_until(commands.status(keys), deadline))
+    return commands.parse_status(reply, keys).counters
 
 
 def _gone(acker: Acker, part: Part) -> list[int]:

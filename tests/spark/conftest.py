@@ -71,7 +71,8 @@ def make_spark_acker(spark: "SparkSession", make_any_acker: MakeAcker) -> Iterat
         config: Mapping[str, Any] | None = None, client: Client | None = None, **more: Any
     ) -> Acker:
         plain = client or make_any_acker(**(config or {}))
-        settings = {"app_id": "test", "mode": "driver", "query_id": "q", "max_wait": 0.0} | more
+        settings: dict[str, Any] = {"app_id": "test", "mode": "driver", "query_id": "q"}
+        settings |= {"max_wait": 0.0, **more}
         return Acker(spark, plain.namespace, url=url_of(plain), **settings)
 
     yield make

@@ -1,6 +1,7 @@
 """Content of a shard: the same calls whatever the partitions were, and no row that is not whole."""
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -208,9 +209,7 @@ def test_other_tracks_have_another_digest() -> None:
 
 
 @given(bolts(), sources(), st.sampled_from([1, 2]), st.randoms(use_true_random=False))
-@settings(
-    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_redis_does_what_the_reference_does(
     make_any_acker: MakeAcker,
     bolt: list[Term],
@@ -250,16 +249,20 @@ def refer(model: BlockReference, terms: list[Term]) -> None:
         model.apply_blocks([BlockRow(number, column, task="t", label=label)])
     rows = [Row(a, delta, TRACK, name) for a, (delta, name) in found.tracked.items()]
     model.apply(rows, "t")
-    anchors = {anchor: None for anchor in (*found.deltas, *found.failed)}
-    for anchor in anchors:
-        place, why = split_anchor(anchor), found.failed.get(anchor)
-        delta = found.deltas.get(anchor, 0)
-        if place:
-            deltas = {place[1]: delta} if delta else {}
-            failed = {} if why is None else {place[1]: why}
-            model.apply_blocks([BlockRow(place[0], deltas, failed)])
-        else:
-            model.apply([Row(anchor, delta, 0 if why is None else FAIL, why=why or "")])
+    # A block hears of all at once: else it could end before it hears of its last failure.
+    blocks: dict[int, tuple[dict[int, int], dict[int, str]]] = {}
+    for anchor in dict.fromkeys((*found.deltas, *found.failed)):
+        place, why, delta = split_anchor(anchor), found.failed.get(anchor), found.deltas.get(anchor)
+        if place is None:
+            flags = 0 if why is None else FAIL
+            model.apply([Row(anchor, delta or 0, flags, why=why or "")])
+            continue
+        deltas, failed = blocks.setdefault(place[0], ({}, {}))
+        if delta:
+            deltas[place[1]] = delta
+        if why is not None:
+            failed[place[1]] = why
+    model.apply_blocks([BlockRow(number, *its) for number, its in sorted(blocks.items())])
     for each in found.touched:
         if each in LABELS and any(
             kind is Kind.TOUCH and split_anchor(a) and a >> 12 & 0xFFF == each
@@ -288,13 +291,19 @@ def test_a_batch_of_the_client_has_the_same_rows(make_any_acker: MakeAcker) -> N
 # What is refused
 
 
+Cut = Callable[[list[Term]], dict[int, Sealed]]
+
+
 def dealt(*terms: Term) -> dict[int, Sealed]:
     """Each term in a partition of its own."""
     return seal([row for term in terms for row in packed([term], 1)], 1, **SOURCE)
 
 
+CUTS: list[Cut] = [lambda terms: sealed(terms, **SOURCE), lambda terms: dealt(*terms)]
+
+
 @pytest.mark.parametrize("anchor", [7, ANCHOR])
-@pytest.mark.parametrize("cut", [sealed, lambda terms: dealt(*terms)], ids=["one", "each"])
+@pytest.mark.parametrize("cut", CUTS, ids=["one", "each"])
 def test_children_of_one_id(anchor: int, cut: Any) -> None:
     """They would cancel, and their tree be complete without them."""
     terms: list[Term] = [(Kind.INPUT, anchor, 40, ""), (Kind.CHILD, anchor, 41, "")]
@@ -325,7 +334,7 @@ def test_children_of_one_id(anchor: int, cut: Any) -> None:
     ],
 )
 def test_a_child_without_an_input(terms: list[Term]) -> None:
-    for cut in (sealed, lambda terms: dealt(*terms)):
+    for cut in CUTS:
         with pytest.raises(InvalidBatchError, match="1 trees get children, but no input"):
             cut(terms)
 
@@ -341,7 +350,7 @@ def test_which_child_has_no_input_is_said() -> None:
 def test_source_ids_that_are_there_twice() -> None:
     """The same source id has the same anchor."""
     terms: list[Term] = [(Kind.TRACK, 7, 40, "a"), (Kind.TRACK, 8, 40, "b")]
-    for cut in (lambda terms: sealed(terms, **SOURCE), lambda terms: dealt(*terms)):
+    for cut in CUTS:
         with pytest.raises(InvalidBatchError, match="1 source ids are there more .*'b'"):
             cut([*terms, terms[1]])
         with pytest.raises(InvalidBatchError, match="3 source ids are there more"):
@@ -354,7 +363,7 @@ def test_numbers_that_are_there_twice(times: int, delta: int) -> None:
     """Also three times, when the deltas do not cancel."""
     terms: list[Term] = [(Kind.TRACK, block_anchor(1, slot), 40, "") for slot in range(5)]
     again = [(Kind.TRACK, block_anchor(1, 3), delta, "")] * (times - 1)
-    for cut in (lambda terms: sealed(terms, **SOURCE), lambda terms: dealt(*terms)):
+    for cut in CUTS:
         with pytest.raises(InvalidBatchError, match="have a number that another has too"):
             cut([*terms, *again])
 
@@ -391,7 +400,8 @@ def test_what_a_partition_found_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "rows"), [(10, [1024, 1024, 952]), (65, [1008] * 2 + [984]), (255, [257] * 11 + [173])]
+    ("length", "rows"),
+    [(10, [1024, 1024, 952]), (65, [1008] * 2 + [984]), (255, [257] * 11 + [173])],
 )
 def test_source_ids_fill_calls(length: int, rows: list[int]) -> None:
     terms: list[Term] = [(Kind.TRACK, a, a, f"{a:0{length}d}") for a in range(1, 3001)]
@@ -538,9 +548,8 @@ def test_trees_of_a_bolt_all_fail(make_any_acker: MakeAcker, shards: int) -> Non
     assert said(parts_of(found)).deltas == {}
     assert said(parts_of(found)).failed == dict.fromkeys(anchors, "changed")
     assert found == sealed(terms[::-1], shards, fail_all="changed")
-    seq = 0
-    for part in [*parts_of(sealed(tracks, shards, task="t", labels=labels)), *parts_of(found)]:
-        seq += 1
+    parts = [*parts_of(sealed(tracks, shards, task="t", labels=labels)), *parts_of(found)]
+    for seq, part in enumerate(parts, 1):
         acker.apply_part(part, Fence("@lane", seq))
     nacked = {(v[0], v[1], v[2]) for v in verdicts(acker)}
     assert nacked == {("nack", "failed", anchor) for anchor in anchors}

@@ -144,7 +144,7 @@ def test_scattered_or_sorted_is_the_same(
     monkeypatch.setattr(scatter, "_MOST", 4)
     monkeypatch.setattr(Scatter, "add", watched)
     packer, merged, terms = Packer(4), Merged(), 0
-    rows = []
+    rows: list[Packed] = []
     for at in range(0, len(anchors), 700):
         rows += packer.add(Kind.INPUT, anchors[at : at + 700], deltas[at : at + 700])
     for row in [*rows, *packer.finish()]:
@@ -220,7 +220,9 @@ def test_a_source_id_is_not_null() -> None:
 @given(st.lists(st.none() | st.text(max_size=300), min_size=1, max_size=4))
 def test_whys_become_what_a_row_can_hold(whys: list[str | None]) -> None:
     """Whys are for people: a failure is not refused for its words."""
-    texts = pa.array([why if why is None else why.encode("utf-8", "ignore").decode() for why in whys])
+    texts = pa.array(
+        [why if why is None else why.encode("utf-8", "ignore").decode() for why in whys]
+    )
     packer = Packer(1)
     anchors = np.arange(1, len(whys) + 1)
     (row,) = [*packer.add(Kind.FAIL, anchors, None, texts.cast(pa.string())), *packer.finish()]

@@ -28,11 +28,12 @@ from acker_redis.spark import (
     anchor,
     counted,
     kafka_source_id,
+    room,
     source_id,
+    tracking,
     tuple_id,
 )
 from acker_redis.spark import acker as acker_module
-from acker_redis.spark import room, tracking
 from acker_redis.spark.labels import CountedLabel, source_id_of
 from tests.spark.conftest import MakeSparkAcker, outcomes
 from tests.support import block_outcomes, tick, total
@@ -100,7 +101,7 @@ def blocks(messages: DataFrame) -> set[int]:
 
 def test_loose_trees_on_two_edges(spark: SparkSession, acker: Acker) -> None:
     df = spark.range(5).selectExpr("*", SID)
-    out = track(acker, df, "sid", edges=["left", "it's \\ the \"right\" one"])
+    out = track(acker, df, "sid", edges=["left", 'it\'s \\ the "right" one'])
     assert set(out.columns) == {"id", "sid", "anchor", "tuple", "edge"}
     assert out.count() == 10
     (report,) = acker.reports
@@ -343,8 +344,10 @@ def test_columns_that_are_there_already(spark: SparkSession, make_spark_acker: A
             with pytest.raises(InvalidBatchError, match=words):
                 track(acker, df, "sid")
     df = spark.createDataFrame([("a", 1)], "sid STRING, anchor INT")
-    acker = make_spark_acker(client=acker.client, names=Names(anchor="a", query="q")
-                             if "query" in Names.__dataclass_fields__ else Names(anchor="a"))
+    acker = make_spark_acker(
+        client=acker.client,
+        names=Names(anchor="a"),
+    )
     with acker.batch(df, 0) as b:
         assert b.track(source="t", source_id="sid").select("a", "anchor").count() == 1
 
@@ -559,18 +562,20 @@ def test_ticks_that_are_too_short(
 # The ledger
 
 
-def verdict_rows(spark: SparkSession, acker: Acker, taken: bool = True) -> DataFrame:
+def verdict_rows(spark: SparkSession, acker: Acker) -> DataFrame:
     """Verdicts as ``format("acker-outcomes")`` has them, ranges not expanded."""
     from acker_redis.spark.outcome_rows import SCHEMA, rows_of
 
     waiting, found = acker.client.outcomes("t"), []
     while entries := waiting.read(1000):
         for entry in entries:
-            for r in rows_of(entry, expand=False):
-                found.append((
+            found += [
+                (
                     acker.namespace, "t", r.verdict, r.reason, r.why, r.anchor, r.source_id,
                     r.age_ms, None, r.trees, r.label,
-                ))  # fmt: skip
+                )
+                for r in rows_of(entry, expand=False)
+            ]  # fmt: skip
         waiting.take(entries)
     return spark.createDataFrame(found, SCHEMA)
 
@@ -655,11 +660,15 @@ def test_what_a_ledger_refuses(spark: SparkSession, by_driver: Acker, ledger: Le
 
 def test_a_ledger_names_verdicts(spark: SparkSession, ledger: Ledger) -> None:
     """Ranges, one by one; and a row that it does not know keeps the name it has."""
-    trees = spark.createDataFrame([(100 + n, f"s{n}") for n in range(5)], "anchor LONG, source_id STRING")
+    trees = spark.createDataFrame(
+        [(100 + n, f"s{n}") for n in range(5)], "anchor LONG, source_id STRING"
+    )
     ledger.write(trees, "q", 0)
     ledger.write(trees.limit(1), "q", 0)
     assert ledger.read(spark).count() == 5, "a batch is written once"
-    ledger.write(trees.selectExpr("anchor + 50 AS anchor", "concat('r', source_id) AS source_id"), "q", 1)
+    ledger.write(
+        trees.selectExpr("anchor + 50 AS anchor", "concat('r', source_id) AS source_id"), "q", 1
+    )
     schema = (
         "namespace STRING, task STRING, verdict STRING, reason STRING, why STRING, anchor BIGINT, "
         "source_id STRING, age_ms BIGINT, at TIMESTAMP, trees BIGINT, label STRING"
@@ -677,7 +686,8 @@ def test_a_ledger_names_verdicts(spark: SparkSession, ledger: Ledger) -> None:
     )
     found = ledger.name(outcomes_)
     assert found.columns == outcomes_.columns
-    assert sorted((r["anchor"], r["verdict"], r["source_id"], r["trees"]) for r in found.collect()) == [
+    rows_ = [(r["anchor"], r["verdict"], r["source_id"], r["trees"]) for r in found.collect()]
+    assert sorted(rows_) == [
         (7, "ack", "loose", 1), (100, "ack", "s0", 1), (101, "ack", "s1", 1), (102, "ack", "s2", 1),
         (103, "nack", "s3", 1), (104, "ack", "s4", 1), (152, "ack", "rs2", 1),
     ]  # fmt: skip

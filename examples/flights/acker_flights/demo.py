@@ -76,17 +76,16 @@ def _run(options: Options, console: Console, server: EmbeddedRedis) -> int:
         listen()
         acker.create(AckerConfig(tick_ms=TICK_MS))
         began = time.monotonic()
-        results = Results(acker, pipeline.SOURCE, tables).start()
         flights = Acker(spark, NAMESPACE, app_id="flights-demo", url=server.url)
+        results = Results(tables)
+        verdicts = results.start(spark, server.url, NAMESPACE, pipeline.SOURCE, work / "verdicts")
         running = pipeline.start(spark, flights, work, tables, options.files_per_trigger)
         with Rotator([acker]) as rotator, Display(console, expected.flights) as display:
-            try:
-                _watch(display, "processing", running, acker, running.drain)
-                _watch(display, "expiring", running, acker, lambda: _expire_all(rotator, acker))
-            finally:
-                results.abandon()
-            running.stop()
-        results.finish()
+            _watch(display, "processing", running, acker, running.drain)
+            _watch(display, "expiring", running, acker, lambda: _expire_all(rotator, acker))
+            _watch(display, "verdicts", running, acker, verdicts.processAllAvailable)
+        running.stop()
+        verdicts.stop()
         seconds = time.monotonic() - began
         counters = acker.status().counters
     delays = report.read_delays(tables / "delays")

@@ -1,12 +1,13 @@
 """Cases in namespaces and folders of their own."""
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from acker_flights import session
 
+from acker_flights import session
 from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
@@ -14,6 +15,9 @@ from tests.conftest import missing
 from tests.spark.faults.stage import Stage
 from tests.spark.faults.work import Case, Kind
 
+slow = pytest.mark.skipif(
+    os.environ.get("ACKER_SLOW_TESTS") != "1", reason="needs ACKER_SLOW_TESTS=1"
+)
 MakeCase = Callable[..., tuple[Case, Acker]]
 
 

@@ -1,8 +1,8 @@
 """Faults that happen at the k-th call of something, in whichever process makes it.
 
 A fault is a file in the folder ``ACKER_FAULTS``. The calls it watches are counted over all
-processes: each claims the next number, so that exactly one is the k-th, and a task that is run again
-does not meet the same fault again. Python workers know of them by :mod:`tests.spark.faults.daemon`.
+processes: each claims the next number, so that exactly one is the k-th, and a task that is run
+again does not meet it again. Python workers know of it by :mod:`tests.spark.faults.daemon`.
 """
 
 import itertools
@@ -20,7 +20,6 @@ import psutil
 from pyspark import TaskContext
 
 from acker_redis.client import Acker
-from acker_redis.spark import apply as spark_apply
 from acker_redis.spark import lanes
 from acker_redis.spark.packed import Packer
 from acker_redis.spark.queue import FileQueue
@@ -92,7 +91,7 @@ def wait_until(done: Callable[[], bool], what: str) -> None:
 
 def install() -> None:
     """Watch the calls of this process."""
-    spark_apply.lanes.standing = _after(lanes.standing, "standing")
+    lanes.standing = _after(lanes.standing, "standing")
     Packer.add = _before(Packer.add, "pack")  # type: ignore[method-assign]
     Acker.apply_part = _after(_before(Acker.apply_part, "send"), "sent")  # type: ignore[method-assign]
     FileQueue.write = _after(_before(FileQueue.write, "write"), "written")  # type: ignore[method-assign]

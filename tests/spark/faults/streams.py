@@ -1,5 +1,6 @@
 """The pipeline of :mod:`tests.spark.faults.work` as three streaming queries, which may die."""
 
+import os
 import shutil
 import uuid
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from acker_redis.spark.acker import Mode
 from tests.spark.faults.work import (
     CHILDREN,
     COLUMNS,
@@ -35,13 +37,15 @@ def pour(case: Case, batches: range = range(BATCHES)) -> None:
         folder.mkdir(parents=True)
         records = pa.table({"i": range(batch * size, (batch + 1) * size)})
         pq.write_table(records, folder / "records.parquet")
+        # The source reads the oldest first.
+        os.utime(folder / "records.parquet", (1_700_000_000 + batch, 1_700_000_000 + batch))
 
 
 def checkpoint(case: Case, name: str) -> Path:
     return case.folder / f"checkpoint-{name}"
 
 
-def drain(spark: SparkSession, case: Case, modes: dict[str, str]) -> None:
+def drain(spark: SparkSession, case: Case, modes: dict[str, Mode]) -> None:
     """Run the queries that are named, in these modes, until they have read all there is."""
     for name, mode in modes.items():
         query(spark, replace(case, mode=mode), name)

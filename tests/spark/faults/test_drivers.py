@@ -1,17 +1,15 @@
 """A driver is killed again and again, and what runs instead goes by its checkpoints."""
 
 import contextlib
-import os
 from pathlib import Path
 
 import pytest
 
-from tests.spark.faults.conftest import MakeCase
+from acker_redis.spark.acker import Mode
+from tests.spark.faults.conftest import MakeCase, slow
 from tests.spark.faults.stage import Stage
 from tests.spark.faults.streams import drain, pour
 from tests.spark.faults.work import Kind, reconcile
-
-SLOW = os.environ.get("ACKER_SLOW_TESTS") == "1"
 
 Kill = tuple[str, int]
 KILLS: dict[str, list[Kill]] = {
@@ -36,31 +34,24 @@ KILLS: dict[str, list[Kill]] = {
     ("kind", "source", "middle", "last", "kills"),
     [
         ("loose", "driver", "executors", "driver", "few"),
-        *(
-            pytest.param(
-                *case, marks=pytest.mark.skipif(not SLOW, reason="needs ACKER_SLOW_TESTS=1")
-            )
-            for case in (
-                ("counted", "executors", "driver", "executors", "few"),
-                ("loose", "executors", "executors", "executors", "many"),
-                ("loose", "driver", "driver", "driver", "many"),
-                ("counted", "executors", "driver", "executors", "many"),
-            )
-        ),
+        pytest.param("counted", "executors", "driver", "executors", "few", marks=slow),
+        pytest.param("loose", "executors", "executors", "executors", "many", marks=slow),
+        pytest.param("loose", "driver", "driver", "driver", "many", marks=slow),
+        pytest.param("counted", "executors", "driver", "executors", "many", marks=slow),
     ],
 )
 def test_a_driver_that_is_killed(
     tmp_path: Path,
     make_case: MakeCase,
     kind: Kind,
-    source: str,
-    middle: str,
-    last: str,
+    source: Mode,
+    middle: Mode,
+    last: Mode,
     kills: str,
 ) -> None:
     case, client = make_case(4, kind)
     pour(case)
-    modes = {"source": source, "middle": middle, "last": last}
+    modes: dict[str, Mode] = {"source": source, "middle": middle, "last": last}
     waiting = list(KILLS[kills])
     killed: list[Kill] = []
     while True:

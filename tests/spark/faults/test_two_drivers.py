@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
+from acker_redis.spark.acker import Mode
 from tests.spark.faults.conftest import MakeCase
 from tests.spark.faults.stage import Stage, StageError
 from tests.spark.faults.streams import written
@@ -55,7 +56,7 @@ def test_the_same_content(
     twin: Stage,
     make_case: MakeCase,
     kind: Kind,
-    mode: str,
+    mode: Mode,
     step: str,
     where: str,
 ) -> None:

@@ -10,9 +10,7 @@ from tests.spark.faults.work import STEPS, Kind, middle, reconcile, track
 
 
 @pytest.mark.parametrize(("kind", "shards"), [("loose", 4), ("counted", 1)])
-def test_when_nothing_happens(
-    stage: Stage, make_case: MakeCase, kind: Kind, shards: int
-) -> None:
+def test_when_nothing_happens(stage: Stage, make_case: MakeCase, kind: Kind, shards: int) -> None:
     case, client = make_case(shards, kind)
     for step in STEPS.values():
         assert stage.run(step, case)["repeated"] == 0
@@ -60,9 +58,7 @@ def test_a_task_that_is_run_again_is_applied_once(
     reconcile(case, client, repeated)
 
 
-def test_a_batch_whose_task_dies_each_time_is_run_again(
-    stage: Stage, make_case: MakeCase
-) -> None:
+def test_a_batch_whose_task_dies_each_time_is_run_again(stage: Stage, make_case: MakeCase) -> None:
     """Four attempts die, each one call further than the one before; so does the batch."""
     case, client = make_case(1, "loose")
     stage.run(track, case)

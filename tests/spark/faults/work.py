@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 from acker_redis.client import Acker as Client
 from acker_redis.rotator import Rotator
 from acker_redis.spark import Acker, Counted, FileQueue, counted
+from acker_redis.spark.acker import Mode
 from acker_redis.spark.labels import source_id_of
 
 RECORDS = 2520
@@ -46,7 +47,7 @@ class Case:
     namespace: str
     folder: Path
     kind: Kind
-    mode: Literal["driver", "executors"] = "driver"
+    mode: Mode = "driver"
     on_changed: Literal["raise", "fail_trees"] = "raise"
 
     def acker(self, spark: SparkSession) -> Acker:

@@ -1,0 +1,27 @@
+"""Three Spark jobs, as a user runs them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import missing
+from tests.examples.test_examples import EXAMPLES, shape, start
+
+pytest.importorskip("acker_flights.session")
+from acker_flights import session
+
+
+def test_three_jobs_and_one_is_killed(tmp_path: Path) -> None:
+    advice = session.missing_java()
+    if advice:
+        missing(advice)
+    process = start("spark_jobs", tmp_path)
+    said, _ = process.communicate(timeout=280)
+    assert process.returncode == 0, said
+    assert "980 orders are priced, once each" in said
+    assert "20 are given up: no price for moon" in said
+    readme = (EXAMPLES / "spark_jobs" / "README.md").read_text()
+    (output,) = re.findall(r"```text\n(.*?)```", readme.partition("python examples/")[2], re.DOTALL)
+    assert shape(said) == shape(output)
+    assert not list(tmp_path.iterdir())

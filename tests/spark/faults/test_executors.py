@@ -1,0 +1,80 @@
+"""An executor's JVM is killed in the middle of a batch."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pyspark
+import pytest
+
+from tests.spark.faults.conftest import MakeCase, slow
+from tests.spark.faults.stage import Stage, StageError
+from tests.spark.faults.work import STEPS, Kind, reconcile
+
+
+@pytest.fixture(scope="module")
+def cluster(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A driver with two executors, in processes of their own."""
+    scratch = tmp_path_factory.mktemp("cluster")
+    # Workers write below SPARK_HOME; this one is given away with the scratch folder.
+    home = scratch / "home"
+    home.mkdir()
+    for each in Path(pyspark.__path__[0]).iterdir():
+        (home / each.name).symlink_to(each)
+    with Stage(scratch, "local-cluster[2,1,1024]", env={"SPARK_HOME": str(home)}) as running:
+        yield running
+    assert (home / "work").is_dir(), "it has written elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("kind", "shards", "step", "where", "at"),
+    [
+        ("loose", 1, "middle", "sent", 2),
+        ("loose", 4, "track", "sent", 2),
+        ("loose", 1, "last", "pack", 1),
+        pytest.param("counted", 4, "middle", "sent", 2, marks=slow),
+    ],
+)
+def test_an_executor_that_is_killed(
+    cluster: Stage,
+    make_case: MakeCase,
+    kind: Kind,
+    shards: int,
+    step: str,
+    where: str,
+    at: int,
+) -> None:
+    """Applied once; or the job fails, since what was kept is lost, and run again it is right."""
+    case, client = make_case(shards, kind)
+    for name, function in STEPS.items():
+        if name != step:
+            assert cluster.run(function, case)["repeated"] == 0
+            continue
+        before = executors(cluster)
+        fault = cluster.plan(where, at, "kill-executor")
+        in_executors = replace(case, mode="executors")
+        try:
+            cluster.run(function, in_executors)
+            ended = "applied"
+        except StageError as error:
+            if "heckpoint" not in error.words and "lost" not in error.words:
+                raise
+            ended = "failed"
+        assert fault.happened
+        fault.lift()
+        assert before - executors(cluster), "no executor was killed"
+        report = cluster.run(function, in_executors)
+        assert report["repeated"] == report["calls"] or ended == "failed"
+        print(step, kind, shards, where, ended, report["repeated"], "of", report["calls"])
+    assert client.status().counters["repeated"] > 0
+    reconcile(case, client, None)
+
+
+def executors(cluster: Stage) -> set[int]:
+    """Process ids of the executors."""
+    found = set()
+    for each in psutil.Process(cluster.pid).children(recursive=True):
+        if each.name() == "java" and "CoarseGrainedExecutorBackend" in " ".join(each.cmdline()):
+            found.add(each.pid)
+    return found

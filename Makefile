@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Versions that were tested together; other Pythons than those listed there still resolve.
 CONSTRAINTS := constraints.txt
+# Tests wait more than they compute: one process each for so many files at a time.
+WORKERS ?= 2
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS)
 
 .PHONY: demo test lint bench clean
@@ -14,7 +16,7 @@ demo: $(VENV)/.demo
 	@$(BIN)/acker-redis demo $(ARGS)
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check .

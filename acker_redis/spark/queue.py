@@ -1,5 +1,6 @@
 """A queue between two streaming queries: a directory with one subdirectory per batch."""
 
+import contextlib
 import shutil
 import time
 import uuid
@@ -34,8 +35,9 @@ class FileQueue:
         # Names with a leading underscore are not seen by Spark's file sources. Each writer has one
         # of its own: what another driver has half written must not get the batch's name.
         for left in self.path.glob(f"_writing-{name}-*"):
-            if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
-                shutil.rmtree(left, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # its writer is at work after all
+                if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
+                    shutil.rmtree(left, ignore_errors=True)
         aside = self.path / f"_writing-{name}-{uuid.uuid4().hex}"
         df.write.parquet(str(aside))
         try:

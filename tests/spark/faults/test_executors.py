@@ -8,9 +8,10 @@ import psutil
 import pyspark
 import pytest
 
+from acker_redis.spark.acker import Mode
 from tests.spark.faults.conftest import MakeCase, slow
 from tests.spark.faults.stage import Stage, StageError
-from tests.spark.faults.work import STEPS, Kind, reconcile
+from tests.spark.faults.work import STEPS, TASK, Kind, picked, reconcile
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +70,22 @@ def test_an_executor_that_is_killed(
         print(step, kind, shards, where, ended, report["repeated"], "of", report["calls"])
     assert client.status().counters["repeated"] > 0
     reconcile(case, client, None)
+
+
+@pytest.mark.parametrize("mode", ["driver", "executors"])
+def test_two_executors_do_not_evaluate_a_batch_twice(
+    cluster: Stage, make_case: MakeCase, mode: Mode
+) -> None:
+    """Kept lazily, two branches had rows of their own, computed at once: some were in neither."""
+    case, client = make_case(1, "loose")
+    written = {str(i) for i in cluster.run(picked, replace(case, mode=mode))}
+    told = {o.source_id: o.verdict for entry in client.outcomes(TASK).read() for o in entry}
+    failed = {name for name, verdict in told.items() if verdict == "nack"}
+    assert written
+    assert failed
+    assert not written & failed
+    assert written | failed == {str(i) for i in range(200)}
+    assert "ack" not in told.values()
 
 
 def executors(cluster: Stage) -> set[int]:

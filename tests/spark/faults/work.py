@@ -13,6 +13,8 @@ Record ``i`` has the source id ``r<i // 360>/<i % 360>``, and by its last digit 
 The functions whose first argument is a session run on a :class:`Stage`; the others in the tests.
 """
 
+import os
+import time
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -191,3 +193,27 @@ def check_processed(case: Case, found: dict[str, list[Verdict]]) -> None:
 def _rows(case: Case, name: str) -> list[dict[str, Any]]:
     files = sorted((case.folder / name).glob("batch-*/*.parquet"))
     return [row for file in files for row in pq.read_table(file).to_pylist()]
+
+
+def picked(spark: SparkSession, case: Case) -> list[int]:
+    """Track, and a bolt that picks half of the records by chance: it writes them, or fails them.
+
+    Returns the records that were written.
+    """
+    acker = case.acker(spark)
+    df = spark.range(0, 200, 1, 1).select(
+        F.col("id").alias("i"), F.col("id").cast("string").alias("s")
+    )
+    with acker.batch(df, 0, query_id="source") as b:
+        messages = b.track(source=TASK, source_id="s")
+
+    def chance(i: int) -> bool:
+        time.sleep(0.005)  # so long that another executor takes the partition too, if it may
+        return hash((os.getpid(), time.time_ns(), i)) % 2 == 0
+
+    pick = F.udf(chance, "boolean").asNondeterministic()
+    with acker.batch(messages, 0, query_id="bolt") as b:
+        done = b.freeze(b.df.withColumn("pick", pick("i")))
+        out = b.emit(done.where("pick"), edge=EDGE)
+        b.fail(done.where("NOT pick"), "not picked")
+    return [row.i for row in out.select("i").collect()]

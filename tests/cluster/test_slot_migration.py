@@ -214,7 +214,7 @@ def test_nothing_is_lost_or_doubled(cluster: Cluster, load: Load) -> None:
     met = Counter(cluster.redirections())
     met.subtract(before)
     assert min(met.values()) > 0, met
-    assert largest >= 2000
+    assert largest > 512, "no bucket was more than a list"
 
     verdicts = [o for entry in load.entries.values() for o in entry.outcomes]
     assert len(verdicts) == len(load.expected)

@@ -1,6 +1,7 @@
 """The writers: the acker hears first, then the queue; what Spark runs again is done once."""
 
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -242,8 +243,9 @@ def test_one_evaluation_of_what_is_random(spark: SparkSession, by_driver: Acker)
     TrackWriter(by_driver, "t", {"e": queue}, query_id="source")(df, 0)
 
     def some(df: DataFrame, batch_id: int) -> DataFrame:
-        why = F.when(F.rand() < 0.3, F.lit("unlucky"))
-        return df.where(F.rand() < 0.5).withColumn("why", why)
+        dice = F.udf(lambda _: random.random(), "double").asNondeterministic()
+        rows = df.withColumn("dice", dice("source_id")).where("dice < 0.7")
+        return rows.withColumn("why", F.expr("CASE WHEN dice < 0.3 THEN 'unlucky' END"))
 
     BoltWriter(by_driver, some, {"end": end, "log": log}, query_id="bolt")(queue.batches[0], 0)
     first = outcomes(by_driver.client)

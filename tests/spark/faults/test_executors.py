@@ -84,7 +84,7 @@ def test_two_executors_do_not_evaluate_a_batch_twice(
     assert written
     assert failed
     assert not written & failed
-    assert written | failed == {str(i) for i in range(200)}
+    assert written | failed == {str(i) for i in range(60)}
     assert "ack" not in told.values()
 
 

@@ -201,14 +201,14 @@ def picked(spark: SparkSession, case: Case) -> list[int]:
     Returns the records that were written.
     """
     acker = case.acker(spark)
-    df = spark.range(0, 200, 1, 1).select(
+    df = spark.range(0, 60, 1, 1).select(
         F.col("id").alias("i"), F.col("id").cast("string").alias("s")
     )
     with acker.batch(df, 0, query_id="source") as b:
         messages = b.track(source=TASK, source_id="s")
 
     def chance(i: int) -> bool:
-        time.sleep(0.005)  # so long that another executor takes the partition too, if it may
+        time.sleep(0.07)  # so long that another executor takes the partition too, if it may
         return hash((os.getpid(), time.time_ns(), i)) % 2 == 0
 
     pick = F.udf(chance, "boolean").asNondeterministic()

@@ -6,7 +6,6 @@ All are plain expressions, evaluated by Spark where the rows are; nothing talks 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
@@ -122,11 +121,6 @@ def _pair(one: str | Column, other: str | Column) -> Column:
 def _present(pair: Column) -> Column:
     # Half a pair is left in: it is an error, and not a message that nobody tracks.
     return pair["anchor"].isNotNull() | pair["tuple"].isNotNull()
-
-
-def xor(*cols: Column) -> Column:
-    """BIGINT XOR of columns; 0 if there are none."""
-    return reduce(lambda a, b: a.bitwiseXOR(b), cols, F.lit(0).cast("bigint"))
 
 
 def _text(column: str | Column) -> Column:

@@ -59,7 +59,6 @@ class MicroBatch:
         self._terms: list[Terms] = []
         self._edges: set[str] = set()
         self._acks = False
-        self._whole = False
         self._tracked = False
         self._open = False
         self._opened = False
@@ -153,7 +152,6 @@ class MicroBatch:
             raise InvalidBatchError(
                 f"edge {edge!r} was emitted already in this batch: union the rows, or name another"
             )
-        self._check_whole(emits=True)
         self._edges.add(edge)
         # A row that is kept and emitted again by a later batch is another message: two of one id
         # would cancel.
@@ -332,14 +330,6 @@ class MicroBatch:
     def _check_open(self) -> None:
         if not self._open:
             raise InvalidBatchError("use it as: with acker.batch(df, batch_id) as b: ..")
-
-    def _check_whole(self, emits: bool) -> None:
-        # An id that is told in both ways would cancel, and nothing would tell.
-        self._whole |= not emits
-        if self._whole and (emits or self._edges):
-            raise InvalidBatchError(
-                "children are named by ack(children=) or by emit(), not by both in one batch"
-            )
 
     def _check_bolt(self) -> None:
         self._check_open()

@@ -17,7 +17,6 @@ from acker_redis.spark.functions import (
     kafka_source_id,
     source_id,
     tuple_id,
-    xor,
 )
 
 
@@ -171,9 +170,3 @@ def test_attempt_edge_key_and_parent_tell_apart(spark: SparkSession) -> None:
 
 def test_without_a_parent_there_is_no_id(spark: SparkSession) -> None:
     assert values(spark, [(None,)], "p BIGINT", tuple_id("p", "e")) == [None]
-
-
-def test_xor(spark: SparkSession) -> None:
-    row = spark.range(1).select(xor(), xor(F.lit(5)), xor(F.lit(5), F.lit(3), F.lit(2**62))).first()
-    assert row
-    assert tuple(row) == (0, 5, 6 ^ 2**62)

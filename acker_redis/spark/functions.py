@@ -30,18 +30,19 @@ def source_id(*cols: str | Column) -> Column:
     return F.concat_ws("|", *[_text(c) for c in cols])
 
 
-def anchor(*cols: str | Column, attempt: int | Column = 0) -> Column:
+def anchor(*cols: str | Column, attempt: int | Column = 0, source: str = "") -> Column:
     """BIGINT anchor of the tree of the record with this natural key: ``1 .. 2**62 - 1``.
 
     An anchor serves one attempt: give a replay another ``attempt``, or its tree would
-    meet what is left of the first. Never null: null is a value of a key column.
+    meet what is left of the first. So it serves one ``source``: records of two may have one key.
+    Never null: null is a value of a key column.
     """
     names = _names(*cols)
     if names and isinstance(attempt, int):
-        key = _joined_sql("anchor", "", names)
+        key = _joined_sql("anchor", source, names)
         return F.expr(f"greatest(xxhash64({attempt}, {key}) & {ANCHOR_MASK}L, 1L)")
     tried = attempt if isinstance(attempt, Column) else F.lit(attempt)
-    hashed = F.xxhash64(F.coalesce(tried.cast("int"), F.lit(0)), _joined("anchor", "", cols))
+    hashed = F.xxhash64(F.coalesce(tried.cast("int"), F.lit(0)), _joined("anchor", source, cols))
     return _in_range(hashed, ANCHOR_MASK)
 
 

@@ -58,12 +58,12 @@ class Numbered:
 
 
 def number(
-    trees: DataFrame, name: str, identity: tuple[str | int, ...], least: int = LEAST
+    trees: DataFrame, name: str, task: str, whose: tuple[str | int, ...], least: int = LEAST
 ) -> Numbered:
     """Give each record its anchor, in a column of this name.
 
-    ``trees`` have the columns PREFIX (STRING), NUMBER (BIGINT) and ATTEMPT (INT); ``identity`` says
-    whose batch it is. One job counts the records of each window. Raises InvalidBatchError for a
+    ``trees`` have the columns PREFIX (STRING), NUMBER (BIGINT) and ATTEMPT (INT); ``whose``
+    says of which query it is which batch. One job counts the records of each window. Raises InvalidBatchError for a
     number or attempt that is null or below 0.
     """
     trees = trees.withColumn(_WINDOW, F.expr(f"{NUMBER} div {SLOTS}"))
@@ -71,12 +71,12 @@ def number(
         F.min(NUMBER).alias("least"), F.max(NUMBER).alias("most"), F.count("*").alias("rows")
     )
     found = groups.collect()
-    blocks = tuple(_blocks(found, identity, least))
+    blocks = tuple(_blocks(found, (task, *whose), least))
     if len({block.number for block in blocks}) < len(blocks):
         raise InvalidBatchError("two blocks of the batch share a number: change the prefix")
     source = F.concat(F.col(PREFIX), F.lit("/"), F.col(NUMBER).cast("string"))
     trees = trees.withColumn(SOURCE, source)
-    apart = anchor(SOURCE, attempt=F.col(ATTEMPT))
+    apart = anchor(SOURCE, attempt=F.col(ATTEMPT), source=task)
     if not blocks:
         return Numbered(trees.withColumn(name, apart), blocks, loose=True)
     placed, first, base = _placed(trees, blocks)

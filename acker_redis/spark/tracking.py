@@ -48,7 +48,7 @@ class Tracking:
         self._batch, self._edges = batch, edges
         self._source = check_name("source", source)
         self._names = batch.acker.names
-        self._attempt = F.lit(attempt) if isinstance(attempt, int) else attempt
+        self._attempt = F.col(attempt) if isinstance(attempt, str) else attempt
         self._ids = [f"_acker_id_{each}" for each in range(len(edges))]
         self._client = batch.acker.client
         self._lane = batch.acker.lane(batch.query_id)
@@ -79,7 +79,8 @@ class Tracking:
 
     def _loose(self, df: DataFrame, source_id: str | Column) -> Numbered:
         named = df.withColumn(SOURCE, self._source_id(df, source_id))
-        named = named.withColumn(self._names.anchor, anchor(SOURCE, attempt=self._tried()))
+        ids = anchor(SOURCE, attempt=self._attempt, source=self._source)
+        named = named.withColumn(self._names.anchor, ids)
         return Numbered(self._batch.freeze(self._with_ids(named)), (), loose=True)
 
     def _counted(self, df: DataFrame, ids: Counted, least: int = LEAST) -> Numbered:
@@ -95,8 +96,8 @@ class Tracking:
             ATTEMPT: F.coalesce(self._tried().cast("int"), F.lit(0)),
         }
         trees = self._batch.freeze(df.withColumns(columns))
-        identity = (self._source, self._lane, self._batch.batch_id)
-        found = number(trees, self._names.anchor, identity, least)
+        whose = (self._lane, self._batch.batch_id)
+        found = number(trees, self._names.anchor, self._source, whose, least)
         return Numbered(self._with_ids(found.trees), found.blocks, found.loose)
 
     def _in_ledger(self, df: DataFrame, source_id: str | Column, ledger: Ledger) -> Numbered:
@@ -191,7 +192,7 @@ class Tracking:
         return trees.withColumns(dict(zip(self._ids, ids, strict=True)))
 
     def _tried(self) -> Column:
-        return F.col(self._attempt) if isinstance(self._attempt, str) else self._attempt
+        return F.lit(self._attempt) if isinstance(self._attempt, int) else self._attempt
 
     def _source_id(self, df: DataFrame, source_id: str | Column) -> Column:
         if isinstance(source_id, str):

@@ -395,3 +395,14 @@ def test_few_records_of_many_windows(spark: SparkSession, make_spark_acker: Make
     df = spark.range(30).select((F.col("id") * 3000).alias("id"))
     track(acker, df, source_id=counting())
     assert acker.client.status().pending == 30
+
+
+def test_two_sources_with_the_same_ids(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker
+) -> None:
+    """In one namespace: their trees do not meet."""
+    acker = make_spark_acker()
+    for number, source in enumerate(("orders", "returns")):
+        with acker.batch(records(spark, "a", "b"), number) as b:
+            b.track(source=source, source_id="sid")
+    assert acker.client.status().pending == 4

@@ -106,7 +106,7 @@ def test_loose_trees_on_two_edges(spark: SparkSession, acker: Acker) -> None:
     assert out.count() == 10
     (report,) = acker.reports
     assert (report.tracked, report.trees, report.messages, report.acked) == (5, 5, 5, 0)
-    expected = df.select(anchor("sid").alias("a")).collect()
+    expected = df.select(anchor("sid", source="t").alias("a")).collect()
     assert {r["anchor"] for r in out.collect()} == {r["a"] for r in expected}
     left = out.where("edge = 'left'")
     assert left.where(F.col("tuple") != tuple_id("anchor", "left")).count() == 0
@@ -517,7 +517,7 @@ def test_a_batch_that_can_never_fit(
 def test_room_is_judged_by_shard(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
     """All in one shard: it waits, or is refused, rather than being nacked."""
     acker = make_spark_acker({"shards": 2, "high_water": 20})
-    df = spark.range(100).selectExpr("*", SID).where(anchor("sid") % 2 == 0).limit(38)
+    df = spark.range(100).selectExpr("*", SID).where(anchor("sid", source="t") % 2 == 0).limit(38)
     ids = [r["sid"] for r in df.collect()]
     track(acker, df.where(F.col("sid").isin(ids[:8])), "sid")
     with pytest.raises(HighWaterError):

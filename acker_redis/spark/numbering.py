@@ -62,9 +62,9 @@ def number(
 ) -> Numbered:
     """Give each record its anchor, in a column of this name.
 
-    ``trees`` have the columns PREFIX (STRING), NUMBER (BIGINT) and ATTEMPT (INT); ``whose``
-    says of which query it is which batch. One job counts the records of each window. Raises InvalidBatchError for a
-    number or attempt that is null or below 0.
+    ``trees`` have the columns PREFIX (STRING), NUMBER (BIGINT) and ATTEMPT (INT); ``whose`` says of
+    which query it is which batch. One job counts the records of each window. Raises
+    InvalidBatchError for a number or attempt that is null or below 0.
     """
     trees = trees.withColumn(_WINDOW, F.expr(f"{NUMBER} div {SLOTS}"))
     groups = trees.groupBy(PREFIX, ATTEMPT, _WINDOW).agg(

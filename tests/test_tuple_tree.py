@@ -377,7 +377,7 @@ def test_the_histories_find_a_mutant(
     monkeypatch.setattr(where, name, mutant)
     # That two messages have one id may also be noticed where they are joined.
     with pytest.raises((AssertionError, InvalidBatchError), match="acked|given twice"):
-        for _ in range(10):
+        for _ in range(60):
             _play(200)
 
 

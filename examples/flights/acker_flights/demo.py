@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import signal
+import socketserver
 import tempfile
 import threading
 import time
@@ -152,6 +153,10 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _say_nothing(server: object, request: object, address: object) -> None:
+    """In place of the traceback that a server of PySpark prints."""
+
+
 def listen() -> None:
     """Turn the first Ctrl-C or SIGTERM into KeyboardInterrupt."""
     if threading.current_thread() is not threading.main_thread():
@@ -162,6 +167,7 @@ def listen() -> None:
             signal.signal(each, signal.SIG_IGN)
         # What PySpark and its threads complain of from here on is our doing.
         logging.disable()
+        socketserver.BaseServer.handle_error = _say_nothing  # type: ignore[method-assign]
         raise KeyboardInterrupt
 
     for number in SIGNALS:

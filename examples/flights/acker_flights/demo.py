@@ -167,7 +167,7 @@ def listen() -> None:
             signal.signal(each, signal.SIG_IGN)
         # What PySpark and its threads complain of from here on is our doing.
         logging.disable()
-        socketserver.BaseServer.handle_error = _say_nothing  # type: ignore[method-assign]
+        socketserver.BaseServer.handle_error = _say_nothing  # type: ignore[method-assign, assignment]
         raise KeyboardInterrupt
 
     for number in SIGNALS:

@@ -163,8 +163,9 @@ def tracks(bench: Bench, records: int, freeze: bool) -> None:
     """Track records that count; with ``freeze`` their rows are kept, to be written thereafter."""
     bench.table("records", offset=np.arange(records), value=np.arange(records) * 7)
 
+    acker = bench.begin()
+
     def ours() -> None:
-        acker = bench.begin()
         with acker.batch(bench.read("records"), bench.batch(), query_id="t", freeze=freeze) as b:
             b.track(source=TASK, source_id=counted(F.lit("bench"), number="offset"), edges="out")
         tracked = bench.direct.status().counters["tracked"]
@@ -172,7 +173,7 @@ def tracks(bench: Bench, records: int, freeze: bool) -> None:
             raise SystemExit(f"{tracked} of {records} are tracked")
 
     what = "tracks, kept" if freeze else "tracks"
-    bench.turns(what, lambda: noop(bench.read("records")), ours, records)
+    bench.turns(what, lambda: noop(bench.read("records")), ours, records, bench.begin)
 
 
 def acks_of_loose(bench: Bench, messages: int) -> None:

@@ -79,9 +79,9 @@ def number(
     apart = anchor(SOURCE, attempt=F.col(ATTEMPT), source=task)
     if not blocks:
         return Numbered(trees.withColumn(name, apart), blocks, loose=True)
-    placed, first, base = _placed(trees, blocks)
-    anchors = first.bitwiseOR(F.col(NUMBER) - base)
     loose = len(blocks) < len(found)
+    placed, first, base = _placed(trees, blocks, loose)
+    anchors = first.bitwiseOR(F.col(NUMBER) - base)
     if loose:
         anchors = F.when(first > 0, anchors).otherwise(apart)
     return Numbered(placed.withColumn(name, anchors), blocks, loose)
@@ -112,7 +112,9 @@ def _blocks(
         yield Block(block_number(*identity, label), label, prefix, attempt, window, least, slots)
 
 
-def _placed(trees: DataFrame, blocks: Sequence[Block]) -> tuple[DataFrame, Column, Column]:
+def _placed(
+    trees: DataFrame, blocks: Sequence[Block], loose: bool
+) -> tuple[DataFrame, Column, Column]:
     """Trees, and columns of the first anchor (0: loose) and the base of the block of each."""
     begin, end = min(b.window for b in blocks), max(b.window for b in blocks)
     same = len({(block.prefix, block.attempt) for block in blocks}) == 1
@@ -122,10 +124,11 @@ def _placed(trees: DataFrame, blocks: Sequence[Block]) -> tuple[DataFrame, Colum
         some = [known.get(window) for window in range(begin, end + 1)]
         mine = (F.col(PREFIX) == F.lit(blocks[0].prefix)) & (F.col(ATTEMPT) == blocks[0].attempt)
         inside = mine & F.col(_WINDOW).between(begin, end)
-        place = F.when(inside, F.col(_WINDOW) - F.lit(begin) + F.lit(1)).otherwise(F.lit(1))
+        place = F.col(_WINDOW) - F.lit(begin) + F.lit(1)
+        place = F.when(inside, place).otherwise(F.lit(1)) if loose else place
         first = F.element_at(_constants([b.first if b else 0 for b in some]), place.cast("int"))
         base = F.element_at(_constants([b.base if b else 0 for b in some]), place.cast("int"))
-        return trees, F.when(inside, first).otherwise(F.lit(0)), base
+        return trees, F.when(inside, first).otherwise(F.lit(0)) if loose else first, base
     rows = [(b.prefix, b.attempt, b.window, b.base, b.first) for b in blocks]
     schema = f"{PREFIX} STRING, {ATTEMPT} INT, {_WINDOW} BIGINT, {_BASE} BIGINT, {_FIRST} BIGINT"
     where = F.broadcast(trees.sparkSession.createDataFrame(rows, schema))

@@ -103,10 +103,13 @@ class BoltWriter:
         """Process, ack and fail a batch, then write its messages. Raises AckerError."""
         messages: dict[str, DataFrame] = {}
         with self._acker.batch(df, batch_id, query_id=self._query_id) as b:
-            # One evaluation, whatever is made of it: what has failed, what goes out on which edge.
-            out = b.freeze(self._process(b.df, batch_id))
+            out = self._process(b.df, batch_id)
             names = self._acker.names
-            if optional_why(out, names):
+            fails = optional_why(out, names)
+            if fails or self._queues:
+                # One evaluation, for what has failed and for what goes out on which edge.
+                out = b.freeze(out)
+            if fails:
                 why = F.col(names.why)
                 b.fail(out.where(why.isNotNull()), why)
                 out = out.where(why.isNull()).drop(names.why)

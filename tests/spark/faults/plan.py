@@ -117,7 +117,8 @@ def _after(call: Any, where: str) -> Any:
 
 
 def passes(where: str) -> None:
-    """A call comes by: count it, and do what was planned for it."""
+    """A call comes by: count it for each fault, and only then do what was planned for it."""
+    due = []
     for path in Path(os.environ[VARIABLE]).glob(f"{where}-*.fault"):
         try:
             fault = json.loads(path.read_text())
@@ -125,7 +126,9 @@ def passes(where: str) -> None:
             continue
         only = fault.get("pid")
         if only in (None, os.getpid()) and _claim(path) == fault["at"]:
-            _happen(path, fault)
+            due.append((path, fault))
+    for path, fault in due:
+        _happen(path, fault)
 
 
 def _claim(path: Path) -> int:

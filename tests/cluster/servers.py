@@ -19,7 +19,7 @@ from acker_redis.server_binary import ServerBinary
 
 SLOTS = 16384
 REDIRECTIONS = ("MOVED", "ASK", "TRYAGAIN")
-LIMIT = 60.0
+LIMIT = 150.0
 """Seconds that are waited for anything; far more than it takes."""
 
 

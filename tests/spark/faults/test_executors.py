@@ -32,7 +32,7 @@ def cluster(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
     ("kind", "shards", "step", "where", "at"),
     [
         ("loose", 1, "middle", "sent", 2),
-        ("loose", 4, "track", "sent", 2),
+        pytest.param("loose", 4, "track", "sent", 2, marks=slow),
         ("loose", 1, "last", "pack", 1),
         pytest.param("counted", 4, "middle", "sent", 2, marks=slow),
     ],

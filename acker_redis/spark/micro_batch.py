@@ -40,8 +40,8 @@ class MicroBatch:
     what ``emit`` returned behind the block: then a batch that is run again only repeats.
 
     Of nondeterministic plans one evaluation counts: ``df`` and what ``emit`` returns are kept
-    (``localCheckpoint``) when they are first computed. Whatever else two branches share, a join
-    with a table that changes say, goes through :meth:`freeze`.
+    (``localCheckpoint``) until the query's next batch begins. Whatever else two branches share, a
+    join with a table that changes say, goes through :meth:`freeze`.
     """
 
     def __init__(

@@ -149,21 +149,24 @@ class Packer:
         self._held[key] = 0
         kind, columns = key[0], self._columns.pop(key)
         anchors = np.concatenate([each[0] for each in columns])
-        order = np.argsort(shards_of(anchors, self._shards), kind="stable")
-        shard_of = shards_of(anchors, self._shards)[order]
-        ids = [each[1] for each in columns if each[1] is not None]
-        texts = [each[2] for each in columns if each[2] is not None]
-        for mine in np.split(order, np.flatnonzero(np.diff(shard_of)) + 1):
+        shard_of = shards_of(anchors, self._shards)
+        order = np.argsort(shard_of, kind="stable")
+        some = [each[1] for each in columns if each[1] is not None]
+        ids = np.concatenate(some) if some else None
+        said = [each[2] for each in columns if each[2] is not None]
+        texts = pa.chunked_array(said) if said else None
+        for mine in np.split(order, np.flatnonzero(np.diff(shard_of[order])) + 1):
             for at in range(0, len(mine), _PIECE):
                 rows = mine[at : at + _PIECE]
-                said = pa.chunked_array(texts).take(rows).combine_chunks() if texts else None
-                ends, data = pack_texts(said)
+                ends, data = pack_texts(
+                    None if texts is None else texts.take(rows).combine_chunks()
+                )
                 yield Packed(
-                    shard=int(shards_of(anchors[rows[:1]], self._shards)[0]),
+                    shard=int(shard_of[rows[0]]),
                     kind=kind,
                     block=LOOSE,
                     anchors=wire(anchors[rows]),
-                    deltas=wire(np.concatenate(ids)[rows]) if ids else b"",
+                    deltas=b"" if ids is None else wire(ids[rows]),
                     ends=ends,
                     texts=data,
                     terms=len(rows),

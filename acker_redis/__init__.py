@@ -6,34 +6,38 @@ it caused. When all are acked, the source gets the verdict ``ack``; if one fails
 much time passes, ``nack``.
 """
 
-from acker_redis.applied import Applied
-from acker_redis.batch import Batch
-from acker_redis.bolt import Bolt, Handle
-from acker_redis.client import Acker
-from acker_redis.column_batch import ColumnBatch
-from acker_redis.config import AckerConfig
-from acker_redis.errors import AckerError
-from acker_redis.frontier import Failures, Frontier, Pin, Quarantined
-from acker_redis.ids import (
-    block_anchor,
-    block_number,
-    format_tuple,
-    new_anchor,
-    new_tuple_id,
-    parse_tuple,
-    split_anchor,
-)
-from acker_redis.message_id import MessageId
-from acker_redis.outcome import BlockOutcome, Entry, Outcome
-from acker_redis.outcomes import Outcomes
-from acker_redis.pending import Backoff, Record, Verdict
-from acker_redis.producer import Producer
-from acker_redis.rotating_map import RotatingMap
-from acker_redis.rotator import Rotator
-from acker_redis.source import Source
-from acker_redis.status import Status
-from acker_redis.tree_state import BlockState, TreeState
-from acker_redis.tuple_tree import OpenTree, Processing
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from acker_redis.applied import Applied
+    from acker_redis.batch import Batch
+    from acker_redis.bolt import Bolt, Handle
+    from acker_redis.client import Acker
+    from acker_redis.column_batch import ColumnBatch
+    from acker_redis.config import AckerConfig
+    from acker_redis.errors import AckerError
+    from acker_redis.frontier import Failures, Frontier, Pin, Quarantined
+    from acker_redis.ids import (
+        block_anchor,
+        block_number,
+        format_tuple,
+        new_anchor,
+        new_tuple_id,
+        parse_tuple,
+        split_anchor,
+    )
+    from acker_redis.message_id import MessageId
+    from acker_redis.outcome import BlockOutcome, Entry, Outcome
+    from acker_redis.outcomes import Outcomes
+    from acker_redis.pending import Backoff, Record, Verdict
+    from acker_redis.producer import Producer
+    from acker_redis.rotating_map import RotatingMap
+    from acker_redis.rotator import Rotator
+    from acker_redis.source import Source
+    from acker_redis.status import Status
+    from acker_redis.tree_state import BlockState, TreeState
+    from acker_redis.tuple_tree import OpenTree, Processing
 
 __all__ = [
     "Acker",
@@ -73,3 +77,55 @@ __all__ = [
     "parse_tuple",
     "split_anchor",
 ]
+
+_MODULES = {
+    "Acker": "client",
+    "AckerConfig": "config",
+    "AckerError": "errors",
+    "Applied": "applied",
+    "Backoff": "pending",
+    "Batch": "batch",
+    "BlockOutcome": "outcome",
+    "BlockState": "tree_state",
+    "Bolt": "bolt",
+    "ColumnBatch": "column_batch",
+    "Entry": "outcome",
+    "Failures": "frontier",
+    "Frontier": "frontier",
+    "Handle": "bolt",
+    "MessageId": "message_id",
+    "OpenTree": "tuple_tree",
+    "Outcome": "outcome",
+    "Outcomes": "outcomes",
+    "Pin": "frontier",
+    "Processing": "tuple_tree",
+    "Producer": "producer",
+    "Quarantined": "frontier",
+    "Record": "pending",
+    "RotatingMap": "rotating_map",
+    "Rotator": "rotator",
+    "Source": "source",
+    "Status": "status",
+    "TreeState": "tree_state",
+    "Verdict": "pending",
+    "block_anchor": "ids",
+    "block_number": "ids",
+    "format_tuple": "ids",
+    "new_anchor": "ids",
+    "new_tuple_id": "ids",
+    "parse_tuple": "ids",
+    "split_anchor": "ids",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is asked for: a command line that helps loads no Redis."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -23,14 +23,14 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from acker_redis.errors import AckerError, ConfigError, RedisRefusedError, RedisUnavailableError
-from acker_redis.urls import Kind, RedisUrl, redact
+from acker_redis.urls import Kind, RedisUrl, parse, shown
 
 _DEMOTED = re.compile(r"(?:^| -)(?:READONLY|MASTERDOWN|NOREPLICAS) ")
 """Refusals of what is no master any longer, or was left alone by its replicas and may be replaced;
 with a dash where Redis 6.2 tells of them from inside a script."""
 
 
-def connect(url: str, timeout: float) -> "redis.Redis | redis.RedisCluster":
+def connect(url: str | RedisUrl, timeout: float) -> "redis.Redis | redis.RedisCluster":
     """Client for a URL of the forms in :mod:`acker_redis.urls`; ConfigError for another one.
 
     ``timeout`` is in seconds, for connecting and for each reply, also of sentinels and of each
@@ -45,16 +45,16 @@ def connect(url: str, timeout: float) -> "redis.Redis | redis.RedisCluster":
     ConfigError if none is in cluster mode.
     """
     try:
-        client: redis.Redis | redis.RedisCluster = _make(RedisUrl.parse(url), timeout, _SYNC)
+        client: redis.Redis | redis.RedisCluster = _make(parse(url), timeout, _SYNC)
     except (RedisError, RedisClusterException) as error:
         # The others do nothing yet that could fail.
-        raise _no_cluster(url, error) from error
+        raise _no_cluster(shown(url), error) from error
     return client
 
 
-def connect_async(url: str, timeout: float) -> "aio.Redis | aio.RedisCluster":
+def connect_async(url: str | RedisUrl, timeout: float) -> "aio.Redis | aio.RedisCluster":
     """As :func:`connect`, for asyncio; nothing is sent yet, to a cluster neither."""
-    client: aio.Redis | aio.RedisCluster = _make(RedisUrl.parse(url), timeout, _ASYNC)
+    client: aio.Redis | aio.RedisCluster = _make(parse(url), timeout, _ASYNC)
     return client
 
 
@@ -175,16 +175,16 @@ def _credentials(username: str | None, password: str | None) -> dict[str, Any]:
     return {"credential_provider": UsernamePasswordCredentialProvider(username, password)}
 
 
-def _no_cluster(url: str, error: Exception) -> AckerError:
+def _no_cluster(shown: str, error: Exception) -> AckerError:
     cause: BaseException | None = error
     while cause:
         if isinstance(cause, redis.exceptions.AuthenticationError):
-            return RedisRefusedError(f"the cluster {redact(url)} refused the user or password")
+            return RedisRefusedError(f"the cluster {shown} refused the user or password")
         if isinstance(cause, ResponseError):
             if "cluster support disabled" in str(cause):
-                return ConfigError(f"{redact(url)} is no cluster; write redis:// or rediss://")
-            return RedisRefusedError(f"the cluster {redact(url)} refused this client: {cause}")
+                return ConfigError(f"{shown} is no cluster; write redis:// or rediss://")
+            return RedisRefusedError(f"the cluster {shown} refused this client: {cause}")
         cause = cause.__cause__ or cause.__context__
     return RedisUnavailableError(
-        f"the cluster {redact(url)} did not answer: {error}; is it running and reachable?"
+        f"the cluster {shown} did not answer: {error}; is it running and reachable?"
     )

@@ -83,6 +83,25 @@ class RedisUrl:
             raise ConfigError(f"cannot use the URL {redact(url)}: {error}; {FORMS}") from None
 
 
+def parse(url: str | RedisUrl) -> RedisUrl:
+    """A URL in its parts, if it is not yet; see :meth:`RedisUrl.parse`."""
+    return url if isinstance(url, RedisUrl) else RedisUrl.parse(url)
+
+
+def shown(url: str | RedisUrl) -> str:
+    """A URL for people to read, whole or in its parts; see :func:`redact`."""
+    if not isinstance(url, RedisUrl):
+        return redact(url)
+    scheme = next(name for name, kind in _SCHEMES.items() if kind == (url.kind, url.tls))
+    login = f"{url.username or ''}:***@" if url.username or url.password else ""
+    hosts = ",".join(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in url.hosts
+    )
+    service = f"/{url.service}" if url.service else ""
+    database = "" if url.kind == "cluster" else f"/{url.db}"
+    return f"{scheme}://{login}{hosts}{service}{url.path or database}"
+
+
 def redact(url: str) -> str:
     """The URL for people to read: without password, user name kept, no query."""
     found = _URL.fullmatch(str(url).strip())

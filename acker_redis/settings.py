@@ -1,0 +1,154 @@
+"""Settings of the command line and the services, from the environment.
+
+Each field is a variable ``ACKER_REDIS_<NAME>``; what is given on a command line wins over it. The
+table in docs/operations.md is made from the fields here. Libraries do not read it: who calls
+``Acker.from_url`` says what it connects to.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from acker_redis.client import Acker
+from acker_redis.connecting import connect, connect_async
+from acker_redis.errors import ConfigError
+from acker_redis.urls import NOT_SHOWN, RedisUrl, shown
+
+if TYPE_CHECKING:
+    from acker_redis.aio import AsyncAcker
+
+DEFAULT_URL = "redis://127.0.0.1:6379/0"
+
+
+class Settings(BaseSettings):
+    """What to connect to, and how.
+
+    >>> settings = Settings(url="redis://alice@127.0.0.1:6379/0", password="secret")
+    >>> print(settings.shown_url)
+    redis://alice:***@127.0.0.1:6379/0
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="ACKER_REDIS_", env_ignore_empty=True, frozen=True, hide_input_in_errors=True
+    )
+
+    url: SecretStr = Field(
+        default=SecretStr(DEFAULT_URL),
+        description="Redis: redis://, redis+cluster://, redis+sentinel:// (rediss for TLS) or "
+        "unix://",
+    )
+    username: str | None = Field(
+        default=None, min_length=1, description="User, where the URL names none"
+    )
+    password: SecretStr | None = Field(
+        default=None, description="Password, where the URL holds none"
+    )
+    password_file: Path | None = Field(
+        default=None, description="File that holds the password, such as a container's secret"
+    )
+    timeout: float = Field(
+        default=5.0, gt=0, le=3600, description="Seconds for a connection, and for each reply"
+    )
+    retry_for: float = Field(
+        default=10.0,
+        ge=0,
+        le=3600,
+        description="Seconds for which a call that was not answered is sent again",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="What the services log: from this level on"
+    )
+    log_format: Literal["text", "json"] = Field(
+        default="text", description="text: a line for people; json: an object a line"
+    )
+
+    @classmethod
+    def read(cls, **given: Any) -> "Settings":
+        """Settings from the environment; what is ``given`` and not None wins.
+
+        Raises ConfigError, which names the variable and quotes no value.
+        """
+        try:
+            return cls(**{name: value for name, value in given.items() if value is not None})
+        except ValidationError as error:
+            raise ConfigError(explain(error, "ACKER_REDIS_")) from None
+
+    @property
+    def shown_url(self) -> str:
+        """The URL for people to read, with its user and without its password."""
+        try:
+            return shown(self._target(read=False))
+        except ConfigError:
+            return NOT_SHOWN
+
+    @property
+    def complete_url(self) -> str:
+        """The URL with user and password, for who takes nothing else; never to be shown."""
+        url, target = self.url.get_secret_value().strip(), self._target()
+        if not target.username and not target.password:
+            return url
+        scheme, _, rest = url.partition("://")
+        login = f"{quote(target.username or '', safe='')}:{quote(target.password or '', safe='')}"
+        return f"{scheme}://{login}@{rest.rpartition('@')[2]}"
+
+    def connect(self) -> Any:
+        """Client of redis-py, which sends nothing again by itself; see :func:`connect`."""
+        return connect(self._target(), self.timeout)
+
+    def connect_async(self) -> Any:
+        """As :meth:`connect`, for asyncio."""
+        return connect_async(self._target(), self.timeout)
+
+    def acker(self, namespace: str, client: Any = None) -> Acker:
+        """Client of a namespace, on a connection of its own unless ``client`` is given."""
+        return Acker(client or self.connect(), namespace, retry_for=self.retry_for)
+
+    def async_acker(self, namespace: str, client: Any = None) -> "AsyncAcker":
+        """As :meth:`acker`, for asyncio."""
+        from acker_redis.aio import AsyncAcker
+
+        return AsyncAcker(client or self.connect_async(), namespace, retry_for=self.retry_for)
+
+    def _target(self, read: bool = True) -> RedisUrl:
+        target = RedisUrl.parse(self.url.get_secret_value())
+        return replace(
+            target,
+            username=target.username or self.username,
+            password=target.password or self._password(read),
+        )
+
+    def _password(self, read: bool) -> str | None:
+        """The password, or, if it is not to be read from its file, a word in its place."""
+        if self.password:
+            return self.password.get_secret_value()
+        if not self.password_file:
+            return None
+        return read_secret(self.password_file, "ACKER_REDIS_PASSWORD_FILE") if read else "***"
+
+
+def read_secret(path: Path, name: str) -> str:
+    """What a file holds, without the line's end; ConfigError, which names the setting, if nothing.
+
+    The file's content is never part of an error.
+    """
+    try:
+        text = path.read_text().strip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise ConfigError(f"{name}: cannot read {path}: {reason}") from None
+    if not text:
+        raise ConfigError(f"{name}: {path} is empty; write the secret into it")
+    return text
+
+
+def explain(error: ValidationError, prefix: str) -> str:
+    """What is wrong with settings, by the names of their variables; no value is quoted."""
+    wrong = []
+    for each in error.errors(include_input=False, include_url=False):
+        name = "_".join(str(part) for part in each["loc"][:1]).upper()
+        wrong.append(f"{prefix}{name}: {each['msg']}")
+    return "; ".join(wrong)

@@ -1,6 +1,7 @@
 """The command ``acker-redis simulate``: a bar while it runs, a table at the end."""
 
 import contextlib
+import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -12,12 +13,20 @@ from acker_redis.urls import redact
 
 
 def simulate(
-    seed: int, seeds: int, trees: int, faults: str, blocks: str, server: str, breaks: str
+    seed: int,
+    seeds: int,
+    trees: int,
+    faults: str,
+    blocks: str,
+    server: str,
+    breaks: str,
+    as_json: bool = False,
 ) -> int:
     """Play ``seeds`` histories from ``seed`` on and print what became of them.
 
     Stops at the first promise that was not kept, prints its trace and the command that plays it
-    again, and returns 1; otherwise 0. Raises ConfigError for a fault or URL that cannot be.
+    again, and returns 1; otherwise 0. With ``as_json`` it prints one object instead. Raises
+    ConfigError for a fault or URL that cannot be.
     """
     names = parse(faults)
     done: list[Played] = []
@@ -27,8 +36,13 @@ def simulate(
             advance()
             if done[-1].violation:
                 break
-    _table(done)
     last = done[-1]
+    if as_json:
+        said = last.violation and str(last.violation)
+        found = {"counts": dict(summary(done)), "seed": last.seed, "history": last.digest}
+        print(json.dumps({**found, "violation": said}))
+        return 1 if last.violation else 0
+    _table(done)
     if last.violation:
         shown = redact(server) if "://" in server else server
         options = ["--seed", last.seed, "--trees", trees, "--faults", faults, "--blocks", blocks]

@@ -7,7 +7,7 @@ import socketserver
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +22,11 @@ from acker_flights.results import Results
 from acker_redis import client
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import ConfigError, NamespaceNotFoundError
+from acker_redis.namespaces import names
 from acker_redis.rotator import Rotator
 from acker_redis.spark import Acker
+from acker_redis.urls import redact
 
 NAMESPACE = "flights"
 TICK_MS = 60_000
@@ -41,9 +44,24 @@ class Options:
     files_per_trigger: int = 1
     keep: Path | None = None
     """Directory for the tables ``done``, ``replay`` and ``delays``; None: not kept."""
+    url: str | None = None
+    """A Redis to use instead of one of its own; the namespace ``flights`` may not be there yet."""
 
 
-def run(options: Options, console: Console) -> int:
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What came of it."""
+
+    right: bool
+    """Every flight has the verdict that the CSV files call for."""
+    counters: Mapping[str, int]
+    seconds: float
+    peak_mib: int
+
+
+def run(
+    options: Options, console: Console, on_summary: Callable[[Summary], None] | None = None
+) -> int:
     """Run the demo and return its exit code: 0 all accounted for, 1 not, 2 no Java."""
     advice = session.missing_java()
     if advice:
@@ -52,17 +70,51 @@ def run(options: Options, console: Console) -> int:
     try:
         with (
             _interruptible(),
-            EmbeddedRedis(allow_fake=True) as server,
+            _server(options.url) as server,
             _temporary_files_in(server.directory),
         ):
-            return _run(options, console, server)
+            summary = _run(options, console, server)
+            if on_summary:
+                on_summary(summary)
+            return EXIT_OK if summary.right else EXIT_DIFFERS
     except KeyboardInterrupt:
         console.print("interrupted; everything was stopped and removed")
         return EXIT_INTERRUPTED
 
 
-def _run(options: Options, console: Console, server: EmbeddedRedis) -> int:
-    console.print(f"Redis: {server.description}, {server.url}", highlight=False)
+@dataclass(frozen=True, slots=True)
+class _Foreign:
+    """A Redis that was there before."""
+
+    url: str
+    description: str
+    directory: Path
+
+
+@contextlib.contextmanager
+def _server(url: str | None) -> Iterator[EmbeddedRedis | _Foreign]:
+    """A Redis of our own, or the one at ``url``, from which the namespace goes in the end."""
+    if url is None:
+        with EmbeddedRedis(allow_fake=True) as server:
+            yield server
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="acker-demo-") as directory,
+        client.Acker.from_url(url, NAMESPACE) as acker,
+    ):
+        if NAMESPACE in names(acker.connection):
+            raise ConfigError(
+                f"the namespace {NAMESPACE} is there; acker-redis drop {NAMESPACE} removes it"
+            )
+        try:
+            yield _Foreign(url, "one that was there", Path(directory))
+        finally:
+            with contextlib.suppress(NamespaceNotFoundError):
+                acker.drop()
+
+
+def _run(options: Options, console: Console, server: EmbeddedRedis | _Foreign) -> Summary:
+    console.print(f"Redis: {server.description}, {redact(server.url)}", highlight=False)
     work = server.directory / "demo"
     tables = options.keep or work / "tables"
     days = data.split_by_day(options.selection, work / "days")
@@ -94,7 +146,7 @@ def _run(options: Options, console: Console, server: EmbeddedRedis) -> int:
     right = report.reconcile(console, results, delays, expected)
     console.print(f"Peak memory of all processes: {memory.peak_mib:,} MiB")
     report.sum_up(console, counters, expected, right, seconds)
-    return EXIT_OK if right else EXIT_DIFFERS
+    return Summary(right, counters, seconds, memory.peak_mib)
 
 
 def _expire_all(rotator: Rotator, acker: client.Acker) -> None:

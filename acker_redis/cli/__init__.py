@@ -1,0 +1,50 @@
+"""The command line. What a command needs is imported when it runs: ``--help`` loads no Redis."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from acker_redis.cli import checks, finding, namespaces, services, state, trees
+from acker_redis.cli.output import Exit, warn
+from acker_redis.errors import AckerError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Know, per source record, whether everything that followed from it was processed.",
+    epilog="Exit codes: 0 done; 1 an error, or not found; 2 the command line is wrong; 3 rejected "
+    "for want of room; 130 Ctrl-C. Of the doctor: 0 well, 1 warnings, 2 errors.",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(version("acker-redis"))
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version")
+    ] = False,
+) -> None: ...
+
+
+for each in (namespaces, state, finding, trees, services, checks):
+    each.register(app)
+
+
+def main() -> None:
+    """Entry point: an AckerError is one sentence on stderr and exit code 1."""
+    try:
+        app(prog_name="acker-redis")
+    except AckerError as error:
+        warn(str(error))
+        sys.exit(Exit.FAILED)

@@ -1,0 +1,124 @@
+"""Commands that try things out: doctor, bench, simulate, demo."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from acker_redis.cli import options
+from acker_redis.cli.options import AsJson, Url, add
+from acker_redis.cli.output import Exit, say_json
+
+
+def bench(
+    seconds: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds for each line")] = 1.0,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure what this Redis does a second, beside plain HINCRBY, in a namespace of its own."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from acker_redis import bench as benchmark
+
+    settings = options.settings(url)
+    progress = Console(stderr=True, highlight=False)
+    with progress.status("measuring") as status:
+        measured = benchmark.measure(
+            settings.acker, seconds, lambda what: status.update(f"measuring: {what}")
+        )
+    if as_json:
+        say_json(asdict(measured))
+        return
+    table = Table(title=f"{settings.shown_url}, one shard, one connection")
+    table.add_column("a second")
+    table.add_column("", justify="right")
+    table.add_column("of HINCRBY", justify="right")
+    for rate in measured.rates:
+        table.add_row(rate.name, f"{rate.per_second:,.0f}", f"{rate.of_hincrby:,.2f}")
+    waits = Table()
+    for name in ("one waits", "p50", "p99"):
+        waits.add_column(name, justify="left" if name == "one waits" else "right")
+    for wait in measured.waits:
+        waits.add_row(wait.name, f"{wait.p50_ms:.2f} ms", f"{wait.p99_ms:.2f} ms")
+    console = Console(highlight=False)
+    console.print(table)
+    console.print(waits)
+
+
+def demo(
+    month: Annotated[int, typer.Option(min=1, max=12, help="Month of 2013")] = 1,
+    year: Annotated[bool, typer.Option("--year", help="All of 2013")] = False,
+    days: Annotated[int | None, typer.Option(min=1, help="Only so many days of a month")] = None,
+    files_per_trigger: Annotated[
+        int | None, typer.Option(min=1, help="Days per micro-batch [1; 7 for the year]")
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="New directory for the tables done, replay, delays")
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            help="A Redis to use instead of one of its own; - for the one of the environment. The "
+            "namespace flights is made there, and dropped in the end"
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Account for every flight that left New York: Spark, Redis and the acker on real data."""
+    try:
+        from rich.console import Console
+
+        from acker_flights import data
+        from acker_flights.demo import Options, run
+    except ModuleNotFoundError as error:
+        typer.echo(f"{error.name} is missing; pip install 'acker-redis[demo]'", err=True)
+        raise typer.Exit(Exit.USAGE) from None
+    if keep and keep.exists():
+        typer.echo(f"{keep} exists; name a directory that does not, for the tables", err=True)
+        raise typer.Exit(Exit.USAGE)
+    months = tuple(range(1, 13)) if year else (month,)
+    if url:
+        url = options.settings(None if url == "-" else url).complete_url
+    days_per_batch = files_per_trigger or (7 if year else 1)
+    chosen = Options(data.Selection(months, days), days_per_batch, keep, url)
+    # Tables and bars are for people; a program reads stdout.
+    console = Console(highlight=False, stderr=as_json)
+    show = (lambda summary: say_json(asdict(summary))) if as_json else None
+    raise typer.Exit(run(chosen, console, show))
+
+
+def simulate(
+    seed: Annotated[int, typer.Option(help="First seed")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds")] = 1,
+    trees: Annotated[int, typer.Option(min=1, help="Tuple trees per seed")] = 40,
+    faults: Annotated[str, typer.Option(help="all, none, or a comma list of faults")] = "all",
+    blocks: Annotated[
+        Literal["none", "some", "only"], typer.Option(help="How many trees stand in blocks")
+    ] = "some",
+    server: Annotated[
+        str, typer.Option(help="reference, embedded, both (compared), or a redis:// URL")
+    ] = "reference",
+    break_rule: Annotated[
+        Literal["split", "shared", "late"] | None,
+        typer.Option("--break", help="Break one of the three rules: there must be false acks"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Play seeded histories full of faults, and check that no promise is broken."""
+    from acker_redis.simulate.show import simulate as play
+
+    raise typer.Exit(play(seed, seeds, trees, faults, blocks, server, break_rule or "", as_json))
+
+
+PANEL = "Trying it out"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    add(app, PANEL, bench, "bench", "bench --seconds 5 --json")
+    add(app, PANEL, demo, "demo", "demo --days 3")
+    add(app, PANEL, simulate, "simulate --seeds 200", "simulate --break shared")

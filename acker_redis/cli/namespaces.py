@@ -1,0 +1,181 @@
+"""Commands that make, change and end namespaces."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from acker_redis.cli import options
+from acker_redis.cli.options import AsJson, Namespace, Url, Yes, add
+from acker_redis.cli.output import confirm, say, say_json
+from acker_redis.config import AckerConfig
+
+DEFAULTS = AckerConfig()
+
+
+def create(
+    namespace: Namespace,
+    url: Url = None,
+    shards: Annotated[int, typer.Option(help="A power of two")] = DEFAULTS.shards,
+    buckets: Annotated[int, typer.Option(help="Rotating buckets, 2 to 16")] = DEFAULTS.buckets,
+    tick_ms: Annotated[int, typer.Option(help="Time between rotations")] = DEFAULTS.tick_ms,
+    high_water: Annotated[int, typer.Option(help="Pending trees")] = DEFAULTS.high_water,
+    refresh: Annotated[
+        Literal["never", "update"],
+        typer.Option(help="What restarts a tree's clock: touches only, or every row"),
+    ] = DEFAULTS.refresh,
+    outcomes_limit: Annotated[
+        int, typer.Option(help="Verdicts that may wait for one task")
+    ] = DEFAULTS.outcomes_limit,
+    publish: Annotated[bool, typer.Option(help="Publish verdicts on pub/sub")] = DEFAULTS.publish,
+    as_json: AsJson = False,
+) -> None:
+    """Create a namespace; the same again changes nothing."""
+    config = AckerConfig(
+        shards=shards,
+        buckets=buckets,
+        tick_ms=tick_ms,
+        high_water=high_water,
+        refresh=refresh,
+        outcomes_limit=outcomes_limit,
+        publish=publish,
+    )
+    with options.acker(namespace, url) as acker:
+        made = acker.create(config)
+    if as_json:
+        from acker_redis.cli import shapes
+
+        say_json({"namespace": namespace, "created": made, "config": shapes.config(config)})
+    else:
+        say(f"{namespace}: {'created' if made else 'is there, with this configuration'}")
+
+
+def namespaces(url: Url = None, as_json: AsJson = False) -> None:
+    """List the namespaces of this Redis."""
+    from acker_redis.connection import Connection
+    from acker_redis.namespaces import names
+
+    connection = Connection(options.settings(url).connect())
+    found = names(connection)
+    connection.close()
+    if as_json:
+        say_json({"namespaces": found})
+    else:
+        for name in found:
+            say(name)
+
+
+def config_get(namespace: Namespace, url: Url = None, as_json: AsJson = False) -> None:
+    """Show a namespace's configuration."""
+    from acker_redis.cli import shapes
+
+    with options.acker(namespace, url) as acker:
+        fields = shapes.config(acker.config)
+    if as_json:
+        say_json(fields)
+    else:
+        for name, value in fields.items():
+            say(f"{name:15} {str(value).lower() if isinstance(value, bool) else value}")
+
+
+def config_set(
+    namespace: Namespace,
+    field: Annotated[
+        Literal["high_water", "tick_ms", "outcomes_limit"], typer.Argument(help="What to change")
+    ],
+    value: Annotated[int, typer.Argument(help="Its new value")],
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change a namespace that is in use: high_water, tick_ms or outcomes_limit.
+
+    Run it again if it was interrupted: some shards may have the old value until then.
+    """
+    from acker_redis.cli import shapes
+
+    with options.acker(namespace, url) as acker:
+        config = acker.configure(**{field: value})
+    if as_json:
+        say_json({"namespace": namespace, "config": shapes.config(config)})
+    else:
+        say(f"{namespace}: {field} is {value}")
+
+
+def drop(namespace: Namespace, url: Url = None, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Remove a namespace with all that is pending and all verdicts that wait.
+
+    Sources that still run have their own list of what is pending, and will replay it. Run it
+    again if it was interrupted.
+    """
+    from acker_redis.errors import NamespaceNotFoundError
+
+    with options.acker(namespace, url) as acker:
+        try:
+            state = acker.status()
+            pending, waiting = state.pending + state.expiring, sum(state.backlog.values())
+        except NamespaceNotFoundError:
+            pending = waiting = 0  # perhaps one that was dropped by halves
+        if not yes:
+            confirm(
+                f"drop {namespace} with {pending:,} pending trees and {waiting:,} verdicts that "
+                "nobody has taken?"
+            )
+        acker.drop()
+    if as_json:
+        say_json({"namespace": namespace, "dropped": True, "pending": pending, "waiting": waiting})
+    else:
+        say(f"{namespace}: dropped, with {pending:,} trees and {waiting:,} verdicts")
+
+
+def acl(
+    role: Annotated[
+        Literal["producer", "source", "rotator", "viewer", "admin"],
+        typer.Argument(help="What the user is to do"),
+    ],
+    namespace: Annotated[
+        str | None,
+        typer.Argument(help="Of which namespace; all, if none", show_default=False),
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option(help="Name of the user; else that of the role")
+    ] = None,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(help="File with the password, - for stdin; none: set it by ACL SETUSER"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the line of an ACL file that makes a user of a role; it holds the password's SHA256."""
+    from acker_redis import acl as rights
+    from acker_redis.settings import read_secret
+
+    password = None
+    if password_file:
+        path = Path("/dev/stdin") if str(password_file) == "-" else password_file
+        password = read_secret(path, "--password-file")
+    line = rights.rule(role, namespace, user, password)
+    if as_json:
+        found = {"role": role, "namespace": namespace, "commands": sorted(rights.commands(role))}
+        say_json({**found, "rule": line})
+    else:
+        say(line)
+
+
+PANEL = "Namespaces"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    add(app, PANEL, create, "create orders --shards 4 --tick-ms 60000 --high-water 1000000")
+    add(app, PANEL, namespaces, "namespaces")
+    config = typer.Typer(no_args_is_help=True, help="Show or change a namespace's configuration.")
+    add(config, PANEL, config_get, "config get orders --json", name="get")
+    add(config, PANEL, config_set, "config set orders high_water 2000000", name="set")
+    app.add_typer(config, name="config", rich_help_panel=PANEL)
+    add(
+        app,
+        PANEL,
+        acl,
+        "acl producer orders --user shop --password-file secret.txt >> users.acl",
+    )
+    add(app, PANEL, drop, "drop orders", "drop orders --yes")

@@ -1,0 +1,47 @@
+"""What goes to stdout and stderr, and exit codes."""
+
+import json
+import sys
+from enum import IntEnum
+from typing import Any
+
+import typer
+
+
+class Exit(IntEnum):
+    """What a command ends with; docs/operations.md has the same table."""
+
+    OK = 0
+    FAILED = 1
+    """An error, said in one sentence on stderr; or what was asked for is not there."""
+    USAGE = 2
+    """The command line itself is wrong; of the doctor: something is wrong."""
+    REJECTED = 3
+    """Redis nacked at once what was to be tracked: do not emit it."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+
+
+def say(text: str = "") -> None:
+    """A line on stdout, at once: whoever reads the pipe waits for it."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def say_json(value: Any, pretty: bool | None = None) -> None:
+    """An object on stdout: over several lines for a person, in one for a program."""
+    nice = sys.stdout.isatty() if pretty is None else pretty
+    say(json.dumps(value, indent=2 if nice else None, ensure_ascii=False))
+
+
+def warn(text: str) -> None:
+    """A line on stderr."""
+    typer.echo(f"acker-redis: {text}", err=True)
+
+
+def confirm(question: str) -> None:
+    """Ask on stderr, so that stdout stays for programs; end the command unless it is a yes."""
+    typer.echo(f"{question} [y/N] ", nl=False, err=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        warn("nothing was changed")
+        raise typer.Exit(Exit.FAILED)

@@ -1,0 +1,144 @@
+"""Commands that run on: the rotator, the admin service; and one tick by hand."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from acker_redis.cli import options
+from acker_redis.cli.options import AsJson, Namespace, Url, add, complete_namespace
+from acker_redis.cli.output import Exit, say, say_json, warn
+
+
+def rotator(
+    namespaces: Annotated[
+        list[str] | None,
+        typer.Argument(help="Which namespaces", autocompletion=complete_namespace),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="All namespaces there are, also those to come")
+    ] = False,
+    once: Annotated[
+        bool, typer.Option(help="Tick and drain what is due, and leave: for cron")
+    ] = False,
+    heartbeat_file: Annotated[
+        Path | None, typer.Option(help="File to touch each second, unless the rotator hangs")
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(help="Only look whether --heartbeat-file was touched: for a health check"),
+    ] = False,
+    url: Url = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Log JSON, an object a line")] = False,
+) -> None:
+    """Run the rotator, until SIGTERM or Ctrl-C. Any number may run, for the same namespaces too.
+
+    It says on stderr what it does. Two on different machines are better than one: without any,
+    nothing expires.
+    """
+    from acker_redis import logs, rotator_service
+
+    if check:
+        _check(heartbeat_file)
+        return
+    if bool(namespaces) == every:
+        raise typer.BadParameter("name the namespaces, or say --all")
+    settings = options.settings(url, log_format="json" if as_json else None)
+    logs.set_up(settings.log_level, settings.log_format)
+    stop = threading.Event()
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, leave)
+    client = settings.connect()
+    try:
+        code = rotator_service.serve(
+            client, namespaces or None, once=once, stop=stop, heartbeat_file=heartbeat_file
+        )
+    finally:
+        client.close()
+    raise typer.Exit(code)
+
+
+def _check(heartbeat_file: Path | None) -> None:
+    from acker_redis import heartbeat
+
+    if not heartbeat_file:
+        raise typer.BadParameter("--check looks at a --heartbeat-file; name it")
+    if wrong := heartbeat.check(heartbeat_file):
+        warn(wrong)
+        raise typer.Exit(Exit.FAILED)
+    say(f"{heartbeat_file} was touched just now")
+
+
+def rotate(
+    namespace: Namespace,
+    force: Annotated[bool, typer.Option(help="Tick each shard once, due or not")] = False,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tick and drain once, where it is due: what a rotator does all the time.
+
+    With --force each shard ticks: every pending tree is a tick older then, and the oldest expire.
+    """
+    from acker_redis.rotator import Rotator
+
+    with options.acker(namespace, url) as acker:
+        before = acker.status()
+        Rotator(acker).step(force=force)
+        after = acker.status()
+    ticked = sum(
+        new.ticked_ms != old.ticked_ms
+        for old, new in zip(before.shards, after.shards, strict=False)
+    )
+    expired = after.counters["expired"] - before.counters["expired"]
+    if as_json:
+        say_json({"namespace": namespace, "shards_ticked": ticked, "expired": expired})
+    else:
+        say(
+            f"{namespace}: {ticked} of {len(after.shards)} shards ticked, {expired:,} trees expired"
+        )
+
+
+def serve(
+    host: Annotated[
+        str | None, typer.Option(help="Where to listen [env: ACKER_REDIS_API_HOST]")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port [env: ACKER_REDIS_API_PORT]", min=0, max=65535)
+    ] = None,
+    url: Url = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Log JSON, an object a line")] = False,
+) -> None:
+    """Serve the state over HTTP: /api/v1, /metrics for Prometheus, /livez and /readyz.
+
+    It listens on loopback, and refuses to listen elsewhere without a token.
+    """
+    from acker_redis import logs
+
+    try:
+        from acker_api import serve as run
+        from acker_api.settings import ApiSettings
+    except ModuleNotFoundError as error:
+        typer.echo(f"{error.name} is missing; pip install 'acker-redis[api]'", err=True)
+        raise typer.Exit(Exit.USAGE) from None
+    settings = options.settings(url, log_format="json" if as_json else None)
+    logs.set_up(settings.log_level, settings.log_format)
+    raise typer.Exit(run(settings, ApiSettings.read(host=host, port=port)))
+
+
+PANEL = "Services"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    add(app, PANEL, rotator, "rotator orders payments", "rotator --all")
+    add(app, PANEL, rotate, "rotate orders --force")
+    add(app, PANEL, serve, "serve --port 8000")

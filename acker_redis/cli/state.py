@@ -1,0 +1,212 @@
+"""Commands that look and change nothing: status, show, find, outcomes."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from acker_redis.cli import options
+from acker_redis.cli.options import AsJson, Namespace, Task, Url, add
+from acker_redis.cli.output import Exit, say, say_json, warn
+from acker_redis.errors import AckerError, NamespaceNotFoundError
+
+if TYPE_CHECKING:
+    from acker_redis.client import Acker
+    from acker_redis.status import Status
+    from acker_redis.tree_state import TreeState
+
+FOLLOWED = 0.2
+"""Seconds between two looks at a stream that is followed."""
+Ask = tuple["Status", "dict[str, float] | None"]
+
+
+def status(
+    namespace: Namespace,
+    url: Url = None,
+    sample: Annotated[
+        float, typer.Option(min=0, max=60, help="Seconds over which rates are measured; 0: none")
+    ] = 1.0,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until Ctrl-C")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show pending trees, high water, rates, the oldest tree, and whether a rotator runs."""
+    settings = options.settings(url)
+    with settings.acker(namespace) as acker:
+        if watch:
+            _watch(acker, settings.shown_url, sample or 1.0, as_json)
+            return
+        before = acker.status()
+        if sample:
+            time.sleep(sample)
+        after = acker.status() if sample else before
+        if as_json:
+            say_json(_as_json(acker, before, after))
+        else:
+            from rich.console import Console
+
+            Console(highlight=False).print(_drawn(acker, before, after, settings.shown_url))
+
+
+def _as_json(acker: Acker, before: Status, after: Status) -> dict[str, Any]:
+    from acker_redis.cli import shapes
+    from acker_redis.cli.status_view import Rates
+
+    rates, oldest = Rates.between(before, after), acker.oldest()
+    return {
+        **shapes.status(after),
+        "rates": rates and rates.per_second,
+        "oldest": oldest and {"exact": oldest.exact, "tree": shapes.tree(oldest.tree)},
+    }
+
+
+def _drawn(acker: Acker, before: Status, after: Status, where: str) -> Any:
+    from acker_redis.cli.status_view import Rates, draw
+
+    return draw(after, Rates.between(before, after), acker.oldest(), where)
+
+
+def _watch(acker: Acker, where: str, seconds: float, as_json: bool) -> None:
+    """Show the state until Ctrl-C; when Redis is away, say so and go on."""
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    before = acker.status()
+    console = Console(highlight=False)
+    with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
+        while True:
+            time.sleep(seconds)
+            try:
+                after = acker.status()
+                if as_json:
+                    say_json(_as_json(acker, before, after), pretty=False)
+                else:
+                    live.update(_drawn(acker, before, after, where), refresh=True)
+                before = after
+            except NamespaceNotFoundError:
+                raise
+            except AckerError as error:
+                if as_json:
+                    warn(str(error))
+                else:
+                    live.update(Text(f"{error}", style="red"), refresh=True)
+
+
+def show(
+    namespace: Namespace,
+    anchor: Annotated[str, typer.Argument(help="Decimal, or hex with 0x; or ANCHOR:TUPLE")],
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what is known of a pending tree, and of the block it stands in.
+
+    Exit code 1 if it is not pending: it was told of, or was never tracked.
+    """
+    text = anchor.partition(":")[0]
+    try:
+        number = int(text, 16 if text.lower().startswith("0x") else 10)
+    except ValueError:
+        raise typer.BadParameter(f"{anchor!r} is no number; one in hex begins with 0x") from None
+    with options.acker(namespace, url) as acker:
+        tree = acker.show(number)
+    if as_json:
+        from acker_redis.cli import shapes
+
+        say_json(tree and shapes.tree(tree))
+    elif tree:
+        _show(tree)
+    else:
+        warn(f"anchor {number} is not pending: it was told of, or was never tracked")
+    if not tree:
+        raise typer.Exit(Exit.FAILED)
+
+
+def _show(tree: TreeState) -> None:
+    from acker_redis.cli.shapes import state
+    from acker_redis.cli.status_view import span
+
+    what = {"complete": "complete, told when its block ends", "untracked": "not tracked yet"}
+    known = state(tree)
+    say(f"anchor      {tree.anchor} ({tree.anchor:#x})")
+    say(f"state       {what.get(known, known)}{f': {tree.why}' if tree.why else ''}")
+    say(f"checksum    {tree.checksum:016x}")
+    say(f"source      {f'{tree.task} {tree.source_id}' if tree.task else 'not known'}")
+    say(f"age         {span(tree.age_ms)}, in bucket {tree.bucket} (0 is the newest)")
+    if tree.block:
+        waits = [slot for slot in tree.block.open if slot not in tree.block.failed]
+        some = ", ".join(map(str, waits[:20])) + (", .." if len(waits) > 20 else "")
+        say(f"block       {tree.block.block}, {tree.block.slots:,} trees")
+        say(f"open        {len(waits):,}{f': slots {some}' if some else ''}")
+        say(f"failed      {len(tree.block.failed):,}")
+
+
+def outcomes(
+    namespace: Namespace,
+    task: Task,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C")
+    ] = False,
+    take: Annotated[
+        bool,
+        typer.Option(help="Delete what was printed: for the source itself, and nobody else"),
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="So many verdicts at most, about")
+    ] = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the verdicts that wait for a source, and leave them there.
+
+    A line each: verdict, reason, source id, anchor, age in ms, why, with tabs between. Of a tree
+    in a block, slot and label stand for the source id: LABEL#SLOT. With --take they are deleted
+    once they were printed: at least once, so expect some twice after an interruption.
+    """
+    from acker_redis.cli import shapes
+    from acker_redis.outcome_flows import OutcomeFlows
+
+    with options.acker(namespace, url) as acker:
+        flows = OutcomeFlows(acker.flows.shards(acker.config), task)
+        after: dict[int, str] = {}
+        printed = 0
+        while limit is None or printed < limit:
+            entries = acker.connection.drive(flows.read(16, after))
+            for entry in entries:
+                for outcome in shapes.outcomes(entry):
+                    printed += 1
+                    say_json(outcome, pretty=False) if as_json else say(_line(outcome))
+                if take:
+                    acker.connection.drive(flows.take([entry]))
+                else:
+                    after[entry.shard] = entry.id
+                if limit is not None and printed >= limit:
+                    return
+            if not entries:
+                if not follow:
+                    return
+                time.sleep(FOLLOWED)
+
+
+def _line(outcome: dict[str, Any]) -> str:
+    slot = outcome["slot"]
+    name = outcome["source_id"] if slot is None else f"{outcome['source_id']}#{slot}"
+    fields = (outcome["verdict"], outcome["reason"], name, outcome["anchor"])
+    return "\t".join([*fields, str(outcome["age_ms"]), outcome["why"]])
+
+
+PANEL = "What is pending"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    add(app, PANEL, status, "status orders", "status orders --watch", "status orders --json")
+    add(app, PANEL, show, "show orders 4711", "show orders 0x1267 --json")
+    add(
+        app,
+        PANEL,
+        outcomes,
+        "outcomes orders shop --follow",
+        "outcomes orders shop --take | ./handle.sh",
+    )

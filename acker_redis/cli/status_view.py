@@ -1,0 +1,153 @@
+"""A namespace's state, drawn for a terminal."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich.bar import Bar
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from acker_redis.status import Status
+from acker_redis.tree_page import OldestTree
+
+WIDTH = 40
+"""Columns of the bars."""
+COLOURS = {"ok": "green", "high": "yellow", "over": "red"}
+WORDS = {
+    "ok": "below the mark",
+    "high": "above the mark: producers slow down",
+    "over": "twice the mark: new trees are nacked",
+}
+SHOWN_TASKS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What the counters grew by, a second."""
+
+    per_second: dict[str, float]
+
+    @classmethod
+    def between(cls, before: Status, after: Status) -> "Rates | None":
+        """Rates between two readings, by Redis's clock; None if no time went by."""
+        seconds = (after.shards[0].now_ms - before.shards[0].now_ms) / 1000
+        if seconds <= 0 or len(before.shards) != len(after.shards):
+            return None
+        grown = {name: after.counters[name] - count for name, count in before.counters.items()}
+        if any(count < 0 for count in grown.values()):
+            return None  # the namespace was made anew in between
+        return cls({name: count / seconds for name, count in grown.items()})
+
+
+def draw(
+    status: Status, rates: Rates | None, oldest: OldestTree | None, where: str
+) -> RenderableType:
+    """All of it; ``where`` is the URL without its password."""
+    config = status.config
+    head = Text.assemble(
+        (status.namespace, "bold"),
+        (f" at {where} · {_count(config.shards, 'shard')} · ", "dim"),
+        (f"{config.buckets} buckets of {span(config.tick_ms)}", "dim"),
+    )
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    table.add_row("high water", _gauge(status))
+    blocks = f", {status.in_blocks:,} of them in blocks" if status.in_blocks else ""
+    table.add_row("pending", f"{_count(status.pending, 'tree')}{blocks}")
+    table.add_row("", _buckets(status))
+    table.add_row("oldest", _oldest(oldest))
+    table.add_row("rotator", _rotator(status))
+    table.add_row("verdicts", _counters(status, rates))
+    table.add_row("waiting", _backlog(status))
+    return Group(head, table)
+
+
+def span(ms: float) -> str:
+    """A time for people: ``250 ms``, ``12.5 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    seconds = ms / 1000
+    if seconds < 60:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
+    minutes, seconds = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def _gauge(status: Status) -> RenderableType:
+    ratio, colour = status.high_water_ratio, COLOURS[status.high_water]
+    grid = Table.grid(padding=(0, 1))
+    of = "the worst shard's share of " if status.config.shards > 1 else ""
+    grid.add_row(
+        Bar(2.0, 0, min(ratio, 2.0), width=WIDTH, color=colour, bgcolor="grey30"),
+        Text(f"{ratio:.0%}", colour),
+        Text(f"of {of}{status.config.high_water:,}; {WORDS[status.high_water]}"),
+    )
+    # The bar ends at twice the mark; the mark is its middle.
+    grid.add_row(Text("▲".rjust(WIDTH // 2 + 1), style="dim"), "", Text("the mark", style="dim"))
+    return grid
+
+
+def _buckets(status: Status) -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    most = max(*status.pending_by_bucket, status.expiring, 1)
+    rows = [*status.pending_by_bucket, status.expiring]
+    names = ["newest", *(f"{n} tick{'s' * (n > 1)} old" for n in range(1, len(rows) - 1))]
+    for name, count in zip([*names, "expiring"], rows, strict=True):
+        colour = "red" if name == "expiring" else "cyan"
+        bar = Bar(most, 0, count, width=WIDTH, color=colour, bgcolor="default")
+        grid.add_row(Text(name, style="dim"), bar, Text(f"{count:,}", justify="right"))
+    return grid
+
+
+def _oldest(oldest: OldestTree | None) -> RenderableType:
+    if oldest is None:
+        return Text("nothing is pending", style="dim")
+    tree = oldest.tree
+    about = "" if oldest.exact else "at least "
+    name = f"{tree.source_id} of {tree.task}" if tree.task else "not tracked yet"
+    return Text(f"{about}{span(tree.age_ms)}: {name} (anchor {tree.anchor})")
+
+
+def _rotator(status: Status) -> RenderableType:
+    shard = max(status.shards, key=lambda each: each.lag_ms)
+    since = span(max(0, shard.now_ms - shard.ticked_ms))
+    if status.lag_ms > status.config.tick_ms:
+        return Text(f"late by {span(status.lag_ms)}: does any run?", style="red")
+    if status.lag_ms > 1000:
+        return Text(f"late by {span(status.lag_ms)}", style="yellow")
+    return Text(f"on time; the last tick was {since} ago, {span(status.late_ms)} late")
+
+
+def _counters(status: Status, rates: Rates | None) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    for name, count in status.counters.items():
+        bad = name in ("failed", "expired", "overflow", "conflict") and count
+        row = [
+            Text(name, style="dim"),
+            Text(f"{count:,}", "yellow" if bad else "", justify="right"),
+        ]
+        if rates:
+            row.append(Text(f"{rates.per_second[name]:,.0f}/s", style="dim", justify="right"))
+        grid.add_row(*row)
+    return grid
+
+
+def _backlog(status: Status) -> RenderableType:
+    waiting = sorted(status.backlog.items(), key=lambda item: -item[1])
+    lines: Iterable[str] = (
+        f"{count:,} for {task} ({count / status.config.outcomes_limit:.0%} of what may wait)"
+        for task, count in waiting[:SHOWN_TASKS]
+        if count
+    )
+    more = sum(1 for _, count in waiting[SHOWN_TASKS:] if count)
+    text = "\n".join([*lines, *([f"and for {more} more tasks"] if more else [])])
+    return Text(text) if text else Text("no verdicts wait", style="dim")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"

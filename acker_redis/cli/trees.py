@@ -1,0 +1,224 @@
+"""Commands by which a shell is a source or a bolt: track, ack, fail, touch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from io import BufferedReader
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from acker_redis.cli import options
+from acker_redis.cli.options import AsJson, Namespace, Task, Url, add
+from acker_redis.cli.output import Exit, say, say_json, warn
+from acker_redis.errors import AckerError, InvalidBatchError
+
+if TYPE_CHECKING:
+    from acker_redis.client import Acker
+    from acker_redis.row import Row
+    from acker_redis.tuple_tree import Processing
+
+CHUNK = 64 * 1024
+"""Bytes read from stdin at once: what is there becomes a batch."""
+LINES = 256
+"""Lines of a batch at most."""
+
+Messages = Annotated[
+    list[str],
+    typer.Argument(help="ANCHOR:TUPLE[,ANCHOR:TUPLE...]; or - for one of them a line of stdin"),
+]
+
+
+def track(
+    namespace: Namespace,
+    task: Task,
+    source_ids: Annotated[
+        list[str], typer.Argument(help="The source's own ids; or - for one a line of stdin")
+    ],
+    messages: Annotated[
+        int, typer.Option("--messages", "-n", min=0, help="First messages of each tree")
+    ] = 1,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Begin a tuple tree for each source id, and print the ids of its first messages.
+
+    A line per tree: the source id, a tab, the messages' ids with tabs between them; they are for
+    whoever processes the messages, say as a field or in the header acker-tuple. Send nothing
+    before its line is there. Exit code 3 if some were rejected for want of room: those have no
+    line, and their nacks wait.
+    """
+    from acker_redis.batch import Batch
+    from acker_redis.tuple_tree import emit
+
+    rejected = 0
+    with options.acker(namespace, url) as acker:
+        for lines in _input(source_ids):
+            trees = [_at(number, emit, text, messages) for number, text in lines]
+            for start in range(0, len(trees), LINES):
+                part = trees[start : start + LINES]
+                batch = Batch(task)
+                for tree in part:
+                    batch.add(tree.row)
+                refused = set(acker.apply(batch).rejected)
+                for tree in part:
+                    if tree.anchor in refused:
+                        rejected += 1
+                        warn(f"rejected, too much is pending: {tree.row.text}")
+                    elif as_json:
+                        ids = [str(each) for each in tree.ids]
+                        anchor, source_id = str(tree.anchor), tree.row.text
+                        say_json({"source_id": source_id, "anchor": anchor, "messages": ids}, False)
+                    else:
+                        say("\t".join([tree.row.text, *map(str, tree.ids)]))
+    if rejected:
+        raise typer.Exit(Exit.REJECTED)
+
+
+def ack(
+    namespace: Namespace,
+    messages: Messages,
+    emit: Annotated[
+        int, typer.Option("--emit", "-n", min=0, help="Messages that it caused, in all")
+    ] = 0,
+    child: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--child",
+            "-c",
+            help="A message that it caused, by a word for which one it is: its id is then the "
+            "same if the message is processed again",
+        ),
+    ] = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """A message was processed; print the ids of the messages it caused.
+
+    Several messages on the command line were processed together, as in a join: what they caused
+    belongs to all their trees. On stdin each line is one by itself. A line per processing: the ids
+    of what it caused, with tabs between them. Send those messages once the line is there.
+    """
+    children: list[str | None] = [*(child or ()), *(None for _ in range(emit))]
+
+    def done(processing: Processing) -> tuple[list[Row], list[str]]:
+        ids = [str(processing.emit(key=key)) for key in children]
+        return processing.acked(), ids
+
+    _process(namespace, messages, url, as_json, done, bool(children))
+
+
+def fail(
+    namespace: Namespace,
+    messages: Messages,
+    why: Annotated[str, typer.Option("--why", "-w", help="For the source, up to 255 bytes")] = "",
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """A message could not be processed: its trees are nacked at once."""
+    _process(namespace, messages, url, as_json, lambda each: (each.failed(why), []), False)
+
+
+def touch(
+    namespace: Namespace, messages: Messages, url: Url = None, as_json: AsJson = False
+) -> None:
+    """A message takes longer: its trees have all their time again."""
+    _process(namespace, messages, url, as_json, lambda each: (each.touched(), []), False)
+
+
+def _process(
+    namespace: str,
+    messages: list[str],
+    url: str | None,
+    as_json: bool,
+    rows_of: Callable[[Processing], tuple[list[Row], list[str]]],
+    lines_out: bool,
+) -> None:
+    from acker_redis.tuple_tree import Processing
+
+    with options.acker(namespace, url) as acker:
+        if messages != ["-"]:
+            _send(acker, [rows_of(Processing(*messages))], as_json, lines_out)
+            return
+        for lines in _input(messages):
+            # Two lines of one message would cancel: XOR knows no twice.
+            Processing(*(text for _, text in lines))
+            done = [_at(n, lambda t: rows_of(Processing(t)), text) for n, text in lines]
+            _send(acker, done, as_json, lines_out)
+
+
+def _send(
+    acker: Acker, done: list[tuple[list[Row], list[str]]], as_json: bool, lines_out: bool
+) -> None:
+    """Apply whole processings in batches, and print what each caused once it was applied."""
+    from acker_redis.batch import Batch
+
+    batch, waiting, totals = Batch(), list[list[str]](), {"acked": 0, "failed": 0}
+
+    def flush() -> None:
+        nonlocal batch, waiting
+        if batch:
+            applied = acker.apply(batch)
+            totals["acked"] += applied.acked
+            totals["failed"] += applied.failed
+        for ids in waiting:
+            if lines_out and as_json:
+                say_json({"messages": ids}, False)
+            elif lines_out:
+                say("\t".join(ids))
+        batch, waiting = Batch(), []
+
+    for rows, ids in done:
+        if batch and len(batch) + len(rows) > LINES:
+            flush()
+        for row in rows:
+            if not batch.add(row):
+                raise InvalidBatchError("too many trees for one message; nothing of it was sent")
+        waiting.append(ids)
+    flush()
+    if as_json and not lines_out:
+        say_json(totals, False)
+
+
+def _input(arguments: list[str]) -> Iterator[list[tuple[int, str]]]:
+    """Arguments, or the lines of stdin by the chunks in which they come, with their numbers."""
+    if arguments != ["-"]:
+        yield list(enumerate(arguments, 1))
+        return
+    number, rest, stdin = 0, b"", cast(BufferedReader, sys.stdin.buffer)
+    while True:
+        chunk = stdin.read1(CHUNK)
+        *lines, rest = (rest + chunk).split(b"\n") if chunk else [rest, b""]
+        found = []
+        for line in lines:
+            number += 1
+            try:
+                text = line.decode().strip("\r")
+            except UnicodeDecodeError:
+                raise InvalidBatchError(f"line {number} of stdin is not UTF-8") from None
+            if text:
+                found.append((number, text))
+        if found:
+            yield found
+        if not chunk:
+            return
+
+
+def _at(number: int, make: Callable[..., Any], *args: Any) -> Any:
+    """Say with an error which line it is of."""
+    try:
+        return make(*args)
+    except AckerError as error:
+        raise type(error)(f"input {number}: {error}; nothing behind it was applied") from None
+
+
+PANEL = "A shell as source or bolt"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    add(app, PANEL, track, "track orders shop order-17", "track orders shop - < ids.txt")
+    add(app, PANEL, ack, "ack orders 4711:815", "ack orders 4711:815 --emit 2")
+    add(app, PANEL, fail, "fail orders 4711:815 --why 'no such address'")
+    add(app, PANEL, touch, "touch orders 4711:815")

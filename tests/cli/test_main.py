@@ -1,0 +1,192 @@
+"""The entry point: what it loads, its errors, its exit codes, its help."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+import typer.main
+
+from acker_redis import cli
+from acker_redis.client import Acker
+from acker_redis.embedded import EmbeddedRedis
+from tests.cli.support import Shell, run
+from tests.conftest import MakeAcker
+
+COMMAND = [sys.executable, "-m", "acker_redis"]
+HEAVY = ("redis", "pydantic", "pyspark", "pyarrow", "numpy", "pandas", "fastapi", "acker_flights")
+
+
+def commands() -> list[list[str]]:
+    """Each command, as it is typed."""
+    group = typer.main.get_command(cli.app)
+    found = []
+    for name, command in group.commands.items():  # type: ignore[attr-defined]
+        inner = getattr(command, "commands", None)
+        found += [[name, each] for each in inner] if inner else [[name]]
+    return found
+
+
+def test_there_are_all_commands() -> None:
+    assert {" ".join(each) for each in commands()} == {
+        "create",
+        "namespaces",
+        "config get",
+        "config set",
+        "acl",
+        "drop",
+        "migrate",
+        "status",
+        "show",
+        "find",
+        "outcomes",
+        "track",
+        "ack",
+        "fail",
+        "touch",
+        "rotator",
+        "rotate",
+        "serve",
+        "doctor",
+        "bench",
+        "demo",
+        "simulate",
+    }
+
+
+@pytest.mark.parametrize("command", commands(), ids=" ".join)
+def test_every_command_has_an_example_in_its_help_and_json(command: list[str]) -> None:
+    ran = run(*command, "--help")
+    assert ran.code == 0
+    assert f"$ acker-redis {' '.join(command)}" in ran.out
+    assert "--json" in ran.out
+
+
+def test_help_loads_nothing_big() -> None:
+    """--help answers in a fifth of a second; with these it would take a whole one and more."""
+    code = (
+        "import sys\n"
+        "from unittest import mock\n"
+        "from acker_redis.__main__ import main\n"
+        "with mock.patch.object(sys, 'argv', ['acker-redis', '--help']):\n"
+        "    try: main()\n"
+        "    except SystemExit as end: print('code', end.code)\n"
+        f"print('loaded', [m for m in {HEAVY} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-2:] == ["code 0", "loaded []"]
+
+
+def test_importing_the_client_imports_nothing_big() -> None:
+    """Producers that only need the client do not pay for Spark, Arrow or the command line."""
+    code = (
+        "import sys, acker_redis.client; "
+        "print([m for m in ('pyspark', 'pyarrow', 'numpy', 'pandas', 'typer', 'rich', 'pydantic') "
+        "if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_acker_is_what_the_package_exports() -> None:
+    import acker_redis
+
+    assert acker_redis.Acker is Acker
+    for name in acker_redis.__all__:
+        assert getattr(acker_redis, name)
+    assert set(acker_redis.__all__) == set(acker_redis._MODULES) == set(dir(acker_redis))
+    with pytest.raises(AttributeError, match="no attribute 'Nobody'"):
+        acker_redis.Nobody  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["create", "x y"], "a namespace is 1 to 64"),
+        (["create", "x", "--shards", "3"], "shards is a power of two"),
+        (["create", "x", "--tick-ms", "0"], "tick_ms is a whole number from 1"),
+        (["create", "x", "--buckets", "1"], "buckets is a whole number from 2"),
+        (["status", "nobody"], "not created"),
+        (["drop", "nobody", "--yes"], "no namespace"),
+        (["config", "set", "nobody", "high_water", "5"], "not created"),
+        (["find", "nobody", "--cursor", "x"], "a cursor is a text that a page gave"),
+        (["track", "nobody", "a task", "x"], "a task is 1 to 64"),
+        (["acl", "viewer", "x y"], "a namespace is 1 to 64"),
+    ],
+)
+def test_errors_are_one_sentence_and_exit_code_1(shell: Shell, args: list[str], words: str) -> None:
+    ran = run(*args) if args[0] == "acl" else shell(*args)
+    assert (ran.code, ran.out) == (1, "")
+    assert words in ran.err
+    assert ran.err.splitlines()[-1].startswith("acker-redis: ")
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("http://u:secret@h", "write redis://HOST:PORT/DB"),
+        ("redis://u:secret@127.0.0.1:1/0?socket_timeout=0.2", "running and reachable"),
+    ],
+)
+def test_no_error_shows_a_password(url: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACKER_REDIS_RETRY_FOR", "0")
+    ran = run("status", "x", "--url", url)
+    assert ran.code == 1
+    assert words in ran.err
+    assert "secret" not in ran.err
+
+
+@pytest.mark.parametrize(
+    "args", [["status"], ["show", "x", "4d"], ["rotator"], ["rotator", "a", "--all"], ["nothing"]]
+)
+def test_a_wrong_command_line_is_exit_code_2(args: list[str]) -> None:
+    ran = run(*args)
+    assert (ran.code, ran.out) == (2, "")
+    assert "Traceback" not in ran.err
+
+
+def test_what_is_missing_is_said() -> None:
+    code = "import sys; sys.modules['typer'] = None\nfrom acker_redis.__main__ import main\nmain()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "the command line needs typer; pip install 'acker-redis[cli]'\n"
+
+
+def test_version() -> None:
+    from importlib.metadata import version
+
+    assert run("--version").out == f"{version('acker-redis')}\n"
+
+
+def test_ctrl_c_ends_what_goes_on(make_any_acker: MakeAcker, any_server: EmbeddedRedis) -> None:
+    acker = make_any_acker()
+    watch = subprocess.Popen(
+        [*COMMAND, "status", acker.namespace, "--watch", "--json", "--sample", "0.05"],
+        env={"ACKER_REDIS_URL": any_server.url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert watch.stdout
+    json.loads(watch.stdout.readline())
+    watch.send_signal(signal.SIGINT)
+    _, err = watch.communicate(timeout=30)
+    assert watch.returncode == 130
+    assert "Traceback" not in err
+
+
+def test_completion_names_the_namespaces(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from acker_redis.cli.options import complete_namespace
+
+    name = make_any_acker().namespace
+    monkeypatch.setenv("ACKER_REDIS_URL", any_server.url)
+    assert complete_namespace(name[:8]) == [name]
+    assert complete_namespace("nobody") == []
+    monkeypatch.setenv("ACKER_REDIS_URL", "redis://127.0.0.1:1/0")
+    assert complete_namespace("") == []
+    monkeypatch.setenv("ACKER_REDIS_URL", "no URL")
+    assert complete_namespace("") == []

@@ -1,0 +1,100 @@
+"""Commands that make, change, move and end namespaces."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.errors import NamespaceNotFoundError
+from tests.cli.support import Shell, run
+from tests.conftest import MakeAcker
+from tests.support import track
+
+
+def test_create_twice_and_list(make_any_acker: MakeAcker, shell: Shell) -> None:
+    other = make_any_acker().namespace
+    args = ("create", "cli-ns", "--shards", "2", "--high-water", "5")
+    assert shell(*args).out == "cli-ns: created\n"
+    assert "is there" in shell(*args).out
+    assert json.loads(shell(*args, "--json").out)["created"] is False
+    clash = shell("create", "cli-ns", "--shards", "4")
+    assert (clash.code, clash.out) == (1, "")
+    assert "was created with shards 2, not 4" in clash.err
+    assert shell("namespaces").out.splitlines() == sorted(["cli-ns", other])
+    assert json.loads(shell("namespaces", "--json").out) == {
+        "namespaces": sorted(["cli-ns", other])
+    }
+
+
+def test_the_url_comes_from_the_environment(
+    make_any_acker: MakeAcker, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_any_acker()
+    monkeypatch.setenv("ACKER_REDIS_URL", shell.url)
+    assert "created" in run("create", "cli-env").out
+
+
+def test_config_get_and_set(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker(shards=2)
+    ns = acker.namespace
+    assert "high_water      100000\n" in shell("config", "get", ns).out
+    assert shell("config", "set", ns, "high_water", "77").out == f"{ns}: high_water is 77\n"
+    shell("config", "set", ns, "tick_ms", "5000")
+    shell("config", "set", ns, "outcomes_limit", "9")
+    found = json.loads(shell("config", "get", ns, "--json").out)
+    assert AckerConfig(**found) == AckerConfig(
+        shards=2, high_water=77, tick_ms=5000, outcomes_limit=9
+    )
+    assert shell("config", "set", ns, "shards", "4").code == 2
+    wrong = shell("config", "set", ns, "tick_ms", "0")
+    assert wrong.code == 1
+    assert "tick_ms is a whole number from 1" in wrong.err
+
+
+def test_drop_asks_first(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker()
+    track(acker, 7, 5, "a")
+    track(acker, 8, 0, "b")
+    asked = shell("drop", acker.namespace, stdin="n\n")
+    assert asked.code == 1
+    assert "1 pending trees and 1 verdicts that nobody has taken?" in asked.err
+    assert acker.status().pending == 1
+    dropped = shell("drop", acker.namespace, stdin="y\n")
+    assert (dropped.code, dropped.out) == (
+        0,
+        f"{acker.namespace}: dropped, with 1 trees and 1 verdicts\n",
+    )
+    with pytest.raises(NamespaceNotFoundError):
+        acker.status()
+    assert shell("namespaces").out == ""
+
+
+def test_drop_as_json(make_any_acker: MakeAcker, shell: Shell) -> None:
+    ns = make_any_acker().namespace
+    found = json.loads(shell("drop", ns, "--yes", "--json").out)
+    assert found == {"namespace": ns, "dropped": True, "pending": 0, "waiting": 0}
+
+
+def test_acl_prints_a_line_with_no_password_in_it(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("hush\n")
+    args = ("acl", "producer", "orders", "--user", "shop", "--password-file", str(file))
+    line = run(*args).out
+    assert line.startswith("user shop reset on #")
+    assert "~acker:{orders:*}*" in line
+    assert "hush" not in line
+    found = json.loads(run(*args, "--json").out)
+    assert found["rule"] == line.strip()
+    assert "EVALSHA" in found["commands"]
+
+
+def test_migrate(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker(shards=2)
+    ns = acker.namespace
+    assert shell("migrate", ns, "--shards", "4", "--yes").code == 0
+    assert Acker(acker.connection.client, ns).config.shards == 4
+    wrong = shell("migrate", ns, "--shards", "3", "--yes")
+    assert wrong.code == 1
+    assert "power of two" in wrong.err

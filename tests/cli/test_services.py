@@ -1,0 +1,105 @@
+"""The rotator as a process, and a tick by hand."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from acker_redis.client import Acker
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.keys import ShardKeys
+from tests.cli.support import Shell, run
+from tests.conftest import MakeAcker
+from tests.support import track
+
+
+def expired(acker: Acker) -> list[str]:
+    """Reasons of the verdicts, once there are some."""
+    deadline = time.monotonic() + 60
+    while not (found := list(acker.outcomes("t"))):
+        assert time.monotonic() < deadline, "nothing expired"
+        time.sleep(0.02)
+    return [outcome.reason for outcome in found]
+
+
+@pytest.mark.parametrize(
+    ("end", "args"), [(signal.SIGTERM, ["--json"]), (signal.SIGINT, ["--all", "--json"])]
+)
+def test_rotator_process(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis, end: int, args: list[str]
+) -> None:
+    acker = make_any_acker(tick_ms=100)
+    track(acker, 7, 5, "s7")
+    names = [] if "--all" in args else [acker.namespace]
+    rotator = subprocess.Popen(
+        [sys.executable, "-m", "acker_redis", "rotator", *names, *args],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={"ACKER_REDIS_URL": any_server.url},
+    )
+    try:
+        assert expired(acker) == ["expired"]
+        rotator.send_signal(end)
+        _, log = rotator.communicate(timeout=60)
+    finally:
+        rotator.kill()
+    assert rotator.returncode == 0
+    events = [json.loads(line) for line in log.splitlines()]
+    assert events[-1]["event"] == "left"
+    [tick] = [each for each in events if each["event"] == "tick" and each["expired"] == 1]
+    assert (tick["namespace"], tick["shard"]) == (acker.namespace, 0)
+    assert tick["late_ms"] >= 0
+
+
+def test_once_ticks_what_is_due_and_leaves(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker(shards=2)
+    before = acker.status().shards
+    acker.connection.client.hincrby(ShardKeys(acker.namespace, 1).meta, "ticked_ms", -4_000_000)
+    assert shell("rotator", acker.namespace, "--once").code == 0
+    after = acker.status().shards
+    assert after[0].ticked_ms == before[0].ticked_ms
+    assert after[1].ticked_ms >= before[1].ticked_ms
+
+
+def test_rotate_by_hand(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker(shards=2)
+    track(acker, 2, 5, "a")
+    ns = acker.namespace
+    assert shell("rotate", ns).out == f"{ns}: 0 of 2 shards ticked, 0 trees expired\n"
+    shell("rotate", ns, "--force")
+    shell("rotate", ns, "--force")
+    found = json.loads(shell("rotate", ns, "--force", "--json").out)
+    assert found == {"namespace": ns, "shards_ticked": 2, "expired": 1}
+
+
+def test_demo_refuses_a_directory_that_exists(tmp_path: Path) -> None:
+    ran = run("demo", "--keep", str(tmp_path))
+    assert ran.code == 2
+    assert "exists" in ran.err
+
+
+def test_bench_measures_and_leaves_nothing_behind(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, shell: Shell
+) -> None:
+    acker = make_any_acker()
+    before = acker.connection.client.dbsize()
+    found = json.loads(shell("bench", "--seconds", "0.1", "--json").out)
+    assert acker.connection.client.dbsize() == before
+    rates = {rate["name"]: rate["per_second"] for rate in found["rates"]}
+    assert len(rates) == 5
+    assert all(rate > 0 for rate in rates.values())
+    assert [wait["name"] for wait in found["waits"]] == ["PING", "a batch of one row"]
+    assert "of HINCRBY" in shell("bench", "--seconds", "0.1").out
+
+
+def test_simulate_as_json() -> None:
+    ran = run("simulate", "--seeds", "2", "--json")
+    assert ran.code == 0
+    assert json.loads(ran.out)["violation"] is None
+    broken = run("simulate", "--seeds", "20", "--break", "shared", "--json")
+    assert broken.code == 1
+    assert "false ack" in json.loads(broken.out)["violation"]

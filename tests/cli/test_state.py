@@ -1,0 +1,223 @@
+"""What the commands show of a namespace, for people and as JSON."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from acker_redis.batch import Batch
+from acker_redis.client import Acker
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.keys import ShardKeys
+from acker_redis.rotator import Rotator
+from tests.cli.support import Shell
+from tests.conftest import MakeAcker
+from tests.support import track
+
+
+def put(acker: Acker, trees: dict[int, str]) -> None:
+    """Track trees, of any shard, by their anchors."""
+    batch = Batch("t")
+    for anchor, source_id in trees.items():
+        batch.track(anchor, source_id, [5])
+    acker.apply(batch)
+
+
+def test_status_of_an_empty_namespace(make_any_acker: MakeAcker, shell: Shell) -> None:
+    ns = make_any_acker(shards=2, high_water=5).namespace
+    shown = shell("status", ns, "--sample", "0").out
+    assert shown.startswith(f"{ns} at {shell.url} · 2 shards · 3 buckets of 1 h\n")
+    assert re.search(r"pending +0 trees *\n", shown)
+    assert "0% of the worst shard's share of 5; below the mark" in shown
+    assert "nothing is pending" in shown
+    assert "no verdicts wait" in shown
+    assert "/s" not in shown
+
+
+def test_status_shows_each_bucket_and_the_oldest_tree(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
+    acker = make_any_acker(high_water=4)
+    for anchor in (1, 2, 3):
+        track(acker, anchor, 5, f"record {anchor}")
+        Rotator(acker).step(force=True)
+    track(acker, 4, 5, "record 4")
+    track(acker, 5, 5, "record 5")
+    shown = shell("status", acker.namespace, "--sample", "0.01").out
+    assert re.search(r"newest +█+ +2 *\n", shown)
+    assert re.search(r"1 tick old +█+ +1 *\n", shown)
+    assert re.search(r"2 ticks old +█+ +1 *\n", shown)
+    assert "100% of 4; above the mark: producers slow down" in shown
+    assert "record 2 of t (anchor 2)" in shown
+    assert re.search(r"expired +1 +0/s", shown)
+    assert "1 for t (0% of what may wait)" in shown
+
+
+def test_status_says_that_no_rotator_runs(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker(tick_ms=1000)
+    meta = ShardKeys(acker.namespace, 0).meta
+    acker.connection.client.hincrby(meta, "ticked_ms", -3_601_000)
+    assert "late by 1 h: does any run?" in shell("status", acker.namespace, "--sample", "0").out
+    assert json.loads(shell("status", acker.namespace, "--json").out)["lag_ms"] >= 3_600_000
+
+
+def test_status_as_json(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker(shards=2)
+    track(acker, 2, 5, "a")
+    anchors = acker.track_block("bulk", "page/1", [5, 6, 7], block=1)
+    found = json.loads(shell("status", acker.namespace, "--json", "--sample", "0.01").out)
+    assert (found["pending"], found["in_blocks"], found["high_water"]) == (4, 3, "ok")
+    assert [shard["pending"] for shard in found["shards"]] == [[1, 0, 0], [3, 0, 0]]
+    assert found["counters"]["tracked"] == 4
+    assert found["rates"]["tracked"] == 0
+    assert found["oldest"]["tree"]["anchor"] in ("2", str(anchors[0]))
+    assert found["config"]["shards"] == 2
+
+
+def test_status_watch_goes_on_and_sees_what_changes(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
+    acker = make_any_acker()
+    command = ("status", acker.namespace, "--watch", "--json", "--sample", "0.05")
+    watch = subprocess.Popen(
+        [sys.executable, "-m", "acker_redis", *command],
+        stdout=subprocess.PIPE,
+        env={"ACKER_REDIS_URL": shell.url},
+        text=True,
+    )
+    try:
+        assert watch.stdout
+        assert json.loads(watch.stdout.readline())["pending"] == 0
+        track(acker, 1, 5, "a")
+        while json.loads(watch.stdout.readline())["pending"] != 1:
+            pass
+    finally:
+        watch.kill()
+        watch.communicate()
+
+
+def test_show(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker()
+    track(acker, 77, 0xABC, "a record")
+    anchors = acker.track_block("t", "page/1", [5, 0, 7])
+    batch = Batch()
+    batch.fail(anchors[2], "no luck")
+    acker.apply(batch)
+
+    def show(anchor: str) -> str:
+        ran = shell("show", acker.namespace, anchor)
+        assert (ran.code, ran.err) == (0, "")
+        return ran.out
+
+    assert "checksum    0000000000000abc\nsource      t a record\n" in show("77")
+    assert show("0x4d").startswith("anchor      77 (0x4d)\nstate       open\n")
+    assert show("77:815").startswith("anchor      77 (0x4d)\n")
+    block = show(hex(anchors[2]))
+    assert "state       failed: no luck\n" in block
+    assert "3 trees\nopen        1: slots 0\nfailed      1\n" in block
+    assert "complete, told when its block ends" in show(str(anchors[1]))
+    gone = shell("show", acker.namespace, "78")
+    assert (gone.code, gone.out) == (1, "")
+    assert "not pending" in gone.err
+    assert shell("show", acker.namespace, "4d").code == 2
+
+
+def test_show_as_json_has_ids_as_text(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker()
+    anchor = 2**62 - 1
+    track(acker, anchor, 2**63 - 1, 'says "no"')
+    found = json.loads(shell("show", acker.namespace, str(anchor), "--json").out)
+    assert found["anchor"] == "4611686018427387903"
+    assert found["checksum"] == "7fffffffffffffff"
+    assert (found["source_id"], found["state"], found["block"]) == ('says "no"', "open", None)
+    assert shell("show", acker.namespace, "5", "--json").out == "null\n"
+
+
+def test_find(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker(shards=2)
+    put(acker, {anchor: f"record {anchor % 4}" for anchor in range(1, 9)})
+    acker.track_block("bulk", "page/1", [5, 6, 7], block=9)
+    ran = shell("find", acker.namespace, "record 3")
+    assert ran.code == 0
+    lines = [line.split("\t") for line in ran.out.splitlines()]
+    assert {(a, state, task, name) for a, state, task, name, *_ in lines} == {
+        ("3", "open", "t", "record 3"),
+        ("7", "open", "t", "record 3"),
+    }
+    assert "looked at all that is pending: 9; found 2" in ran.err
+    [block] = shell("find", acker.namespace, "page/1").out.splitlines()
+    assert block.split("\t")[:4] == ["9", "block", "bulk", "page/1"]
+    assert shell("find", acker.namespace, "nobody").code == 1
+
+
+def test_find_goes_on_where_it_stopped(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker(shards=4)
+    put(acker, {anchor: f"record {anchor}" for anchor in range(1, 41)})
+    found, more = set[str](), list[str]()
+    while True:
+        ran = shell("find", acker.namespace, "--limit", "5", "--json", *more)
+        found |= {json.loads(line)["anchor"] for line in ran.out.splitlines()}
+        if "--cursor" not in ran.err:
+            break
+        more = ["--cursor", ran.err.split()[-1]]
+    assert found == {str(anchor) for anchor in range(1, 41)}
+
+
+def test_outcomes_follow_and_limit(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker()
+    for anchor in range(1, 6):
+        track(acker, anchor, 0, f"record {anchor}")
+    assert len(shell("outcomes", acker.namespace, "t", "--limit", "2").out.splitlines()) == 2
+    assert len(shell("outcomes", acker.namespace, "t", "--follow", "-n", "5").out.splitlines()) == 5
+
+
+def test_outcomes_of_a_block_are_told_one_by_one(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker()
+    acker.track_block("t", "page/1", [0, 0, 0])
+    lines = shell("outcomes", acker.namespace, "t").out.splitlines()
+    assert [line.split("\t")[2] for line in lines] == ["page/1#0", "page/1#1", "page/1#2"]
+
+
+def test_outcomes_that_were_not_printed_whole_are_not_taken(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis
+) -> None:
+    """A reader that goes away, as head does, loses nothing that it has not read."""
+    acker = make_any_acker()
+    batch = Batch("t")
+    for anchor in range(1, 1001):
+        batch.track(anchor, f"record {anchor} {'x' * 40}", [])
+    acker.apply(batch)
+    for anchor in range(1001, 1201):
+        track(acker, anchor, 0, "y" * 250)
+    command = f"{sys.executable} -m acker_redis outcomes {acker.namespace} t --take | head -1"
+    done = subprocess.run(
+        ["sh", "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={"ACKER_REDIS_URL": any_server.url, "PATH": "/usr/bin:/bin"},
+    )
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stderr == ""
+    assert sum(1 for _ in acker.outcomes("t")) >= 200
+
+
+@pytest.mark.parametrize(
+    ("ms", "words"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (1000, "1 s"),
+        (12_345, "12.3 s"),
+        (60_000, "1 min"),
+        (200_000, "3 min 20 s"),
+        (3_600_000, "1 h"),
+        (7_500_000, "2 h 5 min"),
+    ],
+)
+def test_times_for_people(ms: int, words: str) -> None:
+    from acker_redis.cli.status_view import span
+
+    assert span(ms) == words

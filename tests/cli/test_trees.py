@@ -1,0 +1,126 @@
+"""A shell as source and as bolt: what it prints goes into the next command, as in a pipe."""
+
+import json
+
+import pytest
+
+from acker_redis.ids import format_tuple
+from acker_redis.message_id import MessageId
+from tests.cli.support import Ran, Shell
+from tests.conftest import MakeAcker
+
+
+def words(ran: Ran) -> list[list[str]]:
+    """Fields of each line; the command went well."""
+    assert (ran.code, ran.err) == (0, "")
+    return [line.split("\t") for line in ran.out.splitlines()]
+
+
+def test_a_tree_from_the_source_to_its_verdict(make_any_acker: MakeAcker, shell: Shell) -> None:
+    ns = make_any_acker().namespace
+    [[source_id, first, second]] = words(shell("track", ns, "shop", "order-1", "--messages", "2"))
+    assert source_id == "order-1"
+    [[child, other]] = words(shell("ack", ns, first, "--emit", "2"))
+    assert words(shell("ack", ns, second)) == []
+    assert words(shell("ack", ns, child)) == []
+    assert words(shell("outcomes", ns, "shop")) == []
+    assert words(shell("ack", ns, other)) == []
+    [[verdict, reason, name, anchor, _, why]] = words(shell("outcomes", ns, "shop"))
+    assert (verdict, reason, name, why) == ("ack", "completed", "order-1", "")
+    assert anchor == first.split(":")[0]
+
+
+def test_lines_of_stdin(make_any_acker: MakeAcker, shell: Shell) -> None:
+    ns = make_any_acker().namespace
+    ids = "".join(f"record {n}\n" for n in range(600))
+    tracked = words(shell("track", ns, "shop", "-", stdin=ids))
+    assert [source_id for source_id, _ in tracked] == ids.splitlines()
+    messages = "\n".join(message for _, message in tracked)  # the last line has no end
+    children = words(shell("ack", ns, "-", "--emit", "2", stdin=messages))
+    assert {len(line) for line in children} == {2}
+    assert words(shell("outcomes", ns, "shop")) == []
+    all_of_them = "\r\n".join(child for line in children for child in line)
+    done = shell("ack", ns, "-", "--json", stdin=all_of_them)
+    assert sum(json.loads(line)["acked"] for line in done.out.splitlines()) == 600
+    verdicts = words(shell("outcomes", ns, "shop", "--take"))
+    assert {fields[2] for fields in verdicts} == set(ids.splitlines())
+    assert words(shell("outcomes", ns, "shop")) == []
+
+
+def test_a_join_belongs_to_the_trees_of_all_its_inputs(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
+    ns = make_any_acker(shards=2).namespace
+    [[_, one]], [[_, two]] = (words(shell("track", ns, "shop", name)) for name in "ab")
+    [[child]] = words(shell("ack", ns, one, two, "--emit", "1"))
+    assert set(MessageId.parse(child)) == {int(each.split(":")[0]) for each in (one, two)}
+    assert words(shell("outcomes", ns, "shop")) == []
+    shell("ack", ns, child)
+    assert {fields[2] for fields in words(shell("outcomes", ns, "shop"))} == {"a", "b"}
+
+
+def test_named_children_have_the_same_ids_when_a_message_is_processed_again(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
+    ns = make_any_acker().namespace
+    [[_, message]] = words(shell("track", ns, "shop", "a"))
+    first = words(shell("ack", ns, message, "--child", "mill", "--child", "shop"))
+    again = words(shell("ack", ns, message, "--child", "mill", "--child", "shop"))
+    assert first == again
+
+
+def test_fail_and_touch(make_any_acker: MakeAcker, shell: Shell) -> None:
+    ns = make_any_acker().namespace
+    [[_, message]] = words(shell("track", ns, "shop", "a"))
+    words(shell("touch", ns, message))
+    words(shell("fail", ns, message, "--why", "no such address"))
+    told = [json.loads(each) for each in shell("outcomes", ns, "shop", "--json").out.splitlines()]
+    assert [(o["verdict"], o["reason"], o["why"]) for o in told] == [
+        ("touch", "reset", ""),
+        ("nack", "failed", "no such address"),
+    ]
+    assert told[1]["anchor"] == message.split(":")[0]
+    assert told[1]["source_id"] == "a"
+
+
+def test_what_is_rejected_has_no_line_and_exit_code_3(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
+    ns = make_any_acker(high_water=2).namespace
+    ran = shell("track", ns, "shop", "a", "b", "c", "d", "e", "f")
+    assert ran.code == 3
+    assert [line.split("\t")[0] for line in ran.out.splitlines()] == ["a", "b", "c", "d"]
+    assert "rejected, too much is pending: e\n" in ran.err
+    assert "rejected, too much is pending: f\n" in ran.err
+    told = shell("outcomes", ns, "shop").out.splitlines()
+    assert [line.split("\t")[:3] for line in told] == [["nack", "overflow", x] for x in "ef"]
+
+
+@pytest.mark.parametrize("command", ["ack", "fail", "touch"])
+@pytest.mark.parametrize("text", ["7", "7:0", "0:7", "x:y", "7:40\n7:40\n", "7:40\nhm\n"])
+def test_what_is_no_message_changes_nothing(
+    make_any_acker: MakeAcker, shell: Shell, command: str, text: str
+) -> None:
+    acker = make_any_acker()
+    ran = shell(command, acker.namespace, "-", stdin=text)
+    assert ran.code == 1
+    assert ran.err.startswith("acker-redis: ")
+    assert ran.out == ""
+    assert acker.status().pending == 0
+
+
+def test_what_is_not_utf_8_is_named_by_its_line(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker()
+    ran = shell("track", acker.namespace, "shop", "-", stdin=b"a\n\xff\n")
+    assert (ran.code, ran.out) == (1, "")
+    assert "line 2 of stdin is not UTF-8" in ran.err
+    assert acker.status().pending == 0
+
+
+def test_whatever_stands_before_a_wrong_line_of_a_batch_is_not_applied(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
+    acker = make_any_acker()
+    ran = shell("ack", acker.namespace, "-", stdin=f"{format_tuple(7, 40)}\n9:x\n")
+    assert ran.code == 1
+    assert acker.status().pending == 0

@@ -46,5 +46,6 @@ def main() -> None:
     try:
         app(prog_name="acker-redis")
     except AckerError as error:
-        warn(str(error))
+        for words in (str(error), *getattr(error, "__notes__", ())):
+            warn(words)
         sys.exit(Exit.FAILED)

@@ -4,13 +4,74 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from acker_redis.cli import options
-from acker_redis.cli.options import AsJson, Url, add
+from acker_redis.cli.options import AsJson, Url, add, complete_namespace
 from acker_redis.cli.output import Exit, say_json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from acker_redis.doctor import Finding
+
+COLOURS = {"ok": "green", "skipped": "dim", "warning": "yellow", "error": "bold red"}
+
+
+def doctor(
+    namespaces: Annotated[
+        list[str] | None,
+        typer.Argument(help="Which namespaces; all, if none", autocompletion=complete_namespace),
+    ] = None,
+    role: Annotated[
+        str | None,
+        typer.Option(help="What the user is to be: producer, source, rotator, viewer or admin"),
+    ] = None,
+    canary: Annotated[
+        bool, typer.Option(help="Try it with trees in a namespace of its own, for a moment")
+    ] = True,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Examine Redis, rights, rotators, sources and clocks, and say how to mend what is wrong.
+
+    Nothing is changed, but for a namespace that is there for a moment. Exit code 0: all is well;
+    1: there are warnings; 2: there are errors, or Redis does not answer.
+    """
+    from rich.console import Console
+
+    from acker_redis.doctor import Report, examine
+
+    settings = options.settings(url)
+    console = Console(highlight=False)
+    found = []
+    with Console(stderr=True).status("examining") as status:
+        for finding in examine(settings, namespaces or None, role, canaries=canary):
+            found.append(finding)
+            status.update(f"examined: {finding.title}")
+            if as_json:
+                continue
+            console.print(_drawn(finding))
+    report = Report(tuple(found))
+    if as_json:
+        say_json(report.to_dict())
+    raise typer.Exit(report.exit_code)
+
+
+def _drawn(finding: Finding) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    where = f" {finding.where}" if finding.where else ""
+    said = Text.assemble((finding.title, "bold"), (where, "dim"), ": ", finding.detail)
+    if finding.fix:
+        said.append(f"\n{finding.fix}", "cyan")
+    row = Table.grid(padding=(0, 1))
+    row.add_column(width=7)
+    row.add_row(Text(finding.level, COLOURS[finding.level]), said)
+    return row
 
 
 def bench(
@@ -119,6 +180,7 @@ PANEL = "Trying it out"
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    add(app, PANEL, doctor, "doctor orders", "doctor orders --role producer --json")
     add(app, PANEL, bench, "bench", "bench --seconds 5 --json")
     add(app, PANEL, demo, "demo", "demo --days 3")
     add(app, PANEL, simulate, "simulate --seeds 200", "simulate --break shared")

@@ -1,5 +1,6 @@
 """Commands that make, change and end namespaces."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -127,6 +128,56 @@ def drop(namespace: Namespace, url: Url = None, yes: Yes = False, as_json: AsJso
         say(f"{namespace}: dropped, with {pending:,} trees and {waiting:,} verdicts")
 
 
+def migrate(
+    namespace: Namespace,
+    shards: Annotated[
+        int | None, typer.Option(help="How many it is to have; a power of two", show_default=False)
+    ] = None,
+    wait: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Seconds to wait for sources and bolts; else N ticks and a minute"
+        ),
+    ] = None,
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Call off a move that was interrupted")
+    ] = False,
+    url: Url = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Move a namespace that is in use to another number of shards; no verdict is lost.
+
+    Nothing is tracked meanwhile: sources wait until all that is pending has ended, at the latest
+    after N ticks, and until they have taken all verdicts. Stop Spark queries first. Ctrl-C, or too
+    long a wait, leaves the namespace as it was. Run it again if it was killed.
+    """
+    from acker_redis.cli import shapes
+    from acker_redis.cli.moving import follow
+    from acker_redis.migrate import cancel as call_off
+    from acker_redis.migrate import migrate as move
+
+    if cancel == (shards is not None):
+        raise typer.BadParameter("say --shards N, or --cancel")
+    with options.acker(namespace, url) as acker:
+        if shards is None:
+            config = call_off(acker)
+        else:
+            now = acker.config
+            replace(now, shards=shards).validate()
+            if not yes and shards != now.shards:
+                confirm(
+                    f"move {namespace} from {now.shards} to {shards} shards? nothing is tracked "
+                    f"for up to {now.timeout_ms / 1000:,.0f} s and until all verdicts are taken"
+                )
+            with follow() as told:
+                config = move(acker, shards, wait=wait, on_progress=told)
+    if as_json:
+        say_json({"namespace": namespace, "config": shapes.config(config)})
+    else:
+        say(f"{namespace}: {config.shards} shards")
+
+
 def acl(
     role: Annotated[
         Literal["producer", "source", "rotator", "viewer", "admin"],
@@ -172,6 +223,7 @@ def register(app: typer.Typer) -> None:
     add(config, PANEL, config_get, "config get orders --json", name="get")
     add(config, PANEL, config_set, "config set orders high_water 2000000", name="set")
     app.add_typer(config, name="config", rich_help_panel=PANEL)
+    add(app, PANEL, migrate, "migrate orders --shards 8", "migrate orders --cancel")
     add(
         app,
         PANEL,

@@ -1,0 +1,54 @@
+"""How far a move to other shards is, on stderr."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+
+from acker_redis.migrate import Progress
+
+STEPS = {
+    "close": "closing the namespace for new trees",
+    "drain": "waiting for {pending:,} pending trees, and verdicts: {verdicts}",
+    "switch": "giving the shards their new number",
+    "open": "opening the namespace again",
+    "done": "done",
+}
+
+
+@contextlib.contextmanager
+def follow() -> Iterator[Callable[[Progress], None]]:
+    """A function that shows what it is told: one line that changes, or lines into a log."""
+    console = Console(stderr=True, highlight=False)
+    try:
+        with _line(console) as tell:
+            yield tell
+    except KeyboardInterrupt as error:
+        for note in getattr(error, "__notes__", ()):
+            console.print(note)
+        raise
+
+
+@contextlib.contextmanager
+def _line(console: Console) -> Iterator[Callable[[Progress], None]]:
+    if not console.is_terminal:
+        last = [""]
+
+        def tell(progress: Progress) -> None:
+            if last[0] != progress.step:
+                last[0] = progress.step
+                console.print(words(progress))
+
+        yield tell
+        return
+    with console.status("") as status:
+        yield lambda progress: status.update(words(progress))
+
+
+def words(progress: Progress) -> str:
+    """How far it is, for people."""
+    waiting = sorted(progress.backlog.items(), key=lambda item: -item[1])
+    tasks = ", ".join(f"{count:,} for {task}" for task, count in waiting[:3])
+    more = f" and for {len(waiting) - 3} more" if len(waiting) > 3 else ""
+    pending = progress.pending + progress.expiring
+    return STEPS[progress.step].format(pending=pending, verdicts=f"{tasks}{more}" or "none")

@@ -1,0 +1,24 @@
+"""Run the service with settings from the environment: ``python -m acker_api``."""
+
+import sys
+
+from acker_api.server import serve
+from acker_api.settings import ApiSettings
+from acker_redis import logs
+from acker_redis.errors import AckerError
+from acker_redis.settings import Settings
+
+
+def main() -> int:
+    """Serve until SIGTERM or Ctrl-C; the exit code. An AckerError is one sentence on stderr."""
+    try:
+        settings = Settings.read()
+        logs.set_up(settings.log_level, settings.log_format)
+        return serve(settings, ApiSettings.read())
+    except AckerError as error:
+        sys.stderr.write(f"acker-api: {error}\n")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""The app: what is served where, and what belongs to it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from acker_api import problems, routes
+from acker_api.guard import Guard
+from acker_api.security import Hosts
+from acker_api.services import Services
+from acker_api.settings import ApiSettings
+from acker_redis.settings import Settings
+
+DESCRIPTION = """How the namespaces of an acker-redis stand. Reads only.
+
+Times are milliseconds, counts are whole numbers, errors are `application/problem+json`.
+Where a token is set it is sent as `Authorization: Bearer TOKEN`."""
+
+
+def create_app(settings: Settings, api_settings: ApiSettings | None = None) -> FastAPI:
+    """The service for the Redis of ``settings``; nothing is sent to it before the first request.
+
+    One app belongs to one event loop, and its lifespan closes the connections. It does not look
+    at where it is bound: see :func:`acker_api.check_bind`. Raises ConfigError for a URL that
+    cannot be, and for a token that is weak or cannot be read.
+    """
+    api_settings = api_settings or ApiSettings.read()
+    services = Services.of(settings, api_settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await services.close()
+
+    app = FastAPI(
+        title="acker-redis",
+        version=version("acker-redis"),
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        openapi_url="/openapi.json" if api_settings.docs else None,
+        docs_url="/docs" if api_settings.docs else None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.services = services
+    problems.install(app)
+    app.add_middleware(Guard, hosts=Hosts(api_settings))
+    routes.install(app, with_metrics=api_settings.metrics)
+    return app

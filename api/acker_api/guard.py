@@ -1,0 +1,95 @@
+"""Around every request: the Host header, security headers, errors nobody expected, access log.
+
+Plain ASGI, so that a stream of events passes through as it comes.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from acker_api.problems import INTERNAL, Problem
+from acker_api.security import Hosts
+from acker_redis.logs import Event
+
+log = logging.getLogger("acker_api")
+access_log = logging.getLogger("acker_api.access")
+
+CSP = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+DOCS_CSP = (
+    "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "script-src https://cdn.jsdelivr.net 'unsafe-inline'; "
+    "style-src https://cdn.jsdelivr.net 'unsafe-inline'; "
+    "img-src https://fastapi.tiangolo.com data:; connect-src 'self'"
+)
+"""For the page of FastAPI, which brings a script of its own and loads the rest from a CDN."""
+HEADERS: Mapping[str, str] = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": CSP,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+PROBES = ("/livez", "/readyz", "/metrics")
+"""Paths that are asked every few seconds: logged only when they fail, or at level debug."""
+_FOREIGN = Problem(
+    421,
+    "unknown-host",
+    "The service does not go by this name",
+    "ask for 127.0.0.1 or localhost, or add the name to ACKER_REDIS_API_ALLOWED_HOSTS",
+)
+
+
+class Guard:
+    """The outermost layer of the app."""
+
+    def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
+        self._app, self._hosts = app, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun, status = time.monotonic(), 0
+        path: str = scope["path"]
+
+        async def guarded(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                if path == "/docs":
+                    headers["Content-Security-Policy"] = DOCS_CSP
+            await send(message)
+
+        try:
+            if self._hosts.allow(Headers(scope=scope).get("host", "")):
+                await self._app(scope, receive, guarded)
+            else:
+                await _FOREIGN.response()(scope, receive, guarded)
+        except Exception:
+            log.exception(Event("bug", method=scope["method"], path=quote(path)))
+            if status:  # it has begun to answer: all that can be said now is that it broke off
+                raise
+            await INTERNAL.response()(scope, receive, guarded)
+        finally:
+            level = logging.DEBUG if path in PROBES and status < 400 else logging.INFO
+            client = scope.get("client")
+            # Never the query or a header: a token may be in them.
+            event = Event(
+                "request",
+                client=client[0] if client else "",
+                method=scope["method"],
+                path=quote(path),
+                status=status,
+                ms=round(1000 * (time.monotonic() - begun), 1),
+            )
+            access_log.log(level, event)

@@ -1,0 +1,52 @@
+"""One answer for all who ask at once, and for a while."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Kept(Generic[T]):
+    """Makes a value when it is asked for; whoever asks meanwhile, or soon after, gets the same.
+
+    ``seconds`` is how long a value is kept once it was made: 0 shares only what is under way. An
+    error goes to all who wait, and is not kept. Who stops waiting does not stop the others.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Awaitable[T]],
+        seconds: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._make, self._seconds, self._clock = make, seconds, clock
+        self._making: asyncio.Task[T] | None = None
+        self._value: tuple[float, T] | None = None
+
+    async def get(self) -> T:
+        """The value."""
+        if self._value and self._clock() < self._value[0]:
+            return self._value[1]
+        if self._making is None:
+            self._making = asyncio.create_task(self._run())
+            self._making.add_done_callback(self._made)
+        return await asyncio.shield(self._making)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        if self._making:
+            self._making.cancel()
+            await asyncio.wait([self._making])
+
+    async def _run(self) -> T:
+        value = await self._make()
+        if self._seconds:
+            self._value = (self._clock() + self._seconds, value)
+        return value
+
+    def _made(self, task: "asyncio.Task[T]") -> None:
+        self._making = None
+        if not task.cancelled():
+            task.exception()  # who stopped waiting does not ask for it

@@ -1,0 +1,30 @@
+"""Probes; open to everyone."""
+
+from typing import Annotated
+
+from fastapi import APIRouter
+
+from acker_api.access import Details
+from acker_api.routes.answers import answers
+from acker_api.schemas import Live, Ready
+from acker_api.services import Shared
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/livez", responses=answers())
+async def livez() -> Live:
+    """Whether the process answers. It depends on nothing, Redis neither."""
+    return Live()
+
+
+@router.get("/readyz", responses=answers(503))
+async def readyz(services: Shared, details: Annotated[bool, Details]) -> Ready:
+    """Whether Redis answers, and every namespace is rotated in time.
+
+    The answer is kept for a second. What is wrong is told to who may read namespaces.
+    """
+    readiness = await services.readiness.get()
+    if not readiness.ready:
+        raise readiness.problem(details)
+    return Ready(namespaces=readiness.namespaces)

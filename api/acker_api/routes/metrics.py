@@ -1,0 +1,33 @@
+"""Metrics for Prometheus."""
+
+from fastapi import APIRouter, Request, Response
+
+from acker_api.access import require
+from acker_api.metrics import encode
+from acker_api.routes.answers import answers
+from acker_api.security import Role
+from acker_api.services import Shared
+
+router = APIRouter(tags=["metrics"], dependencies=[require(Role.METRICS)])
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "All metrics, in the text format of Prometheus or OpenMetrics",
+            "content": {"text/plain": {"example": 'acker_up{namespace="orders"} 1.0\n'}},
+        },
+        **answers(401, 403),
+    },
+)
+async def metrics(services: Shared, request: Request) -> Response:
+    """What Redis holds now, as metrics.
+
+    It answers 200 also when Redis does not: `acker_redis_up` is 0 then, and `acker_up` of every
+    namespace that was known.
+    """
+    survey = await services.scrape.get()
+    body, media_type = encode(survey, request.headers.get("accept", ""))
+    return Response(body, media_type=media_type)

@@ -1,0 +1,3 @@
+"""Where the versioned part of the service begins."""
+
+V1 = "/api/v1"

@@ -1,0 +1,183 @@
+"""Shapes of the answers; they agree with what ``acker-redis status --json`` prints.
+
+Fields are only ever added. Times are milliseconds: a ``_ms`` that is a moment counts from 1970.
+"""
+
+from dataclasses import asdict
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from acker_api.metrics import most
+from acker_redis.commands import ShardStatus
+from acker_redis.config import AckerConfig
+from acker_redis.status import Status
+
+
+class ProblemDetails(BaseModel):
+    """What is wrong (RFC 9457)."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "type": "urn:acker-redis:problem:namespace-not-found",
+                "title": "There is no such namespace",
+                "status": 404,
+                "detail": "not created: acker:{orders:0}; create it: acker-redis create NAMESPACE",
+            }
+        }
+    )
+
+    type: str = Field(description="URN that stays the same for this kind of problem")
+    title: str = Field(description="The kind of problem, in words")
+    status: int = Field(description="The status of the response")
+    detail: str | None = Field(default=None, description="What to do about it")
+    errors: list[dict[str, str]] | None = Field(
+        default=None, description="Where there are several: where, and what"
+    )
+
+
+class Live(BaseModel):
+    """The process answers."""
+
+    status: Literal["ok"] = "ok"
+
+
+class Ready(BaseModel):
+    """Redis answers, and every namespace is rotated in time."""
+
+    status: Literal["ok"] = "ok"
+    namespaces: int = Field(description="How many there are", examples=[3])
+
+
+class Named(BaseModel):
+    """A namespace."""
+
+    name: str = Field(examples=["orders"])
+    href: str = Field(description="Where its state is", examples=["/api/v1/namespaces/orders"])
+
+
+class Namespaces(BaseModel):
+    """A page of namespaces, by name."""
+
+    namespaces: list[Named]
+    total: int = Field(description="How many there are on all pages", examples=[1])
+    next: str | None = Field(
+        description="Give it as `after` for the next page; null on the last", examples=[None]
+    )
+
+
+class Configuration(BaseModel):
+    """How a namespace keeps its trees."""
+
+    shards: int = Field(examples=[1])
+    buckets: int = Field(examples=[3])
+    tick_ms: int = Field(examples=[30000])
+    high_water: int = Field(examples=[100000])
+    refresh: Literal["never", "update"]
+    outcomes_limit: int = Field(examples=[1000000])
+    publish: bool
+    timeout_ms: int = Field(description="A tree lives so long at most", examples=[90000])
+
+    @classmethod
+    def of(cls, config: AckerConfig) -> "Configuration":
+        """From a configuration."""
+        return cls(**asdict(config), timeout_ms=config.timeout_ms)
+
+
+class Counters(BaseModel):
+    """Counted since the namespace was created."""
+
+    tracked: int = Field(examples=[1200])
+    acked: int = Field(examples=[1180])
+    failed: int = Field(examples=[3])
+    expired: int = Field(examples=[5])
+    overflow: int = Field(examples=[0])
+    conflict: int = Field(examples=[0])
+    repeated: int = Field(description="Batches that were not applied again", examples=[2])
+    orphaned: int = Field(
+        description="Records that expired without a tree, and rows that were dropped", examples=[0]
+    )
+
+
+class Shard(BaseModel):
+    """One shard of a namespace."""
+
+    shard: int = Field(examples=[0])
+    pending: list[int] = Field(
+        description="Pending trees per bucket, the newest bucket first", examples=[[10, 2, 0]]
+    )
+    in_blocks: list[int] = Field(
+        description="Those of them in blocks, likewise", examples=[[0, 0, 0]]
+    )
+    expiring: int = Field(description="Records and blocks that wait to be drained", examples=[0])
+    fences: int = Field(description="Producer lanes that are remembered", examples=[4])
+    now_ms: int = Field(description="Redis's clock", examples=[1_700_000_010_000])
+    ticked_ms: int = Field(description="When the last tick was", examples=[1_700_000_000_000])
+    lag_ms: int = Field(description="By so much the next tick is overdue", examples=[0])
+    late_ms: int = Field(description="By so much the last tick was late", examples=[12])
+
+    @classmethod
+    def of(cls, shard: ShardStatus) -> "Shard":
+        """From the reply of ``status``."""
+        return cls(
+            shard=shard.shard,
+            pending=list(shard.pending),
+            in_blocks=list(shard.in_blocks),
+            expiring=shard.expiring,
+            fences=shard.fences,
+            now_ms=shard.now_ms,
+            ticked_ms=shard.ticked_ms,
+            lag_ms=shard.lag_ms,
+            late_ms=shard.late_ms,
+        )
+
+
+class NamespaceStatus(BaseModel):
+    """State of a namespace, read shard by shard (not at one instant)."""
+
+    namespace: str = Field(examples=["orders"])
+    pending: int = Field(description="Trees in the buckets", examples=[12])
+    pending_by_bucket: list[int] = Field(
+        description="Of all shards, the newest bucket first", examples=[[10, 2, 0]]
+    )
+    in_blocks: int = Field(description="Those of them in blocks", examples=[0])
+    expiring: int = Field(description="Records and blocks to be drained", examples=[0])
+    high_water: Literal["ok", "high", "over"] = Field(
+        description="`high` from the mark on, `over` from twice the mark; the worst shard counts"
+    )
+    high_water_ratio: float = Field(
+        description="Pending trees of the worst shard, of its share of the mark", examples=[0.00012]
+    )
+    lag_ms: int = Field(
+        description="By so much the next tick is overdue, on the worst shard", examples=[0]
+    )
+    late_ms: int = Field(
+        description="By so much the last tick was late, on the worst shard", examples=[12]
+    )
+    counters: Counters
+    backlog: dict[str, int] = Field(
+        description="Verdicts that wait, per task; beyond 1000 tasks the others are `(others)`",
+        examples=[{"shop": 5}],
+    )
+    config: Configuration
+    shards: list[Shard]
+
+    @classmethod
+    def of(cls, status: Status) -> "NamespaceStatus":
+        """From what was read."""
+        return cls(
+            namespace=status.namespace,
+            pending=status.pending,
+            pending_by_bucket=list(status.pending_by_bucket),
+            in_blocks=status.in_blocks,
+            expiring=status.expiring,
+            high_water=status.high_water,
+            high_water_ratio=status.high_water_ratio,
+            lag_ms=status.lag_ms,
+            late_ms=status.late_ms,
+            counters=Counters(**status.counters),
+            backlog=most(status.backlog),
+            config=Configuration.of(status.config),
+            shards=[Shard.of(shard) for shard in status.shards],
+        )

@@ -1,0 +1,85 @@
+"""Runs the app in a server of its own, until it is told to end."""
+
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+
+from acker_api.app import create_app
+from acker_api.security import check_bind
+from acker_api.settings import ApiSettings
+from acker_redis.errors import ConfigError
+from acker_redis.logs import Event
+from acker_redis.settings import Settings
+
+log = logging.getLogger("acker_api")
+
+_ENDS = (signal.SIGINT, signal.SIGTERM)
+
+
+def serve(settings: Settings, api_settings: ApiSettings | None = None) -> int:
+    """Serve until SIGTERM or Ctrl-C, and let requests end; the exit code, 0 after either.
+
+    It starts also while Redis is away. Where it listens is logged, nothing is printed. Raises
+    ConfigError for settings that cannot work, an address that others can reach without a token
+    among them, and one that cannot be listened on.
+    """
+    api_settings = api_settings or ApiSettings.read()
+    check_bind(api_settings)
+    config = uvicorn.Config(
+        create_app(settings, api_settings),
+        lifespan="on",
+        ws="none",
+        log_config=None,
+        access_log=False,  # the app logs its own, without queries
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=api_settings.stop_within,
+    )
+    server = uvicorn.Server(config)
+    with _listen(api_settings.host, api_settings.port) as listener, _signals_end_quietly():
+        host, port = listener.getsockname()[:2]
+        # The name localhost may mean whatever /etc/hosts says.
+        check_bind(api_settings.model_copy(update={"host": host}))
+        at = f"[{host}]" if ":" in host else host
+        log.info(Event("serving", url=f"http://{at}:{port}", redis=settings.shown_url))
+        server.run(sockets=[listener])
+    return 0 if server.started else 1
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        places = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        # A name that means both is listened on by IPv4, as 127.0.0.1 is what people write.
+        family, *_, address = min(places, key=lambda place: place[0] != socket.AF_INET)
+        place = (str(address[0]), port)
+        both = place[0] == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server(place, family=family, backlog=1024, dualstack_ipv6=both)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot listen on {host} port {port}: {error.strerror or error}; "
+            "is something else there, or the address of another machine?"
+        ) from None
+
+
+@contextmanager
+def _signals_end_quietly() -> Iterator[None]:
+    """Take the signals that uvicorn raises again when it has shut down, and end as usual."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ignore(number: int, frame: FrameType | None) -> None:
+        log.info(Event("ended", by=signal.Signals(number).name))
+
+    before = {number: signal.signal(number, ignore) for number in _ENDS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

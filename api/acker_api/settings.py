@@ -1,0 +1,117 @@
+"""Settings of the admin service, from the environment."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from acker_redis.errors import ConfigError
+from acker_redis.settings import explain, read_secret
+
+PREFIX = "ACKER_REDIS_API_"
+
+
+class ApiSettings(BaseSettings):
+    """Where the service listens, and who may read. What Redis it reads is in ``Settings``.
+
+    Each field is a variable ``ACKER_REDIS_API_<NAME>``.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, frozen=True, hide_input_in_errors=True
+    )
+
+    host: str = Field(
+        default="127.0.0.1",
+        min_length=1,
+        description="Address to listen on; one that is not loopback needs a token",
+    )
+    port: int = Field(default=8000, ge=0, le=65535, description="Port; 0 for any that is free")
+    token: SecretStr | None = Field(
+        default=None, description="Bearer token for everything but /livez and /readyz"
+    )
+    token_file: Path | None = Field(
+        default=None, description="File that holds the token, such as a container's secret"
+    )
+    metrics_token: SecretStr | None = Field(
+        default=None, description="Bearer token that opens /metrics and nothing else"
+    )
+    metrics_token_file: Path | None = Field(
+        default=None, description="File that holds the token for /metrics"
+    )
+    allowed_hosts: str = Field(
+        default="",
+        description="Names that requests may give as Host, with commas, *.example.org for those "
+        "below one; unset: any, or on loopback only its own names",
+    )
+    metrics: bool = Field(default=True, description="Serve /metrics")
+    docs: bool = Field(
+        default=False,
+        description="Serve /docs and /openapi.json, to everyone; the page loads from a CDN",
+    )
+    ready_rotation: bool = Field(
+        default=True,
+        description="/readyz fails while a namespace is not rotated in time; no: only Redis counts",
+    )
+    answer_within: float = Field(
+        default=1.0,
+        gt=0,
+        le=60,
+        description="Seconds that a namespace may take to be read; raise it for a slow Redis",
+    )
+    scrape_within: float = Field(
+        default=5.0,
+        gt=0,
+        le=60,
+        description="Seconds for /metrics and /readyz to read all namespaces",
+    )
+    stop_within: int = Field(
+        default=5, ge=1, le=600, description="Seconds that requests may take when the service ends"
+    )
+
+    @classmethod
+    def read(cls, **given: Any) -> "ApiSettings":
+        """Settings from the environment; what is ``given`` and not None wins.
+
+        Raises ConfigError, which names the variable and quotes no value.
+        """
+        try:
+            return cls(**{name: value for name, value in given.items() if value is not None})
+        except ValidationError as error:
+            raise ConfigError(explain(error, PREFIX)) from None
+
+    def read_token(self) -> str | None:
+        """The token, out of its file if it is in one; None if there is none. See ``_secret``."""
+        return _secret(self.token, self.token_file, f"{PREFIX}TOKEN")
+
+    def read_metrics_token(self) -> str | None:
+        """The token that opens ``/metrics`` only, likewise."""
+        return _secret(self.metrics_token, self.metrics_token_file, f"{PREFIX}METRICS_TOKEN")
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """``allowed_hosts``, one by one, in small letters."""
+        return tuple(name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip())
+
+
+SHORTEST_TOKEN = 16
+"""Characters of a token at least: what is shorter can be guessed."""
+
+
+def _secret(value: SecretStr | None, file: Path | None, name: str) -> str | None:
+    """A token; ConfigError if it is given twice, cannot be read, or cannot be sent or is weak."""
+    if value is not None and file is not None:
+        raise ConfigError(f"{name} and {name}_FILE are both set; unset one of them")
+    if file is not None:
+        token = read_secret(file, f"{name}_FILE")
+    elif value is not None:
+        token = value.get_secret_value()
+    else:
+        return None
+    if len(token) < SHORTEST_TOKEN or not all("!" <= each <= "~" for each in token):
+        raise ConfigError(
+            f"{name} is {SHORTEST_TOKEN} or more ASCII characters without spaces; draw one: "
+            "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+        )
+    return token

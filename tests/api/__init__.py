@@ -1,0 +1,1 @@
+"""The admin service, before a real Redis."""

@@ -1,0 +1,83 @@
+"""An answer that is shared, with a clock that the test moves."""
+
+import asyncio
+
+import pytest
+
+from acker_api.kept import Kept
+
+
+class Made:
+    """Counts; each value is made when ``go`` is set."""
+
+    def __init__(self) -> None:
+        self.count, self.now, self.go = 0, 0.0, asyncio.Event()
+        self.fail = False
+
+    async def __call__(self) -> int:
+        self.count += 1
+        await self.go.wait()
+        if self.fail:
+            raise ValueError("not this time")
+        return self.count
+
+
+def test_who_asks_meanwhile_gets_the_same() -> None:
+    async def run() -> None:
+        made = Made()
+        kept = Kept(made)
+        asking = [asyncio.create_task(kept.get()) for _ in range(5)]
+        await asyncio.sleep(0)
+        asking[0].cancel()
+        made.go.set()
+        assert await asyncio.gather(*asking[1:]) == [1] * 4
+        assert asking[0].cancelled(), "and its end is nobody else's"
+        assert await kept.get() == 2, "nothing is kept for longer than it is made"
+
+    asyncio.run(run())
+
+
+def test_it_is_kept_for_as_long_as_said() -> None:
+    async def run() -> None:
+        made = Made()
+        made.go.set()
+        kept = Kept(made, 1.0, lambda: made.now)
+        assert [await kept.get(), await kept.get()] == [1, 1]
+        made.now = 0.99
+        assert await kept.get() == 1
+        made.now = 1.0
+        assert await kept.get() == 2
+
+    asyncio.run(run())
+
+
+def test_an_error_goes_to_all_and_is_not_kept() -> None:
+    async def run() -> None:
+        made = Made()
+        made.fail = True
+        kept = Kept(made, 1000.0)
+        asking = [asyncio.create_task(kept.get()) for _ in range(2)]
+        made.go.set()
+        for each in asking:
+            with pytest.raises(ValueError, match="not this time"):
+                await each
+        made.fail = False
+        assert await kept.get() == 2
+
+    asyncio.run(run())
+
+
+def test_closed_it_waits_for_nothing() -> None:
+    async def run() -> None:
+        made = Made()
+        kept = Kept(made)
+        asking = asyncio.create_task(kept.get())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await kept.close()
+        assert made.count == 1
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await Kept(made).close()
+
+    asyncio.run(run())

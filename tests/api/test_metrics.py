@@ -1,0 +1,229 @@
+"""/metrics, as Prometheus reads it."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import Metric, parser
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
+
+from acker_api.metrics import encode
+from acker_api.reader import Survey
+from acker_redis.batch import Batch
+from acker_redis.commands import Fence
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.keys import ShardKeys
+from tests.api.service import asked, get
+from tests.api.test_namespaces import late
+from tests.conftest import MakeAcker
+from tests.support import columns as columns_of
+from tests.support import fail, rotate, row, send, tick, track
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def samples(families: Iterable[Metric]) -> Samples:
+    found: Samples = {}
+    for family in families:
+        assert family.documentation, f"{family.name} says nothing"
+        for each in family.samples:
+            key = each.name, tuple(sorted(each.labels.items()))
+            assert key not in found, "a series stands once"
+            found[key] = each.value
+    return found
+
+
+def scraped(url: str, **fields: Any) -> Samples:
+    response = get(url, "/metrics", **fields)
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    return samples(parser.text_string_to_metric_families(response.text))
+
+
+def of(found: Samples, name: str, **labels: str) -> float:
+    return found[name, tuple(sorted(labels.items()))]
+
+
+def test_every_figure_is_that_of_the_namespace(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker(shards=2, buckets=3, high_water=8, outcomes_limit=50)
+    ns = acker.namespace
+    for anchor in (2, 4, 6, 8):
+        track(acker, anchor, 40)
+    rotate(acker)
+    track(acker, 10, 0)  # complete at once
+    fail(acker, 4)
+    late(acker, 1, 3_700_000)
+    batch = Batch("shop")
+    batch.track(3, "s", [])
+    acker.apply(batch)
+    found = scraped(any_server.url)
+
+    assert of(found, "acker_up", namespace=ns) == 1
+    assert of(found, "acker_redis_up") == 1
+    assert of(found, "acker_trees_pending", namespace=ns, shard="0", bucket="0") == 0
+    assert of(found, "acker_trees_pending", namespace=ns, shard="0", bucket="1") == 3
+    assert of(found, "acker_trees_pending", namespace=ns, shard="1", bucket="2") == 0
+    assert of(found, "acker_trees_expiring", namespace=ns, shard="0") == 0
+    assert of(found, "acker_trees_tracked_total", namespace=ns) == 6
+    total = "acker_trees_total"
+    assert of(found, total, namespace=ns, verdict="ack", reason="completed") == 2
+    assert of(found, total, namespace=ns, verdict="nack", reason="failed") == 1
+    for reason in ("expired", "overflow", "conflict"):
+        assert of(found, total, namespace=ns, verdict="nack", reason=reason) == 0
+    assert of(found, "acker_high_water", namespace=ns) == 8
+    assert of(found, "acker_high_water_ratio", namespace=ns) == 0.75
+    assert of(found, "acker_outcomes_backlog", namespace=ns, task="t") == 2
+    assert of(found, "acker_outcomes_backlog", namespace=ns, task="shop") == 1
+    assert of(found, "acker_outcomes_limit", namespace=ns) == 50
+    assert of(found, "acker_tick_seconds", namespace=ns) == 3600
+    assert of(found, "acker_rotation_lag_seconds", namespace=ns, shard="0") == 0
+    assert 100 <= of(found, "acker_rotation_lag_seconds", namespace=ns, shard="1") < 160
+    assert of(found, "acker_rows_orphaned_total", namespace=ns) == 0
+    assert of(found, "acker_batches_repeated_total", namespace=ns) == 0
+    oldest = acker.oldest()
+    assert oldest
+    age = of(found, "acker_oldest_pending_age_seconds", namespace=ns)
+    assert 0 < age <= oldest.tree.age_ms / 1000
+    assert of(found, "acker_scrape_seconds") > 0
+    assert of(found, "acker_redis_script_seconds_total") > 0
+    assert not [name for name, _ in found if name.endswith("_created")]
+
+
+def test_reasons_and_drains_are_told_apart(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker(buckets=2, high_water=2)
+    ns = acker.namespace
+    for anchor in range(1, 6):
+        track(acker, anchor, 40)  # the fifth is above twice the mark
+    track(acker, 1, 40)  # conflict
+    row(acker, 9, 40)  # no tree, above the mark: dropped
+    rotate(acker)
+    rotate(acker)
+    found = scraped(any_server.url)
+    assert of(found, "acker_trees_expiring", namespace=ns, shard="0") == 3
+    tick(acker, 2)
+    found = scraped(any_server.url)
+    nacked = {
+        dict(labels)["reason"]: count
+        for (name, labels), count in found.items()
+        if name == "acker_trees_total" and dict(labels)["verdict"] == "nack"
+    }
+    counters = acker.status().counters
+    assert nacked == {n: counters[n] for n in ("failed", "expired", "overflow", "conflict")}
+    assert min(nacked["expired"], nacked["overflow"], nacked["conflict"]) > 0
+    assert of(found, "acker_rows_orphaned_total", namespace=ns) == counters["orphaned"] == 1
+
+
+def test_a_namespace_that_cannot_be_read_hides_no_other(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    well, other, gone, torn = (make_any_acker(shards=2) for _ in range(4))
+    client = well.connection.client
+    client.hset(ShardKeys(other.namespace, 0).meta, "schema", 2)
+    client.delete(ShardKeys(gone.namespace, 0).meta)
+    client.hset(ShardKeys(torn.namespace, 1).meta, "tick_ms", "soon")
+    found = scraped(any_server.url)
+    up = {dict(labels)["namespace"]: v for (name, labels), v in found.items() if name == "acker_up"}
+    assert up == {
+        well.namespace: 1,
+        other.namespace: 0,
+        gone.namespace: 0,
+        torn.namespace: 0,
+    }
+    told = {dict(labels).get("namespace") for name, labels in found if name != "acker_up"}
+    assert told == {None, well.namespace}
+
+
+def test_the_oldest_tree_is_as_old_as_it_is(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker, idle = make_any_acker(), make_any_acker()
+    name = "acker_oldest_pending_age_seconds"
+    track(acker, 7, 40)
+    key = ShardKeys(acker.namespace, 0).pending(0)
+    client = acker.connection.client
+    ((field, record),) = client.hgetall(key).items()
+    began = int.from_bytes(record[9:15], "big") - 90_000
+    client.hset(key, field, record[:9] + began.to_bytes(6, "big") + record[15:])
+    found = scraped(any_server.url)
+    assert 90 <= of(found, name, namespace=acker.namespace) < 150
+    assert of(found, name, namespace=idle.namespace) == 0
+    for _ in range(3):
+        rotate(acker)  # it expires, and is not drained yet
+    assert of(scraped(any_server.url), name, namespace=acker.namespace) >= 90
+
+
+def test_openmetrics_is_told_to_who_prefers_it(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    make_any_acker()
+    accept = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
+    response = get(any_server.url, "/metrics", accept)
+    assert response.headers["content-type"].startswith("application/openmetrics-text")
+    plain, open_ = scraped(any_server.url), samples(open_families(response.text))  # type: ignore[no-untyped-call]
+    assert set(plain) == set(open_)
+
+
+def test_scrapes_at_once_share_a_survey(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        await client.get("/metrics")
+        begun = _scripts(acker)
+        together = await asyncio.gather(*(client.get("/metrics") for _ in range(20)))
+        assert {response.status_code for response in together} == {200}
+        assert _scripts(acker) - begun < 20
+        begun = _scripts(acker)
+        await client.get("/metrics")
+        assert _scripts(acker) > begun, "and each new scrape reads anew"
+
+    asked(any_server.url, talk)
+
+
+def _scripts(acker: Any) -> int:
+    stats = acker.connection.client.info("commandstats")
+    return int(stats.get("cmdstat_evalsha", {}).get("calls", 0))
+
+
+def test_tasks_are_labels_and_bounded(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(shards=2)
+    for shard in range(2):
+        backlogs = {f"backlog:task-{shard}-{n}": 1 for n in range(600)}
+        acker.connection.client.hset(ShardKeys(acker.namespace, shard).meta, mapping=backlogs)
+    found = scraped(any_server.url)
+    backlog = [(labels, v) for (name, labels), v in found.items() if name.endswith("_backlog")]
+    assert len(backlog) == 1001
+    assert sum(count for _, count in backlog) == 1200
+
+
+def test_metrics_can_be_off(any_server: EmbeddedRedis) -> None:
+    assert get(any_server.url, "/metrics", metrics=False).status_code == 404
+
+
+def test_without_a_namespace_there_is_a_page_all_the_same() -> None:
+    body, _ = encode(Survey(), "")
+    assert "acker_redis_up 1.0" in body.decode()
+    assert "# HELP acker_trees_total Verdicts on trees" in body.decode()
+
+
+@pytest.mark.parametrize("what", ["acker_trees_total", "acker_up", "acker_high_water_ratio"])
+def test_help_says_what_it_is(what: str) -> None:
+    body, _ = encode(Survey(), "")
+    assert f"# HELP {what} " in body.decode()
+
+
+def test_a_batch_that_came_again_is_counted(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    for _ in range(3):
+        send(acker, columns_of([(7, 40, 1)], "t", ["s"]), Fence("p", 1, "aa"))
+    found = scraped(any_server.url)
+    assert of(found, "acker_batches_repeated_total", namespace=acker.namespace) == 2

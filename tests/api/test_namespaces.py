@@ -1,0 +1,168 @@
+"""Namespaces, and the state of one, as JSON."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from acker_api import ApiSettings, create_app
+from acker_api.metrics import OTHERS, most
+from acker_redis.batch import Batch
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.keys import NAMESPACES, ShardKeys
+from acker_redis.settings import Settings
+from tests.api.service import asked, get, is_problem
+from tests.conftest import MakeAcker
+from tests.support import fail, rotate, tick, track
+
+V1 = "/api/v1/namespaces"
+
+
+def test_the_state_is_what_the_namespace_says(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker(shards=2, high_water=8)
+    batch = Batch("shop")
+    for anchor in (2, 4, 6, 8, 10):  # all on shard 0, whose share is 4
+        batch.track(anchor, f"order-{anchor}", [40])
+    batch.track(3, "order-3", [])
+    acker.apply(batch)
+    fail(acker, 2, "no")
+    rotate(acker)
+    acker.track_block("shop", "page", [7, 8], block=1)
+    status = acker.status()
+
+    body = get(any_server.url, f"{V1}/{acker.namespace}").json()
+    assert body["namespace"] == acker.namespace
+    assert (body["pending"], body["in_blocks"]) == (6, 2)
+    assert body["pending_by_bucket"] == list(status.pending_by_bucket) == [2, 4, 0]
+    assert [shard["pending"] for shard in body["shards"]] == [[0, 4, 0], [2, 0, 0]]
+    assert (body["high_water"], body["high_water_ratio"]) == ("high", 1.0)
+    assert body["counters"] == status.counters
+    assert body["backlog"] == {"shop": 2}
+    assert (body["lag_ms"], body["late_ms"]) == (0, 0)
+    assert body["config"]["high_water"] == 8
+    assert body["config"]["timeout_ms"] == 3 * 3_600_000
+    assert [shard["ticked_ms"] for shard in body["shards"]] == [s.ticked_ms for s in status.shards]
+    tick(acker, 3)
+    again = get(any_server.url, f"{V1}/{acker.namespace}").json()
+    assert (again["pending"], again["counters"]["expired"]) == (0, 6)
+    assert again["high_water"] == "ok"
+
+
+def test_a_tick_that_is_overdue_is_told(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker(shards=2, tick_ms=10_000)
+    late(acker, 1, 35_000)
+    body = get(any_server.url, f"{V1}/{acker.namespace}").json()
+    assert 25_000 <= body["lag_ms"] < 85_000
+    assert body["shards"][0]["lag_ms"] == 0
+    assert body["shards"][1]["lag_ms"] == body["lag_ms"]
+
+
+def late(acker: Any, shard: int, ms: int) -> None:
+    """As if the last tick of a shard were so long ago."""
+    meta = ShardKeys(acker.namespace, shard).meta
+    acker.connection.client.hincrby(meta, "ticked_ms", -ms)
+
+
+def test_names_come_page_by_page(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    names = sorted(make_any_acker().namespace for _ in range(5))
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        found: list[str] = []
+        after: str | None = ""
+        while after is not None:
+            page = (await client.get(V1, params={"after": after, "limit": 2})).json()
+            assert page["total"] == 5
+            assert len(page["namespaces"]) <= 2
+            found += [each["name"] for each in page["namespaces"]]
+            after = page["next"]
+        assert found == names
+        first = page["namespaces"][0]
+        assert (await client.get(first["href"])).json()["namespace"] == first["name"]
+        is_problem(await client.get(V1, params={"limit": 0}), 422, "bad-request")
+
+    asked(any_server.url, talk)
+
+
+def test_what_is_no_namespace_is_not_named(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    acker.connection.client.sadd(NAMESPACES, "a b", b"\xff", "x" * 65, "")
+    body = get(any_server.url, V1).json()
+    assert [each["name"] for each in body["namespaces"]] == [acker.namespace]
+
+
+@pytest.mark.parametrize("name", ["a%20b", "x" * 65, "%7Bx:0%7D", "a%00", "orders%0A", "%E2%80%AE"])
+def test_a_name_that_cannot_be_is_refused(any_server: EmbeddedRedis, name: str) -> None:
+    body = is_problem(get(any_server.url, f"{V1}/{name}"), 422, "bad-request")
+    assert body["errors"][0]["where"] == "path.namespace"
+
+
+def test_what_is_not_there_is_a_problem(any_server: EmbeddedRedis) -> None:
+    async def talk(client: httpx.AsyncClient) -> None:
+        body = is_problem(await client.get(f"{V1}/nobody"), 404, "namespace-not-found")
+        assert "acker-redis create" in body["detail"]
+        for path in ("/", "/api/v2", f"{V1}/a/b", "/docs", "/openapi.json", "/livez/"):
+            is_problem(await client.get(path), 404, "not-found")
+        refused = await client.post(V1)
+        is_problem(refused, 405, "method-not-allowed")
+        assert refused.headers["allow"] == "GET"
+
+    asked(any_server.url, talk)
+
+
+def test_another_schema_is_a_conflict(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker()
+    acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "schema", 2)
+    is_problem(get(any_server.url, f"{V1}/{acker.namespace}"), 409, "schema")
+
+
+@pytest.mark.parametrize("value", ["soon", "0", ""])
+def test_what_no_script_has_written_is_no_bug_and_no_bad_request(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, value: str
+) -> None:
+    acker = make_any_acker()
+    acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "tick_ms", value)
+    body = is_problem(get(any_server.url, f"{V1}/{acker.namespace}"), 409, "schema")
+    assert "tampered" in body["detail"]
+
+
+def test_answers_are_what_openapi_says(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    track(acker, 7, 40)
+    schema = create_app(Settings(), ApiSettings()).openapi()
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        for path in ("/livez", "/readyz", V1, f"{V1}/{acker.namespace}", f"{V1}/nobody"):
+            response = await client.get(path)
+            template = path if path in schema["paths"] else f"{V1}/{{namespace}}"
+            answers = schema["paths"][template]["get"]["responses"]
+            content = answers[str(response.status_code)]["content"]
+            shape = content[response.headers["content-type"]]["schema"]
+            if "$ref" in shape:
+                shape = schema["components"]["schemas"][shape["$ref"].rpartition("/")[2]]
+            assert (
+                set(shape.get("required", ())) <= set(response.json()) <= set(shape["properties"])
+            )
+
+    asked(any_server.url, talk)
+    assert "HTTPValidationError" not in schema["components"]["schemas"]
+    examples = schema["components"]["schemas"]["NamespaceStatus"]["properties"]
+    assert examples["backlog"]["examples"] == [{"shop": 5}]
+    shown = get(any_server.url, "/openapi.json", docs=True)
+    assert shown.json() == schema
+
+
+def test_backlogs_are_bounded() -> None:
+    backlog = {f"task-{n}": n for n in range(1003)}
+    found = most(backlog)
+    assert len(found) == 1001
+    assert found["task-1002"] == 1002
+    assert found[OTHERS] == 0 + 1 + 2
+    assert most({"a": 1}) == {"a": 1}

@@ -1,0 +1,287 @@
+"""Redis is away, hangs, refuses, and comes back: the service says so and stays up."""
+
+import asyncio
+import logging
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from prometheus_client import parser
+
+from acker_api import ApiSettings, create_app
+from acker_api.reader import Reader, Seen, Survey
+from acker_redis.aio import AsyncAcker
+from acker_redis.connecting import connect, connect_async
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import RedisUnavailableError
+from acker_redis.keys import ShardKeys
+from acker_redis.settings import Settings
+from tests.api.service import asked, is_problem, service
+from tests.api.test_metrics import Samples, of, samples
+from tests.api.test_namespaces import V1, late
+from tests.client.proxy import proxied
+from tests.conftest import MakeAcker
+
+NOBODY = "redis://127.0.0.1:1/0"
+READS = (V1, f"{V1}/orders")
+
+
+def _metrics(response: httpx.Response) -> Samples:
+    assert response.status_code == 200
+    return samples(parser.text_string_to_metric_families(response.text))
+
+
+def test_without_a_redis_it_says_so() -> None:
+    async def talk(client: httpx.AsyncClient) -> None:
+        assert (await client.get("/livez")).json() == {"status": "ok"}
+        for path in (*READS, "/readyz"):
+            response = await client.get(path)
+            is_problem(response, 503, "redis-unavailable")
+            assert response.headers["retry-after"] == "1"
+        assert of(_metrics(await client.get("/metrics")), "acker_redis_up") == 0
+
+    asked(NOBODY, talk)
+
+
+def test_it_is_back_when_redis_is(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(shards=4)
+    path = f"{V1}/{acker.namespace}"
+
+    async def run() -> None:
+        with proxied(any_server.url) as line:
+            async with service(line.url, answer_within=0.3) as client:
+                assert (await client.get(path)).status_code == 200
+                line.stall = True  # connections stay, and nobody answers
+                # Nothing here waits for longer than it may, or the test would hang.
+                answers = await asyncio.gather(*(client.get(path) for _ in range(5)))
+                for answer in (*answers, await client.get(V1), await client.get("/readyz")):
+                    body = is_problem(answer, 503, "redis-unavailable")
+                    assert "within 0.3 s" in body["detail"]
+                assert (await client.get("/livez")).status_code == 200
+                found = _metrics(await client.get("/metrics"))
+                assert of(found, "acker_redis_up") == 0
+                line.stall = False
+                for _ in range(3):
+                    answer = await client.get(path)
+                    assert answer.json()["namespace"] == acker.namespace, answer.text
+                    assert len(answer.json()["shards"]) == 4
+                    assert (await client.get(V1)).json()["total"] == 1
+                assert of(_metrics(await client.get("/metrics")), "acker_redis_up") == 1
+
+    asyncio.run(run())
+
+
+def test_connections_that_died_meanwhile_are_no_matter(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker(shards=4)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        for path in (V1, f"{V1}/{acker.namespace}", "/metrics", "/readyz"):
+            assert (await client.get(V1)).status_code == 200
+            acker.connection.client.client_kill_filter(_type="normal", skipme=True)
+            assert (await client.get(path)).status_code == 200, path
+
+    asked(any_server.url, talk)
+
+
+def test_namespaces_that_were_known_are_told_down(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+
+    async def run() -> None:
+        with proxied(any_server.url) as line:
+            async with service(line.url, answer_within=0.2) as client:
+                await client.get("/metrics")
+                line.stall = True
+                found = _metrics(await client.get("/metrics"))
+                assert of(found, "acker_up", namespace=acker.namespace) == 0
+                line.stall = False
+
+    asyncio.run(run())
+
+
+def test_a_right_that_is_missing_is_told(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    admin = acker.connection.client
+    admin.acl_setuser(
+        "blind", enabled=True, passwords=["+a-password"], keys=["*"], commands=["+smembers"]
+    )
+    url = any_server.url.replace("redis://", "redis://blind:a-password@")
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        assert (await client.get(V1)).status_code == 200
+        body = is_problem(await client.get(f"{V1}/{acker.namespace}"), 502, "redis-refused")
+        assert "a-password" not in str(body)
+        found = _metrics(await client.get("/metrics"))
+        assert of(found, "acker_up", namespace=acker.namespace) == 0
+        assert ("acker_redis_script_seconds_total", ()) not in found
+        is_problem(await client.get("/readyz"), 503, "not-ready")
+        await client.get("/metrics")
+        asked_for = [e for e in admin.acl_log() if str(e["object"]).startswith("info")]
+        assert [entry["count"] for entry in asked_for] == [1], "and not at every scrape"
+
+    try:
+        connect(url, 1.0).smembers("acker:namespaces")  # the URL is right
+        asked(url, talk)
+    finally:
+        admin.acl_deluser("blind")
+
+
+def test_ready_while_every_tick_is_in_time(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    well = make_any_acker(shards=2, tick_ms=10_000)
+    late(well, 1, 19_000)  # overdue, by less than a tick
+
+    async def ready(client: httpx.AsyncClient) -> None:
+        assert (await client.get("/readyz")).json() == {"status": "ok", "namespaces": 1}
+
+    asked(any_server.url, ready)
+    stale = make_any_acker(shards=2, tick_ms=10_000)
+    late(stale, 1, 25_000)
+    quick = make_any_acker(tick_ms=1)
+    late(quick, 0, 2_000)
+
+    async def unready(client: httpx.AsyncClient) -> None:
+        body = is_problem(await client.get("/readyz"), 503, "not-ready")
+        (error,) = body["errors"]
+        assert error["where"] == stale.namespace
+        assert "shard 1 is overdue by 1" in error["what"]
+        assert "1 of 3 namespaces" in body["detail"]
+
+    asked(any_server.url, unready)
+    late(well, 1, 8_000)
+    dropped = make_any_acker()
+    dropped.connection.client.delete(ShardKeys(dropped.namespace, 0).meta)
+
+    async def blind_to_it(client: httpx.AsyncClient) -> None:
+        assert (await client.get("/readyz")).json()["namespaces"] == 4
+
+    asked(any_server.url, blind_to_it, ready_rotation=False)
+
+
+def test_probes_do_not_load_redis(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(shards=4)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        await asyncio.gather(*(client.get("/readyz") for _ in range(50)))
+        late(acker, 0, 7_300_000)
+        # What is kept is told for a second, to all.
+        assert (await client.get("/readyz")).status_code == 200
+
+    calls = acker.connection.client.info("commandstats")
+    before = int(calls.get("cmdstat_evalsha", {}).get("calls", 0))
+    asked(any_server.url, talk)
+    calls = acker.connection.client.info("commandstats")
+    assert int(calls["cmdstat_evalsha"]["calls"]) - before <= 10
+
+
+def test_a_probe_waits_no_longer_than_a_survey_may(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    make_any_acker()
+
+    async def run() -> None:
+        with proxied(any_server.url) as line:
+            line.stall = True
+            async with service(line.url, answer_within=50.0, scrape_within=0.2) as client:
+                probe = asyncio.create_task(client.get("/readyz"))
+                assert (await client.get("/livez")).status_code == 200
+                is_problem(await asyncio.wait_for(probe, 40), 503, "redis-unavailable")
+                line.stall = False
+
+    asyncio.run(run())
+
+
+def test_a_namespace_that_hangs_hides_no_other(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    """As when one node of a cluster is out of reach."""
+    hung, *well = sorted(make_any_acker().namespace for _ in range(6))
+
+    class Torn(Reader):
+        def acker(self, namespace: str) -> AsyncAcker:
+            return elsewhere if namespace == hung else super().acker(namespace)
+
+    async def run(answer_within: float, scrape_within: float) -> Survey:
+        reader = Torn(connect_async(any_server.url, 5.0), answer_within, scrape_within)
+        async with elsewhere:
+            survey = await reader.survey(oldest=True, scripts=True)
+        await reader.close()
+        return survey
+
+    with proxied(any_server.url) as line:
+        line.stall = True
+        for bounds, words in (((0.2, 20.0), "within 0.2 s"), ((50.0, 0.5), "within 0.5 s")):
+            elsewhere = AsyncAcker.from_url(line.url, hung, timeout=100.0)
+            survey = asyncio.run(run(*bounds))
+            assert isinstance(survey.found[hung], RedisUnavailableError)
+            assert words in str(survey.found[hung])
+            assert [name for name, seen in survey.found.items() if isinstance(seen, Seen)] == well
+            assert list(survey.found) == [hung, *well]
+            assert survey.error is None
+        line.stall = False
+
+
+def test_a_redis_that_was_gone_is_found_again(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    path = f"{V1}/{acker.namespace}"
+    place = urlsplit(any_server.url)
+
+    async def serve_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(place.hostname, place.port)
+        await asyncio.gather(_pump(reader, back), _pump(there, writer))
+
+    async def run() -> None:
+        line = await asyncio.start_server(serve_line, "127.0.0.1", 0)
+        port = line.sockets[0].getsockname()[1]
+        async with service(f"redis://127.0.0.1:{port}/0") as client:
+            assert (await client.get(path)).status_code == 200
+            line.close()
+            acker.connection.client.client_kill_filter(_type="normal", skipme=True)
+            is_problem(await client.get(path), 503, "redis-unavailable")
+            line = await asyncio.start_server(serve_line, "127.0.0.1", port)
+            assert (await client.get(path)).status_code == 200
+        line.close()
+
+    asyncio.run(run())
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+    writer.close()
+
+
+def test_the_log_says_why_it_is_not_ready_once(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "acker_api")
+    acker = make_any_acker(tick_ms=1000)
+    now = [0.0]
+
+    async def run() -> None:
+        app = create_app(Settings.read(url=any_server.url), ApiSettings())
+        app.state.services.readiness._clock = lambda: now[0]
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://localhost") as client,
+        ):
+            for ms in (0, 60_000, 60_000, -120_000):
+                late(acker, 0, ms)
+                now[0] += 10
+                await client.get("/readyz")
+
+    asyncio.run(run())
+    told = [r.getMessage() for r in caplog.records if r.name == "acker_api"]
+    assert len(told) == 2
+    assert told[0].startswith("not_ready ")
+    assert f"{acker.namespace}: a tick of shard 0 is overdue by" in told[0]
+    assert told[1] == "ready namespaces=1"

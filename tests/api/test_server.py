@@ -1,0 +1,138 @@
+"""The service as a process of its own: starts, serves, ends; and refuses what is not safe."""
+
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from acker_api import ApiSettings, serve
+from acker_api.__main__ import main
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import ConfigError
+from acker_redis.settings import Settings
+from tests.api.service import TOKEN, api
+from tests.api.test_namespaces import V1
+from tests.conftest import MakeAcker
+
+
+def _environment(**settings: object) -> dict[str, str]:
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("ACKER_REDIS_")}
+    return plain | {f"ACKER_REDIS_{name}": str(value) for name, value in settings.items()}
+
+
+@contextmanager
+def _running(**settings: object) -> Iterator[tuple[subprocess.Popen[str], int, list[str]]]:
+    """A service on a free port: process, port, and what it has logged until it listened."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "acker_api"],
+        env=_environment(API_PORT=0, **settings),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr
+        try:
+            logged = []
+            for line in process.stderr:
+                logged.append(line)
+                if found := re.search(r"serving url=\S*http://127\.0\.0\.1:(\d+)", line):
+                    break
+            else:
+                pytest.fail("".join(logged))
+            yield process, int(found[1]), logged
+        finally:
+            process.kill()
+
+
+def _get(port: int, path: str, **headers: str) -> http.client.HTTPResponse:
+    # The listener is there before its line is logged: a request waits until it is served.
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    line.request("GET", path, headers=headers)
+    return line.getresponse()
+
+
+def test_it_serves_and_ends(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    make_any_acker()
+    # This server takes any password; nobody is to hear of it all the same.
+    url = any_server.url.replace("redis://", "redis://default:a-password@")
+    with _running(URL=url, API_TOKEN=TOKEN, LOG_LEVEL="debug") as (process, port, logged):
+        assert _get(port, "/livez").status == 200
+        assert _get(port, V1).status == 401
+        answer = _get(port, f"{V1}?token=in-the-query", Authorization=f"Bearer {TOKEN}")
+        assert answer.status == 200
+        assert not answer.headers["server"]
+        assert answer.headers["content-security-policy"]
+        assert _get(port, V1, Host="evil.example").status == 421
+        process.terminate()
+        out, err = process.communicate(timeout=60)
+    everything = "".join(logged) + err
+    assert process.returncode == 0, everything
+    assert "ended by=SIGTERM" in err
+    assert f"path={V1} status=200" in err
+    assert out == ""
+    for secret in (TOKEN, "a-password", "in-the-query"):
+        assert secret not in everything
+
+
+def test_it_starts_without_a_redis_and_ends_by_ctrl_c() -> None:
+    with _running(URL="redis://127.0.0.1:1/0") as (process, port, _):
+        assert _get(port, "/readyz").status == 503
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+
+
+def test_as_a_process_it_refuses_what_is_not_safe() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "acker_api"],
+        env=_environment(API_HOST="0.0.0.0", API_PORT=0),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("acker-api: 0.0.0.0 can be reached from other machines")
+    assert "ACKER_REDIS_API_TOKEN" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("API_PORT", "hunter2", "ACKER_REDIS_API_PORT"),
+        ("API_TOKEN", "hunter2", "ACKER_REDIS_API_TOKEN is 16 or more"),
+        ("URL", "http://hunter2", "cannot use the URL"),
+        ("TIMEOUT", "hunter2", "ACKER_REDIS_TIMEOUT"),
+    ],
+)
+def test_what_cannot_work_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    value: str,
+    words: str,
+) -> None:
+    monkeypatch.setattr("acker_redis.logs.set_up", lambda *_: None)
+    monkeypatch.setenv(f"ACKER_REDIS_{name}", value)
+    assert main() == 1
+    written = capsys.readouterr().err
+    assert written.startswith("acker-api: ")
+    assert words in written
+    assert written.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1 port {port}"):
+            serve(Settings(), ApiSettings(port=port))
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(ConfigError, match="cannot listen"):
+        serve(Settings(), api(host="192.0.2.1", token=TOKEN))
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -1,0 +1,36 @@
+"""What somebody else has written into our keys is an error of ours, not one of Python."""
+
+import pytest
+
+from acker_redis.errors import SchemaError
+from acker_redis.keys import NAMESPACES, ShardKeys
+from acker_redis.namespaces import names
+from tests.conftest import MakeAcker
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("tick_ms", "soon"),
+        ("tick_ms", "0"),
+        ("high_water", None),
+        ("current", "x"),
+        ("acked", ""),
+        ("backlog:t", "many"),
+        ("moving", "there"),
+    ],
+)
+def test_a_tampered_meta_is_a_schema_error(
+    make_any_acker: MakeAcker, field: str, value: str | None
+) -> None:
+    acker = make_any_acker()
+    client, meta = acker.connection.client, ShardKeys(acker.namespace, 0).meta
+    client.hdel(meta, field) if value is None else client.hset(meta, field, value)
+    with pytest.raises(SchemaError, match="has been tampered with"):
+        acker.status()
+
+
+def test_what_is_no_name_is_no_namespace(make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker()
+    acker.connection.client.sadd(NAMESPACES, b"\xff\xfe", "two words", "", "x" * 65)
+    assert names(acker.connection) == [acker.namespace]

@@ -33,6 +33,7 @@ def status(status: Status) -> dict[str, Any]:
         "late_ms": status.late_ms,
         "counters": status.counters,
         "backlog": status.backlog,
+        "moving_to": moving.target if (moving := status.shards[0].moving) else None,
         "config": config(status.config),
         "shards": [_shard(shard) for shard in status.shards],
     }

@@ -61,6 +61,10 @@ def draw(
     table.add_row("rotator", _rotator(status))
     table.add_row("verdicts", _counters(status, rates))
     table.add_row("waiting", _backlog(status))
+    moving = status.shards[0].moving
+    if moving:
+        words = f"to {moving.target} shards: nothing is tracked until that is done or cancelled"
+        table.add_row("moves", Text(words, style="yellow"))
     return Group(head, table)
 
 

@@ -8,6 +8,7 @@ import pytest
 from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
 from acker_redis.errors import NamespaceNotFoundError
+from acker_redis.keys import ShardKeys
 from tests.cli.support import Shell, run
 from tests.conftest import MakeAcker
 from tests.support import track
@@ -98,3 +99,31 @@ def test_migrate(make_any_acker: MakeAcker, shell: Shell) -> None:
     wrong = shell("migrate", ns, "--shards", "3", "--yes")
     assert wrong.code == 1
     assert "power of two" in wrong.err
+
+
+def test_a_namespace_that_moves_says_so_and_the_move_can_be_called_off(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
+    acker = make_any_acker()
+    track(acker, 7, 5, "a")
+    meta = ShardKeys(acker.namespace, 0).meta
+    acker.connection.client.hset(meta, "moving", "1:2")  # as a move that was killed leaves it
+    ns = acker.namespace
+    assert "moves       to 2 shards: nothing is tracked" in shell("status", ns, "--sample", "0").out
+    assert json.loads(shell("status", ns, "--json", "--sample", "0").out)["moving_to"] == 2
+    refused = shell("track", ns, "t", "b")
+    assert refused.code == 1
+    assert "the namespace moves to 2 shards" in refused.err
+    assert shell("migrate", ns, "--cancel").out == f"{ns}: 1 shards\n"
+    assert shell("track", ns, "t", "b").code == 0
+
+
+def test_a_move_that_takes_too_long_leaves_all_as_it_was(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
+    acker = make_any_acker()
+    track(acker, 7, 5, "a")
+    ran = shell("migrate", acker.namespace, "--shards", "2", "--wait", "0", "--yes")
+    assert ran.code == 1
+    assert "open again" in ran.err
+    assert acker.status().shards[0].moving is None

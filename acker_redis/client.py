@@ -14,6 +14,7 @@ from acker_redis.lane import Lane
 from acker_redis.outcomes import Outcomes
 from acker_redis.parts import Part, Sendable
 from acker_redis.status import Status
+from acker_redis.tree_page import Found, OldestTree, PageCursor, TreePage
 from acker_redis.tree_state import TreeState
 
 
@@ -76,6 +77,32 @@ class Acker:
         """
         return self.flows.known or self.connection.drive(self.flows.config())
 
+    def configure(
+        self,
+        *,
+        high_water: int | None = None,
+        tick_ms: int | None = None,
+        outcomes_limit: int | None = None,
+    ) -> AckerConfig:
+        """Change settings of the living namespace, shard by shard; what it is now.
+
+        The units are those of :class:`AckerConfig`; what is None stays. ``high_water`` and
+        ``outcomes_limit`` count from the next call of any producer on. ``tick_ms`` counts at once,
+        also for trees that are pending: with a shorter one they may expire earlier, as was asked
+        for, and a batch may be sent again for less long; with a longer one they live longer, and
+        sources notice before they give anything up. An error in the middle leaves some shards as
+        they were: the same again completes it.
+
+        >>> acker = Acker.from_url(url, "orders")
+        >>> acker.configure(high_water=50_000).high_water
+        50000
+
+        Raises ConfigError for a value out of its range, NamespaceNotFoundError, and MovingError
+        while the namespace moves to another number of shards, which is done by
+        :func:`acker_redis.migrate.migrate`.
+        """
+        return self.connection.drive(self.flows.configure(high_water, tick_ms, outcomes_limit))
+
     def apply(self, batch: Sendable, lane: "Lane[threading.Lock] | None" = None) -> Applied:
         """Apply a Batch or a ColumnBatch, once, whatever happens to the replies.
 
@@ -132,6 +159,54 @@ class Acker:
         A tree that is not pending was told of, or was never tracked.
         """
         return self.connection.drive(self.flows.show(anchor))
+
+    def page(
+        self,
+        cursor: PageCursor | None = None,
+        count: int = 100,
+        source_id: str = "",
+        task: str = "",
+    ) -> TreePage:
+        """Some of what is pending: about ``count`` (1 .. 1000) trees and blocks.
+
+        It goes on at ``page.next``, which is None when all was looked at. With ``source_id`` (of a
+        block: its label) or ``task`` only what was tracked under just these. A page takes at most
+        16 short calls, so it may hold fewer, and none; a small bucket comes whole, so it may hold
+        more. Whoever walks sees all that stays pending meanwhile, some of it twice perhaps: see
+        :mod:`acker_redis.tree_page`.
+        """
+        return self.connection.drive(self.flows.page(cursor, count, source_id, task))
+
+    def find(self, source_id: str, task: str = "", limit: int = 10, most: int = 1_000_000) -> Found:
+        """Trees with this source id, and blocks with this label.
+
+        It is a scan over all that is pending, in calls of some thousand records or 128 KiB; each
+        keeps its shard busy for 1 or 2 ms, and some 500,000 records are looked at a second. It ends
+        when ``limit`` were found or ``most`` records looked at, and is then not ``complete``. Trees
+        in a block have no source id of their own. Whoever has the anchor asks :meth:`show`.
+        """
+        return self.connection.drive(self.flows.find(source_id, task, limit, most))
+
+    def oldest(self) -> OldestTree | None:
+        """The oldest pending tree, of a sample: some 500 of the oldest bucket of each shard.
+
+        None if nothing is pending. Its age is the time since its first row. ``exact`` says whether
+        these buckets were seen whole; else another may be older, by what lies between two ticks.
+        After a TOUCH, and with ``refresh=update``, a tree that was first seen earlier may stand in
+        a newer bucket, and is not looked for. A record whose TRACK has not come counts as well; it
+        has no task.
+        """
+        return self.connection.drive(self.flows.oldest())
+
+    def drop(self) -> None:
+        """End the namespace: its trees, its verdicts that wait, and its configuration.
+
+        All shards are closed first: whoever calls then gets NamespaceNotFoundError. All is removed
+        in short calls. If it is interrupted, run it again; until it is done the namespace cannot be
+        created. No verdict is told of what was pending: sources that still run replay what they
+        have. Raises NamespaceNotFoundError if there is no such namespace.
+        """
+        self.connection.drive(self.flows.drop())
 
     def outcomes(self, task: str) -> Outcomes:
         """Verdicts of a task, to be read and taken by the one source that tracked."""

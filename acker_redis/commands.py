@@ -2,15 +2,16 @@
 
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from acker_redis import errors
 from acker_redis.blocks import BlockPart
 from acker_redis.columns import Columns
 from acker_redis.config import SCHEMA, AckerConfig
 from acker_redis.keys import ShardKeys
+from acker_redis.move import Move
 
 MAX_TAKE = 64
 """Ids of stream entries per call of ``take``."""
@@ -58,6 +59,8 @@ class Rotated:
     rotated: bool
     due_ms: int
     left: int
+    late_ms: int = 0
+    """How late the tick was; 0 if none happened, or it was forced early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,27 @@ class Expired:
     nacked: int
     orphaned: int
     left: int
+
+
+Kind = Literal["pending", "blocks"]
+"""What is listed: records of loose trees, or headers of blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Reply of ``list``: some of a bucket."""
+
+    now_ms: int
+    shards: int
+    bucket: int
+    """Number of the bucket, which stays with it."""
+    age: int
+    """0 is the newest; as many as the namespace has buckets: it expires just now."""
+    cursor: int
+    """0: the bucket is through."""
+    looked: int
+    page: tuple[tuple[bytes, bytes], ...]
+    """Anchor or number of a block (8 bytes), and its record or header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +114,15 @@ class ShardStatus:
     """tracked, acked, failed, expired, overflow, conflict, repeated, orphaned."""
     backlog: dict[str, int]
     """Verdicts that wait to be taken, per task."""
+    moving: Move | None = None
+    """Where the namespace moves, if it does; nothing is tracked meanwhile."""
+    late_ms: int = 0
+    """How late the last tick was."""
+
+    @property
+    def lag_ms(self) -> int:
+        """How late the next tick is by now; 0 before it is due."""
+        return max(0, self.now_ms - self.ticked_ms - self.config.tick_ms)
 
 
 COUNTERS = (
@@ -107,6 +140,11 @@ COUNTERS = (
 def create(keys: ShardKeys, config: AckerConfig) -> Call:
     """Create one shard of a namespace."""
     return Call("create", keys.both, (SCHEMA, keys.shard, *config.to_wire()))
+
+
+def configure(keys: ShardKeys, changes: Mapping[str, str | int]) -> Call:
+    """Change settings of a shard, or ``moving``, or ``shards``; see ``configure.lua``."""
+    return Call("configure", keys.both, tuple(each for pair in changes.items() for each in pair))
 
 
 def apply(keys: ShardKeys, columns: Columns, fence: Fence | None) -> Call:
@@ -154,7 +192,7 @@ def rotate(keys: ShardKeys, force: bool) -> Call:
 
 def parse_rotate(reply: Sequence[Any]) -> Rotated:
     """Read the reply of ``rotate``."""
-    return Rotated(bool(reply[0]), int(reply[1]), int(reply[2]))
+    return Rotated(bool(reply[0]), int(reply[1]), int(reply[2]), int(reply[3]))
 
 
 def expire(keys: ShardKeys, records: int) -> Call:
@@ -182,13 +220,42 @@ def show(keys: ShardKeys, anchor: int) -> Call:
     return Call("show", keys.both, (anchor.to_bytes(8, "big"),))
 
 
+def list_page(
+    keys: ShardKeys, kind: Kind, bucket: int, cursor: int, count: int, text: str, task: str
+) -> Call:
+    """Read a page of about ``count`` (1 .. 1000) of a bucket, and on from ``cursor``."""
+    return Call("list", keys.both, (kind, bucket, cursor, count, text, task))
+
+
+def parse_list(reply: Sequence[Any]) -> Listed:
+    """Read the reply of ``list``."""
+    now, shards, bucket, age, cursor, looked, page = reply
+    pairs = tuple(zip(page[::2], page[1::2], strict=True))
+    return Listed(int(now), int(shards), int(bucket), int(age), int(cursor), int(looked), pairs)
+
+
+def drop(keys: ShardKeys, blocks: int, last: bool) -> Call:
+    """Close a shard (0 ``blocks``), or remove some (1 .. 1000), and in the end all else.
+
+    ``last`` removes its configuration too. The reply: what is left, and the shards.
+    """
+    return Call("drop", keys.both, (blocks, int(last)))
+
+
 def status(keys: ShardKeys) -> Call:
     """Read a shard's state."""
     return Call("status", keys.both, ())
 
 
 def parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
-    """Read the reply of ``status``."""
+    """Read the reply of ``status``; SchemaError for what no script has written."""
+    try:
+        return _parse_status(reply, keys)
+    except (KeyError, ValueError, ZeroDivisionError):
+        raise errors.SchemaError(f"{keys.meta} has been tampered with") from None
+
+
+def _parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
     now, pending, expiring, fences, durable, flat = reply
     text = [item.decode() if isinstance(item, bytes) else str(item) for item in flat]
     meta = dict(zip(text[::2], text[1::2], strict=True))
@@ -207,6 +274,8 @@ def parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
         ticked_ms=int(meta["ticked_ms"]),
         counters={name: int(meta[name]) for name in COUNTERS},
         backlog={k[8:]: int(v) for k, v in meta.items() if k.startswith("backlog:")},
+        moving=Move.from_wire(meta.get("moving", "")),
+        late_ms=int(meta.get("late_ms", 0)),
     )
 
 
@@ -227,12 +296,13 @@ _KINDS: dict[str, tuple[type[errors.AckerError], str]] = {
     "ARGS": (errors.InvalidBatchError, ""),
     "NAMESPACE": (errors.NamespaceNotFoundError, "; create it: acker-redis create NAMESPACE"),
     "SCHEMA": (errors.SchemaError, "; use the version of acker-redis that wrote it"),
-    "SHARD": (errors.WrongShardError, "; the namespace was created anew, open it again"),
+    "SHARD": (errors.WrongShardError, "; the namespace was moved or created anew, open it again"),
     "CONFLICT": (
         errors.ChangedBatchError,
         "; something in it changes from run to run (rand, uuid, now, an unordered limit?)",
     ),
     "FENCE": (errors.FenceFullError, ""),
-    "BACKLOG": (errors.BacklogError, "; its source must read and take its outcomes"),
-    "EXISTS": (errors.NamespaceExistsError, "; drop it first, or use another name"),
+    "BACKLOG": (errors.BacklogError, ""),
+    "MOVING": (errors.MovingError, ""),
+    "EXISTS": (errors.NamespaceExistsError, ""),
 }

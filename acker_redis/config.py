@@ -22,7 +22,8 @@ class AckerConfig:
     """
 
     shards: int = 1
-    """Parts the namespace is spread over, a power of two, 1 .. 1024; fixed at creation."""
+    """Parts the namespace is spread over, a power of two, 1 .. 1024; changed by
+    :func:`acker_redis.migrate.migrate` only."""
 
     buckets: int = 3
     """Rotating buckets N, 2 .. 16; fixed at creation."""

@@ -9,12 +9,13 @@
     │   └── DuplicateMessageError       messages of one tree that share an id, in one micro-batch
     ├── NamespaceNotFoundError          nobody has created this namespace
     ├── SchemaError                     the namespace was written by another version
-    ├── WrongShardError                 the namespace was created anew with other shards
+    ├── WrongShardError                 the namespace has other shards than it had
     ├── FenceError                      the fence refused the batch
     │   ├── ChangedBatchError           same number, other content
     │   ├── LaneError                   the lane has moved on: forked, shared or restarted
     │   └── FenceFullError              the shard holds as many fences as it may
-    ├── BacklogError                    the source does not read its verdicts
+    ├── BacklogError                    nothing may be tracked: verdicts are not read, or it moves
+    ├── MovingError                     the namespace moves to another number of shards, or cannot
     ├── DataLossError                   verdicts are gone that a stream was to have
     ├── RejectedError                   a block was nacked instead of being tracked
     ├── HighWaterError                  too much is pending, for longer than one may wait
@@ -68,7 +69,8 @@ class SchemaError(AckerError):
 class WrongShardError(AckerError):
     """Raised when an anchor belongs to another shard than the one it was sent to.
 
-    The namespace was created anew with another number of shards: open it again.
+    The namespace has another number of shards than when it was opened: it was moved, or created
+    anew. An Acker that was told so reads the configuration again before its next call.
     """
 
 
@@ -93,7 +95,18 @@ class FenceFullError(FenceError):
 
 
 class BacklogError(AckerError):
-    """Raised when a source tracks while too many of its verdicts wait to be taken."""
+    """Raised when a source tracks while it may not, and has to try again later.
+
+    Too many of its verdicts wait to be taken, or the namespace moves to another number of shards.
+    """
+
+
+class MovingError(AckerError):
+    """Raised when a namespace cannot be moved to another number of shards, or be changed.
+
+    It moves already, another move was begun, or there is still something in it. The words say
+    what, and what to do.
+    """
 
 
 class DataLossError(AckerError):

@@ -2,16 +2,18 @@
 
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from acker_redis import commands
 from acker_redis.applied import Applied, combine
 from acker_redis.batch import Batch
 from acker_redis.blocks import pack_column
-from acker_redis.columns import Columns
-from acker_redis.commands import Fence, ShardApplied, ShardStatus
+from acker_redis.columns import Columns, check_text
+from acker_redis.commands import Fence, Listed, ShardApplied, ShardStatus
 from acker_redis.config import AckerConfig
 from acker_redis.errors import (
+    BacklogError,
     ConfigError,
     InvalidBatchError,
     LaneError,
@@ -24,12 +26,27 @@ from acker_redis.flow import Ask, Flow, Pauses, Run, Version, run_until, togethe
 from acker_redis.ids import check_anchor, shard_of
 from acker_redis.keys import NAMESPACES, ShardKeys, check_name
 from acker_redis.lane import Lane
+from acker_redis.move import Move
 from acker_redis.parts import Part, Sendable, Sent
 from acker_redis.status import Status
+from acker_redis.tree_page import (
+    BlockEntry,
+    Found,
+    Look,
+    OldestTree,
+    PageCursor,
+    TreePage,
+    age_of,
+    oldest_of,
+    read_page,
+    search,
+)
 from acker_redis.tree_state import TreeState, parse_show
 
 OLDEST = (6, 2)
 """Oldest Redis that the scripts run on."""
+DROP_BLOCKS = 100
+"""Blocks per call while a namespace is dropped."""
 
 
 class Flows:
@@ -40,6 +57,8 @@ class Flows:
         self.retry_for = retry_for
         self.known: AckerConfig | None = None
         """The configuration, once it was read."""
+        self.moving: Move | None = None
+        """Where the namespace moved when it was read."""
 
     def create(self, config: AckerConfig) -> Flow[bool]:
         """As :meth:`Acker.create`."""
@@ -68,7 +87,12 @@ class Flows:
             config = yield from self._read_config(self._deadline())
         else:
             config = yield from self.config()
-        parts, sent = self._seal(batch, config, lane)
+        try:
+            parts, sent = self._seal(batch, config, lane)
+        except BlockTooLargeError:
+            # The high-water mark may have been raised meanwhile.
+            config = yield from self._read_config(self._deadline())
+            parts, sent = self._seal(batch, config, lane)
         if sent.namespace != self.namespace:
             raise InvalidBatchError(
                 f"this batch was sent to {sent.namespace}; make another for {self.namespace}"
@@ -122,25 +146,118 @@ class Flows:
         """As :meth:`Acker.lane`."""
         _check_durable(name)
         found: dict[int, tuple[int, str]] = {}
-        for keys in self.shards((yield from self.config())):
+        # Who runs a batch again after a long time may know of other shards.
+        for keys in self.shards((yield from self.read_config())):
             fence = yield Ask(("HGET", keys.durable_fences, name))
             if fence:
                 seq, digest, _ = fence.decode().split(":")
                 found[keys.shard] = int(seq), digest
         return found
 
+    def configure(
+        self, high_water: int | None, tick_ms: int | None, outcomes_limit: int | None
+    ) -> Flow[AckerConfig]:
+        """As :meth:`Acker.configure`."""
+        asked = {"high_water": high_water, "tick_ms": tick_ms, "outcomes_limit": outcomes_limit}
+        changes = {field: value for field, value in asked.items() if value is not None}
+        before = yield from self._read_config(self._deadline())
+        after = replace(
+            before,
+            high_water=before.high_water if high_water is None else high_water,
+            tick_ms=before.tick_ms if tick_ms is None else tick_ms,
+            outcomes_limit=before.outcomes_limit if outcomes_limit is None else outcomes_limit,
+        )
+        if not changes:
+            return before
+        # Clients read shard 0, and go by it for how long a fence holds everywhere: it says the
+        # shorter time first, and the longer one last.
+        shards = self.shards(after)
+        if after.tick_ms > before.tick_ms:
+            shards = [*shards[1:], shards[0]]
+        self.known = None
+        for keys in shards:
+            yield from run_until(commands.configure(keys, changes), self._deadline())
+        return (yield from self._read_config(self._deadline()))
+
     def status(self) -> Flow[Status]:
         """As :meth:`Acker.status`."""
         first = yield from self._shard_status(ShardKeys(self.namespace, 0))
-        others = [self._shard_status(keys) for keys in self.shards(first.config)[1:]]
-        return Status(self.namespace, first.config, (first, *(yield from together(others))))
+        while True:
+            others = [self._shard_status(keys) for keys in self.shards(first.config)[1:]]
+            try:
+                all_ = first, *(yield from together(others))
+            except NamespaceNotFoundError:
+                # Has it moved to fewer shards just now?
+                again = yield from self._shard_status(ShardKeys(self.namespace, 0))
+                if again.config.shards == first.config.shards:
+                    raise
+                first = again
+            else:
+                self.known, self.moving = first.config, first.moving
+                return Status(self.namespace, first.config, all_)
 
     def show(self, anchor: int) -> Flow[TreeState | None]:
         """As :meth:`Acker.show`."""
-        shards = (yield from self.config()).shards
-        keys = ShardKeys(self.namespace, shard_of(check_anchor(anchor), shards))
-        reply = yield from run_until(commands.show(keys, anchor), self._deadline())
-        return parse_show(reply, anchor)
+        known = self.known
+        while True:
+            shards = (yield from self.config()).shards
+            keys = ShardKeys(self.namespace, shard_of(check_anchor(anchor), shards))
+            try:
+                reply = yield from run_until(commands.show(keys, anchor), self._deadline())
+            except (WrongShardError, NamespaceNotFoundError):
+                self.known = None
+                if known is None:
+                    raise
+                known = None  # that was of before it moved, say
+            else:
+                return parse_show(reply, anchor)
+
+    def page(
+        self, cursor: PageCursor | None, count: int, source_id: str, task: str
+    ) -> Flow[TreePage]:
+        """As :meth:`Acker.page`."""
+        look = self._look(source_id, task)
+        return (yield from read_page(look, cursor, count, bool(source_id or task)))
+
+    def find(self, source_id: str, task: str, limit: int, most: int) -> Flow[Found]:
+        """As :meth:`Acker.find`."""
+        check_text("source id", source_id, 1)
+        return (yield from search(self._look(source_id, task), limit, most))
+
+    def oldest(self) -> Flow[OldestTree | None]:
+        """As :meth:`Acker.oldest`."""
+        look, shards = self._look("", ""), (yield from self._read_config(self._deadline())).shards
+        samples = yield from together([oldest_of(look, shard) for shard in range(shards)])
+        exact = all(whole for _, whole in samples)
+        entries = [entry for oldest, _ in samples for entry in oldest]
+        for entry in sorted(entries, key=age_of, reverse=True):
+            tree = (yield from self._of_block(entry)) if isinstance(entry, BlockEntry) else entry
+            if tree:
+                return OldestTree(tree, exact)
+            exact = False  # it has ended meanwhile
+        return None
+
+    def drop(self) -> Flow[None]:
+        """As :meth:`Acker.drop`."""
+        self.known = None
+        first = ShardKeys(self.namespace, 0)
+        shards = (yield from self._drop(first, 0))[1]
+        if not shards:
+            if not (yield Ask(("SREM", NAMESPACES, self.namespace))):
+                raise NamespaceNotFoundError(f"there is no namespace {self.namespace}")
+            return
+        others = [ShardKeys(self.namespace, shard) for shard in range(1, shards)]
+        # All are closed before anything is removed. Shard 0 keeps the configuration to the end: it
+        # says how many there are, and lets nobody create the namespace anew meanwhile.
+        for keys in others:
+            yield from self._drop(keys, 0)
+        for keys in reversed(others):
+            while (yield from self._drop(keys, DROP_BLOCKS, last=True))[0]:
+                pass
+        while (yield from self._drop(first, DROP_BLOCKS))[0]:
+            pass
+        yield Ask(("SREM", NAMESPACES, self.namespace))
+        yield from self._drop(first, DROP_BLOCKS, last=True)
 
     def shards(self, config: AckerConfig) -> list[ShardKeys]:
         """Keys of all shards."""
@@ -177,9 +294,15 @@ class Flows:
                 raise LaneError(
                     "this batch was first sent too long ago to be sent again; let its trees expire"
                 )
+            again = number in sent.doubt
+            sent.doubt.add(number)
             try:
                 reply = yield from self._send(part, fence)
                 break
+            except (WrongShardError, NamespaceNotFoundError, BacklogError):
+                if not again:
+                    sent.doubt.discard(number)
+                raise
             except RedisUnavailableError as error:
                 yield from pauses.after(error, min(deadline, horizon))
                 config = yield from self._read_config(min(deadline, horizon))
@@ -200,19 +323,63 @@ class Flows:
         reply = yield Run(commands.apply_blocks(keys, rows.parts, fence))
         return commands.parse_apply_blocks(reply, rows.parts)
 
+    def read_config(self, patient: bool = True) -> Flow[AckerConfig]:
+        """The configuration as the namespace says now; Redis is asked once if not ``patient``."""
+        return (yield from self._read_config(self._deadline() if patient else 0.0))
+
     def _read_config(self, deadline: float) -> Flow[AckerConfig]:
-        """As the namespace says now."""
         call = commands.status(ShardKeys(self.namespace, 0))
         reply = yield from run_until(call, deadline)
-        self.known = config = commands.parse_status(reply, ShardKeys(self.namespace, 0)).config
-        return config
+        status = commands.parse_status(reply, ShardKeys(self.namespace, 0))
+        self.known, self.moving = status.config, status.moving
+        return status.config
 
     def _shard_status(self, keys: ShardKeys) -> Flow[ShardStatus]:
         reply = yield from run_until(commands.status(keys), self._deadline())
         return commands.parse_status(reply, keys)
 
+    def _look(self, source_id: str, task: str) -> Look:
+        """Reads a page of a bucket; ``source_id`` and ``task`` are '' for all."""
+        if source_id:
+            check_text("source id", source_id, 1)
+        if task:
+            check_name("task", task)
+
+        def look(at: PageCursor, count: int) -> Flow[Listed]:
+            keys = ShardKeys(self.namespace, at.shard)
+            args = (at.kind, at.bucket, at.at, count, source_id, task)
+            try:
+                reply = yield from run_until(commands.list_page(keys, *args), self._deadline())
+            except NamespaceNotFoundError:
+                self.known = None
+                shards = (yield from self.config()).shards
+                if at.shard < shards:
+                    raise
+                # It has fewer shards now; before they went there was nothing left in them.
+                return Listed(0, shards, at.bucket, 0, 0, 0, ())
+            return commands.parse_list(reply)
+
+        return look
+
+    def _of_block(self, entry: BlockEntry) -> Flow[TreeState | None]:
+        """The first open tree of a block, or the first if none is; None if it has ended."""
+        tree = yield from self.show(entry.anchors[0])
+        if tree and tree.block and tree.block.open:
+            return (yield from self.show(entry.anchors[tree.block.open[0]]))
+        return tree
+
+    def _drop(self, keys: ShardKeys, blocks: int, last: bool = False) -> Flow[tuple[int, int]]:
+        """One call of ``drop``: what is left, and the shards."""
+        call = commands.drop(keys, blocks, last)
+        left, shards = yield from run_until(call, self._deadline())
+        return int(left), int(shards)
+
     def _deadline(self) -> float:
         return time.monotonic() + self.retry_for
+
+
+class BlockTooLargeError(InvalidBatchError):
+    """Raised for a block that would be nacked for overflow also when nothing else is pending."""
 
 
 def _check_fits(parts: list[Part], config: AckerConfig) -> None:
@@ -221,7 +388,7 @@ def _check_fits(parts: list[Part], config: AckerConfig) -> None:
     for part in parts:
         for each in () if isinstance(part.rows, Columns) else part.rows.parts:
             if each.header and len(each.anchors) > room:
-                raise InvalidBatchError(
+                raise BlockTooLargeError(
                     f"a block of {len(each.anchors)} trees never fits below twice a shard's share "
                     f"of the high-water mark, {room}; make it smaller, or raise high_water"
                 )

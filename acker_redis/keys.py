@@ -11,6 +11,8 @@ from acker_redis.errors import ConfigError
 
 NAMESPACES = "acker:namespaces"
 """SET of the names of all namespaces."""
+AUDIT = "acker:audit"
+"""STREAM of what was done by the admin service, in all namespaces."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -58,6 +60,11 @@ class ShardKeys:
     def durable_fences(self) -> str:
         """HASH of the fences of durable lanes."""
         return f"{self.prefix}:fence:durable"
+
+    @property
+    def dropping(self) -> str:
+        """HASH that was ``meta``, while the shard is being dropped."""
+        return f"{self.prefix}:dropping"
 
     def pending(self, bucket: int) -> str:
         """HASH of the records of a bucket: anchor (8 bytes) -> record."""

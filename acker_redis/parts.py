@@ -37,6 +37,13 @@ class Sent:
     """When a part was sent first, on the ``time.monotonic`` clock."""
     replies: dict[int, Any] = field(default_factory=dict)
     """ShardApplied per part."""
+    doubt: set[int] = field(default_factory=set)
+    """Parts that were sent, but for those that were refused whenever they were."""
+
+    @property
+    def refused(self) -> bool:
+        """Whether nothing of it was applied, for sure: it may be sent under another number."""
+        return not self.doubt and not self.replies
 
     def first_sent(self, part: int) -> float:
         """When a part was sent first; now, if it was not sent yet."""

@@ -56,6 +56,8 @@ class Reference:
     counters: Counter[str] = field(default_factory=Counter)
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
     """Verdicts per task that were not taken."""
+    moving: bool = False
+    """The namespace moves to another number of shards: no tree begins."""
 
     def __post_init__(self) -> None:
         n, shards = self.config.buckets, self.config.shards
@@ -64,6 +66,7 @@ class Reference:
         self.durable: dict[str, tuple[int, str, int]] = {}
         self.expiring: dict[int, Record] = {}
         self.ticked_ms = self.now_ms
+        self.late_ms = 0  # of the last tick
         self._told: dict[tuple[str, Verdict, str], list[Outcome]] = {}
         self.high_water = self.config.share
         self.outcomes_limit = max(1, -(-self.config.outcomes_limit // shards))
@@ -95,8 +98,13 @@ class Reference:
             return ShardApplied(highest=highest)
         tracks = any(row.flags & TRACK for row in rows)
         waiting = self.backlog(task)
+        if tracks and self.moving:
+            raise BacklogError("the namespace moves; nothing is tracked until then, try again")
         if tracks and waiting >= self.outcomes_limit:
-            raise BacklogError(f"task {task} has {waiting} verdicts waiting to be taken")
+            raise BacklogError(
+                f"task {task} has {waiting} verdicts waiting to be taken; its source must read and "
+                "take its outcomes"
+            )
         if fence:
             self._remember(fence)
         before = self.counters.copy()
@@ -129,6 +137,7 @@ class Reference:
         for lane, (*_, used_ms) in list(self.durable.items()):
             if self.now_ms - used_ms > DURABLE_MS:
                 del self.durable[lane]
+        self.late_ms = max(0, late - self.config.tick_ms)
         self.ticked_ms = self.now_ms  # a late tick is not caught up
         return True
 
@@ -184,7 +193,7 @@ class Reference:
                 self.counters["overflow"] += 1
                 self._tell("nack", "overflow", row.anchor, record)
                 return True
-            if not record.task and self.pending >= self.high_water:
+            if not record.task and (self.moving or self.pending >= self.high_water):
                 self.counters["orphaned"] += 1
                 return False
             self.buckets[0][row.anchor] = record

@@ -134,6 +134,8 @@ class BlockReference(Reference):
             return
         _, block = self._find(row.block)
         if block is None:
+            if self.moving:
+                raise BacklogError("the namespace moves; nothing is tracked until then, try again")
             if self.backlog(row.task) >= self.outcomes_limit:
                 raise BacklogError(row.task)
         elif (block.task, block.label, block.tracked) != (row.task, row.label, _column(row)):

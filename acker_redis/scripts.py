@@ -11,6 +11,7 @@ from pathlib import Path
 
 NAMES = (
     "create",
+    "configure",
     "apply",
     "apply_blocks",
     "rotate",
@@ -19,6 +20,8 @@ NAMES = (
     "take",
     "status",
     "show",
+    "list",
+    "drop",
 )
 
 

@@ -22,7 +22,9 @@ from acker_redis.errors import (
     ClosedError,
     ConfigError,
     LaneError,
+    NamespaceNotFoundError,
     RedisUnavailableError,
+    WrongShardError,
 )
 from acker_redis.flow import Flow, Hand, Send, Tell
 from acker_redis.flows import Flows
@@ -40,8 +42,8 @@ log = logging.getLogger(__name__)
 ENTRIES = 16
 """Entries of the stream that are read at once, per shard."""
 FROM_THE_OLDEST = 10.0
-"""Seconds after which the stream is read from its oldest entry again: after a failover new entries
-may have smaller ids than those read before."""
+"""Seconds after which the configuration is read anew, for the shards may be others, and the stream
+from its oldest entry: after a failover new entries may have smaller ids than those read before."""
 GRACE = 5.0
 """Seconds after an error in which nothing times out for want of a verdict."""
 MOST_REVIVED = 256
@@ -89,7 +91,8 @@ class SourceFlows:
         """Whether the last step read all verdicts that waited."""
         self._rotate_at = 0.0
         """When attempts get older next; 0 before the first step."""
-        self._began = False
+        self._waits = 0.0
+        """Seconds for which an attempt is waited for; 0 before the first step."""
         self._doubt: tuple[Batch, list[_Attempt]] | None = None
         """What was sent and not answered."""
         self._sent: deque[tuple[_Attempt, Any]] = deque()
@@ -98,7 +101,7 @@ class SourceFlows:
         """What is still to be said of what was sent."""
         self._resume_at = 0.0
         self._paused = 0
-        """How often in a row it was paused, as too much was pending."""
+        """How often in a row it was paused, as too much was pending, or the namespace moves."""
 
     def live(self) -> int:
         """Records that are not closed."""
@@ -118,7 +121,10 @@ class SourceFlows:
                 yield from self._give_up()
             yield from self._say()
             emitted = yield from self._emit()
-        except AckerError:
+        except AckerError as error:
+            if isinstance(error, WrongShardError | NamespaceNotFoundError):
+                # It was moved to other shards, or created anew: whoever asks next asks Redis.
+                self._flows.known = None
             # Verdicts may have been missed meanwhile: what there is is read from its beginning, and
             # the bolts, too, get some time for what they could not say.
             self._rotate_at = max(self._rotate_at, time.monotonic() + GRACE)
@@ -149,16 +155,21 @@ class SourceFlows:
         return max(0.0, wait)
 
     def _hear(self) -> Flow[int]:
-        config = yield from self._flows.config()
+        now = time.monotonic()
+        if now >= self._oldest_at:
+            config = yield from self._flows.read_config(patient=False)
+            if self._flows.moving:
+                # That ends when all verdicts were taken, and nothing is tracked anew before.
+                self.pending.settle_all()
+            self._after.clear()
+            self._oldest_at = now + FROM_THE_OLDEST
+        else:
+            config = yield from self._flows.config()
         if self._outcomes is None or config.shards != self._shards:
-            # At first, after an error, or when somebody has noticed that it was created anew.
+            # At first, after an error, or when it was moved to other shards or created anew.
             self._shards = config.shards
             self._outcomes = OutcomeFlows(self._flows.shards(config), self.task)
             self._after.clear()
-        now = time.monotonic()
-        if now >= self._oldest_at:
-            self._after.clear()
-            self._oldest_at = now + FROM_THE_OLDEST
         try:
             entries = yield from self._outcomes.read(ENTRIES, self._after)
             self._take_in()  # a record that was tracked meanwhile may have its verdict in there
@@ -205,11 +216,15 @@ class SourceFlows:
     def _give_up(self) -> Flow[None]:
         now = time.monotonic()
         if now >= self._rotate_at:
-            config = yield from self._flows.config()
-            if self._began:
+            # As it is now: before anything is given up, trees may have been made to live longer.
+            config = yield from self._flows.read_config(patient=False)
+            before, self._waits = self._waits, self._timeout(config)
+            if before and self._waits > before:
+                self._rotate_at = now + self._waits
+                return
+            if before:
                 self.pending.rotate()
-            self._began = True
-            self._rotate_at = now + self._timeout(config) / 2
+            self._rotate_at = now + self._waits / 2
         timed_out = self.pending.timed_out()
         if not timed_out:
             return
@@ -253,6 +268,10 @@ class SourceFlows:
                 # Nacks that are kept in the stream until their records are tracked anew would
                 # keep those from being tracked.
                 self.pending.settle_all()
+                yield from self._flows.read_config(patient=False)
+                if self._flows.moving:
+                    self._pause("the namespace moves to other shards")
+                    return 0
             raise
         waiting = [a for a in attempts if self.pending.tracked(a.record, a.row.anchor)]
         self._notice(applied)
@@ -356,7 +375,7 @@ class SourceFlows:
 
     def _notice(self, applied: Applied) -> None:
         if applied.high_water and applied.pending >= applied.high_water:
-            self._pause()
+            self._pause("too much is pending")
 
     def _may_emit(self) -> Flow[bool]:
         """Whether there is room below the high-water mark, as far as is known."""
@@ -365,16 +384,20 @@ class SourceFlows:
             return False
         if self._paused:
             status = yield from self._flows.status()
+            if status.moving:
+                self.pending.settle_all()
+                self._pause("the namespace moves to other shards", most=1.0)
+                return False
             if status.high_water != "ok":
-                self._pause()
+                self._pause("too much is pending")
                 return False
             self._paused = 0
             log.info("%s emits again", self.task)
         return True
 
-    def _pause(self) -> None:
+    def _pause(self, why: str, most: float = 5.0) -> None:
         self._paused += 1
-        wait = Backoff(0.1, 5.0).draw(self._paused)
+        wait = Backoff(0.1, most).draw(self._paused)
         self._resume_at = time.monotonic() + wait
         if self._paused == 1:
-            log.warning("%s emits nothing for a while: too much is pending", self.task)
+            log.warning("%s emits nothing for a while: %s", self.task, why)

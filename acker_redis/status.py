@@ -6,6 +6,7 @@ from typing import Literal
 from acker_redis import commands
 from acker_redis.commands import ShardStatus
 from acker_redis.config import AckerConfig
+from acker_redis.move import Move
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,19 @@ class Status:
         return sum(shard.expiring for shard in self.shards)
 
     @property
+    def lag_ms(self) -> int:
+        """How late the next tick of the worst shard is by now; more than a second: look after it.
+
+        Trees live longer by as much. 0 while a rotator is on time.
+        """
+        return max(shard.lag_ms for shard in self.shards)
+
+    @property
+    def late_ms(self) -> int:
+        """How late the last tick of a shard was, of the worst one."""
+        return max(shard.late_ms for shard in self.shards)
+
+    @property
     def counters(self) -> dict[str, int]:
         """tracked, acked, failed, expired, overflow, conflict, repeated, orphaned."""
         names = commands.COUNTERS
@@ -57,11 +71,23 @@ class Status:
         return total
 
     @property
+    def moving(self) -> Move | None:
+        """Where the namespace moves, if it does: to other shards, and nothing is tracked then."""
+        return next((shard.moving for shard in self.shards if shard.moving), None)
+
+    @property
     def high_water(self) -> Literal["ok", "high", "over"]:
         """``ok`` below the high-water mark, ``high`` from it on, ``over`` from twice it on.
 
         Judged per shard, as the scripts do: the worst shard counts.
         """
-        share = self.config.share
-        worst = max(sum(shard.pending) for shard in self.shards)
-        return "over" if worst >= 2 * share else "high" if worst >= share else "ok"
+        ratio = self.high_water_ratio
+        return "over" if ratio >= 2 else "high" if ratio >= 1 else "ok"
+
+    @property
+    def high_water_ratio(self) -> float:
+        """Pending trees of the worst shard, of its share of the high-water mark: 1.0 is the mark.
+
+        From 2.0 on new trees are nacked.
+        """
+        return max(sum(shard.pending) for shard in self.shards) / self.config.share

@@ -45,7 +45,7 @@ if #KEYS ~= 2 or #ARGV < 6 or not namespace or meta ~= shard .. ':meta' then
     .. 'least six arguments are needed')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
-  'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots')
+  'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'moving')
 if not conf[1] then
   return refuse('NAMESPACE', 'not created: ' .. shard)
 elseif conf[1] ~= SCHEMA then
@@ -216,9 +216,14 @@ for age = 0, buckets - 1 do
     end
   end
 end
-if tracks > 0 and tonumber(conf[10] or 0) >= backlog_limit then
+-- While the namespace moves to another number of shards, none may get a tree any more.
+local moving = conf[13]
+if tracks > 0 and moving then
+  return refuse('BACKLOG', 'the namespace moves to ' .. tostring(string.match(moving, ':(%d+)'))
+    .. ' shards; nothing is tracked until then, try again')
+elseif tracks > 0 and tonumber(conf[10] or 0) >= backlog_limit then
   return refuse('BACKLOG', 'task ' .. task .. ' has ' .. conf[10]
-    .. ' verdicts waiting to be taken')
+    .. ' verdicts waiting to be taken; its source must read and take its outcomes')
 end
 
 -- Decide row by row what will be written; still nothing is. A list keeps its length in n:
@@ -318,7 +323,7 @@ local function decide(r)
     verdict('nack', 'overflow', owner, r, first, text)
     overflow = overflow + 1
     rejected[overflow] = pack('>I2', r - 1)
-  elseif not old and owner == '' and pending >= high_water then
+  elseif not old and owner == '' and (moving or pending >= high_water) then
     orphaned = orphaned + 1
   else
     ended = false

@@ -49,7 +49,7 @@ if #KEYS ~= 2 or #ARGV < 8 or #ARGV % 6 ~= 2 or not namespace or meta ~= shard .
     .. 'arguments and six more for each block are needed')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
-  'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks')
+  'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'moving')
 if not conf[1] then
   return refuse('NAMESPACE', 'not created: ' .. shard)
 elseif conf[1] ~= SCHEMA then
@@ -228,7 +228,7 @@ end
 
 -- Look the blocks up, newest bucket first, and count what is pending.
 
-local pending = tonumber(conf[10] or 0)
+local pending, moving = tonumber(conf[10] or 0), conf[12]
 local new_bucket = call('HLEN', shard .. ':blocks:' .. current) == 0
 local ask, asked = ids, items
 for age = 0, buckets - 1 do
@@ -280,9 +280,13 @@ for _, item in ipairs(items) do
     if not backlog.number or not backlog.good then
       return refuse('SCHEMA', shard .. ':outcomes:' .. item.task
         .. ' or its backlog has been tampered with')
+    elseif item.track and not item.header and moving then
+      return refuse('BACKLOG', 'the namespace moves to '
+        .. tostring(string.match(moving, ':(%d+)'))
+        .. ' shards; nothing is tracked until then, try again')
     elseif item.track and not item.header and backlog.number >= backlog_limit then
       return refuse('BACKLOG', 'task ' .. item.task .. ' has ' .. backlog.number
-        .. ' verdicts waiting to be taken')
+        .. ' verdicts waiting to be taken; its source must read and take its outcomes')
     end
     failed_keys[#failed_keys + 1] = failed_of .. item.name
   end

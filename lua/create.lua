@@ -6,7 +6,8 @@ KEYS[2]  meta      <shard>:meta
 ARGV     schema, shard, shards, buckets, tick_ms, high_water, refresh, outcomes_limit, publish;
          all as in the table "Configuration" of the contract
 
-Reply    1 = created, 0 = it exists, with the same configuration
+Reply    1 = created, 0 = it exists, with the same configuration; EXISTS with another, and while
+         it is being dropped
 Errors   ACKER ARGS | SCHEMA | EXISTS <words>; nothing was changed
 --]]
 local shard, meta = KEYS[1], KEYS[2]
@@ -47,12 +48,14 @@ elseif given.publish ~= 'yes' and given.publish ~= 'no' then
   return refuse('ARGS', 'publish is yes or no')
 end
 
-if call('EXISTS', meta) == 1 then
+if call('EXISTS', shard .. ':dropping') == 1 then
+  return refuse('EXISTS', shard .. ' is being dropped; run drop again, until it is gone')
+elseif call('EXISTS', meta) == 1 then
   local have = call('HMGET', meta, unpack(FIELDS))
   for i, field in ipairs(FIELDS) do
     if have[i] ~= ARGV[i] then
       return refuse('EXISTS', shard .. ' was created with ' .. field .. ' '
-        .. tostring(have[i]) .. ', not ' .. ARGV[i])
+        .. tostring(have[i]) .. ', not ' .. ARGV[i] .. '; drop it first, or use another name')
     end
   end
   return 0

@@ -6,7 +6,8 @@ KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a 
 KEYS[2]  meta      <shard>:meta
 ARGV[1]  force     1 = tick now, due or not; 0 = only if due
 
-Reply    {rotated 0|1, ms until the next tick is due, records and blocks left to drain}
+Reply    {rotated 0|1, ms until the next tick is due, records and blocks left to drain, late}
+         late: how many ms this tick came after it was due; 0 if nothing rotated
          nothing rotates before all that expired has been drained (expire.lua)
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 --]]
@@ -24,7 +25,7 @@ elseif ARGV[1] ~= '0' and ARGV[1] ~= '1' then
   return refuse('ARGS', 'force is 0 or 1')
 end
 local conf = call('HMGET', meta, 'schema', 'buckets', 'current', 'tick_ms', 'ticked_ms',
-  'lanes_cursor')
+  'lanes_cursor', 'ticks')
 if not conf[1] then return refuse('NAMESPACE', 'not created: ' .. shard) end
 if conf[1] ~= '1' then
   return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
@@ -35,14 +36,16 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local expiring, blocks_expiring = shard .. ':expiring', shard .. ':blocks_expiring'
 local left = call('HLEN', expiring) + call('HLEN', blocks_expiring)
 
+-- A forced tick may come early.
+local late = math.max(0, now - ticked_ms - tick_ms)
 local due = now >= ticked_ms + tick_ms or ARGV[1] == '1'
 if now < ticked_ms and ARGV[1] ~= '1' then
   -- The clock went back. Waiting for it to come up again could take hours.
   call('UNLINK', shard) -- a first write that maxmemory does not refuse
   call('HSET', meta, 'ticked_ms', string.format('%.0f', now))
-  return { 0, tick_ms, left }
+  return { 0, tick_ms, left, 0 }
 elseif not due or left > 0 then
-  return { 0, math.max(0, ticked_ms + tick_ms - now), left }
+  return { 0, math.max(0, ticked_ms + tick_ms - now), left, 0 }
 end
 
 -- Durable fences end by age. A few are looked at per tick, so that a tick stays short. Whatever
@@ -68,5 +71,6 @@ if block_count > 0 then
 end
 for _, lane in ipairs(aged) do call('HDEL', lanes, lane) end
 call('HSET', meta, 'current', oldest, 'ticked_ms', string.format('%.0f', now), 'cursor', '0',
-  'blocks_cursor', '0', 'lanes_cursor', page[1])
-return { 1, tick_ms, records + block_count }
+  'blocks_cursor', '0', 'lanes_cursor', page[1], 'late_ms', string.format('%.0f', late), 'ticks',
+  string.format('%.0f', (tonumber(conf[7]) or 0) + 1))
+return { 1, tick_ms, records + block_count, late }

@@ -95,7 +95,7 @@ def test_keys_of_the_contract_are_those_of_the_code() -> None:
     keys = ShardKeys("n", 3)
     names = [keys.meta, keys.pending(1), keys.fence(1), keys.durable_fences, keys.expiring]
     names += [keys.blocks_expiring, keys.blocks(1), keys.block(2**48), keys.failed(2**48)]
-    for name in [*names, keys.outcomes("task")]:
+    for name in [*names, keys.dropping, keys.outcomes("task")]:
         suffix = name.removeprefix("acker:{n:3}")
         shown = suffix.replace(f"{2**48:013x}", "<hex>")
         shown = shown.replace(":1", ":<i>").replace(":task", ":<task>")

@@ -14,6 +14,7 @@ from acker_redis.flows import Flows
 from acker_redis.lane import Lane
 from acker_redis.parts import Part, Sendable
 from acker_redis.status import Status
+from acker_redis.tree_page import Found, OldestTree, PageCursor, TreePage
 from acker_redis.tree_state import TreeState
 
 
@@ -59,6 +60,17 @@ class AsyncAcker:
         """As :attr:`Acker.config`."""
         return await self.connection.drive(self.flows.config())
 
+    async def configure(
+        self,
+        *,
+        high_water: int | None = None,
+        tick_ms: int | None = None,
+        outcomes_limit: int | None = None,
+    ) -> AckerConfig:
+        """As :meth:`Acker.configure`."""
+        flow = self.flows.configure(high_water, tick_ms, outcomes_limit)
+        return await self.connection.whole(self.connection.drive(flow))
+
     async def apply(self, batch: Sendable, lane: "Lane[asyncio.Lock] | None" = None) -> Applied:
         """As :meth:`Acker.apply`."""
         return await self.connection.whole(self._apply(batch, lane or self._lane))
@@ -85,6 +97,30 @@ class AsyncAcker:
     async def show(self, anchor: int) -> TreeState | None:
         """As :meth:`Acker.show`."""
         return await self.connection.drive(self.flows.show(anchor))
+
+    async def page(
+        self,
+        cursor: PageCursor | None = None,
+        count: int = 100,
+        source_id: str = "",
+        task: str = "",
+    ) -> TreePage:
+        """As :meth:`Acker.page`."""
+        return await self.connection.drive(self.flows.page(cursor, count, source_id, task))
+
+    async def find(
+        self, source_id: str, task: str = "", limit: int = 10, most: int = 1_000_000
+    ) -> Found:
+        """As :meth:`Acker.find`."""
+        return await self.connection.drive(self.flows.find(source_id, task, limit, most))
+
+    async def oldest(self) -> OldestTree | None:
+        """As :meth:`Acker.oldest`."""
+        return await self.connection.drive(self.flows.oldest())
+
+    async def drop(self) -> None:
+        """As :meth:`Acker.drop`."""
+        await self.connection.whole(self.connection.drive(self.flows.drop()))
 
     async def outcomes(self, task: str) -> AsyncOutcomes:
         """As :meth:`Acker.outcomes`."""

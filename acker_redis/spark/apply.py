@@ -16,7 +16,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from acker_redis import errors
-from acker_redis.errors import AckerError, ChangedBatchError, InvalidBatchError
+from acker_redis.errors import (
+    AckerError,
+    ChangedBatchError,
+    InvalidBatchError,
+    WrongShardError,
+)
 from acker_redis.spark import lanes
 from acker_redis.spark.content import Content, Sealed
 from acker_redis.spark.packed import ARROW_SCHEMA, SPARK_SCHEMA, Kind, Packed, Packer, bad
@@ -140,9 +145,22 @@ Phase = Sealing | Sending | None
 """None: all of it, where there is one shard."""
 
 
+def _standing(job: Job) -> lanes.Standing | None:
+    """What was applied of the batch before, on the shards that it was packed for."""
+    client = job.target.client()
+    before = lanes.standing(client, job.lane, job.batch_id)
+    if client.config.shards != job.shards:
+        # Calls of which some shards refuse others would have another digest the next time.
+        raise WrongShardError(
+            f"{client.namespace} was moved to {client.config.shards} shards, or created anew: run "
+            "the batch again"
+        )
+    return before
+
+
 def _first_turn(job: Job, digest: str) -> lanes.Turn | None:
     """The batch's first turn, or the same again; None if its trees are to be failed."""
-    before = lanes.standing(job.target.client(), job.lane, job.batch_id)
+    before = _standing(job)
     if before is None or before.digest == digest:
         generation = before.generation if before else 0
         return lanes.Turn(job.lane, job.batch_id, generation, digest)
@@ -153,7 +171,7 @@ def _first_turn(job: Job, digest: str) -> lanes.Turn | None:
 
 def _next_turn(job: Job, digest: str) -> lanes.Turn:
     """The turn that fails all trees of a batch that came back with other content."""
-    before = lanes.standing(job.target.client(), job.lane, job.batch_id)
+    before = _standing(job)
     generation = before.generation if before else 0
     if before is None or before.digest != digest:
         generation += 1

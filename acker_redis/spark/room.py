@@ -24,7 +24,8 @@ def wait_for_room(
     verdicts of the task are waited for.
 
     Raises ConfigError if they can never fit, HighWaterError if they do not after ``max_wait``
-    seconds, and BacklogError if the task's verdicts are not taken so long.
+    seconds, and BacklogError if the task's verdicts are not taken so long, or if the namespace
+    moves to another number of shards for so long.
     """
     status = acker.status()
     config, share = status.config, status.config.share
@@ -44,14 +45,21 @@ def wait_for_room(
         if len(status.shards) != len(wanted):
             acker.flows.known = None
             raise WrongShardError(
-                f"{acker.namespace} was created anew, with other shards: run the batch again"
+                f"{acker.namespace} was moved to other shards, or created anew: run the batch again"
             )
         pending = np.array([sum(shard.pending) for shard in status.shards])
         backlog = max(shard.backlog.get(task, 0) for shard in status.shards)
         now = time.monotonic()
-        if ((pending + wanted <= limits) | (wanted == 0)).all() and backlog < backlog_limit:
+        moving = status.moving
+        fits = ((pending + wanted <= limits) | (wanted == 0)).all() and backlog < backlog_limit
+        if fits and not moving:
             return now - began
         if now - began >= max_wait:
+            if moving:
+                raise BacklogError(
+                    f"{acker.namespace} still moves to another number of shards after "
+                    f"{now - began:.0f} s, and nothing is tracked until then: run the batch again"
+                )
             if backlog >= backlog_limit:
                 raise BacklogError(
                     f"{backlog} verdicts of {task} wait to be taken after {now - began:.0f} s: its "
@@ -63,9 +71,10 @@ def wait_for_room(
             )
         if told == began or now - told >= _LOG_SECONDS:
             log.warning(
-                "%s waits for room: %d trees to track, %d pending, high water %d; %d verdicts of "
+                "%s%s waits for room: %d trees to track, %d pending, high water %d; %d verdicts of "
                 "%s not taken; %.0f of %.0f s",
                 acker.namespace,
+                ", which moves to other shards," if moving else "",
                 total,
                 status.pending,
                 config.high_water,

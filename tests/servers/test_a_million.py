@@ -16,6 +16,8 @@ from acker_redis.shard import RedisShard
 from tests.support import row, track
 
 COUNT = 1_000_000
+QUARTER = 250_000
+"""Fills Redis's table as much as a million does its own, so that a tree weighs the same."""
 TASK = "orders-feed"  # 11 bytes
 A = 0x1357_9BDF_0246_8ACE
 
@@ -31,6 +33,13 @@ def shard(server: EmbeddedRedis, request: pytest.FixtureRequest) -> Iterator[Red
         acker.create(AckerConfig(tick_ms=3_600_000, high_water=huge, outcomes_limit=huge))
         yield RedisShard(acker)
         acker.close()
+
+
+@pytest.fixture
+def count(server: EmbeddedRedis, request: pytest.FixtureRequest) -> int:
+    """A million once; the other ways to keep a bucket are seen with fewer as well."""
+    shape = request.node.callspec.params["shard"]
+    return COUNT if "PATH" in server.description and shape == "table" else QUARTER
 
 
 def fill(shard: RedisShard, count: int) -> None:
@@ -63,7 +72,7 @@ def used(shard: RedisShard) -> int:
     return int(client.info("memory")["used_memory"])
 
 
-def test_a_bucket_of_a_million(shard: RedisShard) -> None:
+def test_a_bucket_of_a_million(shard: RedisShard, count: int) -> None:
     client, keys = shard.acker.connection.client, shard.keys
     # Scripts, buffers and small tables of the server itself are there before.
     fill(shard, MAX_ROWS)
@@ -73,10 +82,10 @@ def test_a_bucket_of_a_million(shard: RedisShard) -> None:
     take_all(shard)
     before = used(shard)
 
-    fill(shard, COUNT)
+    fill(shard, count)
     bucket = keys.pending(int(client.hget(keys.meta, "current")))
     assert client.object("encoding", bucket) == b"hashtable"
-    weight = client.memory_usage(bucket, samples=0) / COUNT
+    weight = client.memory_usage(bucket, samples=0) / count
     allocator = client.info("memory")["mem_allocator"]
     print(f"{weight:.1f} bytes a pending tree by MEMORY USAGE (task 11, source id 14, {allocator})")
     # The wheel's server is built with libc's malloc, which rounds up by more.
@@ -84,7 +93,7 @@ def test_a_bucket_of_a_million(shard: RedisShard) -> None:
 
     for _ in range(3):
         shard.rotate(force=True)
-    calls, left, nacked = 0, COUNT, 0
+    calls, left, nacked = 0, count, 0
     while left:
         reply = commands.parse_expire(
             shard.acker.connection.run(commands.expire(ShardKeys("million", 0), 1000))
@@ -96,12 +105,12 @@ def test_a_bucket_of_a_million(shard: RedisShard) -> None:
             # Producers go on meanwhile.
             track(shard.acker, calls, A, "while it drains", TASK)
             assert row(shard.acker, calls, A).acked == 1
-    assert nacked == COUNT
-    assert calls < 3 * COUNT / 1000, "the cursor goes on: a scan from 0 would walk and walk"
-    assert take_all(shard) == COUNT + calls // 100
+    assert nacked == count
+    assert calls < 3 * count / 1000, "the cursor goes on: a scan from 0 would walk and walk"
+    assert take_all(shard) == count + calls // 100
 
     growth = used(shard) - before
-    print(f"{growth:,} bytes more than before the million, {calls} calls to drain it")
+    print(f"{growth:,} bytes more than before the trees, {calls} calls to drain it")
     assert growth < 512 * 1024
     counters = shard.acker.status().counters
-    assert counters["expired"] == COUNT + MAX_ROWS
+    assert counters["expired"] == count + MAX_ROWS

@@ -7,6 +7,9 @@ import pytest
 from acker_redis import commands
 from acker_redis.client import Acker
 from acker_redis.keys import ShardKeys
+from acker_redis.reference import Reference
+from acker_redis.shard import RedisShard
+from tests.conftest import MakeAcker
 from tests.support import TRACK, columns, send, tick, total, track, verdicts
 
 A = 0x5555_0000_5555_0000
@@ -17,8 +20,9 @@ def run(acker: Acker, call: commands.Call) -> list[int]:
 
 
 def test_not_due_does_not_rotate(acker: Acker) -> None:
-    rotated, due, left = run(acker, commands.rotate(ShardKeys(acker.namespace, 0), force=False))
-    assert (rotated, left) == (0, 0)
+    keys = ShardKeys(acker.namespace, 0)
+    rotated, due, left, late = run(acker, commands.rotate(keys, force=False))
+    assert (rotated, left, late) == (0, 0, 0)
     assert 3_590_000 < due <= 3_600_000
 
 
@@ -27,14 +31,59 @@ def test_replies_of_rotate(acker: Acker) -> None:
     now, later = commands.rotate(keys, force=True), commands.rotate(keys, force=False)
     track(acker, 7, A)
     assert [run(acker, now) for _ in range(3)] == [
-        [1, 3_600_000, 0],
-        [1, 3_600_000, 0],
-        [1, 3_600_000, 1],
+        [1, 3_600_000, 0, 0],
+        [1, 3_600_000, 0, 0],
+        [1, 3_600_000, 1, 0],
     ]
     client.hincrby(keys.meta, "ticked_ms", -4_000_000)
-    assert run(acker, later) == [0, 0, 1], "due, but there is something to drain"
+    assert run(acker, later) == [0, 0, 1, 0], "due, but there is something to drain"
     client.hincrby(keys.meta, "ticked_ms", 8_000_000)
-    assert run(acker, later) == [0, 3_600_000, 1], "the clock went back"
+    assert run(acker, later) == [0, 3_600_000, 1, 0], "the clock went back"
+
+
+def late_and_lag(acker: Acker) -> tuple[int, int]:
+    status = acker.status()
+    return status.late_ms, status.lag_ms
+
+
+def test_a_late_tick_says_how_late(make_acker: MakeAcker) -> None:
+    acker = make_acker(shards=2)
+    keys, client = ShardKeys(acker.namespace, 1), acker.connection.client
+    assert not client.hexists(keys.meta, "late_ms"), "as an older version leaves it"
+    assert late_and_lag(acker) == (0, 0)
+    client.hincrby(keys.meta, "ticked_ms", -3_600_000 - 50_000)
+    late, lag = late_and_lag(acker)
+    assert late == 0
+    assert 50_000 <= lag < 110_000, "of the worst shard, by now"
+    reply = acker.connection.run(commands.rotate(keys, force=False))
+    rotated = commands.parse_rotate(reply)
+    assert rotated.rotated
+    assert lag <= rotated.late_ms < 110_000
+    assert late_and_lag(acker) == (rotated.late_ms, 0)
+    assert acker.status().shards[1].late_ms == rotated.late_ms
+    assert acker.status().shards[0].late_ms == 0
+    rotated = commands.parse_rotate(acker.connection.run(commands.rotate(keys, force=False)))
+    assert (rotated.rotated, rotated.late_ms) == (False, 0), "a late tick is not caught up"
+    assert late_and_lag(acker)[0] > 0, "of the last tick, not of the last call"
+    tick(acker)
+    assert late_and_lag(acker) == (0, 0), "a forced tick comes early"
+
+
+def test_a_clock_that_went_back_is_not_late(acker: Acker) -> None:
+    keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
+    client.hincrby(keys.meta, "ticked_ms", 3_600_000)
+    assert run(acker, commands.rotate(keys, force=True))[3] == 0
+    assert late_and_lag(acker) == (0, 0)
+
+
+def test_lateness_is_that_of_the_reference(acker: Acker) -> None:
+    reference = Reference(acker.config, now_ms=1_700_000_000_000)
+    shard = RedisShard(acker)
+    for ms in (3_600_000 + 90_000, 10_000, 7_300_000):
+        reference.advance(ms)
+        shard.advance(ms)
+        assert reference.rotate() == shard.rotate()
+        assert 0 <= acker.status().late_ms - reference.late_ms < 60_000
 
 
 @pytest.mark.parametrize("count", [10, 64, 65, 5000])

@@ -72,7 +72,7 @@ class Oracle:
         self._rotations += rotated
         # How long a tick is still away is for a clock to say.
         due = self.reference.config.tick_ms if rotated else None
-        return [int(rotated), due, self._left()]
+        return [int(rotated), due, self._left(), self.reference.late_ms if rotated else 0]
 
     def expire(self) -> Json:
         """Reply of expire."""

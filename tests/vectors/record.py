@@ -162,6 +162,15 @@ class Vector:
             {"do": None, "calls": [_call(call, {"error": error} if error else reply)]}
         )
 
+    def moving(self, value: str) -> None:
+        """Close all shards for a move, or open them again."""
+        calls = []
+        for number, shard in enumerate(self._shards):
+            shard.reference.moving = bool(value)
+            call = Call("configure", ShardKeys(NAMESPACE, number).both, ("moving", value))
+            calls.append(_call(call, 1))
+        self._steps.append({"do": None, "calls": calls})
+
     def redis(self, *words: str) -> None:
         """A plain command by which somebody tampers with the keys."""
         self._steps.append({"redis": list(words)})

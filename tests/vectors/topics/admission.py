@@ -1,6 +1,6 @@
 """The high-water mark, the backlog, and taking."""
 
-from tests.vectors.operations import Json, ack, fail, touch, track
+from tests.vectors.operations import Json, ack, fail, touch, track, track_block
 from tests.vectors.record import Topic, Vector
 
 admission = Topic("admission", "The high-water mark and the backlog: what is refused, what never.")
@@ -138,6 +138,49 @@ def _(v: Vector) -> None:
 )
 def _(v: Vector) -> None:
     v.apply(track(1, "s1"), track(2, "s2"), track(3, "s3"), task="t")
+
+
+@admission.vector(
+    "closed: the namespace moves",
+    "To four shards. Until then a batch that tracks is refused whole with BACKLOG, and a row that "
+    "would create a record without a tree is dropped. Trees that are there end as ever.",
+)
+def _(v: Vector) -> None:
+    v.apply(*_trees(1, 2), task="t")
+    v.apply(ack(9, A))
+    v.moving("1:4")
+    v.apply(ack(1, A, B), track(3, "s3", A), task="t")
+    v.apply(track(4, "at once"), task="t")
+    v.apply(ack(1, A), ack(9, B), ack(10, A), fail(11, "dropped too"))
+    v.apply(fail(2, "no", A))
+    v.moving("")
+    v.apply(*_trees(3), task="t")
+
+
+@admission.vector(
+    "closed: a TRACK that was applied before is a repeat",
+    "The fence comes first: whoever is in doubt must not take the closing for an answer. What was "
+    "refused has not used its number up.",
+)
+def _(v: Vector) -> None:
+    v.apply(*_trees(1), task="t", producer="p", seq=1, digest="aa")
+    v.moving("1:2")
+    v.apply(*_trees(1), task="t", producer="p", seq=1, digest="aa")
+    v.apply(*_trees(2), task="t", producer="p", seq=2, digest="bb")
+    v.moving("")
+    v.apply(*_trees(2), task="t", producer="p", seq=2, digest="bb")
+
+
+@admission.vector(
+    "closed: blocks",
+    "No block begins; one that is there is tracked again, failed and completed as ever.",
+)
+def _(v: Vector) -> None:
+    v.apply(track_block(7, "b7", A, B), task="t")
+    v.moving("1:2")
+    v.apply(track_block(8, "b8", A), ack(1 << 62 | 7 << 12, A), task="t")
+    v.apply(track_block(7, "b7", A, B), task="t")
+    v.apply(ack(1 << 62 | 7 << 12, A), fail(1 << 62 | 7 << 12 | 1, "no", B))
 
 
 @take.vector("take", "One call for what waits: entries, verdicts in them, verdicts left, ids seen.")

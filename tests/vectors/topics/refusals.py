@@ -218,6 +218,35 @@ def _(v: Vector) -> None:
     v.apply(track(2, "s2", A), ack(3, A), task="t", producer="p", seq=1)
 
 
+@scripts.vector(
+    "MOVING",
+    "A tree is pending: the shard can be closed, and not moved. While it moves its settings stay, "
+    "and it moves nowhere else. See admission.json for what a closed shard refuses.",
+)
+def _(v: Vector) -> None:
+    _some(v)
+    v.raw("configure", "shards", "4", error="MOVING")
+    v.raw("configure", "moving", "1:4:switch", error="MOVING")
+    v.raw("configure", "moving", "2:4", error="MOVING")
+    v.moving("1:4")
+    v.raw("configure", "moving", "1:4", reply=0)
+    v.raw("configure", "moving", "1:8", error="MOVING")
+    v.raw("configure", "moving", "1:4:switch", error="MOVING")
+    v.raw("configure", "high_water", "7", error="MOVING")
+    v.moving("")
+    v.raw("configure", "moving", "", reply=0)
+
+
+@scripts.vector("ARGS: configure", "What it does not change, and values that cannot be.")
+def _(v: Vector) -> None:
+    for changes in (
+        (), ("high_water",), ("high_water", "0"), ("high_water", "1", "high_water", "2"),
+        ("tick_ms", "1.5"), ("buckets", "4"), ("shards", "3"), ("moving", "1:1"),
+        ("moving", "1:4", "tick_ms", "5"), ("moving", "1:4:now"),
+    ):  # fmt: skip
+        v.raw("configure", *changes, error="ARGS")
+
+
 FILL = "for i = 1, 100000 do redis.call('HSET', KEYS[1], ARGV[1] .. i, '1:') end"
 
 

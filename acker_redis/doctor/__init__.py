@@ -1,0 +1,12 @@
+"""The doctor: looks at a Redis and its namespaces, and says what to mend and how.
+
+    for finding in examine("redis://127.0.0.1:6379/0", ["orders"]):
+        print(finding.level, finding.title, finding.detail, finding.fix)
+
+docs/doctor.md lists what it looks at.
+"""
+
+from acker_redis.doctor.examination import examine
+from acker_redis.doctor.finding import TITLES, Finding, Level, Report
+
+__all__ = ["TITLES", "Finding", "Level", "Report", "examine"]

@@ -1,0 +1,120 @@
+"""Read the facts of namespaces, by the script ``status`` and the ends of their streams."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from acker_redis import commands
+from acker_redis.connection import Connection
+from acker_redis.doctor.facts import Missing, NamespaceFacts, ShardFacts, Waiting
+from acker_redis.doctor.reading import is_denied
+from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
+from acker_redis.flow import run_until
+from acker_redis.keys import NAMESPACES, ShardKeys
+
+MOST_STREAMS = 1000
+"""Streams of a namespace that are looked at, those with most verdicts first."""
+
+STREAMS_AT_ONCE = 32
+"""An entry may have hundreds of kilobytes."""
+_RETRY_FOR = 2.0
+"""Seconds that a state that passes, such as a slot that moves, is waited for."""
+
+
+def read_namespace(connection: Connection, name: str) -> NamespaceFacts | Missing:
+    """All facts of a namespace; Missing if its first shard may not be read."""
+    first = _shard(connection, ShardKeys(name, 0))
+    if isinstance(first, Missing):
+        return first
+    listed = _ask("SISMEMBER", lambda: bool(connection.command("SISMEMBER", NAMESPACES, name)))
+    shards = [first]
+    for number in range(1, _count(first)):
+        shard = _shard(connection, ShardKeys(name, number))
+        if isinstance(shard, Missing):
+            return shard
+        shards.append(shard)
+    waiting, unseen = _waiting(connection, shards)
+    return NamespaceFacts(name, listed, tuple(shards), waiting, unseen)
+
+
+def _count(first: ShardFacts) -> int:
+    text = first.meta.get("shards", "1")
+    return int(text) if text.isdigit() and int(text) <= 1024 else 1
+
+
+def _shard(connection: Connection, keys: ShardKeys) -> ShardFacts | Missing:
+    try:
+        deadline = time.monotonic() + _RETRY_FOR
+        reply = connection.drive(run_until(commands.status(keys), deadline))
+    except (RedisRefusedError, RedisUnavailableError) as error:
+        return Missing("EVALSHA", str(error), is_denied(error))
+    except AckerError as error:
+        return _without_status(connection, keys, str(error))
+    meta = _texts(reply[5])
+    lanes, durable = sum(map(int, reply[3])), int(reply[4])
+    try:
+        status = commands.parse_status(reply, keys)
+    except (KeyError, ValueError, AckerError) as error:
+        why = f"meta is damaged: {error}"
+        return ShardFacts(keys, meta, None, why, dropping=False, lanes=lanes, durable=durable)
+    return ShardFacts(keys, meta, status, "", dropping=False, lanes=lanes, durable=durable)
+
+
+def _without_status(connection: Connection, keys: ShardKeys, why: str) -> ShardFacts:
+    """The shard's meta as it stands, though ``status`` makes nothing of it."""
+    meta, dropping = (
+        _ask("HGETALL", partial(connection.command, "HGETALL", key))
+        for key in (keys.meta, keys.dropping)
+    )
+    found = {} if isinstance(meta, Missing) else _texts(meta)
+    gone = not isinstance(dropping, Missing) and bool(dropping)
+    return ShardFacts(keys, found, None, why, dropping=gone, lanes=0, durable=0)
+
+
+def _waiting(
+    connection: Connection, shards: list[ShardFacts]
+) -> tuple[tuple[Waiting, ...] | Missing, int]:
+    backlogs = [
+        (count, task, shard)
+        for shard in shards
+        if shard.status
+        for task, count in shard.status.backlog.items()
+        if count
+    ]
+    backlogs.sort(key=lambda each: (-each[0], each[1], each[2].keys.shard))
+    looked = backlogs[:MOST_STREAMS]
+    if not looked:
+        return (), 0
+    found = []
+    for first in range(0, len(looked), STREAMS_AT_ONCE):
+        some = looked[first : first + STREAMS_AT_ONCE]
+        # Of an entry its id alone is wanted; but no command tells ids alone.
+        questions = [
+            ("XRANGE", shard.keys.outcomes(task), "-", "+", "COUNT", 1) for _, task, shard in some
+        ]
+        replies = _ask("XRANGE", partial(connection.commands, questions))
+        if isinstance(replies, Missing):
+            return replies, len(backlogs)
+        for (count, task, shard), reply in zip(some, replies, strict=True):
+            age = None
+            if reply and shard.status:
+                age = max(0, shard.status.now_ms - int(reply[0][0].partition(b"-")[0]))
+            found.append(Waiting(task, shard.keys.shard, count, age))
+    return tuple(found), len(backlogs) - len(looked)
+
+
+def _ask(command: str, read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except AckerError as error:
+        return Missing(command, str(error), is_denied(error))
+
+
+def _texts(flat: Any) -> dict[str, str]:
+    if isinstance(flat, dict):  # HGETALL by redis-py
+        flat = [item for pair in flat.items() for item in pair]
+    texts = [
+        item.decode(errors="replace") if isinstance(item, bytes) else str(item) for item in flat
+    ]
+    return dict(zip(texts[::2], texts[1::2], strict=True))

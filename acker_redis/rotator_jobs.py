@@ -1,0 +1,183 @@
+"""What a rotator does in one turn: a short call to Redis, and what follows from the reply.
+
+A job is asked (``ask``, without any lock) and says in how many seconds it wants its next turn;
+None is at once, it has more to do.
+"""
+
+import logging
+import random
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from acker_redis.config import SCHEMA
+from acker_redis.connection import Connection
+from acker_redis.errors import NamespaceNotFoundError, SchemaError
+from acker_redis.keys import NAMESPACES, ShardKeys
+from acker_redis.logs import Event
+from acker_redis.namespaces import names
+from acker_redis.shard_rotation import DRAIN_BLOCKS, DRAIN_RECORDS, Round, ShardRotation
+
+LATE_MS = 1000
+"""From here on a late tick is a warning: rotators are too few, too slow, or were away."""
+_SHORTEST_WAIT = 0.005
+
+log = logging.getLogger("acker_redis.rotator")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How much a rotator asks for, and how often. Times are in seconds."""
+
+    records: int = DRAIN_RECORDS
+    """Records per call of a drain, 1 .. 1000."""
+    blocks: int = DRAIN_BLOCKS
+    """Blocks per call of a drain, 1 .. 100."""
+    look_every: float = 10.0
+    """A shard is looked at so often at least, however far its next tick is."""
+    follow_every: float = 5.0
+    """Configurations, and the names of all namespaces, are read anew so often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A namespace, and the connection by which it is reached."""
+
+    connection: Connection
+    name: str
+
+    def shards(self) -> list[ShardKeys]:
+        """Its shards as Redis says now; NamespaceNotFoundError, SchemaError."""
+        meta = ShardKeys(self.name, 0).meta
+        schema, shards = self.connection.command("HMGET", meta, "schema", "shards")
+        if schema is None or shards is None:
+            raise NamespaceNotFoundError(
+                f"namespace {self.name} is not created; create it: acker-redis create NAMESPACE"
+            )
+        if schema != b"%d" % SCHEMA:
+            raise SchemaError(
+                f"namespace {self.name} has schema {schema.decode(errors='replace')}, this program "
+                f"knows {SCHEMA}; use the version of acker-redis that wrote it"
+            )
+        return [ShardKeys(self.name, shard) for shard in range(int(shards))]
+
+
+class ShardJob:
+    """Ticks and drains one shard."""
+
+    def __init__(self, connection: Connection, keys: ShardKeys, pace: Pace) -> None:
+        self.connection = connection
+        self.keys = keys
+        self.key = keys.meta
+        self._rotation = ShardRotation(keys, pace.records, pace.blocks)
+        self._longest = pace.look_every
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What it is, for the log."""
+        return {"namespace": self.keys.namespace, "shard": self.keys.shard}
+
+    def ask(self) -> float | None:
+        """Make the next call of this shard."""
+        reply = self.connection.run(self._rotation.call())
+        step = self._rotation.reply(reply, time.monotonic())
+        if step.round:
+            tell(self.keys, step.round)
+        return None if step.more else wait_for(step.due, self._longest)
+
+
+class NamespaceJob:
+    """Reads how many shards a namespace has."""
+
+    def __init__(self, home: Home, every: float, *, named: bool) -> None:
+        self.connection = home.connection
+        self.home = home
+        self.key = ShardKeys(home.name, 0).meta
+        self.named = named
+        """Whether it was asked for by name, rather than found among all."""
+        self.found: list[ShardKeys] | None = None
+        """Its shards, when it was read last; None if it is not there, or was not read yet."""
+        self.jobs: dict[int, ShardJob] = {}
+        self.missed = False
+        """Whether it was said that it is not there."""
+        self._every = every
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What it is, for the log."""
+        return {"namespace": self.home.name}
+
+    def ask(self) -> float | None:
+        """Read the configuration."""
+        try:
+            self.found = self.home.shards()
+        except NamespaceNotFoundError:
+            self.found = None
+        return spread(self._every)
+
+
+class NamesJob:
+    """Reads the names of all namespaces."""
+
+    def __init__(self, connection: Connection, every: float) -> None:
+        self.connection = connection
+        self.key = NAMESPACES
+        self.found: list[str] = []
+        self.fields: dict[str, Any] = {}
+        self._every = every
+
+    def ask(self) -> float | None:
+        """Read the names."""
+        self.found = names(self.connection)
+        return spread(self._every)
+
+
+Job = ShardJob | NamespaceJob | NamesJob
+
+
+def tell(keys: ShardKeys, done: Round) -> None:
+    """Log a round: a tick, or a drain that another rotator's tick began."""
+    if not done.ticked and not done.calls:
+        return
+    level = logging.INFO if done.expired or done.acked or done.orphaned else logging.DEBUG
+    if done.late_ms >= LATE_MS:
+        level = logging.WARNING
+    event = Event(
+        "tick" if done.ticked else "drain",
+        namespace=keys.namespace,
+        shard=keys.shard,
+        late_ms=done.late_ms,
+        expired=done.expired,
+        acked=done.acked,
+        orphaned=done.orphaned,
+        drain_ms=done.drain_ms,
+        calls=done.calls,
+    )
+    log.log(level, event)
+
+
+def wait_for(due: float, longest: float) -> float:
+    """Seconds until a shard is looked at whose tick is due in so many."""
+    late = random.uniform(0.0, min(0.05 * due, 0.25))  # noqa: S311 - jitter, not a secret
+    return max(_SHORTEST_WAIT, min(due + late, spread(longest)))
+
+
+def spread(seconds: float) -> float:
+    """So many seconds or up to a fifth less, so that not all ask at once."""
+    return seconds * random.uniform(0.8, 1.0)  # noqa: S311 - jitter, not a secret
+
+
+def where(connection: Connection, key: str) -> str:
+    """The server that has a key, as far as the client knows: ``host:port``; no password."""
+    client = connection.client
+    try:
+        if hasattr(client, "get_node_from_key"):
+            return str(client.get_node_from_key(key).name)
+        pool = client.connection_pool
+        options = pool.connection_kwargs
+        if "path" in options:
+            return str(options["path"])
+        return getattr(pool, "service_name", "") or f"{options['host']}:{options['port']}"
+    except Exception:
+        # Such as a slot that nobody has just now; then that is what they have in common.
+        return "redis"

@@ -1,0 +1,64 @@
+"""One round of all shards in the caller's thread: tick if due, drain whole, and leave."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from acker_redis.connection import Connection
+from acker_redis.keys import ShardKeys
+from acker_redis.rotator_jobs import Home, Pace, tell
+from acker_redis.shard_rotation import ShardRotation
+
+
+@dataclass
+class Once:
+    """What came of it."""
+
+    due: float
+    """Seconds until the next tick of a shard is due."""
+    errors: list[tuple[str, int | None, Exception]] = field(default_factory=list)
+    """Namespace and shard (None: all of it) that could not be rotated, and why."""
+    stopped: bool = False
+    """Whether it was stopped before all was done."""
+
+
+def rotate_once(
+    homes: Iterable[Home],
+    pace: Pace,
+    *,
+    force: bool = False,
+    stop: threading.Event | None = None,
+) -> Once:
+    """Tick each shard once, if it is due or ``force`` is set, and drain what expires.
+
+    All shards are looked at before the first drain goes on, and drains take turns. What fails
+    keeps no other from its turn. When ``stop`` is set it ends after the call in hand.
+    """
+    done = Once(pace.look_every)
+    turns: deque[tuple[Connection, ShardKeys, ShardRotation]] = deque()
+    for home in homes:
+        try:
+            for keys in home.shards():
+                rotation = ShardRotation(keys, pace.records, pace.blocks, force)
+                turns.append((home.connection, keys, rotation))
+        except Exception as error:
+            done.errors.append((home.name, None, error))
+    while turns:
+        if stop and stop.is_set():
+            done.stopped = True
+            break
+        connection, keys, rotation = turns.popleft()
+        try:
+            step = rotation.reply(connection.run(rotation.call()), time.monotonic())
+        except Exception as error:
+            done.errors.append((keys.namespace, keys.shard, error))
+            continue
+        if step.round:
+            tell(keys, step.round)
+        if step.more:
+            turns.append((connection, keys, rotation))
+        else:
+            done.due = min(done.due, step.due)
+    return done

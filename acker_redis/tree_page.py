@@ -1,0 +1,275 @@
+"""What is pending, page by page: the walk over shards, kinds and buckets, without the I/O.
+
+The walk takes shard after shard; of each the loose trees and then the blocks, from the bucket that
+expires, or the oldest, to the newest. A bucket is named by a number that stays with it while it
+grows older, so a tick between two pages neither skips nor repeats one. What is promised is what
+HSCAN promises:
+
+* What is pending from the first page to the last, and does not move, is seen at least once. What
+  is tracked or ends in between may be seen or not.
+* A TOUCH, a FAIL before its TRACK, and with ``refresh=update`` every row, moves a tree to the
+  newest bucket: it may be seen twice, and is never missed for that.
+* A cursor belongs to the server that gave it. Over a restart, a failover or a slot that moves,
+  trees may be missed: begin again.
+"""
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from acker_redis.commands import Kind, Listed
+from acker_redis.errors import ConfigError, SchemaError
+from acker_redis.flow import Flow
+from acker_redis.ids import BLOCK_MAX, block_anchor
+from acker_redis.tree_state import TreeState, parse_show
+
+MOST_CALLS = 16
+"""Calls of the script that a page takes at most."""
+MOST_RECORDS = 1000
+"""Records that a call looks at, about."""
+SAMPLE = 500
+"""Records of a bucket that are looked at for its oldest tree; a listpack always comes whole."""
+
+_TEXT = re.compile(r"([0-9]{1,4})\.(pending|blocks)\.([0-9]{1,15})\.([0-9]{1,19})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class PageCursor:
+    """Where a walk over all that is pending goes on; a text for URLs and shells.
+
+    >>> from acker_redis.tree_page import PageCursor
+    >>> str(PageCursor.parse("2.blocks.17.4096"))
+    '2.blocks.17.4096'
+    """
+
+    shard: int = 0
+    kind: Kind = "pending"
+    bucket: int = 0
+    """Number of the bucket; 0 or one that is gone: the oldest, from its beginning."""
+    at: int = 0
+    """Cursor of HSCAN in this bucket."""
+
+    def __str__(self) -> str:
+        return f"{self.shard}.{self.kind}.{self.bucket}.{self.at}"
+
+    @classmethod
+    def parse(cls, text: str) -> "PageCursor":
+        """Read the text form; ConfigError for what no page has given."""
+        match = _TEXT.fullmatch(text) if isinstance(text, str) else None
+        if not match:
+            raise ConfigError(
+                f"a cursor is a text that a page gave, such as 0.pending.17.4096, not {text!r:.60}"
+            )
+        shard, kind, bucket, at = match.groups()
+        return cls(int(shard), "blocks" if kind == "blocks" else "pending", int(bucket), int(at))
+
+
+@dataclass(frozen=True, slots=True)
+class BlockEntry:
+    """A pending block in a list; what is open in it, ``Acker.show(entry.anchors[0])`` tells.
+
+    >>> acker = Acker.from_url(url, "orders")
+    >>> anchors = acker.track_block("shop", "page 1", [40, 41])
+    >>> (entry,) = acker.page().blocks
+    >>> entry.label, entry.slots, entry.anchors == anchors
+    ('page 1', 2, True)
+    """
+
+    block: int
+    slots: int
+    """Trees in it."""
+    task: str
+    label: str
+    age_ms: int
+    """Milliseconds since it was tracked."""
+    bucket: int
+    """0 is the newest; as many as the namespace has: it expires just now."""
+
+    @property
+    def anchors(self) -> range:
+        """Anchors of its trees, by slot."""
+        first = block_anchor(self.block, 0)
+        return range(first, first + self.slots)
+
+
+@dataclass(frozen=True, slots=True)
+class TreePage:
+    """Some of what is pending; what a walk over all pages sees is said in the module's docstring.
+
+    >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
+    >>> batch.track(7, "order-1", [40])
+    >>> applied = acker.apply(batch)
+    >>> page = acker.page()
+    >>> [tree.source_id for tree in page.trees], page.next, page.looked
+    (['order-1'], None, 1)
+    """
+
+    trees: tuple[TreeState, ...]
+    """Loose trees, also those of which only rows are there, and no TRACK yet: without a task."""
+    blocks: tuple[BlockEntry, ...]
+    next: PageCursor | None
+    """Where the next page begins; None: all was looked at."""
+    looked: int
+    """Records and headers that were looked at."""
+    unreadable: int
+    """Those of them that no script has written; they are in neither list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search has found, each tree and block once.
+
+    >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
+    >>> batch.track(7, "order-1", [40])
+    >>> applied = acker.apply(batch)
+    >>> found = acker.find("order-1")
+    >>> [tree.anchor for tree in found.trees], found.looked, found.complete
+    ([7], 1, True)
+    """
+
+    trees: tuple[TreeState, ...]
+    blocks: tuple[BlockEntry, ...]
+    """Blocks of which it is the label."""
+    looked: int
+    """Records and headers that were looked at."""
+    complete: bool
+    """Whether everything was looked at, and all that was found is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class OldestTree:
+    """The oldest pending tree of a sample.
+
+    >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
+    >>> batch.track(7, "order-1", [40])
+    >>> applied = acker.apply(batch)
+    >>> oldest = acker.oldest()
+    >>> oldest.tree.source_id, oldest.exact
+    ('order-1', True)
+    """
+
+    tree: TreeState
+    """Of a block: its first open tree."""
+    exact: bool
+    """Whether of each shard the oldest bucket that holds anything was seen whole."""
+
+
+@dataclass
+class Seen:
+    """What some calls have brought, each tree and block once: HSCAN may tell one twice."""
+
+    trees: dict[int, TreeState] = field(default_factory=dict)
+    blocks: dict[int, BlockEntry] = field(default_factory=dict)
+    looked: int = 0
+    unreadable: int = 0
+
+    def __len__(self) -> int:
+        return len(self.trees) + len(self.blocks)
+
+    def add(self, kind: Kind, listed: Listed) -> None:
+        """Take in the reply of a call."""
+        self.looked += listed.looked
+        for name, record in listed.page:
+            if len(name) != 8:
+                self.unreadable += 1
+            elif kind == "blocks":
+                self._block(int.from_bytes(name, "big"), record, listed)
+            else:
+                self._tree(int.from_bytes(name, "big"), record, listed)
+
+    def _tree(self, anchor: int, record: bytes, listed: Listed) -> None:
+        tree = None
+        # With a task there is a source id.
+        if len(record) > 15 and (not record[15] or len(record) > 16 + record[15]):
+            with suppress(SchemaError):
+                tree = parse_show((listed.now_ms, listed.age, record), anchor)
+        if tree:
+            self.trees[anchor] = tree
+        else:
+            self.unreadable += 1
+
+    def _block(self, block: int, header: bytes, listed: Listed) -> None:
+        """A header: first seen 6, slots 2, digest 8, length of the task 1, task, label."""
+        label_at = 17 + header[16] if len(header) > 16 else 0
+        try:
+            task, label = header[17:label_at].decode(), header[label_at:].decode()
+        except UnicodeDecodeError:
+            task = label = ""
+        if not task or not label or block > BLOCK_MAX:
+            self.unreadable += 1
+            return
+        self.blocks[block] = BlockEntry(
+            block=block,
+            slots=int.from_bytes(header[6:8], "big"),
+            task=task,
+            label=label,
+            age_ms=max(0, listed.now_ms - int.from_bytes(header[:6], "big")),
+            bucket=listed.age,
+        )
+
+
+Look = Callable[[PageCursor, int], Flow[Listed]]
+"""Calls the script once, for about so many records."""
+
+
+def following(cursor: PageCursor, listed: Listed) -> PageCursor | None:
+    """Where the walk goes on behind a reply; None at its end."""
+    if listed.cursor:
+        return replace(cursor, bucket=listed.bucket, at=listed.cursor)
+    if listed.age:
+        return replace(cursor, bucket=listed.bucket + 1, at=0)
+    if cursor.kind == "pending":
+        return PageCursor(cursor.shard, "blocks")
+    return PageCursor(cursor.shard + 1) if cursor.shard + 1 < listed.shards else None
+
+
+def read_page(look: Look, cursor: PageCursor | None, count: int, filtered: bool) -> Flow[TreePage]:
+    """A page of about ``count`` entries, by ``MOST_CALLS`` calls at most."""
+    if type(count) is not int or not 1 <= count <= MOST_RECORDS:
+        raise ConfigError(f"a page has 1 to {MOST_RECORDS} entries, not {count!r}")
+    seen, at = Seen(), cursor or PageCursor()
+    next_: PageCursor | None = at
+    for _ in range(MOST_CALLS):
+        listed = yield from look(at, MOST_RECORDS if filtered else count - len(seen))
+        seen.add(at.kind, listed)
+        next_ = following(at, listed)
+        if next_ is None or len(seen) >= count:
+            break
+        at = next_
+    trees, blocks = tuple(seen.trees.values()), tuple(seen.blocks.values())
+    return TreePage(trees, blocks, next_, seen.looked, seen.unreadable)
+
+
+def search(look: Look, limit: int, most: int) -> Flow[Found]:
+    """Look at everything, until ``limit`` were found or ``most`` records looked at."""
+    if limit < 1 or most < 1:
+        raise ConfigError("limit and most are at least 1")
+    seen = Seen()
+    at: PageCursor | None = PageCursor()
+    while at and len(seen) < limit and seen.looked < most:
+        listed = yield from look(at, MOST_RECORDS)
+        seen.add(at.kind, listed)
+        at = following(at, listed)
+    trees = tuple(seen.trees.values())[:limit]
+    blocks = tuple(seen.blocks.values())[: limit - len(trees)]
+    told = len(trees) + len(blocks) == len(seen)
+    return Found(trees, blocks, seen.looked, at is None and told)
+
+
+def age_of(entry: TreeState | BlockEntry) -> tuple[int, int]:
+    """What the oldest has most of: milliseconds, and within one the bucket tells."""
+    return entry.age_ms, entry.bucket
+
+
+def oldest_of(look: Look, shard: int) -> Flow[tuple[list[TreeState | BlockEntry], bool]]:
+    """The oldest tree and block of a shard's oldest buckets; whether they were seen whole."""
+    oldest: list[TreeState | BlockEntry] = []
+    whole = True
+    for at in (PageCursor(shard, "pending"), PageCursor(shard, "blocks")):
+        listed, seen = (yield from look(at, SAMPLE)), Seen()
+        seen.add(at.kind, listed)
+        whole = whole and not listed.cursor
+        entries: list[TreeState | BlockEntry] = [*seen.trees.values(), *seen.blocks.values()]
+        oldest += sorted(entries, key=age_of)[-1:]
+    return oldest, whole

@@ -1,0 +1,51 @@
+#!/bin/sh
+# Draw a password for each user of docker-compose.yml, and write the ACL file with their hashes.
+# Passwords that are there stay, so it may run again, as after an update of deploy/acl/users.acl.
+#   deploy/secrets.sh [DIRECTORY]        deploy/secrets unless it is given
+set -eu
+
+here=$(cd "$(dirname "$0")" && pwd)
+folder=${1:-$here/secrets}
+
+draw() { # 192 bits, as hex
+  [ -s "$folder/$1" ] || od -An -N24 -tx1 /dev/urandom | tr -d ' \n' >"$folder/$1"
+}
+
+sha256() {
+  if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -d ' ' -f 1
+}
+
+# The folder is for its owner alone. What is in it must be readable inside of containers, by
+# users of theirs: compose mounts files of secrets with the rights they have.
+umask 022
+mkdir -p "$folder"
+chmod 700 "$folder"
+echo '*' >"$folder/.gitignore"
+
+for name in api_token api_metrics_token grafana_password; do
+  draw "$name"
+done
+
+while IFS= read -r line; do
+  name=${line#user }
+  name=${name%% *}
+  case $line in
+    "user $name reset on "*)
+      draw "${name}_password"
+      hash=$(sha256 <"$folder/${name}_password")
+      printf '%s\n' "user $name reset on #$hash ${line#"user $name reset on "}"
+      ;;
+    *) printf '%s\n' "$line" ;;
+  esac
+done <"$here/acl/users.acl" >"$folder/users.acl.new"
+mv "$folder/users.acl.new" "$folder/users.acl"
+printf 'masteruser replica\nmasterauth %s\n' "$(cat "$folder/replica_password")" >"$folder/replica.conf"
+
+# Compose reads this by itself, and says what to do where it is missing.
+if [ $# -eq 0 ]; then
+  settings=$here/../.env
+  if ! grep -qs '^ACKER_REDIS_SECRETS=' "$settings"; then
+    echo 'ACKER_REDIS_SECRETS=./deploy/secrets' >>"$settings"
+  fi
+fi
+echo "secrets are in $folder; redis reads users.acl when it starts"

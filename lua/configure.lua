@@ -1,0 +1,158 @@
+--[[
+configure: change the settings of one shard of a living namespace, or take it one step further
+on its way to another number of shards; the same again changes nothing.
+
+KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
+KEYS[2]  meta      <shard>:meta
+ARGV[1+] changes   field, value, field, value, ..; either one or more of
+         tick_ms, high_water, outcomes_limit
+                   as in the table "Configuration" of the contract; not while it moves
+         or one step of a move, in powers of two from 1 to 1024:
+         moving    '<from>:<to>' closes the shard: nothing is tracked until it is open again;
+                   '<from>:<to>:switch' if it is empty: on shard 0 that decides that the
+                   namespace moves; '<from>:<to>:cancel' that it does not; '' opens it
+         shards    <to>: if the shard is closed for this move and empty, it is one of so many
+                   from now on, and forgets its durable lanes; shard 0 only when it is decided
+
+Reply    fields that have changed, or 0
+Errors   ACKER ARGS | NAMESPACE | SCHEMA | MOVING <words>; nothing was changed
+--]]
+local shard, meta = KEYS[1], KEYS[2]
+local MOST = { tick_ms = 1e12, high_water = 1e12, outcomes_limit = 1e12, shards = 1024 }
+local call, match = redis.call, string.match
+
+local function refuse(code, words)
+  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
+end
+
+-- A whole number from 1 to most, or nil.
+local function whole(text, most)
+  local value = match(text, '^[1-9][0-9]*$') and tonumber(text)
+  return value and value <= most and value or nil
+end
+
+local function power_of_two(text)
+  local value = whole(text, MOST.shards)
+  return value and math.log(value) / math.log(2) % 1 == 0
+end
+
+if #KEYS ~= 2 or #ARGV < 2 or #ARGV % 2 ~= 0 or meta ~= shard .. ':meta' then
+  return refuse('ARGS', 'two keys (shard, shard:meta), and a field and a value for each change '
+    .. 'are needed')
+end
+local given = {}
+for i = 1, #ARGV, 2 do
+  local field, value = ARGV[i], ARGV[i + 1]
+  if not MOST[field] and field ~= 'moving' then
+    return refuse('ARGS', 'what can be changed is tick_ms, high_water, outcomes_limit, moving '
+      .. 'and shards')
+  elseif given[field] then
+    return refuse('ARGS', field .. ' is there twice')
+  elseif (field == 'moving' or field == 'shards') and #ARGV > 2 then
+    return refuse('ARGS', field .. ' is changed alone')
+  elseif field == 'shards' and not power_of_two(value) then
+    return refuse('ARGS', 'shards is a power of two from 1 to 1024')
+  elseif MOST[field] and not whole(value, MOST[field]) then
+    return refuse('ARGS', string.format('%s is a whole number from 1 to %.0f', field,
+      MOST[field]))
+  end
+  given[field] = value
+end
+
+local have, flat = {}, call('HGETALL', meta)
+for i = 1, #flat, 2 do have[flat[i]] = flat[i + 1] end
+if not have.schema then return refuse('NAMESPACE', 'not created: ' .. shard) end
+if have.schema ~= '1' then
+  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
+end
+
+local MOVE = '^([1-9][0-9]*):([1-9][0-9]*)(:?%l*)$'
+local from, to, phase = match(have.moving or '', MOVE)
+local first = have.shard == '0'
+
+-- What is left in the shard, in words; nil if nothing is.
+local function left()
+  local places = { 'expiring', 'blocks_expiring' }
+  for bucket = 0, have.buckets - 1 do
+    places[#places + 1] = 'pending:' .. bucket
+    places[#places + 1] = 'blocks:' .. bucket
+  end
+  for _, place in ipairs(places) do
+    if call('HLEN', shard .. ':' .. place) > 0 then return 'trees are pending in ' .. place end
+  end
+  for field, value in pairs(have) do
+    local task = match(field, '^backlog:(.*)$')
+    if task then
+      local stream = shard .. ':outcomes:' .. task
+      local kind = call('TYPE', stream).ok
+      if value ~= '0' or (kind ~= 'none' and (kind ~= 'stream' or call('XLEN', stream) > 0)) then
+        return 'verdicts of ' .. task .. ' wait to be taken'
+      end
+    end
+  end
+  return nil
+end
+
+if given.shards then
+  if given.shards ~= to or (first and phase ~= ':switch') then
+    return refuse('MOVING', shard .. ' does not move to ' .. given.shards
+      .. ' shards, or that is not decided')
+  end
+  local what = left()
+  if what then return refuse('MOVING', shard .. ' is not empty: ' .. what) end
+  call('UNLINK', shard) -- a first write that maxmemory does not refuse
+  call('HSET', meta, 'shards', given.shards)
+  -- A batch of before that is run again has other parts now; its trees have ended.
+  call('UNLINK', shard .. ':fence:durable')
+  return have.shards == given.shards and 0 or 1
+end
+
+if given.moving == '' then
+  if not have.moving then return 0 end
+  if first and phase == ':switch' and have.shards ~= to then
+    return refuse('MOVING', shard .. ' has begun to move to ' .. to .. ' shards; complete that')
+  end
+  call('HDEL', meta, 'moving')
+  return 1
+end
+
+if given.moving then
+  local new_from, new_to, new_phase = match(given.moving, MOVE)
+  if not new_from or not power_of_two(new_from) or not power_of_two(new_to) or new_from == new_to
+    or (new_phase ~= '' and new_phase ~= ':switch' and new_phase ~= ':cancel') then
+    return refuse('ARGS', "moving is '', or <from>:<to>, two powers of two, and :switch or :cancel")
+  end
+  local same = new_from == from and new_to == to
+  -- Shard 0 decides; another one that was found empty is closed all the same.
+  if have.moving == given.moving or (same and not first and new_phase == '') then return 0 end
+  if have.moving and not same then
+    return refuse('MOVING', shard .. ' moves from ' .. tostring(from) .. ' to ' .. tostring(to)
+      .. ' shards; complete or cancel that')
+  elseif have.moving and (phase ~= '' or new_phase == '') then
+    return refuse('MOVING', shard .. ' is at ' .. have.moving .. ', not before '
+      .. given.moving)
+  elseif not have.moving and new_phase ~= '' then
+    return refuse('MOVING', shard .. ' does not move; was that cancelled?')
+  elseif have.shards ~= new_from and (first or have.shards ~= new_to) then
+    return refuse('MOVING', shard .. ' is one of ' .. have.shards .. ' shards, not of '
+      .. new_from)
+  end
+  local what = new_phase == ':switch' and left()
+  if what then return refuse('MOVING', shard .. ' is not empty: ' .. what) end
+  call('UNLINK', shard)
+  call('HSET', meta, 'moving', given.moving)
+  return 1
+end
+
+if have.moving then
+  return refuse('MOVING', shard .. ' moves to ' .. tostring(to) .. ' shards; change its settings '
+    .. 'when it has, or when that is cancelled')
+end
+local values, changed = {}, 0
+for field, value in pairs(given) do
+  if have[field] ~= value then changed = changed + 1 end
+  values[#values + 1], values[#values + 2] = field, value
+end
+call('UNLINK', shard)
+call('HSET', meta, unpack(values))
+return changed

@@ -1,0 +1,171 @@
+"""Settings of a living namespace: both clients, all shards, and what it means to batches."""
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from acker_redis.aio import AsyncAcker
+from acker_redis.batch import Batch
+from acker_redis.client import Acker
+from acker_redis.commands import Call
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import (
+    ConfigError,
+    InvalidBatchError,
+    LaneError,
+    NamespaceNotFoundError,
+    RedisUnavailableError,
+)
+from acker_redis.reference import Reference, Row
+from tests.conftest import MakeAcker
+from tests.support import TRACK, tick, total, track
+
+A, B = 0x4444_8888_4444, 0x0101_1010_0101
+
+
+def configs(acker: Acker) -> set[AckerConfig]:
+    """What the shards say."""
+    return {shard.config for shard in acker.status().shards}
+
+
+def test_all_shards_and_what_is_cached(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis
+) -> None:
+    acker = make_any_acker(shards=4, high_water=100)
+    assert acker.config.high_water == 100
+    wanted = AckerConfig(shards=4, tick_ms=60_000, high_water=8, outcomes_limit=16)
+    changes = {"tick_ms": 60_000, "high_water": 8, "outcomes_limit": 16}
+    assert acker.configure(**changes) == acker.config == wanted
+    assert configs(acker) == {wanted}
+    assert acker.configure() == wanted
+
+    async def twin() -> AckerConfig:
+        async with AsyncAcker.from_url(any_server.url, acker.namespace) as other:
+            before = await other.config()
+            after = await other.configure(high_water=12)
+            assert (before.high_water, await other.config()) == (8, after)
+            return after
+
+    assert {asyncio.run(twin())} == configs(acker)
+    assert acker.status().config.high_water == 12
+
+
+@pytest.mark.parametrize("wrong", [{"high_water": 0}, {"tick_ms": 1.5}, {"outcomes_limit": True}])
+def test_what_cannot_be_changes_no_shard(make_any_acker: MakeAcker, wrong: Any) -> None:
+    acker = make_any_acker(shards=2)
+    before = configs(acker)
+    with pytest.raises(ConfigError):
+        acker.configure(**wrong)
+    assert configs(acker) == before
+
+
+def test_a_namespace_that_is_not_there(any_server: EmbeddedRedis) -> None:
+    with (
+        Acker.from_url(any_server.url, "nowhere") as acker,
+        pytest.raises(NamespaceNotFoundError),
+    ):
+        acker.configure(high_water=5)
+
+
+@pytest.mark.parametrize(("tick_ms", "order"), [(60_000, "0123"), (7_200_000, "1230")])
+def test_shard_0_says_the_shorter_time(make_any_acker: MakeAcker, tick_ms: int, order: str) -> None:
+    """Interrupted anywhere: how long a fence holds is never less than clients read, and it is run
+    again to its end."""
+    for stop in range(1, 5):
+        acker = make_any_acker(shards=4)
+        run, made = acker.connection.run, list[str]()
+
+        def run_some(call: Call, run: Any = run, made: list[str] = made, stop: int = stop) -> Any:
+            if call.script == "configure":
+                made.append(call.keys[0].rpartition(":")[2].rstrip("}"))
+                if len(made) > stop:
+                    raise KeyboardInterrupt
+            return run(call)
+
+        acker.connection.run = run_some  # type: ignore[method-assign]
+        if stop < 4:
+            with pytest.raises(KeyboardInterrupt):
+                acker.configure(tick_ms=tick_ms)
+        else:
+            acker.configure(tick_ms=tick_ms)
+        assert "".join(made) == order[: stop + 1]
+        acker.connection.run = run  # type: ignore[method-assign]
+        shards = acker.status().shards
+        assert acker.config.tick_ms == min(shard.config.tick_ms for shard in shards)
+        assert acker.configure(tick_ms=tick_ms).tick_ms == tick_ms
+        assert {config.tick_ms for config in configs(acker)} == {tick_ms}
+
+
+def test_a_batch_is_not_sent_again_past_the_new_time_of_its_fence(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis
+) -> None:
+    """Its reply was lost, the ticks were made shorter, and its fence is gone by now."""
+    acker = make_any_acker(buckets=2)
+    track(acker, 1, A)
+    with Acker.from_url(any_server.url, acker.namespace, retry_for=0) as client:
+        batch = Batch()
+        batch.ack(1, A, [B])
+        assert client.config.fence_ms == 3_600_000
+        run = client.connection.run
+
+        def lose(call: Call) -> Any:
+            run(call)
+            raise RedisUnavailableError("the reply was lost")
+
+        client.connection.run = lose  # type: ignore[method-assign]
+        with pytest.raises(RedisUnavailableError):
+            client.apply(batch)
+        client.connection.run = run  # type: ignore[method-assign]
+        acker.configure(tick_ms=1000)
+        assert batch.sent
+        batch.sent.times[0] -= 1.0
+        with pytest.raises(LaneError, match="too long ago"):
+            client.apply(batch)
+    assert total(acker)["repeated"] == 0
+
+
+def test_rows_that_come_twice_never_ack_falsely() -> None:
+    """A fence may go in the very moment in which its batch is sent again: ticks became shorter."""
+    told = {"ack": 0, "nack": 0}
+    for seed in range(300):
+        rng = random.Random(seed)
+        shard = Reference(AckerConfig(buckets=rng.randint(2, 4)), now_ms=1)
+        # A tree of some messages: each row is a message's id XOR the ids of all it caused.
+        ids = [rng.getrandbits(62) | 1 << 62 for _ in range(rng.randint(1, 5))]
+        parents = [None, *(rng.randrange(n) for n in range(1, len(ids)))]
+        rows = []
+        for number, id_ in enumerate(ids):
+            delta = id_
+            for child, parent in enumerate(parents):
+                delta ^= ids[child] if parent == number else 0
+            rows.append(Row(7, delta))
+        rows.append(Row(7, ids[0], TRACK, "s"))
+        calls = [n for n in range(len(rows)) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
+        rng.shuffle(calls)
+        applied: set[int] = set()
+        for number in calls[: rng.randint(1, len(calls))]:
+            shard.apply([rows[number]], "t" if rows[number].flags else "")
+            applied.add(number)
+            if rng.random() < 0.1:
+                tick(shard)
+            for outcome in shard.take("t"):
+                told[outcome.verdict] += 1
+                if outcome.verdict == "ack":
+                    assert applied == set(range(len(rows)))
+    assert min(told.values()) > 30
+
+
+def test_a_block_that_fits_below_the_new_mark_is_sent(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis
+) -> None:
+    """The client knows the old one, and refuses by itself what can never fit."""
+    acker = make_any_acker(high_water=2)
+    with Acker.from_url(any_server.url, acker.namespace) as client:
+        with pytest.raises(InvalidBatchError, match="raise high_water"):
+            client.track_block("t", "b", [A] * 5, 1)
+        acker.configure(high_water=3)
+        assert len(client.track_block("t", "b", [A] * 5, 1)) == 5
+    assert total(acker)["pending"] == 5

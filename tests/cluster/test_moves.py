@@ -1,0 +1,30 @@
+"""A namespace on three masters moves to twice as many shards, under load."""
+
+from typing import Any
+
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.migrate import migrate
+from tests.client.moving_load import Load, settled
+from tests.cluster.servers import Cluster, spread
+from tests.support import total
+
+
+def test_two_shards_become_four_and_one(cluster: Cluster) -> None:
+    name, made = spread(cluster, 4), list[Acker]()
+
+    def make(**_: Any) -> Acker:
+        made.append(Acker(cluster.client(), name))
+        return made[-1]
+
+    acker = make()
+    acker.create(AckerConfig(shards=2, tick_ms=120, buckets=2))
+    with Load(make, "sync", seed=2) as load:
+        for shards in (4, 1):
+            load.wait_for(40)
+            assert migrate(acker, shards, wait=60).shards == shards
+            settled(acker, shards)
+        load.wait_for(40)
+    assert total(acker)["pending"] == 0
+    for each in made:
+        each.close()

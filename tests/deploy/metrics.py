@@ -1,0 +1,17 @@
+"""What the admin service tells Prometheus: names and labels that dashboards and alerts rely on."""
+
+METRICS: dict[str, tuple[str, ...]] = {
+    "acker_up": ("namespace",),
+    "acker_trees_pending": ("namespace", "shard", "bucket"),
+    "acker_trees_total": ("namespace", "verdict", "reason"),
+    "acker_oldest_pending_age_seconds": ("namespace",),
+    "acker_rotation_lag_seconds": ("namespace", "shard"),
+    "acker_outcomes_backlog": ("namespace", "task"),
+    "acker_high_water_ratio": ("namespace",),
+}
+
+OF_PROMETHEUS = {
+    "up": ("job", "instance"),
+    "scrape_duration_seconds": ("job", "instance"),
+}
+"""Those that Prometheus makes itself for each target."""

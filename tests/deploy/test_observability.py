@@ -1,0 +1,149 @@
+"""Dashboard and alerts ask for what there is. The admin service is held against it elsewhere."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.compose import ROOT, load
+from tests.deploy.metrics import METRICS, OF_PROMETHEUS
+
+DEPLOY = ROOT / "deploy"
+DASHBOARD: dict[str, Any] = json.loads(
+    (DEPLOY / "grafana" / "dashboards" / "acker-redis.json").read_text()
+)
+RULES = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"][0]["rules"]
+KNOWN = METRICS | OF_PROMETHEUS
+WORDS = {"by", "without", "on", "ignoring", "and", "or", "unless", "bool", "offset"}
+
+
+def questions() -> Iterator[tuple[str, str]]:
+    """Where each PromQL expression stands, and what it is."""
+    for panel in DASHBOARD["panels"]:
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
+    for rule in RULES:
+        yield rule["alert"], rule["expr"]
+
+
+def names(expression: str) -> set[str]:
+    """Metrics of an expression; checks that it is balanced, and that labels are the metrics'."""
+    plain = re.sub(r'"[^"]*"', '""', expression)
+    opened = []
+    for sign in plain:
+        if sign in "([{":
+            opened.append(sign)
+        elif sign in ")]}":
+            assert opened, expression
+            assert opened.pop() + sign in ("()", "[]", "{}"), expression
+    assert not opened, expression
+    found = set()
+    for name, labels in re.findall(r"([a-z_:][a-z0-9_:]*)\{([^}]*)\}", plain):
+        assert set(re.findall(r"(\w+) *=", labels)) <= set(KNOWN[name]), expression
+    groups = re.findall(r"\b(?:by|on|without|ignoring) \(([^)]*)\)", plain)
+    plain = re.sub(r"\b(?:by|on|without|ignoring) \([^)]*\)", " ", plain)
+    plain = re.sub(r"\{[^}]*\}|\[[^\]]*\]", " ", plain)
+    for name, called in re.findall(r"([a-zA-Z_:][\w:]*)(\s*\()?", plain):
+        if not called and name not in WORDS:
+            found.add(name)
+    for group in groups:
+        for name in found:
+            assert {label.strip() for label in group.split(",")} <= set(KNOWN[name]), expression
+    return found
+
+
+@pytest.mark.parametrize(("where", "expression"), list(questions()))
+def test_what_is_asked_for_is_there(where: str, expression: str) -> None:
+    found = names(expression)
+    assert found, where
+    assert found <= set(KNOWN), where
+
+
+def test_a_wrong_question_is_noticed() -> None:
+    for wrong in ("rate(acker_up[5m)", "sum(acker_up", 'acker_up{task="x"}'):
+        with pytest.raises(AssertionError):
+            names(wrong)
+    with pytest.raises(AssertionError):
+        names("sum by (task) (acker_up)")
+    assert names("acker_upp > 1") == {"acker_upp"}
+
+
+def test_every_metric_is_on_the_dashboard() -> None:
+    shown = {
+        name
+        for panel in DASHBOARD["panels"]
+        for target in panel["targets"]
+        for name in names(target["expr"])
+    }
+    assert shown == set(KNOWN)
+
+
+def test_panels_have_a_place_and_a_source_of_their_own() -> None:
+    [source] = yaml.safe_load(
+        (DEPLOY / "grafana" / "provisioning" / "datasources" / "prometheus.yml").read_text()
+    )["datasources"]
+    taken = set()
+    for panel in DASHBOARD["panels"]:
+        for each in (panel, *panel["targets"]):
+            assert each["datasource"] == {"type": source["type"], "uid": source["uid"]}
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken
+        assert place["x"] + place["w"] <= 24
+        taken |= cells
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"]) >= 15
+    [variable] = DASHBOARD["templating"]["list"]
+    assert variable["query"]["query"] == "label_values(acker_up, namespace)"
+
+
+def test_files_refer_to_each_other_as_they_are_mounted() -> None:
+    services = load(ACKER_REDIS_SECRETS=".")["services"]
+    [provider] = yaml.safe_load(
+        (DEPLOY / "grafana" / "provisioning" / "dashboards" / "acker-redis.yml").read_text()
+    )["providers"]
+    folder = provider["options"]["path"]
+    assert f"./deploy/grafana/dashboards:{folder}:ro" in services["grafana"]["volumes"]
+    home = services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
+    assert home == f"{folder}/acker-redis.json"
+    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    assert config["rule_files"] == ["alerts.yml"]
+    [job] = config["scrape_configs"]
+    [target] = job["static_configs"][0]["targets"]
+    name, port = target.split(":")
+    assert services[name]["ports"] == [f"127.0.0.1:{port}:{port}"]
+    assert port in services[name]["command"]
+    # The alerts and panels that are about the scrape itself ask for this job.
+    assert {found for _, e in questions() for found in re.findall(r'job="(\w+)"', e)} == {
+        job["job_name"]
+    }
+    shared = set(services["prometheus"]["networks"]) & set(services[name]["networks"])
+    assert shared == {"metrics"}
+
+
+def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
+    assert len({rule["alert"] for rule in RULES}) == len(RULES) >= 10
+    for rule in RULES:
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert rule["annotations"]["summary"]
+        assert rule["annotations"]["description"].endswith((".", "?"))
+        for label in re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])):
+            assert all(label in KNOWN[name] for name in names(rule["expr"]))
+
+
+def test_promtool_agrees(tmp_path: Path) -> None:
+    tool = shutil.which("promtool")
+    if tool is None:
+        pytest.skip("promtool is not here (apt install prometheus)")
+    rules = DEPLOY / "prometheus" / "alerts.yml"
+    done = subprocess.run([tool, "check", "rules", rules], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

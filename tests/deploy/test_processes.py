@@ -1,0 +1,208 @@
+"""Every command that a container would run, as a plain process beside the others."""
+
+import json
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from acker_redis import Acker, Batch
+from acker_redis.server_binary import find_on_path
+from tests.cluster.servers import wait_until
+from tests.conftest import missing
+from tests.deploy.compose import Container, Project, free_ports, load, project
+from tests.deploy.metrics import METRICS
+
+NODES = {name: f"172.31.97.{10 + number}" for number in range(1, 7) for name in [f"node-{number}"]}
+
+
+@pytest.fixture(scope="module")
+def programs() -> Path:
+    """Where redis-server and redis-cli are; from 7.0 on the settings have these names."""
+    binary = find_on_path()
+    if binary is None or int(binary.version.split(".")[0]) < 7:
+        missing("redis-server 7.0 or later on PATH")
+    return binary.path.parent
+
+
+@dataclass
+class Running:
+    """What `docker compose up` starts."""
+
+    project: Project
+    redis: Container
+    rotators: list[Container]
+    api: Container
+
+    def client(self, user: str) -> redis.Redis:
+        """A client with a user's password."""
+        password = self.project.secret(f"{user}_password")
+        return redis.Redis(port=self.redis.port, username=user, password=password)
+
+    def acker(self, user: str) -> Acker:
+        """An acker with a user's password."""
+        return Acker(self.client(user), "orders")
+
+    def command(self, *words: str) -> str:
+        """`docker compose run --rm cli ...`"""
+        hosts = {"redis:6379": f"127.0.0.1:{self.redis.port}"}
+        done = self.project.container("cli", hosts=hosts).run(*words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def get(self, path: str, token: str = "") -> tuple[int, str]:
+        """Status and body that the admin service answers with."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.api.port}{path}")
+        if token:
+            request.add_header("Authorization", f"Bearer {self.project.secret(token)}")
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Iterator[Running]:
+    with project(tmp_path_factory.mktemp("compose"), programs) as some:
+        redis_port, api_port = free_ports(2)
+        server = some.container("redis", redis_port)
+        server.start()
+        server.wait_until_healthy()
+        hosts = {"redis:6379": f"127.0.0.1:{server.port}"}
+        replicas = some.file["services"]["rotator"]["deploy"]["replicas"]
+        rotators = [some.container("rotator", hosts=hosts) for _ in range(replicas)]
+        api = some.container("api", api_port, hosts)
+        for container in (*rotators, api):
+            container.start()
+        yield Running(some, server, rotators, api)
+        for container in (*rotators, api):
+            container.end()
+        for container in (*rotators, api):
+            assert container.wait() == 0, container.log.read_text()
+        server.end()
+        assert server.wait() == 0, server.log.read_text()
+        for container in (*rotators, api, server):
+            assert container.written_elsewhere() == []
+
+
+def test_redis_has_the_settings_and_lets_nobody_in_without_a_password(running: Running) -> None:
+    nobody = redis.Connection(port=running.redis.port, protocol=2)
+    for words in (["PING"], ["AUTH", "default", ""], ["AUTH", ""]):
+        nobody.send_command(*words, check_health=False)
+        with pytest.raises(redis.RedisError, match="Authentication required|invalid username"):
+            nobody.read_response()
+    nobody.disconnect()
+    with running.client("admin") as admin:
+        settings = admin.config_get("*")
+        assert settings["maxmemory-policy"] == "noeviction"
+        assert settings["maxmemory"] == str(2**30)
+        assert (settings["appendonly"], settings["appendfsync"]) == ("yes", "everysec")
+        assert settings["hash-max-listpack-entries"] == "64"
+        assert Path(settings["dir"]).parent == running.redis.folder
+    assert (running.redis.folder / "data" / "appendonlydir").is_dir()
+
+
+def test_all_are_healthy(running: Running) -> None:
+    for container in (running.redis, *running.rotators, running.api):
+        container.wait_until_healthy()
+
+
+def test_a_tree_that_nobody_acks_expires_and_all_is_seen(running: Running) -> None:
+    """Created by the admin, tracked by a source, expired by a rotator, read by the source."""
+    running.command("create", "orders", "--tick-ms", "50", "--buckets", "2")
+    with running.acker("source") as source, running.acker("producer") as producer:
+        batch = Batch("shop")
+        batch.track(7, "lost", [40])
+        batch.track(8, "found", [50])
+        source.apply(batch)
+        done = Batch()
+        done.ack(8, 50)
+        producer.apply(done)
+        found: dict[str, str] = {}
+
+        def both() -> bool:
+            found.update({o.source_id: o.reason for o in source.outcomes("shop")})
+            return len(found) == 2
+
+        wait_until(both, "a verdict on each tree", pause=0.05)
+        assert found == {"lost": "expired", "found": "completed"}
+    status = json.loads(running.command("status", "orders", "--json"))
+    assert "orders" in json.dumps(status)
+    assert running.get("/readyz")[0] == 200
+
+    # Nothing of what the services do was refused them; the admin service can do without INFO.
+    with running.client("admin") as admin:
+        counts = admin.info("commandstats")
+    rejected = {name for name, each in counts.items() if each["rejected_calls"]}
+    # And PING was refused to nobody, in another test.
+    assert rejected <= {"cmdstat_info", "cmdstat_ping"}
+
+
+def test_metrics_are_those_of_dashboard_and_alerts(running: Running) -> None:
+    assert running.get("/metrics")[0] == 401
+    status, text = running.get("/metrics", "api_metrics_token")
+    assert status == 200
+    wait_until(lambda: 'task="shop"' in running.get("/metrics", "api_metrics_token")[1], "a task")
+    _, text = running.get("/metrics", "api_metrics_token")
+    for name, labels in METRICS.items():
+        found = re.findall(rf"^{name}\{{([^}}]*)\}}", text, re.MULTILINE)
+        assert found, name
+        for line in found:
+            assert set(re.findall(r'(\w+)="', line)) == set(labels), name
+    assert running.get("/api/v1/namespaces", "api_metrics_token")[0] in (401, 403)
+    assert running.get("/api/v1/namespaces", "api_token")[0] == 200
+
+
+def test_six_nodes_become_a_cluster(tmp_path: Path, programs: Path) -> None:
+    ports = dict(zip(NODES, free_ports(len(NODES)), strict=True))
+    hosts = {f"{NODES[name]}:6379": f"127.0.0.1:{port}" for name, port in ports.items()}
+    url = "redis+cluster://" + ",".join(f"{NODES[name]}:6379" for name in list(NODES)[:2])
+    with project(tmp_path, programs, REDIS_URL=url) as some:
+        nodes = [some.container(name, port, hosts) for name, port in ports.items()]
+        for node in nodes:
+            node.start()
+        for node in nodes:
+            node.wait_until_healthy()
+        create = some.container("create-cluster", hosts=hosts)
+        for words in ("[OK] All 16384 slots covered", "there is a cluster already"):
+            done = create.run()
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert words in done.stdout
+            assert done.stdout.endswith("the cluster is up\n")
+
+        def roles() -> list[tuple[str, str]]:
+            found = []
+            for port in ports.values():
+                password = some.secret("admin_password")
+                with redis.Redis(port=port, username="admin", password=password) as client:
+                    info: dict[str, Any] = client.info("replication")
+                    found.append((info["role"], info.get("master_link_status", "")))
+            return sorted(found)
+
+        # The replicas have logged in to their masters.
+        settled = [("master", "")] * 3 + [("slave", "up")] * 3
+        wait_until(lambda: roles() == settled, "replicas in step", pause=0.1)
+        done = some.container("cli", hosts=hosts).run("create", "orders", "--shards", "8")
+        assert done.returncode == 0, done.stderr
+        for node in nodes:
+            node.end()
+        for node in nodes:
+            assert node.wait() == 0, node.log.read_text()
+
+
+def test_no_command_of_the_file_is_left_out() -> None:
+    """What is not run here is run nowhere but in a container, and each has its reason."""
+    run_here = {"redis", "rotator", "api", "cli", "create-cluster", *NODES}
+    not_here = {
+        "demo",  # starts Spark: tests/test_demo.py runs it, here its words are checked
+        "prometheus",  # neither program can be installed by pip
+        "grafana",
+    }
+    assert set(load(ACKER_REDIS_SECRETS=".")["services"]) == run_here | not_here

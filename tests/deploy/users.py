@@ -1,0 +1,142 @@
+"""Users of the roles on a running server, and what each tries."""
+
+import contextlib
+import re
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+from redis.exceptions import NoPermissionError, ResponseError
+
+from acker_redis import acl
+from acker_redis.keys import ShardKeys
+
+PASSWORD = "correct horse"
+PASSED_OVER = {b"client|setinfo", b"client|maint_notifications", b"client"}
+"""Refusals that redis-py passes over: what not every server knows, no rule can name."""
+
+
+@dataclass
+class Users:
+    """A user of each role, for a namespace of its own or for all."""
+
+    ports: list[int]
+    clients: list[Any]
+    """Clients of each node, without restrictions."""
+    namespace: str
+    all_namespaces: bool = False
+
+    def name(self, role: str) -> str:
+        """User of a role."""
+        return f"{self.namespace}-{role}"
+
+    def url(self, role: str) -> str:
+        """URL with user and password; of a cluster if there are several nodes."""
+        login = f"{self.name(role)}:{PASSWORD.replace(' ', '%20')}"
+        hosts = ",".join(f"127.0.0.1:{port}" for port in self.ports)
+        kind, db = ("redis", "/0") if len(self.ports) == 1 else ("redis+cluster", "")
+        return f"{kind}://{login}@{hosts}{db}?client_name=test"
+
+    def make(self) -> None:
+        """Make the users, by the very words of their rules, on each node."""
+        of = None if self.all_namespaces else self.namespace
+        for role in acl.roles():
+            words = acl.rule(role, of, self.name(role), PASSWORD).split(" ")
+            assert words[:2] == ["user", self.name(role)]
+            for client in self.clients:
+                client.execute_command("ACL", "SETUSER", *words[1:])
+
+    def remove(self) -> None:
+        """Remove the users."""
+        for client in self.clients:
+            client.execute_command("ACL", "DELUSER", *map(self.name, acl.roles()))
+
+    def refusals(self) -> set[tuple[str, bytes]]:
+        """What was refused of these users: role and command, key or channel; it is forgotten."""
+        found = set()
+        for client in self.clients:
+            for entry in client.execute_command("ACL", "LOG", 128):
+                fields = entry
+                if isinstance(entry, list):
+                    fields = dict(zip(entry[::2], entry[1::2], strict=True))
+                role = fields[b"username"].decode().removeprefix(f"{self.namespace}-")
+                if fields[b"object"].lower() not in PASSED_OVER:
+                    found.add((role, fields[b"object"]))
+            client.execute_command("ACL", "LOG", "RESET")
+        return found
+
+
+@contextlib.contextmanager
+def users(
+    ports: Iterable[int], clients: Iterable[Any], namespace: str = "", everywhere: bool = False
+) -> Iterator[Users]:
+    """Users of all roles, for as long as the block lasts."""
+    name = namespace or f"acl-{uuid.uuid4().hex[:8]}"
+    made = Users(list(ports), list(clients), name, everywhere)
+    made.make()
+    made.refusals()
+    try:
+        yield made
+    finally:
+        made.remove()
+
+
+def is_refusal(reply: Any) -> bool:
+    """Whether a reply says that the user may not; inside a script the words are others."""
+    words = r"NOPERM|The user executing the script can't "
+    return isinstance(reply, NoPermissionError) or (
+        isinstance(reply, ResponseError) and bool(re.search(words, str(reply)))
+    )
+
+
+class Login:
+    """One connection of a user, which sends exactly what it is given."""
+
+    def __init__(self, port: int, user: str, password: str = PASSWORD) -> None:
+        # RESP2: one reply per command, also once it has subscribed.
+        self._port, self._user, self._password = port, user, password
+        self._open()
+
+    def _open(self) -> None:
+        self._connection = redis.Connection(
+            port=self._port,
+            username=self._user,
+            password=self._password,
+            protocol=2,
+            socket_timeout=10,
+        )
+        self._connection.connect()
+
+    def send(self, *args: str | bytes | int) -> Any:
+        """The reply, or the error that it is."""
+        try:
+            self._connection.send_command(*args)
+            return self._connection.read_response()
+        except ResponseError as error:
+            return error
+
+    def refused(self, *args: str | bytes | int) -> bool:
+        """Whether this user may not do it."""
+        return is_refusal(self.send(*args))
+
+    def anew(self) -> None:
+        """Connect again: nothing is left of what was sent."""
+        self.close()
+        self._open()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.disconnect()
+
+    def __enter__(self) -> "Login":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def own_key(namespace: str) -> str:
+    """A key of the namespace that no script knows."""
+    return f"{ShardKeys(namespace, 0).prefix}:own"

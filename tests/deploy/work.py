@@ -1,0 +1,205 @@
+"""What each role is for, done by its own user through the clients of this package."""
+
+import asyncio
+from typing import Any
+
+from acker_redis import (
+    Acker,
+    AckerConfig,
+    Backoff,
+    Batch,
+    Bolt,
+    Producer,
+    Rotator,
+    Source,
+    acl,
+)
+from acker_redis.aio import AsyncAcker, AsyncBolt, AsyncProducer, AsyncSource
+from acker_redis.columns import Columns
+from acker_redis.commands import Fence
+from acker_redis.ids import new_anchor, new_tuple_id
+from acker_redis.keys import ShardKeys, channel
+from acker_redis.migrate import migrate
+from acker_redis.namespaces import names
+from acker_redis.parts import Part
+from tests.deploy.users import Users
+from tests.support import columns
+
+SHARDS = 4
+TASK = "shop"
+
+
+def create(users: Users) -> None:
+    """Admin: create the namespace, and ask the server how it is doing."""
+    with Acker.from_url(users.url("admin"), users.namespace) as acker:
+        assert acker.create(AckerConfig(shards=SHARDS, tick_ms=3_600_000))
+        assert users.namespace in names(acker.connection)
+        client = acker.connection.client
+        assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+        assert acker.connection.version()
+        client.slowlog_get(1)
+        client.client_list()
+        if len(users.ports) == 1:
+            assert client.execute_command("ACL", "WHOAMI").decode() == users.name("admin")
+            client.latency_latest()
+
+
+def produce(users: Users) -> None:
+    """Producer: a bolt by threads, a durable lane, a block, a look at a tree."""
+    with Acker.from_url(users.url("producer"), users.namespace) as acker:
+        with Producer(acker, TASK, linger=0) as producer:
+            anchor, first = new_anchor(), new_tuple_id()
+            producer.track(anchor, "by a producer", [first])
+            producer.flush()
+            with Bolt(producer).process(f"{anchor}:{first}") as done:
+                done.fail("broken")
+        anchors = acker.track_block(TASK, "a block", [5, 6])
+        late, wrong = Batch(), Batch()
+        late.ack(anchors[0], 5)
+        wrong.fail(anchors[1], "broken too", 6)
+        assert acker.apply(late).acked == 0
+        assert acker.apply(wrong).failed == 1
+        part = Part(1, _rows(SHARDS + 1))
+        assert acker.apply_part(part, Fence("@lane", 1, "aa")).tracked == 1
+        assert acker.lane("@lane") == {1: (1, "aa")}
+        tree = acker.show(SHARDS + 1)
+        assert tree is not None
+        assert tree.source_id == "in a lane"
+        assert acker.status().counters["failed"] == 2
+
+
+def _rows(anchor: int) -> Columns:
+    return columns([(anchor, 9, 1)], TASK, ["in a lane"])
+
+
+def source(users: Users) -> None:
+    """Source: records that are acked, and one that is replayed; its verdicts live, and taken."""
+    with Acker.from_url(users.url("source"), users.namespace) as acker:
+        live = _listen(acker.connection.client, users)
+        acked: list[str] = []
+        with Producer(acker, linger=0) as producer:
+            bolt = Bolt(producer)
+
+            def send(record: Any, ids: Any) -> None:
+                with bolt.process(*ids) as message:
+                    if record.attempt == 1 and record.value == "twice":
+                        message.fail("once more")
+
+            with Source(
+                acker,
+                TASK,
+                send,
+                on_ack=lambda record: acked.append(record.source_id),
+                backoff=Backoff(first=0.01),
+            ) as records:
+                records.emit("one", "once")
+                records.emit("two", "twice")
+                assert records.join(30)
+        assert {"one", "two"} <= set(acked)
+        if live:
+            heard = [live.get_message(timeout=10) for _ in range(2)]
+            assert {m["type"] for m in heard if m} == {"subscribe", "psubscribe"}
+            told = live.get_message(timeout=10)
+            assert told["channel"].startswith(f"acker:{users.namespace}:".encode())
+            live.unsubscribe()
+            live.punsubscribe()
+            live.close()
+        # What Spark's source of verdicts sends beside.
+        keys = [ShardKeys(users.namespace, shard).outcomes(TASK) for shard in range(SHARDS)]
+        for key in keys:
+            acker.connection.command("XREVRANGE", key, "+", "-", "COUNT", 1)
+        waiting = acker.outcomes(TASK)
+        while entries := waiting.read():
+            waiting.take(entries)
+        assert acker.status().backlog == {TASK: 0}
+
+
+def _listen(client: Any, users: Users) -> Any:
+    if not hasattr(client, "connection_pool"):
+        return None  # a cluster's pub/sub is that of any node
+    live = client.pubsub()
+    live.subscribe(channel(users.namespace, "ack", TASK))
+    # A pattern has to be the very one of the rule.
+    live.psubscribe(acl.channels(None if users.all_namespaces else users.namespace))
+    return live
+
+
+def by_asyncio(users: Users) -> None:
+    """Source, producer, viewer and rotator by asyncio."""
+
+    async def run() -> None:
+        url, name = users.url, users.namespace
+        async with (
+            AsyncAcker.from_url(url("source"), name) as mine,
+            AsyncAcker.from_url(url("producer"), name) as theirs,
+            AsyncAcker.from_url(url("viewer"), name) as looking,
+            AsyncProducer(theirs, linger=0) as producer,
+        ):
+            bolt = AsyncBolt(producer)
+
+            async def send(record: Any, ids: Any) -> None:
+                async with bolt.process(*ids):
+                    pass
+
+            async with AsyncSource(mine, "async-shop", send) as records:
+                for number in range(10):
+                    await records.emit(f"order-{number}")
+                assert await records.join(30)
+            assert (await looking.status()).backlog["async-shop"] == 0
+            assert await looking.show(12345) is None
+
+    asyncio.run(run())
+
+
+def rotate(users: Users) -> None:
+    """Rotator: ticks until all has expired, trees and blocks."""
+    with Acker.from_url(users.url("producer"), users.namespace) as acker:
+        batch = Batch(TASK)
+        batch.track(new_anchor(), "left", [new_tuple_id()])
+        batch.track_block("left too", [5, 6])
+        acker.apply(batch)
+    with Acker.from_url(users.url("rotator"), users.namespace) as acker:
+        for _ in range(acker.config.buckets):
+            Rotator(acker).step(force=True)
+        status = acker.status()
+        assert (status.pending, status.expiring) == (0, 0)
+        assert status.counters["expired"] >= 3
+        if users.all_namespaces:
+            assert users.namespace in names(acker.connection)
+
+
+def view(users: Users) -> None:
+    """Viewer: how things stand, a tree, the verdicts that wait."""
+    with Acker.from_url(users.url("viewer"), users.namespace) as acker:
+        assert acker.status().backlog[TASK] >= 3
+        waiting = acker.outcomes(TASK).read()
+        assert waiting
+        assert acker.outcomes(TASK).read() == waiting
+        assert acker.show(new_anchor()) is None
+        assert acker.page().next is None
+        assert acker.find("one").complete
+        assert acker.oldest() is None
+        live = _listen(acker.connection.client, users)
+        if live:
+            live.close()
+        if users.all_namespaces:
+            assert users.namespace in names(acker.connection)
+
+
+def end(users: Users) -> None:
+    """Admin: change the configuration, move to more shards, drop the namespace with all in it."""
+    with Acker.from_url(users.url("source"), users.namespace) as acker:
+        waiting = acker.outcomes(TASK)
+        while entries := waiting.read():
+            waiting.take(entries)
+    with Acker.from_url(users.url("admin"), users.namespace) as acker:
+        assert acker.configure(high_water=5000).high_water == 5000
+        assert migrate(acker, 2 * SHARDS).shards == 2 * SHARDS
+        acker.drop()
+        assert users.namespace not in names(acker.connection)
+
+
+def all_roles(users: Users) -> None:
+    """The work of all, in an order that makes sense."""
+    for work in (create, produce, source, by_asyncio, rotate, view, end):
+        work(users)

@@ -1,0 +1,69 @@
+"""A producer whose namespace moves to other shards loses nothing that was surely not applied."""
+
+import pytest
+
+from acker_redis.errors import RedisUnavailableError, WrongShardError
+from acker_redis.migrate import Progress, migrate
+from tests.producer.conftest import MakeRig
+from tests.producer.rig import acks_of, tracks
+from tests.support import total
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1)])
+def test_what_was_packed_for_the_old_shards_is_packed_anew(
+    make_rig: MakeRig, before: int, after: int
+) -> None:
+    rig = make_rig(shards=before)
+    producer, rows = rig.producer(linger=0), tracks(50)
+    producer.add(rows)
+    producer.add(acks_of(rows))
+    producer.flush()
+    assert len(list(rig.direct.outcomes("t"))) == 50
+    migrate(rig.direct, after)
+    more = tracks(50)
+    producer.add(more)
+    producer.add(acks_of(more))
+    producer.flush()
+    assert rig.given_up == []
+    counted = total(rig.direct)
+    # Counters of shards that are no more have gone with them.
+    assert (counted["pending"], counted["conflict"]) == (0, 0)
+    assert {o.anchor for o in rig.direct.outcomes("t")} == {row.anchor for row in more}
+
+
+def test_what_is_in_doubt_is_given_up(make_rig: MakeRig) -> None:
+    """Packed anew it could be applied twice."""
+    rig = make_rig()
+    producer, rows = rig.producer(linger=0), tracks(20)
+    producer.add(rows)
+    producer.flush()
+    producer.add(acks_of(rows))
+    producer.flush()
+    assert len(list(rig.direct.outcomes("t"))) == 20
+    migrate(rig.direct, 4)
+    rig.calls.errors = [RedisUnavailableError("away")]
+    producer.add(tracks(20))
+    with pytest.raises(WrongShardError):
+        producer.flush()
+    assert [rows for _, rows in rig.given_up] == [20]
+    assert total(rig.direct)["tracked"] == 20
+
+
+def test_a_track_that_meets_the_closing_waits(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    producer, rows = rig.producer(linger=0), tracks(40)
+    producer.add(rows[:20])
+    producer.add(acks_of(rows[:20]))
+    producer.flush()
+    assert len(list(rig.direct.outcomes("t"))) == 20
+    met = len(rig.calls.made)
+
+    def on_progress(progress: Progress) -> None:
+        if progress.step == "drain":
+            producer.add(rows[20:])
+            rig.calls.wait_for(met + 2)  # it was refused, and tries again
+
+    migrate(rig.direct, 4, on_progress=on_progress)
+    producer.flush()
+    assert rig.given_up == []
+    assert total(rig.direct)["tracked"] == 40

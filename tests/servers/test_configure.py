@@ -1,0 +1,244 @@
+"""configure.lua: settings of a living shard, and each step of a move to other shards."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from acker_redis import commands
+from acker_redis.client import Acker
+from acker_redis.commands import Fence
+from acker_redis.errors import InvalidBatchError, MovingError
+from acker_redis.keys import ShardKeys
+from tests.conftest import MakeAcker
+from tests.support import (
+    advance,
+    columns,
+    drain,
+    drain_blocks,
+    dump,
+    fences,
+    rotate,
+    row,
+    send,
+    send_blocks,
+    tick,
+    track,
+    track_block,
+    tracked_block,
+    verdicts,
+)
+
+A = 0x3333_9999_3333
+
+
+def configure(acker: Acker, *changes: str | int, shard: int = 0) -> int:
+    """Call it once, with field, value, .."""
+    keys = ShardKeys(acker.namespace, shard)
+    reply = acker.connection.run(commands.Call("configure", keys.both, changes))
+    return int(reply)
+
+
+def moving(acker: Acker, shard: int = 0) -> str:
+    """The field, '' if it is not there."""
+    keys = ShardKeys(acker.namespace, shard)
+    return (acker.connection.client.hget(keys.meta, "moving") or b"").decode()
+
+
+def test_settings_change_and_the_same_again_changes_nothing(acker: Acker) -> None:
+    changes = ("high_water", 7, "tick_ms", 9, "outcomes_limit", 11)
+    assert configure(acker, *changes) == 3
+    config = acker.status().config
+    assert (config.high_water, config.tick_ms, config.outcomes_limit) == (7, 9, 11)
+    before = dump(acker)
+    assert configure(acker, *changes) == 0
+    assert dump(acker) == before
+    assert configure(acker, "tick_ms", 10, "high_water", 7) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (),
+        ("high_water",),
+        ("high_water", 0),
+        ("high_water", "1e3"),
+        ("high_water", " 7"),
+        ("high_water", "1000000000001"),
+        ("high_water", "inf"),
+        ("tick_ms", "-1"),
+        ("tick_ms", 5, "tick_ms", 6),
+        ("outcomes_limit", ""),
+        ("buckets", 4),
+        ("refresh", "update"),
+        ("schema", "1"),
+        ("tracked", 5),
+        ("shards", 3),
+        ("shards", 2048),
+        ("shards", "0x2"),
+        ("shards", 2, "tick_ms", 5),
+        ("moving", "1:2", "tick_ms", 5),
+        ("moving", "1"),
+        ("moving", "1:1"),
+        ("moving", "1:3"),
+        ("moving", "1:2048"),
+        ("moving", "1:2:later"),
+        ("moving", "1:2 "),
+    ],
+)
+def test_what_cannot_be_changes_nothing(acker: Acker, changes: tuple[Any, ...]) -> None:
+    before = dump(acker)
+    with pytest.raises(InvalidBatchError):
+        configure(acker, *changes)
+    assert dump(acker) == before
+
+
+def test_high_water_counts_from_the_next_call_on(make_acker: MakeAcker) -> None:
+    acker = make_acker(shards=4)
+    configure(acker, "high_water", 5)
+    assert track(acker, 4, A).high_water == 2
+    configure(acker, "high_water", 4)
+    for anchor in (8, 12):
+        reply = track(acker, anchor, A)
+    assert (reply.high_water, reply.rejected) == (1, (12,))
+
+
+def test_a_longer_tick_lets_nothing_expire_early_and_a_shorter_one_may(
+    make_acker: MakeAcker,
+) -> None:
+    acker = make_acker(tick_ms=3_600_000, buckets=2)
+    track(acker, 1, A)
+    advance(acker, 3_600_000)
+    configure(acker, "tick_ms", 7_200_000)
+    assert not rotate(acker, force=False)
+    advance(acker, 3_600_000)
+    assert rotate(acker, force=False)
+    drain(acker)
+    assert verdicts(acker) == []
+    advance(acker, 60_000)
+    assert not rotate(acker, force=False)
+    configure(acker, "tick_ms", 60_000)
+    assert rotate(acker, force=False)
+    drain(acker)
+    assert [v[:3] for v in verdicts(acker)] == [("nack", "expired", 1)]
+
+
+def test_at_maxmemory_it_can_be_changed(acker: Acker) -> None:
+    client = acker.connection.client
+    client.config_set("maxmemory", 1)
+    try:
+        assert configure(acker, "high_water", 5) == 1
+        assert configure(acker, "moving", "1:2") == 1
+        assert configure(acker, "moving", "1:2:switch") == 1
+        assert configure(acker, "shards", 2) == 1
+    finally:
+        client.config_set("maxmemory", 0)
+
+
+def ticks(acker: Acker) -> bool:
+    """As many as let the first bucket expire; nothing is drained."""
+    return rotate(acker) and rotate(acker) and rotate(acker)
+
+
+PENDING: dict[str, Callable[[Acker], object]] = {
+    "pending:0": lambda acker: track(acker, 1, A),
+    "pending:1": lambda acker: (rotate(acker), row(acker, 1, A)),
+    "expiring": lambda acker: (track(acker, 1, A), ticks(acker)),
+    "blocks:0": lambda acker: track_block(acker, 1, [A]),
+    "blocks_expiring": lambda acker: (track_block(acker, 1, [A]), ticks(acker)),
+    "verdicts of t": lambda acker: track(acker, 1, 0),
+    "verdicts of u": lambda acker: track_block(acker, 1, [0], task="u"),
+    "verdicts of v": lambda acker: (
+        track(acker, 1, 0, task="v"),
+        acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "backlog:v", 0),
+    ),
+    "verdicts of w": lambda acker: (
+        track(acker, 1, 0, task="w"),
+        acker.connection.client.delete(ShardKeys(acker.namespace, 0).outcomes("w")),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", PENDING)
+def test_nothing_moves_before_all_is_told_and_taken(acker: Acker, what: str) -> None:
+    PENDING[what](acker)
+    configure(acker, "moving", "1:2")
+    before = dump(acker)
+    with pytest.raises(MovingError, match=f"is not empty: .*{what}"):
+        configure(acker, "moving", "1:2:switch")
+    # Decided by force, as nothing else does it: still no tree is left on a wrong shard.
+    acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "moving", "1:2:switch")
+    with pytest.raises(MovingError, match=f"is not empty: .*{what}"):
+        configure(acker, "shards", 2)
+    acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "moving", "1:2")
+    assert dump(acker) == before
+    drain(acker)
+    drain_blocks(acker)
+
+
+def test_steps_of_a_move(make_acker: MakeAcker) -> None:
+    """What each may follow upon; each again changes nothing."""
+    acker = make_acker(shards=2)
+
+    def refused(value: str, shard: int = 0) -> None:
+        before = dump(acker)
+        with pytest.raises(MovingError):
+            configure(acker, "moving", value, shard=shard)
+        assert dump(acker) == before
+
+    for value in ("2:4:switch", "2:4:cancel", "4:2", "4:8", "1:2"):
+        refused(value)
+    assert configure(acker, "moving", "") == 0
+    for shard in (0, 1):
+        assert configure(acker, "moving", "2:4", shard=shard) == 1
+        assert configure(acker, "moving", "2:4", shard=shard) == 0
+        refused("2:8", shard)
+    with pytest.raises(MovingError):  # that is for shard 0 to decide
+        configure(acker, "shards", 4)
+    assert configure(acker, "moving", "2:4:switch", shard=1) == 1
+    assert configure(acker, "moving", "2:4", shard=1) == 0
+    assert moving(acker, 1) == "2:4:switch"
+    assert configure(acker, "moving", "2:4:cancel") == 1
+    for value in ("2:4", "2:4:switch"):
+        refused(value)
+    with pytest.raises(MovingError):
+        configure(acker, "shards", 4)
+    for shard in (1, 0):
+        assert configure(acker, "moving", "", shard=shard) == 1
+        assert not moving(acker, shard)
+
+    for shard in (0, 1):
+        configure(acker, "moving", "2:4", shard=shard)
+    for shard in (1, 0):
+        configure(acker, "moving", "2:4:switch", shard=shard)
+    for value in ("", "2:4", "2:4:cancel"):
+        refused(value)
+    for wrong in (2, 8):
+        with pytest.raises(MovingError):
+            configure(acker, "shards", wrong)
+    for shard in (1, 0):
+        assert configure(acker, "shards", 4, shard=shard) == 1
+        assert configure(acker, "shards", 4, shard=shard) == 0
+    # One that has lost it in a failover closes again; shard 0 would be asked for its number.
+    assert configure(acker, "moving", "", shard=1) == 1
+    assert configure(acker, "moving", "2:4", shard=1) == 1
+    assert configure(acker, "moving", "") == 1
+    refused("2:4")
+
+
+def test_durable_lanes_are_forgotten_and_fences_stay(acker: Acker) -> None:
+    part = columns([(2, A, 0)])
+    send(acker, part, Fence("@spark/app/q", 5, "aa"))
+    send(acker, part, Fence("lane", 5, "aa"))
+    send_blocks(acker, tracked_block(1, [A]), fence=Fence("@spark/app/r", 1))
+    assert fences(acker) == 3
+    tick(acker, 2)
+    configure(acker, "moving", "1:2")
+    send(acker, part, Fence("lane", 6, "ab"))
+    tick(acker)
+    verdicts(acker)
+    configure(acker, "moving", "1:2:switch")
+    configure(acker, "shards", 2)
+    shard = acker.connection.run(commands.status(ShardKeys(acker.namespace, 0)))
+    assert commands.parse_status(shard, ShardKeys(acker.namespace, 0)).fences == 1
+    assert send(acker, part, Fence("lane", 6, "ab")).highest == 6

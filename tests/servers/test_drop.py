@@ -1,0 +1,477 @@
+"""The end of a namespace: in bounded calls, from anywhere to the end, and nobody else's keys."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import redis
+
+from acker_redis import commands, flows, scripts
+from acker_redis.aio import AsyncAcker
+from acker_redis.batch import Batch
+from acker_redis.blocks import pack_deltas, pack_track
+from acker_redis.client import Acker
+from acker_redis.commands import Call, Fence
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import (
+    AckerError,
+    InvalidBatchError,
+    NamespaceExistsError,
+    NamespaceNotFoundError,
+    SchemaError,
+)
+from acker_redis.keys import NAMESPACES, ShardKeys
+from acker_redis.producer import Producer
+from acker_redis.row import Row
+from acker_redis.source import Source
+from tests.conftest import MakeAcker
+from tests.servers.test_errors_change_nothing import spoil
+from tests.support import FAIL, TRACK, columns, drain, dump, rotate, send, tick
+
+A = 0x1234_5678_9ABC
+
+
+class Killed(BaseException):
+    """Whoever drops dies here."""
+
+
+def populate(acker: Acker, shards: int, blocks: int = 3) -> None:
+    """All kinds of keys in each shard: each bucket, what expires, fences, verdicts, failures."""
+    run = acker.connection.run
+    for shard in range(shards):
+        keys = ShardKeys(acker.namespace, shard)
+        for turn in range(3):
+            first = 1000 * shards * turn + shards + shard
+            fenced = Fence(f"p{turn}", 1, "ab"), Fence(f"@lane{turn}", 1, "ab")
+            rows = [(first + shards * n, A, TRACK) for n in range(5)]
+            send(acker, columns(rows, f"t{turn}", ["s"] * 5), fenced[0], shard)
+            send(acker, columns([(first, A, 0)]), fenced[1], shard)
+            send(acker, columns([(first + shards, 0, FAIL)], "", ["why"]), shard=shard)
+            for n in range(blocks):
+                number = first + shards * n
+                parts = [pack_track(number, "t0", f"b{number}", [A, A, 0])]
+                run(commands.apply_blocks(keys, parts, None))
+                run(commands.apply_blocks(keys, [pack_deltas(number, {}, {1: "why"})], None))
+            run(commands.rotate(keys, force=True))
+        # As a producer without all rights leaves them.
+        acker.connection.client.set(f"{keys.prefix}:scratch", "x")
+        acker.connection.client.set(f"{keys.prefix}:scratch:{first:013x}", "x")
+
+
+def filled(acker: Acker, blocks: int = 3) -> Acker:
+    populate(acker, acker.config.shards, blocks)
+    held = {key.decode().split("}:")[-1].split(":")[0] for key in dump(acker)}
+    assert held >= {"meta", "pending", "fence", "expiring", "outcomes", "block", "blocks", "failed"}
+    assert "blocks_expiring" in held
+    return acker
+
+
+def of(name: str, held: dict[bytes, Any]) -> dict[bytes, Any]:
+    """The keys of a namespace."""
+    return {
+        key: value for key, value in held.items() if key.startswith(f"acker:{{{name}:".encode())
+    }
+
+
+def others(name: str, held: dict[bytes, Any]) -> dict[bytes, Any]:
+    """All other keys; the set of namespaces without this one."""
+    rest = {key: value for key, value in held.items() if key not in of(name, held)}
+    rest[NAMESPACES.encode()] = rest.get(NAMESPACES.encode(), set()) - {name.encode()}
+    return rest
+
+
+def neighbours(acker: Acker) -> None:
+    """Namespaces whose names begin as this one's, or are its beginning."""
+    for name in (acker.namespace[:-1], f"{acker.namespace}0", f"{acker.namespace}.0"):
+        other = Acker(acker.connection.client, name)
+        other.create(AckerConfig(tick_ms=3_600_000))
+        populate(other, 1, blocks=1)
+
+
+def call(acker: Acker, blocks: int, last: bool = False, shard: int = 0) -> list[int]:
+    return list(
+        acker.connection.run(commands.drop(ShardKeys(acker.namespace, shard), blocks, last))
+    )
+
+
+def test_all_is_gone_and_nothing_else(make_acker: MakeAcker) -> None:
+    acker = make_acker(shards=4)
+    neighbours(acker)
+    filled(acker)
+    before = others(acker.namespace, dump(acker))
+    acker.drop()
+    after = dump(acker)
+    assert of(acker.namespace, after) == {}
+    assert others(acker.namespace, after) == before
+    assert acker.namespace.encode() not in after[NAMESPACES.encode()]
+    with pytest.raises(NamespaceNotFoundError, match=f"no namespace {acker.namespace}"):
+        acker.drop()
+    acker.create(AckerConfig(shards=2, tick_ms=3_600_000))
+    assert acker.status().counters["tracked"] == 0
+
+
+def killing(acker: Acker, monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], int]:
+    """Die behind so many calls, of scripts or commands; says how many there were."""
+    calls = 0
+    run, command = acker.connection.run, acker.connection.command
+
+    def counted(do: Callable[..., Any]) -> Callable[..., Any]:
+        def done(*args: Any) -> Any:
+            nonlocal calls
+            result = do(*args)
+            calls += 1
+            if calls == after:
+                raise Killed
+            return result
+
+        return done
+
+    monkeypatch.setattr(acker.connection, "run", counted(run))
+    monkeypatch.setattr(acker.connection, "command", counted(command))
+    return lambda: calls
+
+
+def test_killed_behind_any_call_it_is_completed(
+    make_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And until then nobody can use the namespace, nor create it."""
+    acker = make_acker(shards=2)
+    neighbours(acker)
+    before = others(acker.namespace, dump(acker))
+    monkeypatch.setattr(flows, "DROP_BLOCKS", 1)
+    config, call_count = acker.config, 0
+    for after in range(1, 1000):
+        filled(acker, blocks=2)
+        with monkeypatch.context() as patched:
+            calls = killing(acker, patched, after)
+            try:
+                acker.drop()
+            except Killed:
+                done = False
+            else:
+                done, call_count = True, calls()
+        held = dump(acker)
+        assert others(acker.namespace, held) == before
+        if done:
+            break
+        if of(acker.namespace, held):
+            with pytest.raises(NamespaceNotFoundError):
+                acker.status()
+            with pytest.raises(NamespaceExistsError, match="being dropped"):
+                acker.create(config)
+            acker.drop()
+        assert of(acker.namespace, dump(acker)) == {}
+        assert not acker.connection.client.sismember(NAMESPACES, acker.namespace)
+        acker.create(config)
+    assert of(acker.namespace, dump(acker)) == {}
+    assert call_count > 12, "else the calls were not small"
+
+
+def test_killed_again_and_again_it_is_completed(
+    make_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each goes on where the last has stopped, though it asks all shards once more."""
+    acker = filled(make_acker(shards=2))
+    monkeypatch.setattr(flows, "DROP_BLOCKS", 1)
+    deaths = 0
+    while deaths < 100:
+        with monkeypatch.context() as patched:
+            killing(acker, patched, 6)
+            try:
+                acker.drop()
+            except Killed:
+                deaths += 1
+            except NamespaceNotFoundError:
+                break  # the last one died behind the last call
+    assert 2 < deaths < 100
+    assert dump(acker) == {}
+
+
+def test_clients_that_go_on(make_acker: MakeAcker) -> None:
+    """From the first call on none writes; whoever was there hears why."""
+    acker = make_acker(shards=2)
+    given_up: list[tuple[AckerError, list[Row]]] = []
+    source = Source(acker, "shop", lambda record, ids: None)
+    producer = Producer(acker, linger=0, on_given_up=lambda *told: given_up.append(told))
+    with producer:
+        for number in range(4):
+            source.emit(f"order-{number}")
+        source.step()
+        producer.ack(1, 2)
+        producer.flush()
+        tracked = Batch("shop")
+        tracked.track(7, "order-7", [])
+        acker.apply(tracked)
+        entries = acker.outcomes("shop").read()
+        for shard in (0, 1):
+            assert call(acker, 0, shard=shard)[0] > 0
+        before = dump(acker)
+        later = Batch("shop")
+        later.track(8, "order-8", [A])
+        assert entries
+        with pytest.raises(NamespaceNotFoundError):
+            acker.apply(later)
+        with pytest.raises(NamespaceNotFoundError):
+            acker.outcomes("shop")
+        with pytest.raises(NamespaceNotFoundError):
+            source.emit("order-5")
+            source.step()
+        producer.ack(1, 2)
+        with pytest.raises(NamespaceNotFoundError):
+            producer.flush()
+        assert dump(acker) == before
+        acker.drop()
+    assert [type(error) for error, _ in given_up] == [NamespaceNotFoundError]
+    assert source.pending == 5, "it replays them once there is a namespace again"
+    assert dump(acker) == {}
+
+
+def test_at_maxmemory(make_acker: MakeAcker) -> None:
+    acker = filled(make_acker(shards=2))
+    client = acker.connection.client
+    client.config_set("maxmemory", 1)
+    try:
+        acker.drop()
+        assert set(dump(acker)) == set()
+    finally:
+        client.config_set("maxmemory", 0)
+
+
+def test_bounded_calls(acker: Acker) -> None:
+    """Each takes as many blocks as it may, 500 at most, and 0 of them until it is told to."""
+    track_blocks(acker, 600)
+    tick(acker)
+    parts = [pack_track(number, "t", "b", [A]) for number in range(600, 664)]
+    acker.connection.run(commands.apply_blocks(ShardKeys(acker.namespace, 0), parts, None))
+    assert call(acker, 0) == call(acker, 0) == [665, 1]
+    left = [665, call(acker, 7)[0]]
+    while left[-1]:
+        left.append(call(acker, 1000)[0])
+    assert left[0] - left[1] <= 7
+    assert all(before - after <= 501 for before, after in pairwise(left))
+    assert len(left) > 3, "some call was stopped"
+    keys = ShardKeys(acker.namespace, 0)
+    assert set(dump(acker)) == {keys.dropping.encode(), NAMESPACES.encode()}
+    assert call(acker, 1000) == [0, 1], "the configuration is the last thing that goes"
+    assert call(acker, 1, last=True) == [0, 1]
+    assert call(acker, 1, last=True) == call(acker, 0) == [0, 0]
+    assert set(dump(acker)) == {NAMESPACES.encode()}
+
+
+def test_a_thousand_tasks(acker: Acker) -> None:
+    """As many streams as there may be: more keys than one command takes."""
+    client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
+    pipe = client.pipeline()
+    for number in range(1000):
+        pipe.hset(keys.meta, f"backlog:t{number}", 1)
+        pipe.xadd(keys.outcomes(f"t{number}"), {"n": 1})
+    pipe.execute()
+    acker.drop()
+    assert dump(acker) == {}
+
+
+def test_a_name_that_is_left_over_is_removed(acker: Acker) -> None:
+    client = acker.connection.client
+    client.delete(ShardKeys(acker.namespace, 0).meta)
+    acker.drop()
+    assert dump(acker) == {}
+    with pytest.raises(NamespaceNotFoundError):
+        acker.drop()
+
+
+def test_shards_that_a_create_has_not_come_to(make_acker: MakeAcker) -> None:
+    acker = filled(make_acker(shards=4))
+    client = acker.connection.client
+    for shard in (1, 3):
+        for key in client.scan_iter(f"acker:{{{acker.namespace}:{shard}}}:*"):
+            client.delete(key)
+    acker.drop()
+    assert dump(acker) == {}
+
+
+def test_a_namespace_that_moves_to_more_shards(make_acker: MakeAcker) -> None:
+    """There may be shards of both numbers; also when the drop was stopped, and shard 0 closed."""
+    for stopped in (False, True):
+        acker = filled(make_acker(shards=2))
+        client = acker.connection.client
+        for shard in (2, 3):
+            keys = ShardKeys(acker.namespace, shard)
+            acker.connection.run(commands.create(keys, AckerConfig(shards=4)))
+        client.hset(ShardKeys(acker.namespace, 0).meta, "moving", "2:4:switch")
+        if stopped:
+            assert call(acker, 0)[1] == 4
+        acker.drop()
+        assert of(acker.namespace, dump(acker)) == {}
+
+
+def test_who_comes_late_does_not_end_what_was_created_since(acker: Acker) -> None:
+    """Of two that drop, one is delayed until the other is done, and somebody has begun anew."""
+    filled(acker)
+    before = dump(acker)
+    for last in (False, True):
+        with pytest.raises(NamespaceExistsError, match="created anew"):
+            call(acker, 100, last)
+    assert dump(acker) == before
+
+
+def calls_to_the_end(acker: Acker, blocks: int, between: Callable[[], object]) -> int:
+    for calls in range(1, 2000):
+        between()
+        if not call(acker, blocks, last=True)[0]:
+            return calls
+    raise AssertionError("it does not come to an end")
+
+
+def track_blocks(acker: Acker, count: int) -> None:
+    for start in range(0, count, 50):
+        parts = [pack_track(number, "t", "b", [A]) for number in range(start, start + 50)]
+        acker.connection.run(commands.apply_blocks(ShardKeys(acker.namespace, 0), parts, None))
+
+
+def test_a_cursor_that_says_nothing(acker: Acker) -> None:
+    """After a restart the tables are in another order; a bucket is through when it is empty."""
+    track_blocks(acker, 300)
+    call(acker, 0)
+    client, key = acker.connection.client, ShardKeys(acker.namespace, 0).dropping
+    chance = random.Random(1)
+
+    def bend() -> None:
+        client.hset(key, "drop_cursor", chance.choice(["17", "x", "-1", "9" * 30, "255"]))
+
+    assert calls_to_the_end(acker, 50, bend) < 500
+    assert set(dump(acker)) == {NAMESPACES.encode()}
+
+
+def test_a_table_of_holes(acker: Acker) -> None:
+    """Some steps of its scan find nothing, and the next goes on behind them all the same."""
+    track_blocks(acker, 500)
+    client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
+    for number in range(70, 500):
+        client.hdel(keys.blocks(0), number.to_bytes(8, "big"))
+        client.delete(keys.block(number))
+    call(acker, 0)
+    assert calls_to_the_end(acker, 1, lambda: None) < 1000
+    assert set(dump(acker)) == {NAMESPACES.encode()}
+
+
+def spoil_meta(acker: Acker, kind: str) -> None:
+    client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
+    if kind == "string":
+        client.set(keys.meta, "x")
+    elif kind == "stream":
+        client.delete(keys.meta)
+        client.xadd(keys.meta, {"a": 1})
+    elif kind == "dropping too":
+        client.hset(keys.dropping, "schema", 1)
+    elif kind == "dropping a list":
+        client.delete(keys.meta)
+        client.rpush(keys.dropping, "x")
+    elif kind == "no schema":
+        client.hdel(keys.meta, "schema")
+    elif kind == "no shards":
+        client.hdel(keys.meta, "shards")
+    else:
+        field, _, value = kind.partition(" ")
+        client.hset(keys.meta, field, value)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("string", "stream", "dropping too", "dropping a list", "no schema", "no shards"),
+        *("schema 2", "schema 1.0", "shards x", "shards 0", "shards 1025", "shards 1e3"),
+        *("shards -1", "moving 2:99999"),
+    ],
+)
+def test_what_was_tampered_with_is_refused_and_kept(acker: Acker, kind: str) -> None:
+    filled(acker)
+    spoil_meta(acker, kind)
+    before = dump(acker)
+    for again in range(2):
+        for blocks in (0, 100):
+            with pytest.raises(SchemaError):
+                call(acker, blocks)
+        with pytest.raises(SchemaError):
+            acker.drop()
+        assert dump(acker) == before
+        client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
+        if again or not client.exists(keys.meta) or client.exists(keys.dropping):
+            break
+        client.rename(keys.meta, keys.dropping)
+        before = dump(acker)
+
+
+def test_other_keys_of_another_type_go_as_well(acker: Acker) -> None:
+    """They are of the namespace, whatever they hold."""
+    filled(acker)
+    client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
+    for number, key in enumerate(of(acker.namespace, dump(acker))):
+        if key != keys.meta.encode():
+            client.delete(key)
+            (client.set if number % 2 else client.rpush)(key, "x")
+    client.delete(keys.blocks(0))
+    # What is no block's number has no keys of its own.
+    client.hset(keys.blocks(0), mapping={b"": b"x", b"123456789": b"x", b"1": b"x"})
+    acker.drop()
+    left = {key.decode().removeprefix(keys.prefix)[:-13] for key in dump(acker)}
+    assert left <= {":block:", ":failed:", ":scratch:"}, "which nothing names any more"
+
+
+@pytest.mark.parametrize("blocks", ["", "-1", "1001", "01", "1.5", "x", "0 ", "00"])
+def test_numbers_of_blocks_that_cannot_be(acker: Acker, blocks: str) -> None:
+    keys = ShardKeys(acker.namespace, 0)
+    with pytest.raises(InvalidBatchError, match="blocks is 0 to 1000"):
+        acker.connection.run(Call("drop", keys.both, (blocks, "0")))
+    for last in ("", "2", "yes"):
+        with pytest.raises(InvalidBatchError, match="last is 0 or 1"):
+            acker.connection.run(Call("drop", keys.both, ("0", last)))
+
+
+def test_errors_change_nothing_here_either(make_acker: MakeAcker) -> None:
+    """Calls that are nearly right; what is not refused touches its own shard only."""
+    acker, other = make_acker(), make_acker()
+    filled(other)
+    chance, refused, held = random.Random(7), 0, dump(acker)
+    right = commands.drop(ShardKeys(acker.namespace, 0), 3, last=True)
+    for _ in range(100):
+        names, args = spoil(right, chance)
+        error = ""
+        try:
+            acker.connection.client.eval(scripts.load("drop").source, len(names), *names, *args)
+        except redis.ResponseError as caught:
+            error = str(caught)
+        before, held = held, dump(acker)
+        if error:
+            assert error.startswith("ACKER ")
+            assert held == before
+            refused += 1
+        assert of(other.namespace, held) == of(other.namespace, before)
+    assert refused > 50
+
+
+def test_the_asyncio_twin(make_acker: MakeAcker, server: EmbeddedRedis) -> None:
+    acker = filled(make_acker(shards=2))
+
+    async def drop() -> None:
+        async with AsyncAcker.from_url(server.url, acker.namespace) as twin:
+            await twin.drop()
+            with pytest.raises(NamespaceNotFoundError):
+                await twin.drop()
+
+    asyncio.run(drop())
+    assert dump(acker) == {}
+
+
+def test_a_rotator_that_is_in_the_middle(acker: Acker) -> None:
+    """Its next call says that there is no namespace, and writes nothing."""
+    filled(acker)
+    call(acker, 0)
+    before = dump(acker)
+    for each in (rotate, drain):
+        with pytest.raises(NamespaceNotFoundError):
+            each(acker)
+    assert dump(acker) == before

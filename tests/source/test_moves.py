@@ -1,0 +1,178 @@
+"""A source whose namespace moves to other shards, or is given another tick."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from acker_redis import Acker, Backoff, Batch
+from acker_redis.errors import NamespaceNotFoundError, RedisUnavailableError
+from acker_redis.migrate import Progress, migrate
+from tests.conftest import MakeAcker
+from tests.source.bolts import Bolts, Told
+from tests.source.conftest import AnySource, Clock, MakeSource
+from tests.source.test_timeouts import TIMEOUT, steps
+from tests.support import tick, total
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A move looks again at once: nothing takes time in these tests."""
+    monkeypatch.setattr("acker_redis.migrate.LONGEST_PAUSE", 0.0)
+
+
+class Move:
+    """Moves; at each look whether all was taken, the source steps."""
+
+    def __init__(self, acker: Acker, clock: Clock, source: AnySource) -> None:
+        self._acker, self._clock, self._source = acker, clock, source
+        self.looks = 0
+
+    def to(self, shards: int, ticks: int = 0) -> None:
+        self.looks = 0
+        status = self._acker.status
+
+        def on_progress(progress: Progress) -> None:
+            if progress.step == "drain":
+                tick(self._acker, ticks)
+                for _ in range(40):
+                    self._clock.advance(1.0)
+                    self._source.step()
+                    self.looks += 1
+                    if not any(status().backlog.values()):
+                        break
+
+        assert migrate(self._acker, shards, on_progress=on_progress, wait=30).shards == shards
+
+
+def test_what_is_emitted_meanwhile_is_tracked_when_it_has_moved(
+    make_source: MakeSource,
+    make_any_acker: MakeAcker,
+    told: Told,
+    clock: Clock,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    acker = make_any_acker(shards=2)
+    bolts = Bolts(acker)
+    source = make_source(acker, bolts.send, backoff=Backoff(0.01, 0.01))
+    for number in range(8):
+        source.emit(f"before-{number}")
+    source.step()
+    kept = bolts.sent[:2]
+    bolts.sent = bolts.sent[2:]
+    bolts.ack()
+    for number in range(8):
+        source.emit(f"meanwhile-{number}")
+    source.acker.flows.known = acker.config
+    Move(acker, clock, source).to(8, ticks=3)
+    assert "the namespace moves to other shards" in caplog.text
+    assert sorted(told.take())[-2:] == [f"fail {r.source_id} expired" for r, *_ in kept]
+    for _ in range(20):
+        clock.advance(1.0)
+        source.step()
+        bolts.ack()
+    assert source.pending == 0
+    wanted = {f"ack meanwhile-{number}" for number in range(8)}
+    assert set(told.take()) == wanted | {f"ack {record.source_id}" for record, *_ in kept}
+    assert total(acker)["pending"] == 0
+
+
+def test_nacks_that_wait_for_their_replay_do_not_keep_it_from_moving(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+) -> None:
+    """They are kept in the stream until their records are tracked anew, which waits for it."""
+    source = make_source(acker, bolts.send, backoff=Backoff(3600.0, 3600.0))
+    source.emit("a")
+    source.step()
+    bolts.fail("no")
+    source.step()
+    assert (told.take(), acker.status().backlog) == (["fail a failed no"], {"t": 1})
+    move = Move(acker, clock, source)
+    move.to(2)
+    assert move.looks > 1
+    clock.advance(3600.0)
+    source.step()
+    bolts.ack()
+    source.step()
+    assert (told.take(), source.pending) == (["ack a"], 0)
+
+
+def test_a_take_of_which_the_reply_was_lost_and_whose_shard_is_gone(
+    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+) -> None:
+    acker = make_any_acker(shards=4)
+    bolts = Bolts(acker)
+    source = make_source(acker, bolts.send)
+    for number in range(16):
+        source.emit(str(number))
+    source.step()
+    bolts.ack()
+    with Lost(source), pytest.raises(RedisUnavailableError):
+        source.step()
+    assert acker.status().backlog == {"t": 0}
+    migrate(acker, 1)
+    with suppress(NamespaceNotFoundError):
+        source.step()
+    source.emit("more")
+    source.step()
+    bolts.ack()
+    source.step()
+    assert "ack more" in told.take()
+    assert source.pending == 0
+
+
+def test_new_shards_are_heard_though_it_tracks_nothing(
+    make_source: MakeSource, acker: Acker, told: Told, clock: Clock
+) -> None:
+    """Somebody else tracks for it, say a service, and it hears the verdicts."""
+    source = make_source(acker)
+    source.step()
+    migrate(acker, 4)
+    batch = Batch("t")
+    for anchor in range(4, 8):
+        batch.track(anchor, str(anchor), [])
+    acker.apply(batch)
+    clock.advance(11.0)
+    source.step()
+    assert sorted(told.take()) == ["ack 4", "ack 5", "ack 6", "ack 7"]
+
+
+def test_a_longer_tick_is_noticed_before_anything_is_given_up(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+) -> None:
+    source = make_source(acker, bolts.send)
+    source.emit("a")
+    source.step()
+    acker.configure(tick_ms=10 * acker.config.tick_ms)
+    steps(source, clock, 9 * TIMEOUT)
+    assert (told.take(), len(bolts.sent)) == ([], 1)
+    acker.configure(tick_ms=acker.config.tick_ms // 10)
+    steps(source, clock, 20 * TIMEOUT)
+    assert told.take()[0] == "fail a timeout no verdict came"
+
+
+class Lost:
+    """Replies of ``take`` that do not come."""
+
+    def __init__(self, source: AnySource) -> None:
+        self._connection: Any = source.acker.connection
+        self._run = self._connection.run
+        self._is_async = hasattr(self._connection, "whole")
+
+    def __enter__(self) -> None:
+        def run(call: Any) -> Any:
+            reply = self._run(call)
+            if call.script == "take":
+                raise RedisUnavailableError("the reply was lost")
+            return reply
+
+        async def run_async(call: Any) -> Any:
+            reply = await self._run(call)
+            if call.script == "take":
+                raise RedisUnavailableError("the reply was lost")
+            return reply
+
+        self._connection.run = run_async if self._is_async else run
+
+    def __exit__(self, *error: object) -> None:
+        self._connection.run = self._run

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from dataclasses import asdict
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -18,6 +21,16 @@ if TYPE_CHECKING:
     from acker_redis.doctor import Finding
 
 COLOURS = {"ok": "green", "skipped": "dim", "warning": "yellow", "error": "bold red"}
+
+
+def _leave_nothing_behind() -> None:
+    """Let SIGTERM end the command as Ctrl-C does, behind what removes its namespace."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, leave)
 
 
 def doctor(
@@ -45,6 +58,7 @@ def doctor(
     from acker_redis.doctor import Report, examine
 
     settings = options.settings(url)
+    _leave_nothing_behind()
     console = Console(highlight=False)
     found = []
     with Console(stderr=True).status("examining") as status:
@@ -86,6 +100,7 @@ def bench(
     from acker_redis import bench as benchmark
 
     settings = options.settings(url)
+    _leave_nothing_behind()
     progress = Console(stderr=True, highlight=False)
     with progress.status("measuring") as status:
         measured = benchmark.measure(

@@ -103,3 +103,23 @@ def test_simulate_as_json() -> None:
     broken = run("simulate", "--seeds", "20", "--break", "shared", "--json")
     assert broken.code == 1
     assert "false ack" in json.loads(broken.out)["violation"]
+
+
+def test_a_bench_that_is_terminated_leaves_nothing_behind(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    client = make_any_acker().connection.client
+    before = set(client.keys("*"))
+    bench = subprocess.Popen(
+        [sys.executable, "-m", "acker_redis", "bench", "--seconds", "60"],
+        env={"ACKER_REDIS_URL": any_server.url},
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while set(client.keys("*")) == before:
+            assert time.monotonic() < deadline
+        bench.terminate()
+        assert bench.wait(60) == 128 + signal.SIGTERM
+    finally:
+        bench.kill()
+    assert set(client.keys("*")) == before

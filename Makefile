@@ -34,6 +34,7 @@ bench: $(VENV)/.demo
 	@$(BIN)/python benchmarks/producer.py
 	@$(BIN)/python benchmarks/frontier.py
 	@$(BIN)/python benchmarks/latency.py
+	@$(BIN)/python benchmarks/drain.py
 	@$(BIN)/python benchmarks/spark.py
 	@$(BIN)/python benchmarks/spark_demo.py
 

@@ -21,14 +21,29 @@ class OutcomeFlows:
         From the oldest else: after a failover new ids may be smaller than those read before.
         """
         begin = {shard: f"({id_}" for shard, id_ in (after or {}).items()}
-        keys = list(self._shards.values())
-        ask = AskAll(
-            tuple(
-                ("XRANGE", k.outcomes(self.task), begin.get(k.shard, "-"), "+", "COUNT", count)
-                for k in keys
+        while True:
+            keys = list(self._shards.values())
+            # A stream that is no more is as empty as one in which nothing waits: whether there are
+            # other shards by now has to be asked for.
+            shards, *replies = yield AskAll(
+                (
+                    ("HGET", keys[0].meta, "shards"),
+                    *(
+                        (
+                            "XRANGE",
+                            k.outcomes(self.task),
+                            begin.get(k.shard, "-"),
+                            "+",
+                            "COUNT",
+                            count,
+                        )
+                        for k in keys
+                    ),
+                )
             )
-        )
-        replies = yield ask
+            if shards is None or int(shards) == len(keys):
+                break
+            self._shards = {n: ShardKeys(keys[0].namespace, n) for n in range(int(shards))}
         return [
             parse_entry(k.shard, id_, fields)
             for k, found in zip(keys, replies, strict=True)

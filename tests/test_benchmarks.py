@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
         ("producer", ("--operations", "200", "--trees", "200"), "Source and Bolt"),
         ("frontier", ("--offsets", "20000", "--rounds", "1"), "Frontier"),
         ("latency", ("--calls", "2", "--pending", "2000"), "status, 1000 tasks"),
+        ("drain", ("--trees", "50000", "--beside", "0.2"), "during the drain"),
         ("spark", ("--messages", "50000", "--rounds", "1"), "acks, loose"),
         ("spark_demo", ("--days", "1", "--rounds", "1"), "1 days, medians of 1"),
     ],

@@ -69,10 +69,10 @@ def test_redis_goes_and_comes_back(
         assert acker.config
         with Rotator([acker]):
             proxy.cut = 10**9
-            wait_for(lambda: "cannot rotate" in caplog.text)
+            wait_for(lambda: "cannot_rotate" in caplog.text)
             track(direct, 7, A, "s7")
             proxy.cut = 0
-            wait_for(lambda: "Redis is back" in caplog.text)
+            wait_for(lambda: "rotates_again" in caplog.text)
             wait_for(lambda: direct.status().counters["expired"] == 1)
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from acker_redis.cli import options
 from acker_redis.cli.options import AsJson, Namespace, Url, add, complete_namespace
 from acker_redis.cli.output import Exit, say, say_json, warn
+from acker_redis.errors import RedisUnavailableError
+
+if TYPE_CHECKING:
+    from acker_redis.settings import Settings
+
+log = logging.getLogger(__name__)
 
 
 def rotator(
@@ -57,7 +64,9 @@ def rotator(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, leave)
-    client = settings.connect()
+    client = _connect(settings, stop, patient=not once)
+    if client is None:
+        return
     try:
         code = rotator_service.serve(
             client, namespaces or None, once=once, stop=stop, heartbeat_file=heartbeat_file
@@ -65,6 +74,21 @@ def rotator(
     finally:
         client.close()
     raise typer.Exit(code)
+
+
+def _connect(settings: Settings, stop: threading.Event, patient: bool) -> Any:
+    """A client; a cluster that does not answer is waited for, until None when it is time to leave."""
+    pause = 0.5
+    while True:
+        try:
+            return settings.connect()
+        except RedisUnavailableError as error:
+            if not patient:
+                raise
+            log.warning("cannot connect (next in %.1f s): %s", pause, error)
+        if stop.wait(pause):
+            return None
+        pause = min(2 * pause, 10.0)
 
 
 def _check(heartbeat_file: Path | None) -> None:

@@ -123,3 +123,22 @@ def test_a_bench_that_is_terminated_leaves_nothing_behind(
     finally:
         bench.kill()
     assert set(client.keys("*")) == before
+
+
+def test_a_rotator_waits_for_a_cluster_that_is_not_there_yet() -> None:
+    rotator = subprocess.Popen(
+        [sys.executable, "-m", "acker_redis", "rotator", "--all", "--json"],
+        env={"ACKER_REDIS_URL": "redis+cluster://127.0.0.1:1"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert rotator.stderr
+        assert "cannot connect" in rotator.stderr.readline()
+        rotator.terminate()
+        rotator.communicate(timeout=60)
+    finally:
+        rotator.kill()
+    assert rotator.returncode == 0
+    once = run("rotator", "--all", "--once", "--url", "redis+cluster://127.0.0.1:1")
+    assert once.code == 1

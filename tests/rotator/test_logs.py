@@ -1,0 +1,71 @@
+"""Logs: events and their fields as text for people, and as an object a line."""
+
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from acker_redis.errors import ConfigError
+from acker_redis.logs import Event, Format, set_up
+
+log = logging.getLogger("acker_redis.test")
+
+
+@pytest.fixture
+def logged() -> Iterator[Callable[[Format, str], io.StringIO]]:
+    """Set logs up; what they write. Afterwards all is as it was."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+
+    def begin(form: Format, level: str = "info") -> io.StringIO:
+        out = io.StringIO()
+        root.handlers = []
+        set_up(level, form, out)
+        return out
+
+    yield begin
+    root.handlers, root.level = before, level
+
+
+ODD = 'a "quoted"\nline = é\x1b'
+
+
+def test_text(logged: Callable[..., io.StringIO]) -> None:
+    out = logged("text")
+    log.info(Event("tick", namespace="orders", shard=0, late_ms=12, why=ODD, empty=""))
+    log.debug("nobody reads this")
+    (line,) = out.getvalue().splitlines()
+    time, level, logger, *words = line.split(" ", 4)
+    assert time[10] + time[-5] + time[-1] == "T.Z"
+    assert (level, logger, words[0]) == ("INFO", "acker_redis.test:", "tick")
+    assert words[1].startswith("namespace=orders shard=0 late_ms=12 why=")
+    why, _, empty = words[1].partition("why=")[2].rpartition(" empty=")
+    assert (json.loads(why), json.loads(empty)) == (ODD, "")
+
+
+def test_json(logged: Callable[..., io.StringIO]) -> None:
+    out = logged("json")
+    log.warning(Event("tick", namespace="orders", late_ms=12, why=ODD, error=ValueError("so")))
+    log.info("plain %d", 7)
+    try:
+        raise ValueError("boom")
+    except ValueError:
+        log.exception(Event("broken"))
+    one, two, three = map(json.loads, out.getvalue().splitlines())
+    assert one.pop("time")[-1] == "Z"
+    assert one == {
+        "level": "warning", "logger": "acker_redis.test", "event": "tick", "namespace": "orders",
+        "late_ms": 12, "why": ODD, "error": "so",
+    }  # fmt: skip
+    assert two["message"] == "plain 7"
+    assert "boom" in three["exception"]
+    assert three["event"] == "broken"
+
+
+def test_a_level_or_format_that_is_none() -> None:
+    with pytest.raises(ConfigError, match="one of debug, info"):
+        set_up("loud")
+    with pytest.raises(ConfigError, match="text or json"):
+        set_up("info", "xml")  # type: ignore[arg-type]

@@ -1,0 +1,373 @@
+"""The rotator as a service: many namespaces, drains by turns, calls that hang, and the way out."""
+
+import io
+import json
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acker_redis import heartbeat, rotator_service
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.connecting import connect
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import ConfigError
+from acker_redis.keys import NAMESPACES, ShardKeys
+from acker_redis.logs import Event, set_up
+from acker_redis.rotator_jobs import Pace
+from acker_redis.rotator_service import serve
+from acker_redis.server_binary import find_server
+from acker_redis.shard import glob
+from tests.client.proxy import proxied
+from tests.cluster.servers import Cluster, slot_of, spread
+from tests.conftest import MakeAcker, missing
+from tests.support import TRACK, columns, rotate, send, track, verdicts
+
+A = 0x1234_5678_9ABC
+QUICK = Pace(look_every=0.02, follow_every=0.02)
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.005)
+
+
+@contextmanager
+def serving(
+    url: str, namespaces: list[str] | None, timeout: float = 30.0, **how: Any
+) -> Iterator[threading.Event]:
+    """A service in a thread; it has to leave with 0 when it is told to."""
+    stop, code = threading.Event(), []
+    how = {"pace": QUICK, **how}
+
+    def run() -> None:
+        code.append(serve(connect(url, timeout), namespaces, stop=stop, **how))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield stop
+    finally:
+        stop.set()
+        thread.join()
+    assert code == [0]
+
+
+class Seen:
+    """Events of the log, by name."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.DEBUG, "acker_redis.rotator")
+        self._caplog = caplog
+
+    def all(self, *names: str) -> list[Event]:
+        messages = [record.msg for record in list(self._caplog.records)]
+        return [m for m in messages if isinstance(m, Event) and m.name in names]
+
+    def fields(self, name: str) -> dict[str, Any]:
+        """Fields of the only event of that name."""
+        (event,) = self.all(name)
+        return event.fields
+
+
+@pytest.fixture
+def seen(caplog: pytest.LogCaptureFixture) -> Seen:
+    return Seen(caplog)
+
+
+def expired(acker: Acker) -> int:
+    return acker.status().counters["expired"]
+
+
+def drop(acker: Acker) -> None:
+    """Drop a namespace, as by hand."""
+    client = acker.connection.client
+    client.srem(NAMESPACES, acker.namespace)
+    client.delete(*client.scan_iter(glob(f"acker:{{{acker.namespace}:") + "*"))
+
+
+def fill(acker: Acker, records: int) -> None:
+    """Put records without a tree into the bucket that expires."""
+    fields = {number.to_bytes(8, "big"): b"\0" * 16 for number in range(1, records + 1)}
+    acker.connection.client.hset(ShardKeys(acker.namespace, 0).expiring, mapping=fields)
+
+
+def test_all_namespaces_come_and_go(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis, seen: Seen
+) -> None:
+    first = make_any_acker(tick_ms=20)
+    track(first, 7, A, "s7")
+    with serving(any_server.url, None):
+        wait_for(lambda: expired(first))
+        later = make_any_acker(tick_ms=20, shards=2)
+        for shard in (0, 1):
+            send(later, columns([(8 + shard, A, TRACK)], "t", [f"s{shard}"]), shard=shard)
+        wait_for(lambda: expired(later) == 2)
+        drop(first)
+        wait_for(lambda: seen.all("is_gone"))
+        assert seen.fields("is_gone") == {"namespace": first.namespace}
+        drop(later)
+        anew = Acker.from_url(any_server.url, later.namespace)
+        anew.create(AckerConfig(tick_ms=20, shards=8))
+        send(anew, columns([(15, A, TRACK)], "t", ["s15"]), shard=7)
+        wait_for(lambda: expired(anew) == 1)
+        anew.close()
+    assert not seen.all("not_there", "cannot_rotate")
+    assert seen.all("rotates")[-1].fields == {"namespace": later.namespace, "shards": 8}
+
+
+def test_a_named_namespace_is_waited_for_and_that_is_said_once(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis, seen: Seen
+) -> None:
+    other = make_any_acker(tick_ms=20)
+    track(other, 7, A, "s7")
+    with serving(any_server.url, ["later", other.namespace]):
+        wait_for(lambda: expired(other))
+        wait_for(lambda: seen.all("not_there"))
+        with Acker.from_url(any_server.url, "later") as late:
+            late.create(AckerConfig(tick_ms=20))
+            track(late, 8, A, "s8")
+            wait_for(lambda: expired(late))
+    assert seen.fields("not_there")["namespace"] == "later"
+    assert not seen.all("cannot_rotate")
+
+
+def test_a_long_drain_keeps_no_other_waiting(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis, seen: Seen
+) -> None:
+    long, other = make_any_acker(), make_any_acker(tick_ms=1)
+    fill(long, 3000)
+    pace = Pace(records=1, look_every=0.02)
+    with serving(any_server.url, [long.namespace, other.namespace], pace=pace):
+        wait_for(lambda: seen.all("drain"))
+    order = [event.fields["namespace"] for event in seen.all("tick", "drain")]
+    assert order.index(long.namespace) > 5
+    assert set(order[: order.index(long.namespace)]) == {other.namespace}
+    drained = seen.fields("drain")
+    assert drained["orphaned"] == 3000
+    # A page of a table is a bucket of it, which may hold some records.
+    assert 500 < drained["calls"] <= 3001 + 1
+
+
+def test_what_a_tick_tells(make_any_acker: MakeAcker, any_server: EmbeddedRedis) -> None:
+    """As JSON lines: late by an hour and not caught up; what expired, and by how many calls."""
+    acker, out = make_any_acker(buckets=2), io.StringIO()
+    for anchor in (1, 2, 3):
+        track(acker, anchor, A, f"s{anchor}")
+    rotate(acker)
+    acker.connection.client.hincrby(ShardKeys(acker.namespace, 0).meta, "ticked_ms", -7_200_000)
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    try:
+        set_up("info", "json", out)
+        assert serve(acker.connection.client, None, stop=threading.Event(), once=True) == 0
+    finally:
+        root.handlers, root.level = before, level
+    (line,) = out.getvalue().splitlines()
+    told = json.loads(line)
+    assert 3_600_000 <= told.pop("late_ms") < 3_700_000
+    assert told.pop("drain_ms") >= 0
+    assert told.pop("time").endswith("Z")
+    assert told == {
+        "level": "warning", "logger": "acker_redis.rotator", "event": "tick", "shard": 0,
+        "namespace": acker.namespace, "expired": 3, "acked": 0, "orphaned": 0, "calls": 2,
+    }  # fmt: skip
+    assert len(verdicts(acker)) == 3
+
+
+def test_once_for_cron(make_any_acker: MakeAcker, any_server: EmbeddedRedis, seen: Seen) -> None:
+    """Ticks where it is due and drains all; the exit code tells if a shard failed."""
+    acker = make_any_acker(shards=2)
+    stop, client = threading.Event(), acker.connection.client
+    assert serve(client, [acker.namespace], stop=stop, once=True) == 0
+    assert not seen.all("tick", "drain")
+    fill(acker, 2500)
+    broken = ShardKeys(acker.namespace, 1)
+    client.hset(broken.meta, "schema", 9)
+    assert serve(client, None, stop=stop, once=True) == 1
+    assert seen.fields("drain")["orphaned"] == 2500
+    assert seen.fields("cannot_rotate")["shard"] == 1
+    assert serve(client, ["nobody"], stop=stop, once=True) == 1
+    client.sadd(NAMESPACES, "being-dropped")
+    client.hset(broken.meta, "schema", 1)
+    assert serve(client, None, stop=stop, once=True) == 0
+    stop.set()
+    assert serve(client, None, stop=stop, once=True) == 1
+    with pytest.raises(ConfigError, match="a namespace is"):
+        serve(client, ["no name"], stop=stop)
+
+
+def test_redis_away_is_said_once_and_not_by_each_shard(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis, seen: Seen
+) -> None:
+    acker = make_any_acker(shards=16, tick_ms=20)
+    with proxied(any_server.url) as proxy, serving(proxy.url, [acker.namespace]):
+        wait_for(lambda: seen.all("rotates"))
+        proxy.cut = 10**9
+        wait_for(lambda: proxy.lost > 25)
+        proxy.cut = 0
+        wait_for(lambda: seen.all("rotates_again"))
+    assert len(seen.all("cannot_rotate")) == 1
+    where = seen.fields("cannot_rotate")["where"]
+    assert seen.fields("rotates_again")["where"] == where == proxy.url[8:-2]
+
+
+def test_a_shard_that_is_refused_keeps_no_other_waiting(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis, seen: Seen
+) -> None:
+    broken, other = make_any_acker(tick_ms=1), make_any_acker(tick_ms=1)
+    client, keys = broken.connection.client, ShardKeys(broken.namespace, 0)
+    client.set(keys.outcomes("t"), "no stream")
+    fields = {b"\1" * 8: b"\0" * 15 + b"\1t" + b"source"}
+    client.hset(keys.expiring, mapping=fields)
+    with serving(any_server.url, None):
+        wait_for(lambda: seen.all("cannot_rotate"))
+        told = len(seen.all("tick"))
+        wait_for(lambda: len(seen.all("tick")) > told + 5)
+        client.delete(keys.outcomes("t"))
+        wait_for(lambda: seen.all("rotates_again"))
+        wait_for(lambda: expired(broken) == 1)
+    assert len(seen.all("cannot_rotate")) == 1
+    assert {e.fields["namespace"] for e in seen.all("tick")} >= {other.namespace}
+
+
+def test_it_leaves_after_the_call_in_hand(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis
+) -> None:
+    acker = make_any_acker()
+    fill(acker, 20_000)
+    pace = Pace(records=1)
+    with serving(any_server.url, [acker.namespace], pace=pace) as stop:
+        wait_for(lambda: acker.status().counters["orphaned"] > 10)
+        stop.set()
+    assert 0 < acker.status().expiring < 20_000
+    assert not [t for t in threading.enumerate() if t.name.startswith("acker-rotator")]
+
+
+def test_a_bug_of_ours_ends_no_rotator(
+    make_any_acker: MakeAcker,
+    any_server: EmbeddedRedis,
+    seen: Seen,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    acker = make_any_acker(tick_ms=20)
+    track(acker, 7, A, "s7")
+    failing = [MemoryError(), ValueError("what"), RecursionError()]
+    follow = rotator_service.Service._follow
+
+    def broken(self: Any, job: Any, now: float) -> Any:
+        if failing:
+            raise failing.pop()
+        return follow(self, job, now)
+
+    monkeypatch.setattr(rotator_service.Service, "_follow", broken)
+    with serving(any_server.url, [acker.namespace]):
+        wait_for(lambda: expired(acker))
+    assert len(seen.all("cannot_rotate")) == len(seen.all("rotates_again")) == 1
+
+
+def test_one_thread_is_enough(
+    make_any_acker: MakeAcker,
+    any_server: EmbeddedRedis,
+    seen: Seen,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    acker, begin, begun = make_any_acker(tick_ms=20), rotator_service._begin, []
+    track(acker, 7, A, "s7")
+
+    def scarce(name: str, *args: Any) -> threading.Thread:
+        if "worker" in name and "acker-rotator-worker" in begun:
+            raise RuntimeError("can't start new thread")
+        begun.append(name)
+        return begin(name, *args)
+
+    monkeypatch.setattr(rotator_service, "_begin", scarce)
+    with serving(any_server.url, [acker.namespace]):
+        wait_for(lambda: expired(acker))
+    assert seen.fields("few_threads")["workers"] == 1
+
+
+def test_the_heartbeat_stops_when_a_call_hangs(
+    make_any_acker: MakeAcker,
+    any_server: EmbeddedRedis,
+    seen: Seen,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(rotator_service, "_BEAT_EVERY", 0.005)
+    monkeypatch.setattr(rotator_service, "HANGS_AFTER", 0.1)
+    acker, file = make_any_acker(tick_ms=20), tmp_path / "beat"
+    assert "is missing" in str(heartbeat.check(file))
+    with (
+        proxied(any_server.url) as proxy,
+        serving(proxy.url, [acker.namespace], heartbeat_file=file),
+    ):
+        wait_for(file.exists)
+        assert heartbeat.check(file) is None
+        proxy.stall = True
+        wait_for(lambda: seen.all("no_heartbeat"))
+        last = file.stat().st_mtime
+        assert "hangs" in str(heartbeat.check(file, stale_after=0))
+        assert file.stat().st_mtime == last
+        proxy.stall = False
+        wait_for(lambda: file.stat().st_mtime > last)
+
+
+def test_a_signal_in_the_middle_of_it(make_any_acker: MakeAcker, any_server: EmbeddedRedis) -> None:
+    """The handler sets the event that the service waits for, in whatever the thread does."""
+    acker = make_any_acker(tick_ms=20)
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        for _ in range(20):
+            stop = threading.Event()
+            signal.signal(signal.SIGUSR1, lambda number, frame, stop=stop: stop.set())
+            timer = threading.Timer(0.005, os.kill, (os.getpid(), signal.SIGUSR1))
+            timer.start()
+            client = connect(any_server.url, 5.0)
+            assert serve(client, [acker.namespace], stop=stop) == 0
+            client.close()
+            timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_node_that_hangs_keeps_no_other_node_waiting(seen: Seen) -> None:
+    """Its calls do not return at all here; the shards of the other two go on."""
+    binary = find_server()
+    if binary is None:
+        missing("redis-server")
+    with Cluster(binary) as cluster:
+        acker = Acker(cluster.client(), spread(cluster, 16))
+        acker.create(AckerConfig(shards=16, tick_ms=1))
+        stuck = cluster.nodes[1]
+        shards = [ShardKeys(acker.namespace, shard) for shard in range(16)]
+        others = {keys.shard for keys in shards if cluster.owner(slot_of(keys)) is not stuck}
+        url = f"redis+cluster://127.0.0.1:{cluster.nodes[0].server.port}"
+        with serving(url, [acker.namespace]):
+            wait_for(lambda: {e.fields["shard"] for e in seen.all("tick")} == set(range(16)))
+            os.kill(stuck.server.pid or 0, signal.SIGSTOP)
+            try:
+                first = len(seen.all("tick"))
+                # More rounds than there are workers that it could hold.
+                for _ in range(8):
+                    last = len(seen.all("tick"))
+                    wait_for(
+                        lambda last=last: (
+                            others == {e.fields["shard"] for e in seen.all("tick")[last:]} & others
+                        )
+                    )
+                assert len(seen.all("tick")) - first >= 8 * len(others)
+            finally:
+                os.kill(stuck.server.pid or 0, signal.SIGCONT)
+        acker.close()
+    assert not seen.all("cannot_rotate")

@@ -493,14 +493,16 @@ for _, item in ipairs(work) do
     if item.before or item.stale then ended[#ended + 1] = failed_of .. item.name end
     if item.result then ended[#ended + 1] = item.result end
   elseif not item.rejected then
+    -- The failures before the deltas: were the second alone to survive, say in a log that ends
+    -- here, the trees that failed would be acked.
+    if item.stale then call('UNLINK', failed_of .. item.name) end
+    for k, slot in ipairs(item.new and item.new.slots or {}) do
+      call('HSET', failed_of .. item.name, slot, item.new.whys[k])
+    end
     if not item.header then
-      if item.stale then call('UNLINK', failed_of .. item.name) end
       call('SET', item.key, item.deltas)
     elseif item.result then
       call('RENAME', item.result, item.key)
-    end
-    for k, slot in ipairs(item.new and item.new.slots or {}) do
-      call('HSET', failed_of .. item.name, slot, item.new.whys[k])
     end
     if not item.header or ((item.touch or refresh) and item.bucket ~= current) then
       puts[#puts + 1] = item.id

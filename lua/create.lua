@@ -55,7 +55,8 @@ elseif call('EXISTS', meta) == 1 then
   for i, field in ipairs(FIELDS) do
     if have[i] ~= ARGV[i] then
       return refuse('EXISTS', shard .. ' was created with ' .. field .. ' '
-        .. tostring(have[i]) .. ', not ' .. ARGV[i] .. '; drop it first, or use another name')
+        .. tostring(have[i]) .. ', not ' .. ARGV[i] .. '; change it (acker-redis config set, or '
+        .. 'migrate), or use another name')
     end
   end
   return 0

@@ -66,7 +66,8 @@ call('UNLINK', shard .. ':fence:' .. oldest)
 if records > 0 then call('RENAME', pending, expiring) end
 if block_count > 0 then
   call('RENAME', blocks, blocks_expiring)
-  call('HINCRBY', meta, 'slots', -slots)
+  -- Not -slots: that of 0 is "-0", which is no integer to Redis.
+  call('HINCRBY', meta, 'slots', 0 - slots)
   call('HDEL', meta, 'slots:' .. oldest)
 end
 for _, lane in ipairs(aged) do call('HDEL', lanes, lane) end

@@ -1,0 +1,111 @@
+"""A log of all writes: Redis is killed under load, and comes back with it, or with most of it."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from acker_redis import commands
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.server_binary import ServerBinary
+from tests.durability.load import Books, Load
+from tests.durability.servers import ALWAYS, EVERY_SECOND, Kept
+from tests.support import tick, total
+
+CONFIG = AckerConfig(tick_ms=3_600_000, high_water=1_000_000, shards=2, publish=False)
+
+
+def opened(server: Kept) -> Acker:
+    return Acker.from_url(server.url, "n", retry_for=60)
+
+
+def killed_under_load(server: Kept, kills: int) -> tuple[Books, dict[str, int]]:
+    """Books and counters, after so many kills."""
+    with opened(server) as acker:
+        acker.create(CONFIG)
+        with Load(server.url, acker) as load:
+            for _ in range(kills):
+                load.go_on(2)
+                server.kill()
+                server.start()
+            load.go_on(2)
+        return load.books, load.finish()
+
+
+def test_killed_under_load_with_every_write_on_disk(binary: ServerBinary, directory: Path) -> None:
+    """Nothing that was answered is lost, nothing is applied twice, nothing is told twice."""
+    with Kept(binary, directory, *ALWAYS) as server:
+        books, counted = killed_under_load(server, 8)
+    assert books.wrong() == {}
+    assert counted["pending"] == counted["expiring"] == counted["conflict"] == 0
+    assert counted["tracked"] == len(books.verdicts) > 500
+    assert counted["acked"] == len(books.done)
+    assert counted["repeated"] > 0, "some that were in doubt were on disk"
+
+
+@pytest.mark.parametrize("binary", ["path"], indirect=True)
+def test_without_fences_this_is_found_out(
+    binary: ServerBinary, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That the books can be wrong: what is sent again then counts again."""
+    for name in ("apply", "apply_blocks"):
+        fenced = getattr(commands, name)
+        monkeypatch.setattr(
+            commands, name, lambda keys, rows, fence, fenced=fenced: fenced(keys, rows, None)
+        )
+    with Kept(binary, directory, *ALWAYS) as server:
+        books, counted = killed_under_load(server, 8)
+    assert counted["repeated"] == 0
+    assert books.wrong()["told otherwise"] + books.wrong()["told of twice"] > 0
+    assert not books.false_acks, "not even then"
+
+
+def test_what_the_last_second_may_lose(binary: ServerBinary, directory: Path) -> None:
+    """The disk has less than was answered: of that, trees expire or are never heard of again."""
+    with Kept(binary, directory, *EVERY_SECOND) as server, opened(server) as acker:
+        acker.create(CONFIG)
+        with Load(server.url, acker) as load:
+            for _ in range(3):
+                load.go_on(2)
+                on_disk = server.log.stat().st_size
+                load.go_on(3)
+                server.kill()
+                with server.log.open("r+b") as log:
+                    log.truncate(on_disk)
+                server.start()
+            load.go_on(2)
+        counted = load.finish()
+    books, lost = load.books, load.books.lost()
+    print(f"everysec: {dict(lost)}, {counted}")
+    assert not books.false_acks
+    assert 0 < lost["never told of"] < lost["tracked"]
+    assert lost["done, not acked"] > 0
+    assert counted["pending"] == counted["expiring"] == counted["conflict"] == 0
+
+
+def test_a_tail_that_is_cut_off(binary: ServerBinary, directory: Path) -> None:
+    """In the middle of a command: all calls that came before it are there, and in balance."""
+    chance = random.Random(1)
+    with Kept(binary, directory / "a", *ALWAYS) as server, opened(server) as acker:
+        acker.create(CONFIG)
+        with Load(server.url, acker) as load:
+            load.go_on(5)
+            # As after a power failure: what the disk has at this moment.
+            shutil.copytree(directory / "a", directory / "b", ignore=lambda *_: ["redis.sock"])
+            done, failed = load.books.done.copy(), load.books.failed.copy()
+    log = server.log.relative_to(directory / "a")
+    for number in range(3):
+        cut = directory / str(number)
+        shutil.copytree(directory / "b", cut)
+        with (cut / log).open("r+b") as file:
+            file.truncate((cut / log).stat().st_size - chance.randint(1, 8000))
+        books = Books(done=done, failed=failed)
+        with Kept(binary, cut, *ALWAYS) as again, opened(again) as acker:
+            total(acker)
+            tick(acker, 3)
+            books.read(acker)
+            assert total(acker)["pending"] == 0
+        assert not books.false_acks
+        assert {reason for told in books.verdicts.values() for reason in told} > {"completed"}

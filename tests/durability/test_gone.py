@@ -1,0 +1,80 @@
+"""Nothing was on disk: the namespace is gone, until the operator creates it anew."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from acker_redis.batch import Batch
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.errors import NamespaceNotFoundError
+from acker_redis.rotator import Rotator
+from acker_redis.server_binary import find_server
+from tests.cluster.servers import wait_until
+from tests.durability.records import Replayed
+from tests.durability.servers import NEITHER, Kept
+from tests.source.conftest import Clock
+from tests.source.conftest import clock as clock
+from tests.support import backlog, total, track
+
+CONFIG = AckerConfig(tick_ms=3_600_000, publish=False)
+
+
+@pytest.fixture
+def server(directory: Path) -> Iterator[Kept]:
+    binary = find_server()
+    assert binary
+    with Kept(binary, directory, *NEITHER) as running:
+        yield running
+
+
+def loses_all(server: Kept) -> None:
+    server.kill()
+    server.start()
+
+
+def test_a_source_goes_on_when_the_namespace_was_created_anew(server: Kept, clock: Clock) -> None:
+    """A producer is told what to do; what it had in doubt is of trees that are no more."""
+    with (
+        Acker.from_url(server.url, "n", retry_for=30) as acker,
+        Acker.from_url(server.url, "n", retry_for=30) as producer,
+    ):
+        acker.create(CONFIG)
+        source = Replayed(server.url, "n", clock, seed=7)
+
+        def gone() -> None:
+            loses_all(server)
+            batch = Batch()
+            batch.ack(7, 40)
+            with pytest.raises(NamespaceNotFoundError, match="create it: acker-redis create"):
+                producer.apply(batch)
+            source_waits(source)
+            acker.create(CONFIG)
+            assert producer.apply(batch).acked == 0
+
+        source.run(60, {20: gone, 40: gone})
+        source.close()
+        counters = total(acker)
+    assert counters["conflict"] == 0
+    assert any(attempt > 1 for attempt in source.attempts.values())
+
+
+def source_waits(source: Replayed) -> None:
+    """It asks, is refused, and keeps its records."""
+    acked = len(source.acked)
+    for _ in range(3):
+        source.step(0)
+    assert len(source.acked) == acked
+
+
+def test_a_rotator_goes_on_when_the_namespace_was_created_anew(server: Kept) -> None:
+    with (
+        Acker.from_url(server.url, "n", retry_for=30) as acker,
+        Rotator(Acker.from_url(server.url, "n")),
+    ):
+        for _ in range(2):
+            acker.create(AckerConfig(tick_ms=50, publish=False))
+            track(acker, 7, 10)
+            wait_until(lambda: backlog(acker) == 1, "a tree that expires", pause=0.02)
+            loses_all(server)

@@ -1,0 +1,140 @@
+"""A replica is promoted that has not got all writes which were answered: what it lacks is lost."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.errors import RedisUnavailableError
+from acker_redis.server_binary import ServerBinary
+from tests.cluster.servers import wait_until
+from tests.durability.load import KINDS, TREES, Load
+from tests.durability.records import Replayed
+from tests.durability.servers import ThreeServers
+from tests.source.conftest import Clock
+from tests.source.conftest import clock as clock
+from tests.support import row, track, verdicts
+
+CONFIG = AckerConfig(tick_ms=3_600_000, high_water=1_000_000, shards=2, publish=False)
+MIN_REPLICAS = ("--min-replicas-to-write", "1")
+UNDER_WAY = len(KINDS) * TREES
+"""Trees."""
+
+
+def fail_over(three: ThreeServers, load: Load, lose: int) -> None:
+    """Promote a replica that has not heard the last so many rounds; the others follow it."""
+    old = three.master
+    new, other = (server for server in three.servers if server is not old)
+    three.cut_off(new)
+    load.go_on(lose)
+    three.move_clients(new)
+    load.go_on(2)
+    three.follow(other, new)
+    three.follow(old, new)
+
+
+def test_a_replica_without_the_last_writes(binary: ServerBinary, directory: Path) -> None:
+    """Twice: then the first master leads again, with what it was given by the second."""
+    with (
+        ThreeServers(binary, directory) as three,
+        Acker.from_url(three.url, "n", retry_for=60) as acker,
+    ):
+        acker.create(CONFIG)
+        three.catch_up()
+        with Load(three.url, acker) as load:
+            for _ in range(2):
+                load.go_on(3)
+                fail_over(three, load, lose=3)
+        counted = load.finish()
+    books, lost = load.books, load.books.lost()
+    print(f"promoted: {dict(lost)}, {counted}")
+    assert not books.false_acks
+    assert 0 < lost["never told of"] < lost["tracked"]
+    assert lost["done, not acked"] > 0
+    assert counted["pending"] == counted["expiring"] == counted["conflict"] == 0
+
+
+def test_a_master_that_no_replica_hears_stops_with_min_replicas(
+    binary: ServerBinary, directory: Path
+) -> None:
+    """Then clients wait until they reach the new one, and hardly anything is lost."""
+    with (
+        ThreeServers(binary, directory, *MIN_REPLICAS) as three,
+        Acker.from_url(three.url, "n", retry_for=60) as acker,
+        Acker.from_url(three.url, "n", retry_for=0) as hasty,
+    ):
+        acker.create(CONFIG)
+        three.catch_up()
+        new, other = three.servers[1:]
+        with Load(three.url, acker) as load:
+            load.go_on(3)
+            # Both are cut off from it, as by a network that is parted.
+            three.cut_off(other)
+            before = len(load.books.tracked)
+            three.cut_off(new)
+            wait_until(lambda: refuses(hasty), "a master that has noticed")
+            answered = len(load.books.tracked) - before
+            other.ask("REPLICAOF", "127.0.0.1", new.port)
+            three.servers[0].ask("REPLICAOF", "127.0.0.1", new.port)
+            three.move_clients(new)
+            load.go_on(3)
+        counted = load.finish()
+    books, lost = load.books, load.books.lost()
+    print(f"min-replicas-to-write 1: {dict(lost)}, {counted}")
+    assert not books.false_acks
+    # What was answered before it had noticed, and a round of each thread that was under way.
+    assert lost["never told of"] <= answered + UNDER_WAY
+    assert len(books.tracked) > before + answered + UNDER_WAY
+    assert counted["pending"] == counted["expiring"] == counted["conflict"] == 0
+
+
+def refuses(acker: Acker) -> bool:
+    try:
+        track(acker, 2 * random.randrange(1, 10**9), 10)
+    except RedisUnavailableError as error:
+        return "NOREPLICAS" in str(error)
+    return False
+
+
+def test_a_source_sees_each_record_to_its_end(
+    binary: ServerBinary, directory: Path, clock: Clock
+) -> None:
+    with (
+        ThreeServers(binary, directory) as three,
+        Acker.from_url(three.url, "n", retry_for=60) as acker,
+    ):
+        acker.create(CONFIG)
+        three.catch_up()
+        source = Replayed(three.url, "n", clock, seed=11)
+        old, new, other = three.servers
+
+        def again() -> None:
+            three.move_clients(new)
+            three.follow(other, new)
+
+        source.run(90, {30: lambda: three.cut_off(new), 60: again})
+        source.close()
+    assert any(attempt > 1 for attempt in source.attempts.values())
+
+
+@pytest.mark.parametrize("binary", ["path"], indirect=True)
+def test_half_a_row_that_is_lost_is_found_out(binary: ServerBinary, directory: Path) -> None:
+    """That rows must be whole: a message's ack on the new master, its child's id on the old."""
+    with (
+        ThreeServers(binary, directory) as three,
+        Acker.from_url(three.url, "n", retry_for=60) as acker,
+    ):
+        acker.create(AckerConfig(tick_ms=3_600_000))
+        track(acker, 7, 10)
+        track(acker, 8, 10)
+        new = three.servers[1]
+        three.catch_up()
+        three.cut_off(new)
+        row(acker, 7, 20)
+        three.move_clients(new)
+        wait_until(lambda: acker.status().pending == 2, "the new master")
+        row(acker, 7, 10)
+        row(acker, 8, 10 ^ 20)
+        assert [(verdict[0], verdict[2]) for verdict in verdicts(acker)] == [("ack", 7)]

@@ -1,0 +1,220 @@
+"""Histories in which a shard goes back in time: to any state it ever had, as often as it likes.
+
+That is what an old snapshot does, a replica that is promoted, a log that has lost its end. Clients
+do not go back: their lanes count on, and they send again what they are in doubt of, or what came
+long ago. Truth is kept in sets (``tests/properties/topology.py``), and does not go back either:
+what was processed was processed.
+"""
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from acker_redis.commands import Fence, ShardApplied
+from acker_redis.config import AckerConfig
+from acker_redis.ids import ANCHOR_MAX
+from acker_redis.outcome import Outcome
+from acker_redis.reference import Row
+from acker_redis.reference_blocks import BlockRow
+from acker_redis.simulate.backends import Backend
+from tests.properties.topology import FAIL, TOUCH, TRACK, Forest, fold, fold_blocks
+
+TASK = "t"
+LANES = ("p", "q", "@r", "@s")
+SNAPSHOTS = 4
+CONFIG = AckerConfig(tick_ms=1000, buckets=3, high_water=10_000, publish=False)
+
+OPS = {
+    "begin": 3,
+    "begin_block": 2,
+    "process": 10,
+    "send": 8,
+    "again": 3,
+    "tick": 1,
+    "drain": 2,
+    "take": 2,
+    "save": 2,
+    "back": 2,
+}
+BREAKS = ("split", "parted")
+"""Rules that may be broken on purpose: an input and its children in two rows; a failure and its
+delta in two rows. Without lost writes the second does no harm."""
+
+
+class FalseAck(AssertionError):
+    """A tree was acked that is not complete, or has failed."""
+
+
+@dataclass
+class _Sent:
+    rows: Sequence[Row] | Sequence[BlockRow]
+    blocks: bool
+    fence: Fence
+
+
+class History:
+    """One history, on some shards side by side, which must agree."""
+
+    def __init__(self, backends: Sequence[Backend], seed: int, breaks: str = "") -> None:
+        self.seen: Counter[str] = Counter()
+        """How often interesting states were reached."""
+        self._backends, self._breaks = backends, breaks
+        self._chance = random.Random(seed)
+        self._forest = Forest(self._chance)
+        self._waiting: dict[str, list[Row]] = {lane: [] for lane in LANES}
+        self._seq = dict.fromkeys(LANES, 0)
+        self._sent: list[_Sent] = []
+        self._saved: list[tuple[Callable[[], None], ...]] = []
+        self._travelled = False
+        self._told: Counter[int] = Counter()
+
+    def play(self, steps: int) -> None:
+        """Play so many steps, and let all expire that is left."""
+        names, weights = list(OPS), list(OPS.values())
+        for name in self._chance.choices(names, weights, k=steps):
+            getattr(self, f"_{name}")()
+        for lane in LANES:
+            self._deliver(lane)
+        for _ in range(CONFIG.buckets + 1):
+            self._tick()
+            self._drain()
+
+    def _begin(self) -> None:
+        chance, forest = self._chance, self._forest
+        shared = forest.pick([chance.randrange(1000)] if chance.random() < 0.2 else [])
+        self._add([forest.begin(chance.randint(0 if shared else 1, 2), shared)])
+
+    def _begin_block(self) -> None:
+        chance = self._chance
+        slots: list[tuple[int, list[int]]] = [
+            (chance.randint(0, 2), []) for _ in range(chance.randint(1, 4))
+        ]
+        self._add(self._forest.begin_block(slots)[1])
+
+    def _process(self) -> None:
+        chance, forest = self._chance, self._forest
+        inputs = forest.pick([chance.randrange(1000) for _ in range(chance.choice((1, 1, 1, 2)))])
+        children = chance.choice((0, 0, 0, 0, 1, 2))
+        flags = chance.choice((0,) * 10 + (FAIL, TOUCH))
+        if chance.random() < 0.05 and inputs:
+            forest.lose(inputs[0])  # it is never processed
+            return
+        owns = [own for message in inputs for own in message.ids.values()]
+        rows = forest.process(inputs, children, flags, "no" if flags & FAIL else "")
+        self._add(rows if not self._breaks else self._broken(rows, owns))
+
+    def _broken(self, rows: Sequence[Row], owns: Sequence[int]) -> list[Row]:
+        kept = []
+        for row, own in zip(rows, owns, strict=True):
+            if self._breaks == "split" and row.delta != own:
+                self._add([replace(row, delta=row.delta ^ own)])
+                kept.append(Row(row.anchor, own))
+            elif self._breaks == "parted" and row.flags & FAIL:
+                self._add([replace(row, delta=0)])
+                kept.append(Row(row.anchor, row.delta))
+            else:
+                kept.append(row)
+        return kept
+
+    def _add(self, rows: Sequence[Row]) -> None:
+        self._waiting[self._chance.choice(LANES)] += rows
+
+    def _send(self) -> None:
+        self._deliver(self._chance.choice(LANES))
+
+    def _deliver(self, lane: str) -> None:
+        rows, self._waiting[lane] = self._waiting[lane], []
+        loose = fold([row for row in rows if row.anchor <= ANCHOR_MAX])
+        blocks = fold_blocks([row for row in rows if row.anchor > ANCHOR_MAX], TASK)
+        for part, in_blocks in ((loose, False), (blocks, True)):
+            if part:
+                self._seq[lane] += 1
+                digest = hashlib.sha1(repr(part).encode()).hexdigest()[:8]
+                sent = _Sent(part, in_blocks, Fence(lane, self._seq[lane], digest))
+                self._sent.append(sent)
+                if self._chance.random() < 0.9:  # else it gets lost, and may come later
+                    self._apply(sent)
+
+    def _again(self) -> None:
+        """The last ones most often, because they are in doubt; sometimes one of long ago."""
+        if self._sent:
+            back = self._chance.choice((1, 1, 2, 3, self._chance.randint(1, len(self._sent))))
+            self._apply(self._sent[-min(back, len(self._sent))])
+
+    def _apply(self, sent: _Sent) -> None:
+        def call(backend: Backend) -> object:
+            if sent.blocks:
+                return backend.apply_blocks(sent.rows, sent.fence)  # type: ignore[arg-type]
+            task = TASK if any(row.flags & TRACK for row in sent.rows) else ""  # type: ignore[union-attr]
+            return backend.apply(sent.rows, task, sent.fence)  # type: ignore[arg-type]
+
+        replies = [call(backend) for backend in self._backends]
+        first = replies[0]
+        if isinstance(first, ShardApplied):
+            assert all(reply == first for reply in replies), replies
+            self.seen["repeats that were refused"] += first.highest is not None
+        else:
+            assert len({type(reply) for reply in replies}) == 1, replies
+        self._hear()
+
+    def _tick(self) -> None:
+        for backend in self._backends:
+            backend.advance(CONFIG.tick_ms)
+        ticked = [backend.rotate() for backend in self._backends]
+        assert len(set(ticked)) == 1
+
+    def _drain(self) -> None:
+        for backend in self._backends:
+            backend.expire()
+            backend.expire_blocks()
+        self._hear()
+
+    def _take(self) -> None:
+        for backend in self._backends:
+            backend.take(TASK)
+
+    def _save(self) -> None:
+        saved = tuple(backend.snapshot() for backend in self._backends)
+        if len(self._saved) < SNAPSHOTS:
+            self._saved.append(saved)
+        else:
+            self._saved[self._chance.randrange(SNAPSHOTS)] = saved
+
+    def _back(self) -> None:
+        """Also to a state of a past that is none any more."""
+        if not self._saved:
+            return
+        number = self._chance.randrange(len(self._saved))
+        for restore in self._saved[number]:
+            restore()
+        # The snapshot is used up: it is what the shard goes on with.
+        self._saved[number] = tuple(backend.snapshot() for backend in self._backends)
+        self._travelled = True
+        self.seen["travels"] += 1
+
+    def _hear(self) -> None:
+        """The verdicts that were just written: no ack is false, and all shards agree."""
+        told = [
+            sorted(_words(outcome) for _, outcome in backend.peek()) for backend in self._backends
+        ]
+        assert all(each == told[0] for each in told), told
+        for anchor, verdict in told[0]:
+            if verdict == "touch":
+                continue
+            tree = self._forest.trees[anchor]
+            self._told[anchor] += 1
+            self.seen["trees told of twice"] += self._told[anchor] == 2
+            if verdict == "ack":
+                name = "acks after a travel" if self._travelled else "acks"
+                self.seen[name] += 1
+                if not tree.complete or tree.failing:
+                    raise FalseAck(f"{anchor:x}: {tree}")
+
+
+def _words(outcome: Outcome) -> tuple[int, str]:
+    return outcome.anchor, outcome.verdict
+
+
+__all__ = ["BREAKS", "CONFIG", "TASK", "FalseAck", "History"]

@@ -6,6 +6,16 @@ from typing import Any
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+from acker_redis.embedded import EmbeddedRedis
+
+
+def share(server: EmbeddedRedis, histories: int) -> int:
+    """How many of so many histories to play on a server: all on one, a quarter on the other.
+
+    What is random is what a history does, and both servers run the same scripts.
+    """
+    return histories if "PATH" in server.description else histories // 4
+
 
 def play(kind: type[RuleBasedStateMachine], histories: int, steps: int, **fields: Any) -> None:
     """Play histories of this machine; ``fields`` are set on its class."""

@@ -26,6 +26,7 @@ from acker_redis.outcomes import BlockOutcome, Outcome
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockReference, BlockRow
 from acker_redis.shard import RedisShard
+from tests.properties.play import share
 
 BLOCKS = st.integers(1, 4)
 DELTAS = st.sampled_from([0, 0, 1, 2, 3, 1 << 31, (1 << 63) - 1])
@@ -176,6 +177,7 @@ def _ageless(o: BlockOutcome | Outcome | None) -> tuple[Any, ...]:
 
 def test_blocks_on_redis_are_blocks_in_plain_python(server: EmbeddedRedis) -> None:
     machine = type("Machine", (Machine,), {"url": server.url})
+    histories = share(server, 60)
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=60, stateful_step_count=30, deadline=None)
+        machine, settings=settings(max_examples=histories, stateful_step_count=30, deadline=None)
     )

@@ -21,6 +21,7 @@ from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import AckerError, BacklogError, ChangedBatchError
 from acker_redis.reference import Reference, Row
+from tests.properties.play import share
 from tests.support import FAIL, TRACK, columns, send, tick
 
 ANCHORS = st.integers(1, 6)
@@ -130,6 +131,7 @@ def _ageless(outcome: Any) -> tuple[Any, ...]:
 
 def test_redis_does_what_the_reference_does(server: EmbeddedRedis) -> None:
     machine = type("Machine", (Machine,), {"url": server.url})
+    histories = share(server, 150)
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=150, stateful_step_count=30, deadline=None)
+        machine, settings=settings(max_examples=histories, stateful_step_count=30, deadline=None)
     )

@@ -30,9 +30,6 @@ _SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
-    # To compile a plan takes longer than to run it, as few rows as there are here.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.session.timeZone": "UTC",
     "spark.python.daemon.module": "tests.spark.faults.daemon",
 }

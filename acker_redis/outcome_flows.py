@@ -15,6 +15,11 @@ class OutcomeFlows:
         self.task = check_name("task", task)
         self._shards = {keys.shard: keys for keys in shards}
 
+    @property
+    def shards(self) -> int:
+        """How many shards there were when they were last read."""
+        return len(self._shards)
+
     def read(self, count: int, after: Mapping[int, str] | None = None) -> Flow[list[Entry]]:
         """As :meth:`Outcomes.read`; ``after`` begins behind an id, per shard.
 
@@ -25,22 +30,11 @@ class OutcomeFlows:
             keys = list(self._shards.values())
             # A stream that is no more is as empty as one in which nothing waits: whether there are
             # other shards by now has to be asked for.
-            shards, *replies = yield AskAll(
-                (
-                    ("HGET", keys[0].meta, "shards"),
-                    *(
-                        (
-                            "XRANGE",
-                            k.outcomes(self.task),
-                            begin.get(k.shard, "-"),
-                            "+",
-                            "COUNT",
-                            count,
-                        )
-                        for k in keys
-                    ),
-                )
-            )
+            reads = [
+                ("XRANGE", k.outcomes(self.task), begin.get(k.shard, "-"), "+", "COUNT", count)
+                for k in keys
+            ]
+            shards, *replies = yield AskAll((("HGET", keys[0].meta, "shards"), *reads))
             if shards is None or int(shards) == len(keys):
                 break
             self._shards = {n: ShardKeys(keys[0].namespace, n) for n in range(int(shards))}
@@ -49,6 +43,14 @@ class OutcomeFlows:
             for k, found in zip(keys, replies, strict=True)
             for id_, fields in found
         ]
+
+    def entry(self, shard: int, id_: str) -> Flow[Entry | None]:
+        """One entry that waits; None if it is gone, or there is no such shard."""
+        keys = self._shards.get(shard)
+        if keys is None:
+            return None
+        (found,) = yield AskAll((("XRANGE", keys.outcomes(self.task), id_, id_),))
+        return parse_entry(shard, *found[0]) if found else None
 
     def take(self, entries: Iterable[Entry]) -> Flow[int]:
         """As :meth:`Outcomes.take`."""

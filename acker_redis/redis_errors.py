@@ -14,6 +14,7 @@ _PASSING = (
 
 _IN_SCRIPT = re.compile(r"(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )", re.DOTALL)
 """What Redis 6.2 puts before an error that a command in a script has met."""
+_NO_RIGHT = re.compile(r"NOPERM|can't run this command|No permissions to access|can't access", re.I)
 FAILED = (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, AttributeError)
 """What redis-py raises when a command fails. AttributeError is its bug #4015: ASK named a master
 that has no slots yet, and the cluster client knows none such. It passes once the slot has moved."""
@@ -44,5 +45,12 @@ def translate(error: Exception) -> AckerError:
         | AttributeError,
     )
     if passing or words.startswith(_PASSING):
-        return RedisUnavailableError(f"Redis did not answer: {words}; is it running and reachable?")
+        return RedisUnavailableError(
+            f"Redis did not answer: {words.rstrip('.')}; is it running and reachable?"
+        )
+    if isinstance(error, redis.exceptions.NoPermissionError) or _NO_RIGHT.search(words):
+        return RedisRefusedError(
+            f"this user may not do that: {words}; acker-redis acl ROLE NAMESPACE prints a line "
+            "that grants what a role needs"
+        )
     return RedisRefusedError(f"Redis refused the call: {words}")

@@ -243,7 +243,7 @@ class Service:
             del self._known[job.home.name]
             self._schedule.remove(job)
             if before:
-                return [(logging.DEBUG, Event("is_gone", **job.fields), None)]
+                return [(logging.INFO, Event("is_gone", **job.fields), None)]
         elif not job.missed:
             job.missed = True
             advice = "create it: acker-redis create NAMESPACE"

@@ -14,10 +14,13 @@ import pyarrow.dataset as ds
 import pytest
 from rich.console import Console
 
+from acker_redis.client import Acker
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import ConfigError
 from tests.conftest import missing
 
 pytest.importorskip("acker_flights.data")
-from acker_flights import data, report, session
+from acker_flights import data, demo, report, session
 from acker_flights.data import Selection
 
 COMMAND = [sys.executable, "-m", "acker_redis", "demo"]
@@ -191,3 +194,16 @@ def test_a_message_that_never_arrived_is_a_difference() -> None:
     assert not report.reconcile(console, told, wrong, expected)  # type: ignore[arg-type]
     assert not report.reconcile(console, told, {}, expected)  # type: ignore[arg-type]
     assert "delays differ in 1 sums" in console.export_text()
+
+
+def test_on_a_redis_that_was_there_only_its_own_namespace_goes(any_server: EmbeddedRedis) -> None:
+    with Acker.from_url(any_server.url, demo.NAMESPACE) as acker:
+        acker.connection.client.flushall()
+        with demo._server(any_server.url):
+            assert acker.status().pending == 0
+        assert acker.connection.client.dbsize() == 0
+        acker.create(demo.CONFIG)  # somebody else's
+        with pytest.raises(ConfigError, match="somebody else"), demo._server(any_server.url):
+            raise AssertionError("it began")
+        assert acker.status().pending == 0
+        acker.drop()

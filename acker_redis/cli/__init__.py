@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
 
-from acker_redis.cli import checks, finding, namespaces, services, state, trees
+from acker_redis.cli import checks, finding, namespaces, services, state, trees, verdicts
 from acker_redis.cli.output import Exit, warn
 from acker_redis.errors import AckerError
 
@@ -37,15 +38,22 @@ def _options(
 ) -> None: ...
 
 
-for each in (namespaces, state, finding, trees, services, checks):
+for each in (namespaces, state, finding, verdicts, trees, services, checks):
     each.register(app)
 
 
 def main() -> None:
     """Entry point: an AckerError is one sentence on stderr and exit code 1."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # Ids are UTF-8, whatever the terminal speaks.
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         app(prog_name="acker-redis")
     except AckerError as error:
         for words in (str(error), *getattr(error, "__notes__", ())):
             warn(words)
+        sys.exit(Exit.FAILED)
+    except OSError as error:
+        warn(f"cannot read or write: {error.strerror or error}")
         sys.exit(Exit.FAILED)

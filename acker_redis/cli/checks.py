@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-import signal
-import threading
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from acker_redis.cli import options
 from acker_redis.cli.options import AsJson, Url, add, complete_namespace
-from acker_redis.cli.output import Exit, say_json
+from acker_redis.cli.output import Exit, end_cleanly, say_json
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from acker_redis.doctor import Finding
 
+ID_WIDTH = 16
+"""Columns for the id of a finding, by which docs/doctor.md and other findings name it."""
 COLOURS = {"ok": "green", "skipped": "dim", "warning": "yellow", "error": "bold red"}
-
-
-def _leave_nothing_behind() -> None:
-    """Let SIGTERM end the command as Ctrl-C does, behind what removes its namespace."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, leave)
 
 
 def doctor(
@@ -58,7 +48,7 @@ def doctor(
     from acker_redis.doctor import Report, examine
 
     settings = options.settings(url)
-    _leave_nothing_behind()
+    end_cleanly()  # the namespace of its own goes
     console = Console(highlight=False)
     found = []
     with Console(stderr=True).status("examining") as status:
@@ -71,6 +61,9 @@ def doctor(
     report = Report(tuple(found))
     if as_json:
         say_json(report.to_dict())
+    else:
+        counts = Counter[str](finding.level for finding in found)
+        console.print(", ".join(f"{counts[each]} {each}" for each in COLOURS if counts[each]))
     raise typer.Exit(report.exit_code)
 
 
@@ -81,10 +74,12 @@ def _drawn(finding: Finding) -> RenderableType:
     where = f" {finding.where}" if finding.where else ""
     said = Text.assemble((finding.title, "bold"), (where, "dim"), ": ", finding.detail)
     if finding.fix:
-        said.append(f"\n{finding.fix}", "cyan")
+        said.append(f"\nfix: {finding.fix}", "cyan")
     row = Table.grid(padding=(0, 1))
     row.add_column(width=7)
-    row.add_row(Text(finding.level, COLOURS[finding.level]), said)
+    row.add_column(width=ID_WIDTH)
+    row.add_column()
+    row.add_row(Text(finding.level, COLOURS[finding.level]), Text(finding.id, "dim"), said)
     return row
 
 
@@ -100,7 +95,7 @@ def bench(
     from acker_redis import bench as benchmark
 
     settings = options.settings(url)
-    _leave_nothing_behind()
+    end_cleanly()  # the namespace of its own goes
     progress = Console(stderr=True, highlight=False)
     with progress.status("measuring") as status:
         measured = benchmark.measure(
@@ -195,7 +190,7 @@ PANEL = "Trying it out"
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    add(app, PANEL, doctor, "doctor orders", "doctor orders --role producer --json")
+    add(app, "Services", doctor, "doctor orders", "doctor orders --role producer --json")
     add(app, PANEL, bench, "bench", "bench --seconds 5 --json")
     add(app, PANEL, demo, "demo", "demo --days 3")
-    add(app, PANEL, simulate, "simulate --seeds 200", "simulate --break shared")
+    add(app, PANEL, simulate, "simulate --seeds 200", "simulate --seeds 20 --break shared")

@@ -28,8 +28,12 @@ def find(
         str, typer.Argument(help="The source's own id, or the label of a block; all, if none")
     ] = "",
     task: Annotated[str, typer.Option(help="Only what this source has tracked")] = "",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Show so many, about")] = 20,
-    most: Annotated[int, typer.Option(min=1, help="Look at so many, about")] = 1_000_000,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Stop after about so many were found")
+    ] = 20,
+    most: Annotated[
+        int, typer.Option(min=1, help="Stop after about so many were looked at")
+    ] = 1_000_000,
     cursor: Annotated[
         str | None, typer.Option(help="Where to go on, as the last call has said")
     ] = None,
@@ -41,7 +45,7 @@ def find(
     This is a scan over all that is pending, in short calls between which Redis serves others. It
     ends when enough was shown or looked at, and says where to go on. A line each: anchor, state,
     task, source id, age in ms, why, with tabs between; of a block: its number, slots, task, label,
-    age. Exit code 1 if nothing was found. Whoever has the anchor asks: show.
+    age. Exit code 1 if nothing was found. If you have the anchor, ask show.
     """
     from acker_redis.cli import shapes
     from acker_redis.tree_page import PageCursor

@@ -8,7 +8,7 @@ import typer
 
 from acker_redis.cli import options
 from acker_redis.cli.options import AsJson, Namespace, Url, Yes, add
-from acker_redis.cli.output import confirm, say, say_json
+from acker_redis.cli.output import confirm, end_cleanly, say, say_json
 from acker_redis.config import AckerConfig
 
 DEFAULTS = AckerConfig()
@@ -17,10 +17,17 @@ DEFAULTS = AckerConfig()
 def create(
     namespace: Namespace,
     url: Url = None,
-    shards: Annotated[int, typer.Option(help="A power of two")] = DEFAULTS.shards,
+    shards: Annotated[
+        int, typer.Option(help="Number of shards, a power of two up to 1024")
+    ] = DEFAULTS.shards,
     buckets: Annotated[int, typer.Option(help="Rotating buckets, 2 to 16")] = DEFAULTS.buckets,
     tick_ms: Annotated[int, typer.Option(help="Time between rotations")] = DEFAULTS.tick_ms,
-    high_water: Annotated[int, typer.Option(help="Pending trees")] = DEFAULTS.high_water,
+    high_water: Annotated[
+        int,
+        typer.Option(
+            help="Pending trees from which on sources wait; at twice as many new ones are nacked"
+        ),
+    ] = DEFAULTS.high_water,
     refresh: Annotated[
         Literal["never", "update"],
         typer.Option(help="What restarts a tree's clock: touches only, or every row"),
@@ -99,7 +106,8 @@ def config_set(
     if as_json:
         say_json({"namespace": namespace, "config": shapes.config(config)})
     else:
-        say(f"{namespace}: {field} is {value}")
+        now = f"; what is pending lives {config.timeout_ms / 1000:,g} s at most"
+        say(f"{namespace}: {field} is {value}{now if field == 'tick_ms' else ''}")
 
 
 def drop(namespace: Namespace, url: Url = None, yes: Yes = False, as_json: AsJson = False) -> None:
@@ -108,14 +116,14 @@ def drop(namespace: Namespace, url: Url = None, yes: Yes = False, as_json: AsJso
     Sources that still run have their own list of what is pending, and will replay it. Run it
     again if it was interrupted.
     """
-    from acker_redis.errors import NamespaceNotFoundError
+    from acker_redis.errors import NamespaceNotFoundError, SchemaError
 
     with options.acker(namespace, url) as acker:
         try:
             state = acker.status()
             pending, waiting = state.pending + state.expiring, sum(state.backlog.values())
-        except NamespaceNotFoundError:
-            pending = waiting = 0  # perhaps one that was dropped by halves
+        except (NamespaceNotFoundError, SchemaError):
+            pending = waiting = 0  # perhaps one that was dropped by halves, or is damaged
         if not yes:
             confirm(
                 f"drop {namespace} with {pending:,} pending trees and {waiting:,} verdicts that "
@@ -131,7 +139,8 @@ def drop(namespace: Namespace, url: Url = None, yes: Yes = False, as_json: AsJso
 def migrate(
     namespace: Namespace,
     shards: Annotated[
-        int | None, typer.Option(help="How many it is to have; a power of two", show_default=False)
+        int | None,
+        typer.Option(help="How many it is to have; a power of two up to 1024", show_default=False),
     ] = None,
     wait: Annotated[
         float | None,
@@ -159,23 +168,29 @@ def migrate(
 
     if cancel == (shards is not None):
         raise typer.BadParameter("say --shards N, or --cancel")
+    idle = ""
     with options.acker(namespace, url) as acker:
         if shards is None:
+            moved = acker.status().shards[0].moving is not None
             config = call_off(acker)
+            idle = "" if moved else "; nothing was to be called off"
         else:
             now = acker.config
             replace(now, shards=shards).validate()
             if not yes and shards != now.shards:
+                waiting = ", ".join(t for t, n in acker.status().backlog.items() if n)
                 confirm(
                     f"move {namespace} from {now.shards} to {shards} shards? nothing is tracked "
-                    f"for up to {now.timeout_ms / 1000:,.0f} s and until all verdicts are taken"
+                    f"for up to {now.timeout_ms / 1000:,g} s, and as long as verdicts wait"
+                    + (f" (now: of {waiting})" if waiting else "")
                 )
+            end_cleanly()  # the namespace is opened again
             with follow() as told:
                 config = move(acker, shards, wait=wait, on_progress=told)
     if as_json:
         say_json({"namespace": namespace, "config": shapes.config(config)})
     else:
-        say(f"{namespace}: {config.shards} shards")
+        say(f"{namespace}: {config.shards} shards{idle}")
 
 
 def acl(

@@ -40,9 +40,7 @@ Url = Annotated[
     str | None,
     typer.Option(
         "--url",
-        help="redis://, redis+cluster://, redis+sentinel:// (rediss for TLS) or unix://; of the "
-        "environment ACKER_REDIS_URL, else redis://127.0.0.1:6379/0. A password is better in "
-        "ACKER_REDIS_PASSWORD or ACKER_REDIS_PASSWORD_FILE: others see what stands here",
+        help="Redis [env: ACKER_REDIS_URL; default: redis://127.0.0.1:6379/0]",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, for programs")]

@@ -1,8 +1,11 @@
 """What goes to stdout and stderr, and exit codes."""
 
 import json
+import signal
 import sys
+import threading
 from enum import IntEnum
+from types import FrameType
 from typing import Any
 
 import typer
@@ -42,6 +45,18 @@ def warn(text: str) -> None:
 def confirm(question: str) -> None:
     """Ask on stderr, so that stdout stays for programs; end the command unless it is a yes."""
     typer.echo(f"{question} [y/N] ", nl=False, err=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        warn("nothing was changed")
+    answer = sys.stdin.readline()
+    if answer.strip().lower() not in ("y", "yes"):
+        warn("nothing was changed" if answer else "nobody answers: add --yes; nothing was changed")
         raise typer.Exit(Exit.FAILED)
+
+
+def end_cleanly() -> None:
+    """Let SIGTERM, and the end of the terminal, end the command as Ctrl-C does."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, leave)

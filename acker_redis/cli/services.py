@@ -77,7 +77,7 @@ def rotator(
 
 
 def _connect(settings: Settings, stop: threading.Event, patient: bool) -> Any:
-    """A client; a cluster that does not answer is waited for, until None when it is time to leave."""
+    """A client; a cluster that does not answer is waited for. None when it is time to leave."""
     pause = 0.5
     while True:
         try:

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from acker_redis.cli import options
-from acker_redis.cli.options import AsJson, Namespace, Task, Url, add
+from acker_redis.cli.options import AsJson, Namespace, Url, add
 from acker_redis.cli.output import Exit, say, say_json, warn
-from acker_redis.errors import AckerError, NamespaceNotFoundError
+from acker_redis.errors import AckerError, NamespaceNotFoundError, RedisRefusedError
 
 if TYPE_CHECKING:
     from acker_redis.client import Acker
     from acker_redis.status import Status
+    from acker_redis.tree_page import OldestTree
     from acker_redis.tree_state import TreeState
-
-FOLLOWED = 0.2
-"""Seconds between two looks at a stream that is followed."""
-Ask = tuple["Status", "dict[str, float] | None"]
 
 
 def status(
@@ -53,7 +50,7 @@ def _as_json(acker: Acker, before: Status, after: Status) -> dict[str, Any]:
     from acker_redis.cli import shapes
     from acker_redis.cli.status_view import Rates
 
-    rates, oldest = Rates.between(before, after), acker.oldest()
+    rates, oldest = Rates.between(before, after), _oldest(acker)
     return {
         **shapes.status(after),
         "rates": rates and rates.per_second,
@@ -64,7 +61,15 @@ def _as_json(acker: Acker, before: Status, after: Status) -> dict[str, Any]:
 def _drawn(acker: Acker, before: Status, after: Status, where: str) -> Any:
     from acker_redis.cli.status_view import Rates, draw
 
-    return draw(after, Rates.between(before, after), acker.oldest(), where)
+    return draw(after, Rates.between(before, after), _oldest(acker), where)
+
+
+def _oldest(acker: Acker) -> OldestTree | None:
+    """The oldest tree; None, too, for a user whose role does not list what is pending."""
+    try:
+        return acker.oldest()
+    except RedisRefusedError:
+        return None
 
 
 def _watch(acker: Acker, where: str, seconds: float, as_json: bool) -> None:
@@ -142,60 +147,6 @@ def _show(tree: TreeState) -> None:
         say(f"failed      {len(tree.block.failed):,}")
 
 
-def outcomes(
-    namespace: Namespace,
-    task: Task,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C")
-    ] = False,
-    take: Annotated[
-        bool,
-        typer.Option(help="Delete what was printed: for the source itself, and nobody else"),
-    ] = False,
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="So many verdicts at most, about")
-    ] = None,
-    url: Url = None,
-    as_json: AsJson = False,
-) -> None:
-    """Print the verdicts that wait for a source, and leave them there.
-
-    A line each: verdict, reason, source id, anchor, age in ms, why, with tabs between. Of a tree
-    in a block, slot and label stand for the source id: LABEL#SLOT. With --take they are deleted
-    once they were printed: at least once, so expect some twice after an interruption.
-    """
-    from acker_redis.cli import shapes
-    from acker_redis.outcome_flows import OutcomeFlows
-
-    with options.acker(namespace, url) as acker:
-        flows = OutcomeFlows(acker.flows.shards(acker.config), task)
-        after: dict[int, str] = {}
-        printed = 0
-        while limit is None or printed < limit:
-            entries = acker.connection.drive(flows.read(16, after))
-            for entry in entries:
-                for outcome in shapes.outcomes(entry):
-                    printed += 1
-                    say_json(outcome, pretty=False) if as_json else say(_line(outcome))
-                if take:
-                    acker.connection.drive(flows.take([entry]))
-                else:
-                    after[entry.shard] = entry.id
-                if limit is not None and printed >= limit:
-                    return
-            if not entries:
-                if not follow:
-                    return
-                time.sleep(FOLLOWED)
-
-
-def _line(outcome: dict[str, Any]) -> str:
-    slot = outcome["slot"]
-    name = outcome["source_id"] if slot is None else f"{outcome['source_id']}#{slot}"
-    fields = (outcome["verdict"], outcome["reason"], name, outcome["anchor"])
-    return "\t".join([*fields, str(outcome["age_ms"]), outcome["why"]])
-
-
 PANEL = "What is pending"
 
 
@@ -203,10 +154,3 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     add(app, PANEL, status, "status orders", "status orders --watch", "status orders --json")
     add(app, PANEL, show, "show orders 4711", "show orders 0x1267 --json")
-    add(
-        app,
-        PANEL,
-        outcomes,
-        "outcomes orders shop --follow",
-        "outcomes orders shop --take | ./handle.sh",
-    )

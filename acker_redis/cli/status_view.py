@@ -15,11 +15,13 @@ WIDTH = 40
 """Columns of the bars."""
 COLOURS = {"ok": "green", "high": "yellow", "over": "red"}
 WORDS = {
-    "ok": "below the mark",
-    "high": "above the mark: producers slow down",
-    "over": "twice the mark: new trees are nacked",
+    "ok": "room for more",
+    "high": "producers slow down",
+    "over": "new trees are nacked",
 }
 SHOWN_TASKS = 10
+MOST_BUCKETS = 5
+"""Of more, empty ones are not drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def draw(
     blocks = f", {status.in_blocks:,} of them in blocks" if status.in_blocks else ""
     table.add_row("pending", f"{_count(status.pending, 'tree')}{blocks}")
     table.add_row("", _buckets(status))
-    table.add_row("oldest", _oldest(oldest))
+    table.add_row("oldest", _oldest(status, oldest))
     table.add_row("rotator", _rotator(status))
     table.add_row("verdicts", _counters(status, rates))
     table.add_row("waiting", _backlog(status))
@@ -85,14 +87,15 @@ def span(ms: float) -> str:
 def _gauge(status: Status) -> RenderableType:
     ratio, colour = status.high_water_ratio, COLOURS[status.high_water]
     grid = Table.grid(padding=(0, 1))
-    of = "the worst shard's share of " if status.config.shards > 1 else ""
+    of = " (worst shard)" if status.config.shards > 1 else ""
     grid.add_row(
         Bar(2.0, 0, min(ratio, 2.0), width=WIDTH, color=colour, bgcolor="grey30"),
         Text(f"{ratio:.0%}", colour),
-        Text(f"of {of}{status.config.high_water:,}; {WORDS[status.high_water]}"),
+        Text(f"of {status.config.high_water:,}{of}"),
     )
     # The bar ends at twice the mark; the mark is its middle.
-    grid.add_row(Text("▲".rjust(WIDTH // 2 + 1), style="dim"), "", Text("the mark", style="dim"))
+    mark = Text("▲ the mark".rjust(WIDTH // 2 + 10), style="dim")
+    grid.add_row(mark, "", Text(WORDS[status.high_water], colour))
     return grid
 
 
@@ -101,19 +104,23 @@ def _buckets(status: Status) -> RenderableType:
     most = max(*status.pending_by_bucket, status.expiring, 1)
     rows = [*status.pending_by_bucket, status.expiring]
     names = ["newest", *(f"{n} tick{'s' * (n > 1)} old" for n in range(1, len(rows) - 1))]
+    few = len(rows) <= MOST_BUCKETS
     for name, count in zip([*names, "expiring"], rows, strict=True):
+        if not (count or few or name == "newest"):
+            continue
         colour = "red" if name == "expiring" else "cyan"
         bar = Bar(most, 0, count, width=WIDTH, color=colour, bgcolor="default")
         grid.add_row(Text(name, style="dim"), bar, Text(f"{count:,}", justify="right"))
     return grid
 
 
-def _oldest(oldest: OldestTree | None) -> RenderableType:
+def _oldest(status: Status, oldest: OldestTree | None) -> RenderableType:
     if oldest is None:
-        return Text("nothing is pending", style="dim")
+        words = "not for this user to see" if status.pending else "nothing is pending"
+        return Text(words, style="dim")
     tree = oldest.tree
     about = "" if oldest.exact else "at least "
-    name = f"{tree.source_id} of {tree.task}" if tree.task else "not tracked yet"
+    name = f"{tree.source_id} of {tree.task}" if tree.task else "rows without a tree"
     return Text(f"{about}{span(tree.age_ms)}: {name} (anchor {tree.anchor})")
 
 

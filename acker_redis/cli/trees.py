@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from io import BufferedReader
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from acker_redis.cli import options
+from acker_redis.cli.lines import chunks
 from acker_redis.cli.options import AsJson, Namespace, Task, Url, add
 from acker_redis.cli.output import Exit, say, say_json, warn
 from acker_redis.errors import AckerError, InvalidBatchError
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from acker_redis.row import Row
     from acker_redis.tuple_tree import Processing
 
-CHUNK = 64 * 1024
-"""Bytes read from stdin at once: what is there becomes a batch."""
 LINES = 256
 """Lines of a batch at most."""
 
@@ -183,26 +180,10 @@ def _send(
 
 def _input(arguments: list[str]) -> Iterator[list[tuple[int, str]]]:
     """Arguments, or the lines of stdin by the chunks in which they come, with their numbers."""
-    if arguments != ["-"]:
+    if arguments == ["-"]:
+        yield from chunks()
+    else:
         yield list(enumerate(arguments, 1))
-        return
-    number, rest, stdin = 0, b"", cast(BufferedReader, sys.stdin.buffer)
-    while True:
-        chunk = stdin.read1(CHUNK)
-        *lines, rest = (rest + chunk).split(b"\n") if chunk else [rest, b""]
-        found = []
-        for line in lines:
-            number += 1
-            try:
-                text = line.decode().strip("\r")
-            except UnicodeDecodeError:
-                raise InvalidBatchError(f"line {number} of stdin is not UTF-8") from None
-            if text:
-                found.append((number, text))
-        if found:
-            yield found
-        if not chunk:
-            return
 
 
 def _at(number: int, make: Callable[..., Any], *args: Any) -> Any:
@@ -210,7 +191,9 @@ def _at(number: int, make: Callable[..., Any], *args: Any) -> Any:
     try:
         return make(*args)
     except AckerError as error:
-        raise type(error)(f"input {number}: {error}; nothing behind it was applied") from None
+        raise type(error)(
+            f"input {number}: {error}; nothing is applied of the lines read with it, and behind it"
+        ) from None
 
 
 PANEL = "A shell as source or bolt"

@@ -52,6 +52,10 @@ def simulate(
         return 1
     if seeds == 1:
         print(f"seed {seed}: history {last.digest}")
+    if breaks:
+        print(f"no false ack in {seeds:,} histories, though a rule was broken: play more")
+    else:
+        print(f"{seeds:,} histories of {trees:,} trees: no promise was broken")
     return 0
 
 

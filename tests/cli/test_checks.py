@@ -15,7 +15,7 @@ def test_doctor_says_what_is_wrong_and_how_to_mend_it(
     ran = shell("doctor", acker.namespace, "--no-canary")
     assert ran.code == 2
     lines = ran.out.splitlines()
-    [place] = [n for n, line in enumerate(lines) if line.startswith("error   Rotator")]
+    [place] = [n for n, line in enumerate(lines) if line.startswith("error   rotator")]
     assert acker.namespace in lines[place]
     assert "acker-redis rotator" in "".join(lines[place : place + 3])
 
@@ -32,7 +32,7 @@ def test_doctor_as_json_with_warnings(make_any_acker: MakeAcker, shell: Shell) -
 def test_doctor_of_a_redis_that_does_not_answer() -> None:
     ran = run("doctor", "--url", "redis://127.0.0.1:1/0")
     assert ran.code == 2
-    assert ran.out.startswith("error   Redis answers")
+    assert ran.out.startswith("error   reachable ")
 
 
 def test_doctor_of_a_role_that_is_none(shell: Shell) -> None:

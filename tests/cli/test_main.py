@@ -41,6 +41,7 @@ def test_there_are_all_commands() -> None:
         "show",
         "find",
         "outcomes",
+        "take",
         "track",
         "ack",
         "fail",

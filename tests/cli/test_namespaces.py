@@ -1,6 +1,9 @@
 """Commands that make, change, move and end namespaces."""
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,8 @@ from acker_redis.keys import ShardKeys
 from tests.cli.support import Shell, run
 from tests.conftest import MakeAcker
 from tests.support import track
+
+COMMAND = [sys.executable, "-m", "acker_redis"]
 
 
 def test_create_twice_and_list(make_any_acker: MakeAcker, shell: Shell) -> None:
@@ -126,4 +131,29 @@ def test_a_move_that_takes_too_long_leaves_all_as_it_was(
     ran = shell("migrate", acker.namespace, "--shards", "2", "--wait", "0", "--yes")
     assert ran.code == 1
     assert "open again" in ran.err
+    assert acker.status().shards[0].moving is None
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])
+def test_a_move_whose_terminal_is_closed_leaves_all_as_it_was(
+    make_any_acker: MakeAcker, shell: Shell, end: signal.Signals
+) -> None:
+    acker = make_any_acker()
+    track(acker, 7, 5, "a")
+    move = subprocess.Popen(
+        [*COMMAND, "migrate", acker.namespace, "--shards", "2", "--yes"],
+        env={"ACKER_REDIS_URL": shell.url},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert move.stderr
+        while "pending" not in move.stderr.readline():
+            assert move.poll() is None
+        assert acker.status().shards[0].moving
+        move.send_signal(end)
+        move.communicate(timeout=60)
+    finally:
+        move.kill()
+    assert move.returncode == 128 + end
     assert acker.status().shards[0].moving is None

@@ -9,7 +9,6 @@ import pytest
 
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.embedded import EmbeddedRedis
 from acker_redis.keys import ShardKeys
 from acker_redis.rotator import Rotator
 from tests.cli.support import Shell
@@ -30,7 +29,8 @@ def test_status_of_an_empty_namespace(make_any_acker: MakeAcker, shell: Shell) -
     shown = shell("status", ns, "--sample", "0").out
     assert shown.startswith(f"{ns} at {shell.url} · 2 shards · 3 buckets of 1 h\n")
     assert re.search(r"pending +0 trees *\n", shown)
-    assert "0% of the worst shard's share of 5; below the mark" in shown
+    assert "0% of 5 (worst shard)" in shown
+    assert "room for more" in shown
     assert "nothing is pending" in shown
     assert "no verdicts wait" in shown
     assert "/s" not in shown
@@ -49,7 +49,8 @@ def test_status_shows_each_bucket_and_the_oldest_tree(
     assert re.search(r"newest +█+ +2 *\n", shown)
     assert re.search(r"1 tick old +█+ +1 *\n", shown)
     assert re.search(r"2 ticks old +█+ +1 *\n", shown)
-    assert "100% of 4; above the mark: producers slow down" in shown
+    assert "100% of 4 " in shown
+    assert "producers slow down" in shown
     assert "record 2 of t (anchor 2)" in shown
     assert re.search(r"expired +1 +0/s", shown)
     assert "1 for t (0% of what may wait)" in shown
@@ -163,45 +164,6 @@ def test_find_goes_on_where_it_stopped(make_any_acker: MakeAcker, shell: Shell) 
             break
         more = ["--cursor", ran.err.split()[-1]]
     assert found == {str(anchor) for anchor in range(1, 41)}
-
-
-def test_outcomes_follow_and_limit(make_any_acker: MakeAcker, shell: Shell) -> None:
-    acker = make_any_acker()
-    for anchor in range(1, 6):
-        track(acker, anchor, 0, f"record {anchor}")
-    assert len(shell("outcomes", acker.namespace, "t", "--limit", "2").out.splitlines()) == 2
-    assert len(shell("outcomes", acker.namespace, "t", "--follow", "-n", "5").out.splitlines()) == 5
-
-
-def test_outcomes_of_a_block_are_told_one_by_one(make_any_acker: MakeAcker, shell: Shell) -> None:
-    acker = make_any_acker()
-    acker.track_block("t", "page/1", [0, 0, 0])
-    lines = shell("outcomes", acker.namespace, "t").out.splitlines()
-    assert [line.split("\t")[2] for line in lines] == ["page/1#0", "page/1#1", "page/1#2"]
-
-
-def test_outcomes_that_were_not_printed_whole_are_not_taken(
-    make_any_acker: MakeAcker, any_server: EmbeddedRedis
-) -> None:
-    """A reader that goes away, as head does, loses nothing that it has not read."""
-    acker = make_any_acker()
-    batch = Batch("t")
-    for anchor in range(1, 1001):
-        batch.track(anchor, f"record {anchor} {'x' * 40}", [])
-    acker.apply(batch)
-    for anchor in range(1001, 1201):
-        track(acker, anchor, 0, "y" * 250)
-    command = f"{sys.executable} -m acker_redis outcomes {acker.namespace} t --take | head -1"
-    done = subprocess.run(
-        ["sh", "-c", command],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={"ACKER_REDIS_URL": any_server.url, "PATH": "/usr/bin:/bin"},
-    )
-    assert len(done.stdout.splitlines()) == 1
-    assert done.stderr == ""
-    assert sum(1 for _ in acker.outcomes("t")) >= 200
 
 
 @pytest.mark.parametrize(

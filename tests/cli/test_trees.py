@@ -25,7 +25,7 @@ def test_a_tree_from_the_source_to_its_verdict(make_any_acker: MakeAcker, shell:
     assert words(shell("ack", ns, child)) == []
     assert words(shell("outcomes", ns, "shop")) == []
     assert words(shell("ack", ns, other)) == []
-    [[verdict, reason, name, anchor, _, why]] = words(shell("outcomes", ns, "shop"))
+    [[verdict, reason, name, anchor, _, why, _]] = words(shell("outcomes", ns, "shop"))
     assert (verdict, reason, name, why) == ("ack", "completed", "order-1", "")
     assert anchor == first.split(":")[0]
 

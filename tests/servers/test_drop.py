@@ -22,6 +22,7 @@ from acker_redis.errors import (
     InvalidBatchError,
     NamespaceExistsError,
     NamespaceNotFoundError,
+    RedisRefusedError,
     SchemaError,
 )
 from acker_redis.keys import NAMESPACES, ShardKeys
@@ -114,6 +115,11 @@ def test_all_is_gone_and_nothing_else(make_acker: MakeAcker) -> None:
     assert acker.status().counters["tracked"] == 0
 
 
+def url_of(acker: Acker, user: str) -> str:
+    place = acker.connection.client.connection_pool.connection_kwargs
+    return f"redis://{user}:@{place['host']}:{place['port']}/0"
+
+
 def killing(acker: Acker, monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], int]:
     """Die behind so many calls, of scripts or commands; says how many there were."""
     calls = 0
@@ -144,7 +150,7 @@ def test_killed_behind_any_call_it_is_completed(
     before = others(acker.namespace, dump(acker))
     monkeypatch.setattr(flows, "DROP_BLOCKS", 1)
     config, call_count = acker.config, 0
-    for after in range(1, 1000):
+    for after in range(2, 1000):  # the first call only asks for the right
         filled(acker, blocks=2)
         with monkeypatch.context() as patched:
             calls = killing(acker, patched, after)
@@ -180,7 +186,7 @@ def test_killed_again_and_again_it_is_completed(
     deaths = 0
     while deaths < 100:
         with monkeypatch.context() as patched:
-            killing(acker, patched, 6)
+            killing(acker, patched, 7)
             try:
                 acker.drop()
             except Killed:
@@ -189,6 +195,22 @@ def test_killed_again_and_again_it_is_completed(
                 break  # the last one died behind the last call
     assert 2 < deaths < 100
     assert dump(acker) == {}
+
+
+def test_without_the_right_to_end_it_nothing_is_begun(make_acker: MakeAcker) -> None:
+    acker = filled(make_acker(shards=2))
+    client = acker.connection.client
+    client.execute_command("ACL", "SETUSER", "almost", "on", "nopass", "~*", "&*", "+@all", "-srem")
+    before = dump(acker)
+    try:
+        with (
+            Acker.from_url(url_of(acker, "almost"), acker.namespace) as almost,
+            pytest.raises(RedisRefusedError, match="acker-redis acl"),
+        ):
+            almost.drop()
+        assert dump(acker) == before
+    finally:
+        client.execute_command("ACL", "DELUSER", "almost")
 
 
 def test_clients_that_go_on(make_acker: MakeAcker) -> None:

@@ -23,13 +23,12 @@ from acker_redis import client
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError, NamespaceNotFoundError
-from acker_redis.namespaces import names
 from acker_redis.rotator import Rotator
 from acker_redis.spark import Acker
 from acker_redis.urls import redact
 
 NAMESPACE = "flights"
-TICK_MS = 60_000
+CONFIG = AckerConfig(tick_ms=60_000)
 """No healthy tree lives that long here; what is left is expired by forced ticks."""
 REFRESH_SECONDS = 0.25
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -102,10 +101,8 @@ def _server(url: str | None) -> Iterator[EmbeddedRedis | _Foreign]:
         tempfile.TemporaryDirectory(prefix="acker-demo-") as directory,
         client.Acker.from_url(url, NAMESPACE) as acker,
     ):
-        if NAMESPACE in names(acker.connection):
-            raise ConfigError(
-                f"the namespace {NAMESPACE} is there; acker-redis drop {NAMESPACE} removes it"
-            )
+        if not acker.create(CONFIG):
+            raise ConfigError(f"the namespace {NAMESPACE} is there; it may be somebody else's")
         try:
             yield _Foreign(url, "one that was there", Path(directory))
         finally:
@@ -127,7 +124,7 @@ def _run(options: Options, console: Console, server: EmbeddedRedis | _Foreign) -
     ):
         # Spark has put a handler of its own in place.
         listen()
-        acker.create(AckerConfig(tick_ms=TICK_MS))
+        acker.create(CONFIG)
         began = time.monotonic()
         flights = Acker(spark, NAMESPACE, app_id="flights-demo", url=server.url)
         results = Results(tables)

@@ -1,0 +1,39 @@
+"""Lines of stdin, as they come."""
+
+import sys
+from collections.abc import Iterator
+from io import BufferedReader
+from typing import cast
+
+from acker_redis.errors import InvalidBatchError
+
+CHUNK = 64 * 1024
+"""Bytes read from stdin at once: what is there becomes a batch. A line has no more."""
+
+
+def chunks() -> Iterator[list[tuple[int, str]]]:
+    """The lines that came together, with their numbers; empty ones are passed over.
+
+    Raises InvalidBatchError, with the line's number, for what is not UTF-8 or too long.
+    """
+    number, rest, stdin = 0, b"", cast(BufferedReader, sys.stdin.buffer)
+    while True:
+        chunk = stdin.read1(CHUNK)
+        *lines, rest = (rest + chunk).split(b"\n") if chunk else [rest, b""]
+        if len(rest) > CHUNK:
+            raise InvalidBatchError(
+                f"line {number + len(lines) + 1} of stdin is longer than 64 KiB"
+            )
+        found = []
+        for line in lines:
+            number += 1
+            try:
+                text = line.decode().strip("\r")
+            except UnicodeDecodeError:
+                raise InvalidBatchError(f"line {number} of stdin is not UTF-8") from None
+            if text:
+                found.append((number, text))
+        if found:
+            yield found
+        if not chunk:
+            return

@@ -1,0 +1,198 @@
+"""Commands outcomes and take: a shell reads verdicts, and says which it has handled."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from acker_redis.cli import options
+from acker_redis.cli.lines import chunks
+from acker_redis.cli.options import AsJson, Namespace, Task, Url, add
+from acker_redis.cli.output import say, say_json, warn
+from acker_redis.errors import InvalidBatchError, RedisUnavailableError
+
+if TYPE_CHECKING:
+    from acker_redis.client import Acker
+    from acker_redis.outcome import Entry
+    from acker_redis.outcome_flows import OutcomeFlows
+
+PANEL = "What is pending"
+FOLLOWED = 0.2
+"""Seconds between two looks at streams that are followed."""
+SWEPT = 10.0
+"""Seconds between two looks from the oldest on: after a failover new ids may be smaller."""
+ENTRIES = 16
+
+
+def outcomes(
+    namespace: Namespace,
+    task: Task,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C")
+    ] = False,
+    take: Annotated[
+        bool, typer.Option("--take", help="Delete what was printed; not into a pipe, see below")
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Stop after about so many verdicts")
+    ] = None,
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the verdicts that wait for a source, and leave them there.
+
+    A line each: verdict, reason, source id, anchor, age in ms, why, entry, with tabs between. Of a
+    tree in a block, label and slot stand for the source id: LABEL#SLOT.
+
+    Who handles them says so by take: in between stands a program that prints a line, or its last
+    field, for each line that it has handled. --take deletes them as soon as they are printed: that
+    is for a file, as whatever a pipe's reader has not read when it dies is gone.
+    """
+    from acker_redis.cli import shapes
+    from acker_redis.outcome_flows import OutcomeFlows
+
+    with options.acker(namespace, url) as acker:
+        flows = OutcomeFlows(acker.flows.shards(acker.config), task)
+        printed = 0
+        for entry in _entries(acker, flows, follow, take):
+            for outcome in shapes.outcomes(entry):
+                printed += 1
+                say_json(outcome, pretty=False) if as_json else say(_line(outcome))
+            if take:
+                acker.connection.drive(flows.take([entry]))
+            if limit is not None and printed >= limit:
+                return
+
+
+def take(
+    namespace: Namespace,
+    task: Task,
+    entries: Annotated[
+        list[str],
+        typer.Argument(help="SHARD:ID, the last field of a line; or - for lines of stdin"),
+    ],
+    url: Url = None,
+    as_json: AsJson = False,
+) -> None:
+    """The source has handled these verdicts: delete them.
+
+    An entry holds verdicts that were decided together. On stdin there is a line for each verdict
+    that was handled, with its entry: it is deleted once all of its verdicts were. Those that were
+    not come again with the next: outcomes.
+    """
+    with options.acker(namespace, url) as acker:
+        taker = _Taker(acker, task)
+        if entries == ["-"]:
+            for lines in chunks():
+                for number, text in lines:
+                    taker.handled(_place(text, f"line {number} of stdin"))
+        else:
+            for text in entries:
+                taker.take(_place(text, repr(text)))
+    if taker.waiting:
+        warn(f"{len(taker.waiting):,} entries were not handled whole; their verdicts come again")
+    if as_json:
+        say_json({"verdicts": taker.taken, "unfinished_entries": len(taker.waiting)})
+    else:
+        say(f"{taker.taken:,} verdicts taken")
+
+
+Place = tuple[int, str]
+"""Shard and id of an entry."""
+
+
+class _Taker:
+    """Takes entries, each when all of its verdicts were handled."""
+
+    def __init__(self, acker: Acker, task: str) -> None:
+        from acker_redis.outcome_flows import OutcomeFlows
+
+        self._acker = acker
+        self._flows = OutcomeFlows(acker.flows.shards(acker.config), task)
+        self.waiting: Counter[Place] = Counter()
+        """Verdicts of an entry that were not handled yet."""
+        self.taken = 0
+
+    def take(self, place: Place) -> None:
+        """Take an entry as a whole."""
+        if entry := self._read(place):
+            self.taken += self._acker.connection.drive(self._flows.take([entry]))
+
+    def handled(self, place: Place) -> None:
+        """One more verdict of an entry was handled; of one that is gone it counts for nothing."""
+        if place not in self.waiting:
+            entry = self._read(place)
+            if not entry:
+                return
+            self.waiting[place] = sum(1 for _ in entry)
+        self.waiting[place] -= 1
+        if not self.waiting[place]:
+            del self.waiting[place]
+            self.take(place)
+
+    def _read(self, place: Place) -> Entry | None:
+        return self._acker.connection.drive(self._flows.entry(*place))
+
+
+def _entries(acker: Acker, flows: OutcomeFlows, follow: bool, take: bool) -> Iterator[Entry]:
+    """Entries, each once, from the oldest on; without ``follow`` those that wait now."""
+    after: dict[int, str] = {}
+    seen, met, swept, away = set[Place](), set[Place](), time.monotonic(), False
+    while True:
+        try:
+            entries = acker.connection.drive(flows.read(ENTRIES, after))
+            away = False
+        except RedisUnavailableError as error:
+            if not follow:
+                raise
+            if not away:
+                warn(f"{error}; going on when it is back")
+            away, entries = True, []
+            time.sleep(1.0)
+        for entry in entries:
+            place = entry.shard, entry.id
+            met.add(place)
+            if place not in seen:
+                seen.add(place)
+                yield entry
+            if not take:
+                after[entry.shard] = entry.id
+        if entries:
+            continue
+        if not follow:
+            return
+        if time.monotonic() - swept > SWEPT:
+            # From the oldest on; what was not met this time is gone.
+            seen, met, swept, after = met, set(), time.monotonic(), {}
+        time.sleep(FOLLOWED)
+
+
+def _place(text: str, where: str) -> Place:
+    shard, _, id_ = text.rpartition("\t")[2].partition(":")
+    if not shard.isdecimal() or not id_.replace("-", "", 1).isdecimal():
+        raise InvalidBatchError(f"{where}: an entry is SHARD:MS-N, as outcomes prints it last")
+    return int(shard), id_
+
+
+def _line(outcome: dict[str, Any]) -> str:
+    slot = outcome["slot"]
+    name = outcome["source_id"] if slot is None else f"{outcome['source_id']}#{slot}"
+    fields = (outcome["verdict"], outcome["reason"], name, outcome["anchor"])
+    return "\t".join([*fields, str(outcome["age_ms"]), outcome["why"], outcome["entry"]])
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    add(
+        app,
+        PANEL,
+        outcomes,
+        "outcomes orders shop --follow",
+        "outcomes orders shop --take > verdicts.tsv",
+        "outcomes orders shop | ./handle.sh | acker-redis take orders shop -",
+    )
+    add(app, PANEL, take, "take orders shop 0:1700000000000-0", "take orders shop - < handled")

@@ -1,0 +1,156 @@
+"""A shell reads verdicts, and says which it has handled."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from acker_redis.batch import Batch
+from acker_redis.cli import verdicts
+from acker_redis.client import Acker
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.keys import ShardKeys
+from acker_redis.migrate import migrate
+from tests.cli.support import Shell
+from tests.conftest import MakeAcker
+from tests.support import track
+
+
+def acked(acker: Acker, first: int, last: int) -> None:
+    """Trees that are complete at once: a verdict each, in one entry a shard."""
+    batch = Batch("t")
+    for anchor in range(first, last + 1):
+        batch.track(anchor, f"record {anchor}", [])
+    acker.apply(batch)
+
+
+def test_limit(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker()
+    for anchor in range(1, 6):
+        track(acker, anchor, 0, f"record {anchor}")
+    assert len(shell("outcomes", acker.namespace, "t", "--limit", "2").out.splitlines()) == 2
+    assert len(shell("outcomes", acker.namespace, "t", "--follow", "-n", "5").out.splitlines()) == 5
+
+
+def test_those_of_a_block_are_told_one_by_one(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker()
+    acker.track_block("t", "page/1", [0, 0, 0])
+    lines = shell("outcomes", acker.namespace, "t").out.splitlines()
+    assert [line.split("\t")[2] for line in lines] == ["page/1#0", "page/1#1", "page/1#2"]
+
+
+def test_an_entry_is_taken_when_all_of_it_was_handled(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
+    acker = make_any_acker()
+    acked(acker, 1, 3)
+    acked(acker, 4, 5)
+    ns = acker.namespace
+    lines = shell("outcomes", ns, "t").out.splitlines(keepends=True)
+    some = shell("take", ns, "t", "-", stdin="".join(lines[:4]))
+    assert some.out == "3 verdicts taken\n"
+    assert "1 entries were not handled whole" in some.err
+    left = shell("outcomes", ns, "t").out.splitlines(keepends=True)
+    assert left == lines[3:]
+    # The last field alone will do; what was handled twice, or is gone, counts for nothing.
+    fields = [line.split("\t")[-1] for line in lines]
+    rest = json.loads(shell("take", ns, "t", "-", "--json", stdin="".join(fields)).out)
+    assert rest == {"verdicts": 2, "unfinished_entries": 0}
+    assert acker.status().backlog == {"t": 0}
+
+
+def test_entries_by_name(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker(shards=2)
+    acked(acker, 1, 4)
+    ns = acker.namespace
+    entries = {line.split("\t")[-1] for line in shell("outcomes", ns, "t").out.splitlines()}
+    assert len(entries) == 2
+    assert shell("take", ns, "t", *entries, "9:1-0").out == "4 verdicts taken\n"
+    assert shell("outcomes", ns, "t").out == ""
+
+
+@pytest.mark.parametrize("text", ["x", "0", "0:", ":1-0", "0:a-b", "-1:1-0"])
+def test_what_is_no_entry(make_any_acker: MakeAcker, shell: Shell, text: str) -> None:
+    acker = make_any_acker()
+    acked(acker, 1, 2)
+    ran = shell("take", acker.namespace, "t", "-", stdin=f"{text}\n")
+    assert (ran.code, ran.out) == (1, "")
+    assert "line 1 of stdin: an entry is SHARD:MS-N" in ran.err
+    assert acker.status().backlog == {"t": 2}
+
+
+def test_a_handler_that_dies_loses_nothing(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis
+) -> None:
+    """Whatever lay in the pipe comes again."""
+    acker = make_any_acker()
+    for anchor in range(1, 301):
+        track(acker, anchor, 0, f"record {anchor} {'x' * 200}")
+    command = f"{sys.executable} -m acker_redis"
+    pipe = (
+        f"{command} outcomes {acker.namespace} t | head -1 | {command} take {acker.namespace} t -"
+    )
+    done = subprocess.run(
+        ["sh", "-c", pipe],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={"ACKER_REDIS_URL": any_server.url, "PATH": "/usr/bin:/bin"},
+    )
+    assert done.stdout == "1 verdicts taken\n"
+    assert done.stderr == ""
+    assert acker.status().backlog == {"t": 299}
+
+
+class Clock:
+    """Time for who follows; whatever waits is done when it sleeps."""
+
+    def __init__(self, *steps: object) -> None:
+        self.now = 0.0
+        self._steps: Iterator[object] = iter(steps)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if self.now > 10 * verdicts.SWEPT:
+            raise KeyboardInterrupt
+        for step in self._steps:
+            step()  # type: ignore[operator]
+            break
+
+
+def test_who_follows_hears_of_other_shards_and_of_smaller_ids(
+    make_any_acker: MakeAcker, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acker = make_any_acker()
+    client, stream = acker.connection.client, ShardKeys(acker.namespace, 0).outcomes("t")
+
+    def move() -> None:
+        for entries in iter(lambda: acker.outcomes("t").read(), []):
+            acker.outcomes("t").take(entries)
+        migrate(acker, 4)
+
+    def go_back() -> None:
+        """As a replica that is promoted, with a slower clock."""
+        [(_, fields)] = client.xrange(stream)[-1:]
+        client.delete(stream)
+        client.xadd(stream, {**fields, b"rows": b'[["1","an older one",0,""]]'}, id="5-0")
+
+    clock = Clock(
+        lambda: acked(acker, 1, 2),
+        move,
+        lambda: acked(acker, 3, 6),
+        lambda: acked(acker, 8, 8),
+        go_back,
+    )
+    monkeypatch.setattr(verdicts, "time", clock)
+    ran = shell("outcomes", acker.namespace, "t", "--follow")
+    assert ran.code == 130
+    names = [line.split("\t")[2] for line in ran.out.splitlines()]
+    assert sorted(names) == sorted(
+        ["an older one", *(f"record {n}" for n in (1, 2, 3, 4, 5, 6, 8))]
+    )

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.conftest import missing
 from tests.deploy.compose import ROOT, load
 from tests.deploy.metrics import METRICS, OF_PROMETHEUS
 
@@ -143,7 +144,7 @@ def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
 def test_promtool_agrees(tmp_path: Path) -> None:
     tool = shutil.which("promtool")
     if tool is None:
-        pytest.skip("promtool is not here (apt install prometheus)")
+        missing("promtool (apt install prometheus)")
     rules = DEPLOY / "prometheus" / "alerts.yml"
     done = subprocess.run([tool, "check", "rules", rules], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,5 +1,6 @@
 """The demo, as a user runs it: three days, reconciled; interrupted; without Java."""
 
+import json
 import os
 import re
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import psutil
 import pyarrow as pa
@@ -60,8 +62,18 @@ def gone(processes: list[psutil.Process], scratch: Path) -> bool:
 
 def test_three_days_reconcile(scratch: Path, tmp_path: Path) -> None:
     need_java()
-    demo = start(scratch, "--days", "3", "--keep", str(tmp_path / "tables"))
-    said, _ = demo.communicate(timeout=240)
+    demo = start(scratch, "--days", "3", "--serve", "--keep", str(tmp_path / "tables"))
+    assert demo.stdout
+    said = ""
+    while "stay until Ctrl-C" not in said:
+        line = demo.stdout.readline()
+        assert line, said
+        said += line
+    [dashboard] = re.findall(r"Dashboard: (http://127\.0\.0\.1:\d+)/#/ns/flights\n", said)
+    with urlopen(f"{dashboard}/api/v1/namespaces/flights") as answer:
+        assert json.load(answer)["counters"]["acked"] == 2656
+    demo.send_signal(signal.SIGINT)
+    said += demo.communicate(timeout=60)[0]
     assert demo.returncode == 0, said
     assert "2,699 tracked = 2,656 acked + 39 failed + 4 expired" in said
     assert "Every flight has the verdict" in said

@@ -137,6 +137,9 @@ def demo(
             "namespace flights is made there, and dropped in the end"
         ),
     ] = None,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Stay in the end, with the dashboard, until Ctrl-C")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Account for every flight that left New York: Spark, Redis and the acker on real data."""
@@ -155,7 +158,7 @@ def demo(
     if url:
         url = options.settings(None if url == "-" else url).complete_url
     days_per_batch = files_per_trigger or (7 if year else 1)
-    chosen = Options(data.Selection(months, days), days_per_batch, keep, url)
+    chosen = Options(data.Selection(months, days), days_per_batch, keep, url, serve)
     # Tables and bars are for people; a program reads stdout.
     console = Console(highlight=False, stderr=as_json)
     show = (lambda summary: say_json(asdict(summary))) if as_json else None
@@ -192,5 +195,5 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     add(app, "Services", doctor, "doctor orders", "doctor orders --role producer --json")
     add(app, PANEL, bench, "bench", "bench --seconds 5 --json")
-    add(app, PANEL, demo, "demo", "demo --days 3")
+    add(app, PANEL, demo, "demo", "demo --days 3", "demo --days 3 --serve")
     add(app, PANEL, simulate, "simulate --seeds 200", "simulate --seeds 20 --break shared")

@@ -1,6 +1,6 @@
-"""The admin service of acker-redis: how every namespace stands, over HTTP and for Prometheus.
+"""The admin service of acker-redis: namespaces and trees over HTTP, and metrics for Prometheus.
 
-It reads; it changes nothing. ``acker-redis serve`` and ``python -m acker_api`` run it.
+``acker-redis serve`` and ``python -m acker_api`` run it.
 """
 
 from acker_api.app import create_app

@@ -1,51 +1,72 @@
-"""Which role a route needs, and whether a request has it."""
+"""Which role a route needs, and whether who asks has it."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import Depends
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi import Depends, Request
+from fastapi.security import APIKeyCookie, HTTPAuthorizationCredentials, HTTPBearer
 
-from acker_api.problems import Problem
-from acker_api.security import Role
-from acker_api.services import Services, Shared
+from acker_api.gate import SAFE
+from acker_api.identity import COOKIE
+from acker_api.problems import Problem, unauthorized
+from acker_api.services import Shared
+from acker_api.tokens import Role, Who
 
 _bearer = HTTPBearer(auto_error=False, description="Needed where a token is set")
-Bearer = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+_cookie = APIKeyCookie(name=COOKIE, auto_error=False, description="Of a browser that has logged in")
+# For OpenAPI; who asks was told before, by the gate.
+_Bearer = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+_Cookie = Annotated[str | None, Depends(_cookie)]
+
+
+def asking(request: Request) -> Who | None:
+    """Who asks; None if that is not known."""
+    who: Who | None = request.state.who
+    return who
+
+
+Asking = Annotated[Who | None, Depends(asking)]
 
 
 def require(role: Role) -> Any:
-    """Dependency of routes that need a role; 401 without a known token, 403 with another's."""
+    """Dependency of routes that need a role, in the namespace of their path if they have one.
 
-    def check(services: Shared, bearer: Bearer) -> None:
-        if refused := refusal(services, bearer, role):
-            raise refused
+    It is who asks. 401 if that is not known, 403 if they have not the role; of what would have
+    changed something the audit log is told.
+    """
+
+    async def check(
+        request: Request,
+        services: Shared,
+        who: Asking,
+        bearer: _Bearer,
+        cookie: _Cookie,
+    ) -> Who:
+        namespace = request.path_params.get("namespace")
+        if problem := refusal(who, role, namespace):
+            if request.method not in SAFE:
+                route, anchor = request.scope["route"].name, request.path_params.get("anchor", "")
+                await services.audit.refused(who, route, namespace or "", anchor, problem)
+            raise problem
+        assert who  # noqa: S101 - for mypy
+        return who
 
     return Depends(check)
 
 
-def refusal(
-    services: Services, bearer: HTTPAuthorizationCredentials | None, role: Role
-) -> Problem | None:
-    """Why a request may not do what needs a role; None if it may."""
-    if not services.tokens.needed(role):
-        return None
-    roles = services.tokens.roles(bearer.credentials) if bearer else None
-    if roles is None:
-        return Problem(
-            401,
-            "unauthorized",
-            "A token is needed",
-            "send the header Authorization: Bearer TOKEN",
-            headers={"WWW-Authenticate": 'Bearer realm="acker-redis"'},
-        )
-    if role not in roles:
+def refusal(who: Who | None, role: Role, namespace: str | None = None) -> Problem | None:
+    """Why somebody may not do what needs a role; None if they may."""
+    if who is None or (role is Role.METRICS and not who.metrics):
+        return unauthorized()
+    if not who.may(role):
         return Problem(403, "forbidden", "The token is not for this", f"it needs the role {role}")
+    if namespace is not None and not who.sees(namespace):
+        return Problem(403, "forbidden", "The token is not for this", "it is for other namespaces")
     return None
 
 
-def _may_see_details(services: Shared, bearer: Bearer) -> bool:
-    return refusal(services, bearer, Role.VIEWER) is None
+def _may_see_details(who: Asking) -> bool:
+    return who is not None and who.everywhere and who.may(Role.VIEWER)
 
 
 Details: Callable[..., Any] = Depends(_may_see_details)

@@ -7,16 +7,19 @@ from importlib.metadata import version
 from fastapi import FastAPI
 
 from acker_api import problems, routes
+from acker_api.gate import Gate
 from acker_api.guard import Guard
 from acker_api.security import Hosts
 from acker_api.services import Services
 from acker_api.settings import ApiSettings
 from acker_redis.settings import Settings
 
-DESCRIPTION = """How the namespaces of an acker-redis stand. Reads only.
+DESCRIPTION = """How the namespaces of an acker-redis stand, what is pending, and what may be done.
 
-Times are milliseconds, counts are whole numbers, errors are `application/problem+json`.
-Where a token is set it is sent as `Authorization: Bearer TOKEN`."""
+Times are milliseconds, counts are whole numbers, anchors are text, errors are
+`application/problem+json`. Where a token is set it is sent as `Authorization: Bearer TOKEN`.
+A viewer reads, an operator acts on trees and settings, an admin creates and drops namespaces.
+What changes something is written to the audit log before it is done."""
 
 
 def create_app(settings: Settings, api_settings: ApiSettings | None = None) -> FastAPI:
@@ -48,6 +51,7 @@ def create_app(settings: Settings, api_settings: ApiSettings | None = None) -> F
     )
     app.state.services = services
     problems.install(app)
+    app.add_middleware(Gate, services=services)
     app.add_middleware(Guard, hosts=Hosts(api_settings))
     routes.install(app, with_metrics=api_settings.metrics)
     return app

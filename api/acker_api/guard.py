@@ -11,6 +11,7 @@ from urllib.parse import quote
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from acker_api.paths import PROBES
 from acker_api.problems import INTERNAL, Problem
 from acker_api.security import Hosts
 from acker_redis.logs import Event
@@ -19,6 +20,11 @@ log = logging.getLogger("acker_api")
 access_log = logging.getLogger("acker_api.access")
 
 CSP = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+PAGE_CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+)
+"""For pages: what they load is served from here, and nothing is written into them."""
 DOCS_CSP = (
     "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "script-src https://cdn.jsdelivr.net 'unsafe-inline'; "
@@ -35,8 +41,6 @@ HEADERS: Mapping[str, str] = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-PROBES = ("/livez", "/readyz", "/metrics")
-"""Paths that are asked every few seconds: logged only when they fail, or at level debug."""
 _FOREIGN = Problem(
     421,
     "unknown-host",
@@ -68,6 +72,11 @@ class Guard:
                     headers.setdefault(name, value)
                 if path == "/docs":
                     headers["Content-Security-Policy"] = DOCS_CSP
+                elif (
+                    headers.get("content-type", "").startswith("text/html")
+                    and headers["Content-Security-Policy"] == CSP
+                ):  # the dashboard has a stricter one of its own
+                    headers["Content-Security-Policy"] = PAGE_CSP
             await send(message)
 
         try:
@@ -81,12 +90,15 @@ class Guard:
                 raise
             await INTERNAL.response()(scope, receive, guarded)
         finally:
+            # Probes are logged only when they fail.
             level = logging.DEBUG if path in PROBES and status < 400 else logging.INFO
             client = scope.get("client")
             # Never the query or a header: a token may be in them.
+            who = scope.get("state", {}).get("who")
             event = Event(
                 "request",
                 client=client[0] if client else "",
+                who=who.name if who else "",
                 method=scope["method"],
                 path=quote(path),
                 status=status,

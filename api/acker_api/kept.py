@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
@@ -11,8 +12,9 @@ T = TypeVar("T")
 class Kept(Generic[T]):
     """Makes a value when it is asked for; whoever asks meanwhile, or soon after, gets the same.
 
-    ``seconds`` is how long a value is kept once it was made: 0 shares only what is under way. An
-    error goes to all who wait, and is not kept. Who stops waiting does not stop the others.
+    ``seconds`` is how long a value is kept once it was made: 0 shares only what is under way. For
+    ``stale`` seconds more whoever asks still gets it, and the next is made meanwhile. An error goes
+    to all who wait, and is not kept. Who stops waiting does not stop the others.
     """
 
     def __init__(
@@ -20,18 +22,22 @@ class Kept(Generic[T]):
         make: Callable[[], Awaitable[T]],
         seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
+        stale: float = 0.0,
     ) -> None:
-        self._make, self._seconds, self._clock = make, seconds, clock
+        self._make, self._seconds, self._clock, self._stale = make, seconds, clock, stale
         self._making: asyncio.Task[T] | None = None
         self._value: tuple[float, T] | None = None
 
     async def get(self) -> T:
         """The value."""
-        if self._value and self._clock() < self._value[0]:
+        over = self._clock() - self._value[0] if self._value else 0.0
+        if self._value and over < 0:
             return self._value[1]
         if self._making is None:
             self._making = asyncio.create_task(self._run())
             self._making.add_done_callback(self._made)
+        if self._value and over < self._stale:
+            return self._value[1]
         return await asyncio.shield(self._making)
 
     async def close(self) -> None:
@@ -50,3 +56,32 @@ class Kept(Generic[T]):
         self._making = None
         if not task.cancelled():
             task.exception()  # who stopped waiting does not ask for it
+
+
+class KeptEach(Generic[T]):
+    """A :class:`Kept` for each name, of at most ``most`` names: those asked for last."""
+
+    def __init__(
+        self,
+        make: Callable[[str], Awaitable[T]],
+        seconds: float,
+        stale: float = 0.0,
+        most: int = 1000,
+    ) -> None:
+        self._make, self._seconds, self._stale, self._most = make, seconds, stale, most
+        self._kept: OrderedDict[str, Kept[T]] = OrderedDict()
+
+    async def get(self, name: str) -> T:
+        """The value of a name."""
+        kept = self._kept.pop(name, None)
+        if kept is None:
+            kept = Kept(lambda: self._make(name), self._seconds, stale=self._stale)
+        self._kept[name] = kept
+        if len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+        return await kept.get()
+
+    async def close(self) -> None:
+        """End what is under way."""
+        for kept in list(self._kept.values()):
+            await kept.close()

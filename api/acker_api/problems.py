@@ -10,16 +10,23 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from redis.exceptions import NoPermissionError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from acker_redis.errors import (
     AckerError,
+    BacklogError,
     ConfigError,
+    FenceError,
+    InvalidBatchError,
+    MovingError,
+    NamespaceExistsError,
     NamespaceNotFoundError,
     RedisRefusedError,
     RedisUnavailableError,
     SchemaError,
+    WrongShardError,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -57,11 +64,28 @@ class Problem(Exception):  # noqa: N818 - the RFC's word
         return JSONResponse(self.body(), self.status, dict(self.headers), MEDIA_TYPE)
 
 
+def unauthorized() -> Problem:
+    """Nobody knows who asks."""
+    return Problem(
+        401,
+        "unauthorized",
+        "A token is needed",
+        "send the header Authorization: Bearer TOKEN, or log in",
+        headers={"WWW-Authenticate": 'Bearer realm="acker-redis"'},
+    )
+
+
 AGAIN = {"Retry-After": "1"}
 """With what passes by itself, such as a Redis that is away."""
 
 _KINDS: tuple[tuple[type[AckerError], int, str, str], ...] = (
     (NamespaceNotFoundError, 404, "namespace-not-found", "There is no such namespace"),
+    (NamespaceExistsError, 409, "namespace-exists", "There is such a namespace, and it is another"),
+    (MovingError, 409, "moving", "The namespace moves to another number of shards"),
+    (BacklogError, 503, "backlog", "The namespace takes no trees at the moment"),
+    (WrongShardError, 503, "moved", "The namespace was just moved to another number of shards"),
+    (FenceError, 503, "fence", "The batch was fenced off"),
+    (InvalidBatchError, 422, "bad-request", "The request cannot be"),
     (ConfigError, 422, "bad-request", "The request cannot be"),
     (RedisUnavailableError, 503, "redis-unavailable", "Redis does not answer"),
     (RedisRefusedError, 502, "redis-refused", "Redis refuses to answer"),
@@ -74,8 +98,18 @@ def of_error(error: AckerError) -> Problem:
     for kind, status, code, title in _KINDS:
         if isinstance(error, kind):
             headers = AGAIN if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
-            return Problem(status, code, title, str(error), headers=headers)
+            return Problem(status, code, title, str(error) + _advice(error), headers=headers)
     return Problem(500, "internal", "The request could not be answered", str(error))
+
+
+def _advice(error: AckerError) -> str:
+    """What to do, where only a service knows."""
+    if isinstance(error.__cause__, NoPermissionError) or "ACL failure" in str(error):
+        return (
+            "; its user in Redis needs the rights of a viewer to read and of an admin to act: "
+            "acker-redis acl admin"
+        )
+    return ""
 
 
 INTERNAL = Problem(
@@ -107,8 +141,15 @@ def _acker_error(request: Request, error: Exception) -> Response:
 def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - for mypy
     status = HTTPStatus(error.status_code)
+    if status == HTTPStatus.BAD_REQUEST:  # the only reason for which the framework says so
+        return Problem(
+            422, "bad-request", "The request cannot be", "the body is not JSON in UTF-8"
+        ).response()
     code = status.phrase.lower().replace(" ", "-")
-    details = {404: "there is nothing here; the API is under /api/v1", 405: "it can only be read"}
+    details = {
+        404: "there is nothing here; the API is under /api/v1",
+        405: "this cannot be done here; the header Allow says what can",
+    }
     detail = details.get(status, "")
     return Problem(status, code, status.phrase, detail, headers=error.headers or {}).response()
 

@@ -6,7 +6,7 @@ met a dead connection is sent again for a moment; a Redis that is away is told o
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from acker_redis.flow import Ask, Flow, Pauses
 from acker_redis.keys import NAMESPACES, check_name
 from acker_redis.redis_errors import FAILED
 from acker_redis.status import Status
+from acker_redis.tree_page import OldestTree
 
 T = TypeVar("T")
 
@@ -65,14 +66,34 @@ class Reader:
         self._known: list[str] = []
         self._may_info = True
 
-    def acker(self, namespace: str) -> AsyncAcker:
+    def acker(self, namespace: str, retry_for: float = RETRY_FOR) -> AsyncAcker:
         """Client of a namespace on the pool of all; it is not to be closed.
 
         Raises ConfigError if it cannot be a name.
         """
-        acker = AsyncAcker(self._client, namespace, retry_for=RETRY_FOR)
+        acker = AsyncAcker(self._client, namespace, retry_for=retry_for)
         acker.connection = self._connection
         return acker
+
+    async def read(self, read: Callable[[], Awaitable[T]]) -> T:
+        """What is read, in the time that an answer may take; else RedisUnavailableError."""
+        return await _within(self._answer_within, read)
+
+    async def drive(self, flow: Flow[T]) -> T:
+        """What a flow that only reads returns, likewise."""
+        return await self.read(lambda: self._connection.drive(flow))
+
+    async def ask(self, *args: str | bytes | int) -> Any:
+        """The reply to a command that changes nothing, likewise; it may be sent again."""
+        return await self.drive(_ask(args))
+
+    async def command(self, *args: str | bytes | int) -> Any:
+        """The reply to a command that is sent once, likewise."""
+        return await self.read(lambda: self._connection.command(*args))
+
+    async def whole(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something to its end, also when the caller is cancelled, or the service ends."""
+        return await self._connection.whole(work)
 
     async def names(self) -> list[str]:
         """Names of all namespaces, sorted; RedisUnavailableError if no answer came in time."""
@@ -85,6 +106,14 @@ class Reader:
         """State of a namespace; the errors of ``AsyncAcker.status``, and in time."""
         acker = self.acker(namespace)
         return await _within(self._answer_within, lambda: _state(acker))
+
+    async def oldest(self, namespace: str) -> OldestTree | None:
+        """The oldest tree, by ``AsyncAcker.oldest``; None if nothing is pending, or not known."""
+        acker = self.acker(namespace)
+        try:
+            return await self.read(acker.oldest)
+        except (AckerError, ValueError, LookupError, TypeError):
+            return None  # a right that is missing, say: the rest is told all the same
 
     async def survey(self, oldest: bool = False, scripts: bool = False) -> Survey:
         """All namespaces. It raises nothing: what could not be read says why in its place.
@@ -165,13 +194,17 @@ class _Gated(AsyncConnection):
 
 
 def _names(deadline: float) -> Flow[list[str]]:
-    pauses = Pauses()
+    members = yield from _ask(("SMEMBERS", NAMESPACES), deadline)
+    return sorted(filter(None, map(_name, members)))
+
+
+def _ask(args: tuple[str | bytes | int, ...], deadline: float | None = None) -> Flow[Any]:
+    pauses, end = Pauses(), deadline or time.monotonic() + RETRY_FOR
     while True:
         try:
-            members = yield Ask(("SMEMBERS", NAMESPACES))
-            return sorted(filter(None, map(_name, members)))
+            return (yield Ask(args))
         except RedisUnavailableError as error:
-            yield from pauses.after(error, deadline)
+            yield from pauses.after(error, end)
 
 
 def _name(member: bytes) -> str:

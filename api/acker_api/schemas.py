@@ -9,9 +9,11 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from acker_api.metrics import most
+from acker_api.tree_schemas import Oldest, Tree
 from acker_redis.commands import ShardStatus
 from acker_redis.config import AckerConfig
 from acker_redis.status import Status
+from acker_redis.tree_page import OldestTree
 
 
 class ProblemDetails(BaseModel):
@@ -160,13 +162,22 @@ class NamespaceStatus(BaseModel):
         description="Verdicts that wait, per task; beyond 1000 tasks the others are `(others)`",
         examples=[{"shop": 5}],
     )
+    moving_to: int | None = Field(
+        description="Shards that it moves to; nothing is tracked meanwhile", examples=[None]
+    )
+    oldest: Oldest | None = Field(
+        description="The oldest pending tree, kept for some seconds; null: none, or it is not known"
+    )
     config: Configuration
     shards: list[Shard]
 
     @classmethod
-    def of(cls, status: Status) -> "NamespaceStatus":
+    def of(cls, status: Status, oldest: OldestTree | None = None) -> "NamespaceStatus":
         """From what was read."""
+        moving = status.moving
         return cls(
+            moving_to=moving.target if moving else None,
+            oldest=Oldest(exact=oldest.exact, tree=Tree.of(oldest.tree)) if oldest else None,
             namespace=status.namespace,
             pending=status.pending,
             pending_by_bucket=list(status.pending_by_bucket),

@@ -1,85 +1,27 @@
-"""Who may read what: addresses, Host names, and tokens by role.
+"""From where the service can be reached: addresses and Host names.
 
 A loopback address needs no token, as whoever reaches it is on this machine; what a browser there
-sends for a page of somebody else's is kept out by the Host header. Any other address needs one.
+sends for a page of somebody else's is kept out by the Host header, and by what the browser says of
+where a request comes from (:mod:`acker_api.gate`). Any other address needs one.
 """
 
-import hashlib
-import hmac
 import ipaddress
-from dataclasses import dataclass
-from enum import StrEnum
 
 from acker_api.settings import PREFIX, ApiSettings
+from acker_api.tokens import Role, Tokens
 from acker_redis.errors import ConfigError
+
+__all__ = ["Hosts", "Role", "check_bind", "is_loopback", "without_port"]
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
-class Role(StrEnum):
-    """What a token is for."""
-
-    METRICS = "metrics"
-    """Reads ``/metrics``."""
-    VIEWER = "viewer"
-    """Reads everything."""
-
-
-@dataclass(frozen=True)
-class Grant:
-    """The roles of whoever shows a token. Of the token only its digest is kept."""
-
-    digest: bytes
-    roles: frozenset[Role]
-
-
-class Tokens:
-    """The tokens that are known.
-
-    >>> tokens = Tokens.of(ApiSettings(token="0123456789abcdef", metrics_token="fedcba9876543210"))
-    >>> [Role.VIEWER in tokens.roles(each) for each in ("0123456789abcdef", "fedcba9876543210")]
-    [True, False]
-    >>> tokens.roles("another") is None
-    True
-    """
-
-    def __init__(self, grants: tuple[Grant, ...]) -> None:
-        self._grants = grants
-
-    @classmethod
-    def of(cls, settings: ApiSettings) -> "Tokens":
-        """As the settings say; ConfigError if a token cannot be read or is weak."""
-        found = (
-            (settings.read_token(), frozenset(Role)),
-            (settings.read_metrics_token(), frozenset({Role.METRICS})),
-        )
-        return cls(tuple(Grant(_digest(token), roles) for token, roles in found if token))
-
-    def needed(self, role: Role) -> bool:
-        """Whether a token is needed for it.
-
-        With one for ``/metrics`` alone the rest is open: that is for loopback only.
-        """
-        return any(role in grant.roles for grant in self._grants)
-
-    def roles(self, token: str) -> frozenset[Role] | None:
-        """What a token is for; None if nobody has such a one.
-
-        Each is compared, and in constant time: how long it takes tells nothing of them.
-        """
-        digest, roles = _digest(token), None
-        for grant in self._grants:
-            if hmac.compare_digest(digest, grant.digest):
-                roles = grant.roles
-        return roles
-
-
 def check_bind(settings: ApiSettings) -> None:
     """Raise ConfigError if others than this machine could reach the service without a token."""
-    if not is_loopback(settings.host) and not settings.read_token():
+    if not is_loopback(settings.host) and Tokens.of(settings).open:
         raise ConfigError(
             f"{settings.host} can be reached from other machines, and no token is set; set "
-            f"{PREFIX}TOKEN or {PREFIX}TOKEN_FILE, or listen on 127.0.0.1"
+            f"{PREFIX}TOKEN_FILE or {PREFIX}TOKENS_FILE, or listen on 127.0.0.1"
         )
 
 
@@ -104,7 +46,7 @@ class Hosts:
     """
 
     def __init__(self, settings: ApiSettings) -> None:
-        names = tuple(map(_without_port, settings.hosts))
+        names = tuple(map(without_port, settings.hosts))
         own = (*LOOPBACK_NAMES, settings.host.strip("[]").lower())
         self._any = "*" in names or not (names or is_loopback(settings.host))
         self._names = frozenset({*own, *names})
@@ -119,16 +61,13 @@ class Hosts:
         """
         if self._any:
             return True
-        name = _without_port(header.strip().lower())
+        name = without_port(header.strip().lower())
         return name in self._names or (bool(self._endings) and name.endswith(self._endings))
 
 
-def _without_port(host: str) -> str:
+def without_port(host: str) -> str:
+    """The name or address of a Host header."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     name, _, port = host.rpartition(":")
     return name if name and port.isdigit() else host
-
-
-def _digest(token: str) -> bytes:
-    return hashlib.sha256(token.encode()).digest()

@@ -30,6 +30,34 @@ def serve(settings: Settings, api_settings: ApiSettings | None = None) -> int:
     among them, and one that cannot be listened on.
     """
     api_settings = api_settings or ApiSettings.read()
+    server = _server(settings, api_settings)
+    with _listen(api_settings.host, api_settings.port) as listener, _signals_end_quietly():
+        url = _where(listener, api_settings)
+        log.info(Event("serving", url=url, redis=settings.shown_url))
+        server.run(sockets=[listener])
+    return 0 if server.started else 1
+
+
+@contextmanager
+def in_background(settings: Settings, api_settings: ApiSettings) -> Iterator[str]:
+    """Serve from a thread of this program while the block runs; yields the URL.
+
+    Raises as :func:`serve`.
+    """
+    server = _server(settings, api_settings)
+    with _listen(api_settings.host, api_settings.port) as listener:
+        thread = threading.Thread(
+            target=server.run, args=([listener],), name="acker-api", daemon=True
+        )
+        thread.start()
+        try:
+            yield _where(listener, api_settings)
+        finally:
+            server.should_exit = True
+            thread.join(api_settings.stop_within + 1)
+
+
+def _server(settings: Settings, api_settings: ApiSettings) -> uvicorn.Server:
     check_bind(api_settings)
     config = uvicorn.Config(
         create_app(settings, api_settings),
@@ -41,15 +69,15 @@ def serve(settings: Settings, api_settings: ApiSettings | None = None) -> int:
         proxy_headers=False,
         timeout_graceful_shutdown=api_settings.stop_within,
     )
-    server = uvicorn.Server(config)
-    with _listen(api_settings.host, api_settings.port) as listener, _signals_end_quietly():
-        host, port = listener.getsockname()[:2]
-        # The name localhost may mean whatever /etc/hosts says.
-        check_bind(api_settings.model_copy(update={"host": host}))
-        at = f"[{host}]" if ":" in host else host
-        log.info(Event("serving", url=f"http://{at}:{port}", redis=settings.shown_url))
-        server.run(sockets=[listener])
-    return 0 if server.started else 1
+    return uvicorn.Server(config)
+
+
+def _where(listener: socket.socket, api_settings: ApiSettings) -> str:
+    """The URL of what listens; ConfigError if others can reach it, and need no token."""
+    host, port = listener.getsockname()[:2]
+    # The name localhost may mean whatever /etc/hosts says.
+    check_bind(api_settings.model_copy(update={"host": host}))
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -59,7 +87,11 @@ def _listen(host: str, port: int) -> socket.socket:
         family, *_, address = min(places, key=lambda place: place[0] != socket.AF_INET)
         place = (str(address[0]), port)
         both = place[0] == "::" and socket.has_dualstack_ipv6()
-        return socket.create_server(place, family=family, backlog=1024, dualstack_ipv6=both)
+        listener = socket.create_server(place, family=family, backlog=1024, dualstack_ipv6=both)
+        # asyncio does it for sockets of its own only. Without it the body of an answer waits for
+        # the other side to acknowledge its head, which that puts off for 40 ms.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listener
     except OSError as error:
         raise ConfigError(
             f"cannot listen on {host} port {port}: {error.strerror or error}; "

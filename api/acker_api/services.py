@@ -6,18 +6,32 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from acker_api.actions import Actions
+from acker_api.audit import Audit
 from acker_api.health import Readiness, judge
-from acker_api.kept import Kept
+from acker_api.identity import Identity
+from acker_api.kept import Kept, KeptEach
+from acker_api.limits import Limiter
+from acker_api.live import Hub
 from acker_api.reader import Reader, Survey
-from acker_api.security import Tokens
+from acker_api.schemas import NamespaceStatus
 from acker_api.settings import ApiSettings
+from acker_api.tokens import Tokens
 from acker_redis.logs import Event
 from acker_redis.settings import Settings
+from acker_redis.tree_page import OldestTree
 
 log = logging.getLogger("acker_api")
 
 READINESS_KEPT = 1.0
 """Seconds for which an answer of ``/readyz`` is kept: probes do not load Redis."""
+OLDEST_KEPT = 2.0
+"""Seconds for which the oldest tree of a namespace is kept: with 16 shards it costs 12 ms of Redis,
+where the state costs less than one."""
+OLDEST_STALE = 10.0
+"""Seconds more for which it is told while the next is looked for: nobody waits for it."""
+LOGINS = 10
+"""Attempts to log in, a minute of one address."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +39,17 @@ class Services:
     """What the routes use."""
 
     settings: ApiSettings
-    tokens: Tokens
+    identity: Identity
+    requests: Limiter
+    logins: Limiter
     reader: Reader
+    audit: Audit
+    actions: Actions
     readiness: Kept[Readiness]
     scrape: Kept[Survey]
     """For ``/metrics``: kept for no time, but scrapes at once share one survey."""
+    oldest: KeptEach[OldestTree | None]
+    live: Hub
 
     @classmethod
     def of(cls, settings: Settings, api_settings: ApiSettings) -> "Services":
@@ -37,10 +57,9 @@ class Services:
 
         Raises ConfigError for a URL that cannot be, a token that is weak or cannot be read.
         """
-        tokens = Tokens.of(api_settings)
-        reader = Reader(
-            settings.connect_async(), api_settings.answer_within, api_settings.scrape_within
-        )
+        identity = Identity(Tokens.of(api_settings), api_settings.session_for)
+        client = settings.connect_async()
+        reader = Reader(client, api_settings.answer_within, api_settings.scrape_within)
 
         was_ready = True
 
@@ -54,18 +73,34 @@ class Services:
             was_ready = found.ready
             return found
 
-        return cls(
-            api_settings,
-            tokens,
-            reader,
-            Kept(readiness, READINESS_KEPT),
-            Kept(lambda: reader.survey(oldest=True, scripts=True)),
+        audit = Audit(reader)
+        services = cls(
+            settings=api_settings,
+            identity=identity,
+            requests=Limiter(api_settings.rate_limit),
+            logins=Limiter(LOGINS),
+            reader=reader,
+            audit=audit,
+            actions=Actions(reader, audit),
+            readiness=Kept(readiness, READINESS_KEPT),
+            scrape=Kept(lambda: reader.survey(oldest=True, scripts=True)),
+            oldest=KeptEach(reader.oldest, OLDEST_KEPT, OLDEST_STALE),
+            live=Hub(client, lambda name: services.standing(name), reader.survey),
         )
+        return services
+
+    async def standing(self, namespace: str) -> NamespaceStatus:
+        """How a namespace stands, with its oldest tree; the errors of ``Reader.status``."""
+        status = await self.reader.status(namespace)
+        pending = status.pending or status.expiring
+        return NamespaceStatus.of(status, await self.oldest.get(namespace) if pending else None)
 
     async def close(self) -> None:
         """End what is under way and close the connections."""
+        await self.live.close()
         await self.readiness.close()
         await self.scrape.close()
+        await self.oldest.close()
         await self.reader.close()
 
 

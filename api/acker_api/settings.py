@@ -13,7 +13,7 @@ PREFIX = "ACKER_REDIS_API_"
 
 
 class ApiSettings(BaseSettings):
-    """Where the service listens, and who may read. What Redis it reads is in ``Settings``.
+    """Where the service listens, and who may do what. What Redis it asks is in ``Settings``.
 
     Each field is a variable ``ACKER_REDIS_API_<NAME>``.
     """
@@ -29,11 +29,15 @@ class ApiSettings(BaseSettings):
     )
     port: int = Field(default=8000, ge=0, le=65535, description="Port; 0 for any that is free")
     token: SecretStr | None = Field(
-        default=None, description="Bearer token for everything but /livez and /readyz"
+        default=None, description="Bearer token of an admin, named admin: it may do everything"
     )
     token_file: Path | None = Field(
         default=None, description="File that holds the token, such as a container's secret"
     )
+    tokens: SecretStr | None = Field(
+        default=None, description="Tokens by name, role and namespace, as TOML; see docs/admin.md"
+    )
+    tokens_file: Path | None = Field(default=None, description="File that holds them")
     metrics_token: SecretStr | None = Field(
         default=None, description="Bearer token that opens /metrics and nothing else"
     )
@@ -44,6 +48,21 @@ class ApiSettings(BaseSettings):
         default="",
         description="Names that requests may give as Host, with commas, *.example.org for those "
         "below one; unset: any, or on loopback only its own names",
+    )
+    session_for: int = Field(
+        default=12 * 3600,
+        ge=60,
+        le=30 * 86400,
+        description="Seconds that a browser stays logged in",
+    )
+    rate_limit: int = Field(
+        default=3000,
+        ge=0,
+        le=10**6,
+        description="Requests a minute of one token, or without one of one address; 0: any number",
+    )
+    max_body: int = Field(
+        default=65536, ge=1024, le=2**20, description="Bytes that the body of a request may have"
     )
     metrics: bool = Field(default=True, description="Serve /metrics")
     docs: bool = Field(
@@ -89,6 +108,10 @@ class ApiSettings(BaseSettings):
         """The token that opens ``/metrics`` only, likewise."""
         return _secret(self.metrics_token, self.metrics_token_file, f"{PREFIX}METRICS_TOKEN")
 
+    def read_tokens(self) -> str | None:
+        """The text with tokens by role, out of its file if it is in one; None if there is none."""
+        return _text(self.tokens, self.tokens_file, f"{PREFIX}TOKENS")
+
     @property
     def hosts(self) -> tuple[str, ...]:
         """``allowed_hosts``, one by one, in small letters."""
@@ -99,19 +122,25 @@ SHORTEST_TOKEN = 16
 """Characters of a token at least: what is shorter can be guessed."""
 
 
-def _secret(value: SecretStr | None, file: Path | None, name: str) -> str | None:
-    """A token; ConfigError if it is given twice, cannot be read, or cannot be sent or is weak."""
-    if value is not None and file is not None:
-        raise ConfigError(f"{name} and {name}_FILE are both set; unset one of them")
-    if file is not None:
-        token = read_secret(file, f"{name}_FILE")
-    elif value is not None:
-        token = value.get_secret_value()
-    else:
-        return None
+def check_token(token: str, name: str) -> str:
+    """Return a token; ConfigError if it cannot be sent or is weak."""
     if len(token) < SHORTEST_TOKEN or not all("!" <= each <= "~" for each in token):
         raise ConfigError(
             f"{name} is {SHORTEST_TOKEN} or more ASCII characters without spaces; draw one: "
             "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
         )
     return token
+
+
+def _secret(value: SecretStr | None, file: Path | None, name: str) -> str | None:
+    """A token; ConfigError if it is given twice, cannot be read, or cannot be sent or is weak."""
+    token = _text(value, file, name)
+    return None if token is None else check_token(token, name)
+
+
+def _text(value: SecretStr | None, file: Path | None, name: str) -> str | None:
+    if value is not None and file is not None:
+        raise ConfigError(f"{name} and {name}_FILE are both set; unset one of them")
+    if file is not None:
+        return read_secret(file, f"{name}_FILE")
+    return None if value is None else value.get_secret_value()

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from acker_api.kept import Kept
+from acker_api.kept import Kept, KeptEach
 
 
 class Made:
@@ -63,6 +63,44 @@ def test_an_error_goes_to_all_and_is_not_kept() -> None:
                 await each
         made.fail = False
         assert await kept.get() == 2
+
+    asyncio.run(run())
+
+
+def test_what_is_stale_is_told_while_the_next_is_made() -> None:
+    async def run() -> None:
+        made = Made()
+        made.go.set()
+        kept = Kept(made, 1.0, lambda: made.now, stale=5.0)
+        assert await kept.get() == 1
+        made.now = 1.0
+        made.go.clear()
+        assert await kept.get() == 1
+        await asyncio.sleep(0)
+        assert (await kept.get(), made.count) == (1, 2)
+        made.go.set()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert await kept.get() == 2
+        made.now = 8.0
+        assert await kept.get() == 3, "too old to be told"
+
+    asyncio.run(run())
+
+
+def test_of_many_names_those_asked_for_last_are_kept() -> None:
+    asked: list[str] = []
+
+    async def make(name: str) -> str:
+        asked.append(name)
+        return name.upper()
+
+    async def run() -> None:
+        kept = KeptEach(make, 1000.0, most=2)
+        for name in ("a", "b", "a", "c", "a", "b"):
+            assert await kept.get(name) == name.upper()
+        assert asked == ["a", "b", "c", "b"]
+        await kept.close()
 
     asyncio.run(run())
 

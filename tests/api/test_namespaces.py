@@ -106,11 +106,11 @@ def test_what_is_not_there_is_a_problem(any_server: EmbeddedRedis) -> None:
     async def talk(client: httpx.AsyncClient) -> None:
         body = is_problem(await client.get(f"{V1}/nobody"), 404, "namespace-not-found")
         assert "acker-redis create" in body["detail"]
-        for path in ("/", "/api/v2", f"{V1}/a/b", "/docs", "/openapi.json", "/livez/"):
+        for path in ("/api/v2", f"{V1}/a/b", "/docs", "/openapi.json", "/livez/"):
             is_problem(await client.get(path), 404, "not-found")
-        refused = await client.post(V1)
+        refused = await client.put(V1)
         is_problem(refused, 405, "method-not-allowed")
-        assert refused.headers["allow"] == "GET"
+        assert "GET" in refused.headers["allow"]
 
     asked(any_server.url, talk)
 

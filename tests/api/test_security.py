@@ -24,7 +24,7 @@ LOOPBACK = ("127.0.0.1", "127.1.2.3", "localhost", "LOCALHOST", "::1", "[::1]", 
 def test_an_address_others_reach_needs_a_token(host: str) -> None:
     assert not is_loopback(host)
     for without in (api(host=host), api(host=host, metrics_token=METRICS_TOKEN)):
-        with pytest.raises(ConfigError, match="ACKER_REDIS_API_TOKEN_FILE, or listen on 127"):
+        with pytest.raises(ConfigError, match="ACKER_REDIS_API_TOKENS_FILE, or listen on 127"):
             check_bind(without)
     check_bind(api(host=host, token=TOKEN))
 

@@ -302,3 +302,13 @@ def test_the_wheel_is_built_from_what_the_dockerfile_copies(tmp_path: Path) -> N
 
 def test_the_file_is_plain_yaml() -> None:
     assert yaml.safe_load(TEXT)["services"].keys() == SERVICES.keys()
+
+
+def test_the_admin_of_the_override_is_a_user_with_a_secret() -> None:
+    override = yaml.safe_load((ROOT / "deploy" / "admin-api.yml").read_text())
+    assert set(override["services"]) <= set(SERVICES)
+    [api] = override["services"].values()
+    assert set(api["secrets"]) <= set(FILE["secrets"])
+    assert api["environment"]["ACKER_REDIS_PASSWORD_FILE"].endswith(f"/{api['secrets'][0]}")
+    user = api["environment"]["ACKER_REDIS_USERNAME"]
+    assert f"user {user} " in (ROOT / "deploy" / "acl" / "users.acl").read_text()

@@ -1,16 +1,28 @@
-"""What is served where. Everything but the probes and ``/metrics`` is under ``/api/v1``."""
+"""What is served where. Everything but the probes, ``/metrics`` and pages is under ``/api/v1``."""
 
 from fastapi import APIRouter, FastAPI
 
-from acker_api.routes import health, metrics, namespaces
+from acker_api.routes import (
+    audit,
+    dashboard,
+    events,
+    health,
+    metrics,
+    namespaces,
+    outcomes,
+    session,
+    trees,
+)
 from acker_api.routes.paths import V1
 
 
 def install(app: FastAPI, with_metrics: bool) -> None:
     """Add all routes."""
     v1 = APIRouter(prefix=V1)
-    v1.include_router(namespaces.router)
+    for part in (session, namespaces, trees, outcomes, events, audit):
+        v1.include_router(part.router)
     app.include_router(health.router)
+    app.include_router(dashboard.router)
     if with_metrics:
         app.include_router(metrics.router)
     app.include_router(v1)

@@ -5,8 +5,8 @@ from fastapi import APIRouter, Request, Response
 from acker_api.access import require
 from acker_api.metrics import encode
 from acker_api.routes.answers import answers
-from acker_api.security import Role
 from acker_api.services import Shared
+from acker_api.tokens import Role
 
 router = APIRouter(tags=["metrics"], dependencies=[require(Role.METRICS)])
 
@@ -19,7 +19,7 @@ router = APIRouter(tags=["metrics"], dependencies=[require(Role.METRICS)])
             "description": "All metrics, in the text format of Prometheus or OpenMetrics",
             "content": {"text/plain": {"example": 'acker_up{namespace="orders"} 1.0\n'}},
         },
-        **answers(401, 403),
+        **answers(401, 403, probe=True),
     },
 )
 async def metrics(services: Shared, request: Request) -> Response:

@@ -1,3 +1,5 @@
 """Where the versioned part of the service begins."""
 
-V1 = "/api/v1"
+from acker_api.paths import V1
+
+__all__ = ["V1"]

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from pydantic import SecretStr
 from rich.console import Console
 
+from acker_api.server import in_background
+from acker_api.settings import ApiSettings
 from acker_flights import data, pipeline, report, session
 from acker_flights.memory import PeakMemory
 from acker_flights.progress import Display
@@ -24,6 +27,7 @@ from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError, NamespaceNotFoundError
 from acker_redis.rotator import Rotator
+from acker_redis.settings import Settings
 from acker_redis.spark import Acker
 from acker_redis.urls import redact
 
@@ -45,6 +49,8 @@ class Options:
     """Directory for the tables ``done``, ``replay`` and ``delays``; None: not kept."""
     url: str | None = None
     """A Redis to use instead of one of its own; the namespace ``flights`` may not be there yet."""
+    serve: bool = False
+    """Leave all as it is in the end, with the dashboard, until Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +77,33 @@ def run(
             _interruptible(),
             _server(options.url) as server,
             _temporary_files_in(server.directory),
+            _dashboard(console, server.url),
         ):
             summary = _run(options, console, server)
             if on_summary:
                 on_summary(summary)
+            if options.serve:
+                _stay(console)
             return EXIT_OK if summary.right else EXIT_DIFFERS
     except KeyboardInterrupt:
         console.print("interrupted; everything was stopped and removed")
         return EXIT_INTERRUPTED
+
+
+@contextlib.contextmanager
+def _dashboard(console: Console, url: str) -> Iterator[None]:
+    """The admin service on a free port of loopback, while the demo runs."""
+    settings = ApiSettings(host="127.0.0.1", port=0)
+    with in_background(Settings(url=SecretStr(url)), settings) as address:
+        console.print(f"Dashboard: {address}/#/ns/{NAMESPACE}", highlight=False)
+        yield
+
+
+def _stay(console: Console) -> None:
+    console.print("Redis and the dashboard stay until Ctrl-C")
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(3600)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,245 @@
+"""What may be changed: each action is written into the audit log before it is done, and after.
+
+An action that has begun is done to its end, also when who asked for it has gone. After an error it
+may be asked for again: but for a forced tick, what is done twice comes to the same.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from acker_api.audit import Audit, Deed, State
+from acker_api.drain import Ticked, tick
+from acker_api.fail_all import FailAll, Failing
+from acker_api.problems import Problem
+from acker_api.reader import Reader
+from acker_api.tokens import Who
+from acker_api.walk import state
+from acker_redis.aio import AsyncAcker
+from acker_redis.applied import Applied
+from acker_redis.batch import Batch
+from acker_redis.columns import check_text
+from acker_redis.config import AckerConfig
+from acker_redis.errors import AckerError, NamespaceNotFoundError, RedisUnavailableError
+from acker_redis.lane import Lane
+from acker_redis.tree_state import TreeState
+
+T = TypeVar("T")
+Done = tuple[T, State]
+"""What came of an action: for who asked, and for the audit log."""
+
+WITHIN = 10.0
+"""Seconds that one waits for an action; it is then done to its end all the same."""
+RETRY_FOR = 1.0
+"""Seconds for which a call of an action is sent again."""
+LANES = 1000
+"""Namespaces for which a producer lane is kept."""
+
+
+class Actions:
+    """Does what operators and admins ask for."""
+
+    def __init__(self, reader: Reader, audit: Audit) -> None:
+        self._reader, self._audit = reader, audit
+        self._lanes: OrderedDict[str, Lane[asyncio.Lock]] = OrderedDict()
+
+    async def create(self, who: Who, namespace: str, config: AckerConfig) -> bool:
+        """Create a namespace; False if it is there with this very configuration."""
+        acker = self._acker(namespace)
+
+        async def before() -> State:
+            try:
+                return asdict(await self._reader.read(self._reader.acker(namespace).config))
+            except NamespaceNotFoundError:
+                return None
+
+        async def create() -> Done[bool]:
+            return await acker.create(config), asdict(config)
+
+        return await self._act(Deed(who.name, "create_namespace", namespace), before, create)
+
+    async def drop(self, who: Who, namespace: str) -> None:
+        """End a namespace, and all that is in it."""
+        acker = self._acker(namespace)
+
+        async def before() -> State:
+            try:
+                status = await self._reader.status(namespace)
+            except NamespaceNotFoundError:
+                # Its drop was interrupted, perhaps; if not, the drop says that there is none.
+                return None
+            return {
+                "pending": status.pending,
+                "waiting": sum(status.backlog.values()),
+                **asdict(status.config),
+            }
+
+        async def drop() -> Done[None]:
+            await acker.drop()
+            return None, None
+
+        await self._act(Deed(who.name, "drop_namespace", namespace), before, drop)
+
+    async def configure(
+        self, who: Who, namespace: str, changes: dict[str, int]
+    ) -> tuple[AckerConfig, AckerConfig]:
+        """Change settings of a living namespace: what they were, and are."""
+        acker = self._acker(namespace)
+        were: list[AckerConfig] = []
+
+        async def before() -> State:
+            were.append(await self._reader.read(self._reader.acker(namespace).config))
+            return {name: getattr(were[0], name) for name in changes}
+
+        async def configure() -> Done[AckerConfig]:
+            config = await acker.configure(**changes)
+            return config, {name: getattr(config, name) for name in changes}
+
+        now = await self._act(Deed(who.name, "configure", namespace), before, configure)
+        return were[0], now
+
+    async def rotate(self, who: Who, namespace: str) -> Ticked:
+        """Force a tick of each shard, and drain some of what expires."""
+        acker = self._acker(namespace)
+
+        async def before() -> State:
+            status = await self._reader.status(namespace)
+            return {"pending_by_bucket": list(status.pending_by_bucket)}
+
+        async def rotate() -> Done[Ticked]:
+            ticked = await tick(acker)
+            return ticked, asdict(ticked)
+
+        return await self._act(Deed(who.name, "rotate", namespace), before, rotate)
+
+    async def fail(self, who: Who, namespace: str, anchor: int, why: str) -> int:
+        """Fail a tree; 1 if it was nacked by this, 0 if it was only marked, or ended meanwhile."""
+        check_text("why", why, 0)
+        batch = Batch()
+        batch.fail(anchor, why)
+        applied = await self._on_tree("fail_tree", who, namespace, anchor, batch, {"why": why})
+        return applied.failed
+
+    async def touch(self, who: Who, namespace: str, anchor: int) -> None:
+        """Set the clock of a tree back, of one in a block that of the block."""
+        batch = Batch()
+        batch.touch(anchor)
+        await self._on_tree("touch_tree", who, namespace, anchor, batch, {})
+
+    async def fail_all(self, who: Who, namespace: str, failing: Failing) -> FailAll:
+        """Fail all trees that match, or count them; in calls that are bounded.
+
+        To count changes nothing, and is not in the audit log.
+        """
+        check_text("why", failing.why, 0)
+        acker, lane = self._acker(namespace), self._lane(namespace)
+        if failing.dry_run:
+            return await self._in_time(failing.run(acker, lane))
+
+        async def before() -> State:
+            await self._reader.read(self._reader.acker(namespace).config)
+            return failing.asked()
+
+        async def fail_all() -> Done[FailAll]:
+            done = await failing.run(acker, lane)
+            return done, done.counts()
+
+        return await self._act(Deed(who.name, "fail_trees", namespace), before, fail_all)
+
+    async def _on_tree(
+        self, action: str, who: Who, namespace: str, anchor: int, batch: Batch, told: dict[str, Any]
+    ) -> Applied:
+        acker = self._acker(namespace)
+
+        async def before() -> State:
+            tree = await self._reader.read(lambda: self._reader.acker(namespace).show(anchor))
+            if tree is None:
+                # A FAIL of it would be remembered until it expires, for a tree that is to come.
+                raise not_pending()
+            return _summary(tree)
+
+        async def apply() -> Done[Applied]:
+            applied = await acker.apply(batch, self._lane(namespace))
+            return applied, {**told, "failed": applied.failed}
+
+        return await self._act(Deed(who.name, action, namespace, str(anchor)), before, apply)
+
+    async def _act(
+        self,
+        deed: Deed,
+        before: Callable[[], Awaitable[State]],
+        do: Callable[[], Awaitable[Done[T]]],
+    ) -> T:
+        return await self._in_time(self._reader.whole(self._audited(deed, before, do)))
+
+    async def _audited(
+        self,
+        deed: Deed,
+        before: Callable[[], Awaitable[State]],
+        do: Callable[[], Awaitable[Done[T]]],
+    ) -> T:
+        try:
+            was = await before()
+        except (AckerError, Problem) as error:
+            away = isinstance(error, RedisUnavailableError)
+            await self._audit.failed(deed, _why(error), away)
+            raise
+        begun = await self._audit.begin(deed, was)
+        try:
+            value, after = await do()
+        except (AckerError, Problem) as error:
+            await self._audit.end(begun, "failed", why=_why(error))
+            raise
+        except BaseException:
+            await self._audit.end(begun, "failed", why="a bug; the log of the service says more")
+            raise
+        await self._audit.end(begun, "done", after)
+        return value
+
+    async def _in_time(self, work: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(WITHIN):
+                return await work
+        except TimeoutError:
+            raise RedisUnavailableError(
+                f"it is not done after {WITHIN:g} s, and goes on; the audit log will say what "
+                "came of it"
+            ) from None
+
+    def _acker(self, namespace: str) -> AsyncAcker:
+        return self._reader.acker(namespace, RETRY_FOR)
+
+    def _lane(self, namespace: str) -> "Lane[asyncio.Lock]":
+        """One lane for each namespace: shards remember the name of each for a while."""
+        lane = self._lanes.pop(namespace, None) or Lane(asyncio.Lock)
+        self._lanes[namespace] = lane
+        if len(self._lanes) > LANES:
+            self._lanes.popitem(last=False)
+        return lane
+
+
+def not_pending() -> Problem:
+    """There is no such tree."""
+    return Problem(
+        404,
+        "tree-not-pending",
+        "The tree is not pending",
+        "it was told of, acked or nacked, or was never tracked",
+    )
+
+
+def _summary(tree: TreeState) -> State:
+    return {
+        "state": state(tree),
+        "task": tree.task,
+        "source_id": tree.source_id,
+        "age_ms": tree.age_ms,
+        "bucket": tree.bucket,
+        **({"block": str(tree.block.block)} if tree.block else {}),
+    }
+
+
+def _why(error: AckerError | Problem) -> str:
+    return f"{error.title}: {error.detail}" if isinstance(error, Problem) else str(error)

@@ -1,0 +1,66 @@
+/** A cell for each shard: the fuller, the warmer. One that is rotated late is framed. */
+
+import { h, put, say } from "../core/dom.js";
+import { compact, count, duration, percent } from "../core/format.js";
+import { rotator } from "../data/diagnose.js";
+
+/** With more of them the cells hold no figures. */
+const FIGURES = 64;
+
+export class Heat {
+  constructor() {
+    this.summary = h("p", { class: "heat-summary" }, " ");
+    this.cells = h("ol", { class: "heat", role: "list" });
+    this.root = h("div", {}, this.cells, this.summary);
+    /** @type {any[]} */
+    this.items = [];
+  }
+
+  /** @param {import("../data/types.js").Status} status */
+  set({ shards, config }) {
+    if (this.items.length !== shards.length) this.#make(shards.length);
+    const share = config.high_water / config.shards;
+    const fills = shards.map((shard) => shard.pending.reduce((sum, each) => sum + each, 0));
+    shards.forEach((shard, at) => {
+      const part = fills[at] / share;
+      const { cell, figure } = this.items[at];
+      const late = rotator({ lag_ms: shard.lag_ms, config }).level;
+      const words = [`shard ${shard.shard}: ${count(fills[at])} pending, ${percent(part)} of its share`];
+      if (shard.expiring) words.push(`${count(shard.expiring)} to be drained`);
+      if (late !== "ok") words.push(`its tick is overdue by ${duration(shard.lag_ms)}`);
+      const level = part >= 2 ? "over" : part >= 1 ? "high" : "ok";
+      const kind = `cell ${level} ${late === "over" ? "late" : ""}`;
+      if (cell.className !== kind) cell.className = kind;
+      // The weight of the colour; in between its steps nothing is touched.
+      const weight = String(Math.round(Math.min(1, level === "ok" ? part : part / 2) * 20) * 4 + 10);
+      if (cell.dataset.weight !== weight) {
+        cell.dataset.weight = weight;
+        cell.style.setProperty("--weight", `${weight}%`);
+      }
+      if (cell.title !== words.join(", ")) cell.title = words.join(", ");
+      say(figure, shards.length > FIGURES ? "" : compact(fills[at]));
+    });
+    const fullest = fills.indexOf(Math.max(...fills));
+    const emptiest = fills.indexOf(Math.min(...fills));
+    const late = shards.filter((shard) => rotator({ lag_ms: shard.lag_ms, config }).level === "over");
+    say(this.summary, [
+      shards.length === 1 ? `One shard holds ${count(fills[0])} trees; the mark is ${count(share)}.`
+        : `Shard ${shards[fullest].shard} is the fullest with ${count(fills[fullest])} trees, `
+          + `shard ${shards[emptiest].shard} the emptiest with ${count(fills[emptiest])}; `
+          + `the share of each is ${count(Math.floor(share))}.`,
+      late.length ? `${late.length === shards.length ? "All" : late.length} are rotated late.` : "",
+    ].join(" "));
+  }
+
+  #make(size) {
+    this.items = Array.from({ length: size }, (_, at) => {
+      const figure = h("span", { class: "cell-figure number" });
+      const cell = h("li", { class: "cell ok" },
+        size > FIGURES ? null : h("span", { class: "cell-name", "aria-hidden": "true" }, String(at)), figure);
+      return { cell, figure };
+    });
+    this.cells.classList.toggle("dense", size > FIGURES);
+    this.cells.style.maxWidth = `${size * 140}px`;
+    put(this.cells, this.items.map(({ cell }) => cell));
+  }
+}

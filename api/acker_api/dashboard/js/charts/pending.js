@@ -1,0 +1,58 @@
+/** Pending trees over time, bucket upon bucket: what is old lies at the bottom. */
+
+import { Plot } from "./plot.js";
+import { compact, count } from "../core/format.js";
+import { colour } from "../core/theme.js";
+
+/**
+ * @param {number} buckets
+ * @param {import("../core/scope.js").Scope} scope
+ * @param {() => {value: number, label: string}[]} marks
+ */
+export function pendingPlot(buckets, scope, marks) {
+  // Drawn from the highest sum down, each over the part of it that is not its own.
+  const ages = Array.from({ length: buckets }, (_, at) => at);
+  const lines = ages.map((bucket) => ({
+    label: bucketName(bucket, buckets), filled: true, colour: () => bucketColour(bucket, buckets),
+  }));
+  return new Plot({
+    label: "Pending trees by bucket", lines, scope, marks, format: compact,
+    shown: (sums) => sums.map((sum, at) => sum === null ? null : sum - (sums[at + 1] ?? 0)),
+    describe: (values) => {
+      const parts = values.map((value, at) => `${count(value ?? 0)} ${bucketName(at, buckets)}`);
+      return parts.join(", ");
+    },
+  });
+}
+
+/**
+ * @param {Plot} plot
+ * @param {import("../data/history.js").History} history
+ */
+export function drawPending(plot, history) {
+  const points = history.since(plot.seconds);
+  const lines = plot.lines.map((_, bucket) => points.map(({ sample }) => sample
+    ? sample.buckets.slice(bucket).reduce((sum, each) => sum + each, 0) : null));
+  plot.set(points.map(({ t }) => t), lines);
+}
+
+/** @param {number} bucket 0 is the newest @param {number} buckets */
+export function bucketName(bucket, buckets) {
+  if (bucket === 0) return "newest";
+  return bucket === buckets - 1 ? "oldest" : `bucket ${bucket}`;
+}
+
+/** From a cool colour for what is new to a warm one for what expires next. */
+export function bucketColour(bucket, buckets) {
+  const part = buckets < 2 ? 0 : bucket / (buckets - 1);
+  const [from, to] = part < 0.5 ? ["--new", "--mid"] : ["--mid", "--old"];
+  const [low, high] = [channels(from), channels(to)];
+  const rest = part < 0.5 ? part * 2 : part * 2 - 1;
+  return `rgb(${low.map((value, at) => Math.round(value + (high[at] - value) * rest)).join(", ")})`;
+}
+
+/** A canvas of an older browser knows no color-mix(). The themes have these as #rrggbb. */
+function channels(name) {
+  const hex = colour(name);
+  return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+}

@@ -1,0 +1,203 @@
+/**
+ * A chart over time by uPlot, with a legend that tells values, a sentence for who cannot see it, and
+ * the same values as a table.
+ */
+
+import { moment } from "../core/format.js";
+import { h, put, say } from "../core/dom.js";
+import { colour, theme } from "../core/theme.js";
+
+const HEIGHT = 208;
+const LEAST_SECONDS = 20;
+const TABLE_ROWS = 12;
+const DESCRIBE_MS = 10_000;
+
+/**
+ * @typedef {object} Line
+ * @property {string} label
+ * @property {() => string} colour
+ * @property {boolean} [filled]
+ */
+
+export class Plot {
+  /**
+   * @param {object} options
+   * @param {string} options.label what it shows
+   * @param {Line[]} options.lines in the order in which they are drawn
+   * @param {(value: number) => string} options.format
+   * @param {import("../core/scope.js").Scope} options.scope
+   * @param {(values: (number | null)[]) => string} options.describe a sentence of the last values
+   * @param {(values: (number | null)[]) => (number | null)[]} [options.shown] from what is drawn to
+   *   what is told: stacked lines are drawn as sums
+   * @param {() => {value: number, label: string}[]} [options.marks] levels, drawn if they are in sight
+   */
+  constructor({ label, lines, format, scope, describe, shown = (values) => values, marks = () => [] }) {
+    this.lines = lines;
+    this.format = format;
+    this.describe = describe;
+    this.shown = shown;
+    this.marks = marks;
+    this.seconds = 120;
+    this.describedAt = 0;
+    /** @type {any[]} */
+    this.data = [[], ...lines.map(() => [])];
+    this.canvas = h("div", { class: "plot", role: "img", "aria-label": `${label}: no values yet` });
+    this.label = label;
+    this.values = lines.map(() => h("span", { class: "number" }, "–"));
+    this.swatches = lines.map(() => h("i", { class: "swatch" }));
+    this.when = h("span", { class: "legend-time number" });
+    this.rows = h("tbody");
+    this.details = h("details", { class: "values" }, h("summary", {}, "Values as a table"),
+      h("div", { class: "table-box", role: "region", "aria-label": `${label}, values`, tabindex: "0" },
+        h("table", {}, h("caption", { class: "only-read" }, label),
+          h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Time"),
+            lines.map((line) => h("th", { scope: "col", class: "number" }, line.label)))),
+          this.rows)));
+    this.details.addEventListener("toggle", () => this.#table());
+    const legend = lines.map((line, at) => h("li", {}, this.swatches[at], line.label, this.values[at]));
+    this.root = h("div", { class: "chart" },
+      h("ul", { class: "legend", "aria-hidden": "true" }, legend, h("li", { class: "legend-end" }, this.when)),
+      this.canvas, this.details);
+
+    const sized = new ResizeObserver(() => this.#size());
+    sized.observe(this.canvas);
+    scope.end(() => sized.disconnect());
+    scope.end(() => this.plot?.destroy());
+    theme.hear(scope, () => this.#paint());
+    this.#paint();
+  }
+
+  /**
+   * @param {number[]} times ms
+   * @param {(number | null)[][]} values by line
+   */
+  set(times, values) {
+    this.data = [times.map((t) => t / 1000), ...values];
+    if (this.plot) this.plot.setData(this.data);
+    else this.#size();
+    this.#tell(this.plot?.cursor.idx ?? null);
+    if (this.details.open) this.#table();
+    if (Date.now() - this.describedAt > DESCRIBE_MS && times.length) {
+      this.describedAt = Date.now();
+      const last = this.#at(times.length - 1);
+      this.canvas.setAttribute("aria-label", `${this.label}: ${this.describe(last)}`);
+    }
+  }
+
+  #at(index) {
+    return this.shown(this.lines.map((_, line) => this.data[line + 1][index] ?? null));
+  }
+
+  #tell(index) {
+    const last = this.data[0].length - 1;
+    const at = index === null || index > last ? last : index;
+    if (at < 0) return;
+    this.#at(at).forEach((value, line) => say(this.values[line], value === null ? "–" : this.format(value)));
+    say(this.when, index === null ? "now" : moment(this.data[0][at] * 1000));
+  }
+
+  #paint() {
+    this.lines.forEach((line, at) => { this.swatches[at].style.background = line.colour(); });
+    this.plot?.redraw(false, true);
+  }
+
+  #size() {
+    const width = this.canvas.clientWidth;
+    if (!width || !this.data[0].length) return;
+    if (this.plot) this.plot.setSize({ width, height: HEIGHT });
+    else this.plot = new window.uPlot(this.#options(width), this.data, this.canvas);
+  }
+
+  #options(width) {
+    const font = '11px Inter, "Liberation Sans", Arial, sans-serif';
+    const quiet = () => colour("--muted");
+    const grid = { stroke: () => colour("--grid"), width: 1 };
+    return {
+      width, height: HEIGHT, padding: [10, 26, 0, 0],
+      legend: { show: false },
+      cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
+      scales: {
+        // While there is little, it fills the chart.
+        x: { time: true, range: () => this.#span() },
+        y: { range: (_, __, max) => [0, Math.max(4, (max || 0) * 1.08)] },
+      },
+      series: [{}, ...this.lines.map((line) => ({
+        label: line.label, stroke: () => line.colour(), width: line.filled ? 1 : 1.75,
+        fill: line.filled ? () => line.colour() : undefined, points: { show: false }, spanGaps: false,
+      }))],
+      axes: [
+        { stroke: quiet, font, grid: { show: false }, ticks: { show: false }, size: 28, space: 70,
+          values: (_, splits) => splits.map((at) => moment(at * 1000).slice(-8)) },
+        { stroke: quiet, font, grid, ticks: { show: false }, size: 52, space: 36,
+          values: (_, splits) => splits.map((value) => value % 1 ? "" : this.format(value)) },
+      ],
+      hooks: {
+        setCursor: [(plot) => this.#tell(plot.cursor.idx ?? null)],
+        draw: [(plot) => this.#marks(plot)],
+      },
+    };
+  }
+
+  #span() {
+    const times = this.data[0];
+    const [first, last] = [times[0], times[times.length - 1]];
+    return [last - Math.min(this.seconds, Math.max(LEAST_SECONDS, last - first)), last];
+  }
+
+  #marks(plot) {
+    const { ctx, bbox } = plot;
+    const ratio = window.devicePixelRatio || 1;
+    for (const { value, label } of this.marks()) {
+      if (value > plot.scales.y.max) continue;
+      const y = Math.round(plot.valToPos(value, "y", true));
+      ctx.save();
+      ctx.strokeStyle = colour("--over");
+      ctx.lineWidth = ratio;
+      ctx.setLineDash([5 * ratio, 4 * ratio]);
+      ctx.beginPath();
+      ctx.moveTo(bbox.left, y);
+      ctx.lineTo(bbox.left + bbox.width, y);
+      ctx.stroke();
+      ctx.font = `600 ${11 * ratio}px Inter, "Liberation Sans", Arial, sans-serif`;
+      ctx.textAlign = "left";
+      ctx.textBaseline = "alphabetic";
+      const width = ctx.measureText(label).width + 12 * ratio;
+      const top = y - bbox.top < 24 * ratio ? y + 4 * ratio : y - 20 * ratio;
+      ctx.fillStyle = colour("--surface");
+      ctx.globalAlpha = 0.88;
+      ctx.fillRect(bbox.left + 6 * ratio, top, width, 16 * ratio);
+      ctx.globalAlpha = 1;
+      ctx.fillStyle = colour("--over");
+      ctx.fillText(label, bbox.left + 12 * ratio, top + 12 * ratio);
+      ctx.restore();
+    }
+  }
+
+  #table() {
+    if (!this.details.open) return;
+    const last = this.data[0].length - 1;
+    const step = Math.max(1, Math.floor(last / TABLE_ROWS));
+    const rows = [];
+    for (let at = last; at >= 0 && rows.length < TABLE_ROWS; at -= step) {
+      rows.push(h("tr", {}, h("th", { scope: "row" }, moment(this.data[0][at] * 1000)),
+        this.#at(at).map((value) => h("td", { class: "number" }, value === null ? "–" : this.format(value)))));
+    }
+    put(this.rows, rows);
+  }
+}
+
+/**
+ * Buttons that choose how much time the charts show.
+ *
+ * @param {(seconds: number) => void} choose
+ */
+export function spans(choose) {
+  const options = /** @type {[string, number][]} */ ([["2 min", 120], ["5 min", 300], ["15 min", 900]]);
+  const buttons = options.map(([text, seconds], at) => h("button", {
+    type: "button", class: "segment", "aria-pressed": String(at === 0), on: { click: (event) => {
+      for (const each of buttons) each.setAttribute("aria-pressed", String(each === event.currentTarget));
+      choose(seconds);
+    } },
+  }, text));
+  return h("div", { class: "segments", role: "group", "aria-label": "Time shown" }, buttons);
+}

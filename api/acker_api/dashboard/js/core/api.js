@@ -1,0 +1,119 @@
+/** The REST API, as the page calls it. */
+
+const BASE = "/api/v1";
+const PATIENCE_MS = 5000;
+
+/** What the service said when it did not do what it was asked (RFC 9457). */
+export class ApiError extends Error {
+  /**
+   * @param {number} status 0 if nothing answered
+   * @param {{type?: string, title?: string, detail?: string,
+   *   errors?: {where: string, what: string}[]}} problem
+   */
+  constructor(status, problem) {
+    super(problem.detail || problem.title || `the service answered ${status}`);
+    this.status = status;
+    this.title = problem.title || (status ? `Answer ${status}` : "The service does not answer");
+    this.code = (problem.type || "").replace("urn:acker-redis:problem:", "");
+    this.errors = problem.errors || [];
+  }
+
+  /** Nothing answered: the service is away, or the network. */
+  get serviceAway() {
+    return this.status === 0;
+  }
+
+  /** The service answers, and Redis does not. */
+  get redisAway() {
+    return this.code === "redis-unavailable";
+  }
+
+  /** The service has no such route: it is older than this page. */
+  get notOffered() {
+    return (this.status === 404 && this.code === "not-found") || this.status === 405
+      || this.status === 501;
+  }
+}
+
+/**
+ * The path of a namespace, or of something in it.
+ *
+ * @param {string} namespace
+ * @param {...string} parts
+ */
+export function inNamespace(namespace, ...parts) {
+  return ["/namespaces", namespace, ...parts].map((part, at) => at ? encodeURIComponent(part) : part)
+    .join("/");
+}
+
+/** @param {string} path */
+export function address(path) {
+  return BASE + path;
+}
+
+/**
+ * @param {string} path below /api/v1
+ * @param {{query?: Record<string, any>, signal?: AbortSignal, patience?: number}} [options]
+ *   `query`: what is empty is left out
+ */
+export function get(path, { query = {}, signal, patience = PATIENCE_MS } = {}) {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== "" && value !== null && value !== undefined) search.set(name, String(value));
+  }
+  const text = search.toString();
+  return send("GET", text ? `${path}?${text}` : path, undefined, signal, patience);
+}
+
+/**
+ * @param {"POST" | "PUT" | "PATCH" | "DELETE"} method
+ * @param {string} path
+ * @param {unknown} [body]
+ * @param {AbortSignal} [signal]
+ */
+export function change(method, path, body, signal) {
+  return send(method, path, body, signal, 30_000);
+}
+
+async function send(method, path, body, signal, patience) {
+  const limit = AbortSignal.timeout(patience);
+  let response;
+  let text;
+  try {
+    response = await fetch(BASE + path, {
+      method,
+      credentials: "same-origin",
+      cache: "no-store",
+      headers: body === undefined ? {} : { "Content-Type": "application/json" },
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal: signal ? AbortSignal.any([signal, limit]) : limit,
+    });
+    text = await response.text();
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    throw new ApiError(0, {
+      title: "The service does not answer",
+      detail: limit.aborted ? `no answer within ${patience / 1000} s` : "it cannot be reached",
+    });
+  }
+  if (response.ok) return text ? JSON.parse(text) : null;
+  if (response.status === 401) toLogin();
+  throw new ApiError(response.status, problem(text, response.statusText));
+}
+
+/** Go to the login page, and come back to where we are. */
+export function toLogin() {
+  if (location.pathname !== "/login") {
+    location.assign(`/login?next=${encodeURIComponent(location.pathname + location.hash)}`);
+  }
+}
+
+function problem(text, words) {
+  try {
+    const found = JSON.parse(text);
+    if (found && typeof found === "object") return found;
+  } catch {
+    // A proxy in between answers in HTML.
+  }
+  return { title: words || "The request was refused" };
+}

@@ -1,0 +1,55 @@
+/**
+ * Where the page is: behind the `#`, so that the page is one file, and what is looked for (ids of
+ * sources among it) stands in no log of a server.
+ *
+ *     #/                                  namespaces
+ *     #/ns/orders                         a namespace, live
+ *     #/ns/orders/trees?state=failed      its trees, filtered
+ *     #/ns/orders/trees/4711              one of them
+ *     #/ns/orders/config                  its configuration
+ *     #/audit                             what was done
+ */
+
+/** @typedef {{parts: string[], query: Record<string, string>}} Place */
+
+/** @returns {Place} */
+export function here() {
+  const [path, search = ""] = splitOnce(location.hash.replace(/^#/, ""), "?");
+  return {
+    parts: path.split("/").filter(Boolean).map(decode),
+    query: Object.fromEntries(new URLSearchParams(search)),
+  };
+}
+
+/**
+ * @param {string[]} parts
+ * @param {Record<string, any>} [query] what is empty is left out
+ */
+export function href(parts, query = {}) {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) if (value) search.set(name, String(value));
+  const text = search.toString();
+  return `#/${parts.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
+}
+
+/**
+ * @param {string} to
+ * @param {boolean} [replace] no new entry in the history
+ */
+export function go(to, replace = false) {
+  if (replace) location.replace(to);
+  else location.hash = to;
+}
+
+function splitOnce(text, mark) {
+  const at = text.indexOf(mark);
+  return at < 0 ? [text] : [text.slice(0, at), text.slice(at + 1)];
+}
+
+function decode(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}

@@ -1,0 +1,174 @@
+/** All namespaces, a page at a time, and how each stands. */
+
+import { address, ApiError, get, inNamespace } from "../core/api.js";
+import { alive, failed, mode } from "../core/connection.js";
+import { Signal } from "../core/signal.js";
+
+/** @typedef {import("./types.js").Status} Status */
+
+const PAGE = 24;
+const AT_ONCE = 4;
+const POLL_MS = 800;
+const SLOW_MS = 10_000;
+/** Names come and go seldom. */
+const NAMES_MS = 5000;
+const TRACE = 90;
+/** Events come every second; without one for so long we ask. */
+const SILENCE_MS = 1500;
+
+/**
+ * @typedef {object} Row
+ * @property {string} name
+ * @property {Status | null} status as it was read last
+ * @property {ApiError | null} error why it could not be read just now
+ * @property {{t: number, pending: number}[]} trace
+ * @property {{t: number, counters: Record<string, number>}[]} readings of some seconds, for rates
+ */
+
+export class Overview {
+  /**
+   * @param {string} after names behind this one; "" for the first page
+   * @param {import("../core/scope.js").Scope} scope
+   */
+  constructor(after, scope) {
+    this.after = after;
+    this.scope = scope;
+    /** @type {Map<string, Row>} */
+    this.rows = new Map();
+    this.total = 0;
+    /** @type {string | null} */
+    this.next = null;
+    this.namesAt = 0;
+    this.heardAt = 0;
+    this.readAt = 0;
+    /** @type {EventSource | null} */
+    this.source = null;
+    /** Told after every round. @type {Signal<{error: ApiError | null, rows: Row[]}>} */
+    this.news = new Signal({ error: /** @type {ApiError | null} */ (null), rows: /** @type {Row[]} */ ([]) });
+    scope.repeat(() => this.#round());
+    const listen = () => document.hidden ? this.#mute() : this.#listen();
+    scope.on(document, "visibilitychange", listen);
+    scope.end(() => {
+      this.#mute();
+      mode.set("");
+    });
+    listen();
+  }
+
+  /** By events come the figures that move; the rest is read now and then. */
+  #listen() {
+    if (this.source || this.scope.over) return;
+    const source = this.source = new EventSource(address("/events"));
+    source.addEventListener("namespaces", (message) => {
+      try {
+        for (const told of JSON.parse(message.data).namespaces) this.#hear(told);
+        this.heardAt = Date.now();
+        alive();
+        mode.set("events");
+        this.news.tell({ error: null, rows: [...this.rows.values()] });
+      } catch (error) {
+        console.error(error);
+      }
+    });
+    source.onerror = () => {
+      this.heardAt = 0;
+      if (source.readyState === EventSource.CLOSED) this.#mute();
+    };
+  }
+
+  #mute() {
+    this.source?.close();
+    this.source = null;
+    this.heardAt = 0;
+  }
+
+  #hear({ name, up, now_ms, ...told }) {
+    const row = this.rows.get(name);
+    if (!row?.status || !up) return;
+    this.#note(row, { ...row.status, ...told, shards: [{ ...row.status.shards[0], now_ms }, ...row.status.shards.slice(1)] });
+  }
+
+  async #round() {
+    if (Date.now() - this.heardAt < SILENCE_MS && Date.now() - this.readAt < SLOW_MS) return POLL_MS;
+    this.readAt = Date.now();
+    /** @type {ApiError | null} */
+    let error = null;
+    try {
+      if (Date.now() - this.namesAt > NAMES_MS || this.news.value.error) await this.#names();
+      await this.#read();
+      const errors = [...this.rows.values()].map((row) => row.error);
+      // Where one can be read the service and Redis are there.
+      const away = errors.length > 0 && errors.every(Boolean) ? errors.find(
+        (each) => each && (each.redisAway || each.serviceAway)) : null;
+      error = away || null;
+    } catch (found) {
+      error = found instanceof ApiError ? found : new ApiError(500, { detail: String(found) });
+    }
+    if (this.scope.over) return SLOW_MS;
+    if (error) failed(error);
+    else alive();
+    if (!error && Date.now() - this.heardAt > SILENCE_MS) mode.set("polling");
+    this.news.tell({ error, rows: [...this.rows.values()] });
+    // Many namespaces are asked less often: a page open costs the same.
+    return document.hidden ? SLOW_MS : POLL_MS * Math.max(1, Math.ceil(this.rows.size / 8));
+  }
+
+  async #names() {
+    const query = { after: this.after, limit: PAGE };
+    const found = await get("/namespaces", { query, signal: this.scope.signal, patience: 2000 });
+    this.total = found.total;
+    this.next = found.next;
+    this.namesAt = Date.now();
+    const names = found.namespaces.map((each) => each.name);
+    this.rows = new Map(names.map((name) => [name, this.rows.get(name) || fresh(name)]));
+  }
+
+  async #read() {
+    const waiting = [...this.rows.values()];
+    const worker = async () => {
+      for (let row = waiting.shift(); row; row = waiting.shift()) await this.#one(row);
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  }
+
+  /** @param {Row} row @param {Status} status */
+  #note(row, status) {
+    const t = status.shards[0].now_ms;
+    row.status = status;
+    row.error = null;
+    row.trace = [...row.trace, { t, pending: status.pending }].slice(-TRACE);
+    row.readings = [...row.readings, { t, counters: status.counters }].slice(-6);
+  }
+
+  /** @param {Row} row */
+  async #one(row) {
+    try {
+      const signal = this.scope.signal;
+      const status = await get(inNamespace(row.name), { signal, patience: 2000 });
+      this.#note(row, status);
+    } catch (error) {
+      if (this.scope.over) throw error;
+      row.error = error instanceof ApiError ? error : new ApiError(500, { detail: String(error) });
+    }
+  }
+}
+
+/**
+ * Verdicts per second over the last readings; null if there is but one.
+ *
+ * @param {Row} row
+ * @returns {{acked: number, nacked: number} | null}
+ */
+export function rates({ readings }) {
+  const [first, last] = [readings[0], readings.at(-1)];
+  if (!first || !last || last.t <= first.t) return null;
+  const per = (names) => Math.max(0, names.reduce(
+    (sum, name) => sum + (last.counters[name] || 0) - (first.counters[name] || 0), 0))
+    / ((last.t - first.t) / 1000);
+  return { acked: per(["acked"]), nacked: per(["failed", "expired", "overflow", "conflict"]) };
+}
+
+/** @returns {Row} */
+function fresh(name) {
+  return { name, status: null, error: null, trace: [], readings: [] };
+}

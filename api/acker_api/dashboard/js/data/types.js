@@ -1,0 +1,93 @@
+/**
+ * What the API answers, as far as the page reads it. Ids are text: a number beyond 2^53 bends.
+ *
+ * @typedef {object} Shard
+ * @property {number} shard
+ * @property {number[]} pending per bucket, the newest first
+ * @property {number[]} in_blocks
+ * @property {number} expiring
+ * @property {number} now_ms
+ * @property {number} ticked_ms
+ * @property {number} lag_ms
+ * @property {number} late_ms
+ *
+ * @typedef {object} Config
+ * @property {number} shards
+ * @property {number} buckets
+ * @property {number} tick_ms
+ * @property {number} high_water
+ * @property {"never" | "update"} refresh
+ * @property {number} outcomes_limit
+ * @property {boolean} publish
+ * @property {number} timeout_ms
+ *
+ * @typedef {object} Block
+ * @property {string} block
+ * @property {number} slots
+ * @property {number[]} open
+ * @property {number[]} failed
+ *
+ * @typedef {object} Tree
+ * @property {string} anchor
+ * @property {string} checksum
+ * @property {string} task
+ * @property {string} source_id
+ * @property {"open" | "failed" | "complete" | "untracked"} state
+ * @property {string} why
+ * @property {number} age_ms
+ * @property {number} bucket
+ * @property {Block | null} block
+ *
+ * @typedef {object} BlockEntry
+ * @property {string} block
+ * @property {string} first_anchor
+ * @property {number} slots
+ * @property {string} task
+ * @property {string} label
+ * @property {number} age_ms
+ * @property {number} bucket
+ *
+ * @typedef {object} Outcome
+ * @property {"ack" | "nack" | "touch"} verdict
+ * @property {string} reason
+ * @property {string} source_id
+ * @property {number | null} slot
+ * @property {string} anchor
+ * @property {number} age_ms
+ * @property {string} why
+ * @property {number} at_ms
+ * @property {string} task
+ * @property {string} [entry]
+ * @property {number} [count] trees that it is about, of a block; 1 otherwise
+ *
+ * @typedef {object} BlockVerdict a verdict on a whole block, as events tell it
+ * @property {"ack" | "nack" | "touch" | "mixed"} verdict
+ * @property {string} reason
+ * @property {string} block
+ * @property {string} label
+ * @property {string} task
+ * @property {number} count
+ * @property {number} acked
+ * @property {number} nacked
+ * @property {number} age_ms
+ * @property {number} at_ms
+ *
+ * @typedef {object} Status
+ * @property {string} namespace
+ * @property {number} pending
+ * @property {number[]} pending_by_bucket
+ * @property {number} in_blocks
+ * @property {number} expiring
+ * @property {"ok" | "high" | "over"} high_water
+ * @property {number} high_water_ratio
+ * @property {number} lag_ms
+ * @property {number} late_ms
+ * @property {Record<string, number>} counters
+ * @property {Record<string, number>} backlog
+ * @property {Config} config
+ * @property {Shard[]} shards
+ * @property {string | number | null} [moving_to]
+ * @property {{exact: boolean, tree: Tree} | null} [oldest]
+ */
+
+export {};

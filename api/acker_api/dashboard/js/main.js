@@ -1,0 +1,59 @@
+/** Where the page begins: one view at a time, by what stands behind the `#`. */
+
+import { h, put } from "./core/dom.js";
+import { here, href } from "./core/router.js";
+import { Scope } from "./core/scope.js";
+import * as theme from "./core/theme.js";
+import { load as loadSession } from "./data/session.js";
+import * as shell from "./shell.js";
+import { empty } from "./ui/panel.js";
+import { audit } from "./views/audit.js";
+import { namespace } from "./views/namespace.js";
+import { overview } from "./views/overview.js";
+
+const main = /** @type {HTMLElement} */ (document.getElementById("main"));
+let scope = new Scope();
+let first = true;
+
+function show() {
+  scope.close();
+  scope = new Scope();
+  const place = here();
+  const [kind] = place.parts;
+  try {
+    put(main, view(kind, place));
+  } catch (error) {
+    console.error(error);
+    put(main, empty("alert", "This page could not be shown", String(error)));
+  }
+  title(place.parts);
+  for (const link of document.querySelectorAll("#nav a")) {
+    const its = link.getAttribute("href") === "#/audit" ? kind === "audit" : kind !== "audit";
+    if (its) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (!first) {
+    window.scrollTo(0, 0);
+    main.querySelector("h1")?.focus({ preventScroll: true });
+  }
+  first = false;
+}
+
+function view(kind, place) {
+  if (!kind) return overview(scope, place);
+  if (kind === "ns" && place.parts[1]) return namespace(scope, place);
+  if (kind === "audit") return audit(scope, place);
+  return h("div", { class: "page" }, empty("inbox", "There is no such page", "The address may be of another version.",
+    h("a", { class: "button", href: href([]) }, "Namespaces")));
+}
+
+function title(parts) {
+  const name = parts[0] === "ns" ? parts.slice(1).join(" / ") : parts[0] || "namespaces";
+  document.title = `${name} · acker`;
+}
+
+theme.start();
+shell.start();
+window.addEventListener("hashchange", show);
+// What may be done is known before anything is drawn that offers it; without an answer: looking only.
+loadSession().catch(() => undefined).finally(show);

@@ -1,0 +1,122 @@
+/** The panels that draw what the feed tells. */
+
+import { Gauge } from "../charts/gauge.js";
+import { Heat } from "../charts/heat.js";
+import { Latency } from "../charts/latency.js";
+import { drawPending, pendingPlot } from "../charts/pending.js";
+import { spans } from "../charts/plot.js";
+import { drawRates, ratesPlot } from "../charts/rates.js";
+import { h, put, say } from "../core/dom.js";
+import { compact } from "../core/format.js";
+import { empty, Panel, skeleton } from "../ui/panel.js";
+
+/**
+ * Pending and rates share the time they show.
+ *
+ * @param {import("../data/feed.js").Feed} feed
+ * @param {import("../core/scope.js").Scope} scope
+ */
+export function timePanels(feed, scope) {
+  const rates = ratesPlot(scope);
+  /** @type {import("../charts/plot.js").Plot | null} */
+  let pending = null;
+  let seconds = 120;
+  const left = new Panel({ title: "Pending by bucket", note: "A tree moves a bucket down with each tick, and expires from the last",
+    tools: [spans((chosen) => {
+      seconds = chosen;
+      draw();
+    })] });
+  const right = new Panel({ title: "Verdicts per second", note: "And trees tracked" });
+  put(left.body, h("div", { class: "plot-space" }));
+  put(right.body, rates.root);
+
+  const draw = () => {
+    const status = feed.status.value;
+    if (!status) return;
+    left.safely(() => {
+      const { buckets } = status.config;
+      if (pending?.lines.length !== buckets) {
+        pending = pendingPlot(buckets, scope, () => marks(feed.status.value));
+        put(left.body, pending.root);
+      }
+      pending.seconds = seconds;
+      drawPending(pending, feed.history);
+    });
+    right.safely(() => {
+      rates.seconds = seconds;
+      drawRates(rates, feed.history);
+    });
+  };
+  feed.status.hear(scope, draw);
+  draw();
+  return [left.root, right.root];
+}
+
+/** @param {import("../data/types.js").Status | null} status */
+function marks(status) {
+  if (!status) return [];
+  const mark = status.config.high_water;
+  return [{ value: mark, label: `high-water mark ${compact(mark)}` },
+    { value: 2 * mark, label: `twice the mark ${compact(2 * mark)}` }];
+}
+
+/**
+ * @param {import("../data/feed.js").Feed} feed
+ * @param {import("../core/scope.js").Scope} scope
+ */
+export function gaugePanel(feed, scope) {
+  const gauge = new Gauge();
+  const words = h("p", { class: "gauge-note" }, " ");
+  const panel = new Panel({ title: "High-water mark", note: "The fullest shard counts", kind: "center" });
+  put(panel.body, gauge.root, words);
+  panel.follow(scope, feed.status, (status) => {
+    gauge.set(status);
+    say(words, status.high_water === "ok" ? "There is room: sources go on."
+      : status.high_water === "high" ? "Sources wait until it falls." : "New trees are nacked until it falls.");
+    words.className = `gauge-note ${status.high_water}`;
+  });
+  return panel.root;
+}
+
+/**
+ * @param {import("../data/feed.js").Feed} feed
+ * @param {import("../core/scope.js").Scope} scope
+ */
+export function shardsPanel(feed, scope) {
+  const heat = new Heat();
+  const panel = new Panel({ title: "Shards", note: "The warmer, the fuller" });
+  put(panel.body, skeleton(2));
+  panel.follow(scope, feed.status, (status) => {
+    heat.set(status);
+    if (heat.root.parentNode !== panel.body) put(panel.body, heat.root);
+  });
+  return panel.root;
+}
+
+/**
+ * @param {import("../data/feed.js").Feed} feed
+ * @param {import("../core/scope.js").Scope} scope
+ */
+export function latencyPanel(feed, scope) {
+  const latency = new Latency();
+  const panel = new Panel({ title: "Time to the verdict", note: "Of the verdicts seen here" });
+  let timer = 0;
+  const draw = () => {
+    timer = 0;
+    panel.safely(() => {
+      const seen = feed.verdicts.list.filter((each) => each.verdict !== "touch");
+      if (!seen.length) {
+        put(panel.body, empty("clock", "No verdict was seen yet", "The distribution fills as verdicts come."));
+        return;
+      }
+      latency.set(seen);
+      if (latency.root.parentNode !== panel.body) put(panel.body, latency.root);
+    });
+  };
+  feed.verdicts.news.hear(scope, () => {
+    if (!timer) timer = window.setTimeout(draw, 1000);
+  });
+  scope.end(() => clearTimeout(timer));
+  draw();
+  return panel.root;
+}

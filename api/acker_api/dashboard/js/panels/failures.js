@@ -1,0 +1,49 @@
+/** What failed just now, and why: alike ones are gathered. */
+
+import { foreign, h, put } from "../core/dom.js";
+import { count, duration } from "../core/format.js";
+import { empty, Panel, skeleton } from "../ui/panel.js";
+import { row, table } from "../ui/table.js";
+import { verdictChip, why } from "../ui/trees.js";
+
+const COLUMNS = [{ title: "Verdict" }, { title: "Why" }, { title: "Last source id" },
+  { title: "Seen", kind: "number" }, { title: "Last", kind: "number" }];
+const SHOWN = 8;
+
+/**
+ * @param {import("../data/feed.js").Feed} feed
+ * @param {import("../core/scope.js").Scope} scope
+ */
+export function failuresPanel(feed, scope) {
+  const panel = new Panel({
+    title: "Recent failures", kind: "list",
+    note: "Of the verdicts seen since this page was opened, and those that wait",
+  });
+  const { root, body } = table("Recent failures, by reason", COLUMNS);
+  put(panel.body, skeleton(5));
+  const draw = () => panel.safely(() => {
+    const status = feed.status.value;
+    if (!status) return;
+    const groups = feed.verdicts.failures();
+    if (!groups.length) {
+      const counted = status.counters.failed + status.counters.expired;
+      put(panel.body, counted
+        ? empty("check", "No failure was seen", `${count(counted)} trees have failed or expired before; `
+          + "their sources have taken those verdicts.")
+        : empty("check", "Nothing has failed", "No tree of this namespace has failed or expired."));
+      return;
+    }
+    const now = status.shards[0].now_ms;
+    put(body, groups.slice(0, SHOWN).map((group) => row(COLUMNS, [
+      verdictChip(group.last), why(group), foreign(group.last.source_id), count(group.count),
+      h("span", { class: "number" }, `${duration(Math.max(0, now - group.last.at_ms))} ago`)])));
+    if (root.parentNode !== panel.body) put(panel.body, root);
+  });
+  feed.status.hear(scope, draw);
+  feed.verdictError.hear(scope, (error) => {
+    if (!error) panel.mend();
+    else if (error.notOffered) put(panel.body, empty("plug", "Not offered", "This service does not tell of verdicts."));
+    else panel.fail(error);
+  });
+  return panel.root;
+}

@@ -1,0 +1,91 @@
+/** The figures one looks at first. */
+
+import { Sparkline } from "../charts/sparkline.js";
+import { h, say } from "../core/dom.js";
+import { compact, count, duration, percent, plural, rate } from "../core/format.js";
+import { rotator } from "../data/diagnose.js";
+
+/** @typedef {import("../data/feed.js").Feed} Feed */
+
+const NACKS = ["failed", "expired", "overflow", "conflict"];
+
+/**
+ * @param {Feed} feed
+ * @param {import("../core/scope.js").Scope} scope
+ */
+export function figures(feed, scope) {
+  const tiles = {
+    pending: tile("Pending"), oldest: tile("Oldest"), mark: tile("High-water mark"),
+    rotator: tile("Rotator"), acked: tile("Acked"), nacked: tile("Nacked"),
+    backlog: tile("Verdicts waiting"),
+  };
+  const spark = new Sparkline();
+  tiles.pending.root.append(spark.root);
+  const root = h("dl", { class: "figures", "aria-label": "Figures" },
+    Object.values(tiles).map(({ root: each }) => each));
+
+  feed.status.hear(scope, (status) => {
+    if (!status) return;
+    const rates = feed.history.rates();
+    const { counters, config } = status;
+    tiles.pending.set(compact(status.pending), status.in_blocks
+      ? `${compact(status.in_blocks)} of them in blocks` : `of ${compact(counters.tracked)} tracked`);
+    tiles.pending.root.title = `${count(status.pending)} trees`;
+    spark.set(feed.history.samples.slice(-45).map(
+      ({ buckets }) => buckets.reduce((sum, each) => sum + each, 0)));
+    const old = oldest(status);
+    tiles.oldest.set(old.value, old.words, old.level);
+    tiles.mark.set(percent(status.high_water_ratio), `of ${compact(config.high_water)}`, status.high_water);
+    const turn = rotator(status);
+    const next = nextTick(status);
+    tiles.rotator.set(turn.words, turn.level === "ok"
+      ? `next tick in ${duration(next)}` : `overdue by ${duration(status.lag_ms)}`, turn.level);
+    tiles.acked.set(rates ? `${rate(rates.acked)} /s` : "–", `${compact(counters.acked)} in all`);
+    const nacks = rates ? NACKS.reduce((sum, name) => sum + rates[name], 0) : 0;
+    tiles.nacked.set(rates ? `${rate(nacks)} /s` : "–",
+      NACKS.filter((name) => counters[name]).map((name) => `${compact(counters[name])} ${name}`).join(", ")
+        || "none in all",
+      nacks > 0 && rates && nacks > rates.acked ? "high" : "ok");
+    const waiting = Object.values(status.backlog).reduce((sum, each) => sum + each, 0);
+    const most = Math.max(0, ...Object.values(status.backlog)) / config.outcomes_limit;
+    const tasks = Object.values(status.backlog).filter(Boolean).length;
+    tiles.backlog.set(compact(waiting), tasks ? `for ${plural(tasks, "source")}` : "all are taken",
+      most >= 1 ? "over" : most >= 0.5 ? "high" : "ok");
+  });
+  return root;
+}
+
+/** Milliseconds until the next tick, by Redis's clock. @param {import("../data/types.js").Status} status */
+function nextTick({ shards, config }) {
+  return Math.max(0, Math.min(...shards.map((each) => each.ticked_ms + config.tick_ms - each.now_ms)));
+}
+
+/** @param {import("../data/types.js").Status} status */
+function oldest(status) {
+  const { oldest: found, config } = status;
+  if (found?.tree) {
+    const level = found.tree.age_ms > config.timeout_ms + config.tick_ms ? "high" : "ok";
+    const value = `${found.exact ? "" : "≥ "}${duration(found.tree.age_ms)}`;
+    return { value, words: `may be ${duration(config.timeout_ms)}`, level };
+  }
+  if (!status.pending && !status.expiring) return { value: "–", words: "nothing is pending", level: "ok" };
+  // The service does not tell it: its bucket does, within a tick.
+  const bucket = status.pending_by_bucket.findLastIndex((each) => each > 0);
+  return {
+    value: `< ${duration((bucket + 1) * config.tick_ms)}`, words: `in bucket ${bucket}, by its ticks`, level: "ok",
+  };
+}
+
+function tile(title) {
+  const value = h("span", { class: "figure-value number" }, "–");
+  const words = h("span", { class: "figure-words" }, " ");
+  const root = h("div", { class: "figure loading" }, h("dt", {}, title), h("dd", {}, value, words));
+  return {
+    root,
+    set(text, more, level = "ok") {
+      root.className = `figure ${level}`;
+      say(value, text);
+      say(words, more);
+    },
+  };
+}

@@ -1,0 +1,93 @@
+/** Whether the rotator lives, and whose verdicts wait. */
+
+import { h, put, say } from "../core/dom.js";
+import { get, inNamespace } from "../core/api.js";
+import { compact, count, duration, percent } from "../core/format.js";
+import { rotator } from "../data/diagnose.js";
+import { chip, empty, Panel } from "../ui/panel.js";
+import { row, table } from "../ui/table.js";
+import { foreign } from "../core/dom.js";
+
+const BACKLOG_MS = 3000;
+const SHOWN = 50;
+
+/**
+ * @param {import("../data/feed.js").Feed} feed
+ * @param {import("../core/scope.js").Scope} scope
+ */
+export function rotatorPanel(feed, scope) {
+  const panel = new Panel({ title: "Rotator", kind: "rotator" });
+  const state = h("div", { class: "rotator-state" });
+  const names = ["Last tick", "Next tick", "Last was late by", "A tick every", "Trees live at most", "To be drained"];
+  const values = names.map(() => h("dd", { class: "number" }, "–"));
+  put(panel.body, state, h("dl", { class: "facts" },
+    names.map((name, at) => h("div", {}, h("dt", {}, name), values[at]))));
+  let said = "";
+  panel.follow(scope, feed.status, (status) => {
+    const { shards, config } = status;
+    const turn = rotator(status);
+    const words = turn.level === "ok" ? "Every shard is rotated in time."
+      : turn.level === "high" ? "A tick is due; it should come any moment."
+        : "No rotator turns this namespace: nothing expires.";
+    if (said !== turn.words) {
+      said = turn.words;
+      put(state, chip(turn.level, turn.words), h("span", {}, words));
+    }
+    const now = Math.max(...shards.map((each) => each.now_ms));
+    const ticked = Math.min(...shards.map((each) => each.ticked_ms));
+    const due = ticked + config.tick_ms - now;
+    [
+      `${duration(Math.max(0, now - ticked))} ago`,
+      due > 0 ? `in ${duration(due)}` : `overdue by ${duration(-due)}`,
+      duration(status.late_ms), duration(config.tick_ms), duration(config.timeout_ms),
+      compact(status.expiring),
+    ].forEach((text, at) => say(values[at], text));
+  });
+  return panel.root;
+}
+
+const COLUMNS = [{ title: "Source" }, { title: "Waiting", kind: "number" }, { title: "Oldest", kind: "number" },
+  { title: "Of the limit", kind: "share" }];
+
+/**
+ * @param {import("../data/feed.js").Feed} feed
+ * @param {import("../core/scope.js").Scope} scope
+ */
+export function backlogPanel(feed, scope) {
+  const panel = new Panel({ title: "Waiting verdicts", note: "By source, as long as it has not taken them" });
+  const { root, body } = table("Verdicts that wait, by source", COLUMNS);
+  const load = async (signal) => {
+    try {
+      return (await get(inNamespace(feed.namespace, "backlog"), { signal })).tasks;
+    } catch (error) {
+      if (!(/** @type {any} */ (error).notOffered)) throw error;
+      const status = feed.status.value;
+      return status ? Object.entries(status.backlog).map(([task, waiting]) => (
+        { task, waiting, limit: status.config.outcomes_limit, oldest_at_ms: null })) : [];
+    }
+  };
+  panel.load(scope, {
+    load, every: BACKLOG_MS,
+    draw: (tasks) => {
+      const waiting = tasks.filter((each) => each.waiting).sort((a, b) => b.waiting - a.waiting);
+      if (!waiting.length) {
+        put(panel.body, empty("check", "Nobody is behind", "Sources have taken all their verdicts."));
+        return;
+      }
+      const now = feed.status.value?.shards[0].now_ms ?? Date.now();
+      put(body, waiting.slice(0, SHOWN).map(({ task, waiting: size, oldest_at_ms, limit }) => row(COLUMNS, [
+        foreign(task), count(size), oldest_at_ms ? duration(Math.max(0, now - oldest_at_ms)) : "–",
+        share(size / limit)])));
+      if (root.parentNode !== panel.body) put(panel.body, root);
+    },
+  });
+  return panel.root;
+}
+
+/** @param {number} part */
+function share(part) {
+  const bar = h("span", { class: `share-bar ${part >= 1 ? "over" : part >= 0.5 ? "high" : "ok"}` });
+  bar.style.width = `${Math.min(100, part * 100)}%`;
+  return h("span", { class: "share-box" }, h("span", { class: "share-track" }, bar),
+    h("span", { class: "number" }, percent(part)));
+}

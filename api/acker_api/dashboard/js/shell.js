@@ -1,0 +1,81 @@
+/** What stands around every view: banner, state of the connection, theme, session. */
+
+import { h, icon, put, say } from "./core/dom.js";
+import { connection, mode } from "./core/connection.js";
+import { duration, moment } from "./core/format.js";
+import { theme, turn } from "./core/theme.js";
+import { leave, session } from "./data/session.js";
+
+const BACK_MS = 3000;
+const TITLES = { service: "The service does not answer", redis: "Redis does not answer" };
+const find = (id) => /** @type {any} */ (document.getElementById(id));
+
+/** Begin. */
+export function start() {
+  themeSwitch();
+  banner();
+  pill();
+  session.listeners.add(who);
+  find("skip").addEventListener("click", (event) => {
+    event.preventDefault(); // what stands behind the # is the place, not an element
+    find("main").focus();
+  });
+}
+
+function themeSwitch() {
+  const button = find("theme");
+  button.addEventListener("click", turn);
+  const draw = (now) => {
+    put(button, icon(now === "dark" ? "sun" : "moon"));
+    button.setAttribute("aria-label", now === "dark" ? "Use light colours" : "Use dark colours");
+  };
+  theme.listeners.add(draw);
+  draw(theme.value);
+}
+
+/** Says within a second that something is away, and that it is back. */
+function banner() {
+  const root = find("banner");
+  let since = 0;
+  let timer = 0;
+  connection.listeners.add(({ state, detail, since: began }) => {
+    clearTimeout(timer);
+    if (state === "service" || state === "redis") {
+      since = since || began;
+      root.className = "banner away";
+      const words = `The figures are of ${moment(since)}. It is asked again every second. ${
+        detail ? `It said: ${detail}` : ""}`;
+      put(root, icon("alert"), h("strong", {}, TITLES[state]), h("span", {}, words));
+      root.hidden = false;
+    } else if (since) {
+      root.className = "banner back";
+      put(root, icon("check"), h("strong", {}, "Back again"), h("span", {}, `after ${duration(Date.now() - since)}`));
+      since = 0;
+      timer = window.setTimeout(() => { root.hidden = true; }, BACK_MS);
+    }
+  });
+}
+
+function pill() {
+  const root = find("connection");
+  const text = h("span", {}, "Connecting");
+  put(root, h("i", { class: "dot" }), text);
+  const draw = () => {
+    const { state } = connection.value;
+    const away = state === "service" || state === "redis";
+    root.className = `connection ${away ? "over" : state}`;
+    say(text, away ? (state === "redis" ? "Redis away" : "Service away") : state === "quiet" ? "No news"
+      : state !== "ok" ? "Connecting" : mode.value === "events" ? "Live" : "Connected");
+    root.title = mode.value === "events" ? "Events come from the service" : "The service is asked every second";
+    document.body.classList.toggle("away", away);
+  };
+  connection.listeners.add(draw);
+  mode.listeners.add(draw);
+}
+
+function who({ role, who: name, needed }) {
+  const root = find("session");
+  put(root, needed ? [h("span", { class: "session-role", title: name }, role),
+    h("button", { class: "button small", type: "button", on: { click: () => leave().catch(() => location.assign("/login")) } },
+      "Sign out")] : null);
+}

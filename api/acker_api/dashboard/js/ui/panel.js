@@ -1,0 +1,186 @@
+/**
+ * A panel fails alone: what goes wrong in it, a request or the drawing, is told in it, and tried
+ * again; the others go on.
+ */
+
+import { duration } from "../core/format.js";
+import { h, icon, put, say } from "../core/dom.js";
+
+const RETRY_MS = [1000, 2000, 4000];
+let numbers = 0;
+
+/**
+ * @typedef {object} PanelOptions
+ * @property {string} title
+ * @property {string} [note] what the figures mean, in small type under the title
+ * @property {any[]} [tools] what stands to the right of the title
+ * @property {string} [kind] more classes
+ * @property {number} [level] of the heading
+ */
+
+export class Panel {
+  /** @param {PanelOptions} options */
+  constructor({ title, note, tools = [], kind = "", level = 2 }) {
+    const id = `panel-${(numbers += 1)}`;
+    this.note = h("p", { class: "panel-note" }, note);
+    this.body = h("div", { class: "panel-body" });
+    this.trouble = h("div", { class: "trouble", hidden: true });
+    this.root = h("section", { class: `panel ${kind}`, "aria-labelledby": id },
+      h("header", { class: "panel-head" },
+        h("div", { class: "panel-title" },
+          h(`h${level}`, { id }, title), note === undefined ? null : this.note),
+        tools.length ? h("div", { class: "tools" }, tools) : null),
+      this.trouble, this.body);
+  }
+
+  /** @param {string} text */
+  setNote(text) {
+    say(this.note, text);
+  }
+
+  /**
+   * @param {unknown} error
+   * @param {() => void} [retry]
+   */
+  fail(error, retry) {
+    const text = error instanceof Error ? error.message : String(error);
+    const title = /** @type {any} */ (error)?.title || "This panel has failed";
+    const said = `${title} ${text}`;
+    this.root.classList.add("failed");
+    this.trouble.hidden = false;
+    if (this.trouble.dataset.said === said) return;
+    this.trouble.dataset.said = said;
+    put(this.trouble, icon("alert"),
+      h("div", {}, h("strong", {}, title), text === title ? null : h("p", {}, text)),
+      retry ? h("button", { class: "button small", type: "button", on: { click: retry } }, "Try again")
+        : null);
+  }
+
+  mend() {
+    if (this.trouble.hidden) return;
+    this.trouble.hidden = true;
+    this.root.classList.remove("failed");
+    delete this.trouble.dataset.said;
+    put(this.trouble);
+  }
+
+  /**
+   * Do something of this panel's; what goes wrong is told in it.
+   *
+   * @param {() => void} draw
+   */
+  safely(draw) {
+    try {
+      draw();
+      this.mend();
+    } catch (error) {
+      console.error(error);
+      this.fail(error);
+    }
+  }
+
+  /**
+   * Draw with every news of a signal, once there is one.
+   *
+   * @template T
+   * @param {import("../core/scope.js").Scope} scope
+   * @param {import("../core/signal.js").Signal<T>} signal
+   * @param {(value: NonNullable<T>) => void} draw
+   */
+  follow(scope, signal, draw) {
+    const take = (value) => {
+      if (value !== null && value !== undefined) this.safely(() => draw(value));
+    };
+    signal.hear(scope, take);
+    take(signal.value);
+  }
+
+  /**
+   * Load and draw, again and again. A failure is told and tried again, later each time.
+   *
+   * @template T
+   * @param {import("../core/scope.js").Scope} scope
+   * @param {{load: (signal: AbortSignal) => Promise<T>, draw: (found: T) => void,
+   *   every?: number, offline?: string}} work `every`: milliseconds; 0: once.
+   *   `offline`: what is said where the service does not offer it
+   * @returns {() => Promise<void>} load now
+   */
+  load(scope, { load, draw, every = 0, offline = "" }) {
+    let timer = 0;
+    let failures = 0;
+    let round = 0;
+    const again = (pause) => {
+      clearTimeout(timer);
+      if (!scope.over) timer = window.setTimeout(run, pause);
+    };
+    const run = async () => {
+      const mine = (round += 1);
+      clearTimeout(timer);
+      try {
+        if (document.hidden && failures === 0 && every) return again(every);
+        const found = await load(scope.signal);
+        if (scope.over || mine !== round) return undefined;
+        draw(found);
+        this.mend();
+        failures = 0;
+        if (every) again(every);
+      } catch (error) {
+        if (scope.over || mine !== round) return undefined;
+        const known = /** @type {any} */ (error);
+        if (known.notOffered && offline) {
+          put(this.body, empty("plug", "Not offered", offline));
+          this.mend();
+          return undefined;
+        }
+        const pause = RETRY_MS[Math.min(failures, RETRY_MS.length - 1)];
+        failures += 1;
+        this.fail(error, () => void run());
+        // What cannot be will not be by asking again.
+        if (!known.status || known.status >= 500 || known.status === 429) again(pause);
+      }
+      return undefined;
+    };
+    scope.end(() => clearTimeout(timer));
+    void run();
+    return run;
+  }
+}
+
+/**
+ * Said where there is nothing to show.
+ *
+ * @param {string} name of an icon
+ * @param {string} title
+ * @param {any} text
+ * @param {...any} more
+ */
+export function empty(name, title, text, ...more) {
+  return h("div", { class: "empty" }, icon(name), h("strong", {}, title), h("p", {}, text), ...more);
+}
+
+/**
+ * Grey lines of the size of what is yet to come.
+ *
+ * @param {number} lines
+ */
+export function skeleton(lines) {
+  return h("div", { class: "skeleton", "aria-hidden": "true" },
+    Array.from({ length: lines }, () => h("span", { class: "bone" })));
+}
+
+/**
+ * @param {"ok" | "high" | "over" | "plain" | "info"} level
+ * @param {string} text
+ */
+export function chip(level, text) {
+  return h("span", { class: `chip ${level}` }, text);
+}
+
+/**
+ * How long ago something was; it has a title with the moment.
+ *
+ * @param {number} ms
+ */
+export function age(ms) {
+  return h("span", { class: "number" }, duration(Math.max(0, ms)));
+}

@@ -1,0 +1,72 @@
+/** Who changed what. */
+
+import { foreign, h, put } from "../core/dom.js";
+import { ApiError, get } from "../core/api.js";
+import { alive, failed } from "../core/connection.js";
+import { moment } from "../core/format.js";
+import { href } from "../core/router.js";
+import { chip, empty, Panel, skeleton } from "../ui/panel.js";
+import { row, table } from "../ui/table.js";
+
+const COLUMNS = [{ title: "When", kind: "time" }, { title: "Who", kind: "brief" }, { title: "Action", kind: "brief" },
+  { title: "Namespace", kind: "brief" }, { title: "Of what", kind: "brief mono" }, { title: "Before", kind: "mono" },
+  { title: "After", kind: "mono" }, { title: "Result", kind: "brief" }];
+const LIMIT = 50;
+/** @type {Record<string, "ok" | "high" | "over">} */
+const RESULTS = { done: "ok", begun: "high", failed: "over", refused: "over" };
+
+/**
+ * @param {import("../core/scope.js").Scope} scope
+ * @param {import("../core/router.js").Place} place
+ */
+export function audit(scope, { query }) {
+  const panel = new Panel({ title: "Changes", note: "The latest first", kind: "list" });
+  const { root, body } = table("What was changed by this service", COLUMNS, { kind: "stack" });
+  const pages = h("nav", { class: "pages", "aria-label": "Pages of changes" });
+  put(panel.body, skeleton(8));
+  panel.load(scope, {
+    every: query.before ? 0 : 5000,
+    offline: "This service keeps no list of changes.",
+    load: async (signal) => {
+      try {
+        const found = await get("/audit", { query: { limit: LIMIT, before: query.before }, signal });
+        alive();
+        return found;
+      } catch (error) {
+        if (error instanceof ApiError) failed(error);
+        throw error;
+      }
+    },
+    draw: (found) => {
+      const { entries } = found;
+      if (!entries.length) {
+        put(panel.body, empty("check", "Nothing was changed", "What is done here by hand is written down: who, what and when."));
+        return;
+      }
+      put(body, entries.map((each) => row(COLUMNS, [
+        h("span", { class: "number" }, moment(each.at_ms)), foreign(text(each.who)), text(each.action),
+        each.namespace ? h("a", { href: href(["ns", each.namespace]) }, foreign(each.namespace)) : "",
+        foreign(text(each.target)), foreign(text(each.before)), foreign(text(each.after)),
+        h("span", {}, result(text(each.result)), each.why ? h("small", {}, " ", foreign(each.why)) : null)])));
+      if (root.parentNode !== panel.body) put(panel.body, root);
+      put(pages, query.before ? h("a", { class: "button", href: href(["audit"]) }, "Latest") : null,
+        found.next ? h("a", { class: "button", href: href(["audit"], { before: found.next }) }, "Older") : null);
+    },
+  });
+  return h("div", { class: "page" },
+    h("div", { class: "page-head" }, h("div", {}, h("h1", { tabindex: "-1" }, "Audit"),
+      h("p", { class: "page-note" }, "What was changed through this service, by whom, and how it was before"))),
+    panel.root, pages);
+}
+
+function text(value) {
+  if (value === null || value === undefined) return "";
+  if (typeof value !== "object") return String(value);
+  return Object.entries(value).map(([name, each]) =>
+    `${name}: ${typeof each === "object" ? JSON.stringify(each) : each}`).join("\n");
+}
+
+function result(said) {
+  if (!said) return "";
+  return chip(RESULTS[said] || "plain", said);
+}

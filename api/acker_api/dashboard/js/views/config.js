@@ -1,0 +1,133 @@
+/** How a namespace is configured, and what changes it. */
+
+import { h, put, say } from "../core/dom.js";
+import { change, get, inNamespace } from "../core/api.js";
+import { count, duration, plural } from "../core/format.js";
+import { go, href } from "../core/router.js";
+import { may } from "../data/session.js";
+import { Panel, skeleton } from "../ui/panel.js";
+import { ask, toast } from "../ui/dialog.js";
+
+const FIELDS = [
+  { name: "high_water", label: "High-water mark", unit: "trees",
+    hint: "From it on sources wait; from twice it on new trees are nacked." },
+  { name: "tick_ms", label: "Tick", unit: "ms", hint: "Shorter ticks find sooner what hangs, and expire sooner what is slow." },
+  { name: "outcomes_limit", label: "Verdicts that may wait", unit: "per source",
+    hint: "Beyond them a source can track no more until it has read some." },
+];
+
+/**
+ * @param {import("../core/scope.js").Scope} scope
+ * @param {import("../data/feed.js").Feed} feed
+ */
+export function config(scope, feed) {
+  const { namespace } = feed;
+  const panel = new Panel({ title: "Configuration" });
+  put(panel.body, skeleton(6));
+  const load = async (signal) => {
+    try {
+      return await get(inNamespace(namespace, "config"), { signal });
+    } catch (error) {
+      if (!(/** @type {any} */ (error).notOffered)) throw error;
+      return (await get(inNamespace(namespace), { signal })).config;
+    }
+  };
+  panel.load(scope, { load, draw: (found) => put(panel.body, ...content(found)) });
+
+  function content(found) {
+    const fixed = h("dl", { class: "facts wide" }, [
+      ["Shards", count(found.shards)], ["Buckets", count(found.buckets)],
+      ["Trees live at most", duration(found.timeout_ms ?? (found.buckets + 1) * found.tick_ms)],
+      ["Clock set back by rows", found.refresh === "update" ? "yes" : "no"],
+      ["Verdicts are published, too", found.publish ? "yes" : "no"],
+    ].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "number" }, value))));
+    if (!may("operator", namespace)) {
+      return [h("dl", { class: "facts wide" }, FIELDS.map(({ name, label, unit }) => h("div", {}, h("dt", {}, label),
+        h("dd", { class: "number" }, `${count(found[name])} ${unit}`)))), fixed,
+      h("p", { class: "quiet" }, "To change it the role operator is needed.")];
+    }
+    return [form(found), fixed];
+  }
+
+  function form(found) {
+    const trouble = h("p", { class: "form-error", role: "alert" });
+    const save = h("button", { class: "button primary", type: "submit" }, "Save");
+    save.disabled = true;
+    const inputs = FIELDS.map(({ name, hint }) => h("input", {
+      class: "input number", id: `config-${name}`, name, inputmode: "numeric", value: String(found[name]),
+      "aria-describedby": hint ? `hint-${name}` : null, autocomplete: "off",
+    }));
+    const changed = () => Object.fromEntries(inputs.filter((each) => Number(each.value.replace(/[\s,_]/g, "")) !== found[each.name])
+      .map((each) => [each.name, Number(each.value.replace(/[\s,_]/g, ""))]));
+    const made = h("form", { class: "config-form", novalidate: true, on: {
+      input: () => {
+        save.disabled = !Object.keys(changed()).length;
+        say(trouble, "");
+      },
+      submit: async (event) => {
+        event.preventDefault();
+        const wanted = changed();
+        const bad = Object.entries(wanted).find(([, value]) => !Number.isSafeInteger(value) || value < 1);
+        if (bad) {
+          say(trouble, `${FIELDS.find(({ name }) => name === bad[0])?.label} is a whole number of 1 or more.`);
+          return;
+        }
+        const words = Object.entries(wanted).map(([name, value]) =>
+          `${FIELDS.find((each) => each.name === name)?.label}: ${count(found[name])} becomes ${count(value)}.`);
+        /** @type {any} */
+        let now = found;
+        const done = await ask({ title: "Change the configuration?", text: words, confirm: "Change it",
+          act: async () => { now = await change("PATCH", inNamespace(namespace, "config"), wanted); } });
+        if (done === null) return;
+        toast("The configuration was changed");
+        put(panel.body, ...content({ ...found, ...wanted, ...now }));
+        void feed.ask();
+      },
+    } },
+    FIELDS.map(({ name, label, unit, hint }, at) => h("div", { class: "field" },
+      h("label", { for: `config-${name}` }, label, h("span", { class: "quiet" }, ` ${unit}`)), inputs[at],
+      h("small", { id: `hint-${name}` }, hint))),
+    trouble, h("div", { class: "filter-buttons" }, save));
+    return made;
+  }
+
+  return h("div", { class: "row halves" }, panel.root, danger(namespace, feed));
+}
+
+/** What cannot be undone, and what is done by hand seldom. */
+function danger(namespace, feed) {
+  const panel = new Panel({ title: "By hand" });
+  const operator = may("operator", namespace);
+  const admin = may("admin", namespace);
+  const tick = h("button", { class: "button", type: "button", disabled: !operator, on: { click: async () => {
+    let found;
+    const done = await ask({ title: "Force a tick?",
+      text: ["Every shard is turned once, now. What is in the oldest bucket expires, and its sources replay it."],
+      confirm: "Force a tick", danger: true,
+      act: async () => { found = await change("POST", inNamespace(namespace, "rotate"), {}); } });
+    if (done === null) return;
+    toast(typeof found?.expired === "number" ? `Ticked; ${plural(found.expired, "tree")} expired` : "Ticked");
+    void feed.ask();
+  } } }, "Force a tick");
+  const drop = h("button", { class: "button danger", type: "button", disabled: !admin, on: { click: async () => {
+    const done = await ask({ title: "Drop this namespace?",
+      text: ["All that is pending in it, all verdicts that wait and its configuration are deleted. "
+        + "Nobody is told. This cannot be undone."],
+      typed: namespace, confirm: "Drop it", danger: true,
+      act: async () => { await change("DELETE", `${inNamespace(namespace)}?confirm=${encodeURIComponent(namespace)}`); } });
+    if (done === null) return;
+    toast(`${namespace} was dropped`);
+    go(href([]));
+  } } }, "Drop the namespace");
+  put(panel.body,
+    action("Force a tick", "Expires now what would expire with the next tick; the rotator goes on as usual.", tick,
+      operator ? "" : "The role operator is needed."),
+    action("Drop the namespace", "Deletes it with all that it holds. Producers get an error from then on.", drop,
+      admin ? "" : "The role admin is needed."));
+  return panel.root;
+}
+
+function action(title, text, button, needed) {
+  return h("div", { class: "action" }, h("div", {}, h("h3", {}, title), h("p", {}, text),
+    needed ? h("p", { class: "quiet" }, needed) : null), button);
+}

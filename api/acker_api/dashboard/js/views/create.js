@@ -1,0 +1,24 @@
+/** A new namespace. */
+
+import { change } from "../core/api.js";
+import { go, href } from "../core/router.js";
+import { ask, toast } from "../ui/dialog.js";
+
+/** Ask for a name, and make it with the defaults; the rest is set on its page. */
+export async function createNamespace() {
+  let name = "";
+  const made = await ask({
+    title: "New namespace",
+    text: ["It begins with the defaults: three buckets of 30 s, one shard, a high-water mark of 100,000. "
+      + "The number of buckets and of shards is chosen by acker-redis create."],
+    field: { label: "Name", hint: "Letters, digits, and _ . - ; 64 at most" },
+    confirm: "Create",
+    act: async (text) => {
+      name = text.trim();
+      await change("POST", "/namespaces", { name });
+    },
+  });
+  if (made === null) return;
+  toast(`${name} was created`);
+  go(href(["ns", name]));
+}

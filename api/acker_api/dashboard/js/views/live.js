@@ -1,0 +1,25 @@
+/** What goes on in a namespace. */
+
+import { h } from "../core/dom.js";
+import { gaugePanel, latencyPanel, shardsPanel, timePanels } from "../panels/charts.js";
+import { failuresPanel } from "../panels/failures.js";
+import { figures } from "../panels/figures.js";
+import { backlogPanel, rotatorPanel } from "../panels/health.js";
+import { oldestPanel } from "../panels/oldest.js";
+import { verdictsPanel } from "../panels/verdicts.js";
+
+/**
+ * @param {import("../core/scope.js").Scope} scope
+ * @param {import("../data/feed.js").Feed} feed
+ */
+export function live(scope, feed) {
+  const [pending, rates] = timePanels(feed, scope);
+  return h("div", { class: "live" },
+    figures(feed, scope),
+    h("div", { class: "row wide-narrow" }, pending, gaugePanel(feed, scope)),
+    h("div", { class: "row halves" }, oldestPanel(feed, scope), failuresPanel(feed, scope)),
+    h("div", { class: "row wide-narrow" }, rates, rotatorPanel(feed, scope)),
+    shardsPanel(feed, scope),
+    verdictsPanel(feed, scope),
+    h("div", { class: "row halves" }, latencyPanel(feed, scope), backlogPanel(feed, scope)));
+}

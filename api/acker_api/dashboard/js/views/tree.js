@@ -1,0 +1,175 @@
+/** One tree: what is known of it, when it expires, and what can be done. */
+
+import { foreign, h, icon, put, say } from "../core/dom.js";
+import { change, get, inNamespace } from "../core/api.js";
+import { count, duration, moment, plural } from "../core/format.js";
+import { href } from "../core/router.js";
+import { may } from "../data/session.js";
+import { empty, Panel, skeleton } from "../ui/panel.js";
+import { ask, toast } from "../ui/dialog.js";
+import { STATE_WORDS, stateChip, verdictChip, why } from "../ui/trees.js";
+
+/** @typedef {import("../data/types.js").Tree} Tree */
+
+const EVERY_MS = 2000;
+const SLOTS = 200;
+
+/**
+ * @param {import("../core/scope.js").Scope} scope
+ * @param {import("../data/feed.js").Feed} feed
+ * @param {string} anchor
+ */
+export function tree(scope, feed, anchor) {
+  const { namespace } = feed;
+  const title = h("div", { class: "tree-title" });
+  const buttons = h("div", { class: "tools" });
+  const facts = new Panel({ title: "What is known" });
+  const line = new Panel({ title: "Timeline", note: "By Redis's clock" });
+  put(facts.body, skeleton(6));
+  put(line.body, skeleton(4));
+  let state = "";
+  let born = 0;
+
+  const reload = facts.load(scope, {
+    every: EVERY_MS,
+    load: async (signal) => {
+      try {
+        return await get(inNamespace(namespace, "trees", anchor), { signal });
+      } catch (error) {
+        const known = /** @type {any} */ (error);
+        if (known.status === 404 && known.code !== "namespace-not-found" && !known.notOffered) return null;
+        throw error;
+      }
+    },
+    draw: (/** @type {Tree | null} */ found) => {
+      const status = feed.status.value;
+      // Told once: the readings of the tree and of the clock are not of one moment.
+      if (found && status && !born) born = status.shards[0].now_ms - found.age_ms;
+      const now = found ? `${found.state}` : "gone";
+      if (state !== now) {
+        state = now;
+        put(buttons, found ? actions(namespace, found, () => void reload()) : null);
+      }
+      put(title, found?.source_id ? foreign(found.source_id, "large") : h("span", { class: "quiet" }, `Anchor ${anchor}`),
+        found ? stateChip(found.state) : null);
+      if (found) put(facts.body, known(found));
+      else put(facts.body, gone(namespace, feed, anchor));
+      line.safely(() => put(line.body, timeline(feed, anchor, found, born)));
+    },
+  });
+  feed.verdicts.news.hear(scope, (news) => {
+    if (news.some((each) => each.anchor === anchor)) void reload();
+  });
+
+  return h("div", { class: "live" },
+    h("div", { class: "tree-head" },
+      h("div", {}, h("a", { class: "back", href: href(["ns", namespace, "trees"]) }, icon("left"), "All trees"), title),
+      buttons),
+    h("div", { class: "row halves" }, facts.root, line.root));
+}
+
+/** @param {Tree} tree */
+function known(tree) {
+  const pairs = [
+    ["State", STATE_WORDS[tree.state] || tree.state],
+    ["Source id", tree.source_id ? foreign(tree.source_id, "whole") : "not tracked yet"],
+    ["Source", tree.task ? foreign(tree.task) : "not tracked yet"],
+    ["Age", h("span", { class: "number" }, duration(tree.age_ms))],
+    ["Bucket", h("span", { class: "number" }, `${tree.bucket}${tree.bucket === 0 ? ", the newest" : ""}`)],
+    ["Checksum", h("code", { class: "mono" }, tree.checksum)],
+    ["Anchor", h("code", { class: "mono" }, tree.anchor)],
+    ["Why", tree.why ? foreign(tree.why, "whole") : null],
+  ];
+  return [
+    h("dl", { class: "facts wide" }, pairs.filter(([, value]) => value !== null).map(
+      ([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
+    tree.block ? blockFacts(tree.block) : null,
+  ];
+}
+
+/** @param {import("../data/types.js").Block} block */
+function blockFacts({ block, slots, open, failed }) {
+  const list = (numbers) => numbers.length > SLOTS
+    ? `${numbers.slice(0, SLOTS).join(", ")} and ${count(numbers.length - SLOTS)} more` : numbers.join(", ") || "none";
+  return h("div", { class: "block" }, h("h3", {}, "Its block"), h("dl", { class: "facts wide" }, [
+    ["Block", h("code", { class: "mono" }, block)], ["Trees in it", count(slots)],
+    [`Open (${count(open.length)})`, h("span", { class: "slots number" }, list(open))],
+    [`Failed (${count(failed.length)})`, h("span", { class: "slots number" }, list(failed))],
+  ].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
+}
+
+function gone(namespace, feed, anchor) {
+  const verdict = feed.verdicts.list.find((each) => each.anchor === anchor);
+  return empty("check", "It is not pending",
+    verdict ? h("span", {}, verdictChip(verdict), " ", why(verdict))
+      : "It has its verdict, or was never tracked. Its source was told; a verdict that still waits is under Live.",
+    h("a", { class: "button", href: href(["ns", namespace]) }, "Live"));
+}
+
+/**
+ * @param {import("../data/feed.js").Feed} feed
+ * @param {string} anchor
+ * @param {Tree | null} found
+ * @param {number} born when its first row came; 0: it is not known yet
+ */
+function timeline(feed, anchor, found, born) {
+  const status = feed.status.value;
+  const now = status ? status.shards[0].now_ms : Date.now();
+  /** @type {{at: string, level: string, title: any, text: any}[]} */
+  const points = [];
+  if (found) {
+    const first = born || now - found.age_ms;
+    points.push({ at: moment(first), level: "info", title: "First row",
+      text: found.task ? ["tracked by ", foreign(found.task)] : ["rows came before it was tracked"] });
+    if (found.state === "failed") {
+      points.push({ at: "", level: "over", title: "Failed", text: [found.why ? foreign(found.why, "whole") : "nothing was said"] });
+    }
+    points.push({ at: moment(now), level: "now", title: "Now",
+      text: [found.state === "open" ? `messages are outstanding after ${duration(found.age_ms)}` : found.state] });
+    if (status) points.push(expiry(status, found));
+  }
+  for (const each of feed.verdicts.list.filter((one) => one.anchor === anchor).reverse()) {
+    points.push({ at: moment(each.at_ms), level: each.verdict === "ack" ? "ok" : each.verdict === "nack" ? "over" : "info",
+      title: verdictChip(each), text: [why(each), `, after ${duration(each.age_ms)}`] });
+  }
+  if (!points.length) return empty("clock", "Nothing is known", "Neither a record nor a verdict of it was seen.");
+  return h("ol", { class: "timeline", role: "list" }, points.map(({ at, level, title, text }) =>
+    h("li", { class: level }, h("span", { class: "timeline-at number" }, at),
+      h("div", {}, h("strong", {}, title), h("p", {}, text)))));
+}
+
+/** When the buckets will have taken it to the end. */
+function expiry({ shards, config }, { bucket, state }) {
+  const ticks = Math.max(1, config.buckets - bucket);
+  const ticked = Math.max(...shards.map((each) => each.ticked_ms));
+  const at = ticked + ticks * config.tick_ms;
+  const late = at < shards[0].now_ms;
+  const end = state === "failed" || state === "untracked" ? "Forgotten" : "Expires";
+  return { at: late ? "overdue" : moment(at), level: late ? "over" : "later", title: `${end} at the latest`,
+    text: [`with tick ${ticks} from now${config.refresh === "update" ? ", unless a row comes" : ""}`
+      + (late ? "; the rotator is late" : "")] };
+}
+
+/** @param {string} namespace @param {Tree} tree @param {() => void} done */
+function actions(namespace, { anchor, state, source_id }, done) {
+  if (!may("operator", namespace)) return null;
+  const name = () => h("span", {}, source_id ? foreign(source_id) : `anchor ${anchor}`);
+  const path = (verb) => inNamespace(namespace, "trees", anchor, verb);
+  const touch = h("button", { class: "button", type: "button", on: { click: async () => {
+    const made = await ask({
+      title: "Touch this tree?", text: [name(), "Its clock is set back: it has all its time again."], confirm: "Touch",
+      act: async () => { await change("POST", path("touch"), {}); },
+    });
+    if (made !== null) done(toast("Its clock was set back"));
+  } } }, "Touch");
+  const fail = h("button", { class: "button danger", type: "button", on: { click: async () => {
+    let failed = 1;
+    const made = await ask({
+      title: "Fail this tree?", text: [name(), "Its source is told at once, and will replay it. This cannot be undone."],
+      field: { label: "Why", hint: "The source reads it" }, confirm: "Fail it", danger: true,
+      act: async (text) => { failed = (await change("POST", path("fail"), { why: text }))?.failed ?? 1; },
+    });
+    if (made !== null) done(toast(failed ? "The tree has failed" : "It was not pending any more"));
+  } } }, "Fail");
+  return [touch, state === "failed" ? null : fail];
+}

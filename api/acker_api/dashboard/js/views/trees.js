@@ -1,0 +1,151 @@
+/** All that is pending, page by page, narrowed by what stands in the URL. */
+
+import { foreign, h, icon, put, say } from "../core/dom.js";
+import { get, inNamespace } from "../core/api.js";
+import { count, plural } from "../core/format.js";
+import { go, href } from "../core/router.js";
+import { may } from "../data/session.js";
+import { age, chip, empty, Panel, skeleton } from "../ui/panel.js";
+import { row, table } from "../ui/table.js";
+import { stateChip, treeLink } from "../ui/trees.js";
+import { failAll } from "./fail-all.js";
+
+const LIMIT = 50;
+/** Pages that are searched by themselves when nothing matches on them. */
+const AHEAD = 20;
+const FILTERS = ["source_id", "task", "state", "min_age", "bucket", "kind"];
+const STATES = ["open", "failed", "untracked", "complete"];
+const COLUMNS = [{ title: "Source id" }, { title: "Source" }, { title: "State" }, { title: "Age", kind: "number" },
+  { title: "Bucket", kind: "number" }, { title: "Anchor", kind: "mono" }];
+const UNITS = { ms: 1, s: 1000, m: 60_000, min: 60_000, h: 3_600_000, d: 86_400_000 };
+
+/**
+ * @param {import("../core/scope.js").Scope} scope
+ * @param {import("../data/feed.js").Feed} feed
+ * @param {Record<string, string>} query
+ */
+export function trees(scope, feed, query) {
+  const { namespace } = feed;
+  const filters = Object.fromEntries(FILTERS.map((name) => [name, query[name] || ""]));
+  const place = (more) => href(["ns", namespace, "trees"], { ...filters, ...more });
+  const narrowed = FILTERS.some((name) => filters[name]);
+
+  const panel = new Panel({ title: "Pending trees", note: "The oldest buckets first, shard by shard", kind: "list",
+    tools: [
+      may("operator", namespace) && narrowed ? h("button", { class: "button small", type: "button",
+        on: { click: () => failAll(namespace, wanted(filters), () => void reload()) } }, "Fail all that match") : null,
+      h("button", { class: "button small", type: "button", on: { click: () => void reload() } }, icon("reload"), "Reload"),
+    ].filter(Boolean) });
+  const scan = h("p", { class: "scan", role: "status" });
+  const { root, body } = table("Trees of this page", COLUMNS, { kind: "stack" });
+  const pages = h("nav", { class: "pages", "aria-label": "Pages of trees" });
+  put(panel.body, skeleton(8));
+
+  const load = async (signal) => {
+    const asked = wanted(filters);
+    const path = inNamespace(namespace, "trees");
+    let cursor = query.cursor || "";
+    let looked = 0;
+    for (let page = 1; ; page += 1) {
+      const found = await get(path, { query: { ...asked, cursor, limit: LIMIT }, signal });
+      looked += found.looked;
+      const some = found.trees.length + found.blocks.length > 0;
+      if (some || !found.next || page === AHEAD) return { ...found, looked, pages: page };
+      say(scan, `Nothing yet among ${plural(looked, "record")}; going on.`);
+      cursor = found.next;
+    }
+  };
+  const reload = panel.load(scope, {
+    load, offline: "This service does not list trees.",
+    draw: (found) => {
+      say(scan, costs(found, narrowed));
+      const rows = [...found.trees.map((each) => treeRow(namespace, each)),
+        ...found.blocks.map((each) => blockRow(namespace, each))];
+      put(body, rows);
+      if (rows.length) put(panel.body, root);
+      else if (found.next) {
+        put(panel.body, empty("filter", "None of these match", `${plural(found.looked, "record")} were looked at; `
+          + "more are left.", h("a", { class: "button", href: place({ cursor: found.next }) }, "Search on")));
+      } else if (narrowed || query.cursor) {
+        put(panel.body, empty("filter", "None matches", "All of them were looked at. What has its verdict is gone from here.",
+          h("a", { class: "button", href: href(["ns", namespace, "trees"]) }, "Without filters")));
+      } else {
+        put(panel.body, empty("check", "Nothing is pending", "Every tree has its verdict."));
+      }
+      put(pages, query.cursor ? h("a", { class: "button", href: place({}) }, "From the beginning") : null,
+        found.next ? h("a", { class: "button", href: place({ cursor: found.next }) }, "Next page") : null);
+    },
+  });
+  return h("div", { class: "live" }, form(filters, place), h("div", {}, panel.root, scan, pages));
+}
+
+/** What the API is asked, of what stands in the URL. */
+function wanted({ source_id, task, state, min_age, bucket, kind }) {
+  return { source_id, task, state, bucket, kind, min_age_ms: milliseconds(min_age) ?? "" };
+}
+
+/**
+ * "90", "90s", "5 min", "2h" to milliseconds; null for what is no duration.
+ *
+ * @param {string} text
+ */
+export function milliseconds(text) {
+  const match = /^\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|min|h|d)?\s*$/.exec(text);
+  return match ? Math.round(Number(match[1]) * UNITS[match[2] || "s"]) : null;
+}
+
+/** What the look has cost, in words. */
+function costs({ looked, pages, next, trees, blocks }, narrowed) {
+  const found = trees.length + blocks.length;
+  const many = pages > 1 ? ` on ${pages} pages` : "";
+  const begin = `${plural(found, "entry", "entries")}; ${plural(looked, "record")} looked at${many}.`;
+  if (!narrowed) return `${begin}${next ? "" : " That is all."}`;
+  return `${begin} A filter is a scan: there is no index, each page is read and then narrowed.`
+    + `${next ? "" : " All was looked at."}`;
+}
+
+function treeRow(namespace, tree) {
+  return row(COLUMNS, [treeLink(namespace, tree), tree.task ? foreign(tree.task) : h("span", { class: "quiet" }, "none yet"),
+    stateChip(tree.state), age(tree.age_ms), count(tree.bucket), foreign(tree.anchor)]);
+}
+
+function blockRow(namespace, block) {
+  return row(COLUMNS, [
+    h("a", { class: "tree-link", href: href(["ns", namespace, "trees", block.first_anchor]) }, foreign(block.label)),
+    foreign(block.task), chip("plain", `block of ${count(block.slots)}`), age(block.age_ms), count(block.bucket),
+    foreign(block.first_anchor)]);
+}
+
+function form(filters, place) {
+  const input = (name, more = {}) => h("input", {
+    class: "input", id: `filter-${name}`, name, value: filters[name], autocomplete: "off", spellcheck: "false", ...more });
+  const select = (name, options) => {
+    const made = h("select", { class: "input", id: `filter-${name}`, name },
+      options.map(([value, label]) => h("option", { value }, label)));
+    made.value = filters[name];
+    return made;
+  };
+  const field = (name, label, control) => h("div", { class: "field" }, h("label", { for: `filter-${name}` }, label), control);
+  const wrong = h("small", { class: "form-error", id: "age-error", role: "alert" });
+  const ageInput = input("min_age", { placeholder: "30s, 5min, 2h", "aria-describedby": "age-error" });
+  const made = h("form", { class: "filters", role: "search", "aria-label": "Filter trees", on: {
+    submit: (event) => {
+      event.preventDefault();
+      const found = Object.fromEntries(new FormData(made));
+      const bad = found.min_age && milliseconds(String(found.min_age)) === null;
+      ageInput.setAttribute("aria-invalid", String(Boolean(bad)));
+      say(wrong, bad ? "Say it as 30s, 5min or 2h." : "");
+      if (!bad) go(place({ ...found, cursor: "" }));
+    },
+  } },
+  field("source_id", "Source id", input("source_id", { maxlength: 255 })),
+  field("task", "Source", input("task", { maxlength: 64 })),
+  field("state", "State", select("state", [["", "Any"], ...STATES.map((each) => [each, each])])),
+  h("div", { class: "field" }, h("label", { for: "filter-min_age" }, "Older than"), ageInput, wrong),
+  field("bucket", "Bucket", input("bucket", { inputmode: "numeric", pattern: "[0-9]*", maxlength: 3 })),
+  field("kind", "Kind", select("kind", [["", "All"], ["tree", "Trees"], ["block", "Blocks"]])),
+  h("div", { class: "filter-buttons" },
+    h("button", { class: "button primary", type: "submit" }, "Filter"),
+    h("a", { class: "button", href: place(Object.fromEntries(FILTERS.map((name) => [name, ""]))) }, "Clear")));
+  return made;
+}

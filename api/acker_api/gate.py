@@ -1,0 +1,136 @@
+"""Before any route: who asks, how often, on which site's page, and how much is sent.
+
+A browser says of each request where it comes from. What changes something must come from a page of
+this service; a machine says nothing of the kind, and must show its token.
+"""
+
+import math
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from acker_api.limits import address_of
+from acker_api.paths import PROBES, SESSION
+from acker_api.problems import Problem, unauthorized
+from acker_api.services import Services
+from acker_api.tokens import Who
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+"""Methods that change nothing."""
+
+
+class Gate:
+    """Puts who asks into the scope, as ``state["who"]``: None if that is not known."""
+
+    def __init__(self, app: ASGIApp, services: Services) -> None:
+        self._app, self._services = app, services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer why not."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        who = self._services.identity.of(headers)
+        scope.setdefault("state", {})["who"] = who
+        try:
+            if problem := await self._refusal(scope, headers, who):
+                raise problem
+            if scope["method"] not in SAFE:
+                receive = await read_whole(headers, receive, self._services.settings.max_body)
+        except Problem as problem:
+            await problem.response()(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    async def _refusal(self, scope: Scope, headers: Headers, who: Who | None) -> Problem | None:
+        path, method = scope["path"], scope["method"]
+        if path in PROBES:
+            return None
+        client = f"token {who.name}" if who and who.name else ""
+        if not who or self._services.identity.tokens.open:
+            client = f"address {address_of(scope.get('client'))}"
+        if wait := self._services.requests.wait(client):
+            return too_many(wait)
+        if method in SAFE:
+            return None
+        if refused := cross_site(headers, bool(who and who.by_cookie)):
+            await self._services.audit.refused(who, "cross_site", "", f"{method} {path}", refused)
+            return refused
+        # Here, and not in the route: a body is read before a route is asked.
+        return None if who or path == SESSION else unauthorized()
+
+
+async def read_whole(headers: Headers, receive: Receive, most: int) -> Receive:
+    """What gives a route the body, once all of it was read; a Problem if it is too large."""
+    told, chunks, size, more = headers.get("content-length", ""), [], 0, True
+    if told.isdigit() and int(told[:20]) > most:
+        raise too_large(most)
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise Problem(400, "broken-off", "The request broke off")
+        chunks.append(message.get("body", b""))
+        size, more = size + len(chunks[-1]), message.get("more_body", False)
+        if size > most:
+            raise too_large(most)
+    whole: list[Message] = [{"type": "http.request", "body": b"".join(chunks)}]
+
+    async def replay() -> Message:
+        return whole.pop() if whole else await receive()
+
+    return replay
+
+
+def too_large(most: int) -> Problem:
+    """The body has more bytes than it may."""
+    return Problem(413, "body-too-large", "The body is too large", f"it may have {most} bytes")
+
+
+def too_many(wait: float) -> Problem:
+    """Who asks too often."""
+    seconds = max(1, math.ceil(wait))
+    return Problem(
+        429,
+        "too-many-requests",
+        "Too many requests",
+        f"ask again in {seconds} s",
+        headers={"Retry-After": str(seconds)},
+    )
+
+
+def cross_site(headers: Headers, compulsory: bool) -> Problem | None:
+    """Why a request that changes something is not one of our own pages' or a machine's.
+
+    ``compulsory``: a browser has sent a cookie with it, and must say where it comes from. Browsers
+    that send no ``Sec-Fetch-Site`` send an ``Origin`` with whatever is not a GET.
+    """
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None:
+        ours = site == "same-origin"
+    elif origin is not None:
+        ours = bool(host := _authority(origin)) and host == _authority(
+            f"{urlsplit(origin).scheme}://{headers.get('host', '')}"
+        )
+    else:
+        ours = not compulsory
+    if ours:
+        return None
+    return Problem(
+        403,
+        "cross-site",
+        "The request comes from another site",
+        "a page of another origin may change nothing; a program sends its token as "
+        "Authorization: Bearer TOKEN, and neither a cookie nor Origin nor Sec-Fetch-Site",
+    )
+
+
+def _authority(url: str) -> tuple[str, int] | None:
+    """Host and port of an origin; None for ``null`` and for what is none."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return None
+    return (parts.hostname, port) if parts.hostname and port else None

@@ -1,0 +1,75 @@
+"""Who sends a request: by the token in its header, or by the cookie of a session.
+
+A session is a signed cookie and nothing else, so every worker and replica knows it. It is signed
+with a key that is made from the digest of the token: when the token is taken away or changed, the
+sessions that were begun with it have ended too. To log out deletes the cookie in the browser.
+"""
+
+import hashlib
+import hmac
+import secrets
+from dataclasses import replace
+
+from itsdangerous import BadData, TimestampSigner
+from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
+
+from acker_api.tokens import ANYBODY, Grant, Tokens, Who
+
+COOKIE = "acker-redis"
+SECURE_COOKIE = f"__Host-{COOKIE}"
+"""Its name where it is set by https: no other host and no plain page can set one."""
+_SALT = "acker-redis session"
+
+
+class Identity:
+    """Tells who sends a request.
+
+    ``session_for`` is how many seconds a session lasts.
+    """
+
+    def __init__(self, tokens: Tokens, session_for: int) -> None:
+        self.tokens, self.session_for = tokens, session_for
+        self._by_id = {_id_of(grant): grant for grant in tokens}
+
+    def of(self, headers: Headers) -> Who | None:
+        """Who it is; None if that is not known, or not for sure. A token goes before a cookie."""
+        found = self._shown(headers)
+        if not self.tokens.open:
+            return found
+        return replace(ANYBODY, metrics=bool(found) or not self.tokens.for_metrics)
+
+    def begin(self, grant: Grant) -> str:
+        """Value of a cookie for a new session."""
+        return _signer(grant).sign(f"{_id_of(grant)}.{secrets.token_urlsafe(12)}").decode()
+
+    def of_cookie(self, value: str) -> Who | None:
+        """Whose session it is; None if it has ended, or is none."""
+        grant = self._by_id.get(value.partition(".")[0])
+        if not grant:
+            return None
+        try:
+            _signer(grant).unsign(value, max_age=self.session_for)
+        except BadData:
+            return None
+        return replace(grant.who, by_cookie=True)
+
+    def _shown(self, headers: Headers) -> Who | None:
+        if authorization := headers.get("authorization"):
+            scheme, _, token = authorization.partition(" ")
+            grant = self.tokens.find(token.strip()) if scheme.lower() == "bearer" else None
+            return grant.who if grant else None
+        cookies = cookie_parser(headers.get("cookie", ""))
+        value = cookies.get(SECURE_COOKIE) or cookies.get(COOKIE)
+        return self.of_cookie(value) if value else None
+
+
+def _signer(grant: Grant) -> TimestampSigner:
+    return TimestampSigner(
+        grant.digest, salt=_SALT, key_derivation="hmac", digest_method=hashlib.sha256
+    )
+
+
+def _id_of(grant: Grant) -> str:
+    """Tells which key has signed, and nothing of the token."""
+    return hmac.digest(grant.digest, b"id", "sha256").hex()[:16]

@@ -1,0 +1,59 @@
+"""How often one may ask."""
+
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+CLIENTS = 10_000
+"""Clients that are remembered; who has not asked for longest is forgotten first."""
+
+
+class Limiter:
+    """So many calls a minute of each client, and as many at once.
+
+    It counts in this process alone: with several workers each allows as many.
+
+    >>> limiter = Limiter(2, clock=lambda: 0.0)
+    >>> [limiter.wait("a") for _ in range(3)]
+    [0.0, 0.0, 30.0]
+    >>> limiter.wait("b")
+    0.0
+    """
+
+    def __init__(
+        self,
+        per_minute: int,
+        clients: int = CLIENTS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._most, self._clients, self._clock = per_minute, clients, clock
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, client: str) -> float:
+        """Count a call; seconds to wait before the next is allowed, and 0.0 if this one is."""
+        if not self._most:
+            return 0.0
+        now = self._clock()
+        left, at = self._left.pop(client, (float(self._most), now))
+        left = min(float(self._most), left + (now - at) * self._most / 60)
+        allowed = left >= 1
+        self._left[client] = (left - 1 if allowed else left), now
+        if len(self._left) > self._clients:
+            self._left.popitem(last=False)
+        return 0.0 if allowed else (1 - left) * 60 / self._most
+
+
+def address_of(client: tuple[str, int] | None) -> str:
+    """The address of a client, of IPv6 its network: who has one has 2^64 addresses.
+
+    >>> address_of(("2001:db8::7", 1)), address_of(("192.0.2.1", 1)), address_of(None)
+    ('2001:db8::/64', '192.0.2.1', '')
+    """
+    host = client[0] if client else ""
+    if ":" not in host:
+        return host
+    try:
+        return str(ipaddress.ip_network(f"{host.partition('%')[0]}/64", strict=False))
+    except ValueError:
+        return host

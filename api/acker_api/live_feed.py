@@ -1,0 +1,168 @@
+"""The one subscription of the process: all verdicts that are published, of all namespaces.
+
+It subscribes to the very pattern that a viewer's rule grants, connects again by itself, and asks
+for a sign of life when nothing comes: so it knows of a Redis that hangs before anybody asks it.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from contextlib import suppress
+from typing import Any, Protocol
+
+import redis.asyncio as aio
+from redis.exceptions import NoPermissionError
+
+from acker_redis.acl import channels
+from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
+from acker_redis.logs import Event
+from acker_redis.redis_errors import FAILED, translate
+
+log = logging.getLogger("acker_api")
+
+PATTERN = channels(None)
+QUIET = 0.4
+"""Seconds without a word after which one is asked for; and as many more, and it is late."""
+SILENCE = 5.0
+"""Seconds without a word after which the connection is given up."""
+PAUSES = (0.1, 2.0)
+"""Seconds between attempts to connect: the first, and the longest."""
+REFUSED_PAUSE = 30.0
+"""Seconds until a right that is missing is tried again."""
+AT_ONCE = 50
+"""Messages after which others have their turn."""
+
+
+class Hears(Protocol):
+    """Who is told of what comes. Nothing here may raise."""
+
+    def heard(self, channel: bytes, message: bytes) -> None:
+        """A message was published."""
+
+    def changed(self) -> None:
+        """The subscription has begun, or has ended: see ``why``."""
+
+    def late(self, error: AckerError) -> None:
+        """Redis has not answered for a while; the subscription stands."""
+
+
+class Feed:
+    """Listens until it is closed."""
+
+    def __init__(self, client: Any, hears: Hears) -> None:
+        self._client, self._hears = client, hears
+        self.why = "the subscription has not begun yet"
+        """Why nothing is heard; '' while it is."""
+        self.tried = asyncio.Event()
+        """Set when it was seen whether it can be."""
+        self._task = asyncio.create_task(self._run(), name="acker-live-feed")
+
+    async def close(self) -> None:
+        """End it, and close its connection."""
+        while not self._task.done():  # redis-py may swallow a cancellation
+            self._task.cancel()
+            await asyncio.wait([self._task], timeout=0.2)
+
+    async def _run(self) -> None:
+        pause = PAUSES[0]
+        while True:
+            try:
+                await self._listen()
+            except (*FAILED, AckerError, OSError, TimeoutError) as error:
+                known = error if isinstance(error, AckerError) else _known(error)
+                if not self.why or not self.tried.is_set():
+                    pause = PAUSES[0]
+                if isinstance(known, RedisRefusedError):
+                    pause = REFUSED_PAUSE
+                self._tell(str(known))
+            except Exception:
+                log.exception(Event("bug", path="live"))
+                self._tell("the subscription failed; the service's log says more")
+                pause = PAUSES[1]
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+            pause = min(2 * pause, PAUSES[1])
+
+    def _tell(self, why: str) -> None:
+        before, self.why = self.why, why
+        if before != why or not self.tried.is_set():
+            log.log(
+                logging.WARNING if why else logging.INFO,
+                Event("live_feed", state="down" if why else "up", why=why),
+            )
+        self.tried.set()
+        self._hears.changed()
+
+    async def _listen(self) -> None:
+        client = await self._any_node()
+        pubsub = client.pubsub()
+        try:
+            await pubsub.psubscribe(PATTERN)
+            while (message := await _next(pubsub, SILENCE)) is not None:
+                if message["type"] == "psubscribe":
+                    self._tell("")
+                    await self._hear(pubsub)
+            raise _silent(SILENCE)
+        finally:
+            with suppress(*FAILED, OSError):
+                await pubsub.aclose()
+            if client is not self._client:
+                with suppress(*FAILED, OSError):
+                    await client.aclose()
+
+    async def _hear(self, pubsub: Any) -> None:
+        heard, asked, taken = time.monotonic(), False, 0
+        while True:
+            message = await _next(pubsub, QUIET)
+            if message is None:
+                silent = time.monotonic() - heard
+                if silent > SILENCE:
+                    raise _silent(SILENCE)
+                if asked:
+                    self._hears.late(_silent(2 * QUIET))
+                else:
+                    await pubsub.ping()
+                    asked = True
+                continue
+            heard, asked, taken = time.monotonic(), False, taken + 1
+            if message["type"] == "pmessage":
+                self._hears.heard(message["channel"], message["data"])
+            if not taken % AT_ONCE:
+                await asyncio.sleep(0)
+
+    async def _any_node(self) -> Any:
+        """What one can subscribe on: of a cluster any node, which hears what all of them do."""
+        if not hasattr(self._client, "get_random_node"):
+            return self._client
+        await self._client.initialize()
+        node = self._client.get_random_node()
+        return aio.Redis.from_pool(
+            aio.ConnectionPool(connection_class=node.connection_class, **node.connection_kwargs)
+        )
+
+
+async def _next(pubsub: Any, seconds: float) -> Any:
+    """What comes next; None if nothing does in time."""
+    message = await pubsub.get_message(timeout=seconds)
+    task = asyncio.current_task()
+    if task and task.cancelling():
+        # Before Python 3.12 wait_for(), which redis-py uses, may swallow a cancellation.
+        raise asyncio.CancelledError
+    return message
+
+
+def _known(error: Exception) -> AckerError:
+    if isinstance(error, NoPermissionError):
+        return RedisRefusedError(
+            "the service's user in Redis may not listen to what is published; acker-redis acl "
+            "viewer prints the line that lets it"
+        )
+    if isinstance(error, FAILED):
+        return translate(error)
+    return RedisUnavailableError(f"Redis did not answer: {error}; is it running and reachable?")
+
+
+def _silent(seconds: float) -> RedisUnavailableError:
+    return RedisUnavailableError(
+        f"Redis did not answer within {seconds:g} s; is it overloaded, or out of reach?"
+    )

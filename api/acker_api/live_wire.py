@@ -1,0 +1,33 @@
+"""Server-sent events as bytes (the WHATWG's format).
+
+Data is JSON, whose texts hold no end of a line: nothing in it can begin another field or event.
+"""
+
+import json
+from typing import Any
+
+HEARTBEAT = b": \n\n"
+"""A comment, for whoever closes connections on which nothing comes."""
+
+
+def frame(event: str, data: str, id: str | None = None, retry_ms: int | None = None) -> bytes:
+    """One event; ``data`` is JSON on one line.
+
+    >>> for line in frame("gap", pack({"why": "two lines"}), id="a-1").splitlines():
+    ...     print(line.decode())
+    event: gap
+    id: a-1
+    data: {"why":"two lines"}
+    <BLANKLINE>
+    """
+    head = f"event: {event}\n"
+    if id is not None:
+        head += f"id: {id}\n"
+    if retry_ms is not None:
+        head += f"retry: {retry_ms}\n"
+    return f"{head}data: {data}\n\n".encode(errors="replace")
+
+
+def pack(value: Any) -> str:
+    """JSON on one line."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,35 @@
+"""What was done, and by whom."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from acker_api.access import require
+from acker_api.action_schemas import AuditEntry, AuditLog
+from acker_api.routes.answers import answers
+from acker_api.services import Shared
+from acker_api.tokens import Role, Who
+
+router = APIRouter(tags=["audit"])
+
+
+@router.get("/audit", responses=answers(401, 403, 422, 502, 503))
+async def list_audit(
+    services: Shared,
+    who: Annotated[Who, require(Role.VIEWER)],
+    limit: Annotated[int, Query(description="So many at most", ge=1, le=1000)] = 100,
+    before: Annotated[str, Query(description="`next` of the page before", max_length=40)] = "",
+) -> AuditLog:
+    """What was done by this service, refused and failed, the newest first.
+
+    A token for some namespaces sees what was done to these; a page may then hold fewer, and none.
+    """
+    records, next_ = await services.audit.read(limit, before)
+    return AuditLog(
+        entries=[
+            AuditEntry.of(record)
+            for record in records
+            if who.everywhere or (record.deed.namespace and who.sees(record.deed.namespace))
+        ],
+        next=next_,
+    )

@@ -1,0 +1,28 @@
+"""Parameters that several routes have."""
+
+from typing import Annotated
+
+from fastapi import Depends, Path
+
+from acker_redis.ids import check_anchor
+
+Namespace = Annotated[
+    str,
+    Path(description="Name of a namespace", pattern=r"^[A-Za-z0-9_.-]{1,64}$", examples=["orders"]),
+]
+_Anchor = Annotated[
+    str,
+    Path(
+        description="Anchor of a tree, decimal or 0x and hex digits",
+        pattern=r"^(0x[0-9a-fA-F]{1,16}|[0-9]{1,19})$",
+        examples=["4711"],
+    ),
+]
+
+
+def _anchor(anchor: _Anchor) -> int:
+    return check_anchor(int(anchor, 16 if anchor.startswith("0x") else 10))
+
+
+Anchor = Annotated[int, Depends(_anchor)]
+"""InvalidBatchError for what cannot be one."""

@@ -1,0 +1,75 @@
+"""Verdicts that wait for their sources."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from acker_api.access import require
+from acker_api.routes.answers import READS, answers
+from acker_api.routes.names import Namespace
+from acker_api.services import Shared
+from acker_api.tokens import Role, Who
+from acker_api.verdict_schemas import Backlog, Outcomes, Reason, Verdict, Waiting
+from acker_api.verdicts import Behind, choose, newest, oldest
+from acker_redis.keys import ShardKeys
+from acker_redis.outcome import Outcome
+
+router = APIRouter(prefix="/namespaces/{namespace}", tags=["outcomes"])
+
+Viewer = Annotated[Who, require(Role.VIEWER)]
+
+
+@router.get("/outcomes", responses=answers(*READS))
+async def list_outcomes(
+    services: Shared,
+    who: Viewer,
+    namespace: Namespace,
+    task: Annotated[
+        str, Query(description="Only of this task", pattern=r"^[A-Za-z0-9_.-]{0,64}$")
+    ] = "",
+    verdict: Annotated[Verdict | None, Query()] = None,
+    reason: Annotated[Reason | None, Query()] = None,
+    limit: Annotated[int, Query(description="So many at most", ge=1, le=1000)] = 100,
+    before: Annotated[str, Query(description="`next` of the page before", max_length=160)] = "",
+) -> Outcomes:
+    """Verdicts that wait to be taken, the newest first. What a source has taken is gone.
+
+    Without `task` those of the tasks are looked at for which most waits. An answer reads a bounded
+    number of entries; with filters few may be left of them, and `next` goes on.
+    """
+    status = await services.reader.status(namespace)
+    shards = [ShardKeys(namespace, shard.shard) for shard in status.shards]
+    tasks = [task] if task else choose(status.backlog, len(shards))
+
+    def keep(outcome: Outcome) -> bool:
+        return verdict in (None, outcome.verdict) and reason in (None, outcome.reason)
+
+    begin = Behind.parse(before) if before else None
+    page = await services.reader.drive(newest(shards, tasks, limit, begin, keep))
+    return Outcomes.of(page, tasks)
+
+
+@router.get("/backlog", responses=answers(*READS))
+async def get_backlog(
+    services: Shared,
+    who: Viewer,
+    namespace: Namespace,
+    limit: Annotated[int, Query(description="So many tasks at most", ge=1, le=1000)] = 100,
+) -> Backlog:
+    """How many verdicts wait for each task, and since when: whose source is behind."""
+    status = await services.reader.status(namespace)
+    shards = [ShardKeys(namespace, shard.shard) for shard in status.shards]
+    since = await services.reader.drive(oldest(shards, choose(status.backlog, len(shards))[:limit]))
+    ranked = sorted(status.backlog.items(), key=lambda item: (-item[1], item[0]))
+    return Backlog(
+        tasks=[
+            Waiting(
+                task=task,
+                waiting=waiting,
+                oldest_at_ms=since.get(task),
+                limit=status.config.outcomes_limit,
+            )
+            for task, waiting in ranked[:limit]
+        ],
+        total=len(ranked),
+    )

@@ -1,0 +1,90 @@
+"""Trees and blocks by filters: pages of ``AsyncAcker.page``, and more where few match."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Literal
+
+from acker_redis.aio import AsyncAcker
+from acker_redis.tree_page import BlockEntry, PageCursor, TreePage
+from acker_redis.tree_state import TreeState
+
+State = Literal["open", "failed", "untracked", "complete"]
+Kind = Literal["tree", "block"]
+MOST_PAGES = 8
+"""Pages that are read for one answer at most; each takes up to 16 short calls."""
+MOST_LOOKED = 20_000
+"""Records that are looked at for one answer, about."""
+STEP = 200
+"""Records of a page at least, where what it holds is filtered afterwards."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What is looked for; what is '' or None is any."""
+
+    source_id: str = ""
+    """Of a block: its label."""
+    task: str = ""
+    bucket: int | None = None
+    min_age_ms: int = 0
+    state: State | None = None
+    kind: Kind | None = None
+
+    @property
+    def afterwards(self) -> bool:
+        """Whether some of it is looked at only when a page was read."""
+        return bool(self.bucket is not None or self.min_age_ms or self.state or self.kind)
+
+    def trees(self, page: TreePage) -> tuple[TreeState, ...]:
+        """The loose trees of a page that are meant."""
+        if self.kind == "block":
+            return ()
+        return tuple(
+            tree for tree in page.trees if self._meant(tree) and self.state in (None, state(tree))
+        )
+
+    def blocks(self, page: TreePage) -> tuple[BlockEntry, ...]:
+        """The blocks of a page that are meant; a block has no state, its trees have."""
+        if self.kind == "tree" or self.state:
+            return ()
+        return tuple(filter(self._meant, page.blocks))
+
+    def _meant(self, each: TreeState | BlockEntry) -> bool:
+        return self.bucket in (None, each.bucket) and each.age_ms >= self.min_age_ms
+
+
+def state(tree: TreeState) -> State:
+    """``failed``, ``open``, ``complete`` (in a block that is not) or ``untracked``."""
+    if tree.failed:
+        return "failed"
+    if not tree.task:
+        return "untracked"
+    return "open" if tree.checksum else "complete"
+
+
+async def walk(
+    acker: AsyncAcker, meant: Filter, cursor: PageCursor | None, limit: int
+) -> AsyncIterator[tuple[PageCursor, TreePage, PageCursor | None]]:
+    """Pages, each with the cursor it was read by, and the next; so many as one answer may take.
+
+    Whoever has enough stops. ``limit`` is how many records a page has, about.
+    """
+    kind = meant.kind or ("tree" if meant.state else None)
+    shards = (await acker.config()).shards if kind else 0
+    looked, at = 0, past(cursor or PageCursor(), kind, shards)
+    for _ in range(MOST_PAGES):
+        if at is None or looked >= MOST_LOOKED:
+            return
+        page = await acker.page(at, min(1000, limit), meant.source_id, meant.task)
+        next_ = past(page.next, kind, shards)
+        yield at, page, next_
+        looked, at = looked + page.looked, next_
+
+
+def past(at: PageCursor | None, kind: Kind | None, shards: int) -> PageCursor | None:
+    """The cursor, past what is of the other kind; None if nothing is left then."""
+    if at and kind == "block" and at.kind == "pending":
+        return PageCursor(at.shard, "blocks")
+    if at and kind == "tree" and at.kind == "blocks":
+        return PageCursor(at.shard + 1) if at.shard + 1 < shards else None
+    return at

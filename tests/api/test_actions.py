@@ -1,0 +1,413 @@
+"""What operators and admins may do, and what comes of it in Redis."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from acker_redis.batch import Batch
+from acker_redis.client import Acker
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import NamespaceNotFoundError
+from acker_redis.ids import block_anchor
+from acker_redis.keys import NAMESPACES, ShardKeys
+from tests.api.service import asked, is_problem
+from tests.api.test_namespaces import V1
+from tests.conftest import MakeAcker
+from tests.support import dump, fail_slot, rotate, row, total, track, track_block, verdicts
+
+
+def records(acker: Acker) -> int:
+    """Records of loose trees, with and without a tree."""
+    return sum(sum(shard.pending) for shard in acker.status().shards)
+
+
+def test_a_namespace_from_its_beginning_to_its_end(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    make_any_acker()  # for the server to be clean
+    new = {"name": "orders", "shards": 2, "tick_ms": 3_600_000, "refresh": "update"}
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        made = await client.post(V1, json=new)
+        assert made.status_code == 201
+        assert made.headers["location"] == f"{V1}/orders"
+        body = made.json()
+        assert (body["name"], body["created"], body["config"]["shards"]) == ("orders", True, 2)
+        assert (await client.get(body["href"])).json()["config"] == body["config"]
+        again = await client.post(V1, json=new)
+        assert (again.status_code, again.json()["created"]) == (200, False)
+        other = await client.post(V1, json={**new, "shards": 4})
+        is_problem(other, 409, "namespace-exists")
+        path = f"{V1}/orders/config"
+        assert (await client.get(path)).json() == body["config"]
+        changed = (await client.patch(path, json={"high_water": 7, "tick_ms": 5000})).json()
+        assert changed == {
+            **body["config"],
+            "high_water": 7,
+            "tick_ms": 5000,
+            "timeout_ms": 15_000,
+        }
+        assert (await client.get(path)).json() == changed
+        with Acker.from_url(any_server.url, "orders") as acker:
+            assert {shard.config.high_water for shard in acker.status().shards} == {7}
+            for query in ("", "?confirm=", "?confirm=order"):
+                assert (await client.delete(f"{V1}/orders{query}")).status_code == 422
+            assert acker.status().pending == 0
+            gone = await client.delete(f"{V1}/orders?confirm=orders")
+            assert (gone.status_code, gone.content) == (204, b"")
+            with pytest.raises(NamespaceNotFoundError):
+                acker.status()
+        for request in (
+            client.get(path),
+            client.delete(f"{V1}/orders?confirm=orders"),
+            client.patch(path, json={"high_water": 7}),
+            client.post(f"{V1}/orders/rotate"),
+        ):
+            is_problem(await request, 404, "namespace-not-found")
+
+    asked(any_server.url, talk)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"name": "a b"},
+        {"name": "x" * 65},
+        {"name": "orders\n"},
+        {"name": "orders", "shards": 3},
+        {"name": "orders", "buckets": 1},
+        {"name": "orders", "tick_ms": 0},
+        {"name": "orders", "tick_ms": 10**12 + 1},
+        {"name": "orders", "refresh": "always"},
+        {"name": "orders", "color": "red"},
+        [],
+    ],
+)
+def test_a_namespace_that_cannot_be_is_refused(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, wrong: Any
+) -> None:
+    acker = make_any_acker()
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        is_problem(await client.post(V1, json=wrong), 422, "bad-request")
+
+    asked(any_server.url, talk)
+    assert acker.connection.client.smembers(NAMESPACES) == {acker.namespace.encode()}
+
+
+def test_a_namespace_that_moves_is_not_changed(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "moving", "1:4")
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}/config"
+        is_problem(await client.patch(path, json={"tick_ms": 5}), 409, "moving")
+        for wrong in ({}, {"high_water": 0}, {"shards": 4}, {"high_water": None}):
+            is_problem(await client.patch(path, json=wrong), 422, "bad-request")
+
+    asked(any_server.url, talk)
+    assert acker.connection.client.hget(ShardKeys(acker.namespace, 0).meta, "tick_ms") == b"3600000"
+
+
+def test_a_tree_is_failed_once(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker()
+    track(acker, 7, 40, "order-1")
+    track(acker, 8, 40, "order-2")
+    track_block(acker, 5, [40, 41], "page")
+    path = f"{V1}/{acker.namespace}/trees"
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        done = await client.post(f"{path}/7/fail", json={"why": "by hand"})
+        assert done.json() == {"anchor": "7", "failed": 1}
+        is_problem(await client.post(f"{path}/7/fail", json={}), 404, "tree-not-pending")
+        slot = block_anchor(5, 1)
+        assert (await client.post(f"{path}/{slot:#x}/fail", json={})).json()["failed"] == 1
+        # It stands in its block until that ends, and is not told of again.
+        assert (await client.post(f"{path}/{slot}/fail", json={})).json()["failed"] == 0
+
+    asked(any_server.url, talk)
+    assert sorted(verdicts(acker)) == [
+        ("nack", "failed", 7, "order-1", "by hand"),
+        ("nack", "failed", block_anchor(5, 1), "page", ""),
+    ]
+    assert total(acker)["pending"] == 1 + 2
+
+
+def test_nothing_is_created_for_an_anchor_that_is_not_pending(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    track(acker, 8, 40)
+    before = dump(acker)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        for anchor in (7, block_anchor(5, 1)):
+            for action, body in (("fail", {"why": "x"}), ("touch", None)):
+                path = f"{V1}/{acker.namespace}/trees/{anchor}/{action}"
+                is_problem(await client.post(path, json=body), 404, "tree-not-pending")
+
+    asked(any_server.url, talk)
+    after = dump(acker)
+    after.pop(b"acker:audit")
+    assert after == before
+
+
+def test_a_record_whose_track_is_to_come_is_nacked_when_it_comes(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    row(acker, 7, 40)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}/trees/7/fail"
+        assert (await client.post(path, json={"why": "early"})).json()["failed"] == 0
+
+    asked(any_server.url, talk)
+    assert records(acker) == 1
+    track(acker, 7, 40, "late")
+    assert verdicts(acker) == [("nack", "failed", 7, "late", "early")]
+
+
+def test_a_why_that_cannot_be_is_refused(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    track(acker, 7, 40)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}/trees/7/fail"
+        for why in ("a\nb", "x" * 256, "\U0001f600" * 64, "\ud800", 7, None):
+            response = await client.post(path, content=_json(why), headers=_JSON)
+            is_problem(response, 422, "bad-request")
+        longest = "\U0001f600" * 63
+        assert (await client.post(path, json={"why": longest})).json()["failed"] == 1
+
+    asked(any_server.url, talk)
+
+
+_JSON = {"Content-Type": "application/json"}
+
+
+def _json(why: Any) -> bytes:
+    import json
+
+    return json.dumps({"why": why}).encode()
+
+
+def test_a_touch_begins_its_time_anew(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(buckets=2)
+    track(acker, 7, 40)
+    track_block(acker, 5, [40, 41], "page")
+    rotate(acker)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}/trees"
+        for anchor in (7, block_anchor(5, 1)):
+            assert (await client.get(f"{path}/{anchor}")).json()["bucket"] == 1
+            done = (await client.post(f"{path}/{anchor}/touch")).json()
+            assert done == {"anchor": str(anchor), "touched": 1}
+            assert (await client.get(f"{path}/{anchor}")).json()["bucket"] == 0
+
+    asked(any_server.url, talk)
+    assert {verdict for verdict, *_ in verdicts(acker)} == {"touch"}
+
+
+def test_a_tick_is_forced_and_what_expires_is_drained(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acker_api.drain.RECORDS", 10)
+    monkeypatch.setattr("acker_api.drain.MOST_CALLS", 4)
+    acker = make_any_acker(buckets=2, shards=2)
+    batch = Batch("t")
+    for anchor in range(2, 202, 2):  # on shard 0
+        batch.track(anchor, "s", [40])
+    acker.apply(batch)
+    row(acker, 300, 40)
+    track_block(acker, 4, [0, 41], "page")
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        async def rotated() -> dict[str, int]:
+            done = await client.post(f"{V1}/{acker.namespace}/rotate")
+            assert done.status_code == 200
+            body: dict[str, int] = done.json()
+            return body
+
+        nothing = {"expired": 0, "acked": 0, "orphaned": 0, "left": 0}
+        assert await rotated() == {"shards": 2, "ticked": 2, **nothing}
+        first = await rotated()
+        assert first["ticked"] == 2
+        assert 102 - 60 < first["left"] <= 102 - 40, "four calls of ten or somewhat more"
+        seen = [first, await rotated()]
+        assert seen[1]["ticked"] == 1, "shard 0 has to be drained before it ticks again"
+        assert 0 < seen[1]["left"] <= 102 - 80
+        while seen[-1]["left"]:
+            assert len(seen) < 6
+            seen.append(await rotated())
+        assert seen[-1]["ticked"] == 2
+        assert sum(each["expired"] for each in seen) == 100 + 1
+        assert sum(each["acked"] for each in seen) == 1
+        assert sum(each["orphaned"] for each in seen) == 1
+
+    asked(any_server.url, talk)
+    assert total(acker)["expired"] == 101
+
+
+def filled(make_any_acker: MakeAcker) -> Acker:
+    """Of each kind one, and more."""
+    acker = make_any_acker(shards=2)
+    for anchor in range(1, 41):
+        track(acker, anchor, 40, f"s{anchor}", "shop") if anchor % 2 == 0 else None
+    batch = Batch("shop")
+    for anchor in range(1, 41, 2):
+        batch.track(anchor, f"s{anchor}", [40])
+    for anchor in range(101, 111):
+        batch.ack(anchor, 7)
+    acker.apply(batch)
+    other = Batch("other")
+    other.track(500, "s500", [40])
+    acker.apply(other)
+    track_block(acker, 6, [40, 0, 42, 43], "page", "shop")
+    fail_slot(acker, 6, 3, "torn")
+    return acker
+
+
+def test_all_that_match_are_counted_first_and_failed_then(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = filled(make_any_acker)
+    before = dump(acker)
+    verdicts_before = 1
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}/trees/fail"
+        asking = {"filter": {"task": "shop"}, "why": "down"}
+        dry = (await client.post(path, json=asking)).json()
+        assert (dry["matched"], dry["failed"], dry["ended"], dry["dry_run"]) == (42, 0, 0, True)
+        assert len(dry["sample"]) == 20
+        assert dry["next"] is None
+        assert dump(acker) == before, "a dry run changes nothing"
+        done = (await client.post(path, json={**asking, "dry_run": False})).json()
+        assert (done["matched"], done["failed"], done["ended"]) == (42, 42, 0)
+        again = (await client.post(path, json={**asking, "dry_run": False})).json()
+        assert (again["matched"], again["failed"]) == (0, 0)
+
+    asked(any_server.url, talk)
+    found = verdicts(acker, "shop")
+    assert len(found) == 42 + verdicts_before
+    assert {(anchor, why) for verdict, _, anchor, _, why in found if why == "down"} == {
+        *((anchor, "down") for anchor in range(1, 41)),
+        (block_anchor(6, 0), "down"),
+        (block_anchor(6, 2), "down"),
+    }
+    assert total(acker)["failed"] == 43
+    assert verdicts(acker, "other") == []
+    assert records(acker) == 10 + 1 + 4, "records without a tree, and the block, are as they were"
+
+
+def test_call_after_call_fails_so_many_and_no_more(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = filled(make_any_acker)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}/trees/fail"
+        asking = {"filter": {"min_age_ms": 0}, "most": 9, "dry_run": False}
+        cursor, failed = None, []
+        while True:
+            done = (await client.post(path, json={**asking, "cursor": cursor})).json()
+            assert done["failed"] == done["matched"] <= 9
+            failed.append(done["failed"])
+            cursor = done["next"]
+            if cursor is None:
+                break
+            assert len(failed) < 20
+        assert sum(failed) == 43
+        assert len(failed) >= 5
+
+    asked(any_server.url, talk)
+    assert total(acker)["failed"] == 44
+
+
+def test_filters_of_what_is_failed(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = filled(make_any_acker)
+    rotate(acker)
+    track(acker, 900, 40, "young", "shop")
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}/trees/fail"
+
+        async def matched(**which: Any) -> int:
+            found: int = (await client.post(path, json={"filter": which})).json()["matched"]
+            return found
+
+        assert await matched(source_id="s7") == 1
+        assert await matched(source_id="page") == 2
+        assert await matched(task="other") == 1
+        assert await matched(bucket=0) == 20 + 1, "shard 1 has not ticked"
+        assert await matched(bucket=1) == 20 + 1 + 2
+        assert await matched(min_age_ms=10**9) == 0
+        assert await matched(state="untracked") == 10
+        assert await matched(state="open") == 44
+        for wrong in (
+            {"filter": {}},
+            {},
+            {"filter": {"state": "failed"}},
+            {"filter": {"sorce_id": "x"}},
+            {"filter": {"task": "shop"}, "most": 10_001},
+            {"filter": {"task": "shop"}, "cursor": "0"},
+            {"filter": {"source_id": "a\nb"}},
+            {"filter": {"task": "shop"}, "why": "a\nb"},
+        ):
+            is_problem(await client.post(path, json=wrong), 422, "bad-request")
+
+    asked(any_server.url, talk)
+
+
+def test_a_tree_that_ends_meanwhile_is_counted_as_such(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acker = make_any_acker()
+    for anchor in (7, 8):
+        track(acker, anchor, 40)
+    from acker_redis.aio import AsyncAcker
+
+    page = AsyncAcker.page
+
+    async def then_it_ends(self: AsyncAcker, *args: Any) -> Any:
+        found = await page(self, *args)
+        row(acker, 7, 40)
+        return found
+
+    monkeypatch.setattr(AsyncAcker, "page", then_it_ends)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        asking = {"filter": {"task": "t"}, "dry_run": False}
+        done = (await client.post(f"{V1}/{acker.namespace}/trees/fail", json=asking)).json()
+        assert (done["matched"], done["failed"], done["ended"]) == (2, 1, 1)
+
+    asked(any_server.url, talk)
+    assert sorted(v[:3] for v in verdicts(acker)) == [
+        ("ack", "completed", 7),
+        ("nack", "failed", 8),
+    ], "an ack stays an ack"
+
+
+def test_many_are_failed_in_batches(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    """With a why as long as it may be, a few hundred go into one."""
+    acker = make_any_acker()
+    batch = Batch("t")
+    for anchor in range(1, 1001):
+        batch.track(anchor, "s", [40])
+    acker.apply(batch)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        asking = {"filter": {"task": "t"}, "dry_run": False, "why": "x" * 255, "most": 5000}
+        done = (await client.post(f"{V1}/{acker.namespace}/trees/fail", json=asking)).json()
+        assert (done["failed"], done["next"]) == (1000, None)
+
+    asked(any_server.url, talk)
+    assert total(acker)["pending"] == 0

@@ -1,0 +1,533 @@
+"""Events: one subscription for all, state and verdicts as they come, and what a reader misses."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from uvicorn import Config
+
+from acker_api import create_app, live, live_stream, live_watch
+from acker_api.live_ring import Ring
+from acker_api.live_server import StreamServer
+from acker_redis.acl import rule
+from acker_redis.client import Acker
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.keys import channel
+from acker_redis.settings import Settings
+from tests.api.service import METRICS_TOKEN, TOKEN, api
+from tests.api.streams import PATIENCE, Service, streaming
+from tests.api.test_namespaces import V1
+from tests.api.test_redis_away import NOBODY
+from tests.client.proxy import proxied
+from tests.conftest import MakeAcker
+from tests.support import block_row, fail, fail_slot, tick, track, track_block
+
+LIST = "/api/v1/events"
+AWAY = "urn:acker-redis:problem:redis-unavailable"
+Talk = Callable[[Service], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here is about how often: a poll comes when the one before has ended."""
+    for name in ("PERIOD", "AGAIN"):
+        monkeypatch.setattr(live_watch, name, 0.02)
+    monkeypatch.setattr(live, "KEPT", 0.0)
+    monkeypatch.setattr(live, "LINGER", 0.0)
+
+
+def run(url: str, talk: Talk, **fields: Any) -> None:
+    async def main() -> None:
+        async with streaming(url, **fields) as service:
+            await asyncio.wait_for(talk(service), 2 * PATIENCE)
+
+    asyncio.run(main())
+
+
+def events(acker: Acker) -> str:
+    return f"{V1}/{acker.namespace}/events"
+
+
+def subscriptions(acker: Acker) -> tuple[int, int]:
+    """Clients that subscribe to something, and patterns."""
+    client = acker.connection.client
+    return len(client.client_list(_type="pubsub")), client.pubsub_numpat()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
+def publish(acker: Acker, rows: str, verdict: str = "nack", task: str = "t", n: int = 1) -> None:
+    """As the scripts do, or somebody else."""
+    message = f'{{"verdict":"{verdict}","reason":"failed","n":{n},"rows":{rows}}}'
+    acker.connection.client.publish(channel(acker.namespace, verdict, task), message)
+
+
+def test_two_hundred_listen_and_there_is_one_subscription(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_watch, "PERIOD", 3600.0)
+    acker, other = make_any_acker(), make_any_acker()
+    client = acker.connection.client
+
+    async def talk(service: Service) -> None:
+        assert subscriptions(acker) == (0, 0)
+        calls = client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
+        paths = [events(acker)] * 180 + [events(other)] * 10 + [LIST] * 10
+        streams = await asyncio.gather(*map(service.open, paths))
+        for stream in streams[:190]:
+            hello = await stream.next()
+            assert hello
+            assert (hello.event, hello.data["live"]) == ("hello", True)
+            assert (await stream.wait_for("status")).data["pending"] == 0
+        for stream in streams[190:]:
+            listed = (await stream.wait_for("namespaces")).data
+            assert listed["total"] == 2
+        assert subscriptions(acker) == (1, 1)
+        calls = client.info("commandstats")["cmdstat_evalsha"]["calls"] - calls
+        assert calls <= 20, "and none of them asks by itself"
+        track(acker, 7, 0)
+        told = [await stream.wait_for("outcome") for stream in streams[:180]]
+        assert len({each.id for each in told}) == 1
+        assert {each.data["outcomes"][0]["anchor"] for each in told} == {"7"}
+        for stream in streams[180:]:
+            while not stream.chunks.empty():
+                assert b"event: outcome" not in (stream.chunks.get_nowait() or b"")
+        await asyncio.gather(*(stream.leave() for stream in streams))
+        assert service.services.live._listeners == {}
+        await until(lambda: subscriptions(acker) == (0, 0))
+        assert service.services.live._watches == {}
+        # And begins anew.
+        again = await service.open(events(acker))
+        assert (await again.wait_for("hello")).data["live"] is True
+        assert subscriptions(acker) == (1, 1)
+
+    run(any_server.url, talk)
+    assert subscriptions(acker) == (0, 0)
+
+
+def test_state_and_verdicts_are_those_of_the_other_routes(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    nasty = "<img src=x onerror=alert(1)>\"'\\&amp;\u202e\u2028😀" + "👩‍🚀" * 15
+
+    async def talk(service: Service) -> None:
+        stream = await service.open(events(acker))
+        assert stream.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert stream.headers["cache-control"] == "no-cache, no-transform"
+        assert stream.headers["x-accel-buffering"] == "no"
+        assert "content-length" not in stream.headers
+        assert stream.headers["x-content-type-options"] == "nosniff"
+        await stream.wait_for("status")
+        assert int(stream.retry) > 0
+        track(acker, 7, 40, nasty, "shop")
+        fail(acker, 7, nasty)
+        (told,) = (await stream.wait_for("outcome")).data["outcomes"]
+        (entry,) = acker.outcomes("shop").read()
+        (outcome,) = entry
+        assert told == {
+            "verdict": "nack",
+            "reason": "failed",
+            "source_id": nasty,
+            "slot": None,
+            "anchor": "7",
+            "age_ms": outcome.age_ms,
+            "why": nasty,
+            "at_ms": told["at_ms"],
+            "task": "shop",
+            "entry": "",
+        }
+        assert abs(told["at_ms"] - entry.at_ms) < 60_000
+        status = (await stream.wait_for("status")).data
+        standing = (await service.services.standing(acker.namespace)).model_dump()
+        for body in (status, standing):
+            del body["shards"][0]["now_ms"]
+        assert status == standing
+
+    run(any_server.url, talk)
+
+
+def test_blocks_are_told_in_one(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker()
+
+    async def talk(service: Service) -> None:
+        stream = await service.open(events(acker))
+        await stream.wait_for("status")
+        track_block(acker, 5, [0] * 3000, 'page "1"', "shop")
+        (block,) = (await stream.wait_for("outcome")).data["blocks"]
+        at_ms, age_ms = block.pop("at_ms"), block.pop("age_ms")
+        assert at_ms > age_ms >= 0
+        assert block == {
+            "verdict": "ack",
+            "reason": "completed",
+            "block": "5",
+            "label": 'page "1"',
+            "task": "shop",
+            "count": 3000,
+            "acked": 3000,
+            "nacked": 0,
+        }
+        track_block(acker, 6, [40, 41, 0], "page 2", "shop")
+        fail_slot(acker, 6, 1, "torn")
+        (told,) = (await stream.wait_for("outcome")).data["outcomes"]
+        assert (told["slot"], told["why"], told["source_id"]) == (1, "torn", "page 2")
+        tick(acker, 3)
+        (block,) = (await stream.wait_for("outcome")).data["blocks"]
+        assert (block["verdict"], block["count"]) == ("mixed", 2)
+        assert (block["acked"], block["nacked"]) == (1, 1)
+
+    run(any_server.url, talk)
+
+
+def test_nobody_can_forge_an_event(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker()
+    client = acker.connection.client
+
+    async def talk(service: Service) -> None:
+        stream = await service.open(events(acker))
+        await stream.wait_for("status")
+        for junk in (
+            b"",
+            b"{",
+            b"\xff" * 9,
+            b"[" * 99_999,
+            b'{"verdict":"ack","reason":"x","n":1,',
+        ):
+            client.publish(channel(acker.namespace, "ack", "t"), junk)
+        for name in (
+            "acker:x",
+            f"acker:{acker.namespace}:boo:t",
+            "acker:a:b:c:d",
+            "acker:\n:ack:t",
+        ):
+            client.publish(name, '{"verdict":"ack","reason":"x","n":1,"rows":[["1","s",0,""]]}')
+        for rows in ("7", '[["x"]]', "[[]]", "{}", '[["1",{},0,""]]', '[["1","\\ud800",0,""]]'):
+            publish(acker, rows)
+        publish(acker, json.dumps([["7", "s\n\ndata: x\r\nevent: y", 0, "\r"]]))
+        data = (await stream.wait_for("outcome")).data
+        (told,) = data["outcomes"]
+        assert (told["source_id"], told["why"]) == ("s\n\ndata: x\r\nevent: y", "\r")
+        assert data["dropped"] == 0
+
+    run(any_server.url, talk)
+
+
+def test_who_is_slow_misses_some_and_goes_on(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_watch, "BATCH", 0.0)
+    monkeypatch.setattr(live, "Ring", partial(Ring, most=5))
+    acker = make_any_acker()
+
+    async def talk(service: Service) -> None:
+        slow = await service.open(events(acker), window=2)
+        fast = await service.open(events(acker))
+        for number in range(1, 41):
+            publish(acker, f'[["{number:x}","s",0,""]]')
+            told = await fast.wait_for("outcome")
+            assert told.data["outcomes"][0]["anchor"] == str(number)
+        watch = service.services.live._watches[acker.namespace]
+        assert len(watch.ring._events) == 5
+        assert slow.chunks.qsize() == 2, "nothing is put by for it"
+        for _ in range(1000):
+            slow.window.release()
+        gap = await slow.wait_for("gap")
+        assert gap.data["missed"] >= 39
+        publish(acker, '[["ff","s",0,""]]')
+        assert (await slow.wait_for("outcome")).data["outcomes"][0]["anchor"] == "255"
+
+    run(any_server.url, talk)
+
+
+def test_resume_after_the_last_event(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "LINGER", 3600.0)
+    monkeypatch.setattr(live_watch, "BATCH", 0.0)
+    acker = make_any_acker()
+
+    async def talk(service: Service) -> None:
+        stream = await service.open(events(acker))
+        begin = (await stream.wait_for("hello")).id
+        assert begin
+        publish(acker, '[["1","s",0,""]]')
+        first = (await stream.wait_for("outcome")).id
+        await stream.leave()
+        watch = service.services.live._watches[acker.namespace]
+        for number in (2, 3):
+            publish(acker, f'[["{number}","s",0,""]]')
+            await until(lambda number=number: watch.ring.position == number)
+        for last, expected in ((begin, "123"), (first, "23")):
+            again = await service.open(events(acker), Last_Event_ID=last)
+            hello = await again.next()
+            assert hello
+            assert (hello.event, hello.id) == ("hello", last)
+            found = [(await again.wait_for("outcome")).data["outcomes"][0] for _ in expected]
+            assert "".join(each["anchor"] for each in found) == expected
+        for unknown in ("0123456789ab-1", "x", f"{begin.partition('-')[0]}-99", "-", "1-²"):
+            again = await service.open(events(acker), Last_Event_ID=unknown)
+            hello = await again.next()
+            assert hello
+            assert (hello.event, hello.id) == ("hello", None)
+            gap = await again.wait_for("gap")
+            assert (gap.data["missed"], gap.id) == (None, watch.ring.id)
+        assert (await service.open(events(acker), Last_Event_ID="x" * 65)).status == 422
+
+    run(any_server.url, talk)
+
+
+def test_a_subscription_that_broke_off_begins_again(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+
+    async def talk(service: Service) -> None:
+        stream = await service.open(events(acker))
+        assert (await stream.wait_for("hello")).data["live"] is True
+        for anchor in (7, 8):
+            acker.connection.client.client_kill_filter(_type="pubsub")
+            assert (await stream.wait_for("gap")).data["missed"] is None
+            await until(lambda: subscriptions(acker) == (1, 1))
+            track(acker, anchor, 0)
+            (told,) = (await stream.wait_for("outcome")).data["outcomes"]
+            assert told["anchor"] == str(anchor)
+
+    run(any_server.url, talk)
+
+
+def test_redis_hangs_and_comes_back(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker()
+
+    async def main() -> None:
+        with proxied(any_server.url) as line:
+            # It is not the poll that sees it, which waits for longer than this test.
+            async with streaming(line.url, answer_within=60.0) as service:
+                streams = [await service.open(path) for path in (events(acker), LIST)]
+                kinds = ["status", "namespaces"]
+                for stream, kind in zip(streams, kinds, strict=True):
+                    await stream.wait_for(kind)
+                line.stall = True
+                for stream in streams:
+                    problem = (await stream.wait_for("problem")).data
+                    assert (problem["type"], problem["status"]) == (AWAY, 503)
+                line.stall = False
+                for stream, kind in zip(streams, kinds, strict=True):
+                    await stream.wait_for(kind)
+
+    asyncio.run(main())
+
+
+def test_a_stream_begins_without_a_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def talk(service: Service) -> None:
+        for path in (f"{V1}/orders/events", LIST):
+            stream = await service.open(path)
+            assert stream.status == 200, "a browser would not try again"
+            assert (await stream.wait_for("problem")).data["type"] == AWAY
+            assert (await stream.wait_for("problem")).data["type"] == AWAY
+        stream = await service.open(f"{V1}/orders/events")
+        hello = await stream.wait_for("hello")
+        assert hello.data["live"] is False
+        assert "Redis did not answer" in hello.data["why"]
+
+    run(NOBODY, talk)
+
+
+def test_hello_says_why_no_verdicts_come(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    silent, acker = make_any_acker(publish=False), make_any_acker()
+    admin = acker.connection.client
+
+    async def quiet(service: Service) -> None:
+        stream = await service.open(events(silent))
+        await stream.wait_for("status")
+        hello = await (await service.open(events(silent))).wait_for("hello")
+        assert (hello.data["live"], "publish=no" in hello.data["why"]) == (False, True)
+
+    async def hears(service: Service) -> None:
+        hello = await (await service.open(events(acker))).wait_for("hello")
+        assert hello.data["live"] is True
+
+    async def deaf(service: Service) -> None:
+        stream = await service.open(events(acker))
+        hello = await stream.wait_for("hello")
+        assert (hello.data["live"], "acker-redis acl" in hello.data["why"]) == (False, True)
+        await stream.wait_for("status")
+
+    run(any_server.url, quiet)
+    words = rule("viewer", None, "ears", "a-password").split()[1:]
+    url = any_server.url.replace("redis://", "redis://ears:a-password@")
+    try:
+        admin.execute_command("ACL", "SETUSER", *words)
+        run(url, hears)
+        admin.execute_command("ACL", "SETUSER", "ears", "resetchannels")
+        run(url, deaf)
+    finally:
+        admin.acl_deluser("ears")
+
+
+def test_who_may_listen(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker, other = make_any_acker(), make_any_acker()
+    mine = (
+        f'tokens = [{{name="v", role="viewer", token="{"v" * 20}", '
+        f'namespaces=["{acker.namespace}"]}}]'
+    )
+
+    async def talk(service: Service) -> None:
+        viewer = {"authorization": f"Bearer {'v' * 20}"}
+        for path in (events(acker), LIST, f"{LIST}?token={TOKEN}"):
+            for refused in ({}, {"authorization": f"Bearer {METRICS_TOKEN}"}):
+                stream = await service.open(path, **refused)
+                assert stream.status in (401, 403), path
+            assert (await service.open(path, **viewer)).status == 200
+        assert (await service.open(events(other), **viewer)).status == 403
+        listed = (await (await service.open(LIST, **viewer)).wait_for("namespaces")).data
+        assert [each["name"] for each in listed["namespaces"]] == [acker.namespace]
+        everything = await service.open(LIST, authorization=f"Bearer {TOKEN}")
+        assert (await everything.wait_for("namespaces")).data["total"] == 2
+        nobody = await service.open(f"{V1}/nobody/events", authorization=f"Bearer {TOKEN}")
+        assert nobody.status == 404
+
+    run(any_server.url, talk, token=TOKEN, metrics_token=METRICS_TOKEN, tokens=mine)
+
+
+def test_a_session_that_ends_ends_the_stream(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_stream, "BEAT", 0.02)
+    acker = make_any_acker()
+
+    async def talk(service: Service) -> None:
+        identity = service.services.identity
+        (grant,) = identity.tokens
+        stream = await service.open(events(acker), cookie=f"acker-redis={identity.begin(grant)}")
+        assert stream.status == 200
+        await until(lambda: stream.chunks.qsize() > 20)
+        while stream.comments < 3:
+            await stream.next()
+        identity.session_for = -1
+        while await stream.next():
+            pass
+        assert stream.task
+        await stream.task
+        assert service.services.live._listeners == {}
+
+    run(any_server.url, talk, token=TOKEN)
+
+
+def test_who_takes_nothing_is_let_go(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_stream, "STUCK", 0.05)
+    acker = make_any_acker()
+
+    async def talk(service: Service) -> None:
+        stuck = await service.open(events(acker), window=1)
+        assert stuck.task
+        await asyncio.wait_for(stuck.task, PATIENCE)
+        assert service.services.live._listeners == {}
+
+    run(any_server.url, talk)
+
+
+def test_there_are_so_many_streams_at_most(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "MOST_EACH", 2)
+    monkeypatch.setattr(live, "MOST", 3)
+    acker = make_any_acker()
+
+    async def talk(service: Service) -> None:
+        path = events(acker)
+        opened = [await service.open(path) for _ in range(2)]
+        refused = await service.open(path)
+        assert (refused.status, refused.headers["retry-after"]) == (429, "10")
+        assert b"too-many-streams" in refused.body
+        assert (await service.open(path, address="127.0.0.2")).status == 200
+        assert (await service.open(path, address="127.0.0.3")).status == 503
+        await opened[0].leave()
+        assert (await service.open(path)).status == 200
+        for _ in range(5):  # who is refused for another reason takes no place
+            assert (await service.open(f"{V1}/nobody/events", address="::1")).status in (404, 503)
+        await opened[1].leave()
+        assert (await service.open(f"{V1}/nobody/events")).status == 404
+        assert (await service.open(path)).status == 200
+
+    run(any_server.url, talk)
+
+
+def test_the_service_ends_while_they_listen(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    """Also while one of them reads nothing."""
+    acker = make_any_acker()
+
+    async def main() -> None:
+        app = create_app(Settings.read(url=any_server.url), api())
+        hub = app.state.services.live
+        config = Config(app, port=0, log_config=None, access_log=False)
+        server = StreamServer(config, hub.end)
+        serving = asyncio.create_task(server.serve())
+        await until(lambda: server.started)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        stuck = socket.create_connection(("127.0.0.1", port))
+        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        request = f"GET {events(acker)} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+        stuck.sendall(request)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request)
+        await reader.readuntil(b"event: status")
+        await until(lambda: len(hub._listeners) == 2)
+        watch = hub._watches[acker.namespace]
+        for _ in range(40):
+            watch.tell("outcome", '"' + "x" * 200_000 + '"')
+            await asyncio.sleep(0)
+        server.should_exit = True
+        async with asyncio.timeout(PATIENCE):
+            while await reader.read(1 << 20):
+                pass
+            stuck.close()
+            await serving
+        writer.close()
+        assert hub._listeners == {}
+
+    asyncio.run(main())
+
+
+def test_a_namespace_that_is_dropped_and_created_anew(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    config = acker.config
+
+    async def talk(service: Service) -> None:
+        stream = await service.open(events(acker))
+        await stream.wait_for("status")
+        acker.drop()
+        problem = (await stream.wait_for("problem")).data
+        assert problem["type"].endswith(":namespace-not-found")
+        acker.create(config)
+        await stream.wait_for("status")
+
+    run(any_server.url, talk)
+
+
+def test_a_block_that_is_acked_late(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker()
+
+    async def talk(service: Service) -> None:
+        stream = await service.open(events(acker))
+        await stream.wait_for("status")
+        track_block(acker, 5, [40], "page", "shop")
+        block_row(acker, 5, {0: 40})
+        assert (await stream.wait_for("outcome")).data["blocks"][0]["acked"] == 1
+
+    run(any_server.url, talk)

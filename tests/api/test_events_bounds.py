@@ -1,0 +1,127 @@
+"""What is gathered for an event, and what is kept of them: bounded, whatever comes."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from acker_api import live_verdicts
+from acker_api.live_board import Board, Listener
+from acker_api.live_ring import Ring
+from acker_api.live_verdicts import Address, Gathering
+from acker_api.tokens import ANYBODY
+
+ACK, NACK = Address("orders", "ack", "t"), Address("orders", "nack", "t")
+
+
+def message(count: int, why: str = "", **more: Any) -> bytes:
+    rows = [[f"{n + 1:x}", f"s{n}", 5, why] for n in range(count)]
+    body = {"verdict": "x", "reason": "failed", "n": count, **(more or {"rows": rows})}
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def told(gathering: Gathering) -> Any:
+    return json.loads(gathering.data())
+
+
+def test_acks_do_not_hide_nacks() -> None:
+    gathering = Gathering()
+    for _ in range(10):
+        assert gathering.add(ACK, message(1024), 0)
+    assert gathering.add(NACK, message(90, "no"), 0)
+    body = told(gathering)
+    verdicts = [each["verdict"] for each in body["outcomes"]]
+    assert (verdicts.count("ack"), verdicts.count("nack")) == (100, 90)
+    assert body["dropped"] == 10 * 1024 - 100
+    gathering.add(NACK, message(20, "no"), 0)
+    body = told(gathering)
+    assert (len(body["outcomes"]), body["dropped"]) == (200, 10 * 1024 - 100 + 10)
+
+
+def test_what_there_is_no_room_for_is_counted_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    gathering = Gathering()
+    block = {"block": "1", "label": "p", "age": 5, "slots": 3, "failed": []}
+    for _ in range(60):
+        assert gathering.add(ACK, message(3, **block), 0)
+    gathering.add(NACK, message(1000), 0)
+    assert len(told(gathering)["blocks"]) == 50
+    before = told(gathering)["dropped"]
+    monkeypatch.setattr(live_verdicts.json, "loads", None)
+    assert gathering.add(NACK, message(7), 0)
+    monkeypatch.undo()
+    assert told(gathering)["dropped"] == before + 7 == 30 + 800 + 7
+
+
+def test_texts_are_bounded_too() -> None:
+    gathering = Gathering()
+    for _ in range(20):
+        gathering.add(NACK, message(20, "😀" * 10_000), 0)
+    body = told(gathering)
+    assert len(gathering.data()) < live_verdicts.MOST_TEXT + 20_000
+    assert len(body["outcomes"]) + body["dropped"] == 400
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=6,
+)
+NAMES = st.sampled_from(["rows", "block", "label", "age", "nacked", "slots", "failed"])
+
+
+@given(st.dictionaries(NAMES, VALUES), st.sampled_from(["ack", "nack", "touch", "mixed"]))
+def test_whatever_is_published_the_event_is_one(body: dict[str, Any], verdict: str) -> None:
+    text = json.dumps({"verdict": verdict, "reason": "failed", "n": 1, **body})
+    gathering = Gathering()
+    taken = gathering.add(
+        Address("orders", verdict, "t"), text.replace(", ", ",").replace(": ", ":").encode(), 0
+    )
+    data = gathering.data()
+    found = json.loads(data)
+    assert "\n" not in data
+    assert "\r" not in data
+    if not taken:
+        assert found == {"outcomes": [], "blocks": [], "dropped": 0}
+    for each in (*found["outcomes"], *found["blocks"]):
+        assert all(type(each[name]) is str for name in ("verdict", "reason", "task"))
+        assert type(each["age_ms"]) is int
+
+
+def test_a_ring_keeps_so_many_bytes() -> None:
+    ring = Ring(most_bytes=1000)
+    for _ in range(50):
+        ring.append("outcome", '"' + "x" * 300 + '"')
+    assert ring.size <= 1000
+    assert ring.size == sum(map(len, ring._events))
+    ring.append("outcome", '"' + "x" * 3000 + '"')
+    assert len(ring._events) == 1, "one that is too large by itself is told all the same"
+
+
+def test_a_listener_that_reads_slowly_hears_of_both() -> None:
+    """Its state changes whenever it looks."""
+    board = Board(Ring(most=3))
+    listener = Listener(board, ANYBODY, "")
+    found = []
+    for number in range(6):
+        board.show("state", lambda listener, number=number: b"state %d" % number)  # type: ignore[misc]
+        if number in (0, 2):
+            board.tell("outcome", f"{number}")
+        found.append(listener.take())
+    events = [(each or b"").partition(b"\n")[0] for each in found]
+    assert events == [
+        b"state 0", b"event: outcome", b"state 2", b"event: outcome", b"state 4", b"state 5",
+    ]  # fmt: skip
+    assert listener.take() is None
+
+
+def test_streams_that_were_missed_are_counted_once() -> None:
+    board = Board(Ring(most=3))
+    listener = Listener(board, ANYBODY, "")
+    for number in range(10):
+        board.tell("outcome", f"{number}")
+    gap = listener.take() or b""
+    assert json.loads(gap.split(b"data: ")[1])["missed"] == 10
+    assert f"id: {board.ring.id}\n".encode() in gap
+    assert listener.take() is None

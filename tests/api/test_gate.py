@@ -1,0 +1,214 @@
+"""What is let in: browsers of other sites, who asks too often, bodies that are too large."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from starlette.datastructures import Headers
+
+from acker_api.gate import cross_site
+from acker_api.limits import Limiter
+from acker_redis.embedded import EmbeddedRedis
+from tests.api.operations import OPERATIONS
+from tests.api.service import HOST, TOKEN, asked, bearer, is_problem
+from tests.api.test_namespaces import V1
+from tests.conftest import MakeAcker
+from tests.support import dump, track
+
+SITES = {"same-origin": True, "same-site": False, "cross-site": False, "none": False, "": False}
+ORIGINS = {
+    "http://127.0.0.1:8000": True,
+    "http://127.0.0.1:8001": False,
+    "http://127.0.0.1": False,
+    "http://localhost:8000": False,
+    "http://evil.example": False,
+    "https://127.0.0.1:8000.evil.example": False,
+    "null": False,
+    "": False,
+    "http://127.0.0.1:x": False,
+}
+
+
+def test_what_changes_something_comes_from_our_pages_or_a_machine(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    track(acker, 7, 40)
+    before = dump(acker)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        for operation in OPERATIONS:
+            for headers in (
+                {"Sec-Fetch-Site": "cross-site"},
+                {"Sec-Fetch-Site": "cross-site", "Origin": HOST},
+                {"Origin": "https://evil.example"},
+            ):
+                answer = await operation.ask(client, acker.namespace, headers)
+                if operation.changes:
+                    is_problem(answer, 403, "cross-site")
+                else:
+                    assert answer.status_code == 200, "nobody else can read it"
+        after = dump(acker)
+        after.pop(b"acker:audit")
+        assert after == before
+        ours = {"Sec-Fetch-Site": "same-origin", "Origin": HOST}
+        for headers in (ours, {"Origin": HOST}, {}):
+            answer = await client.post(f"{V1}/{acker.namespace}/rotate", headers=headers)
+            assert answer.status_code == 200
+
+    asked(any_server.url, talk)
+
+
+@pytest.mark.parametrize("compulsory", [False, True])
+def test_by_all_that_a_browser_may_say(compulsory: bool) -> None:
+    for (site, by_site), (origin, by_origin) in itertools.product(
+        [*SITES.items(), (None, None)], [*ORIGINS.items(), (None, None)]
+    ):
+        headers = {"host": "127.0.0.1:8000"}
+        headers |= {} if site is None else {"sec-fetch-site": site}
+        headers |= {} if origin is None else {"origin": origin}
+        ours = by_site if by_site is not None else by_origin
+        if ours is None:
+            ours = not compulsory
+        assert (cross_site(Headers(headers), compulsory) is None) == ours, headers
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "ours"),
+    [
+        ("acker.example", "https://acker.example", True),
+        ("acker.example:443", "https://acker.example", True),
+        ("acker.example", "https://ACKER.example:443", True),
+        ("acker.example:80", "http://acker.example", True),
+        ("acker.example", "https://acker.example:80", False),
+        ("[::1]:8000", "http://[::1]:8000", True),
+        ("", "http://", False),
+        ("acker.example", "file://acker.example", False),
+    ],
+)
+def test_ports_that_go_without_saying(host: str, origin: str, ours: bool) -> None:
+    headers = Headers({"host": host, "origin": origin})
+    assert (cross_site(headers, True) is None) == ours
+
+
+def test_a_machine_with_a_token_needs_to_say_nothing(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    path = f"{V1}/{make_any_acker().namespace}/rotate"
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        assert (await client.post(path, headers=bearer(TOKEN))).status_code == 200
+        # A page elsewhere that knows the token still may not.
+        elsewhere = {**bearer(TOKEN), "Sec-Fetch-Site": "cross-site"}
+        is_problem(await client.post(path, headers=elsewhere), 403, "cross-site")
+        # Who is nobody is told so before their body is read.
+        for body in (b"{", b"x" * 100_000):
+            is_problem(await client.post(path, content=body), 401, "unauthorized")
+
+    asked(any_server.url, talk, token=TOKEN)
+
+
+def test_who_asks_too_often_waits(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    make_any_acker()
+    both = f'tokens = [{{name="b", role="viewer", token="{"b" * 20}"}}]'
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        one, other = bearer(TOKEN), bearer("b" * 20)
+        for _ in range(5):
+            assert (await client.get(V1, headers=one)).status_code == 200
+        refused = await client.get(V1, headers=one)
+        is_problem(refused, 429, "too-many-requests")
+        assert 1 <= int(refused.headers["retry-after"]) <= 12
+        assert (await client.get(V1, headers=other)).status_code == 200, "each for itself"
+        for path in ("/livez", "/readyz", "/metrics"):
+            for _ in range(6):
+                assert (await client.get(path, headers=one)).status_code == 200
+        strangers = [await client.get(V1, headers=bearer(f"{n}" * 20)) for n in range(6)]
+        assert [each.status_code for each in strangers] == [401] * 5 + [429]
+
+    asked(any_server.url, talk, token=TOKEN, tokens=both, rate_limit=5)
+
+
+def test_without_tokens_an_address_is_a_client(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    make_any_acker()
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        found = [(await client.get(V1, headers=bearer("x" * n))).status_code for n in range(1, 5)]
+        assert found == [200, 200, 200, 429]
+
+    asked(any_server.url, talk, rate_limit=3)
+    asked(any_server.url, _many, rate_limit=0)
+
+
+async def _many(client: httpx.AsyncClient) -> None:
+    for _ in range(20):
+        assert (await client.get(f"{V1}?limit=0")).status_code == 422
+
+
+def test_calls_come_back_with_time() -> None:
+    now = [0.0]
+    limiter = Limiter(60, clients=3, clock=lambda: now[0])
+    assert [limiter.wait("a") for _ in range(61)][-2:] == [0.0, 1.0]
+    now[0] = 0.5
+    assert limiter.wait("a") == 0.5
+    now[0] = 1.5
+    assert [limiter.wait("a"), limiter.wait("a")] == [0.0, 0.5]
+    now[0] = 1e6
+    assert [limiter.wait("a") for _ in range(61)].count(0.0) == 60, "no more are saved up"
+    for each in "bcd":
+        limiter.wait(each)
+    assert limiter.wait("a") == 0.0, "who has not asked for longest was forgotten"
+    assert len(limiter._left) == 3
+
+
+def test_a_body_that_is_too_large_is_refused(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    track(acker, 7, 40)
+
+    def stream() -> Iterator[bytes]:
+        yield b'{"why":"'
+        for _ in range(30):
+            yield b"x" * 100
+
+    async def chunks() -> Any:
+        for chunk in stream():
+            yield chunk
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}/trees/7/fail"
+        headers = {"Content-Type": "application/json"}
+        is_problem(await client.post(path, json={"why": "x" * 3000}), 413, _TOO_LARGE)
+        told = await client.post(path, content=chunks(), headers=headers)
+        is_problem(told, 413, _TOO_LARGE)
+        assert (await client.get(f"{V1}/{acker.namespace}/trees/7")).status_code == 200
+
+    asked(any_server.url, talk, max_body=1024)
+
+
+_TOO_LARGE = "body-too-large"
+
+
+def test_a_body_is_json_and_says_so(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    """What a form of another page can send is not read: text/plain and the like."""
+    acker = make_any_acker()
+    track(acker, 7, 40)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}/trees/7/fail"
+        for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
+            headers = {"Content-Type": kind} if kind else {}
+            answer = await client.post(path, content=b'{"why":"x"}', headers=headers)
+            is_problem(answer, 422, "bad-request")
+        for body in (b"", b"{", b"\xff", b"[" * 60_000, b'{"why":' + b"1" * 5000 + b"}"):
+            answer = await client.post(
+                path, content=body, headers={"Content-Type": "application/json"}
+            )
+            is_problem(answer, 422, "bad-request")
+
+    asked(any_server.url, talk)

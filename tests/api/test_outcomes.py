@@ -1,0 +1,201 @@
+"""Verdicts that wait, newest first, from page to page; and who is behind."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from acker_api.verdicts import Behind, choose, newest
+from acker_redis.batch import Batch
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import ConfigError
+from acker_redis.flow import AskAll
+from acker_redis.keys import ShardKeys
+from tests.api.service import asked, get
+from tests.api.test_namespaces import V1
+from tests.conftest import MakeAcker
+from tests.support import block_row, fail, fail_slot, rotate, track, track_block
+
+
+async def walked(client: httpx.AsyncClient, path: str, **query: Any) -> list[Any]:
+    found: list[Any] = []
+    before: str | None = ""
+    while before is not None:
+        page = (await client.get(path, params={**query, "before": before})).json()
+        assert len(page["outcomes"]) <= query.get("limit", 100)
+        found, before = found + page["outcomes"], page["next"]
+    return found
+
+
+def test_a_verdict_is_told_with_all_that_it_says(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    track(acker, 7, 40, "order-1", "shop")
+    fail(acker, 7, "no such address")
+    body = get(any_server.url, f"{V1}/{acker.namespace}/outcomes").json()
+    (entry,) = acker.outcomes("shop").read()
+    (outcome,) = body["outcomes"]
+    assert 0 <= outcome.pop("age_ms") < 60_000
+    assert outcome == {
+        "verdict": "nack",
+        "reason": "failed",
+        "source_id": "order-1",
+        "slot": None,
+        "anchor": "7",
+        "why": "no such address",
+        "at_ms": entry.at_ms,
+        "task": "shop",
+        "entry": f"0:{entry.id}",
+    }
+    assert (body["next"], body["looked"], body["tasks"]) == (None, 1, ["shop"])
+    assert len(acker.outcomes("shop").read()) == 1, "nothing is taken"
+
+
+def test_pages_of_many_streams_are_in_order_and_whole(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker(shards=4)
+    for turn in range(12):
+        batch = Batch(f"task-{turn % 3}")
+        for each in range(5):
+            batch.track(1 + 5 * turn + each, f"{turn}-{each}", [])
+        acker.apply(batch)
+    track_block(acker, 8, [0] * 7, "page", "task-0")
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}/outcomes"
+        whole = (await client.get(path, params={"limit": 1000})).json()["outcomes"]
+        assert len(whole) == 67
+        times = [outcome["at_ms"] for outcome in whole]
+        assert times == sorted(times, reverse=True)
+        for limit in (3, 10, 66, 67):
+            assert await walked(client, path, limit=limit) == whole, limit
+        one = await walked(client, path, limit=4, task="task-0")
+        assert one == [outcome for outcome in whole if outcome["task"] == "task-0"]
+        assert len(one) == 27
+        assert sorted(o["slot"] for o in one if o["source_id"] == "page") == list(range(7))
+        assert await walked(client, path, task="nobody") == []
+
+    asked(any_server.url, talk)
+
+
+def test_filters(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(buckets=2)
+    for anchor in range(1, 4):
+        track(acker, anchor, 40, f"s{anchor}")
+    fail(acker, 1, "no")
+    track(acker, 9, 0, "done")
+    track_block(acker, 5, [40, 41], "b")
+    fail_slot(acker, 5, 1, "torn", 41)
+    block_row(acker, 5, {0: 40})
+    for _ in range(2):
+        rotate(acker)
+    acker.connection.run(_expire(acker))
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        async def found(**query: Any) -> list[tuple[str, str, str]]:
+            path = f"{V1}/{acker.namespace}/outcomes"
+            outcomes = await walked(client, path, limit=2, **query)
+            return sorted((o["verdict"], o["reason"], o["source_id"]) for o in outcomes)
+
+        acks = [("ack", "completed", "b"), ("ack", "completed", "done")]
+        failed = [("nack", "failed", "b"), ("nack", "failed", "s1")]
+        expired = [("nack", "expired", "s2"), ("nack", "expired", "s3")]
+        assert await found() == acks + expired + failed
+        assert await found(verdict="ack") == acks
+        assert await found(verdict="nack") == expired + failed
+        assert await found(reason="expired") == expired
+        assert await found(verdict="ack", reason="failed") == []
+        assert (await client.get(f"{V1}/{acker.namespace}/outcomes?verdict=no")).status_code == 422
+
+    asked(any_server.url, talk)
+
+
+def _expire(acker: Any) -> Any:
+    from acker_redis import commands
+
+    return commands.expire(ShardKeys(acker.namespace, 0), 100)
+
+
+def test_what_no_script_has_written_is_counted_and_passed_over(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    track(acker, 1, 0, "before")
+    stream = ShardKeys(acker.namespace, 0).outcomes("t")
+    for fields in ({"x": "y"}, {"verdict": "ack", "reason": "completed", "rows": "[1"}):
+        acker.connection.client.xadd(stream, fields)
+    track(acker, 2, 0, "after")
+    body = get(any_server.url, f"{V1}/{acker.namespace}/outcomes").json()
+    assert [o["source_id"] for o in body["outcomes"]] == ["after", "before"]
+    assert body["unreadable"] == 2
+
+
+def test_what_is_read_for_a_page_is_bounded() -> None:
+    """However many do not match."""
+    flow = newest([ShardKeys("n", 0)], ["t"], 10, keep=lambda outcome: False)
+    read, number, calls = 0, 10**6, 0
+    step = next(flow)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            assert isinstance(step, AskAll)
+            ((_, _, _, _, _, count),) = step.commands
+            entries = [(b"%d-0" % (number - n), _ack(n)) for n in range(int(count))]
+            read, number = read + len(entries), number - len(entries)
+            calls += 1
+            step = flow.send([entries])
+    page = end.value.value
+    assert 1024 <= read <= 1024 + 256
+    assert calls < 12
+    assert page.looked == read
+    assert page.next
+    assert page.next.key[0] == number + 1
+
+
+def _ack(n: int) -> dict[bytes, bytes]:
+    return {b"verdict": b"ack", b"reason": b"completed", b"rows": b'[["%x","s",1,""]]' % (n + 1)}
+
+
+@pytest.mark.parametrize("text", ["x", "1-0:0:t", "1-0:0:t:-1", "1-0:0:a b:1", "1:0:t:1", ""])
+def test_a_cursor_that_no_page_gave_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="a page of outcomes gave"):
+        Behind.parse(text)
+
+
+def test_so_many_streams_are_looked_at() -> None:
+    backlog = {f"task-{n}": n for n in range(1000)}
+    assert choose(backlog, 16) == [f"task-{n}" for n in range(999, 983, -1)]
+    assert choose(backlog, 1024) == ["task-999"]
+    assert choose({"idle": 0}, 1) == []
+
+
+def test_who_is_behind(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(shards=2, outcomes_limit=50)
+    track(acker, 2, 0, task="slow")
+    acker.apply(_two("slow"))
+    acker.apply(_two("slower"))
+    track(acker, 40, 40, task="idle")
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}/backlog"
+        body = (await client.get(path)).json()
+        since = min(entry.at_ms for entry in acker.outcomes("slow").read())
+        assert [(t["task"], t["waiting"], t["limit"]) for t in body["tasks"]] == [
+            ("slow", 3, 50),
+            ("slower", 2, 50),
+            ("idle", 0, 50),
+        ]
+        assert body["tasks"][0]["oldest_at_ms"] == since
+        assert body["tasks"][2]["oldest_at_ms"] is None
+        assert body["total"] == 3
+        assert len((await client.get(path, params={"limit": 1})).json()["tasks"]) == 1
+
+    asked(any_server.url, talk)
+
+
+def _two(task: str) -> Batch:
+    batch = Batch(task)
+    batch.track(100 if task == "slow" else 200, "s", [])
+    batch.track(101 if task == "slow" else 201, "s", [])
+    return batch

@@ -1,0 +1,232 @@
+"""A browser logs in with a token, is known by a cookie, and logs out."""
+
+import logging
+from http.cookies import SimpleCookie
+from typing import Any
+
+import httpx
+import pytest
+from itsdangerous import TimestampSigner
+from starlette.datastructures import Headers
+
+from acker_api.identity import COOKIE, SECURE_COOKIE, Identity
+from acker_api.tokens import Tokens
+from acker_redis.embedded import EmbeddedRedis
+from tests.api.service import HOST, METRICS_TOKEN, TOKEN, api, asked, bearer, is_problem
+from tests.api.test_namespaces import V1
+from tests.conftest import MakeAcker
+
+SESSION = "/api/v1/session"
+ALICE = "alice-" * 4
+SOME = (
+    f'tokens = [{{name="alice", role="operator", token="{ALICE}", namespaces=["orders", "x-*"]}}]'
+)
+OURS = {"Origin": HOST}
+
+
+def cookie_of(response: httpx.Response) -> Any:
+    """The one cookie that a response sets, with its attributes."""
+    (line,) = response.headers.get_list("set-cookie")
+    ((_, morsel),) = SimpleCookie(line).items()
+    return morsel
+
+
+def test_log_in_act_and_log_out(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker()
+    path = f"{V1}/{acker.namespace}/rotate"
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        nobody = {"needed": True, "role": None, "namespaces": None, "who": None}
+        assert (await client.get(SESSION)).json() == nobody
+        answer = await client.post(SESSION, json={"token": TOKEN}, headers=OURS)
+        admin = {"needed": True, "role": "admin", "namespaces": None, "who": "admin"}
+        assert (answer.status_code, answer.json()) == (200, admin)
+        cookie = cookie_of(answer)
+        assert TOKEN not in cookie.value
+        assert (cookie.key, cookie["httponly"], cookie["secure"]) == (COOKIE, True, "")
+        assert (cookie["samesite"], cookie["path"], cookie["max-age"]) == ("strict", "/", "43200")
+        assert cookie["domain"] == ""
+        # httpx sends it from now on.
+        assert (await client.get(SESSION)).json() == admin
+        assert (await client.get(V1)).status_code == 200
+        assert (await client.post(path, headers=OURS)).status_code == 200
+        # A cookie comes along by itself: what it is for has to come from our pages, for sure.
+        for headers in ({}, {"Origin": "null"}, {"Sec-Fetch-Site": "same-site"}):
+            is_problem(await client.post(path, headers=headers), 403, "cross-site")
+            is_problem(await client.delete(SESSION, headers=headers), 403, "cross-site")
+        # A token goes before it.
+        is_problem(await client.get(V1, headers=bearer("x" * 20)), 401, "unauthorized")
+        assert (await client.post(path, headers=bearer(TOKEN))).status_code == 200
+
+        gone = await client.delete(SESSION, headers=OURS)
+        assert (gone.status_code, gone.content) == (204, b"")
+        lines = gone.headers.get_list("set-cookie")
+        assert [line.partition("=")[0] for line in lines] == [COOKIE, SECURE_COOKIE]
+        assert all("Max-Age=0" in line and "HttpOnly" in line for line in lines)
+        assert (await client.get(SESSION)).json() == nobody
+        is_problem(await client.get(V1), 401, "unauthorized")
+
+    asked(any_server.url, talk, token=TOKEN)
+
+
+def test_a_session_is_what_its_token_is(any_server: EmbeddedRedis) -> None:
+    async def talk(client: httpx.AsyncClient) -> None:
+        answer = await client.post(SESSION, json={"token": ALICE}, headers=OURS)
+        alice = {"needed": True, "role": "operator", "namespaces": ["orders", "x-*"]}
+        assert answer.json() == {**alice, "who": "alice"}
+        assert (await client.get(f"{V1}/orders")).status_code == 404
+        is_problem(await client.get(f"{V1}/bills"), 403, "forbidden")
+        is_problem(await client.post(V1, json={"name": "orders"}, headers=OURS), 403, "forbidden")
+
+    asked(any_server.url, talk, tokens=SOME)
+
+
+def test_by_https_the_cookie_is_for_https(any_server: EmbeddedRedis) -> None:
+    """Also behind a proxy that speaks http with the service: the browser says so."""
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        headers = {"Origin": "https://acker.example", "Host": "acker.example"}
+        answer = await client.post(SESSION, json={"token": TOKEN}, headers=headers)
+        cookie = cookie_of(answer)
+        assert (cookie.key, cookie["secure"], cookie["path"]) == (SECURE_COOKIE, True, "/")
+        known = {"Cookie": f"{SECURE_COOKIE}={cookie.value}", "Host": "acker.example"}
+        assert (await client.get(SESSION, headers=known)).json()["who"] == "admin"
+        # A cookie that another host has planted does not go before it.
+        known["Cookie"] += f"; {COOKIE}=x"
+        assert (await client.get(SESSION, headers=known)).json()["who"] == "admin"
+        client.cookies.clear()
+        plain = await client.post("https://127.0.0.1" + SESSION, json={"token": TOKEN})
+        assert cookie_of(plain).key == SECURE_COOKIE
+
+    asked(any_server.url, talk, token=TOKEN, allowed_hosts="acker.example")
+
+
+def test_wrong_tokens_and_too_many(
+    any_server: EmbeddedRedis, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    wrong: tuple[Any, ...] = ("", "x", TOKEN + "x", TOKEN[:-1], "\ud800", "ü" * 20)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        for each in ({}, {"token": None}, {"token": 7}, {"token": "x" * 1001}, {"tokn": TOKEN}):
+            refused = await client.post(SESSION, json=each)
+            body = is_problem(refused, 422, "bad-request")
+            assert TOKEN not in str(body)
+        for token in wrong:
+            content = b'{"token":%b}' % _json(token)
+            headers = {"Content-Type": "application/json"}
+            refused = await client.post(SESSION, content=content, headers=headers)
+            is_problem(refused, 401, "unauthorized")
+            assert "set-cookie" not in refused.headers
+        refused = await client.post(SESSION, json={"token": METRICS_TOKEN})
+        is_problem(refused, 403, "forbidden")
+        for _ in range(10 - len(wrong) - 1):
+            client.cookies.clear()
+            assert (await client.post(SESSION, json={"token": TOKEN})).status_code == 200
+        client.cookies.clear()
+        refused = await client.post(SESSION, json={"token": TOKEN})
+        is_problem(refused, 429, "too-many-requests")
+        assert int(refused.headers["retry-after"]) <= 6
+        assert (await client.get(V1, headers=bearer(TOKEN))).status_code == 200
+
+    asked(any_server.url, talk, token=TOKEN, metrics_token=METRICS_TOKEN)
+    told = "\n".join(r.getMessage() for r in caplog.records if r.name.startswith("acker"))
+    assert "path=/api/v1/session status=401" in told
+    assert "who=admin" in told
+    for secret in (TOKEN, METRICS_TOKEN, f"{COOKIE}="):
+        assert secret not in told
+
+
+def _json(text: str) -> bytes:
+    import json
+
+    return json.dumps(text).encode()
+
+
+def test_where_no_token_is_needed_there_is_no_session(any_server: EmbeddedRedis) -> None:
+    async def talk(client: httpx.AsyncClient) -> None:
+        open_ = {"needed": False, "role": "admin", "namespaces": None, "who": "anybody"}
+        assert (await client.get(SESSION)).json() == open_
+        answer = await client.post(SESSION, json={"token": "whatever"})
+        assert (answer.status_code, answer.json()) == (200, open_)
+        assert "set-cookie" not in answer.headers
+        assert (await client.delete(SESSION)).status_code == 204
+
+    asked(any_server.url, talk)
+
+
+def test_a_cookie_ends_with_its_time_and_with_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1_700_000_000]
+    monkeypatch.setattr(TimestampSigner, "get_timestamp", lambda self: now[0])
+    identity = Identity(Tokens.of(api(token=TOKEN, tokens=SOME)), 3600)
+    grants = {grant.who.name: grant for grant in identity.tokens}
+    alice = identity.begin(grants["alice"])
+    assert alice != identity.begin(grants["alice"])
+
+    def who(value: str, of: Identity = identity) -> str | None:
+        found = of.of(Headers({"cookie": f"{COOKIE}={value}"}))
+        return found.name if found else None
+
+    assert who(alice) == "alice"
+    now[0] += 3600
+    assert who(alice) == "alice"
+    now[0] += 1
+    assert who(alice) is None
+    now[0] -= 3000
+    assert who(alice) == "alice"
+
+    # Another worker or replica knows it too, unless its token is another by now.
+    assert who(alice, Identity(Tokens.of(api(tokens=SOME)), 3600)) == "alice"
+    assert who(alice, Identity(Tokens.of(api(token=TOKEN)), 3600)) is None
+    changed = SOME.replace(ALICE, ALICE[::-1])
+    assert who(alice, Identity(Tokens.of(api(tokens=changed)), 3600)) is None
+
+    id_, nonce, stamp, signature = alice.split(".")
+    root_id = identity.begin(grants["admin"]).split(".")[0]
+    for forged in (
+        "",
+        ".",
+        id_,
+        f"{id_}...",
+        f"{root_id}.{nonce}.{stamp}.{signature}",
+        f"{id_}.{nonce}x.{stamp}.{signature}",
+        f"{id_}.{nonce}.zzzzzz.{signature}",
+        f"{id_}.{nonce}.{stamp}.{signature[:-2]}",
+        f"{id_}.{nonce}.{stamp}.",
+        "ü" * 10,
+        alice + "x",
+    ):
+        assert who(forged) is None, forged
+
+
+def test_pages_may_not_be_written_into(any_server: EmbeddedRedis) -> None:
+    """Whoever serves pages serves their scripts and styles from here too."""
+    import asyncio
+
+    from fastapi.responses import HTMLResponse
+
+    from acker_api import ApiSettings, create_app
+    from acker_redis.settings import Settings
+
+    app = create_app(Settings(), ApiSettings())
+
+    @app.get("/some-page")
+    async def page() -> HTMLResponse:
+        return HTMLResponse("<h1>x</h1>")
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url=HOST) as client:
+            return await client.get("/some-page")
+
+    policy = asyncio.run(ask()).headers["content-security-policy"].split("; ")
+    assert policy == [
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+        "form-action 'self'",
+    ]

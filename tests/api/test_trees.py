@@ -1,0 +1,248 @@
+"""What is pending, page by page and one by one, as JSON."""
+
+import itertools
+from typing import Any
+
+import httpx
+
+from acker_api.walk import past
+from acker_redis.batch import Batch
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.ids import block_anchor
+from acker_redis.keys import ShardKeys
+from acker_redis.tree_page import PageCursor
+from tests.api.service import asked, get, is_problem
+from tests.api.test_namespaces import V1
+from tests.conftest import MakeAcker
+from tests.support import fail, fail_slot, rotate, row, track, track_block
+
+BIG = 2**62 - 1
+
+
+async def walked(client: httpx.AsyncClient, path: str, **query: Any) -> tuple[list[Any], list[Any]]:
+    """All trees and blocks, from page to page."""
+    trees: list[Any] = []
+    blocks: list[Any] = []
+    cursor = ""
+    for _ in itertools.count():
+        page = (await client.get(path, params={**query, "cursor": cursor})).json()
+        trees, blocks = trees + page["trees"], blocks + page["blocks"]
+        assert page["complete"] is (page["next"] is None)
+        if page["complete"]:
+            return trees, blocks
+        cursor = page["next"]
+    raise AssertionError
+
+
+def test_a_tree_is_told_with_all_that_is_known(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    track(acker, BIG, 0xFF, "order-1", "shop")
+    path = f"{V1}/{acker.namespace}/trees"
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        tree = (await client.get(f"{path}/{BIG}")).json()
+        assert 0 <= tree.pop("age_ms") < 60_000
+        assert tree == {
+            "anchor": "4611686018427387903",
+            "checksum": "00000000000000ff",
+            "task": "shop",
+            "source_id": "order-1",
+            "state": "open",
+            "why": "",
+            "bucket": 0,
+            "block": None,
+        }
+        assert (await client.get(f"{path}/{BIG:#x}")).json()["anchor"] == str(BIG)
+        is_problem(await client.get(f"{path}/8"), 404, "tree-not-pending")
+        for wrong in ("0", "-1", "0x", "x", "1e3", str(2**63), "9" * 30, "%D9%A1"):
+            is_problem(await client.get(f"{path}/{wrong}"), 422, "bad-request")
+        page = (await client.get(path)).json()
+        assert [each["source_id"] for each in page["trees"]] == ["order-1"]
+        assert (page["next"], page["looked"], page["complete"]) == (None, 1, True)
+        assert page["scan"] == {"looked": 1, "unreadable": 0, "cost": page["scan"]["cost"]}
+
+    asked(any_server.url, talk)
+
+
+def test_a_tree_in_a_block_is_told_with_its_block(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    track_block(acker, 5, [40, 0, 42], "page 1", "shop")
+    fail_slot(acker, 5, 2, "torn")
+    path = f"{V1}/{acker.namespace}/trees"
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        (block,) = (await client.get(path)).json()["blocks"]
+        assert 0 <= block.pop("age_ms") < 60_000
+        assert block == {
+            "block": "5",
+            "first_anchor": str(block_anchor(5, 0)),
+            "slots": 3,
+            "task": "shop",
+            "label": "page 1",
+            "bucket": 0,
+        }
+        states = []
+        for slot in range(3):
+            tree = (await client.get(f"{path}/{block_anchor(5, slot)}")).json()
+            assert tree["block"] == {"block": "5", "slots": 3, "open": [0, 2], "failed": [2]}
+            states.append((tree["state"], tree["why"]))
+        assert states == [("open", ""), ("complete", ""), ("failed", "torn")]
+
+    asked(any_server.url, talk)
+
+
+def test_whoever_walks_sees_everything_by_pages_that_are_bounded(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker(shards=2)
+    batch = Batch("shop")
+    for anchor in range(1, 1001):
+        batch.track(anchor, f"order-{anchor}", [40])
+    acker.apply(batch)
+    for block in range(3):
+        track_block(acker, 2 * block, [1], f"page {block}", "shop")
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}/trees"
+        trees, blocks = await walked(client, path, limit=50)
+        assert {int(tree["anchor"]) for tree in trees} == set(range(1, 1001))
+        assert {block["block"] for block in blocks} == {"0", "2", "4"}
+        page = (await client.get(path, params={"limit": 50})).json()
+        assert len(page["trees"]) < 200
+        assert page["next"]
+        trees, blocks = await walked(client, path, source_id="order-777")
+        assert [tree["anchor"] for tree in trees] == ["777"]
+        trees, blocks = await walked(client, path, source_id="page 1")
+        assert (trees, [block["block"] for block in blocks]) == ([], ["2"])
+        assert await walked(client, path, task="shop-2") == ([], [])
+
+    asked(any_server.url, talk)
+
+
+def test_filters(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker()
+    track(acker, 1, 40, "old", "a")
+    track_block(acker, 9, [1], "old block", "a")
+    rotate(acker)
+    track(acker, 2, 40, "young", "b")
+    row(acker, 3, 40)
+    fail(acker, 4, "no way")
+    key = ShardKeys(acker.namespace, 0).pending(0)
+    client_ = acker.connection.client
+    (field,) = [f for f in client_.hkeys(key) if f == (1).to_bytes(8, "big")]
+    record = client_.hget(key, field)
+    began = int.from_bytes(record[9:15], "big") - 90_000
+    client_.hset(key, field, record[:9] + began.to_bytes(6, "big") + record[15:])
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        async def found(**query: Any) -> tuple[set[str], int]:
+            trees, blocks = await walked(client, f"{V1}/{acker.namespace}/trees", **query)
+            return {tree["anchor"] for tree in trees}, len(blocks)
+
+        assert await found() == ({"1", "2", "3", "4"}, 1)
+        assert await found(bucket=1) == ({"1"}, 1)
+        assert await found(bucket=0) == ({"2", "3", "4"}, 0)
+        assert await found(bucket=2) == (set(), 0)
+        assert await found(min_age_ms=80_000) == ({"1"}, 0)
+        assert await found(state="open") == ({"1", "2"}, 0)
+        assert await found(state="untracked") == ({"3"}, 0)
+        assert await found(state="failed") == ({"4"}, 0)
+        assert await found(state="complete") == (set(), 0)
+        assert await found(kind="tree") == ({"1", "2", "3", "4"}, 0)
+        assert await found(kind="block") == (set(), 1)
+        assert await found(task="a") == ({"1"}, 1)
+        assert await found(task="a", kind="tree") == ({"1"}, 0)
+        assert await found(state="open", bucket=0, task="b") == ({"2"}, 0)
+        tree = (await client.get(f"{V1}/{acker.namespace}/trees/4")).json()
+        assert (tree["state"], tree["why"], tree["task"]) == ("failed", "no way", "")
+
+    asked(any_server.url, talk)
+
+
+def test_what_is_of_the_other_kind_is_passed_over() -> None:
+    loose, blocks = PageCursor(1, "pending", 7, 8), PageCursor(1, "blocks", 7, 8)
+    assert past(loose, "tree", 4) == loose
+    assert past(blocks, "block", 4) == blocks
+    assert past(loose, "block", 4) == PageCursor(1, "blocks")
+    assert past(blocks, "tree", 4) == PageCursor(2)
+    assert past(blocks, "tree", 2) is None
+    assert past(None, "tree", 2) is None
+    assert past(blocks, None, 2) == blocks
+
+
+def test_a_page_that_is_filtered_may_be_empty_and_go_on(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("acker_api.walk.MOST_LOOKED", 300)
+    acker = make_any_acker()
+    batch = Batch("shop")
+    for anchor in range(1, 1001):
+        batch.track(anchor, "s", [40])
+    acker.apply(batch)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}/trees"
+        page = (await client.get(path, params={"state": "failed"})).json()
+        assert page["trees"] == []
+        assert page["next"]
+        assert 300 <= page["looked"] < 1000
+        assert await walked(client, path, state="failed") == ([], [])
+        assert len((await walked(client, path, state="open"))[0]) >= 1000
+
+    asked(any_server.url, talk)
+
+
+def test_what_no_script_has_written_is_counted(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    track(acker, 7, 40)
+    acker.connection.client.hset(ShardKeys(acker.namespace, 0).pending(0), b"x" * 8, b"torn")
+    page = get(any_server.url, f"{V1}/{acker.namespace}/trees").json()
+    assert ([tree["anchor"] for tree in page["trees"]], page["scan"]["unreadable"]) == (["7"], 1)
+
+
+def test_texts_are_told_as_they_are(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker()
+    name = "<script>alert('1')</script> \u202e\" \\ \U0001f600&amp;"
+    track(acker, 7, 40, name)
+    response = get(any_server.url, f"{V1}/{acker.namespace}/trees/7")
+    assert response.json()["source_id"] == name
+    assert response.headers["content-type"] == "application/json"
+
+
+def test_the_state_has_the_oldest_tree(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{acker.namespace}"
+        body = (await client.get(path)).json()
+        assert (body["oldest"], body["moving_to"]) == (None, None)
+        track(acker, 7, 40, "first")
+        rotate(acker)
+        track(acker, 8, 40, "second")
+        body = (await client.get(path)).json()
+        assert body["oldest"]["exact"] is True
+        assert body["oldest"]["tree"]["source_id"] == "first"
+        listed = _calls(acker)
+        for _ in range(5):
+            assert (await client.get(path)).json()["oldest"] == body["oldest"], "kept for a while"
+        assert _calls(acker) - listed < 10
+
+    asked(any_server.url, talk)
+
+
+def _calls(acker: Any) -> int:
+    return int(acker.connection.client.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+
+def test_where_it_moves_is_told(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker()
+    acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "moving", "1:4")
+    assert get(any_server.url, f"{V1}/{acker.namespace}").json()["moving_to"] == 4

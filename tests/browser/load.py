@@ -1,0 +1,92 @@
+"""A pipeline that works and fails, for the dashboard to look at: real trees in a real Redis."""
+
+import random
+from collections.abc import Iterator
+
+from acker_redis.batch import Batch
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.keys import ShardKeys
+from acker_redis.rotator import Rotator
+
+WHYS = ("no such address", "timeout: warehouse", "card was declined")
+
+HOSTILE = {
+    "html": '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>',
+    "quotes": "\"'`; window.hacked=1; //--></title>",
+    "rtl": "\u202egnp.exe\u202c \u0645\u0631\u062d\u0628\u0627 \u200f1",
+    "separators": "one\u2028two\u2029three\u00a0four",
+    "emoji": "\U0001f468\u200d\U0001f469\u200d\U0001f467" * 14,
+    "url": "javascript:window.hacked=1",
+    "template": "{{7*7}}${7*7}%3Cscript%3E",
+}
+"""Source ids and whys that a page must show as they are; a producer may send 255 bytes."""
+
+
+class Load:
+    """Tracks, acks, fails and forgets trees in a namespace, by seeds that do not change."""
+
+    def __init__(self, url: str, namespace: str, **fields: object) -> None:
+        self.acker = Acker.from_url(url, namespace)
+        self.acker.create(AckerConfig(**{"tick_ms": 3_600_000, **fields}))  # type: ignore[arg-type]
+        self._random = random.Random(namespace)
+        self._next = 1
+        self.waiting: list[tuple[int, int]] = []
+        """Anchor and id of the message that is outstanding."""
+
+    def track(self, count: int, task: str = "shop", prefix: str = "order") -> None:
+        """New trees, each with one message outstanding."""
+        for part in _parts(count):
+            batch = Batch(task)
+            for _ in range(part):
+                anchor, message = self._random.getrandbits(62), self._random.getrandbits(62) | 1
+                batch.track(anchor, f"{prefix}-{self._next}", [message])
+                self._next += 1
+                self.waiting.append((anchor, message))
+            self.acker.apply(batch)
+
+    def track_as(self, source_id: str, task: str = "shop") -> int:
+        """One tree with this id of its source."""
+        batch, anchor = Batch(task), self._random.getrandbits(62)
+        batch.track(anchor, source_id, [self._random.getrandbits(62) | 1])
+        self.acker.apply(batch)
+        return anchor
+
+    def ack(self, count: int) -> None:
+        """Complete so many, of those that wait at random."""
+        for part in _parts(min(count, len(self.waiting))):
+            batch = Batch()
+            for _ in range(part):
+                batch.ack(*self._take())
+            self.acker.apply(batch)
+
+    def fail(self, count: int, why: str = "") -> None:
+        """Fail so many."""
+        for part in _parts(min(count, len(self.waiting))):
+            batch = Batch()
+            for _ in range(part):
+                batch.fail(self._take()[0], why or self._random.choice(WHYS))
+            self.acker.apply(batch)
+
+    def tick(self) -> None:
+        """A tick of every shard, now, and what it expires."""
+        Rotator([self.acker]).step(force=True)
+
+    def no_rotator_for(self, ms: int) -> None:
+        """As if the last tick had been so much longer ago."""
+        for shard in range(self.acker.config.shards):
+            meta = ShardKeys(self.acker.namespace, shard).meta
+            self.acker.connection.client.hincrby(meta, "ticked_ms", -ms)
+
+    def _take(self) -> tuple[int, int]:
+        return self.waiting.pop(self._random.randrange(len(self.waiting)))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self.acker.close()
+
+
+def _parts(count: int) -> Iterator[int]:
+    """Batches of a thousand at most."""
+    for begin in range(0, count, 1000):
+        yield min(1000, count - begin)

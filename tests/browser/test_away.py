@@ -1,0 +1,103 @@
+"""Redis or the service goes away and comes back; a panel whose request fails fails alone."""
+
+import json
+import os
+import signal
+
+from playwright.sync_api import Route, expect
+
+from acker_redis.embedded import EmbeddedRedis
+from tests.browser.conftest import MakeLoad, OpenPage, keep
+from tests.browser.look import figure, panel
+from tests.browser.stack import Service
+
+
+def test_redis_hangs_and_comes_back(
+    redis_server: EmbeddedRedis, make_load: MakeLoad, open_page: OpenPage
+) -> None:
+    load = make_load("orders")
+    load.track(30)
+    page = open_page("/#/ns/orders")
+    banner = page.locator("#banner")
+    expect(figure(page, "Pending")).to_have_text("30")
+    expect(banner).to_be_hidden()
+    pid = redis_server.pid
+    assert pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        expect(banner).to_contain_text("Redis does not answer")
+        expect(page.get_by_text("Redis away")).to_be_visible()
+        # What was known stays there, as what it is: nobody says that all is well.
+        expect(page.locator(".health")).to_contain_text("Not known.")
+        expect(figure(page, "Pending")).to_have_text("30")
+        keep(page, "redis-away")
+        page.get_by_role("link", name="Namespaces", exact=True).first.click()
+        expect(page.get_by_role("region", name="All namespaces")).to_contain_text(
+            "Redis does not answer"
+        )
+        page.go_back()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    expect(banner).to_contain_text("Back again")
+    expect(page.locator(".health")).to_contain_text("Healthy.")
+    load.track(5)
+    expect(figure(page, "Pending")).to_have_text("35")
+
+
+def test_the_service_ends_and_comes_back(
+    redis_server: EmbeddedRedis, make_load: MakeLoad, open_page: OpenPage
+) -> None:
+    load = make_load("orders")
+    load.track(30)
+    with Service(redis_server.url) as own:
+        page = open_page("/#/ns/orders", at=own)
+        expect(figure(page, "Pending")).to_have_text("30")
+        own.stop()
+        expect(page.locator("#banner")).to_contain_text("The service does not answer")
+        expect(page.get_by_role("alert").first).to_be_visible()
+        load.track(5)
+        own.start()
+        expect(page.locator("#banner")).to_contain_text("Back again")
+        expect(figure(page, "Pending")).to_have_text("35")
+
+
+def test_a_panel_fails_alone(make_load: MakeLoad, open_page: OpenPage) -> None:
+    load = make_load("orders")
+    load.track(30)
+    broken = ["trees", "backlog", "outcomes"]
+    page = open_page("/login")
+
+    def break_off(route: Route) -> None:
+        if any(f"/{part}" in route.request.url for part in broken):
+            problem = {"title": "It broke", "detail": "a bug, say", "status": 500}
+            route.fulfill(status=500, body=json.dumps(problem))
+        else:
+            route.continue_()
+
+    page.route("**/api/v1/namespaces/orders/*", break_off)
+    page.goto("/#/ns/orders")
+    for title in ("Oldest trees", "Waiting verdicts", "Recent failures", "Verdicts"):
+        expect(panel(page, title)).to_contain_text("It broke")
+    expect(figure(page, "Pending")).to_have_text("30")
+    expect(panel(page, "Rotator")).to_contain_text("On time")
+    expect(page.locator("#banner")).to_be_hidden()
+    load.track(5)
+    expect(figure(page, "Pending")).to_have_text("35")
+    broken.clear()
+    panel(page, "Oldest trees").get_by_role("button", name="Try again").click()
+    expect(panel(page, "Oldest trees").get_by_role("row")).to_have_count(9)
+    for title in ("Oldest trees", "Waiting verdicts", "Recent failures", "Verdicts"):
+        expect(panel(page, title)).not_to_contain_text("It broke")
+
+
+def test_a_namespace_that_is_dropped_meanwhile_is_said_to_be(
+    make_load: MakeLoad, open_page: OpenPage
+) -> None:
+    load = make_load("orders")
+    page = open_page("/#/ns/orders")
+    expect(figure(page, "Pending")).to_have_text("0")
+    load.acker.drop()
+    expect(page.get_by_text("There is no such namespace")).to_be_visible()
+    load.acker.create()
+    expect(figure(page, "Pending")).to_have_text("0")
+    expect(page.get_by_text("There is no such namespace")).to_have_count(0)

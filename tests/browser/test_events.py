@@ -1,0 +1,142 @@
+"""News by server-sent events, as the page takes them; where there are none it asks."""
+
+import json
+from typing import Any
+
+import httpx
+from playwright.sync_api import Page, Route, expect
+
+from acker_redis.batch import Batch
+from tests.browser.conftest import MakeLoad, OpenPage
+from tests.browser.look import figure, panel
+from tests.browser.stack import Service
+
+ORDERS = "/api/v1/namespaces/orders"
+
+
+class Told:
+    """Events that are told to a page, again at each of its connections, twice a second.
+
+    As each connection ends the page asks; ``asks`` says that it is told the same then.
+    """
+
+    def __init__(self, page: Page, asks: bool) -> None:
+        self.events: list[tuple[str, Any]] = []
+        if asks:
+            page.route(f"**{ORDERS}", self._answer)
+        page.route(f"**{ORDERS}/events", self._tell)
+
+    def _answer(self, route: Route) -> None:
+        data = next(data for event, data in self.events if event in ("status", "problem"))
+        route.fulfill(status=data.get("status", 200), body=json.dumps(data))
+
+    def _tell(self, route: Route) -> None:
+        text = "".join(
+            f"event: {event}\ndata: {json.dumps(data)}\n\n" for event, data in self.events
+        )
+        body = f"retry: 400\n\n{text}"
+        route.fulfill(status=200, headers={"Content-Type": "text/event-stream"}, body=body)
+
+
+def test_figures_and_verdicts_come_by_events(
+    service: Service, make_load: MakeLoad, open_page: OpenPage
+) -> None:
+    load = make_load("orders")
+    load.track(3)
+    status = httpx.get(f"{service.url}{ORDERS}").json()
+    outcome = {
+        "verdict": "nack",
+        "reason": "failed",
+        "source_id": "order-4711",
+        "slot": None,
+        "anchor": "4711",
+        "age_ms": 5200,
+        "why": "no such address",
+        "at_ms": status["shards"][0]["now_ms"],
+        "task": "shop",
+        "entry": "0:1700000000000-0",
+    }
+    page = open_page("/login")
+    told = Told(page, asks=True)
+    told.events = [("status", {**status, "pending": 77}), ("outcome", {"outcomes": [outcome]})]
+    page.goto("/#/ns/orders")
+    expect(page.locator("#connection")).to_have_text("Live")
+    expect(figure(page, "Pending")).to_have_text("77")
+    rows = panel(page, "Verdicts").get_by_role("row")
+    expect(rows.filter(has_text="order-4711")).to_contain_text("no such address")
+    # A verdict that is told again is no other one.
+    told.events = [(each, data) for each, data in told.events if each != "status"]
+    told.events += [("gap", {}), ("status", {**status, "pending": 78})]
+    expect(figure(page, "Pending")).to_have_text("78")
+    expect(rows).to_have_count(2)
+    expect(panel(page, "Verdicts")).to_contain_text("some were missed")
+
+    told.events = [
+        ("problem", {"type": "urn:acker-redis:problem:redis-unavailable", "status": 503})
+    ]
+    expect(page.locator("#banner")).to_contain_text("Redis does not answer")
+    told.events = [("status", {**status, "pending": 79})]
+    expect(page.locator("#banner")).to_contain_text("Back again")
+    expect(figure(page, "Pending")).to_have_text("79")
+
+
+def test_what_is_no_event_harms_nothing(make_load: MakeLoad, open_page: OpenPage) -> None:
+    make_load("orders").track(3)
+    page = open_page("/login")
+    told = Told(page, asks=False)
+    told.events = [("status", None), ("outcome", {}), ("status", {"shards": []}), ("new", 1)]
+    page.goto("/#/ns/orders")
+    # They bring nothing, so the page asks.
+    expect(figure(page, "Pending")).to_have_text("3")
+    expect(page.locator("#banner")).to_be_hidden()
+
+
+def test_without_events_it_asks(make_load: MakeLoad, open_page: OpenPage) -> None:
+    load = make_load("orders")
+    load.track(3)
+    page = open_page("/login")
+    page.route(f"**{ORDERS}/events", lambda route: route.fulfill(status=404))
+    page.goto("/#/ns/orders")
+    expect(page.locator("#connection")).to_have_text("Connected")
+    expect(figure(page, "Pending")).to_have_text("3")
+    load.track(2)
+    expect(figure(page, "Pending")).to_have_text("5")
+
+
+def test_what_its_source_takes_at_once_is_seen_all_the_same(
+    make_load: MakeLoad, open_page: OpenPage
+) -> None:
+    load = make_load("orders")
+    load.track(40)
+    batch = Batch("shop")
+    anchors = batch.track_block("page 7", [40, 41])
+    load.acker.apply(batch)
+    page = open_page("/#/ns/orders")
+    expect(page.locator("#connection")).to_have_text("Live")
+    expect(figure(page, "Pending")).to_have_text("42")
+    load.fail(3, "torn")
+    done = Batch()
+    done.ack(anchors[0], 40)
+    done.ack(anchors[1], 41)
+    load.acker.apply(done)
+    outcomes = load.acker.outcomes("shop")
+    outcomes.take(outcomes.read())
+    failures = panel(page, "Recent failures").get_by_role("row")
+    expect(failures.filter(has_text="torn")).to_contain_text("3")
+    row = panel(page, "Verdicts").get_by_role("row").filter(has_text="page 7")
+    expect(row).to_contain_text("2 trees")
+    expect(row).to_contain_text("acked")
+
+
+def test_the_list_goes_on_by_events(make_load: MakeLoad, open_page: OpenPage) -> None:
+    load = make_load("orders")
+    load.track(3)
+    page = open_page("/")
+    expect(page.locator("#connection")).to_have_text("Live")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    load.track(4)
+    expect(page.locator(".card-figure")).to_have_text("7")
+    load.track(4)
+    expect(page.locator(".card-figure")).to_have_text("11")
+    assert not [url for url in asked if url.endswith("/namespaces/orders")]

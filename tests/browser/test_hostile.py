@@ -1,0 +1,118 @@
+"""Texts that others chose are shown as they are: they are never markup, code or direction."""
+
+import json
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from acker_redis.batch import Batch
+from tests.browser.conftest import MakeLoad, OpenPage
+from tests.browser.load import HOSTILE
+from tests.browser.look import panel
+
+LONG = {
+    "newlines": "one\ntwo\r\nthree\ttab\u0000\u0007",
+    "emoji": "\U0001f468\u200d\U0001f469\u200d\U0001f467" * 57,
+    "script": "</script><script>window.hacked=1</script>",
+    "style": '"><style>*{display:none}</style><svg onload=window.hacked=1>',
+}
+"""What no client of ours sends, and a record may hold all the same."""
+
+
+def shown(page: Page, text: str) -> None:
+    """It stands there, in an element of its own that isolates it, to the last character."""
+    found = page.evaluate(
+        """(text) => [...document.querySelectorAll("bdi.foreign")]
+            .filter((each) => each.textContent === text)
+            .map((each) => [each.childElementCount, getComputedStyle(each).unicodeBidi])""",
+        text,
+    )
+    assert found, f"not shown: {text!r}"
+    assert {tuple(each) for each in found} <= {(0, "isolate"), (0, "plaintext")}, found
+
+
+def unharmed(page: Page) -> None:
+    """Nothing ran, nothing was loaded, nothing became an element."""
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("main img, main script, main style, main iframe").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_ids_and_reasons_are_text_everywhere(make_load: MakeLoad, open_page: OpenPage) -> None:
+    load = make_load("orders")
+    anchors = {name: load.track_as(text) for name, text in HOSTILE.items()}
+    page = open_page("/#/ns/orders/trees", width=900)
+    rows = panel(page, "Pending trees").get_by_role("row")
+    expect(rows).to_have_count(1 + len(HOSTILE))
+    for text in HOSTILE.values():
+        shown(page, text)
+    unharmed(page)
+    for name in ("html", "rtl", "url"):
+        page.goto(f"/#/ns/orders/trees/{anchors[name]}")
+        expect(panel(page, "What is known")).to_contain_text("Checksum")
+        expect(page.locator(".tree-title bdi")).to_have_text(HOSTILE[name])
+        shown(page, HOSTILE[name])
+        unharmed(page)
+
+    batch = Batch()
+    for name, text in HOSTILE.items():
+        batch.fail(anchors[name], text)
+    load.acker.apply(batch)
+    page.goto("/#/ns/orders")
+    expect(panel(page, "Verdicts").get_by_role("row")).to_have_count(1 + len(HOSTILE))
+    expect(panel(page, "Recent failures").get_by_role("row")).to_have_count(1 + len(HOSTILE))
+    for text in HOSTILE.values():
+        shown(page, text)
+    unharmed(page)
+    page.get_by_label("Filter verdicts").fill(HOSTILE["html"])
+    expect(panel(page, "Verdicts").get_by_role("row")).to_have_count(2)
+    unharmed(page)
+
+
+@pytest.mark.parametrize("width", [1280, 380])
+def test_what_no_client_sends_is_text_too(
+    make_load: MakeLoad, open_page: OpenPage, width: int
+) -> None:
+    make_load("orders")
+
+    def answer(route: Route) -> None:
+        response = route.fetch()
+        body = response.json()
+        body["trees"] = [
+            {
+                "anchor": str(number),
+                "checksum": "0" * 16,
+                "task": "shop",
+                "source_id": text,
+                "state": text if number == 2 else "open",
+                "why": text,
+                "age_ms": 5,
+                "bucket": 0,
+                "block": None,
+            }
+            for number, text in enumerate(LONG.values())
+        ]
+        route.fulfill(response=response, body=json.dumps(body))
+
+    page = open_page("/login", width=width)
+    page.route("**/trees?*", answer)
+    page.goto("/#/ns/orders/trees")
+    expect(panel(page, "Pending trees").get_by_role("row")).to_have_count(1 + len(LONG))
+    for text in LONG.values():
+        shown(page, text)
+    unharmed(page)
+
+
+def test_what_an_error_says_is_text(make_load: MakeLoad, open_page: OpenPage) -> None:
+    make_load("orders")
+    problem = {"title": LONG["script"], "detail": LONG["style"], "status": 400}
+    page = open_page("/login")
+    page.route("**/trees?*", lambda route: route.fulfill(status=400, body=json.dumps(problem)))
+    page.goto("/#/ns/orders/trees")
+    expect(panel(page, "Pending trees")).to_contain_text(LONG["script"])
+    unharmed(page)
+    for place in ("#/ns/%3Cimg%20src=x%20onerror=window.hacked=1%3E", "#/<b>", "#/ns/a%zz"):
+        page.goto(f"/{place}")
+        expect(page.get_by_role("link", name="acker, all namespaces")).to_be_visible()
+        expect(page.locator("main")).not_to_be_empty()
+        unharmed(page)

@@ -1,0 +1,233 @@
+"""A pipeline is watched: figures, filters, a tree that is failed, and what was done."""
+
+import re
+
+from playwright.sync_api import expect
+
+from acker_redis.batch import Batch
+from tests.browser.conftest import MakeLoad, OpenPage, keep
+from tests.browser.look import figure, panel
+
+
+def test_figures_are_those_of_redis_and_go_on(make_load: MakeLoad, open_page: OpenPage) -> None:
+    load = make_load("orders", shards=4, high_water=1000)
+    load.track(300)
+    page = open_page("/")
+    card = page.locator(".card")
+    expect(card.get_by_role("link", name="orders")).to_be_visible()
+    expect(card).to_contain_text("300")
+    expect(card).to_contain_text("Healthy")
+    card.get_by_role("link", name="orders").click()
+    expect(page).to_have_url(re.compile("#/ns/orders$"))
+    expect(page.get_by_role("heading", level=1)).to_have_text("orders")
+    expect(page).to_have_title("orders · acker")
+
+    expect(figure(page, "Pending")).to_have_text("300")
+    load.tick()
+    load.track(100)
+    load.ack(40)
+    load.fail(10, "no such address")
+    pending = load.acker.status().pending
+    expect(figure(page, "Pending")).to_have_text(str(pending))
+    ratio = 100 * load.acker.status().high_water_ratio
+    expect(figure(page, "High-water mark")).to_have_text(re.compile(rf"^{ratio:.0f}|{ratio:.1f} %"))
+    expect(page.get_by_role("meter")).to_have_attribute("aria-valuenow", str(round(ratio)))
+    newest = load.acker.status().pending_by_bucket[0]
+    legend = panel(page, "Pending by bucket").locator(".legend")
+    expect(legend).to_contain_text(f"newest{newest}")
+    expect(panel(page, "Pending by bucket").locator("canvas")).to_be_visible()
+    expect(panel(page, "Verdicts per second").locator("canvas")).to_be_visible()
+    expect(panel(page, "Shards").get_by_role("listitem")).to_have_count(4)
+    failure = panel(page, "Recent failures").get_by_role("row", name="no such address")
+    expect(failure).to_contain_text("10")
+    expect(panel(page, "Waiting verdicts").get_by_role("row", name="shop")).to_contain_text("50")
+    rows = panel(page, "Verdicts").get_by_role("row")
+    expect(rows.filter(has_text="acked").first).to_be_visible()
+    panel(page, "Pending by bucket").get_by_text("Values as a table").click()
+    values = panel(page, "Pending by bucket").get_by_role("table")
+    expect(values.get_by_role("row").nth(1)).to_contain_text(str(newest))
+
+
+def test_what_is_wrong_is_said_first(make_load: MakeLoad, open_page: OpenPage) -> None:
+    load = make_load("orders", high_water=100, tick_ms=20_000)
+    load.track(210)
+    load.no_rotator_for(90_000)
+    make_load("bills")
+    page = open_page("/")
+    expect(page.locator(".card")).to_have_count(2)
+    expect(page.locator(".card").first).to_contain_text("In trouble")
+    expect(page.locator(".card").first).to_contain_text("orders")
+    page.get_by_role("link", name="orders").click()
+    findings = page.locator(".finding")
+    expect(findings.first).to_contain_text("Over twice the high-water mark")
+    expect(findings.nth(1)).to_contain_text("The rotator is away: a tick is overdue by 1 min")
+    expect(figure(page, "Rotator")).to_have_text("Away")
+    expect(panel(page, "Recent failures").get_by_role("row", name="overflow")).to_be_visible()
+    keep(page, "over-high-water")
+    load.tick()
+    expect(findings).to_have_count(1)
+
+
+def test_a_tree_is_found_and_failed_and_its_verdict_comes(
+    make_load: MakeLoad, open_page: OpenPage
+) -> None:
+    load = make_load("orders", shards=2)
+    load.track(120)
+    anchor = load.track_as("order-4711", task="imports")
+    page = open_page("/#/ns/orders/trees")
+    trees = panel(page, "Pending trees")
+    page.get_by_role("link", name="Next page").click()
+    expect(page).to_have_url(re.compile(r"cursor=\d"))
+    page.get_by_role("link", name="From the beginning").click()
+    expect(page).to_have_url(re.compile("/trees$"))
+    expect(page.get_by_role("link", name="From the beginning")).to_have_count(0)
+
+    page.get_by_label("Source id").fill("order-4711")
+    page.get_by_label("Source", exact=True).fill("imports")
+    page.get_by_label("Older than").fill("soon")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.get_by_text("Say it as 30s, 5min or 2h.")).to_be_visible()
+    page.get_by_label("Older than").fill("0s")
+    page.get_by_role("button", name="Filter").click()
+    expect(page).to_have_url(re.compile(r"source_id=order-4711&task=imports&min_age=0s"))
+    expect(trees.get_by_role("row")).to_have_count(2)
+    expect(page.get_by_text("A filter is a scan")).to_be_visible()
+    page.reload()
+    expect(page.get_by_label("Source id")).to_have_value("order-4711")
+    expect(trees.get_by_role("row")).to_have_count(2)
+
+    trees.get_by_role("link", name="order-4711").click()
+    expect(page).to_have_url(re.compile(f"trees/{anchor}$"))
+    known = panel(page, "What is known")
+    tree = load.acker.show(anchor)
+    assert tree
+    expect(known).to_contain_text(f"{tree.checksum:016x}")
+    expect(panel(page, "Timeline")).to_contain_text("Expires at the latest")
+    page.get_by_role("button", name="Touch").click()
+    page.get_by_role("dialog").get_by_role("button", name="Touch").click()
+    expect(page.get_by_text("Its clock was set back")).to_be_visible()
+
+    page.get_by_role("button", name="Fail", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Cancel").click()
+    shown = load.acker.show(anchor)
+    assert shown
+    assert not shown.failed
+    page.get_by_role("button", name="Fail", exact=True).click()
+    dialog.get_by_label("Why").fill("it hangs since three")
+    dialog.get_by_role("button", name="Fail it").click()
+    expect(page.get_by_text("The tree has failed")).to_be_visible()
+    expect(known).to_contain_text("It is not pending")
+    expect(known).to_contain_text("it hangs since three")
+    parts = page.get_by_role("navigation", name="Parts of the namespace")
+    parts.get_by_role("link", name="Live").click()
+    feed = panel(page, "Verdicts")
+    row = feed.get_by_role("row", name="order-4711").filter(has_text="failed")
+    expect(row).to_contain_text("it hangs since three")
+
+    page.get_by_role("link", name="Audit").click()
+    for action in ("fail_tree", "touch_tree"):
+        done = page.get_by_role("row").filter(has_text=action).filter(has_text=str(anchor))
+        expect(done).to_contain_text("done")
+
+
+def test_all_that_match_are_failed(make_load: MakeLoad, open_page: OpenPage) -> None:
+    load = make_load("orders")
+    load.track(30)
+    load.track(150, task="imports", prefix="batch")
+    page = open_page("/#/ns/orders/trees?task=imports")
+    page.get_by_role("button", name="Fail all that match").click()
+    page.get_by_role("button", name="Look for them").click()
+    dialog = page.get_by_role("dialog", name="Fail 150 trees?")
+    expect(dialog.get_by_role("listitem")).to_have_count(5)
+    assert load.acker.status().counters["failed"] == 0
+    dialog.get_by_label("Why").fill("the file was wrong")
+    dialog.get_by_role("button", name="Fail 150 trees").click()
+    expect(page.get_by_text("150 trees failed")).to_be_visible()
+    assert load.acker.status().counters["failed"] == 150
+
+
+def test_verdicts_are_held_and_narrowed(make_load: MakeLoad, open_page: OpenPage) -> None:
+    load = make_load("orders")
+    load.track(20)
+    load.ack(3)
+    page = open_page("/#/ns/orders")
+    feed = panel(page, "Verdicts")
+    rows = feed.get_by_role("row")
+    expect(rows).to_have_count(4)
+    feed.get_by_role("button", name="Pause").click()
+    load.fail(2, "torn")
+    expect(feed).to_contain_text("Held; 2 new verdicts since")
+    expect(rows).to_have_count(4)
+    feed.get_by_role("button", name="Go on").click()
+    expect(rows).to_have_count(6)
+    feed.get_by_label("Verdicts shown").select_option("nack")
+    expect(rows).to_have_count(3)
+    feed.get_by_label("Filter verdicts").fill("nothing like it")
+    expect(feed).to_contain_text("None of them match")
+    feed.get_by_label("Filter verdicts").fill("TORN")
+    expect(rows).to_have_count(3)
+    # Its source takes them; who goes from page to page still knows them.
+    outcomes = load.acker.outcomes("shop")
+    outcomes.take(outcomes.read())
+    parts = page.get_by_role("navigation", name="Parts of the namespace")
+    parts.get_by_role("link", name="Trees").click()
+    expect(panel(page, "Pending trees").get_by_role("row").nth(1)).to_be_visible()
+    parts.get_by_role("link", name="Live").click()
+    expect(rows).to_have_count(6)
+
+
+def test_a_block_is_shown_with_what_is_open_in_it(make_load: MakeLoad, open_page: OpenPage) -> None:
+    load = make_load("orders")
+    batch = Batch("shop")
+    anchors = batch.track_block("page 7", [40, 41, 0])
+    load.acker.apply(batch)
+    page = open_page("/#/ns/orders/trees?kind=block")
+    panel(page, "Pending trees").get_by_role("link", name="page 7").click()
+    expect(page).to_have_url(re.compile(f"trees/{anchors[0]}$"))
+    known = panel(page, "What is known")
+    expect(known).to_contain_text("Open (2)0, 1")
+    expect(known).to_contain_text("Failed (0)none")
+
+
+def test_the_configuration_is_changed_and_the_namespace_dropped(
+    make_load: MakeLoad, open_page: OpenPage
+) -> None:
+    load = make_load("orders", buckets=2)
+    load.track(10)
+    page = open_page("/#/ns/orders/config")
+    mark = page.get_by_label("High-water mark")
+    save = page.get_by_role("button", name="Save")
+    expect(save).to_be_disabled()
+    mark.fill("many")
+    save.click()
+    expect(page.get_by_text("is a whole number of 1 or more")).to_be_visible()
+    mark.fill("250,000")
+    save.click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("High-water mark: 100,000 becomes 250,000.")
+    dialog.get_by_role("button", name="Change it").click()
+    expect(mark).to_have_value("250000")
+    assert load.acker.status().config.high_water == 250_000
+
+    for expired in ("0", "10"):
+        page.get_by_role("button", name="Force a tick").click()
+        page.get_by_role("dialog").get_by_role("button", name="Force a tick").click()
+        expect(page.get_by_text(f"Ticked; {expired} trees expired")).to_be_visible()
+
+    page.get_by_role("button", name="Drop the namespace").click()
+    drop = page.get_by_role("dialog").get_by_role("button", name="Drop it")
+    typed = page.get_by_role("dialog").get_by_role("textbox")
+    typed.fill("order")
+    expect(drop).to_be_disabled()
+    typed.fill("orders")
+    drop.click()
+    expect(page.get_by_text("No namespace yet")).to_be_visible()
+
+    page.get_by_role("button", name="New namespace").click()
+    page.get_by_role("dialog").get_by_label("Name").fill("a b")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).not_to_be_empty()
+    page.get_by_role("dialog").get_by_label("Name").fill("second")
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("second")

@@ -1,0 +1,140 @@
+"""What the page computes by itself: words for numbers, rates, and what is wrong."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.stack import Service
+
+
+@pytest.fixture(scope="module")
+def page(browser: Browser, service: Service) -> Iterator[Page]:
+    """A page that may load the modules."""
+    context = browser.new_context(base_url=service.url)
+    page = context.new_page()
+    page.goto("/login")
+    yield page
+    context.close()
+
+
+def call(page: Page, module: str, body: str, argument: Any = None) -> Any:
+    """Run the body of a function of ``m``, the module, and ``x``."""
+    load = f"import('/static/latest/js/{module}.js')"
+    return page.evaluate(f"async (x) => {{ const m = await {load}; {body} }}", argument)
+
+
+def test_numbers_are_words(page: Page) -> None:
+    cases = {
+        "compact": [0, 4.25, 950, 999.4, 999.96, 12_345, 999_499, 999_500, 1_234_567, 2.5e9],
+        "duration": [0, 999, 1000, 9949, 59_499, 59_500, 61_000, 3_600_000, 93_784_000],
+        "percent": [0, 0.0001, 0.1234, 0.9999, 2.5],
+        "rate": [0, 0.05, 0.5, 1234],
+    }
+    words = {
+        "compact": "0, 4.3, 950, 999.4, 1 k, 12.3 k, 999 k, 1 M, 1.23 M, 2.5 G",
+        "duration": "0 ms, 999 ms, 1.0 s, 9.9 s, 59 s, 1 min, 1 min 1 s, 1 h, 1 d 2 h",
+        "percent": "0 %, < 0.1 %, 12.3 %, 100 %, 250 %",
+        "rate": "0, < 0.1, 0.5, 1.23 k",
+    }
+    for name, values in cases.items():
+        found = call(page, "core/format", f"return x.map((value) => m.{name}(value));", values)
+        assert ", ".join(found) == words[name]
+
+
+def test_ages_are_read_as_people_write_them(page: Page) -> None:
+    texts = ["90", "1.5s", " 5 min ", "2h", "250ms", "1d", "", "soon", "-5s", "5 s 3"]
+    found = call(page, "views/trees", "return x.map((text) => m.milliseconds(text));", texts)
+    assert found == [90_000, 1500, 300_000, 7_200_000, 250, 86_400_000, None, None, None, None]
+
+
+def status(**fields: Any) -> dict[str, Any]:
+    """A namespace that is well, but for these."""
+    config = {"high_water": 100, "tick_ms": 30_000, "outcomes_limit": 1000}
+    well = {"high_water": "ok", "high_water_ratio": 0.1, "lag_ms": 0, "backlog": {}}
+    return {**well, "pending": 10, "expiring": 0, "moving_to": None, "config": config, **fields}
+
+
+@pytest.mark.parametrize(
+    ("fields", "levels"),
+    [
+        ({}, []),
+        ({"high_water": "high", "high_water_ratio": 1.2}, ["high"]),
+        ({"high_water": "over", "high_water_ratio": 2.0, "expiring": 5}, ["over", "info"]),
+        ({"lag_ms": 30_000}, []),
+        ({"lag_ms": 30_001}, ["over"]),
+        ({"backlog": {"a": 499, "b": 500, "c": 1000}}, ["over", "high"]),
+        ({"moving_to": 8}, ["info"]),
+    ],
+)
+def test_what_is_wrong_is_found(page: Page, fields: dict[str, Any], levels: list[str]) -> None:
+    body = "return m.diagnose(x).map((each) => each.level);"
+    assert call(page, "data/diagnose", body, status(**fields)) == levels
+
+
+def readings(*samples: tuple[int, int]) -> list[dict[str, Any]]:
+    """Status as it was read: seconds, and trees acked so far."""
+    rest = dict.fromkeys(("tracked", "failed", "expired", "overflow", "conflict"), 0)
+    return [
+        {
+            "shards": [{"now_ms": 1_000_000 + 1000 * second}],
+            "pending_by_bucket": [acked, 0],
+            "counters": {**rest, "acked": acked},
+        }
+        for second, acked in samples
+    ]
+
+
+ADD = "const h = new m.History('n' + Math.random()); x.forEach((each) => h.add(each));"
+
+
+def test_rates_are_of_two_readings(page: Page) -> None:
+    body = f"{ADD} return h.samples.map((_, at) => h.rates(at)?.acked ?? null);"
+    steady = readings((0, 0), (1, 10), (2, 20), (3, 30), (4, 40), (5, 50))
+    assert call(page, "data/history", body, steady) == [None, 10, 10, 10, 10, 10]
+    # Nothing was read for a minute: nobody knows how fast it was, and the chart has a gap.
+    gap = readings((0, 0), (1, 10), (61, 5000), (62, 5010))
+    assert call(page, "data/history", body, gap) == [None, 10, None, 10]
+    body = f"{ADD} return h.since(900).map((each) => each.sample === null);"
+    assert call(page, "data/history", body, gap) == [False, False, True, False, False]
+
+
+def test_another_namespace_by_the_name_begins_anew(page: Page) -> None:
+    body = f"{ADD} return h.samples.map((each) => each.counters.acked);"
+    assert call(page, "data/history", body, readings((0, 50), (1, 60), (2, 3))) == [3]
+    assert call(page, "data/history", body, readings((5, 50), (3, 60))) == [60]
+    assert call(page, "data/history", body, readings((0, 1), (0, 1), (1, 2))) == [1, 2]
+
+
+def test_each_verdict_is_kept_once_and_alike_failures_are_gathered(page: Page) -> None:
+    outcomes = [
+        {"verdict": verdict, "reason": reason, "why": why, "anchor": str(anchor), "task": "shop"}
+        | {"entry": f"0:{anchor}-0", "at_ms": anchor, "source_id": f"order-{anchor}"}
+        for anchor, verdict, reason, why in (
+            (1, "nack", "failed", "torn"),
+            (2, "ack", "completed", ""),
+            (3, "nack", "failed", "torn"),
+            (4, "nack", "expired", ""),
+        )
+    ]
+    body = """const v = new m.Verdicts(); const news = [];
+        v.news.listeners.add((fresh) => news.push(fresh.length));
+        v.add(x.slice(0, 3)); v.add(x); v.add(x);
+        return [news, v.list.map((each) => each.anchor),
+            v.failures().map((each) => [each.why, each.count, each.last.source_id])];"""
+    assert call(page, "data/verdicts", body, outcomes) == [
+        [3, 1],
+        ["4", "3", "2", "1"],
+        [["", 1, "order-4"], ["torn", 2, "order-3"]],
+    ]
+
+
+def test_acks_drive_no_failure_out(page: Page) -> None:
+    body = """const v = new m.Verdicts();
+        const made = (at, verdict) => ({verdict, reason: "", why: "", anchor: String(at),
+            task: "shop", entry: "0:" + at, at_ms: at, source_id: ""});
+        v.add([made(1, "nack")]);
+        for (let at = 2; at < 1202; at += 1) v.add([made(at, "ack")]);
+        return [v.list.length, v.known.size, v.failures().length, v.list[0].anchor];"""
+    assert call(page, "data/verdicts", body) == [501, 501, 1, "1201"]

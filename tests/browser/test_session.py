@@ -1,0 +1,68 @@
+"""Who may: the login page, and what each role is offered."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from acker_redis.embedded import EmbeddedRedis
+from tests.browser.conftest import MakeLoad, OpenPage
+from tests.browser.look import panel
+from tests.browser.stack import Service
+
+TOKENS = {"viewer": "v" * 24, "operator": "o" * 24, "admin": "a" * 24}
+
+
+@pytest.fixture(scope="module")
+def closed(redis_server: EmbeddedRedis) -> Iterator[Service]:
+    """A service that wants a token; the operator's is for one namespace."""
+    text = "".join(
+        f'[[tokens]]\nname = "{role}"\nrole = "{role}"\ntoken = "{token}"\n'
+        + ('namespaces = ["orders"]\n' if role == "operator" else "")
+        for role, token in TOKENS.items()
+    )
+    with Service(redis_server.url, tokens=text) as running:
+        yield running
+
+
+@pytest.mark.parametrize("role", TOKENS)
+def test_one_is_offered_what_one_may_do(
+    role: str, closed: Service, make_load: MakeLoad, open_page: OpenPage
+) -> None:
+    anchor = make_load("orders").track_as("order-1")
+    page = open_page(f"/#/ns/orders/trees/{anchor}", at=closed)
+    if role == "viewer":
+        page.get_by_label("Token").fill("x" * 24)
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_role("alert")).to_have_text("Nobody has this token.")
+    page.get_by_label("Token").fill(TOKENS[role])
+    page.get_by_role("button", name="Sign in").click()
+    # Back to where one wanted to go.
+    expect(panel(page, "What is known")).to_contain_text("order-1")
+    assert page.evaluate("document.cookie") == ""
+    assert TOKENS[role] not in page.evaluate("JSON.stringify([localStorage, sessionStorage])")
+    acts = role != "viewer"
+    expect(page.get_by_role("button", name="Fail", exact=True)).to_have_count(int(acts))
+    page.get_by_role("link", name="Configuration").click()
+    tick = page.get_by_role("button", name="Force a tick")
+    drop = page.get_by_role("button", name="Drop the namespace")
+    expect(tick).to_be_enabled(enabled=acts)
+    expect(drop).to_be_enabled(enabled=role == "admin")
+    expect(page.get_by_role("button", name="Save")).to_have_count(int(acts))
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", name="Sign in to acker")).to_be_visible()
+    page.goto("/")
+    expect(page.get_by_role("heading", name="Sign in to acker")).to_be_visible()
+
+
+def test_login_leads_to_no_other_site(
+    service: Service, make_load: MakeLoad, open_page: OpenPage
+) -> None:
+    page = open_page("/login")
+    for elsewhere in ("https://example.org/", "//example.org", "/..//example.org"):
+        page.goto(f"/login?next={elsewhere}")
+        page.get_by_label("Token").fill("whatever-it-is-0123")
+        # Whoever needs no token is let in with any.
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url(lambda url: "/login" not in url)
+        assert page.url.startswith(f"{service.url}/")

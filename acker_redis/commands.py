@@ -142,8 +142,8 @@ def create(keys: ShardKeys, config: AckerConfig) -> Call:
     return Call("create", keys.both, (SCHEMA, keys.shard, *config.to_wire()))
 
 
-def configure(keys: ShardKeys, changes: Mapping[str, str | int]) -> Call:
-    """Change settings of a shard, or ``moving``, or ``shards``; see ``configure.lua``."""
+def configure(keys: ShardKeys, changes: Mapping[str, str | int] | Mapping[bytes, str]) -> Call:
+    """Change settings of a shard, ``moving``, ``shards``, or lanes; see ``configure.lua``."""
     return Call("configure", keys.both, tuple(each for pair in changes.items() for each in pair))
 
 
@@ -234,12 +234,14 @@ def parse_list(reply: Sequence[Any]) -> Listed:
     return Listed(int(now), int(shards), int(bucket), int(age), int(cursor), int(looked), pairs)
 
 
-def drop(keys: ShardKeys, blocks: int, last: bool) -> Call:
+def drop(keys: ShardKeys, blocks: int, last: bool, move: Move | None = None) -> Call:
     """Close a shard (0 ``blocks``), or remove some (1 .. 1000), and in the end all else.
 
-    ``last`` removes its configuration too. The reply: what is left, and the shards.
+    ``last`` removes its configuration too. With ``move``, only if it goes in that very move. The
+    reply: what is left, and the shards.
     """
-    return Call("drop", keys.both, (blocks, int(last)))
+    more = (move.at("closed").to_wire(),) if move else ()
+    return Call("drop", keys.both, (blocks, int(last), *more))
 
 
 def status(keys: ShardKeys) -> Call:
@@ -294,12 +296,16 @@ def parse_error(message: str) -> errors.AckerError | None:
 
 _KINDS: dict[str, tuple[type[errors.AckerError], str]] = {
     "ARGS": (errors.InvalidBatchError, ""),
-    "NAMESPACE": (errors.NamespaceNotFoundError, "; create it: acker-redis create NAMESPACE"),
+    "NAMESPACE": (
+        errors.NamespaceNotFoundError,
+        "; create it (acker-redis create), or finish dropping it (acker-redis drop)",
+    ),
     "SCHEMA": (errors.SchemaError, "; use the version of acker-redis that wrote it"),
     "SHARD": (errors.WrongShardError, "; the namespace was moved or created anew, open it again"),
     "CONFLICT": (
         errors.ChangedBatchError,
-        "; something in it changes from run to run (rand, uuid, now, an unordered limit?)",
+        "; something in it changes from run to run (rand, uuid, now, an unordered limit?), or the "
+        "namespace was moved to other shards since it was run first",
     ),
     "FENCE": (errors.FenceFullError, ""),
     "BACKLOG": (errors.BacklogError, ""),

@@ -13,9 +13,7 @@ from acker_redis.errors import (
     BacklogError,
     ClosedError,
     ConfigError,
-    NamespaceNotFoundError,
     RedisUnavailableError,
-    WrongShardError,
 )
 from acker_redis.flow import Flow, Pause
 from acker_redis.flows import Flows
@@ -36,14 +34,13 @@ def deliver(
 ) -> Flow[AckerError | None]:
     """Apply a batch, again and again; the error with which it was given up, None if it was applied.
 
-    A batch that was packed before the namespace was moved to other shards is packed anew. It ends
-    when the fence does not hold any more, Redis refuses it, or ``end()`` has come, on the
+    It ends when the fence does not hold any more, Redis refuses it, or ``end()`` has come, on the
     ``time.monotonic`` clock. A task whose backlog is full is waited for as long as Redis that is
     away: the fence's time.
 
     ``flows`` try each call once: in between it is looked whether all this has come to its end.
     """
-    pause, told, moved = _FIRST_PAUSE, False, False
+    pause, told = _FIRST_PAUSE, False
     unanswered: AckerError = ClosedError("the producer was closed before this could be sent")
     while time.monotonic() < end():
         try:
@@ -58,12 +55,6 @@ def deliver(
                 told = True
             yield Pause(max(min(wait, end() - now), 0.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
-        except (WrongShardError, NamespaceNotFoundError) as error:
-            if moved or not (batch.sent and batch.sent.refused):
-                return error
-            # It was packed for shards that are others by now, and surely applied on none of them:
-            # it is packed anew, once.
-            batch.sent, moved = None, True
         except AckerError as error:
             return error
         else:

@@ -66,12 +66,14 @@ class Flows:
         version = yield Version()
         if version and _parse(version) < OLDEST:
             raise ConfigError(f"Redis {version} is too old; 6.2 or later is needed")
+        # Before all else: a name without a namespace does no harm, a namespace without its name is
+        # one that nobody rotates.
+        yield Ask(("SADD", NAMESPACES, self.namespace))
         created = []
         # Shard 0 goes first: it is asked for the configuration, and refuses another.
         for keys in self.shards(config):
             reply = yield from run_until(commands.create(keys, config), self._deadline())
             created.append(bool(reply))
-        yield Ask(("SADD", NAMESPACES, self.namespace))
         self.known = config
         return any(created)
 
@@ -82,6 +84,27 @@ class Flows:
 
     def apply(self, batch: Sendable, lane: "Lane[Any]") -> Flow[Applied]:
         """As :meth:`Acker.apply`, to be run by who holds the lane."""
+        try:
+            return (yield from self._apply_parts(batch, lane))
+        except (WrongShardError, NamespaceNotFoundError) as error:
+            self.known, before = None, batch.sent
+            if before and not before.refused:
+                raise type(error)(
+                    f"{error}. Some of this batch may have been applied before that, and the rest "
+                    "cannot be any more: give it up, its trees expire"
+                ) from error
+            _pack_anew(batch)
+        config = yield from self._read_config(self._deadline())
+        if self.moving and before and config.shards == before.shards:
+            raise BacklogError(f"{self.namespace} moves to other shards just now; try again")
+        try:
+            return (yield from self._apply_parts(batch, lane))
+        except (WrongShardError, NamespaceNotFoundError):
+            self.known = None
+            _pack_anew(batch)
+            raise
+
+    def _apply_parts(self, batch: Sendable, lane: "Lane[Any]") -> Flow[Applied]:
         if batch.sent:
             # Its fence holds for as long as the namespace says now: it may have been created anew.
             config = yield from self._read_config(self._deadline())
@@ -102,12 +125,8 @@ class Flows:
         for number, part in enumerate(parts):
             if number not in sent.replies:
                 by_shard.setdefault(part.shard, []).append(number)
-        try:
-            # On each shard one after the other, as their numbers say; the shards side by side.
-            yield from together([self._parts(parts, sent, some) for some in by_shard.values()])
-        except (WrongShardError, NamespaceNotFoundError):
-            self.known = None
-            raise
+        # On each shard one after the other, as their numbers say; the shards side by side.
+        yield from together([self._parts(parts, sent, some) for some in by_shard.values()])
         return combine(parts, [sent.replies[number] for number in range(len(parts))])
 
     def track_block(
@@ -241,6 +260,8 @@ class Flows:
         """As :meth:`Acker.drop`."""
         self.known = None
         first = ShardKeys(self.namespace, 0)
+        # Of no name: who lacks the right that is needed last is refused before the first call.
+        yield Ask(("SREM", NAMESPACES, ""))
         shards = (yield from self._drop(first, 0))[1]
         if not shards:
             if not (yield Ask(("SREM", NAMESPACES, self.namespace))):
@@ -392,6 +413,15 @@ def _check_fits(parts: list[Part], config: AckerConfig) -> None:
                     f"a block of {len(each.anchors)} trees never fits below twice a shard's share "
                     f"of the high-water mark, {room}; make it smaller, or raise high_water"
                 )
+
+
+def _pack_anew(batch: Sendable) -> None:
+    """Let a batch be packed once more if it was surely applied on none of its shards.
+
+    They are others by now.
+    """
+    if batch.sent and batch.sent.refused:
+        batch.sent = None
 
 
 def _check_durable(lane: str) -> None:

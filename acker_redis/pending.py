@@ -178,10 +178,11 @@ class Pending:
             self._shut(record)
         self._close(anchor)
 
-    def settle_all(self) -> None:
-        """Let the entries be taken whose records are not tracked anew yet."""
+    def settle_all(self, first: int = 0) -> None:
+        """Let the entries be taken whose records are not tracked anew yet, from a shard on."""
         for reading in self._readings.values():
-            reading.owed.clear()
+            if reading.entry.shard >= first:
+                reading.owed.clear()
 
     def verdicts(self, entry: Entry, now: float) -> Generator[Verdict, None, None]:
         """The verdicts of an entry that count, each once; it counts when the next is asked for."""

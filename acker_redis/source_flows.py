@@ -35,6 +35,7 @@ from acker_redis.outcome_flows import OutcomeFlows
 from acker_redis.pending import Backoff, Pending, Record, Verdict
 from acker_redis.row import Row
 from acker_redis.source_settings import Settings, check_ran, check_record
+from acker_redis.status import Status
 from acker_redis.tuple_tree import Emitted, OpenTree, emit, in_bulk, words
 
 log = logging.getLogger(__name__)
@@ -159,8 +160,7 @@ class SourceFlows:
         if now >= self._oldest_at:
             config = yield from self._flows.read_config(patient=False)
             if self._flows.moving:
-                # That ends when all verdicts were taken, and nothing is tracked anew before.
-                self.pending.settle_all()
+                yield from self._leave_shards()
             self._after.clear()
             self._oldest_at = now + FROM_THE_OLDEST
         else:
@@ -172,6 +172,8 @@ class SourceFlows:
             self._after.clear()
         try:
             entries = yield from self._outcomes.read(ENTRIES, self._after)
+            if self._outcomes.shards != self._shards:
+                self._shards, self._flows.known = self._outcomes.shards, None
             self._take_in()  # a record that was tracked meanwhile may have its verdict in there
             for entry in entries:
                 self._after[entry.shard] = entry.id
@@ -265,13 +267,14 @@ class SourceFlows:
                 self._doubt = None  # else the same batch again, the next time
                 self._not_tracked(attempts, error)
             if isinstance(error, BacklogError):
+                yield from self._flows.read_config(patient=False)
+                if self._flows.moving:
+                    yield from self._leave_shards()
+                    self._pause("the namespace moves to other shards")
+                    return 0
                 # Nacks that are kept in the stream until their records are tracked anew would
                 # keep those from being tracked.
                 self.pending.settle_all()
-                yield from self._flows.read_config(patient=False)
-                if self._flows.moving:
-                    self._pause("the namespace moves to other shards")
-                    return 0
             raise
         waiting = [a for a in attempts if self.pending.tracked(a.record, a.row.anchor)]
         self._notice(applied)
@@ -385,7 +388,7 @@ class SourceFlows:
         if self._paused:
             status = yield from self._flows.status()
             if status.moving:
-                self.pending.settle_all()
+                self._leave(status)
                 self._pause("the namespace moves to other shards", most=1.0)
                 return False
             if status.high_water != "ok":
@@ -394,6 +397,17 @@ class SourceFlows:
             self._paused = 0
             log.info("%s emits again", self.task)
         return True
+
+    def _leave_shards(self) -> Flow[None]:
+        """See to it that a move to fewer shards can end."""
+        if self._flows.moving and self._flows.moving.target < self._flows.moving.source:
+            self._leave((yield from self._flows.status()))
+
+    def _leave(self, status: Status) -> None:
+        # It ends when the verdicts on shards that go were taken, and nothing is tracked anew before
+        # that. Until it waits for nothing else they stay: should this program die, only they know.
+        if status.moving and not any(sum(s.pending) + s.expiring for s in status.shards):
+            self.pending.settle_all(status.moving.target)
 
     def _pause(self, why: str, most: float = 5.0) -> None:
         self._paused += 1

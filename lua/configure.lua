@@ -7,17 +7,24 @@ KEYS[2]  meta      <shard>:meta
 ARGV[1+] changes   field, value, field, value, ..; either one or more of
          tick_ms, high_water, outcomes_limit
                    as in the table "Configuration" of the contract; not while it moves
+         or up to 500 of
+         lane:<name>
+                   '<seq>:<ms>' of a durable lane: its fence is at seq at least from now on, with
+                   no digest where it was below, last used at ms or later; never set back
          or one step of a move, in powers of two from 1 to 1024:
          moving    '<from>:<to>' closes the shard: nothing is tracked until it is open again;
                    '<from>:<to>:switch' if it is empty: on shard 0 that decides that the
-                   namespace moves; '<from>:<to>:cancel' that it does not; '' opens it
+                   namespace moves; '<from>:<to>:cancel' that it does not; '' opens it, shard 0
+                   only when it has moved, or that is called off
          shards    <to>: if the shard is closed for this move and empty, it is one of so many
-                   from now on, and forgets its durable lanes; shard 0 only when it is decided
+                   from now on; shard 0 only when it is decided
+         empty: no tree is pending; of a shard that goes, no verdict waits either
 
 Reply    fields that have changed, or 0
 Errors   ACKER ARGS | NAMESPACE | SCHEMA | MOVING <words>; nothing was changed
 --]]
 local shard, meta = KEYS[1], KEYS[2]
+local MAX_LANES = 500
 local MOST = { tick_ms = 1e12, high_water = 1e12, outcomes_limit = 1e12, shards = 1024 }
 local call, match = redis.call, string.match
 
@@ -40,12 +47,21 @@ if #KEYS ~= 2 or #ARGV < 2 or #ARGV % 2 ~= 0 or meta ~= shard .. ':meta' then
   return refuse('ARGS', 'two keys (shard, shard:meta), and a field and a value for each change '
     .. 'are needed')
 end
-local given = {}
+local given, lanes, named = {}, {}, {}
 for i = 1, #ARGV, 2 do
   local field, value = ARGV[i], ARGV[i + 1]
-  if not MOST[field] and field ~= 'moving' then
+  local lane = match(field, '^lane:(@.*)$')
+  if lane then
+    local seq, ms = match(value, '^([1-9][0-9]*):([0-9]+)$')
+    if not seq or #seq > 15 or #ms > 15 or #lane > 128 or named[lane] then
+      return refuse('ARGS', 'a lane has up to 128 bytes, and <seq>:<ms>, up to 15 digits each, '
+        .. 'and is there once')
+    end
+    named[lane] = true
+    lanes[#lanes + 1] = { name = lane, seq = seq, ms = ms }
+  elseif not MOST[field] and field ~= 'moving' then
     return refuse('ARGS', 'what can be changed is tick_ms, high_water, outcomes_limit, moving '
-      .. 'and shards')
+      .. 'and shards, and lanes are raised')
   elseif given[field] then
     return refuse('ARGS', field .. ' is there twice')
   elseif (field == 'moving' or field == 'shards') and #ARGV > 2 then
@@ -56,7 +72,10 @@ for i = 1, #ARGV, 2 do
     return refuse('ARGS', string.format('%s is a whole number from 1 to %.0f', field,
       MOST[field]))
   end
-  given[field] = value
+  if not lane then given[field] = value end
+end
+if #lanes > MAX_LANES or (#lanes > 0 and next(given)) then
+  return refuse('ARGS', 'lanes are raised alone, ' .. MAX_LANES .. ' at most')
 end
 
 local have, flat = {}, call('HGETALL', meta)
@@ -70,6 +89,23 @@ local MOVE = '^([1-9][0-9]*):([1-9][0-9]*)(:?%l*)$'
 local from, to, phase = match(have.moving or '', MOVE)
 local first = have.shard == '0'
 
+if #lanes > 0 then
+  local durable, changed = shard .. ':fence:durable', {}
+  for _, lane in ipairs(lanes) do
+    local seq, ms = match(call('HGET', durable, lane.name) or '0::0', '^(%d+):%x*:(%d+)$')
+    if not seq then return refuse('SCHEMA', durable .. ' has been tampered with') end
+    -- Fifteen digits are exact in a double.
+    if tonumber(seq) < tonumber(lane.seq) then
+      if tonumber(ms) < tonumber(lane.ms) then ms = lane.ms end
+      changed[#changed + 1] = lane.name
+      changed[#changed + 1] = lane.seq .. '::' .. ms
+    end
+  end
+  call('UNLINK', shard) -- a first write that maxmemory does not refuse
+  if #changed > 0 then call('HSET', durable, unpack(changed)) end
+  return #changed / 2
+end
+
 -- What is left in the shard, in words; nil if nothing is.
 local function left()
   local places = { 'expiring', 'blocks_expiring' }
@@ -80,6 +116,8 @@ local function left()
   for _, place in ipairs(places) do
     if call('HLEN', shard .. ':' .. place) > 0 then return 'trees are pending in ' .. place end
   end
+  -- Verdicts are read from all shards: those of one that stays may wait where they are.
+  if tonumber(have.shard) < tonumber(to) then return nil end
   for field, value in pairs(have) do
     local task = match(field, '^backlog:(.*)$')
     if task then
@@ -102,15 +140,14 @@ if given.shards then
   if what then return refuse('MOVING', shard .. ' is not empty: ' .. what) end
   call('UNLINK', shard) -- a first write that maxmemory does not refuse
   call('HSET', meta, 'shards', given.shards)
-  -- A batch of before that is run again has other parts now; its trees have ended.
-  call('UNLINK', shard .. ':fence:durable')
   return have.shards == given.shards and 0 or 1
 end
 
 if given.moving == '' then
   if not have.moving then return 0 end
-  if first and phase == ':switch' and have.shards ~= to then
-    return refuse('MOVING', shard .. ' has begun to move to ' .. to .. ' shards; complete that')
+  if first and phase ~= ':cancel' and have.shards ~= to then
+    return refuse('MOVING', shard .. ' moves to ' .. tostring(to) .. ' shards; complete that, or '
+      .. 'call it off')
   end
   call('HDEL', meta, 'moving')
   return 1

@@ -7,13 +7,15 @@ KEYS[2]  meta      <shard>:meta
 ARGV[1]  blocks    0 = close the shard; 1..1000 = remove so many at most, and 500 in any case, and
                    when none is left, all else
 ARGV[2]  last      1 = and then <shard>:dropping too, which holds the configuration; 0 = keep it
+ARGV[3]  move      may be missing; '<from>:<to>' = only a shard that goes in this move and has been
+                   told so: its moving is <from>:<to>:switch, and its shards <to>
 
 Reply    {left, shards}
          left: blocks to remove, and 1 for all else; 0 when a call that removes has removed all
          shards: as the configuration says; of a namespace that moves (configure.lua) the
          greater number, as there may be shards of both
          {0, 0}: there is no such shard, or it is gone
-Errors   ACKER ARGS | SCHEMA | EXISTS <words>; nothing was changed
+Errors   ACKER ARGS | SCHEMA | EXISTS | MOVING <words>; nothing was changed
 --]]
 local shard, meta = KEYS[1], KEYS[2]
 local MOST_BLOCKS, MOST_BUCKETS, MOST_SHARDS, MAX_ARGS = 500, 16, 1024, 1000
@@ -23,15 +25,17 @@ local function refuse(code, words)
   return redis.error_reply('ACKER ' .. code .. ' ' .. words)
 end
 
-if #KEYS ~= 2 or #ARGV ~= 2 or meta ~= shard .. ':meta'
+if #KEYS ~= 2 or #ARGV < 2 or #ARGV > 3 or meta ~= shard .. ':meta'
   or not find(shard, '^acker:{[A-Za-z0-9_.-]+:[0-9]+}$') then
   return refuse('ARGS', 'two keys, acker:{<namespace>:<shard>} and the same with :meta, and two '
-    .. 'arguments are needed')
+    .. 'or three arguments are needed')
 end
 local count = (ARGV[1] == '0' or find(ARGV[1], '^[1-9][0-9]*$')) and tonumber(ARGV[1])
 if not count or count > 1000 then return refuse('ARGS', 'blocks is 0 to 1000') end
 count = math.min(count, MOST_BLOCKS)
 if ARGV[2] ~= '0' and ARGV[2] ~= '1' then return refuse('ARGS', 'last is 0 or 1') end
+local target = string.match(ARGV[3] or '', '^[1-9][0-9]*:([1-9][0-9]*)$')
+if ARGV[3] and not target then return refuse('ARGS', 'move is <from>:<to>') end
 
 local dropping = shard .. ':dropping'
 local open, closed = call('TYPE', meta).ok, call('TYPE', dropping).ok
@@ -54,6 +58,10 @@ for number in string.gmatch(shards and conf[4] or '', '%d+') do
 end
 if not shards or shards > MOST_SHARDS then
   return refuse('SCHEMA', config .. ' has been tampered with')
+end
+if open ~= 'none' and target and (conf[4] ~= ARGV[3] .. ':switch' or conf[2] ~= target) then
+  -- Whoever comes late with the end of a move must not end what a later move has made.
+  return refuse('MOVING', shard .. ' does not go in the move ' .. ARGV[3] .. ', or not yet')
 end
 if open ~= 'none' and count > 0 then
   -- Whoever comes late with the rest of a drop must not end what was created since.

@@ -36,6 +36,16 @@ def check(first: NamespaceFacts, second: NamespaceFacts, retry_for: float) -> It
 def namespace(facts: NamespaceFacts) -> Finding:
     """All shards are there, and of one mind."""
     name, metas = facts.name, [shard.meta for shard in facts.shards]
+    target = _target(facts)
+    gone = [shard.keys.shard for shard in facts.shards if shard.dropping or not shard.meta]
+    if target and gone:
+        return error(
+            "namespace",
+            f"a move to {target} shards was interrupted, or set back by a failover: {_some(gone)} "
+            "are gone, and what belongs there is refused",
+            f"complete it: acker-redis migrate {name} --shards {target}",
+            name,
+        )
     if any(shard.dropping for shard in facts.shards):
         return warning(
             "namespace",
@@ -78,7 +88,15 @@ def namespace(facts: NamespaceFacts) -> Finding:
             f"drop it and create it anew, sources replay: acker-redis drop {name}",
             name,
         )
-    move = next((shard.moving for shard in facts.known if shard.moving), None)
+    move = facts.known[0].moving
+    if target and not move:
+        return error(
+            "namespace",
+            f"its shards differ, a move was interrupted, or set back by a failover: shards is "
+            f"{_values(facts, 'shards')}",
+            f"bring all to what shard 0 says: acker-redis migrate {name} --shards {target}",
+            name,
+        )
     if move:
         return warning(
             "namespace",
@@ -324,6 +342,16 @@ def _create(facts: NamespaceFacts) -> str:
     options = [f"--{field.replace('_', '-')} {getattr(config, field)}" for field in _CONFIG[:-1]]
     options += [] if config.publish else ["--no-publish"]
     return f"acker-redis create {facts.name} {' '.join(options)}"
+
+
+def _target(facts: NamespaceFacts) -> int | None:
+    """To how many shards all are to be brought: by a move, or because a failover set some back."""
+    first = facts.shards[0].status
+    if first and first.moving:
+        return first.moving.target
+    if first and any(s.moving or s.config.shards != first.config.shards for s in facts.known):
+        return first.config.shards
+    return None
 
 
 def _make_equal(name: str, differing: list[str]) -> str:

@@ -99,9 +99,10 @@ def changed(batch_id: int) -> ChangedBatchError:
     """The error for a batch with other content."""
     return ChangedBatchError(
         f"batch {batch_id} came back with other content; something in its plan changes from run to "
-        "run (rand, uuid, now, an unordered limit?), or its settings were changed. Until the plan "
-        "is fixed on_changed_batch='fail_trees' lets the query go on: it fails all trees of such a "
-        "batch, and their sources replay them"
+        "run (rand, uuid, now, an unordered limit?), its settings were changed, or the namespace "
+        "was moved to another number of shards before the batch was committed. Until the plan is "
+        "fixed, or for this one batch, on_changed_batch='fail_trees' lets the query go on: it "
+        "fails all trees of such a batch, and their sources replay them"
     )
 
 

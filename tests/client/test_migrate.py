@@ -1,8 +1,11 @@
 """A namespace moves to another number of shards: under load, killed anywhere, called off."""
 
+import asyncio
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,9 +19,11 @@ from acker_redis.commands import Call
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     BacklogError,
+    ChangedBatchError,
     ConfigError,
     MovingError,
     NamespaceNotFoundError,
+    RedisRefusedError,
     RedisUnavailableError,
     WrongShardError,
 )
@@ -182,7 +187,7 @@ def test_killed_after_each_call_and_run_again(
         Line(mover).last = number
         with pytest.raises(Killed):
             migrate(mover, after, on_progress=books.on_progress)
-        closed = number > 1
+        closed = number > min(before, after)  # it looks at those that stay before
         if number % 3 == 0:
             # Called off, if that is still possible, and from there all over again.
             if decided <= number < opened:
@@ -236,18 +241,31 @@ def test_it_ends_without_a_rotator(make_any_acker: MakeAcker) -> None:
 
 @pytest.mark.usefixtures("at_once")
 def test_in_time_or_not_at_all(make_any_acker: MakeAcker) -> None:
-    """It says who has left verdicts, and is open again."""
+    """It says who has left verdicts on shards that go, and is open again."""
     acker = make_any_acker(shards=2)
     for task, number in [("shop", 3), ("carts", 1)]:
         for anchor in range(1, number + 1):
+            send(acker, columns([(2 * anchor + 1, 0, 1)], task, ["s"]), shard=1)
             track(acker, 2 * anchor, 0, task=task)
     with pytest.raises(MovingError, match="after 0 s 1 verdicts of carts .*, 3 verdicts of shop "):
-        migrate(acker, 4, wait=0)
+        migrate(acker, 1, wait=0)
     settled(acker, 2)
     track(acker, 2, A)
     with pytest.raises(MovingError, match="1 trees and records are pending, 1 verdicts of carts"):
         migrate(acker, 1, wait=0)
+    with pytest.raises(MovingError, match="after 0 s 1 trees and records are pending; the"):
+        migrate(acker, 4, wait=0)
     assert acker.config.shards == 2
+
+
+@pytest.mark.usefixtures("at_once")
+def test_verdicts_on_shards_that_stay_wait_there(make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(shards=2)
+    for anchor in (2, 4):
+        track(acker, anchor, 0)
+    for shards in (8, 1):
+        assert migrate(acker, shards, wait=0).shards == shards
+    assert [o.anchor for o in acker.outcomes("t")] == [2, 4]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
@@ -299,10 +317,10 @@ def test_interrupted_when_it_is_decided_it_goes_on(
 @pytest.mark.usefixtures("at_once")
 def test_killed_while_it_is_called_off(make_any_acker: MakeAcker, again: MakeClient) -> None:
     """Whoever comes next completes that first, whatever was wanted."""
-    for number in range(2, 7):  # the first call looks how far it is
+    for number in range(3, 8):  # the first calls look how far all are
         acker = make_any_acker(shards=2, buckets=2)
         books, mover = Books(acker, 2), again(acker)
-        Line(mover).last = 5
+        Line(mover).last = 6
         with pytest.raises(Killed):
             migrate(mover, 4, on_progress=books.on_progress)
         assert acker.status().moving == Move(2, 4)
@@ -311,10 +329,229 @@ def test_killed_while_it_is_called_off(make_any_acker: MakeAcker, again: MakeCli
         line.last = number
         with contextlib.suppress(Killed):
             cancel(caller)
-            assert number == 6 > len(line.calls)
+            assert number == 7 > len(line.calls)
         assert migrate(again(acker), 8, on_progress=books.on_progress).shards == 8
         settled(acker, 8)
         books.check()
+
+
+Metas = dict[str, dict[bytes, bytes]]
+
+
+def metas(acker: Acker) -> Metas:
+    """What each shard says of itself; of one that is being dropped, too."""
+    client, found = acker.connection.client, Metas()
+    for key in client.scan_iter(f"acker:{{{acker.namespace}:*", count=1000):
+        if key.endswith((b":meta", b":dropping")):
+            found[key.decode()] = client.hgetall(key)
+    return found
+
+
+def put(acker: Acker, state: Metas) -> None:
+    """Let all be as it was."""
+    pipe = acker.connection.client.pipeline()
+    for key in acker.connection.client.scan_iter(f"acker:{{{acker.namespace}:*", count=1000):
+        pipe.unlink(key)
+    for key, fields in state.items():
+        pipe.hset(key, mapping=fields)
+    pipe.execute()
+    acker.flows.known = None
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 4), (4, 2), (4, 1)])
+def test_a_failover_at_any_moment_is_healed_by_the_same_again(
+    make_any_acker: MakeAcker, again: MakeClient, before: int, after: int
+) -> None:
+    """Any one shard is as it was at any earlier moment, a thing that was or was not there."""
+    acker = make_any_acker(shards=before)
+    mover, states = again(acker), [metas(acker)]
+    run = mover.connection.run
+
+    def watched(call: Call) -> Any:
+        reply = run(call)
+        if (state := metas(acker)) != states[-1]:
+            states.append(state)
+        return reply
+
+    mover.connection.run = watched
+    migrate(mover, after)
+    decided = [f"{before}:{after}:switch".encode() == _of(each, 0)["moving"] for each in states]
+    moved = decided.index(True)
+    tried = 0
+    for now, state in enumerate(states):
+        for shard in range(max(before, after)):
+            seen = [_of(state, shard)]
+            for earlier in states[:now]:
+                if (was := _of(earlier, shard)) in seen:
+                    continue
+                seen.append(was)
+                mixed = {k: v for k, v in state.items() if f":{shard}}}:" not in k}
+                mixed |= {k: v for k, v in earlier.items() if f":{shard}}}:" in k}
+                put(acker, mixed)
+                assert migrate(acker, after).shards == after
+                settled(acker, after)
+                works(acker, after)
+                if now < moved:
+                    put(acker, mixed)
+                    assert cancel(acker).shards == before
+                    settled(acker, before)
+                tried += 1
+    assert tried >= 5 * max(before, after)
+
+
+def _of(state: Metas, shard: int) -> dict[str, bytes]:
+    """What a shard says of the move."""
+    found = {"moving": b"", "shards": b""}
+    for key, fields in state.items():
+        if f":{shard}}}:" in key:
+            found |= {name: fields.get(name.encode(), b"") for name in found}
+            found["key"] = key.rpartition(":")[2].encode()
+    return found
+
+
+@pytest.mark.usefixtures("at_once")
+def test_what_a_failover_brings_back_ends_as_ever(
+    make_any_acker: MakeAcker, again: MakeClient
+) -> None:
+    """Shards with trees and verdicts of before: on one that stays they are told."""
+    acker = make_any_acker(shards=4, buckets=2)
+    for shard in (1, 3):
+        send(acker, columns([(shard, A, 1), (shard + 8, 0, 1)], "t", ["a", "b"]), shard=shard)
+    client, kept = acker.connection.client, dict[bytes, bytes]()
+    for shard in (1, 3):
+        for key in client.scan_iter(f"acker:{{{acker.namespace}:{shard}}}:*"):
+            kept[key] = client.dump(key)
+    tick(acker, 2)
+    assert len(list(acker.outcomes("t"))) == 4
+    migrate(acker, 2)
+    for key, value in kept.items():
+        client.restore(key, 0, value, replace=True)
+    with pytest.raises(MovingError, match="2 trees|1 trees .* it is decided"):
+        migrate(again(acker), 2, wait=0)
+    for shard in (1, 3):
+        for _ in range(2):
+            keys = ShardKeys(acker.namespace, shard)
+            acker.connection.run(commands.rotate(keys, force=True))
+            acker.connection.run(commands.expire(keys, 100))
+    assert migrate(again(acker), 2, wait=30).shards == 2
+    settled(acker, 2)
+    assert [(o.verdict, o.anchor) for o in acker.outcomes("t")] == [("ack", 9), ("nack", 1)]
+    works(acker, 2)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_who_comes_late_drops_no_shard_of_a_later_move(
+    make_any_acker: MakeAcker, again: MakeClient
+) -> None:
+    """At any of its last calls it sleeps, while others complete it and move on."""
+    calls = calls_of(make_any_acker, again, 4, 2)
+    for number in range(len(calls) - 14, len(calls) + 1):
+        acker = make_any_acker(shards=4)
+        late, others = again(acker), again(acker)
+        run, made = late.connection.run, list[Call]()
+
+        def sleeping(
+            call: Call, run: Any = run, made: Any = made, others: Any = others, at: int = number
+        ) -> Any:
+            made.append(call)
+            if len(made) == at:
+                with contextlib.suppress(MovingError):
+                    migrate(others, 2)
+                assert migrate(others, 4).shards == 4
+                batch = Batch("t")
+                for anchor in range(8):
+                    batch.track(anchor + 100, "s", [A])
+                assert others.apply(batch).tracked == 8
+            return run(call)
+
+        late.connection.run = sleeping
+        with contextlib.suppress(MovingError):
+            migrate(late, 2, wait=0)
+        if len(made) < number:
+            continue
+        assert migrate(again(acker), acker.status().config.shards).shards == 4
+        settled(acker, 4)
+        assert total(acker)["pending"] == 8
+
+
+@pytest.mark.usefixtures("at_once")
+def test_the_loser_of_two_says_that_somebody_was_faster(
+    make_any_acker: MakeAcker, again: MakeClient
+) -> None:
+    """Wherever it is when the other completes the move, it has the same, or MovingError."""
+    calls, lost = calls_of(make_any_acker, again, 4, 2), 0
+    for number in range(1, len(calls) + 1):
+        acker = make_any_acker(shards=4)
+        late, winner = again(acker), again(acker)
+        run, made = late.connection.run, list[Call]()
+
+        def beaten(
+            call: Call, run: Any = run, made: Any = made, winner: Any = winner, at: int = number
+        ) -> Any:
+            made.append(call)
+            if len(made) == at:
+                migrate(winner, 2)
+            return run(call)
+
+        late.connection.run = beaten
+        try:
+            assert migrate(late, 2).shards == 2
+        except MovingError:
+            lost += 1
+        settled(acker, 2)
+    assert lost
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 2)])
+def test_durable_lanes_stand_on_all_shards_after_a_move(
+    make_any_acker: MakeAcker, before: int, after: int
+) -> None:
+    """The highest number of any shard; a batch that is run again is applied on none anew."""
+    acker = make_any_acker(shards=before)
+    lane = commands.Fence("@spark/app/q", 7, "aa")
+    send(acker, columns([(before - 1, A, 0)] if before > 1 else [(4, A, 0)]), lane, before - 1)
+    old = commands.Fence("@other", 5, "bb")
+    send(acker, columns([(4 * before, A, 0)]), old)
+    tick(acker, 3)
+    many = {f"@lane-{n}": f"{n + 1}:cc:1700000000000" for n in range(1200)}
+    acker.connection.client.hset(ShardKeys(acker.namespace, 0).durable_fences, mapping=many)
+    migrate(acker, after)
+    assert {each[0] for each in acker.lane("@spark/app/q").values()} == {7}
+    for shard in range(after):
+        keys = ShardKeys(acker.namespace, shard)
+        held = acker.connection.client.hgetall(keys.durable_fences)
+        assert len(held) == 1202
+        assert held[b"@lane-1199"].startswith(b"1200:")
+        part = columns([(shard + 4 * after, A, 0)])
+        assert send(acker, part, replace(lane, seq=6), shard).highest == 7
+        with pytest.raises(ChangedBatchError):
+            send(acker, part, replace(lane, digest="ab"), shard)
+        assert send(acker, part, replace(lane, seq=8), shard).highest is None
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_replica_is_waited_for_before_what_cannot_be_undone(
+    make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch, allowed: bool
+) -> None:
+    acker = make_any_acker(shards=2)
+    line, asked, ask = Line(acker), list[int](), acker.connection.command
+
+    def command(*args: Any) -> Any:
+        if args[0] == "WAIT":
+            asked.append(len(line.calls))
+            if not allowed:
+                raise RedisRefusedError("no permissions to run the 'wait' command")
+        return {"connected_slaves": 1} if args[0] == "INFO" else ask(*args)
+
+    monkeypatch.setattr(acker.connection, "command", command)
+    assert migrate(acker, 1).shards == 1
+    dropped = next(n for n, call in enumerate(line.calls) if call[0] == "drop")
+    opened = line.calls.index(("configure", "0}", ("moving", "")))
+    moved = line.calls.index(("configure", "0}", ("shards", 1)))
+    assert len(asked) == 2
+    assert moved < asked[0] <= dropped < asked[1] <= opened
 
 
 def test_when_redis_stays_away_it_says_that_it_is_closed(
@@ -341,8 +578,11 @@ def test_what_is_refused(make_any_acker: MakeAcker, again: MakeClient) -> None:
     for shards in (0, 3, 2048):
         with pytest.raises(ConfigError, match="shards"):
             migrate(acker, shards)
+    for wait in (math.nan, -1.0):
+        with pytest.raises(ConfigError, match="wait is seconds"):
+            migrate(acker, 4, wait=wait)
     assert migrate(acker, 2).shards == 2
-    track(acker, 2, 0)
+    row(acker, 2, A)
 
     def on_progress(progress: Progress) -> None:
         if progress.step == "drain":
@@ -352,7 +592,7 @@ def test_what_is_refused(make_any_acker: MakeAcker, again: MakeClient) -> None:
             with pytest.raises(MovingError, match="change its settings when it has"):
                 other.configure(high_water=5)
             assert other.status().moving == Move(2, 4), "nobody else calls it off"
-            list(other.outcomes("t"))
+            tick(other, 3)
 
     assert migrate(acker, 4, on_progress=on_progress).shards == 4
     client = acker.connection.client
@@ -382,12 +622,72 @@ def test_a_client_that_knew_the_old_number(make_any_acker: MakeAcker, again: Mak
         old.flows.known = AckerConfig(shards=before, tick_ms=3_600_000)
         acks = Batch()
         acks.ack(6, A)
-        with pytest.raises((WrongShardError, NamespaceNotFoundError)):
-            old.apply(acks)
-        acks = Batch()
-        acks.ack(6, A)
-        assert old.apply(acks).acked == 1
+        assert old.apply(acks).acked == 1, "packed anew"
         assert [o.verdict for o in old.outcomes("t")] == ["ack"]
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 2)])
+def test_what_was_refused_everywhere_is_packed_anew_and_what_was_not_is_given_up(
+    make_any_acker: MakeAcker, again: MakeClient, before: int, after: int
+) -> None:
+    acker = make_any_acker(shards=before)
+    old, acks, some = again(acker), Batch(), Batch()
+    assert old.config.shards == before
+    migrate(acker, after)
+    tracked = Batch("t")
+    for anchor in range(1, 9):
+        tracked.track(anchor, f"s{anchor}", [A])
+        # Of two shards one is another now, of one the only one.
+        (acks if anchor % 4 in (2, 3) else some).ack(anchor, A)
+    acker.apply(tracked)
+    assert old.apply(acks).acked == 4
+    old.flows.known = AckerConfig(shards=4, tick_ms=3_600_000)
+    if after == 2:
+        # Anchors 1 and 5 are where they were, 4 and 8 too; one of shard 3 would not be.
+        for anchor in (3, 7):
+            some.ack(anchor, A)
+        for _ in range(2):
+            with pytest.raises((WrongShardError, NamespaceNotFoundError), match="its trees expire"):
+                old.apply(some)
+
+
+def test_while_shards_are_told_one_after_the_other_one_tries_again(
+    make_any_acker: MakeAcker, again: MakeClient
+) -> None:
+    """A shard says that it moved, and shard 0 does not yet: BACKLOG, not SHARD."""
+    acker = make_any_acker(shards=2)
+    mover, trial = again(acker), again(make_any_acker(shards=2))
+    line = Line(trial)
+    migrate(trial, 4)
+    Line(mover).last = line.calls.index(("configure", "1}", ("shards", 4))) + 1
+    with pytest.raises(Killed):
+        migrate(mover, 4)
+    batch = Batch("t")
+    batch.track(3, "s", [A])
+    with pytest.raises(BacklogError, match="moves to other shards just now"):
+        acker.apply(batch)
+    migrate(again(acker), 4)
+    assert acker.apply(batch).tracked == 1
+
+
+@pytest.mark.usefixtures("at_once")
+def test_who_reads_verdicts_hears_all_shards(make_any_acker: MakeAcker, again: MakeClient) -> None:
+    """Since before the moves, and without ever being refused."""
+    acker = make_any_acker(shards=1)
+    outcomes = again(acker).outcomes("t")
+
+    async def twin() -> list[str]:
+        async with again(acker, aio=True) as other:
+            other.flows.known = AckerConfig(shards=4 if acker.config.shards == 1 else 1)
+            return [o.source_id async for o in await other.outcomes("t")]
+
+    for after in (4, 1, 2):
+        migrate(acker, after)
+        for hear in (lambda: [o.source_id for o in outcomes], lambda: asyncio.run(twin())):
+            for anchor in range(4, 8):
+                send(acker, columns([(anchor, 0, 1)], "t", [str(anchor)]), shard=anchor % after)
+            assert sorted(hear()) == ["4", "5", "6", "7"]
 
 
 def test_a_batch_in_doubt_is_not_packed_for_other_shards(

@@ -42,8 +42,9 @@ def close(target: Target, move: Move | None = MOVE) -> None:
     if isinstance(target, Reference):
         target.moving = move is not None
     else:
-        changes = {"moving": move.to_wire() if move else ""}
-        target.connection.run(commands.configure(ShardKeys(target.namespace, 0), changes))
+        for value in [move.to_wire()] if move else [MOVE.at("cancel").to_wire(), ""]:
+            changes = {"moving": value}
+            target.connection.run(commands.configure(ShardKeys(target.namespace, 0), changes))
 
 
 def test_a_batch_that_tracks_is_refused_whole(acker: Target) -> None:

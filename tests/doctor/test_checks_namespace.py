@@ -8,6 +8,7 @@ import pytest
 from acker_redis.config import AckerConfig
 from acker_redis.doctor import checks_namespace as checks
 from acker_redis.doctor.facts import Missing, Waiting
+from acker_redis.move import Move
 from tests.doctor.made import DENIED, NOW, TICK_MS, namespace, status
 
 MS = NOW * 1000
@@ -137,6 +138,32 @@ def test_shards_that_differ(field: str, fix: str) -> None:
     assert found.level == "error"
     assert f"{field} is 3 on 0, 2, 4 on 1" in found.detail
     assert found.fix == fix
+
+
+FOUR, TWO = AckerConfig(shards=4, tick_ms=TICK_MS), AckerConfig(shards=2, tick_ms=TICK_MS)
+
+
+@pytest.mark.parametrize(
+    ("shards", "shown", "fix"),
+    [
+        # Shard 0 is behind: the others have moved, and two are gone.
+        ((status(0, FOUR), status(1, TWO), None, None), "2, 3 are gone", 4),
+        ((status(0, FOUR, moving=Move(4, 2)), status(1, TWO), None, None), "2, 3 are gone", 2),
+        ((status(0, TWO), status(1, FOUR)), "shards is not set", 2),
+        ((status(0, TWO), status(1, TWO, moving=Move(4, 2))), "its shards differ", 2),
+    ],
+)
+def test_a_move_that_was_set_back(shards: tuple[Any, ...], shown: str, fix: int) -> None:
+    """To create what is gone would be refused, or wrong."""
+    facts = namespace(*(each or status(at, FOUR) for at, each in enumerate(shards)))
+    made = tuple(
+        fact if each else replace(fact, meta={}, status=None)
+        for fact, each in zip(facts.shards, shards, strict=True)
+    )
+    found = checks.namespace(replace(facts, shards=made))
+    assert found.level == "error"
+    assert shown in found.detail
+    assert found.fix.endswith(f": acker-redis migrate orders --shards {fix}")
 
 
 def test_a_namespace_that_may_not_be_read() -> None:

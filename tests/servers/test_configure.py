@@ -8,7 +8,7 @@ import pytest
 from acker_redis import commands
 from acker_redis.client import Acker
 from acker_redis.commands import Fence
-from acker_redis.errors import InvalidBatchError, MovingError
+from acker_redis.errors import ChangedBatchError, InvalidBatchError, MovingError, SchemaError
 from acker_redis.keys import ShardKeys
 from tests.conftest import MakeAcker
 from tests.support import (
@@ -84,6 +84,14 @@ def test_settings_change_and_the_same_again_changes_nothing(acker: Acker) -> Non
         ("moving", "1:2048"),
         ("moving", "1:2:later"),
         ("moving", "1:2 "),
+        ("lane:q", "1:1"),
+        ("lane:@q", "0:1"),
+        ("lane:@q", "1"),
+        ("lane:@q", "1:aa:1"),
+        ("lane:@q", "1:1", "lane:@q", "2:1"),
+        ("lane:@q", "1:1", "tick_ms", 5),
+        ("lane:@" + 128 * "q", "1:1"),
+        tuple(each for n in range(501) for each in (f"lane:@{n}", "1:1")),
     ],
 )
 def test_what_cannot_be_changes_nothing(acker: Acker, changes: tuple[Any, ...]) -> None:
@@ -159,21 +167,42 @@ PENDING: dict[str, Callable[[Acker], object]] = {
 }
 
 
-@pytest.mark.parametrize("what", PENDING)
-def test_nothing_moves_before_all_is_told_and_taken(acker: Acker, what: str) -> None:
+TREES = [what for what in PENDING if not what.startswith("verdicts")]
+
+
+@pytest.mark.parametrize("what", TREES)
+def test_nothing_moves_before_all_is_told(acker: Acker, what: str) -> None:
     PENDING[what](acker)
     configure(acker, "moving", "1:2")
-    before = dump(acker)
-    with pytest.raises(MovingError, match=f"is not empty: .*{what}"):
-        configure(acker, "moving", "1:2:switch")
-    # Decided by force, as nothing else does it: still no tree is left on a wrong shard.
-    acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "moving", "1:2:switch")
-    with pytest.raises(MovingError, match=f"is not empty: .*{what}"):
-        configure(acker, "shards", 2)
-    acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "moving", "1:2")
-    assert dump(acker) == before
+    refused(acker, 0, "1:2", what)
     drain(acker)
     drain_blocks(acker)
+
+
+@pytest.mark.parametrize("what", [what for what in PENDING if what not in TREES])
+def test_no_shard_goes_before_all_is_taken(acker: Acker, what: str) -> None:
+    """On one that stays they may wait."""
+    PENDING[what](acker)
+    client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
+    assert configure(acker, "moving", "1:2") == 1
+    assert configure(acker, "moving", "1:2:switch") == 1
+    assert configure(acker, "shards", 2) == 1
+    # As if it were the shard that goes.
+    client.hset(keys.meta, mapping={"shard": 1, "moving": "2:1"})
+    refused(acker, 1, "2:1", what)
+
+
+def refused(acker: Acker, shard: int, move: str, what: str) -> None:
+    """Check that the steps of a move that need an empty shard are refused."""
+    client, meta, before = acker.connection.client, ShardKeys(acker.namespace, 0).meta, dump(acker)
+    with pytest.raises(MovingError, match=f"is not empty: .*{what}"):
+        configure(acker, "moving", f"{move}:switch")
+    # Decided by force, as nothing else does it: still no tree is left on a wrong shard.
+    client.hset(meta, "moving", f"{move}:switch")
+    with pytest.raises(MovingError, match=f"is not empty: .*{what}"):
+        configure(acker, "shards", move[-1])
+    client.hset(meta, "moving", move)
+    assert dump(acker) == before
 
 
 def test_steps_of_a_move(make_acker: MakeAcker) -> None:
@@ -195,6 +224,7 @@ def test_steps_of_a_move(make_acker: MakeAcker) -> None:
         refused("2:8", shard)
     with pytest.raises(MovingError):  # that is for shard 0 to decide
         configure(acker, "shards", 4)
+    refused("")  # by a failover it may be behind the others, and not know that it is decided
     assert configure(acker, "moving", "2:4:switch", shard=1) == 1
     assert configure(acker, "moving", "2:4", shard=1) == 0
     assert moving(acker, 1) == "2:4:switch"
@@ -226,7 +256,7 @@ def test_steps_of_a_move(make_acker: MakeAcker) -> None:
     refused("2:4")
 
 
-def test_durable_lanes_are_forgotten_and_fences_stay(acker: Acker) -> None:
+def test_fences_and_durable_lanes_stay(acker: Acker) -> None:
     part = columns([(2, A, 0)])
     send(acker, part, Fence("@spark/app/q", 5, "aa"))
     send(acker, part, Fence("lane", 5, "aa"))
@@ -240,5 +270,32 @@ def test_durable_lanes_are_forgotten_and_fences_stay(acker: Acker) -> None:
     configure(acker, "moving", "1:2:switch")
     configure(acker, "shards", 2)
     shard = acker.connection.run(commands.status(ShardKeys(acker.namespace, 0)))
-    assert commands.parse_status(shard, ShardKeys(acker.namespace, 0)).fences == 1
-    assert send(acker, part, Fence("lane", 6, "ab")).highest == 6
+    assert commands.parse_status(shard, ShardKeys(acker.namespace, 0)).fences == 3
+    for lane, seq, digest in [
+        ("lane", 6, "ab"),
+        ("@spark/app/q", 5, "aa"),
+        ("@spark/app/r", 1, ""),
+    ]:
+        assert send(acker, part, Fence(lane, seq, digest)).highest == seq
+
+
+def test_lanes_are_raised_and_never_set_back(acker: Acker) -> None:
+    part, keys = columns([(2, A, 0)]), ShardKeys(acker.namespace, 0)
+    send(acker, part, Fence("@q", 5, "aa"))
+    held = acker.connection.client.hget(keys.durable_fences, "@q")
+    assert configure(acker, "lane:@q", "5:9", "lane:@r\n", "7:8") == 1
+    assert acker.connection.client.hget(keys.durable_fences, "@q") == held
+    assert acker.connection.client.hget(keys.durable_fences, "@r\n") == b"7::8"
+    assert configure(acker, "lane:@q", "6:9", "lane:@r\n", "6:10") == 1
+    assert acker.connection.client.hget(keys.durable_fences, "@q") == held.replace(b"5:aa", b"6:")
+    before = dump(acker)
+    assert configure(acker, "lane:@q", "6:9", "lane:@r\n", "7:8") == 0
+    assert dump(acker) == before
+    for digest in ("aa", "ab"):
+        with pytest.raises(ChangedBatchError):
+            send(acker, part, Fence("@q", 6, digest))
+    assert send(acker, part, Fence("@q", 5, "aa")).highest == 6
+    assert send(acker, part, Fence("@q", 7, "aa")).highest is None
+    acker.connection.client.hset(keys.durable_fences, "@q", "x")
+    with pytest.raises(SchemaError, match="tampered"):
+        configure(acker, "lane:@q", "6:9")

@@ -20,12 +20,14 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     AckerError,
     InvalidBatchError,
+    MovingError,
     NamespaceExistsError,
     NamespaceNotFoundError,
     RedisRefusedError,
     SchemaError,
 )
 from acker_redis.keys import NAMESPACES, ShardKeys
+from acker_redis.move import Move
 from acker_redis.producer import Producer
 from acker_redis.row import Row
 from acker_redis.source import Source
@@ -338,6 +340,38 @@ def test_who_comes_late_does_not_end_what_was_created_since(acker: Acker) -> Non
         with pytest.raises(NamespaceExistsError, match="created anew"):
             call(acker, 100, last)
     assert dump(acker) == before
+
+
+def test_a_shard_goes_in_its_own_move_only(make_acker: MakeAcker) -> None:
+    """One that is open, closed, or goes in another move is not touched."""
+    acker = make_acker(shards=2)
+    keys, client = ShardKeys(acker.namespace, 1), acker.connection.client
+    drop_it = commands.drop(keys, 0, last=False, move=Move(2, 1, "switch"))
+
+    def end() -> list[int]:
+        return list(acker.connection.run(drop_it))
+
+    for moving, shards in [
+        ("", 2),
+        ("2:1", 2),
+        ("2:1", 1),
+        ("2:1:switch", 2),
+        ("4:1:switch", 1),
+        ("2:4:switch", 1),
+    ]:
+        client.hset(keys.meta, mapping={"moving": moving, "shards": shards})
+        before = dump(acker)
+        with pytest.raises(MovingError, match="does not go in the move 2:1"):
+            end()
+        assert dump(acker) == before
+    client.hset(keys.meta, mapping={"moving": "2:1:switch", "shards": 1})
+    assert end()[0] > 0
+    assert end()[0] > 0, "again"
+    assert call(acker, 100, last=True, shard=1)[0] == 0
+    assert end() == [0, 0]
+    for move in ("", "2", "2:1:switch", "x:1"):
+        with pytest.raises(InvalidBatchError, match="move is <from>:<to>"):
+            acker.connection.run(Call("drop", keys.both, ("0", "0", move)))
 
 
 def calls_to_the_end(acker: Acker, blocks: int, between: Callable[[], object]) -> int:

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from acker_redis import Acker, Backoff, Batch
+from acker_redis import Acker, Backoff, Batch, Record
 from acker_redis.errors import NamespaceNotFoundError, RedisUnavailableError
 from acker_redis.migrate import Progress, migrate
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told
 from tests.source.conftest import AnySource, Clock, MakeSource
 from tests.source.test_timeouts import TIMEOUT, steps
-from tests.support import tick, total
+from tests.support import row, tick, total
 
 
 @pytest.fixture(autouse=True)
@@ -78,9 +78,11 @@ def test_what_is_emitted_meanwhile_is_tracked_when_it_has_moved(
 
 
 def test_nacks_that_wait_for_their_replay_do_not_keep_it_from_moving(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
 ) -> None:
     """They are kept in the stream until their records are tracked anew, which waits for it."""
+    acker = make_any_acker()
+    bolts = Bolts(acker)
     source = make_source(acker, bolts.send, backoff=Backoff(3600.0, 3600.0))
     source.emit("a")
     source.step()
@@ -89,12 +91,79 @@ def test_nacks_that_wait_for_their_replay_do_not_keep_it_from_moving(
     assert (told.take(), acker.status().backlog) == (["fail a failed no"], {"t": 1})
     move = Move(acker, clock, source)
     move.to(2)
-    assert move.looks > 1
+    assert acker.status().backlog == {"t": 1}
+    move.to(1)
+    assert acker.status().backlog == {"t": 1}, "it stays where it is, on a shard that stays"
     clock.advance(3600.0)
     source.step()
     bolts.ack()
     source.step()
     assert (told.take(), source.pending) == (["ack a"], 0)
+
+
+@pytest.mark.parametrize("shards", [(1, 2), (2, 1)])
+def test_a_program_that_dies_in_a_move_hears_of_its_nack_again(
+    make_source: MakeSource,
+    make_any_acker: MakeAcker,
+    told: Told,
+    clock: Clock,
+    shards: tuple[int, int],
+) -> None:
+    """To more shards at any time, to fewer as long as anything is pending."""
+    acker = make_any_acker(shards=shards[0])
+    bolts = Bolts(acker)
+    source = make_source(acker, bolts.send, backoff=Backoff(3600.0, 3600.0))
+    for name in "abcdefgh":
+        source.emit(name)
+    source.step()
+    bolts.fail("no")
+    source.step()
+    assert len(told.take()) == 8
+    row(acker, 2, 5)  # is pending
+    looks = list[Progress]()
+
+    def on_progress(progress: Progress) -> None:
+        if progress.step == "drain" and progress.pending:
+            looks.append(progress)
+            for _ in range(3):
+                clock.advance(11.0)
+                source.step()
+            assert acker.status().backlog == {"t": 8}
+            if shards[1] == 1:
+                raise KeyboardInterrupt  # and so is the move
+            tick(acker, 3)
+
+    with suppress(KeyboardInterrupt):
+        migrate(acker, shards[1], on_progress=on_progress, wait=30)
+    assert looks
+    again = make_source(acker, bolts.send, reload=lambda name: Record(name, name))
+    for _ in range(5):
+        clock.advance(11.0)
+        again.step()
+    assert sorted(told.take()) == sorted(f"fail {name} failed no" for name in "abcdefgh")
+
+
+def test_the_last_nacks_on_a_shard_that_goes_are_taken(
+    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+) -> None:
+    """Once nothing else is waited for; their records are tracked when it has moved."""
+    acker = make_any_acker(shards=2)
+    bolts = Bolts(acker)
+    source = make_source(acker, bolts.send, backoff=Backoff(3600.0, 3600.0))
+    for name in "abcdefgh":
+        source.emit(name)
+    source.step()
+    bolts.fail("no")
+    source.step()
+    move = Move(acker, clock, source)
+    move.to(1)
+    assert move.looks > 1
+    clock.advance(3600.0)
+    source.step()
+    bolts.ack()
+    source.step()
+    assert {each for each in told.take() if "ack" in each} == {f"ack {name}" for name in "abcdefgh"}
+    assert source.pending == 0
 
 
 def test_a_take_of_which_the_reply_was_lost_and_whose_shard_is_gone(

@@ -8,12 +8,19 @@ import pytest
 
 from acker_redis import commands
 from acker_redis.client import Acker
-from acker_redis.errors import BacklogError, WrongShardError
+from acker_redis.errors import (
+    BacklogError,
+    ChangedBatchError,
+    LaneError,
+    RedisUnavailableError,
+    WrongShardError,
+)
 from acker_redis.keys import ShardKeys
 from acker_redis.migrate import migrate
 from acker_redis.spark import lanes, room
 from tests.conftest import MakeAcker
-from tests.support import columns, send
+from tests.spark.test_lanes import Driver, loose, numbers
+from tests.support import columns, send, tick, total
 
 
 class Clock:
@@ -41,6 +48,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def moving(acker: Acker, value: str) -> None:
     """Close the namespace, or open it."""
+    if not value:
+        moving(acker, "1:4:cancel")
     acker.connection.run(commands.configure(ShardKeys(acker.namespace, 0), {"moving": value}))
 
 
@@ -75,3 +84,45 @@ def test_what_was_applied_before_is_looked_for_on_the_shards_there_are(
     send(other, columns([(6, 5, 0)]), fence, shard=2)
     assert lanes.standing(acker, "@spark/app/q", 7) == lanes.Standing(0, "aa")
     assert acker.config.shards == 4
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (4, 2)])
+def test_a_batch_that_is_run_again_after_a_move_is_caught_and_the_next_one_goes_on(
+    make_any_acker: MakeAcker, before: int, after: int
+) -> None:
+    """Whether it is the same or not, and whatever of it was applied: it is packed anew."""
+    acker = make_any_acker(shards=before)
+    driver = Driver(acker)
+    assert numbers(driver.apply(6, loose(8)), "tracked") == 8
+    with pytest.raises(RedisUnavailableError):
+        driver.apply(7, loose(8, 8), dies_before=1 if before > 1 else 0)
+    driver.apply(7, loose(8, 8)) if before == 1 else None
+    tick(acker, 3)
+    assert len(list(acker.outcomes("t"))) >= 9
+    migrate(acker, after)
+    acker.flows.known = None
+    for terms in (loose(8, 8), loose(8, 16)):
+        with pytest.raises(ChangedBatchError, match="moved to another number of shards before"):
+            Driver(acker).apply(7, terms)
+    with pytest.raises(LaneError, match="batch 6 comes after batch 7"):
+        Driver(acker).apply(6, loose(8))
+    assert total(acker)["pending"] == 0
+    failed = Driver(acker, "fail_trees").apply(7, loose(8, 8))
+    assert failed.changed
+    assert numbers(failed, "failed") == 8
+    assert numbers(Driver(acker).apply(8, loose(8, 24)), "tracked") == 8
+
+
+def test_a_query_that_was_stopped_at_a_committed_batch_goes_on(
+    make_any_acker: MakeAcker,
+) -> None:
+    acker = make_any_acker(shards=2)
+    batch = 0
+    for after in (8, 4, 1, 2):
+        batch += 1
+        assert numbers(Driver(acker).apply(batch, loose(8, 8 * batch)), "tracked") == 8
+        tick(acker, 3)
+        list(acker.outcomes("t"))
+        migrate(acker, after)
+        acker.flows.known = None
+    assert numbers(Driver(acker).apply(batch + 1, loose(8, 100)), "tracked") == 8

@@ -153,6 +153,7 @@ def _(v: Vector) -> None:
     v.apply(track(4, "at once"), task="t")
     v.apply(ack(1, A), ack(9, B), ack(10, A), fail(11, "dropped too"))
     v.apply(fail(2, "no", A))
+    v.moving("1:4:cancel")
     v.moving("")
     v.apply(*_trees(3), task="t")
 
@@ -167,6 +168,7 @@ def _(v: Vector) -> None:
     v.moving("1:2")
     v.apply(*_trees(1), task="t", producer="p", seq=1, digest="aa")
     v.apply(*_trees(2), task="t", producer="p", seq=2, digest="bb")
+    v.moving("1:2:cancel")
     v.moving("")
     v.apply(*_trees(2), task="t", producer="p", seq=2, digest="bb")
 

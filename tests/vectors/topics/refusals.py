@@ -233,6 +233,8 @@ def _(v: Vector) -> None:
     v.raw("configure", "moving", "1:8", error="MOVING")
     v.raw("configure", "moving", "1:4:switch", error="MOVING")
     v.raw("configure", "high_water", "7", error="MOVING")
+    v.raw("configure", "moving", "", error="MOVING")
+    v.moving("1:4:cancel")
     v.moving("")
     v.raw("configure", "moving", "", reply=0)
 
@@ -242,7 +244,7 @@ def _(v: Vector) -> None:
     for changes in (
         (), ("high_water",), ("high_water", "0"), ("high_water", "1", "high_water", "2"),
         ("tick_ms", "1.5"), ("buckets", "4"), ("shards", "3"), ("moving", "1:1"),
-        ("moving", "1:4", "tick_ms", "5"), ("moving", "1:4:now"),
+        ("moving", "1:4", "tick_ms", "5"), ("moving", "1:4:now"), ("lane:@q", "0:1"),
     ):  # fmt: skip
         v.raw("configure", *changes, error="ARGS")
 

@@ -1,6 +1,6 @@
 /** The login page: a token becomes a cookie that scripts cannot read. */
 
-import { ApiError, change } from "./core/api.js";
+import { ApiError, change, fromLogin } from "./core/api.js";
 import { say } from "./core/dom.js";
 import * as theme from "./core/theme.js";
 
@@ -22,7 +22,7 @@ form.addEventListener("submit", async (event) => {
   say(trouble, "");
   try {
     await change("POST", "/session", { token });
-    location.replace(next());
+    location.replace(fromLogin());
   } catch (error) {
     const known = error instanceof ApiError ? error : null;
     say(trouble, known?.status === 401 || known?.status === 403 ? "Nobody has this token."
@@ -31,10 +31,3 @@ form.addEventListener("submit", async (event) => {
     input.select();
   }
 });
-
-/** Where to go then: a path of this service, never another's. */
-function next() {
-  const wanted = new URLSearchParams(location.search).get("next") || "/";
-  const url = new URL(wanted, location.origin);
-  return url.origin === location.origin ? url.href : "/";
-}

@@ -101,10 +101,27 @@ async function send(method, path, body, signal, patience) {
   throw new ApiError(response.status, problem(text, response.statusText));
 }
 
-/** Go to the login page, and come back to where we are. */
+const PLACE = "acker.place";
+
+/** Go to the login page, and come back to where we are: it is kept in the tab, in no URL. */
 export function toLogin() {
-  if (location.pathname !== "/login") {
-    location.assign(`/login?next=${encodeURIComponent(location.pathname + location.hash)}`);
+  if (location.pathname === "/login") return;
+  try {
+    sessionStorage.setItem(PLACE, location.hash);
+  } catch {
+    // Off: one comes back to the beginning.
+  }
+  location.assign("/login");
+}
+
+/** Where one was before the login page. */
+export function fromLogin() {
+  try {
+    const place = sessionStorage.getItem(PLACE) || "";
+    sessionStorage.removeItem(PLACE);
+    return `/${place.startsWith("#/") ? place : ""}`;
+  } catch {
+    return "/";
   }
 }
 

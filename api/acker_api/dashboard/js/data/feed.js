@@ -14,8 +14,8 @@ import { ofBlock, Verdicts } from "./verdicts.js";
 /** Redis that is away is told of within a second: this, and the time of an answer. */
 const POLL_MS = 700;
 const HIDDEN_MS = 10_000;
-/** After the service said that we ask too often. */
-const BUSY_MS = 5000;
+/** After the service refused: we ask too often, say, or there is no such namespace. */
+const BUSY_MS = 3000;
 /** News that are later than this, and than they mostly are, are missed. */
 const LATE_MS = 950;
 /** Events come every second; without one for so long we ask. */
@@ -100,7 +100,8 @@ export class Feed {
 
   async #round() {
     if (!this.#live) await this.ask();
-    if (this.error.value?.status === 429) return BUSY_MS;
+    const refused = this.error.value?.status;
+    if (refused && refused >= 400 && refused < 500) return BUSY_MS;
     return document.hidden ? HIDDEN_MS : POLL_MS;
   }
 
@@ -108,7 +109,7 @@ export class Feed {
   async ask() {
     try {
       const signal = this.scope.signal;
-      this.#take(await get(inNamespace(this.namespace), { signal, patience: 2000 }), "polling");
+      this.#take(await get(inNamespace(this.namespace), { signal, patience: 4000 }), "polling");
     } catch (error) {
       if (!this.scope.over) this.#fail(error);
     }

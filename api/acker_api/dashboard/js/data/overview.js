@@ -61,7 +61,9 @@ export class Overview {
     const source = this.source = new EventSource(address("/events"));
     source.addEventListener("namespaces", (message) => {
       try {
-        for (const told of JSON.parse(message.data).namespaces) this.#hear(told);
+        const { namespaces, total } = JSON.parse(message.data);
+        if (total !== this.total) this.namesAt = this.readAt = 0; // there is another, or one less
+        for (const told of namespaces) this.#hear(told);
         this.heardAt = Date.now();
         alive();
         mode.set("events");
@@ -70,6 +72,7 @@ export class Overview {
         console.error(error);
       }
     });
+    source.addEventListener("problem", () => { this.heardAt = 0; });
     source.onerror = () => {
       this.heardAt = 0;
       if (source.readyState === EventSource.CLOSED) this.#mute();
@@ -84,7 +87,11 @@ export class Overview {
 
   #hear({ name, up, now_ms, ...told }) {
     const row = this.rows.get(name);
-    if (!row?.status || !up) return;
+    if (!row?.status) return;
+    if (!up) {
+      this.readAt = 0; // reading it tells why
+      return;
+    }
     this.#note(row, { ...row.status, ...told, shards: [{ ...row.status.shards[0], now_ms }, ...row.status.shards.slice(1)] });
   }
 
@@ -115,7 +122,7 @@ export class Overview {
 
   async #names() {
     const query = { after: this.after, limit: PAGE };
-    const found = await get("/namespaces", { query, signal: this.scope.signal, patience: 2000 });
+    const found = await get("/namespaces", { query, signal: this.scope.signal, patience: 4000 });
     this.total = found.total;
     this.next = found.next;
     this.namesAt = Date.now();
@@ -144,7 +151,7 @@ export class Overview {
   async #one(row) {
     try {
       const signal = this.scope.signal;
-      const status = await get(inNamespace(row.name), { signal, patience: 2000 });
+      const status = await get(inNamespace(row.name), { signal, patience: 4000 });
       this.#note(row, status);
     } catch (error) {
       if (this.scope.over) throw error;

@@ -1,0 +1,171 @@
+"""Two hundred dashboards listen to the events of a namespace that is busy.
+
+    python benchmarks/events.py [--listeners 200] [--seconds 30] [--rate 50] [--trees 20]
+
+The service is a process of its own before a Redis of its own. A producer applies ``--rate`` batches
+a second, each of which tracks and acks ``--trees`` trees. Nobody listens at first, then one, then
+all; one in ten reads nothing. Printed are the events that a listener got, the processor time of the
+service and of Redis as a share of one core, the memory of the service when they have begun and at
+the end, and how many subscriptions Redis has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.synchronize import Event
+
+import psutil
+
+from acker_redis.batch import Batch
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.ids import new_anchor
+
+NAMESPACE = "bench-events"
+SLOW = 10
+"""One listener in so many reads nothing."""
+
+
+def produce(url: str, rate: float, trees: int, ended: Event) -> None:
+    """Track and ack, at a steady rate; and take what was told."""
+    with Acker.from_url(url, NAMESPACE) as acker:
+        outcomes = acker.outcomes("shop")
+        while not ended.wait(1 / rate):
+            batch = Batch("shop")
+            for number in range(trees):
+                batch.track(new_anchor(), f"order-{number}", [])
+            acker.apply(batch)
+            outcomes.take(outcomes.read())
+
+
+class Listener(asyncio.Protocol):
+    """Counts what comes; or reads nothing."""
+
+    def __init__(self, slow: bool) -> None:
+        self.slow, self.bytes, self.events, self.status = slow, 0, 0, b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ask for the events."""
+        assert isinstance(transport, asyncio.Transport)
+        path = f"/api/v1/namespaces/{NAMESPACE}/events"
+        transport.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        if self.slow:
+            transport.pause_reading()
+
+    def data_received(self, data: bytes) -> None:
+        """Count them."""
+        self.status = self.status or data[:12]
+        self.bytes += len(data)
+        self.events += data.count(b"event: ")
+
+
+def spent(process: psutil.Process) -> float:
+    """Processor time, in seconds."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+async def measure(
+    words: str,
+    port: int,
+    listeners: int,
+    seconds: float,
+    processes: list[psutil.Process],
+    subscriptions: Callable[[], int],
+) -> None:
+    """Listen for a while, and print a line."""
+    loop = asyncio.get_running_loop()
+    opened = []
+    for number in range(listeners):
+        slow = number % SLOW == SLOW - 1
+        line = socket.socket()
+        if slow:
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+        line.connect(("127.0.0.1", port))
+        opened.append(
+            await loop.create_connection(lambda slow=slow: Listener(slow), sock=line)  # type: ignore[misc]
+        )
+    await asyncio.sleep(min(5.0, seconds))  # rings and buffers fill
+    quick = [listener for _, listener in opened if not listener.slow]
+    before = [spent(each) for each in processes], sum(each.events for each in quick)
+    memory, begun = processes[0].memory_info().rss, time.monotonic()
+    await asyncio.sleep(seconds)
+    took = time.monotonic() - begun
+    service, redis = (
+        100 * (spent(each) - was) / took for each, was in zip(processes, before[0], strict=True)
+    )
+    each = (sum(each.events for each in quick) - before[1]) / took / max(1, len(quick))
+    after = processes[0].memory_info().rss
+    print(
+        f"{words:14}{each:10.1f}{service:12.1f}{redis:10.1f}{memory / 1e6:12.1f}{after / 1e6:10.1f}"
+        f"{subscriptions():15}"
+    )
+    assert all(each.status.endswith(b"200") for each in quick), "a stream was refused"
+    for transport, _ in opened:
+        transport.close()
+
+
+def main() -> None:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--listeners", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--rate", type=float, default=50.0)
+    parser.add_argument("--trees", type=int, default=20)
+    args = parser.parse_args()
+    with EmbeddedRedis() as server, Acker.from_url(server.url, NAMESPACE) as acker:
+        acker.create(AckerConfig(shards=16, tick_ms=3_600_000, high_water=10**6))
+        client = acker.connection.client
+        environment = {**os.environ, "ACKER_REDIS_URL": server.url, "ACKER_REDIS_API_PORT": "0"}
+        with subprocess.Popen(
+            [sys.executable, "-m", "acker_api"], env=environment, stderr=subprocess.PIPE, text=True
+        ) as service:
+            assert service.stderr
+            port = next(
+                int(found[1])
+                for line in service.stderr
+                if (found := re.search(r"serving url=\S*:(\d+)", line))
+            )
+            threading.Thread(target=service.stderr.read, daemon=True).start()
+            spawn = multiprocessing.get_context("spawn")
+            ended = spawn.Event()
+            producer = spawn.Process(
+                target=produce, args=(server.url, args.rate, args.trees, ended)
+            )
+            producer.start()
+            processes = [
+                psutil.Process(service.pid), psutil.Process(client.info("server")["process_id"]),
+            ]  # fmt: skip
+            try:
+                print(
+                    "              events/s   service %   redis %   MB at first    at end"
+                    "  subscriptions"
+                )
+                for words, number in (
+                    ("nobody", 0), ("one", 1), (f"{args.listeners}", args.listeners),
+                ):  # fmt: skip
+                    asyncio.run(
+                        measure(
+                            words, port, number, args.seconds, processes,
+                            lambda: len(client.client_list(_type="pubsub")),
+                        )
+                    )  # fmt: skip
+            finally:
+                ended.set()
+                producer.join()
+                service.terminate()
+
+
+if __name__ == "__main__":
+    main()

@@ -23,8 +23,6 @@ MOST_EACH = 256
 """Of one token, or without tokens of one address."""
 LINGER = 10.0
 """Seconds that a watch goes on after its last listener has left: it may only be reconnecting."""
-KEPT = 0.9
-"""Seconds that a state is kept: a little less than from poll to poll."""
 MEMORY = 32 * MOST_BYTES
 """Bytes of all rings."""
 FIRST = 2.0
@@ -43,8 +41,9 @@ class Hub:
         survey: Callable[[], Awaitable[Survey]],
     ) -> None:
         self._client = client
-        self._standing = KeptEach(standing, KEPT)
-        self._survey = Kept(survey, KEPT)
+        # Kept for no time: who asks because Redis has just gone may not hear that all is well.
+        self._standing = KeptEach(standing, 0.0)
+        self._survey = Kept(survey)
         self._watches: dict[str | None, Watch] = {}
         self._listeners: dict[Listener, str | None] = {}
         self._each: Counter[str] = Counter()
@@ -177,8 +176,9 @@ class Hub:
                 await watch.polled.wait()
                 await self._feed.tried.wait()
         except TimeoutError:
-            if isinstance(watch, NamespaceWatch) and not watch.shown:
+            if isinstance(watch, NamespaceWatch):
                 watch.hears(self._feed.why)
+            watch.begun()
 
     def _room(self) -> int:
         return min(MOST_BYTES, MEMORY // max(1, len(self._watches)))

@@ -84,12 +84,13 @@ class Feed:
             pause = min(2 * pause, PAUSES[1])
 
     def _tell(self, why: str) -> None:
-        before, self.why = self.why, why
-        if before != why or not self.tried.is_set():
-            log.log(
-                logging.WARNING if why else logging.INFO,
-                Event("live_feed", state="down" if why else "up", why=why),
-            )
+        if self.tried.is_set() and self.why == why:
+            return
+        self.why = why
+        log.log(
+            logging.WARNING if why else logging.INFO,
+            Event("live_feed", state="down" if why else "up", why=why),
+        )
         self.tried.set()
         self._hears.changed()
 

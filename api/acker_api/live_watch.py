@@ -60,6 +60,10 @@ class Watch(ABC, Board):
         await asyncio.wait([self._task])
 
     @abstractmethod
+    def begun(self) -> None:
+        """The first poll has ended, or takes too long: say hello."""
+
+    @abstractmethod
     async def _poll(self) -> float:
         """Read, and show; seconds until the next. Raises AckerError."""
 
@@ -76,7 +80,9 @@ class Watch(ABC, Board):
             except Exception:
                 log.exception(Event("bug", path="live"))
                 self._problem(INTERNAL)
-            self.polled.set()
+            if not self.polled.is_set():
+                self.polled.set()
+                self.begun()
             await asyncio.sleep(AGAIN)
             rest = period - (time.monotonic() - begun)
             if rest > 0 and not self._poked.is_set():
@@ -106,7 +112,9 @@ class NamespaceWatch(Watch):
         self._ahead_ms = 0.0
         """By so much Redis's clock is ahead of ours."""
         self._publishes = True
-        self._deaf = ""
+        self._deaf: str | None = None
+        """Why no verdicts are heard; '' while they are, None if that is not known yet."""
+        self._greeted = ""
         super().__init__(ring)
 
     def heard(self, address: Address, message: bytes) -> None:
@@ -122,7 +130,8 @@ class NamespaceWatch(Watch):
             data = {"missed": None, "why": "the subscription had broken off; GET outcomes tells"}
             self.tell("gap", pack(data))
         self._deaf = why
-        self._greet()
+        if self.polled.is_set():
+            self.begun()
 
     async def close(self) -> None:
         """End the poll."""
@@ -135,15 +144,22 @@ class NamespaceWatch(Watch):
         self._ahead_ms = status.shards[0].now_ms - 1000 * time.time()
         if status.config.publish != self._publishes:
             self._publishes = status.config.publish
-            self._greet()
+            if self.polled.is_set():
+                self.begun()
         self._show(STATE, "status", status.model_dump_json())
         return PERIOD
 
-    def _greet(self) -> None:
-        why = self._deaf or (
-            "" if self._publishes else "the namespace has publish=no: GET outcomes tells"
-        )
+    def begun(self) -> None:
+        """Say hello, unless it would be the same again."""
+        if self._deaf is None:
+            return
+        why = self._deaf
+        if not self._publishes:
+            why = "the namespace has publish=no: GET outcomes tells"
         data = pack({"live": not why, "why": why, "namespace": self._namespace})
+        if data == self._greeted:
+            return
+        self._greeted = data
         # With an id: who has met no verdict yet can resume too.
         self.show(HELLO, lambda listener: frame("hello", data, listener.id, RETRY_MS))
 
@@ -159,6 +175,9 @@ class ListWatch(Watch):
     def __init__(self, ring: Ring, survey: Callable[[], Awaitable[Survey]]) -> None:
         self._survey = survey
         super().__init__(ring)
+
+    def begun(self) -> None:
+        """Say hello."""
         self._show(HELLO, "hello", pack({"live": True, "why": ""}), retry_ms=RETRY_MS)
 
     async def _poll(self) -> float:

@@ -11,6 +11,7 @@ from types import FrameType
 import uvicorn
 
 from acker_api.app import create_app
+from acker_api.live_server import StreamServer
 from acker_api.security import check_bind
 from acker_api.settings import ApiSettings
 from acker_redis.errors import ConfigError
@@ -59,8 +60,9 @@ def in_background(settings: Settings, api_settings: ApiSettings) -> Iterator[str
 
 def _server(settings: Settings, api_settings: ApiSettings) -> uvicorn.Server:
     check_bind(api_settings)
+    app = create_app(settings, api_settings)
     config = uvicorn.Config(
-        create_app(settings, api_settings),
+        app,
         lifespan="on",
         ws="none",
         log_config=None,
@@ -69,7 +71,7 @@ def _server(settings: Settings, api_settings: ApiSettings) -> uvicorn.Server:
         proxy_headers=False,
         timeout_graceful_shutdown=api_settings.stop_within,
     )
-    return uvicorn.Server(config)
+    return StreamServer(config, app.state.services.live.end)
 
 
 def _where(listener: socket.socket, api_settings: ApiSettings) -> str:

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from uvicorn import Config
@@ -22,6 +23,7 @@ from tests.api.service import METRICS_TOKEN, TOKEN, api
 from tests.api.streams import PATIENCE, Service, streaming
 from tests.api.test_namespaces import V1
 from tests.api.test_redis_away import NOBODY
+from tests.api.test_redis_away import _pump as pump
 from tests.client.proxy import proxied
 from tests.conftest import MakeAcker
 from tests.support import block_row, fail, fail_slot, tick, track, track_block
@@ -36,7 +38,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here is about how often: a poll comes when the one before has ended."""
     for name in ("PERIOD", "AGAIN"):
         monkeypatch.setattr(live_watch, name, 0.02)
-    monkeypatch.setattr(live, "KEPT", 0.0)
     monkeypatch.setattr(live, "LINGER", 0.0)
 
 
@@ -309,7 +310,7 @@ def test_redis_hangs_and_comes_back(any_server: EmbeddedRedis, make_any_acker: M
     async def main() -> None:
         with proxied(any_server.url) as line:
             # It is not the poll that sees it, which waits for longer than this test.
-            async with streaming(line.url, answer_within=60.0) as service:
+            async with streaming(f"{line.url}?socket_timeout=60", answer_within=60.0) as service:
                 streams = [await service.open(path) for path in (events(acker), LIST)]
                 kinds = ["status", "namespaces"]
                 for stream, kind in zip(streams, kinds, strict=True):
@@ -321,6 +322,51 @@ def test_redis_hangs_and_comes_back(any_server: EmbeddedRedis, make_any_acker: M
                 line.stall = False
                 for stream, kind in zip(streams, kinds, strict=True):
                     await stream.wait_for(kind)
+
+    asyncio.run(main())
+
+
+def test_redis_goes_and_comes_back(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are told at once, and not when the next poll is due."""
+    monkeypatch.setattr(live_watch, "PERIOD", 3600.0)
+    acker = make_any_acker()
+    place = urlsplit(any_server.url)
+
+    async def serve_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(place.hostname, place.port)
+        await asyncio.gather(pump(reader, back), pump(there, writer))
+
+    async def main() -> None:
+        line = await asyncio.start_server(serve_line, "127.0.0.1", 0)
+        port = line.sockets[0].getsockname()[1]
+        async with streaming(f"redis://127.0.0.1:{port}/0") as service:
+            stream = await service.open(events(acker))
+            await stream.wait_for("status")
+            line.close()
+            acker.connection.client.client_kill_filter(_type="normal", skipme=True)
+            acker.connection.client.client_kill_filter(_type="pubsub")
+            seen = {}
+            while len(seen) < 2:
+                got = await stream.next()
+                assert got
+                if got.event == "problem" or (got.event == "hello" and not got.data["live"]):
+                    seen[got.event] = got.data
+            assert seen["problem"]["type"] == AWAY
+            assert "Redis did not answer" in seen["hello"]["why"]
+            line = await asyncio.start_server(serve_line, "127.0.0.1", port)
+            seen = {}
+            while len(seen) < 3:
+                got = await stream.next()
+                assert got
+                if got.event != "problem":
+                    seen[got.event] = got.data
+            assert set(seen) == {"hello", "status", "gap"}
+            assert seen["hello"]["live"] is True
+            track(acker, 7, 0)
+            assert (await stream.wait_for("outcome")).data["outcomes"][0]["anchor"] == "7"
+            line.close()
 
     asyncio.run(main())
 
@@ -347,9 +393,9 @@ def test_hello_says_why_no_verdicts_come(
     admin = acker.connection.client
 
     async def quiet(service: Service) -> None:
-        stream = await service.open(events(silent))
-        await stream.wait_for("status")
-        hello = await (await service.open(events(silent))).wait_for("hello")
+        hello = await (await service.open(events(silent))).next()
+        assert hello
+        assert hello.event == "hello"
         assert (hello.data["live"], "publish=no" in hello.data["why"]) == (False, True)
 
     async def hears(service: Service) -> None:

@@ -91,7 +91,8 @@ class Flows:
             if before and not before.refused:
                 raise type(error)(
                     f"{error}. Some of this batch may have been applied before that, and the rest "
-                    "cannot be any more: give it up, its trees expire"
+                    "cannot be any more: give it up. Its trees expire; what it tracks and has no "
+                    "verdict then, track anew"
                 ) from error
             _pack_anew(batch)
         config = yield from self._read_config(self._deadline())

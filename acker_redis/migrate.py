@@ -58,6 +58,9 @@ LANES = 500
 REPLICA_MS = 300
 """For how long a replica is waited for that has what shard 0 was told."""
 MAX_SHARDS = 1024
+MAX_LANES = 100_000
+"""Durable lanes that a shard holds."""
+SETTINGS = ("tick_ms", "high_water", "outcomes_limit")
 SPARE_SECONDS = 60.0
 """Time that sources have to take their verdicts when the last tree has expired."""
 
@@ -257,13 +260,24 @@ class _Migration:
         self._tell(Progress("switch"))
         # As it is since it was closed: nothing is changed any more.
         created = replace((yield from _status(self._flows, 0)).config, shards=move.target)
-        for keys in _keys(self._flows, range(move.source, move.target)):
-            yield from _run(self._flows, commands.create(keys, created))
-        yield from _share_lanes(self._flows, range(max(move.source, move.target)), move.target)
+        for shard in range(move.source, move.target):
+            yield from self._make(shard, created)
+        everyone = range(max(move.source, move.target))
+        yield from _share_lanes(self._flows, everyone, range(move.target))
         # Those that will be no more, too: then they refuse whatever comes.
         for shard in reversed(range(move.source)):
             change = _change(self._flows, shard, "shards", move.target)
             yield from _unless_gone(change, shard >= move.target)
+
+    def _make(self, shard: int, config: AckerConfig) -> Flow[None]:
+        """Create a shard, or bring one that was made by this move before to the settings of now."""
+        flows, keys = self._flows, ShardKeys(self._flows.namespace, shard)
+        state = yield from _unless_gone(_status(flows, shard), gone=True)
+        if state and state.config.shards == config.shards and state.config != config:
+            yield from _change(flows, shard, "moving", "")
+            settings = {name: getattr(config, name) for name in SETTINGS}
+            yield from _run(flows, commands.configure(keys, settings))
+        yield from _run(flows, commands.create(keys, config))
 
     def _finish(self, move: Move | None) -> Flow[None]:
         """Shard 0 has moved: bring all others to that, whatever they are."""
@@ -281,8 +295,10 @@ class _Migration:
         for shard in missing:
             yield from _remove(flows, shard)
             yield from _run(flows, commands.create(ShardKeys(flows.namespace, shard), config))
-        if behind or missing:
-            yield from _share_lanes(flows, [*range(target), *going], target)
+        # Only those: the others know what they have applied.
+        raised = [*missing, *(state.shard for state in behind)]
+        if raised:
+            yield from _share_lanes(flows, [*range(target), *going], raised)
         for state in behind:
             yield from self._follow(state, Move(state.config.shards, target))
         yield from _replicated(flows)
@@ -302,7 +318,7 @@ class _Migration:
         yield from self._drain(move, [shard], read=False)
         yield from self._still()
         if shard >= move.target:
-            yield from _forget(flows, shard)
+            yield from _carry(flows, shard, shard % move.target)
         yield from _change(flows, shard, "moving", move.at("switch"))
         yield from self._still()
         yield from _change(flows, shard, "shards", move.target)
@@ -333,6 +349,12 @@ class _Migration:
         flows = self._flows
         for shard in range(1, min(move.source, move.target)):
             yield from _status(flows, shard)
+        lanes = yield from _lanes(flows, range(move.source))
+        if len(lanes) > MAX_LANES:
+            raise MovingError(
+                f"the shards of {flows.namespace} know {len(lanes)} durable lanes, and one holds "
+                f"{MAX_LANES}; lanes end 30 days after their last batch"
+            )
         for keys in _keys(flows, range(move.source, move.target)):
             # One that has this number was made by the same move, before shard 0 was set back.
             ours = (yield Ask(("HGET", keys.meta, "shards"))) == b"%d" % move.target
@@ -340,7 +362,8 @@ class _Migration:
                 continue
             raise MovingError(
                 f"there is something at shard {keys.shard} of {flows.namespace} that "
-                f"belongs to nobody: look at the keys {keys.prefix}:*, and remove them"
+                f"belongs to nobody: acker-redis migrate {flows.namespace} --shards {move.source} "
+                "removes it, once what is pending there has ended"
             )
 
     def _tell(self, progress: Progress) -> None:
@@ -427,18 +450,31 @@ def _others(flows: Flows, shards: int) -> Flow[list[int]]:
     return [each.shard for each, meta, dropping in pairs if meta or dropping]
 
 
-def _forget(flows: Flows, shard: int) -> Flow[None]:
-    """Take the verdicts of a shard that nobody reads any more.
+def _carry(flows: Flows, shard: int, to: int) -> Flow[None]:
+    """Take the verdicts of a shard that nobody reads any more over to one that is read.
 
-    They were told before, or are lost with the failover that has set it back.
+    At least once, as all verdicts: some may have been told before the failover that has set the
+    shard back.
     """
-    keys = ShardKeys(flows.namespace, shard)
+    keys, others = ShardKeys(flows.namespace, shard), ShardKeys(flows.namespace, to)
     for task in (yield from _status(flows, shard)).backlog:
         while entries := (
             yield Ask(("XRANGE", keys.outcomes(task), "-", "+", "COUNT", commands.MAX_TAKE))
         ):
+            for _, fields in entries:
+                flat = _flat(fields)
+                count = int(flat[flat.index(b"n") + 1])
+                yield Ask(("XADD", others.outcomes(task), "*", *flat))
+                yield Ask(("HINCRBY", others.meta, f"backlog:{task}", count))
             ids = [entry[0].decode() for entry in entries]
             yield from _run(flows, commands.take(keys, task, ids))
+
+
+def _flat(fields: Any) -> list[bytes]:
+    """Fields and values of an entry, in turn."""
+    if isinstance(fields, dict):
+        return [each for pair in fields.items() for each in pair]
+    return list(fields)
 
 
 def _remove(flows: Flows, shard: int) -> Flow[None]:
@@ -448,13 +484,23 @@ def _remove(flows: Flows, shard: int) -> Flow[None]:
         pass
 
 
-def _share_lanes(flows: Flows, sources: Iterable[int], shards: int) -> Flow[None]:
+def _share_lanes(flows: Flows, sources: Iterable[int], shards: Iterable[int]) -> Flow[None]:
     """Let each of the ``shards`` know how far each durable lane was on any of the ``sources``.
 
     A batch that is run again has other parts now; none of them may be applied anew.
     """
+    found = yield from _lanes(flows, sources)
+    lanes = [(b"lane:" + name, f"{seq}:{used}") for name, (seq, used) in found.items()]
+    targets = _keys(flows, shards)
+    for start in range(0, len(lanes), LANES):
+        changes = dict(lanes[start : start + LANES])
+        yield from together([_run(flows, commands.configure(keys, changes)) for keys in targets])
+
+
+def _lanes(flows: Flows, shards: Iterable[int]) -> Flow[dict[bytes, tuple[int, int]]]:
+    """The highest number of each durable lane on any of the shards, and when it was last used."""
     found: dict[bytes, tuple[int, int]] = {}
-    for keys in _keys(flows, sources):
+    for keys in _keys(flows, shards):
         cursor = 0
         while True:
             page = yield Ask(("HSCAN", keys.durable_fences, cursor, "COUNT", LANES))
@@ -471,12 +517,7 @@ def _share_lanes(flows: Flows, sources: Iterable[int], shards: int) -> Flow[None
                 found[lane] = max(before[0], seq), max(before[1], used)
             if not cursor:
                 break
-    lanes = [(b"lane:" + name, f"{seq}:{used}") for name, (seq, used) in found.items()]
-    for start in range(0, len(lanes), LANES):
-        changes = dict(lanes[start : start + LANES])
-        yield from together(
-            [_run(flows, commands.configure(keys, changes)) for keys in _keys(flows, range(shards))]
-        )
+    return found
 
 
 def _replicated(flows: Flows) -> Flow[None]:

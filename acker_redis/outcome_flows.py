@@ -46,6 +46,8 @@ class OutcomeFlows:
 
     def entry(self, shard: int, id_: str) -> Flow[Entry | None]:
         """One entry that waits; None if it is gone, or there is no such shard."""
+        if shard not in self._shards:
+            yield from self.read(1)  # there may be more by now
         keys = self._shards.get(shard)
         if keys is None:
             return None

@@ -10,7 +10,8 @@ ARGV[1+] changes   field, value, field, value, ..; either one or more of
          or up to 500 of
          lane:<name>
                    '<seq>:<ms>' of a durable lane: its fence is at seq at least from now on, with
-                   no digest where it was below, last used at ms or later; never set back
+                   32 zeros for a digest where it was below, last used at ms or later; never
+                   set back
          or one step of a move, in powers of two from 1 to 1024:
          moving    '<from>:<to>' closes the shard: nothing is tracked until it is open again;
                    '<from>:<to>:switch' if it is empty: on shard 0 that decides that the
@@ -98,7 +99,8 @@ if #lanes > 0 then
     if tonumber(seq) < tonumber(lane.seq) then
       if tonumber(ms) < tonumber(lane.ms) then ms = lane.ms end
       changed[#changed + 1] = lane.name
-      changed[#changed + 1] = lane.seq .. '::' .. ms
+      -- The digest of no batch: one without a digest must not pass for this.
+      changed[#changed + 1] = lane.seq .. ':' .. string.rep('0', 32) .. ':' .. ms
     end
   end
   call('UNLINK', shard) -- a first write that maxmemory does not refuse

@@ -163,6 +163,7 @@ def migrate(
     """
     from acker_redis.cli import shapes
     from acker_redis.cli.moving import follow
+    from acker_redis.errors import NamespaceNotFoundError
     from acker_redis.migrate import cancel as call_off
     from acker_redis.migrate import migrate as move
 
@@ -171,14 +172,20 @@ def migrate(
     idle = ""
     with options.acker(namespace, url) as acker:
         if shards is None:
-            moved = acker.status().shards[0].moving is not None
+            try:
+                moved = acker.status().shards[0].moving is not None
+            except NamespaceNotFoundError:
+                moved = True  # a shard is missing
             config = call_off(acker)
             idle = "" if moved else "; nothing was to be called off"
         else:
             now = acker.config
             replace(now, shards=shards).validate()
             if not yes and shards != now.shards:
-                waiting = ", ".join(t for t, n in acker.status().backlog.items() if n)
+                try:
+                    waiting = ", ".join(t for t, n in acker.status().backlog.items() if n)
+                except NamespaceNotFoundError:
+                    waiting = ""  # a shard is missing, which is mended
                 confirm(
                     f"move {namespace} from {now.shards} to {shards} shards? nothing is tracked "
                     f"for up to {now.timeout_ms / 1000:,g} s, and as long as verdicts wait"

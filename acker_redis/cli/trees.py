@@ -58,7 +58,11 @@ def track(
                 batch = Batch(task)
                 for tree in part:
                     batch.add(tree.row)
-                refused = set(acker.apply(batch).rejected)
+                applied = acker.apply(batch)
+                refused = set(applied.rejected)
+                if applied.repeated:
+                    # The reply that named them was lost.
+                    refused |= {t.anchor for t in part if t.ids and not acker.show(t.anchor)}
                 for tree in part:
                     if tree.anchor in refused:
                         rejected += 1

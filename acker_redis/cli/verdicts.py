@@ -63,7 +63,12 @@ def outcomes(
                 printed += 1
                 say_json(outcome, pretty=False) if as_json else say(_line(outcome))
             if take:
-                acker.connection.drive(flows.take([entry]))
+                try:
+                    acker.connection.drive(flows.take([entry]))
+                except RedisUnavailableError as error:
+                    if not follow:
+                        raise
+                    warn(f"{error}; these verdicts come again")
             if limit is not None and printed >= limit:
                 return
 
@@ -156,7 +161,7 @@ def _entries(acker: Acker, flows: OutcomeFlows, follow: bool, take: bool) -> Ite
         for entry in entries:
             place = entry.shard, entry.id
             met.add(place)
-            if place not in seen:
+            if take or place not in seen:
                 seen.add(place)
                 yield entry
             if not take:

@@ -154,3 +154,15 @@ def test_who_follows_hears_of_other_shards_and_of_smaller_ids(
     assert sorted(names) == sorted(
         ["an older one", *(f"record {n}" for n in (1, 2, 3, 4, 5, 6, 8))]
     )
+
+
+def test_who_takes_hears_of_other_shards(make_any_acker: MakeAcker, shell: Shell) -> None:
+    """In the pipe that follows, whoever takes was there before the namespace moved."""
+    acker = make_any_acker()
+    taker = verdicts._Taker(acker, "t")
+    migrate(acker, 4)
+    acked(Acker(acker.connection.client, acker.namespace), 1, 4)
+    lines = shell("outcomes", acker.namespace, "t").out.splitlines()
+    for line in lines:
+        taker.handled(verdicts._place(line, "a line"))
+    assert (taker.taken, len(taker.waiting)) == (4, 0)

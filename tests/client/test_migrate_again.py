@@ -1,0 +1,159 @@
+"""What a move leaves to those who come behind it, and what heals when a node was set back."""
+
+import pytest
+
+from acker_redis import flows as flows_module
+from acker_redis import migrate as migrate_module
+from acker_redis.batch import Batch
+from acker_redis.client import Acker
+from acker_redis.commands import Fence
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import ChangedBatchError, MovingError, RedisUnavailableError
+from acker_redis.keys import ShardKeys
+from acker_redis.migrate import cancel, migrate
+from acker_redis.parts import Part
+from tests.cli.support import Shell
+from tests.conftest import MakeAcker
+
+
+@pytest.fixture
+def shell(any_server: EmbeddedRedis) -> Shell:
+    """Commands run on this server."""
+    return Shell(any_server)
+
+
+def anew(acker: Acker) -> Acker:
+    """A client that knows nothing yet."""
+    return Acker(acker.connection.client, acker.namespace, retry_for=2)
+
+
+def tracks(*anchors: int) -> Batch:
+    batch = Batch("shop")
+    for anchor in anchors:
+        batch.track(anchor, f"order-{anchor}", [anchor + 90])
+    return batch
+
+
+def parts(shards: int, *anchors: int) -> dict[int, Part]:
+    return {part.shard: part for part in tracks(*anchors).parts(shards)}
+
+
+def ended(acker: Acker) -> list[str]:
+    """Source ids of the verdicts that wait, which are taken."""
+    return [outcome.source_id for outcome in acker.outcomes("shop")]
+
+
+def test_a_raised_fence_is_no_repeat_of_a_batch_without_a_digest(
+    make_any_acker: MakeAcker,
+) -> None:
+    """Else the batch would pass for applied, and what it was to track would have no verdict."""
+    acker = make_any_acker(shards=2, tick_ms=20, buckets=2)
+    acker.apply_part(parts(2, 4, 5)[1], Fence("@mine", 2))  # and it dies before shard 0
+    migrate(acker, 4)
+    again = parts(4, 4, 5)
+    with pytest.raises(ChangedBatchError, match="moved to other shards"):
+        anew(acker).apply_part(again[0], Fence("@mine", 2))
+    assert anew(acker).apply_part(again[1], Fence("@mine", 2)).highest == 2
+    assert [acker.lane("@mine")[shard] for shard in range(4)] == [
+        (2, "0" * 32),
+        (2, ""),  # it was applied there, and has ended
+        (2, "0" * 32),
+        (2, "0" * 32),
+    ]
+
+
+def test_settings_that_were_changed_while_shard_0_was_set_back(make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(tick_ms=20, buckets=2)
+    client, meta = acker.connection.client, ShardKeys(acker.namespace, 0).meta
+    before = client.dump(meta)
+    migrate(acker, 2)
+    client.restore(meta, 0, before, replace=True)
+    anew(acker).configure(high_water=5000)
+    assert migrate(anew(acker), 2).high_water == 5000
+    assert anew(acker).apply(tracks(4, 5)).tracked == 2
+    shares = {shard.config.high_water for shard in anew(acker).status().shards}
+    assert shares == {5000}
+
+
+def test_verdicts_of_a_shard_that_came_back_are_carried_to_one_that_is_read(
+    make_any_acker: MakeAcker,
+) -> None:
+    """A client that knew the old number has tracked there, and was told that it is tracked."""
+    acker = make_any_acker(shards=2, tick_ms=20, buckets=2)
+    stale, client, meta = anew(acker), acker.connection.client, ShardKeys(acker.namespace, 1).meta
+    assert stale.config.shards == 2
+    before = client.dump(meta)
+    migrate(acker, 1)
+    client.restore(meta, 0, before)
+    stale.apply(tracks(5, 7))
+    stale.apply_part(parts(2, 9)[1], Fence("@lane", 1))
+    migrate(anew(acker), 1)
+    assert anew(acker).status().backlog == {"shop": 3}
+    assert sorted(ended(anew(acker))) == ["order-5", "order-7", "order-9"]
+    assert anew(acker).status().backlog == {"shop": 0}
+    assert not client.exists(meta)
+
+
+def test_shards_that_are_well_know_themselves_what_they_have_applied(
+    make_any_acker: MakeAcker,
+) -> None:
+    """A shard that is lost and made anew fences no batch on the others."""
+    acker = make_any_acker(shards=4)
+    batch = parts(4, 4, 5)
+    acker.apply_part(batch[0], Fence("@lane", 1, "aa"))
+    client = acker.connection.client
+    client.delete(*client.keys(f"acker:{{{acker.namespace}:3}}*"))
+    migrate(anew(acker), 4)
+    assert acker.apply_part(batch[1], Fence("@lane", 1, "aa")).tracked == 1
+    assert acker.lane("@lane")[3] == (1, "0" * 32)
+
+
+def test_more_lanes_than_a_shard_holds_are_not_moved(
+    make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acker = make_any_acker(shards=2, tick_ms=20, buckets=2)
+    for number, shard in enumerate((0, 0, 1, 1)):
+        part = parts(2, 10 * number + 10 + shard)[shard]
+        acker.apply_part(part, Fence(f"@lane-{number}", 1))
+    monkeypatch.setattr(migrate_module, "MAX_LANES", 3)
+    with pytest.raises(MovingError, match="know 4 durable lanes, and one holds 3"):
+        migrate(acker, 1)
+    assert acker.status().shards[0].moving is None
+    monkeypatch.setattr(migrate_module, "MAX_LANES", 4)
+    ended(acker)
+    while acker.status().pending:
+        ended(acker)
+        migrate(acker, 4)
+    assert len(acker.lane("@lane-0")) == 4
+
+
+def test_commands_heal_what_lacks_a_shard(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker(shards=2, tick_ms=20, buckets=2)
+    client, ns = acker.connection.client, acker.namespace
+    before = client.dump(ShardKeys(ns, 0).meta)
+    migrate(acker, 1)
+    client.restore(ShardKeys(ns, 0).meta, 0, before, replace=True)
+    asked = shell("migrate", ns, "--shards", "1", stdin="y\n")
+    assert (asked.code, asked.out) == (0, f"{ns}: 1 shards\n")
+    assert cancel(anew(acker)).shards == 1
+
+
+def test_a_rejection_whose_reply_was_lost_has_no_line(
+    make_any_acker: MakeAcker, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acker = make_any_acker(high_water=1)
+    acker.apply(tracks(1, 2))
+    send, lost = flows_module.Flows._send, []
+
+    def losing(self, part, fence):  # type: ignore[no-untyped-def]
+        reply = yield from send(self, part, fence)
+        if not lost:
+            lost.append(reply)
+            raise RedisUnavailableError("the reply was lost")
+        return reply
+
+    monkeypatch.setattr(flows_module.Flows, "_send", losing)
+    ran = shell("track", acker.namespace, "shop", "order-3")
+    assert len(lost[0].rejected) == 1
+    assert (ran.code, ran.out) == (3, "")
+    assert "rejected, too much is pending: order-3" in ran.err

@@ -287,11 +287,12 @@ def test_lanes_are_raised_and_never_set_back(acker: Acker) -> None:
     assert acker.connection.client.hget(keys.durable_fences, "@q") == held
     assert acker.connection.client.hget(keys.durable_fences, "@r\n") == b"7:%b:8" % (b"0" * 32)
     assert configure(acker, "lane:@q", "6:9", "lane:@r\n", "6:10") == 1
-    assert acker.connection.client.hget(keys.durable_fences, "@q") == held.replace(b"5:aa", b"6:")
+    raised = held.replace(b"5:aa", b"6:" + b"0" * 32)
+    assert acker.connection.client.hget(keys.durable_fences, "@q") == raised
     before = dump(acker)
     assert configure(acker, "lane:@q", "6:9", "lane:@r\n", "7:8") == 0
     assert dump(acker) == before
-    for digest in ("aa", "ab"):
+    for digest in ("aa", "ab", ""):
         with pytest.raises(ChangedBatchError):
             send(acker, part, Fence("@q", 6, digest))
     assert send(acker, part, Fence("@q", 5, "aa")).highest == 6

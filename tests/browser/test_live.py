@@ -105,7 +105,7 @@ def test_a_tree_is_found_and_failed_and_its_verdict_comes(
     expect(panel(page, "Timeline")).to_contain_text("Expires at the latest")
     page.get_by_role("button", name="Touch").click()
     page.get_by_role("dialog").get_by_role("button", name="Touch").click()
-    expect(page.get_by_text("Its clock was set back")).to_be_visible()
+    expect(page.get_by_text("Its clock was set back", exact=True)).to_be_visible()
 
     page.get_by_role("button", name="Fail", exact=True).click()
     dialog = page.get_by_role("dialog")

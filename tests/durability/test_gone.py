@@ -47,7 +47,7 @@ def test_a_source_goes_on_when_the_namespace_was_created_anew(server: Kept, cloc
             loses_all(server)
             batch = Batch()
             batch.ack(7, 40)
-            with pytest.raises(NamespaceNotFoundError, match="create it: acker-redis create"):
+            with pytest.raises(NamespaceNotFoundError, match="create it .acker-redis create"):
                 producer.apply(batch)
             source_waits(source)
             acker.create(CONFIG)

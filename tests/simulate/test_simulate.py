@@ -168,7 +168,8 @@ def test_command_prints_a_table_and_the_digest() -> None:
     assert once.exit_code == 0
     assert once.stdout == again.stdout
     assert "acked" in once.stdout
-    assert once.stdout.splitlines()[-1].startswith("seed 5: history ")
+    assert once.stdout.splitlines()[-2].startswith("seed 5: history ")
+    assert once.stdout.endswith("1 histories of 40 trees: no promise was broken\n")
 
 
 def test_command_that_fails_says_how_to_replay_it() -> None:

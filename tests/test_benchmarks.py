@@ -1,5 +1,6 @@
 """The benchmarks run, and measure what they say; no figure is judged here."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,14 @@ ROOT = Path(__file__).resolve().parent.parent
         ("latency", ("--calls", "2", "--pending", "2000"), "status, 1000 tasks"),
         ("drain", ("--trees", "50000", "--beside", "0.2"), "during the drain"),
         ("spark", ("--messages", "50000", "--rounds", "1"), "acks, loose"),
-        ("spark_demo", ("--days", "1", "--rounds", "1"), "1 days, medians of 1"),
+        pytest.param(
+            "spark_demo",
+            ("--days", "1", "--rounds", "1"),
+            "1 days, medians of 1",
+            marks=pytest.mark.skipif(
+                os.environ.get("ACKER_SLOW_TESTS") != "1", reason="needs ACKER_SLOW_TESTS=1"
+            ),
+        ),
     ],
 )
 def test_benchmark_runs(name: str, arguments: tuple[str, ...], says: str) -> None:

@@ -19,7 +19,9 @@ from rich.console import Console
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError
-from tests.conftest import missing
+from tests.browser import flights
+from tests.browser.conftest import keep
+from tests.conftest import CI, missing
 
 pytest.importorskip("acker_flights.data")
 from acker_flights import data, demo, report, session
@@ -48,6 +50,17 @@ def start(scratch: Path, *args: str, **environment: str) -> "subprocess.Popen[st
     )
 
 
+def until(demo: "subprocess.Popen[str]", words: str) -> str:
+    """What it says until the line with these words."""
+    assert demo.stdout
+    said = ""
+    while not re.search(words, said):
+        line = demo.stdout.readline()
+        assert line, said
+        said += line
+    return said
+
+
 def need_java() -> None:
     advice = session.missing_java()
     if advice:
@@ -63,13 +76,17 @@ def gone(processes: list[psutil.Process], scratch: Path) -> bool:
 def test_three_days_reconcile(scratch: Path, tmp_path: Path) -> None:
     need_java()
     demo = start(scratch, "--days", "3", "--serve", "--keep", str(tmp_path / "tables"))
-    assert demo.stdout
-    said = ""
-    while "stay until Ctrl-C" not in said:
-        line = demo.stdout.readline()
-        assert line, said
-        said += line
+    said = until(demo, r"Redis: ")
     [dashboard] = re.findall(r"Dashboard: (http://127\.0\.0\.1:\d+)/#/ns/flights\n", said)
+    if flights.chromium():
+        with flights.watched(f"{dashboard}/#/ns/flights") as page:
+            said += until(demo, "stay until Ctrl-C")
+            flights.all_ended(page)
+            keep(page, "flights")
+    elif CI:
+        missing("chromium")
+    else:
+        said += until(demo, "stay until Ctrl-C")
     with urlopen(f"{dashboard}/api/v1/namespaces/flights") as answer:
         assert json.load(answer)["counters"]["acked"] == 2656
     demo.send_signal(signal.SIGINT)
@@ -88,17 +105,19 @@ def test_three_days_reconcile(scratch: Path, tmp_path: Path) -> None:
     assert all(re.match("no weather at .* for 2013-", r["why"]) for r in replay if r["why"])
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", ["Redis:", "starting Spark", r" [1-9][\d,]* tracked"])
+@pytest.mark.parametrize(
+    ("moment", "sign"),
+    [
+        ("Redis:", signal.SIGINT),
+        ("Redis:", signal.SIGTERM),
+        ("starting Spark", signal.SIGTERM),
+        (r" [1-9][\d,]* tracked", signal.SIGINT),
+    ],
+)
 def test_interrupted_it_leaves_nothing_behind(scratch: Path, moment: str, sign: int) -> None:
     need_java()
     demo = start(scratch, "--days", "3")
-    assert demo.stdout
-    said = ""
-    while not re.search(moment, said):
-        line = demo.stdout.readline()
-        assert line, said
-        said += line
+    said = until(demo, moment)
     if moment == "starting Spark":
         time.sleep(1)  # into the start of the JVM, wherever that is by now
     processes = psutil.Process(demo.pid).children(recursive=True)

@@ -52,7 +52,7 @@ class Home:
         schema, shards = self.connection.command("HMGET", meta, "schema", "shards")
         if schema is None or shards is None:
             raise NamespaceNotFoundError(
-                f"namespace {self.name} is not created; create it: acker-redis create NAMESPACE"
+                f"namespace {self.name} is not created; acker-redis create {self.name}"
             )
         if schema != b"%d" % SCHEMA:
             raise SchemaError(

@@ -246,7 +246,7 @@ class Service:
                 return [(logging.INFO, Event("is_gone", **job.fields), None)]
         elif not job.missed:
             job.missed = True
-            advice = "create it: acker-redis create NAMESPACE"
+            advice = f"acker-redis create {job.home.name}"
             return [(logging.WARNING, Event("not_there", **job.fields, advice=advice), None)]
         return []
 

@@ -3,11 +3,13 @@
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from acker_redis.errors import SchemaError
 from acker_redis.ids import split_anchor
 from acker_redis.outcome import ranges_without
+
+State = Literal["open", "failed", "untracked", "complete"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,8 @@ class TreeState:
     >>> batch.track(7, "order-1", [40])
     >>> applied = acker.apply(batch)
     >>> tree = acker.show(7)
-    >>> tree.source_id, tree.checksum, tree.failed
-    ('order-1', 40, False)
+    >>> tree.source_id, tree.checksum, tree.state
+    ('order-1', 40, 'open')
     """
 
     anchor: int
@@ -63,6 +65,15 @@ class TreeState:
     bucket: int
     """0 is the newest; as many as the namespace has: it expires just now."""
     block: BlockState | None = None
+
+    @property
+    def state(self) -> State:
+        """``failed``, ``open``, ``complete`` (in a block that is not) or ``untracked``."""
+        if self.failed:
+            return "failed"
+        if not self.task:
+            return "untracked"
+        return "open" if self.checksum else "complete"
 
 
 def parse_show(reply: Sequence[Any], anchor: int) -> TreeState | None:

@@ -88,9 +88,8 @@ def _progress() -> Iterator[Callable[[int], None]]:
 
 
 def _tree(tree: TreeState) -> str:
-    from acker_redis.cli.shapes import state
 
-    fields = (tree.anchor, state(tree), tree.task, tree.source_id, tree.age_ms, tree.why)
+    fields = (tree.anchor, tree.state, tree.task, tree.source_id, tree.age_ms, tree.why)
     return "\t".join(map(str, fields))
 
 

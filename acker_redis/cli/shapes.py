@@ -61,7 +61,7 @@ def tree(tree: TreeState) -> dict[str, Any]:
         "checksum": f"{tree.checksum:016x}",
         "task": tree.task,
         "source_id": tree.source_id,
-        "state": state(tree),
+        "state": tree.state,
         "why": tree.why,
         "age_ms": tree.age_ms,
         "bucket": tree.bucket,
@@ -86,15 +86,6 @@ def block(block: BlockEntry) -> dict[str, Any]:
         "age_ms": block.age_ms,
         "bucket": block.bucket,
     }
-
-
-def state(tree: TreeState) -> str:
-    """``failed``, ``open``, ``complete`` (in a block that is not) or ``untracked``."""
-    if tree.failed:
-        return "failed"
-    if not tree.task:
-        return "untracked"
-    return "open" if tree.checksum else "complete"
 
 
 def outcomes(entry: Entry) -> list[dict[str, Any]]:

@@ -129,11 +129,10 @@ def show(
 
 
 def _show(tree: TreeState) -> None:
-    from acker_redis.cli.shapes import state
     from acker_redis.cli.status_view import span
 
     what = {"complete": "complete, told when its block ends", "untracked": "not tracked yet"}
-    known = state(tree)
+    known = tree.state
     say(f"anchor      {tree.anchor} ({tree.anchor:#x})")
     say(f"state       {what.get(known, known)}{f': {tree.why}' if tree.why else ''}")
     say(f"checksum    {tree.checksum:016x}")

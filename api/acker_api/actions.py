@@ -16,7 +16,6 @@ from acker_api.fail_all import FailAll, Failing
 from acker_api.problems import Problem
 from acker_api.reader import Reader
 from acker_api.tokens import Who
-from acker_api.walk import state
 from acker_redis.aio import AsyncAcker
 from acker_redis.applied import Applied
 from acker_redis.batch import Batch
@@ -232,7 +231,7 @@ def not_pending() -> Problem:
 
 def _summary(tree: TreeState) -> State:
     return {
-        "state": state(tree),
+        "state": tree.state,
         "task": tree.task,
         "source_id": tree.source_id,
         "age_ms": tree.age_ms,

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from acker_api.walk import Filter, state, walk
+from acker_api.walk import Filter, walk
 from acker_redis.aio import AsyncAcker
 from acker_redis.batch import Batch
 from acker_redis.ids import block_anchor
@@ -113,7 +113,7 @@ class Failing:
         self, acker: AsyncAcker, meant: Filter, page: TreePage
     ) -> AsyncIterator[TreeState]:
         for tree in meant.trees(page):
-            if state(tree) == self.state:
+            if tree.state == self.state:
                 yield tree
         for entry in meant.blocks(page):
             first = await acker.show(entry.anchors[0])

@@ -25,7 +25,7 @@ class ProblemDetails(BaseModel):
                 "type": "urn:acker-redis:problem:namespace-not-found",
                 "title": "There is no such namespace",
                 "status": 404,
-                "detail": "not created: acker:{orders:0}; create it: acker-redis create NAMESPACE",
+                "detail": "not created: acker:{orders:0}; create it (acker-redis create)",
             }
         }
     )

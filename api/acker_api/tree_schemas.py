@@ -8,9 +8,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from acker_api.fail_all import MOST, FailAll
-from acker_api.walk import State, state
 from acker_redis.tree_page import BlockEntry
-from acker_redis.tree_state import BlockState, TreeState
+from acker_redis.tree_state import BlockState, State, TreeState
 
 
 class BlockOfTree(BaseModel):
@@ -56,7 +55,7 @@ class Tree(BaseModel):
             checksum=f"{tree.checksum:016x}",
             task=tree.task,
             source_id=tree.source_id,
-            state=state(tree),
+            state=tree.state,
             why=tree.why,
             age_ms=tree.age_ms,
             bucket=tree.bucket,

@@ -6,9 +6,8 @@ from typing import Literal
 
 from acker_redis.aio import AsyncAcker
 from acker_redis.tree_page import BlockEntry, PageCursor, TreePage
-from acker_redis.tree_state import TreeState
+from acker_redis.tree_state import State, TreeState
 
-State = Literal["open", "failed", "untracked", "complete"]
 Kind = Literal["tree", "block"]
 MOST_PAGES = 8
 """Pages that are read for one answer at most; each takes up to 16 short calls."""
@@ -40,7 +39,7 @@ class Filter:
         if self.kind == "block":
             return ()
         return tuple(
-            tree for tree in page.trees if self._meant(tree) and self.state in (None, state(tree))
+            tree for tree in page.trees if self._meant(tree) and self.state in (None, tree.state)
         )
 
     def blocks(self, page: TreePage) -> tuple[BlockEntry, ...]:
@@ -51,15 +50,6 @@ class Filter:
 
     def _meant(self, each: TreeState | BlockEntry) -> bool:
         return self.bucket in (None, each.bucket) and each.age_ms >= self.min_age_ms
-
-
-def state(tree: TreeState) -> State:
-    """``failed``, ``open``, ``complete`` (in a block that is not) or ``untracked``."""
-    if tree.failed:
-        return "failed"
-    if not tree.task:
-        return "untracked"
-    return "open" if tree.checksum else "complete"
 
 
 async def walk(

@@ -2,12 +2,17 @@
 
 import contextlib
 import io
+import logging
+import signal
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from unittest import mock
 
 from acker_redis import cli
 from acker_redis.embedded import EmbeddedRedis
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,21 @@ class Shell:
         return run(*args, "--url", self.url, stdin=stdin)
 
 
+@contextlib.contextmanager
+def as_it_was() -> Iterator[None]:
+    """A command is a process of its own: its log and its signals are not for those behind it."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    signals = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        for number, handler in signals.items():
+            signal.signal(number, handler)
+
+
 def run(*args: str, stdin: str | bytes = b"") -> Ran:
     """Run a command; whatever it raises beyond an exit is the test's failure."""
     given = stdin.encode() if isinstance(stdin, str) else stdin
@@ -40,6 +60,7 @@ def run(*args: str, stdin: str | bytes = b"") -> Ran:
         mock.patch.dict("os.environ", {"COLUMNS": "200", "TERM": "dumb"}),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
+        as_it_was(),
     ):
         try:
             cli.main()

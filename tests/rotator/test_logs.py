@@ -26,7 +26,8 @@ def logged() -> Iterator[Callable[[Format, str], io.StringIO]]:
         return out
 
     yield begin
-    root.handlers, root.level = before, level
+    root.handlers = before
+    root.setLevel(level)
 
 
 ODD = 'a "quoted"\nline = é\x1b'

@@ -172,7 +172,8 @@ def test_what_a_tick_tells(make_any_acker: MakeAcker, any_server: EmbeddedRedis)
         set_up("info", "json", out)
         assert serve(acker.connection.client, None, stop=threading.Event(), once=True) == 0
     finally:
-        root.handlers, root.level = before, level
+        root.handlers = before
+        root.setLevel(level)
     (line,) = out.getvalue().splitlines()
     told = json.loads(line)
     assert 3_600_000 <= told.pop("late_ms") < 3_700_000

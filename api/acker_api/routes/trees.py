@@ -23,9 +23,9 @@ from acker_api.tree_schemas import (
     Trees,
     Why,
 )
-from acker_api.walk import STEP, Filter, Kind, State, walk
+from acker_api.walk import STEP, Filter, Kind, walk
 from acker_redis.tree_page import BlockEntry, PageCursor
-from acker_redis.tree_state import TreeState
+from acker_redis.tree_state import State, TreeState
 
 router = APIRouter(prefix="/namespaces/{namespace}/trees", tags=["trees"])
 

@@ -3,7 +3,7 @@
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from acker_redis import errors
@@ -11,6 +11,7 @@ from acker_redis.blocks import BlockPart
 from acker_redis.columns import Columns
 from acker_redis.config import SCHEMA, AckerConfig
 from acker_redis.keys import ShardKeys
+from acker_redis.latency import Latency
 from acker_redis.move import Move
 
 MAX_TAKE = 64
@@ -118,6 +119,8 @@ class ShardStatus:
     """Where the namespace moves, if it does; nothing is tracked meanwhile."""
     late_ms: int = 0
     """How late the last tick was."""
+    latency: Latency = field(default_factory=Latency)
+    """How long the trees took that were acked."""
 
     @property
     def lag_ms(self) -> int:
@@ -278,6 +281,7 @@ def _parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
         backlog={k[8:]: int(v) for k, v in meta.items() if k.startswith("backlog:")},
         moving=Move.from_wire(meta.get("moving", "")),
         late_ms=int(meta.get("late_ms", 0)),
+        latency=Latency.from_meta(meta),
     )
 
 

@@ -18,6 +18,7 @@ from acker_redis.batch import FAIL, TOUCH, TRACK
 from acker_redis.commands import Fence, ShardApplied
 from acker_redis.config import AckerConfig
 from acker_redis.errors import BacklogError, ChangedBatchError
+from acker_redis.latency import Latency
 from acker_redis.outcome import Outcome, Verdict
 
 DURABLE_MS = 30 * 24 * 3600 * 1000
@@ -54,6 +55,8 @@ class Reference:
     config: AckerConfig = field(default_factory=AckerConfig)
     now_ms: int = 0
     counters: Counter[str] = field(default_factory=Counter)
+    latency: Latency = field(default_factory=Latency)
+    """How long acked trees took. Of no account for what is decided."""
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
     """Verdicts per task that were not taken."""
     moving: bool = False
@@ -183,6 +186,7 @@ class Reference:
             if failed:
                 self._tell("nack", "failed", row.anchor, record, record.why or "")
             else:
+                self.latency = self.latency.plus(self.now_ms - record.first_ms)
                 self._tell("ack", "completed", row.anchor, record)
             self._forget(row.anchor)
             return False

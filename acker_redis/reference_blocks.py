@@ -116,7 +116,7 @@ class BlockReference(Reference):
             slots = set(range(len(block.checksums))) - block.failed
             nacked = {slot for slot in slots if block.checksums[slot]}
             self.counters["expired"] += len(nacked)
-            self.counters["acked"] += len(slots - nacked)
+            self._acked(block, len(slots - nacked))
             if slots:
                 self._tell_block("mixed", "expired", number, block, nacked=nacked)
         return len(self.blocks_expiring)
@@ -174,7 +174,7 @@ class BlockReference(Reference):
         if not any(block.checksums):
             del bucket[row.block]
             done = len(block.checksums) - len(block.failed)
-            self.counters["acked"] += done
+            self._acked(block, done)
             if done:
                 self._tell_block("ack", "completed", row.block, block)
             return False
@@ -184,6 +184,11 @@ class BlockReference(Reference):
         if row.touch:
             self._tell_block("touch", "reset", row.block, block)
         return False
+
+    def _acked(self, block: Block, trees: int) -> None:
+        self.counters["acked"] += trees
+        if trees:
+            self.latency = self.latency.plus(self.now_ms - block.first_ms, trees)
 
     def _fail(self, row: BlockRow, block: Block) -> None:
         new = {slot: why for slot, why in row.failed.items() if slot < len(block.checksums)}

@@ -6,6 +6,7 @@ from typing import Literal
 from acker_redis import commands
 from acker_redis.commands import ShardStatus
 from acker_redis.config import AckerConfig
+from acker_redis.latency import Latency
 from acker_redis.move import Move
 
 
@@ -60,6 +61,11 @@ class Status:
         """tracked, acked, failed, expired, overflow, conflict, repeated, orphaned."""
         names = commands.COUNTERS
         return {name: sum(shard.counters[name] for shard in self.shards) for name in names}
+
+    @property
+    def latency(self) -> Latency:
+        """How long the trees took that were acked, since the namespace was created."""
+        return Latency.total(shard.latency for shard in self.shards)
 
     @property
     def backlog(self) -> dict[str, int]:

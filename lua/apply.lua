@@ -29,6 +29,8 @@ local SCHEMA = '1'
 local MAX_ROWS, MAX_TEXTS, MAX_TASKS, MAX_FENCES = 1024, 64 * 1024, 1000, 100000
 -- A hash of so many fields may be a list, by the defaults of Redis; with a LONG one it is none.
 local SMALL, LONG = 512, string.rep(' ', 1024)
+-- Trees that took longer are counted as if they had taken so long, 24 days.
+local MAX_AGE = 2 ^ 31 - 1
 local ZERO = '\0\0\0\0\0\0\0\0'
 local call, byte, sub, find = redis.call, string.byte, string.sub, string.find
 local pack, unpack_bytes, xor, hex = struct.pack, struct.unpack, bit.bxor, bit.tohex
@@ -231,7 +233,7 @@ end
 
 local puts, drops = {}, {}
 for bucket = 0, buckets - 1 do puts[bucket], drops[bucket] = { n = 0 }, { n = 0 } end
-local groups, group_of, ages = {}, {}, {}
+local groups, group_of, ages, completed = {}, {}, {}, {}
 local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
 local created, rejected = 0, {}
 local next_source, next_why = 7, 7 + tracks
@@ -316,7 +318,7 @@ local function decide(r)
     failed = failed + 1
   elseif owner ~= '' and zero then
     verdict('ack', 'completed', owner, r, first, text)
-    acked = acked + 1
+    acked, completed[first] = acked + 1, (completed[first] or 0) + 1
   elseif not old and owner == '' and not why and zero then
     ended = true -- a TOUCH of nothing, say: there is nothing to remember
   elseif not old and owner ~= '' and pending >= 2 * high_water then
@@ -358,7 +360,8 @@ for r = 1, n do
       if owner ~= '' then
         verdict('ack', 'completed', owner, r, first, sub(old, at))
         drop(home[r], r)
-        acked, pending, general = acked + 1, pending - 1, false
+        acked, completed[first] = acked + 1, (completed[first] or 0) + 1
+        pending, general = pending - 1, false
       end
     elseif not refresh then
       put(home[r], r, pack('>I4I4', xor(high, old_high), xor(low, old_low)) .. sub(old, 9))
@@ -440,5 +443,17 @@ for name, count in pairs({ tracked = tracked, acked = acked, failed = failed,
   overflow = overflow, conflict = conflict, orphaned = orphaned }) do
   if count > 0 then call('HINCRBY', meta, name, count) end
 end
+-- How long the trees took, by the number of binary digits of the ms. It is a figure, no more: if it
+-- cannot be counted, the call stands all the same.
+local latency, sum = {}, 0
+for first, number in pairs(completed) do
+  local age = math.min(math.max(0, now - first), MAX_AGE)
+  local _, digits = math.frexp(age)
+  latency[digits], sum = (latency[digits] or 0) + number, sum + age * number
+end
+for digits, number in pairs(latency) do
+  redis.pcall('HINCRBY', meta, 'latency:' .. digits, number)
+end
+if sum > 0 then redis.pcall('HINCRBY', meta, 'latency_ms', string.format('%.0f', sum)) end
 return { 1, tracked, acked, failed + conflict, overflow, pending, high_water,
   table.concat(rejected) }

@@ -32,6 +32,8 @@ local producer, fence = ARGV[1], ARGV[2]
 local SCHEMA = '1'
 local MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = 64, 4095, 1024 * 1024, 64 * 1024
 local MAX_SPARSE, MAX_TASKS, MAX_FENCES, NEAR = 4096, 1000, 100000, 32
+-- Trees that took longer are counted as if they had taken so long, 24 days.
+local MAX_AGE = 2 ^ 31 - 1
 -- With a value of this length a hash is a table; in a list each lookup would walk along.
 local LONG = string.rep(' ', 1024)
 local call, byte, sub, find = redis.call, string.byte, string.sub, string.find
@@ -312,7 +314,7 @@ end
 -- Decide what becomes of each block; still nothing is written.
 
 local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
-local created, rejected, work, entries = 0, {}, {}, {}
+local created, rejected, work, entries, completed = 0, {}, {}, {}, {}
 
 local function reject(item, reason)
   rejected[#rejected + 1] = pack('>I2', item.number - 1)
@@ -443,9 +445,11 @@ local function tell(item)
     for slot = 0, next(has_failed) and item.slots - 1 or -1 do
       if has_failed[slot] then slots[#slots + 1] = has_failed[slot] end
     end
-    acked, pending = acked + item.slots - #slots, pending - item.slots
-    if item.slots > #slots then
-      entry(item, 'ack', 'completed', item.slots - #slots, 'slots', item.slots, 'failed',
+    local first, left = item.first, item.slots - #slots
+    acked, pending = acked + left, pending - item.slots
+    if left > 0 then
+      completed[first] = (completed[first] or 0) + left
+      entry(item, 'ack', 'completed', left, 'slots', item.slots, 'failed',
         '[' .. table.concat(slots, ',') .. ']')
     end
   elseif item.touch then
@@ -557,5 +561,17 @@ for name, number in pairs({ tracked = tracked, acked = acked, failed = failed,
   overflow = overflow, conflict = conflict, orphaned = orphaned }) do
   if number > 0 then call('HINCRBY', meta, name, number) end
 end
+-- How long the trees took, by the number of binary digits of the ms. It is a figure, no more: if it
+-- cannot be counted, the call stands all the same.
+local latency, sum = {}, 0
+for first, number in pairs(completed) do
+  local age = math.min(math.max(0, now - first), MAX_AGE)
+  local _, digits = math.frexp(age)
+  latency[digits], sum = (latency[digits] or 0) + number, sum + age * number
+end
+for digits, number in pairs(latency) do
+  redis.pcall('HINCRBY', meta, 'latency:' .. digits, number)
+end
+if sum > 0 then redis.pcall('HINCRBY', meta, 'latency_ms', string.format('%.0f', sum)) end
 return { 1, tracked, acked, failed, overflow + conflict, pending, high_water,
   table.concat(rejected) }

@@ -12,6 +12,8 @@ Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 --]]
 local shard, meta = KEYS[1], KEYS[2]
 local MAX_TREES = 4 * 4095
+-- Trees that took longer are counted as if they had taken so long, 24 days.
+local MAX_AGE = 2 ^ 31 - 1
 local ZERO = '\0\0\0\0\0\0\0\0'
 local call, sub, find, format = redis.call, string.sub, string.find, string.format
 
@@ -89,7 +91,7 @@ for i = 1, #page[2], 2 do
   if task_length > 0 and #header > 17 + task_length then
     local first, slots, _, task, at = struct.unpack('>I6I2c8Bc0', header)
     local name = format('%05x%08x', struct.unpack('>I4I4', id))
-    local block = { slots = slots, task = task, label = sub(header, at), name = name,
+    local block = { first = first, slots = slots, task = task, label = sub(header, at), name = name,
       key = shard .. ':block:' .. name, failed_key = shard .. ':failed:' .. name,
       age = format('%.0f', math.max(0, now - first)) }
     local stream = shard .. ':outcomes:' .. task
@@ -110,7 +112,7 @@ end
 -- The first write is one that maxmemory does not refuse, and all others pass with it. Verdicts
 -- come before their blocks go: if a write raised, a tree would have two, and never none.
 call('UNLINK', shard)
-local acked, nacked = 0, 0
+local acked, nacked, completed = 0, 0, {}
 for _, block in ipairs(blocks) do
   block.n = block.slots - block.failed_count
   if block.n > 0 then
@@ -119,7 +121,9 @@ for _, block in ipairs(blocks) do
       block.slots, 'nacked', block.nacked, 'failed', block.failed)
     waiting[block.task] = waiting[block.task] + block.n
   end
-  acked, nacked = acked + block.n - block.nacked_count, nacked + block.nacked_count
+  local done = block.n - block.nacked_count
+  acked, nacked = acked + done, nacked + block.nacked_count
+  if done > 0 then completed[block.first] = (completed[block.first] or 0) + done end
 end
 for _, block in ipairs(blocks) do
   -- The scratch is there if a producer without all rights has left it.
@@ -139,6 +143,18 @@ for _, block in ipairs(blocks) do
 end
 if acked > 0 then call('HINCRBY', meta, 'acked', acked) end
 if nacked > 0 then call('HINCRBY', meta, 'expired', nacked) end
+-- How long the trees took, by the number of binary digits of the ms. It is a figure, no more: if it
+-- cannot be counted, the call stands all the same.
+local latency, sum = {}, 0
+for first, number in pairs(completed) do
+  local age = math.min(math.max(0, now - first), MAX_AGE)
+  local _, digits = math.frexp(age)
+  latency[digits], sum = (latency[digits] or 0) + number, sum + age * number
+end
+for digits, number in pairs(latency) do
+  redis.pcall('HINCRBY', meta, 'latency:' .. digits, number)
+end
+if sum > 0 then redis.pcall('HINCRBY', meta, 'latency_ms', string.format('%.0f', sum)) end
 if not stopped then
   -- A page that was not taken whole is read again.
   call('HSET', meta, 'blocks_cursor', page[1])

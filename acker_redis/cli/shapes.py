@@ -8,6 +8,7 @@ from typing import Any
 
 from acker_redis.commands import ShardStatus
 from acker_redis.config import AckerConfig
+from acker_redis.latency import Latency
 from acker_redis.outcome import Entry
 from acker_redis.status import Status
 from acker_redis.tree_page import BlockEntry
@@ -32,10 +33,20 @@ def status(status: Status) -> dict[str, Any]:
         "lag_ms": status.lag_ms,
         "late_ms": status.late_ms,
         "counters": status.counters,
+        "latency": latency(status.latency),
         "backlog": status.backlog,
         "moving_to": moving.target if (moving := status.shards[0].moving) else None,
         "config": config(status.config),
         "shards": [_shard(shard) for shard in status.shards],
+    }
+
+
+def latency(latency: Latency) -> dict[str, Any]:
+    """How long acked trees took: each count less than its upper_ms, and not less than the last."""
+    return {
+        "upper_ms": list(latency.upper_ms),
+        "counts": list(latency.counts),
+        "sum_ms": latency.sum_ms,
     }
 
 

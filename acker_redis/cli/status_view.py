@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from acker_redis.latency import Latency
 from acker_redis.status import Status
 from acker_redis.tree_page import OldestTree
 
@@ -61,6 +62,7 @@ def draw(
     table.add_row("", _buckets(status))
     table.add_row("oldest", _oldest(status, oldest))
     table.add_row("rotator", _rotator(status))
+    table.add_row("latency", _latency(status.latency))
     table.add_row("verdicts", _counters(status, rates))
     table.add_row("waiting", _backlog(status))
     moving = status.shards[0].moving
@@ -132,6 +134,14 @@ def _rotator(status: Status) -> RenderableType:
     if status.lag_ms > 1000:
         return Text(f"late by {span(status.lag_ms)}", style="yellow")
     return Text(f"on time; the last tick was {since} ago, {span(status.late_ms)} late")
+
+
+def _latency(latency: Latency) -> RenderableType:
+    if not latency.count:
+        return Text("no tree was acked yet", style="dim")
+    half, most = (span(latency.quantile_ms(q)) for q in (0.5, 0.99))
+    words = f"half of the acked trees took about {half} or less, 99% about {most} or less"
+    return Text(words)
 
 
 def _counters(status: Status, rates: Rates | None) -> RenderableType:

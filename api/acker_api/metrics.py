@@ -6,7 +6,12 @@ so replicas agree, and a restart loses nothing. No label is an id; tasks are bou
 
 from collections.abc import Iterable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.exposition import choose_encoder
 
 from acker_api.reader import Seen, Survey
@@ -16,6 +21,9 @@ MOST_TASKS = 1000
 """Tasks of a namespace that have a series of their own: those for which most waits."""
 OTHERS = "(others)"
 """The label of all other tasks together; no task can be called so."""
+
+LATENCY_DIGITS = 23
+"""Buckets of the latency: up to 2^22 ms, 70 minutes. Always the same: no series begins late."""
 
 VERDICTS = (
     ("ack", "completed", "acked"),
@@ -63,6 +71,7 @@ def families(survey: Survey) -> Iterator[Metric]:
         )
     states = {name: each.status for name, each in seen.items()}
     yield from _trees(states)
+    yield _latency(states)
     yield from _marks(states)
     yield from _rotation(states)
     yield from _backlog(states)
@@ -121,6 +130,23 @@ def _trees(states: dict[str, Status]) -> Iterator[Metric]:
         orphaned.add_metric([name], counters["orphaned"])
         repeated.add_metric([name], counters["repeated"])
     yield from (pending, in_blocks, expiring, ended, tracked, orphaned, repeated)
+
+
+def _latency(states: dict[str, Status]) -> Metric:
+    found = HistogramMetricFamily(
+        "acker_complete_latency_seconds",
+        "Seconds that trees took from their first row to their ack",
+        labels=("namespace",),
+    )
+    for name, status in states.items():
+        counts, below = status.latency.counts, 0
+        buckets = []
+        for digits in range(LATENCY_DIGITS):
+            below += counts[digits] if digits < len(counts) else 0
+            buckets.append((str(2**digits / 1000), below))
+        buckets.append(("+Inf", status.latency.count))
+        found.add_metric([name], buckets, status.latency.sum_ms / 1000)
+    return found
 
 
 def _marks(states: dict[str, Status]) -> Iterator[Metric]:

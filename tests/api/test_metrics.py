@@ -74,6 +74,12 @@ def test_every_figure_is_that_of_the_namespace(
     assert of(found, total, namespace=ns, verdict="nack", reason="failed") == 1
     for reason in ("expired", "overflow", "conflict"):
         assert of(found, total, namespace=ns, verdict="nack", reason=reason) == 0
+    took = "acker_complete_latency_seconds"
+    assert of(found, f"{took}_bucket", namespace=ns, le="0.001") <= 2
+    assert of(found, f"{took}_bucket", namespace=ns, le="4194.304") == 2
+    assert of(found, f"{took}_bucket", namespace=ns, le="+Inf") == 2
+    assert of(found, f"{took}_count", namespace=ns) == 2
+    assert 0 <= of(found, f"{took}_sum", namespace=ns) < 1
     assert of(found, "acker_high_water", namespace=ns) == 8
     assert of(found, "acker_high_water_ratio", namespace=ns) == 0.75
     assert of(found, "acker_outcomes_backlog", namespace=ns, task="t") == 2

@@ -54,6 +54,19 @@ def test_status_shows_each_bucket_and_the_oldest_tree(
     assert "record 2 of t (anchor 2)" in shown
     assert re.search(r"expired +1 +0/s", shown)
     assert "1 for t (0% of what may wait)" in shown
+    assert "no tree was acked yet" in shown
+
+
+def test_status_says_how_long_trees_took(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker()
+    meta = ShardKeys(acker.namespace, 0).meta
+    acker.connection.client.hset(meta, mapping={"latency:9": 98, "latency:14": 2, "latency_ms": 9})
+    shown = shell("status", acker.namespace, "--sample", "0").out
+    assert "half of the acked trees took about 387 ms or less, 99% about 12.3 s or less" in shown
+    found = json.loads(shell("status", acker.namespace, "--json").out)["latency"]
+    assert found["upper_ms"][:3] == [1, 2, 4]
+    assert found["counts"] == [0] * 9 + [98] + [0] * 4 + [2]
+    assert found["sum_ms"] == 9
 
 
 def test_status_says_that_no_rotator_runs(make_any_acker: MakeAcker, shell: Shell) -> None:

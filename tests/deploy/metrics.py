@@ -4,6 +4,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     "acker_up": ("namespace",),
     "acker_trees_pending": ("namespace", "shard", "bucket"),
     "acker_trees_total": ("namespace", "verdict", "reason"),
+    "acker_complete_latency_seconds_bucket": ("namespace", "le"),
     "acker_oldest_pending_age_seconds": ("namespace",),
     "acker_rotation_lag_seconds": ("namespace", "shard"),
     "acker_outcomes_backlog": ("namespace", "task"),

@@ -152,6 +152,7 @@ class Machine(RuleBasedStateMachine):
                 column = struct.pack(f">{len(block.checksums)}Q", *block.checksums)
                 assert client.get(keys.block(number)) == column
                 assert {int(slot) for slot in client.hkeys(keys.failed(number))} == block.failed
+        assert shard.latency.count == shard.counters["acked"]
         counters = shard.counters
         ended = sum(counters[n] for n in ("acked", "failed", "expired", "overflow", "conflict"))
         assert counters["tracked"] == ended + self.model.tracked_records

@@ -99,7 +99,7 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
         ("for row in rows if self._block", "for row in rows[:1] if self._block")
     ],
     "failed trees are counted as acked": [
-        ('["acked"] += done', '["acked"] += len(block.checksums)')
+        ("self._acked(block, done)", "self._acked(block, len(block.checksums))")
     ],
     "failed trees are not pending": [
         ("+ sum(len(block.checksums) for", "+ sum(len(block.checksums) - len(block.failed) for")

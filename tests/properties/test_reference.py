@@ -115,6 +115,7 @@ class Machine(RuleBasedStateMachine):
         assert {task: n for task, n in shard.backlog.items() if n} == waiting
         lanes = sum(map(len, self.model.fences)) + len(self.model.durable)
         assert shard.fences == lanes
+        assert shard.latency.count == shard.counters["acked"]
         counters = shard.counters
         ended = sum(counters[n] for n in ("acked", "failed", "expired", "overflow", "conflict"))
         tracked = sum(1 for bucket in self.model.buckets for r in bucket.values() if r.task)

@@ -202,6 +202,7 @@ class Histories(RuleBasedStateMachine):
         if self.redis:
             (shard,) = self.redis.acker.status().shards
             assert shard.counters == counters
+            assert shard.latency.count == model.latency.count == counters["acked"]
             assert shard.pending == tuple(map(len, model.buckets))
             assert shard.expiring == len(model.expiring)
             assert self.redis.tracked_records == model.tracked_records

@@ -1,0 +1,139 @@
+"""How long trees took that were acked: a figure, counted with the verdicts, that spoils none."""
+
+import pytest
+
+from acker_redis.keys import ShardKeys
+from acker_redis.latency import Latency
+from acker_redis.reference import Reference
+from acker_redis.reference_blocks import BlockRow
+from tests.conformance.conftest import MakeTarget
+from tests.support import (
+    Target,
+    advance,
+    block_row,
+    columns,
+    fail,
+    row,
+    send,
+    send_blocks,
+    tick,
+    total,
+    track,
+    track_block,
+    verdicts,
+)
+from tests.support import row as delta
+
+SECOND, HOUR = 1000, 3_600_000
+
+
+def latency(target: Target) -> Latency:
+    """Of all shards; as many trees as were acked."""
+    found = target.latency if isinstance(target, Reference) else target.status().latency
+    assert found.count == total(target)["acked"]
+    return found
+
+
+def digits(target: Target) -> dict[int, int]:
+    """Trees by the binary digits of the ms that they took."""
+    return {n: count for n, count in enumerate(latency(target).counts) if count}
+
+
+def test_each_ack_counts_by_its_age(acker: Target) -> None:
+    track(acker, 1, 40)
+    track(acker, 2, 41)
+    advance(acker, 3 * SECOND)  # 2048 to 4095 ms: 12 digits
+    track(acker, 3, 42)
+    delta(acker, 1, 40)
+    advance(acker, HOUR)  # 22 digits
+    delta(acker, 2, 41)
+    delta(acker, 3, 42)
+    assert digits(acker) == {12: 1, 22: 2}
+    assert 2 * HOUR + 6 * SECOND <= latency(acker).sum_ms < 2 * HOUR + 120 * SECOND
+
+
+def test_only_acks_count(acker: Target) -> None:
+    track(acker, 1, 40)
+    fail(acker, 1)
+    track(acker, 2, 41)
+    row(acker, 3, 7)
+    tick(acker, 3)
+    assert latency(acker) == Latency()
+
+
+def test_it_begins_with_the_first_row_whichever_that_was(acker: Target) -> None:
+    row(acker, 1, 40)
+    advance(acker, 3 * SECOND)
+    track(acker, 1, 40)
+    assert digits(acker) == {12: 1}
+
+
+def test_a_clock_that_goes_back_is_no_time(acker: Target) -> None:
+    track(acker, 1, 40)
+    advance(acker, -HOUR)
+    delta(acker, 1, 40)
+    assert latency(acker) == Latency((1,), 0)
+
+
+def test_what_took_months_counts_as_24_days(acker: Target) -> None:
+    track(acker, 1, 40)
+    advance(acker, 2**33)
+    delta(acker, 1, 40)
+    assert digits(acker) == {31: 1}
+    assert latency(acker).sum_ms == 2**31 - 1
+
+
+def test_a_block_counts_when_it_ends(acker: Target) -> None:
+    track_block(acker, 7, [40, 41, 42])
+    send_blocks(acker, BlockRow(7, {0: 40}, {1: "no"}))
+    advance(acker, 3 * SECOND)
+    assert latency(acker) == Latency()
+    send_blocks(acker, BlockRow(7, {1: 41, 2: 42}))
+    assert digits(acker) == {12: 2}
+    assert 6 * SECOND <= latency(acker).sum_ms < 8 * SECOND
+
+
+def test_a_block_that_expires_counts_what_was_zero(acker: Target) -> None:
+    track_block(acker, 7, [40, 41, 42, 43])
+    track_block(acker, 8, [50])
+    send_blocks(acker, BlockRow(7, {0: 40, 2: 42}, {3: "no"}))
+    advance(acker, 3 * SECOND)
+    tick(acker, 3)
+    assert digits(acker) == {12: 2}
+
+
+def test_a_block_whose_trees_all_failed_counts_nothing(acker: Target) -> None:
+    track_block(acker, 7, [40])
+    send_blocks(acker, BlockRow(7, {0: 40}, {0: "no"}))
+    assert latency(acker) == Latency()
+
+
+def test_a_batch_of_a_thousand_ages(make_acker: MakeTarget) -> None:
+    acker = make_acker(high_water=10_000)
+    for start in range(0, 1000, 250):
+        rows = [(anchor, 40, 1) for anchor in range(start + 1, start + 251)]
+        send(acker, columns([*rows], "t", ["s"] * 250))
+        advance(acker, 5 * SECOND)
+    send(acker, columns([(anchor, 40, 0) for anchor in range(1, 1001)]))
+    # After 20, 15, 10 and 5 s.
+    assert digits(acker) == {13: 250, 14: 500, 15: 250}
+
+
+@pytest.mark.parametrize("field", ["latency:12", "latency_ms"])
+def test_a_figure_that_cannot_be_counted_stops_no_verdict(acker: Target, field: str) -> None:
+    if isinstance(acker, Reference):
+        return
+    client, meta = acker.connection.client, ShardKeys(acker.namespace, 0).meta
+    client.hset(meta, field, "many")
+    track(acker, 1, 40)
+    track_block(acker, 7, [41])
+    track_block(acker, 8, [42, 43])
+    block_row(acker, 8, {0: 42})
+    advance(acker, 3 * SECOND)
+    delta(acker, 1, 40)
+    block_row(acker, 7, {0: 41})
+    tick(acker, 3)
+    client.hdel(meta, field)
+    found = [each[:2] for each in verdicts(acker)]
+    assert sorted(found) == [("ack", "completed")] * 3 + [("nack", "expired")]
+    assert total(acker)["acked"] == 3

@@ -9,14 +9,17 @@ CONSTRAINTS := constraints.txt
 WORKERS ?= 2
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS)
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench classes clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
 	@$(BIN)/acker-redis demo $(ARGS)
 
-test: $(VENV)/.dev
+test: $(VENV)/.dev classes
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+
+# What a JVM has loaded for Spark; with it those of the tests begin in half the time.
+classes: $(VENV)/spark.jsa
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check .
@@ -35,6 +38,8 @@ bench: $(VENV)/.demo
 	@$(BIN)/python benchmarks/frontier.py
 	@$(BIN)/python benchmarks/latency.py
 	@$(BIN)/python benchmarks/drain.py
+	@$(BIN)/python benchmarks/admin.py
+	@$(BIN)/python benchmarks/events.py
 	@$(BIN)/python benchmarks/spark.py
 	@$(BIN)/python benchmarks/spark_demo.py
 
@@ -46,6 +51,10 @@ $(BIN)/python:
 	  { echo "Python 3.11 or later is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); echo "python3 -m venv failed; on Debian: apt install python3-venv" >&2; exit 1; }
+
+$(VENV)/spark.jsa: tests/spark_classes.py $(VENV)/.dev
+	@rm -f $@
+	@$(BIN)/python -m tests.spark_classes $@ >/dev/null 2>&1 || echo "no archive of Spark's classes: tests are slower"
 
 $(VENV)/.demo: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo "setting up $(VENV) (Spark is 450 MB: a minute or two)"

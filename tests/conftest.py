@@ -13,14 +13,13 @@ from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.server_binary import ServerBinary, find_on_path, find_wheel
+from tests.spark_classes import JVM_OPTIONS
 
 # Machines differ in speed, and nothing here is about speed.
 settings.register_profile("acker", deadline=None)
 settings.load_profile("acker")
 
-# The quick compiler alone, for every JVM that a test starts: none runs for long enough to be worth
-# the other one, which takes half of the time.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM_OPTIONS)
 
 CI = os.environ.get("CI") == "true"
 

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from tests.spark.faults import plan
+from tests.spark_classes import JVM_OPTIONS
 
 ROOT = Path(__file__).parents[3]
 _SECONDS = 60.0
@@ -73,8 +74,7 @@ class Stage:
         self.log = scratch / "stage.log"
         (scratch / "log4j2.properties").write_text(_LOGGING)
         options = (
-            # The quick compiler alone: nothing here runs for long enough to be worth the other.
-            "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData "
+            f"{JVM_OPTIONS} -XX:+UseSerialGC -XX:-UsePerfData "
             f"-Djava.io.tmpdir={scratch} -Dlog4j2.configurationFile={scratch}/log4j2.properties"
         )
         settings = {

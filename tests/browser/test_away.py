@@ -21,6 +21,8 @@ def test_redis_hangs_and_comes_back(
     banner = page.locator("#banner")
     expect(figure(page, "Pending")).to_have_text("30")
     expect(banner).to_be_hidden()
+    listed = open_page("/", width=380).locator(".card")
+    expect(listed).to_contain_text("Healthy")
     pid = redis_server.pid
     assert pid
     os.kill(pid, signal.SIGSTOP)
@@ -28,8 +30,9 @@ def test_redis_hangs_and_comes_back(
         expect(banner).to_contain_text("Redis does not answer")
         expect(page.get_by_text("Redis away")).to_be_visible()
         # What was known stays there, as what it is: nobody says that all is well.
-        expect(page.locator(".health")).to_contain_text("Not known.")
+        expect(page.locator(".health")).to_contain_text("Not known: Redis does not answer")
         expect(figure(page, "Pending")).to_have_text("30")
+        expect(listed).to_contain_text("No answer")
         keep(page, "redis-away")
         page.get_by_role("link", name="Namespaces", exact=True).first.click()
         expect(page.get_by_role("region", name="All namespaces")).to_contain_text(
@@ -40,6 +43,7 @@ def test_redis_hangs_and_comes_back(
         os.kill(pid, signal.SIGCONT)
     expect(banner).to_contain_text("Back again")
     expect(page.locator(".health")).to_contain_text("Healthy.")
+    expect(listed).to_contain_text("Healthy")
     load.track(5)
     expect(figure(page, "Pending")).to_have_text("35")
 
@@ -83,6 +87,8 @@ def test_a_panel_fails_alone(make_load: MakeLoad, open_page: OpenPage) -> None:
     expect(page.locator("#banner")).to_be_hidden()
     load.track(5)
     expect(figure(page, "Pending")).to_have_text("35")
+    # News of other things do not mend it.
+    assert "It broke" in panel(page, "Recent failures").inner_text()
     broken.clear()
     panel(page, "Oldest trees").get_by_role("button", name="Try again").click()
     expect(panel(page, "Oldest trees").get_by_role("row")).to_have_count(9)

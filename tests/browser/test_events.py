@@ -103,6 +103,22 @@ def test_without_events_it_asks(make_load: MakeLoad, open_page: OpenPage) -> Non
     expect(figure(page, "Pending")).to_have_text("5")
 
 
+def test_rates_are_the_services_until_there_are_two_readings(
+    service: Service, make_load: MakeLoad, open_page: OpenPage
+) -> None:
+    make_load("orders").track(3)
+    status = httpx.get(f"{service.url}{ORDERS}").json()
+    rates = {"over_ms": 9000, "tracked": 9.5, "acked": 12.5, "failed": 0.5, "expired": 3}
+    page = open_page("/login")
+    told = Told(page, asks=True)
+    told.events = [("status", {**status, "rates": rates, "latency": None})]
+    page.goto("/#/ns/orders")
+    expect(figure(page, "Acked")).to_have_text("12.5 /s")
+    expect(figure(page, "Nacked")).to_have_text("3.5 /s")
+    # Nor does it tell latencies: those that were heard of are shown.
+    expect(panel(page, "Complete latency")).to_contain_text("that this page has heard of")
+
+
 def test_what_its_source_takes_at_once_is_seen_all_the_same(
     make_load: MakeLoad, open_page: OpenPage
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 
+import httpx
 import pytest
 from playwright.sync_api import Page, Route, expect
 
@@ -9,6 +10,7 @@ from acker_redis.batch import Batch
 from tests.browser.conftest import MakeLoad, OpenPage
 from tests.browser.load import HOSTILE
 from tests.browser.look import panel
+from tests.browser.stack import Service
 
 LONG = {
     "newlines": "one\ntwo\r\nthree\ttab\u0000\u0007",
@@ -66,6 +68,81 @@ def test_ids_and_reasons_are_text_everywhere(make_load: MakeLoad, open_page: Ope
     unharmed(page)
     page.get_by_label("Filter verdicts").fill(HOSTILE["html"])
     expect(panel(page, "Verdicts").get_by_role("row")).to_have_count(2)
+    unharmed(page)
+
+
+def test_labels_are_text(make_load: MakeLoad, open_page: OpenPage) -> None:
+    load = make_load("orders")
+    batch = Batch("shop")
+    for text in HOSTILE.values():
+        batch.track_block(text, [7, 8])
+    load.acker.apply(batch)
+    page = open_page("/#/ns/orders/trees?kind=block")
+    rows = panel(page, "Pending trees").get_by_role("row")
+    expect(rows).to_have_count(1 + len(HOSTILE))
+    for text in HOSTILE.values():
+        shown(page, text)
+    unharmed(page)
+    rows.filter(has_text="onerror").get_by_role("link").click()
+    expect(page.locator(".tree-title bdi")).to_have_text(HOSTILE["html"])
+    unharmed(page)
+
+
+def test_tasks_reasons_and_what_was_changed_are_text(
+    service: Service, make_load: MakeLoad, open_page: OpenPage
+) -> None:
+    make_load("orders").track(3)
+    status = httpx.get(f"{service.url}/api/v1/namespaces/orders").json()
+    texts = [*HOSTILE.values(), *LONG.values()]
+    status["backlog"] = dict.fromkeys(texts, 2 * status["config"]["outcomes_limit"])
+    outcome = {"verdict": "nack", "slot": None, "age_ms": 5, "at_ms": 1, "entry": ""}
+    answers = {
+        "/outcomes": {
+            "outcomes": [
+                {**outcome, "anchor": str(at), "task": text, "source_id": text, "why": text}
+                | {"reason": text}
+                for at, text in enumerate(texts)
+            ]
+        },
+        "/backlog": {
+            "tasks": [
+                {"task": text, "waiting": 5, "oldest_at_ms": None, "limit": 9} for text in texts
+            ]
+        },
+        "/audit": {
+            "entries": [
+                {"at_ms": 1, "before": {text: text}, "after": {"why": [text]}, "namespace": text}
+                | dict.fromkeys(("who", "action", "target", "result", "why"), text)
+                for text in texts
+            ],
+            "next": None,
+        },
+        "/namespaces/orders": status,
+    }
+
+    def answer(route: Route) -> None:
+        path = route.request.url.partition("?")[0]
+        known = [found for end, found in answers.items() if path.endswith(end)]
+        if path.endswith("/events"):
+            route.fulfill(status=404)
+        elif known:
+            route.fulfill(json=known[0])
+        else:
+            route.continue_()
+
+    page = open_page("/login", width=380)
+    page.route("**/api/v1/**", answer)
+    page.goto("/#/ns/orders")
+    expect(panel(page, "Waiting verdicts").get_by_role("row")).to_have_count(1 + len(texts))
+    expect(panel(page, "Verdicts").get_by_role("row")).to_have_count(1 + len(texts))
+    expect(page.locator(".finding")).to_have_count(len(texts))
+    for text in texts:
+        shown(page, text)
+    unharmed(page)
+    page.goto("/#/audit")
+    expect(panel(page, "Changes").get_by_role("row")).to_have_count(1 + len(texts))
+    for text in texts:
+        shown(page, text)
     unharmed(page)
 
 

@@ -2,9 +2,10 @@
 
 import re
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from acker_redis.batch import Batch
+from acker_redis.keys import ShardKeys
 from tests.browser.conftest import MakeLoad, OpenPage, keep
 from tests.browser.look import figure, panel
 
@@ -36,13 +37,16 @@ def test_figures_are_those_of_redis_and_go_on(make_load: MakeLoad, open_page: Op
     legend = panel(page, "Pending by bucket").locator(".legend")
     expect(legend).to_contain_text(f"newest{newest}")
     expect(panel(page, "Pending by bucket").locator("canvas")).to_be_visible()
-    expect(panel(page, "Verdicts per second").locator("canvas")).to_be_visible()
+    expect(panel(page, "Verdicts per second").locator("canvas")).to_have_count(2)
     expect(panel(page, "Shards").get_by_role("listitem")).to_have_count(4)
     failure = panel(page, "Recent failures").get_by_role("row", name="no such address")
     expect(failure).to_contain_text("10")
     expect(panel(page, "Waiting verdicts").get_by_role("row", name="shop")).to_contain_text("50")
     rows = panel(page, "Verdicts").get_by_role("row")
     expect(rows.filter(has_text="acked").first).to_be_visible()
+    latency = panel(page, "Complete latency")
+    expect(latency).to_contain_text("40 trees")
+    expect(latency.get_by_role("definition").first).to_have_text(re.compile("≈ .* (ms|s|min)$"))
     panel(page, "Pending by bucket").get_by_text("Values as a table").click()
     values = panel(page, "Pending by bucket").get_by_role("table")
     expect(values.get_by_role("row").nth(1)).to_contain_text(str(newest))
@@ -64,8 +68,30 @@ def test_what_is_wrong_is_said_first(make_load: MakeLoad, open_page: OpenPage) -
     expect(figure(page, "Rotator")).to_have_text("Away")
     expect(panel(page, "Recent failures").get_by_role("row", name="overflow")).to_be_visible()
     keep(page, "over-high-water")
+    expect(findings.first).to_contain_text("or longer")
+    expect(findings.nth(1)).to_contain_text("acker-redis rotator --all")
     load.tick()
     expect(findings).to_have_count(1)
+    findings.first.get_by_role("link", name="Look at the oldest trees").click()
+    expect(page).to_have_url(re.compile("/trees$"))
+
+
+def test_a_namespace_that_moves_says_so(make_load: MakeLoad, open_page: OpenPage) -> None:
+    load = make_load("orders")
+    load.track(3)
+    page = open_page("/#/ns/orders")
+    expect(page.locator(".health")).to_contain_text("Healthy.")
+    meta = ShardKeys("orders", 0).meta
+    load.acker.connection.client.hset(meta, "moving", "1:8")
+    expect(page.locator(".page-head")).to_contain_text("moves to 8 shards")
+    finding = page.locator(".finding")
+    expect(finding).to_contain_text("Moves to 8 shards: nothing is tracked until then")
+    expect(finding).to_contain_text("until the 3 pending trees have their verdicts")
+    page.get_by_role("link", name="Namespaces", exact=True).first.click()
+    expect(page.locator(".card")).to_contain_text("Moving")
+    page.go_back()
+    load.acker.connection.client.hdel(meta, "moving")
+    expect(page.locator(".page-head")).not_to_contain_text("moves to")
 
 
 def test_a_tree_is_found_and_failed_and_its_verdict_comes(
@@ -119,6 +145,10 @@ def test_a_tree_is_found_and_failed_and_its_verdict_comes(
     expect(page.get_by_text("The tree has failed")).to_be_visible()
     expect(known).to_contain_text("It is not pending")
     expect(known).to_contain_text("it hangs since three")
+    expect(page.locator(".tree-title")).to_have_text("order-4711")
+    timeline = panel(page, "Timeline").get_by_role("listitem")
+    expect(timeline.first).to_contain_text("First rowtracked by imports")
+    expect(timeline.last).to_contain_text("failedit hangs since three")
     parts = page.get_by_role("navigation", name="Parts of the namespace")
     parts.get_by_role("link", name="Live").click()
     feed = panel(page, "Verdicts")
@@ -145,6 +175,22 @@ def test_all_that_match_are_failed(make_load: MakeLoad, open_page: OpenPage) -> 
     dialog.get_by_role("button", name="Fail 150 trees").click()
     expect(page.get_by_text("150 trees failed")).to_be_visible()
     assert load.acker.status().counters["failed"] == 150
+
+    # What takes long is stopped between two calls, and says how far it came.
+    def endless(route: Route) -> None:
+        dry = route.request.post_data_json["dry_run"]
+        found = {"matched": 10, "failed": 10, "looked": 10, "sample": [], "dry_run": dry}
+        route.fulfill(json={**found, "next": "more" if stop else None})
+
+    stop = False
+    page.route("**/trees/fail", endless)
+    page.get_by_role("button", name="Fail all that match").click()
+    page.get_by_role("button", name="Look for them").click()
+    stop = True
+    page.get_by_role("button", name="Fail 10 trees").click()
+    expect(page.get_by_role("dialog")).to_contain_text(re.compile(r"0 trees of about 10 failed"))
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text(re.compile("Stopped; .* failed until then"))).to_be_visible()
 
 
 def test_verdicts_are_held_and_narrowed(make_load: MakeLoad, open_page: OpenPage) -> None:

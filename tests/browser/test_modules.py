@@ -1,11 +1,13 @@
 """What the page computes by itself: words for numbers, rates, and what is wrong."""
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page
 
+from acker_redis.latency import Latency
 from tests.browser.stack import Service
 
 
@@ -30,13 +32,19 @@ def test_numbers_are_words(page: Page) -> None:
         "compact": [0, 4.25, 950, 999.4, 999.96, 12_345, 999_499, 999_500, 1_234_567, 2.5e9],
         "duration": [0, 999, 1000, 9949, 59_499, 59_500, 61_000, 3_600_000, 93_784_000],
         "percent": [0, 0.0001, 0.1234, 0.9999, 2.5],
-        "rate": [0, 0.05, 0.5, 1234],
+        "rate": [0, 0.05, 0.5, 99.94, 829.3, 999.6, 1234],
+        "ago": [-5, 1999, 2000, 61_000],
+        "figure": [0, 4040, 99_999, 123_456],
+        "about": [0, 0.7, 3.3, 512, 1024, 4096, 65_536, 131_072, 4_194_304, 172_800_000],
     }
     words = {
         "compact": "0, 4.3, 950, 999.4, 1 k, 12.3 k, 999 k, 1 M, 1.23 M, 2.5 G",
         "duration": "0 ms, 999 ms, 1.0 s, 9.9 s, 59 s, 1 min, 1 min 1 s, 1 h, 1 d 2 h",
         "percent": "0 %, < 0.1 %, 12.3 %, 100 %, 250 %",
-        "rate": "0, < 0.1, 0.5, 1.23 k",
+        "rate": "0, < 0.1, 0.5, 99.9, 829, 1 k, 1.23 k",
+        "ago": "just now, just now, 2.0 s ago, 1 min 1 s ago",
+        "figure": "0, 4,040, 99,999, 123 k",
+        "about": "0 ms, 0.7 ms, 3.3 ms, 512 ms, 1 s, 4.1 s, 66 s, 2.2 min, 70 min, 2 d",
     }
     for name, values in cases.items():
         found = call(page, "core/format", f"return x.map((value) => m.{name}(value));", values)
@@ -53,7 +61,8 @@ def status(**fields: Any) -> dict[str, Any]:
     """A namespace that is well, but for these."""
     config = {"high_water": 100, "tick_ms": 30_000, "outcomes_limit": 1000}
     well = {"high_water": "ok", "high_water_ratio": 0.1, "lag_ms": 0, "backlog": {}}
-    return {**well, "pending": 10, "expiring": 0, "moving_to": None, "config": config, **fields}
+    rest = {"namespace": "orders", "expiring": 0, "moving_to": None, "config": config}
+    return {**well, "pending": 10, "pending_by_bucket": [5, 5], **rest, **fields}
 
 
 @pytest.mark.parametrize(
@@ -71,6 +80,48 @@ def status(**fields: Any) -> dict[str, Any]:
 def test_what_is_wrong_is_found(page: Page, fields: dict[str, Any], levels: list[str]) -> None:
     body = "return m.diagnose(x).map((each) => each.level);"
     assert call(page, "data/diagnose", body, status(**fields)) == levels
+
+
+def lately(seconds: float, pending: int = 0, **counted: int) -> dict[str, Any]:
+    """What has happened in the last seconds."""
+    names = ("tracked", "acked", "failed", "expired", "overflow", "conflict")
+    return {"seconds": seconds, "pending": pending, "counted": dict.fromkeys(names, 0) | counted}
+
+
+@pytest.mark.parametrize(
+    ("fields", "change", "words"),
+    [
+        ({}, lately(60, acked=1), []),
+        ({}, lately(60), ["Nothing is acked: 10 trees are pending, and none was acked"]),
+        ({}, lately(40), []),
+        # It came just now: nobody can tell yet.
+        ({"pending_by_bucket": [10, 0]}, lately(60), []),
+        ({"moving_to": 8}, lately(60), ["Moves to 8 shards: nothing is tracked until then"]),
+        ({}, lately(60, acked=9, failed=4, expired=5), []),
+        (
+            {},
+            lately(60, acked=9, failed=4, expired=6),
+            ["More trees are nacked than acked: In the last 1 min: 4 failed, 6 expired; 9 acked."],
+        ),
+        (
+            {"high_water": "high", "high_water_ratio": 1.5, "pending": 150},
+            lately(10, pending=100, acked=1),
+            ["It grows by 10 a second: there in about 5 s."],
+        ),
+        (
+            {"high_water": "over", "high_water_ratio": 3, "pending": 300},
+            lately(10, pending=-100, acked=1),
+            ["below twice the mark in about 10 s at this rate"],
+        ),
+    ],
+)
+def test_what_has_happened_lately_tells_more(
+    page: Page, fields: dict[str, Any], change: dict[str, Any], words: list[str]
+) -> None:
+    body = "return m.diagnose(...x).map((each) => `${each.title}: ${each.detail}`);"
+    found = call(page, "data/diagnose", body, [status(**fields), change])
+    assert len(found) == len(words)
+    assert all(word in text for word, text in zip(words, found, strict=True))
 
 
 def readings(*samples: tuple[int, int]) -> list[dict[str, Any]]:
@@ -93,6 +144,9 @@ def test_rates_are_of_two_readings(page: Page) -> None:
     body = f"{ADD} return h.samples.map((_, at) => h.rates(at)?.acked ?? null);"
     steady = readings((0, 0), (1, 10), (2, 20), (3, 30), (4, 40), (5, 50))
     assert call(page, "data/history", body, steady) == [None, 10, 10, 10, 10, 10]
+    body_lately = f"{ADD} const c = h.change(60); return c && [c.seconds, c.counted.acked];"
+    assert call(page, "data/history", body_lately, steady[:4]) == [3, 30]
+    assert call(page, "data/history", body_lately, steady[:1]) is None
     # Nothing was read for a minute: nobody knows how fast it was, and the chart has a gap.
     gap = readings((0, 0), (1, 10), (61, 5000), (62, 5010))
     assert call(page, "data/history", body, gap) == [None, 10, None, 10]
@@ -100,10 +154,67 @@ def test_rates_are_of_two_readings(page: Page) -> None:
     assert call(page, "data/history", body, gap) == [False, False, True, False, False]
 
 
+def test_since_when_something_is_wrong_is_remembered(page: Page) -> None:
+    body = """const h = new m.History('n' + Math.random());
+        return x[0].map((each, at) => {
+            h.add(each);
+            h.note(x[1][at], each.shards[0].now_ms);
+            return [...h.wrong].map(([key, { t, first }]) => [key, t / 1000 - 1000, first]);
+        });"""
+    seen = readings((0, 0), (1, 0), (2, 0), (3, 0), (90, 0))
+    keys = [["high"], ["high", "rotator"], ["rotator"], [], ["over"]]
+    assert call(page, "data/history", body, [seen, keys]) == [
+        [["high", 0, True]],
+        [["high", 0, True], ["rotator", 1, False]],
+        [["rotator", 1, False]],
+        [],
+        # Nobody looked when it began.
+        [["over", 90, True]],
+    ]
+
+
+def test_latency_is_what_the_client_says_it_is(page: Page) -> None:
+    chance = random.Random(5)
+    ages = [0, 0, 1, 2**30, *(int(chance.lognormvariate(6, 3)) for _ in range(200))]
+    latency = Latency()
+    for age in ages:
+        latency = latency.plus(age)
+    parts = [0.001, 0.3, 0.5, 0.95, 0.99, 1]
+    body = """const l = new m.Latencies(); l.add(1000, x.told);
+        return [m.ofAges(x.ages).counts, x.parts.map((part) => m.quantile(l.ever, part)),
+            l.ever.mean, l.ever.total];"""
+    told = {"counts": latency.counts, "sum_ms": latency.sum_ms}
+    argument = {"told": told, "ages": ages, "parts": parts}
+    counts, quantiles, mean, total = call(page, "data/latency", body, argument)
+    assert (tuple(counts), total) == (latency.counts, len(ages))
+    assert quantiles == pytest.approx([latency.quantile_ms(part) for part in parts])
+    assert mean == pytest.approx(latency.mean_ms)
+
+
+def test_latency_lately_is_of_two_readings(page: Page) -> None:
+    body = """const l = new m.Latencies(); return x.map(([second, ...counts]) => {
+        l.add(1000 * second, {counts, sum_ms: 10 * counts.length});
+        const found = l.over(20);
+        return found && [found.ms / 1000, found.counts, found.total]; });"""
+    steps = [(0, 1), (2, 1, 3), (10, 1, 3, 2), (30, 2, 3, 2), (31, 2, 2), (36, 2, 4)]
+    assert call(page, "data/latency", body, steps) == [
+        None,
+        [2, [0, 3], 3],
+        [10, [0, 3, 2], 5],
+        [20, [1, 0, 0], 1],
+        # There were more of them before: it is another namespace, or shards have gone.
+        None,
+        [5, [0, 2], 2],
+    ]
+
+
 def test_another_namespace_by_the_name_begins_anew(page: Page) -> None:
     body = f"{ADD} return h.samples.map((each) => each.counters.acked);"
     assert call(page, "data/history", body, readings((0, 50), (1, 60), (2, 3))) == [3]
-    assert call(page, "data/history", body, readings((5, 50), (3, 60))) == [60]
+    assert call(page, "data/history", body, readings((50, 50), (3, 60))) == [60]
+    # One answer has overtaken another: that is no reason to forget what was seen.
+    overtaken = readings((0, 0), (2, 10), (1, 5), (3, 20))
+    assert call(page, "data/history", body, overtaken) == [0, 10, 20]
     assert call(page, "data/history", body, readings((0, 1), (0, 1), (1, 2))) == [1, 2]
 
 
@@ -136,5 +247,9 @@ def test_acks_drive_no_failure_out(page: Page) -> None:
             task: "shop", entry: "0:" + at, at_ms: at, source_id: ""});
         v.add([made(1, "nack")]);
         for (let at = 2; at < 1202; at += 1) v.add([made(at, "ack")]);
-        return [v.list.length, v.known.size, v.failures().length, v.list[0].anchor];"""
-    assert call(page, "data/verdicts", body) == [501, 501, 1, "1201"]
+        const found = [v.list.length, v.known.size, v.failures().length, v.list[0].anchor];
+        for (let at = 2000; at < 2600; at += 1) v.add([{...made(at, "nack"), why: "torn"}]);
+        return [...found, v.list.length, v.failures().map(({ why, count }) => [why, count])];"""
+    # Nor do other failures, or their own number.
+    failures = [["torn", 600], ["", 1]]
+    assert call(page, "data/verdicts", body) == [501, 501, 1, "1201", 1000, failures]

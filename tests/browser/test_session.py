@@ -41,6 +41,9 @@ def test_one_is_offered_what_one_may_do(
     expect(panel(page, "What is known")).to_contain_text("order-1")
     assert page.evaluate("document.cookie") == ""
     assert TOKENS[role] not in page.evaluate("JSON.stringify([localStorage, sessionStorage])")
+    for width in (380, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        expect(page.get_by_role("button", name="Sign out")).to_be_in_viewport(ratio=1)
     acts = role != "viewer"
     expect(page.get_by_role("button", name="Fail", exact=True)).to_have_count(int(acts))
     page.get_by_role("link", name="Configuration").click()

@@ -27,6 +27,8 @@ function show() {
     put(main, empty("alert", "This page could not be shown", String(error)));
   }
   title(place.parts);
+  // Where nothing is asked nobody knows whether anything answers.
+  document.body.classList.toggle("nowhere", !["ns", "audit", undefined].includes(kind));
   for (const link of document.querySelectorAll("#nav a")) {
     const its = link.getAttribute("href") === "#/audit" ? kind === "audit" : kind !== "audit";
     if (its) link.setAttribute("aria-current", "page");
@@ -43,8 +45,9 @@ function view(kind, place) {
   if (!kind) return overview(scope, place);
   if (kind === "ns" && place.parts[1]) return namespace(scope, place);
   if (kind === "audit") return audit(scope, place);
-  return h("div", { class: "page" }, empty("inbox", "There is no such page", "The address may be of another version.",
-    h("a", { class: "button", href: href([]) }, "Namespaces")));
+  return h("div", { class: "page" }, h("div", { class: "page-head" }, h("h1", { tabindex: "-1" }, "Not found")),
+    empty("inbox", "There is no such page", "The address may be torn, or of another version of this page.",
+      h("a", { class: "button", href: href([]) }, "All namespaces")));
 }
 
 function title(parts) {

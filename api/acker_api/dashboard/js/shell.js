@@ -43,8 +43,7 @@ function banner() {
     if (state === "service" || state === "redis") {
       since = since || began;
       root.className = "banner away";
-      const words = `The figures are of ${moment(since)}. It is asked again every second. ${
-        detail ? `It said: ${detail}` : ""}`;
+      const words = `Since ${moment(since)}${detail ? `: ${sentence(detail)}` : "."} It is asked again every second.`;
       put(root, icon("alert"), h("strong", {}, TITLES[state]), h("span", {}, words));
       root.hidden = false;
     } else if (since) {
@@ -54,6 +53,11 @@ function banner() {
       timer = window.setTimeout(() => { root.hidden = true; }, BACK_MS);
     }
   });
+}
+
+/** With one full stop, and no mark after a mark. */
+function sentence(text) {
+  return /[.?!]$/.test(text) ? text : `${text}.`;
 }
 
 function pill() {
@@ -76,6 +80,7 @@ function pill() {
 function who({ role, who: name, needed }) {
   const root = find("session");
   put(root, needed ? [h("span", { class: "session-role", title: name }, role),
-    h("button", { class: "button small", type: "button", on: { click: () => leave().catch(() => location.assign("/login")) } },
-      "Sign out")] : null);
+    h("button", { class: "button small leave", type: "button", "aria-label": "Sign out", title: `Sign out ${name}`,
+      on: { click: () => leave().catch(() => location.assign("/login")) } },
+    icon("out"), h("span", {}, "Sign out"))] : null);
 }

@@ -1,56 +1,66 @@
-/** How long trees took until their verdict: bars by powers of two, of the verdicts that were seen. */
+/** A distribution over powers of two: bars, and where half, 95 % and 99 % of the trees lie. */
 
 import { h, put, say } from "../core/dom.js";
-import { count, duration } from "../core/format.js";
+import { about, count, percent } from "../core/format.js";
+import { lower, quantile, upper } from "../data/latency.js";
 
-const LEAST_MS = 1;
-const STEPS = 24;
+const PARTS = /** @type {[string, number][]} */ ([["p50", 0.5], ["p95", 0.95], ["p99", 0.99]]);
+const LEAST_BARS = 9;
+const LABELS = 6;
 
 export class Latency {
   constructor() {
-    this.bars = h("ol", { class: "bars", role: "list", "aria-label": "Time to the verdict" });
-    this.summary = h("p", { class: "heat-summary" });
+    this.bars = h("ol", { class: "bars", role: "list", "aria-label": "Trees by the time they took" });
+    this.marks = PARTS.map(([name]) => h("span", { class: `mark-at ${name}` }, h("span", {}, name)));
     this.axis = h("div", { class: "bars-axis number", "aria-hidden": "true" });
-    this.root = h("div", {}, this.bars, this.axis, this.summary);
+    this.figures = [...PARTS.map(([name]) => name), "mean"].map(() => h("dd", { class: "number" }, "–"));
+    this.root = h("div", {},
+      h("dl", { class: "quantiles" }, [...PARTS.map(([name]) => name), "mean"].map((name, at) =>
+        h("div", {}, h("dt", {}, name), this.figures[at]))),
+      h("div", { class: "bars-box" }, this.bars, h("div", { "aria-hidden": "true" }, this.marks)), this.axis);
+    this.drawn = "";
   }
 
-  /** @param {import("../data/types.js").Outcome[]} outcomes at least one */
-  set(outcomes) {
-    const ages = outcomes.map((each) => each.age_ms).sort((a, b) => a - b);
-    const [first, last] = [step(ages[0]), step(ages[ages.length - 1])];
+  /** @param {import("../data/latency.js").Distribution} found of one tree at least */
+  set(found) {
+    const drawn = JSON.stringify(found.counts);
+    if (drawn === this.drawn) return;
+    this.drawn = drawn;
+    const { counts, total } = found;
+    const first = counts.findIndex(Boolean);
+    const last = counts.findLastIndex(Boolean);
     // A bar alone in the middle of nothing tells less than its neighbours do.
-    const low = Math.max(0, Math.min(first - 1, last - 7));
-    const high = Math.max(last + 1, low + 7);
-    const bars = Array.from({ length: high - low + 1 }, () => ({ acked: 0, nacked: 0 }));
-    for (const each of outcomes) {
-      bars[step(each.age_ms) - low][each.verdict === "nack" ? "nacked" : "acked"] += 1;
-    }
-    const most = Math.max(...bars.map((bar) => bar.acked + bar.nacked));
-    put(this.bars, bars.map(({ acked, nacked }, at) => {
-      const from = at + low === 0 ? 0 : bound(at + low);
-      const words = `${duration(from)} to ${duration(bound(at + low + 1))}: ${count(acked + nacked)}, `
-        + `${count(nacked)} of them nacked`;
-      const ok = h("span", { class: "bar ok" });
-      const bad = h("span", { class: "bar over" });
-      ok.style.height = `${100 * acked / most}%`;
-      bad.style.height = `${100 * nacked / most}%`;
-      return h("li", { title: words }, h("span", { class: "only-read" }, words), bad, ok);
+    const low = Math.max(0, Math.min(first - 1, last + 2 - LEAST_BARS));
+    const size = Math.max(LEAST_BARS, last + 2 - low);
+    const most = Math.max(...counts);
+    put(this.bars, Array.from({ length: size }, (_, step) => {
+      const at = low + step;
+      const trees = counts[at] || 0;
+      const words = `${lower(at) ? about(lower(at)) : "0"} to ${about(upper(at))}: ${count(trees)}, ${percent(trees / total)}`;
+      const bar = h("span", { class: "bar" });
+      bar.style.height = `${100 * trees / most}%`;
+      return h("li", { title: words }, h("span", { class: "only-read" }, words), bar);
     }));
-    const steps = [0, 0.5, 1].map((part) => duration(bound(low + Math.round(part * bars.length))));
-    put(this.axis, steps.map((text) => h("span", {}, text)));
-    say(this.summary, `Half of ${count(ages.length)} within ${duration(at(ages, 0.5))}, `
-      + `99 % within ${duration(at(ages, 0.99))}.`);
+    // A label stands under the border that it names.
+    const every = Math.ceil((size - 1) / LABELS);
+    put(this.axis, Array.from({ length: size - 1 }, (_, step) => step + 1).filter((step) => step % every === 0).map((step) => {
+      const label = h("span", {}, about(upper(low + step - 1)));
+      label.style.left = `${100 * step / size}%`;
+      return label;
+    }));
+    PARTS.forEach(([, part], at) => {
+      const ms = quantile(found, part);
+      say(this.figures[at], `≈ ${about(ms)}`);
+      const left = Math.min(100, Math.max(0, 100 * (place(ms) - low) / size));
+      this.marks[at].style.left = `${left}%`;
+      this.marks[at].classList.toggle("leftward", left > 80);
+    });
+    say(this.figures[PARTS.length], found.mean === null ? "–" : about(found.mean));
   }
 }
 
-function step(ms) {
-  return Math.max(0, Math.min(STEPS, Math.floor(Math.log2(Math.max(ms, LEAST_MS)))));
-}
-
-function bound(number) {
-  return LEAST_MS * 2 ** number;
-}
-
-function at(sorted, part) {
-  return sorted[Math.min(sorted.length - 1, Math.floor(part * sorted.length))];
+/** Where a time lies among the bars. */
+function place(ms) {
+  const at = ms < 1 ? 0 : Math.floor(Math.log2(ms)) + 1;
+  return at + (ms - lower(at)) / (upper(at) - lower(at));
 }

@@ -42,13 +42,12 @@ export function bucketName(bucket, buckets) {
   return bucket === buckets - 1 ? "oldest" : `bucket ${bucket}`;
 }
 
-/** From a cool colour for what is new to a warm one for what expires next. */
+/** Blues, the darker the older, and a warm colour for what expires next: also who sees no red tells them apart. */
 export function bucketColour(bucket, buckets) {
-  const part = buckets < 2 ? 0 : bucket / (buckets - 1);
-  const [from, to] = part < 0.5 ? ["--new", "--mid"] : ["--mid", "--old"];
-  const [low, high] = [channels(from), channels(to)];
-  const rest = part < 0.5 ? part * 2 : part * 2 - 1;
-  return `rgb(${low.map((value, at) => Math.round(value + (high[at] - value) * rest)).join(", ")})`;
+  if (buckets > 1 && bucket === buckets - 1) return colour("--old");
+  const part = buckets < 3 ? 0 : bucket / (buckets - 2);
+  const [low, high] = [channels("--new"), channels("--mid")];
+  return `rgb(${low.map((value, at) => Math.round(value + (high[at] - value) * part)).join(", ")})`;
 }
 
 /** A canvas of an older browser knows no color-mix(). The themes have these as #rrggbb. */

@@ -8,6 +8,8 @@ import { h, put, say } from "../core/dom.js";
 import { colour, theme } from "../core/theme.js";
 
 const HEIGHT = 208;
+/** Strokes of lines, as uPlot and as CSS take them. @type {Record<string, number[]>} */
+const DASHES = { dashed: [7, 4], dotted: [2, 3] };
 const LEAST_SECONDS = 20;
 const TABLE_ROWS = 12;
 const DESCRIBE_MS = 10_000;
@@ -17,6 +19,7 @@ const DESCRIBE_MS = 10_000;
  * @property {string} label
  * @property {() => string} colour
  * @property {boolean} [filled]
+ * @property {string} [dash] "dashed" or "dotted"
  */
 
 export class Plot {
@@ -29,19 +32,23 @@ export class Plot {
    * @param {(values: (number | null)[]) => string} options.describe a sentence of the last values
    * @param {(values: (number | null)[]) => (number | null)[]} [options.shown] from what is drawn to
    *   what is told: stacked lines are drawn as sums
+   * @param {number} [options.height]
    * @param {() => {value: number, label: string}[]} [options.marks] levels, drawn if they are in sight
    */
-  constructor({ label, lines, format, scope, describe, shown = (values) => values, marks = () => [] }) {
+  constructor({ label, lines, format, scope, describe, shown = (values) => values, marks = () => [],
+    height = HEIGHT }) {
     this.lines = lines;
     this.format = format;
     this.describe = describe;
     this.shown = shown;
     this.marks = marks;
+    this.height = height;
     this.seconds = 120;
     this.describedAt = 0;
     /** @type {any[]} */
     this.data = [[], ...lines.map(() => [])];
     this.canvas = h("div", { class: "plot", role: "img", "aria-label": `${label}: no values yet` });
+    this.canvas.style.height = `${height}px`;
     this.label = label;
     this.values = lines.map(() => h("span", { class: "number" }, "–"));
     this.swatches = lines.map(() => h("i", { class: "swatch" }));
@@ -97,14 +104,19 @@ export class Plot {
   }
 
   #paint() {
-    this.lines.forEach((line, at) => { this.swatches[at].style.background = line.colour(); });
+    this.lines.forEach((line, at) => {
+      const { style, classList } = this.swatches[at];
+      classList.toggle("line", !line.filled);
+      if (line.filled) style.background = line.colour();
+      else style.borderTop = `2px ${line.dash || "solid"} ${line.colour()}`;
+    });
     this.plot?.redraw(false, true);
   }
 
   #size() {
     const width = this.canvas.clientWidth;
     if (!width || !this.data[0].length) return;
-    if (this.plot) this.plot.setSize({ width, height: HEIGHT });
+    if (this.plot) this.plot.setSize({ width, height: this.height });
     else this.plot = new window.uPlot(this.#options(width), this.data, this.canvas);
   }
 
@@ -113,16 +125,18 @@ export class Plot {
     const quiet = () => colour("--muted");
     const grid = { stroke: () => colour("--grid"), width: 1 };
     return {
-      width, height: HEIGHT, padding: [10, 26, 0, 0],
+      width, height: this.height, padding: [10, 26, 0, 0],
       legend: { show: false },
       cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
       scales: {
         // While there is little, it fills the chart.
         x: { time: true, range: () => this.#span() },
-        y: { range: (_, __, max) => [0, Math.max(4, (max || 0) * 1.08)] },
+        y: { range: (_, __, max) => [0, Math.max(max > 0 && max < 4 && !this.lines[0].filled ? 1 : 4, (max || 0) * 1.08)] },
       },
       series: [{}, ...this.lines.map((line) => ({
-        label: line.label, stroke: () => line.colour(), width: line.filled ? 1 : 1.75,
+        // Layers are told apart by the line between them, too.
+        label: line.label, stroke: () => line.filled ? colour("--surface") : line.colour(), width: line.filled ? 1.25 : 1.75,
+        dash: DASHES[line.dash || ""],
         fill: line.filled ? () => line.colour() : undefined, points: { show: false }, spanGaps: false,
       }))],
       axes: [

@@ -1,32 +1,37 @@
-/** Verdicts per second over time. */
+/**
+ * Verdicts per second over time. What is nacked is drawn by itself: next to a thousand acks a second
+ * ten failures are a line at zero. Lines differ also by their strokes, for who sees no red or green.
+ */
 
 import { Plot } from "./plot.js";
 import { rate } from "../core/format.js";
 import { colour } from "../core/theme.js";
 
-const LINES = [
-  { name: "tracked", label: "tracked", colour: () => colour("--muted") },
-  { name: "acked", label: "acked", colour: () => colour("--ok") },
-  { name: "failed", label: "failed", colour: () => colour("--over") },
-  { name: "expired", label: "expired", colour: () => colour("--high") },
+const PLOTS = [
+  { label: "Tracked and acked per second", height: 132, lines: [
+    { name: "tracked", label: "tracked", dash: "dotted", colour: () => colour("--muted") },
+    { name: "acked", label: "acked", dash: "", colour: () => colour("--acked") }] },
+  { label: "Nacked per second", height: 108, lines: [
+    { name: "failed", label: "failed", dash: "", colour: () => colour("--over") },
+    { name: "expired", label: "expired", dash: "dashed", colour: () => colour("--old") },
+    { name: "overflow", label: "overflow", dash: "dotted", colour: () => colour("--muted") }] },
 ];
 
 /** @param {import("../core/scope.js").Scope} scope */
-export function ratesPlot(scope) {
-  return new Plot({
-    label: "Verdicts per second", lines: LINES, scope, format: rate,
-    describe: (values) => LINES.map(
-      ({ label }, at) => `${rate(values[at] ?? 0)} ${label} a second`).join(", "),
-  });
+export function ratePlots(scope) {
+  return PLOTS.map(({ label, height, lines }) => new Plot({
+    label, height, lines, scope, format: rate,
+    describe: (values) => lines.map((line, at) => `${rate(values[at] ?? 0)} ${line.label} a second`).join(", "),
+  }));
 }
 
 /**
- * @param {Plot} plot
+ * @param {Plot[]} plots
  * @param {import("../data/history.js").History} history
  */
-export function drawRates(plot, history) {
-  const points = history.since(plot.seconds);
+export function drawRates(plots, history) {
+  const points = history.since(plots[0].seconds);
   const rates = points.map(({ at }) => at < 0 ? null : history.rates(at));
-  plot.set(points.map(({ t }) => t),
-    LINES.map(({ name }) => rates.map((each) => each ? each[name] : null)));
+  plots.forEach((plot, which) => plot.set(points.map(({ t }) => t),
+    PLOTS[which].lines.map(({ name }) => rates.map((each) => each ? each[name] : null))));
 }

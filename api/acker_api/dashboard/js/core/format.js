@@ -22,9 +22,15 @@ export function compact(value) {
   return small.format(value);
 }
 
-/** @param {number} perSecond */
+/** @param {number} value as it is while it fits a tile: 99,999 -> "99,999", 123456 -> "123 k" */
+export function figure(value) {
+  return Math.abs(value) < 100_000 ? count(value) : compact(value);
+}
+
+/** @param {number} perSecond three digits: "12.3", "829", "1.23 k" */
 export function rate(perSecond) {
-  return perSecond > 0 && perSecond < 0.1 ? "< 0.1" : compact(perSecond);
+  if (perSecond > 0 && perSecond < 0.1) return "< 0.1";
+  return perSecond >= 99.95 && perSecond < 999.5 ? whole.format(perSecond) : compact(perSecond);
 }
 
 /** @param {number} part 0.1234 -> "12.3 %" */
@@ -45,6 +51,18 @@ export function duration(ms) {
   const hours = Math.floor(minutes / 60);
   if (hours < 24) return pair(hours, "h", minutes % 60, "min");
   return pair(Math.floor(hours / 24), "d", hours % 24, "h");
+}
+
+/** @param {number} ms 93784000 -> "1 d 2 h ago"; what is a second old changes too fast to be read */
+export function ago(ms) {
+  return ms < 2000 ? "just now" : `${duration(ms)} ago`;
+}
+
+/** @param {number} ms in one unit, two digits or three: "512 ms", "4.1 s", "66 s", "2.2 min", "1.2 h" */
+export function about(ms) {
+  const [value, unit] = ms < 999.5 ? [ms, "ms"] : ms < 99_500 ? [ms / 1000, "s"]
+    : ms < 5_970_000 ? [ms / 60_000, "min"] : ms < 172_800_000 ? [ms / 3_600_000, "h"] : [ms / 86_400_000, "d"];
+  return `${value < 9.95 ? small.format(value) : whole.format(value)} ${unit}`;
 }
 
 /** @param {number} ms a moment; "14:03:09", and the day if it is not today's */

@@ -6,7 +6,8 @@
 import { address, ApiError, get, inNamespace } from "../core/api.js";
 import { alive, connection, failed, mode, quiet } from "../core/connection.js";
 import { Signal } from "../core/signal.js";
-import { History } from "./history.js";
+import { diagnose } from "./diagnose.js";
+import { History, OVERTAKEN_MS } from "./history.js";
 import { ofBlock, Verdicts } from "./verdicts.js";
 
 /** @typedef {import("./types.js").Status} Status */
@@ -27,6 +28,12 @@ const COUNTED = ["acked", "failed", "expired", "overflow", "conflict"];
 /** After events were refused. */
 const AGAIN_MS = 30_000;
 const SAVE_MS = 10_000;
+/** Over so long it is looked at how verdicts come. */
+const LATELY_SECONDS = 60;
+/** And over so long how fast it fills. */
+const NOW_SECONDS = 15;
+/** Events that are late are events all the same. */
+const STILL_MS = 5000;
 
 /** Namespaces of which is remembered what was seen, while one goes from page to page. */
 const REMEMBERED = 8;
@@ -94,6 +101,15 @@ export class Feed {
     this.#listen();
   }
 
+  /**
+   * What is wrong, also by what was seen before.
+   *
+   * @param {Status} status
+   */
+  findings(status) {
+    return diagnose(status, this.history.change(LATELY_SECONDS), this.history.change(NOW_SECONDS));
+  }
+
   get #live() {
     return Date.now() - this.heardAt < SILENCE_MS;
   }
@@ -124,10 +140,14 @@ export class Feed {
   /** @param {Status} status */
   #take(status, how) {
     if (this.scope.over) return;
+    const before = this.status.value?.shards[0].now_ms ?? 0;
+    const behind = before - status.shards[0].now_ms;
+    if (behind > 0 && behind < OVERTAKEN_MS) return; // an event and an answer have overtaken each other
     this.history.add(status);
+    this.history.note(this.findings(status).map(({ key }) => key), status.shards[0].now_ms);
     this.#mind();
     alive();
-    mode.set(how);
+    mode.set(this.source && Date.now() - this.heardAt < STILL_MS ? "events" : how);
     this.error.set(null);
     this.status.tell(status);
   }

@@ -3,14 +3,21 @@
  * that a reload does not empty the charts. Rates are computed from two readings of the counters.
  */
 
+import { Latencies } from "./latency.js";
+
 /** @typedef {import("./types.js").Status} Status */
 
 const MOST = 960;
 const APART_MS = 700;
-const GAP_MS = 5000;
+/** An answer that is older than another comes later by less than this. */
+export const OVERTAKEN_MS = 10_000;
+/** Nothing was read for so long: nobody knows what was in between. A loaded service is slow, too. */
+const GAP_MS = 12_000;
 /** Milliseconds over which a rate is computed. */
 const WINDOW_MS = 4000;
 const COUNTERS = ["tracked", "acked", "failed", "expired", "overflow", "conflict"];
+
+/** @typedef {{t: number, first: boolean}} Since `first`: it was so when the page began to look */
 
 /**
  * @typedef {object} Sample
@@ -19,26 +26,68 @@ const COUNTERS = ["tracked", "acked", "failed", "expired", "overflow", "conflict
  * @property {Record<string, number>} counters
  */
 
+/** @typedef {{seconds: number, pending: number, counted: Record<string, number>}} Change */
+
 export class History {
   /** @param {string} namespace */
   constructor(namespace) {
     this.key = `acker.history.${namespace}`;
+    const found = restore(this.key);
     /** @type {Sample[]} */
-    this.samples = restore(this.key);
+    this.samples = found.samples;
+    this.latencies = new Latencies(found.latencies);
+    /** Since when something is wrong, by what it is. @type {Map<string, Since>} */
+    this.wrong = new Map(found.wrong);
   }
 
   /** @param {Status} status */
   add(status) {
     const t = status.shards[0].now_ms;
     const last = this.samples.at(-1);
+    // Two readings may overtake each other: what is a little older is no news.
+    if (last && t < last.t + APART_MS && t > last.t - OVERTAKEN_MS) return;
     if (last && (t < last.t || started(last.counters, status.counters))) {
       this.samples = []; // the clock was set back, or it is another namespace by this name
-    } else if (last && t - last.t < APART_MS) {
-      return;
+      this.wrong.clear();
     }
     const counters = Object.fromEntries(COUNTERS.map((name) => [name, status.counters[name] || 0]));
     this.samples.push({ t, buckets: [...status.pending_by_bucket], counters });
     if (this.samples.length > MOST) this.samples.splice(0, this.samples.length - MOST);
+    if (status.latency) this.latencies.add(t, status.latency);
+  }
+
+  /**
+   * What is wrong as of now: remembered is since when.
+   *
+   * @param {string[]} keys
+   * @param {number} t Redis's clock, ms
+   */
+  note(keys, t) {
+    for (const key of this.wrong.keys()) if (!keys.includes(key)) this.wrong.delete(key);
+    const before = this.samples.at(-2);
+    const first = !before || t - before.t > GAP_MS; // nobody looked when it began
+    for (const key of keys) if (!this.wrong.has(key)) this.wrong.set(key, { t, first });
+  }
+
+  /**
+   * What has happened in the last so many seconds, as far as it was looked at without a break.
+   *
+   * @param {number} seconds
+   * @returns {Change | null} null: there is nothing to compare with
+   */
+  change(seconds) {
+    const { samples } = this;
+    const now = samples.at(-1);
+    if (!now) return null;
+    let from = samples.length - 1;
+    while (from > 0 && now.t - samples[from - 1].t <= seconds * 1000
+      && samples[from].t - samples[from - 1].t <= GAP_MS) from -= 1;
+    const before = samples[from];
+    if (before.t >= now.t) return null;
+    return {
+      seconds: (now.t - before.t) / 1000, pending: sum(now.buckets) - sum(before.buckets),
+      counted: Object.fromEntries(COUNTERS.map((name) => [name, now.counters[name] - before.counters[name]])),
+    };
   }
 
   /**
@@ -84,7 +133,8 @@ export class History {
 
   save() {
     try {
-      sessionStorage.setItem(this.key, JSON.stringify(this.samples));
+      const { samples, latencies: { readings }, wrong } = this;
+      sessionStorage.setItem(this.key, JSON.stringify({ samples, latencies: readings, wrong: [...wrong] }));
     } catch {
       // Full, or off: the charts begin anew after a reload.
     }
@@ -95,12 +145,20 @@ function started(before, now) {
   return COUNTERS.some((name) => (now[name] || 0) < before[name]);
 }
 
+function sum(numbers) {
+  return numbers.reduce((all, each) => all + each, 0);
+}
+
+/** @returns {{samples: Sample[], latencies: import("./latency.js").Reading[], wrong: [string, Since][]}} */
 function restore(key) {
   try {
-    const found = JSON.parse(sessionStorage.getItem(key) || "[]");
-    return Array.isArray(found) && found.every((each) => each.t && each.buckets && each.counters)
-      ? found : [];
+    const { samples, latencies, wrong } = JSON.parse(sessionStorage.getItem(key) || "{}");
+    if (samples.every((each) => each.t && each.buckets && each.counters)
+      && latencies.every((each) => each.t && each.counts) && wrong.every(([, since]) => since.t)) {
+      return { samples, latencies, wrong };
+    }
   } catch {
-    return [];
+    // Nothing, or of another version of this page.
   }
+  return { samples: [], latencies: [], wrong: [] };
 }

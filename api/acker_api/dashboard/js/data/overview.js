@@ -15,6 +15,10 @@ const NAMES_MS = 5000;
 const TRACE = 90;
 /** Events come every second; without one for so long we ask. */
 const SILENCE_MS = 1500;
+/** Events that are late are events all the same. */
+const STILL_MS = 5000;
+/** After events were refused. */
+const AGAIN_MS = 30_000;
 
 /**
  * @typedef {object} Row
@@ -72,10 +76,24 @@ export class Overview {
         console.error(error);
       }
     });
-    source.addEventListener("problem", () => { this.heardAt = 0; });
+    source.addEventListener("problem", (message) => {
+      try {
+        const problem = JSON.parse(message.data);
+        const error = new ApiError(problem.status || 503, problem);
+        this.heardAt = Date.now(); // it is told anew every second; nobody need ask meanwhile
+        failed(error);
+        for (const row of this.rows.values()) row.error = error;
+        this.news.tell({ error, rows: [...this.rows.values()] });
+      } catch (error) {
+        console.error(error);
+      }
+    });
     source.onerror = () => {
       this.heardAt = 0;
-      if (source.readyState === EventSource.CLOSED) this.#mute();
+      if (source.readyState !== EventSource.CLOSED) return;
+      this.#mute(); // refused: there are none here, or too many pages are open
+      const timer = setTimeout(() => document.hidden || this.#listen(), AGAIN_MS);
+      this.scope.end(() => clearTimeout(timer));
     };
   }
 
@@ -114,7 +132,7 @@ export class Overview {
     if (this.scope.over) return SLOW_MS;
     if (error) failed(error);
     else alive();
-    if (!error && Date.now() - this.heardAt > SILENCE_MS) mode.set("polling");
+    if (!error && Date.now() - this.heardAt > STILL_MS) mode.set("polling");
     this.news.tell({ error, rows: [...this.rows.values()] });
     // Many namespaces are asked less often: a page open costs the same.
     return document.hidden ? SLOW_MS : POLL_MS * Math.max(1, Math.ceil(this.rows.size / 8));
@@ -160,19 +178,24 @@ export class Overview {
   }
 }
 
+const NACKS = ["failed", "expired", "overflow", "conflict"];
+
 /**
- * Verdicts per second over the last readings; null if there is but one.
+ * Verdicts per second over the last readings; while there is but one, as the service tells it, or null.
  *
  * @param {Row} row
  * @returns {{acked: number, nacked: number} | null}
  */
-export function rates({ readings }) {
+export function rates({ readings, status }) {
   const [first, last] = [readings[0], readings.at(-1)];
-  if (!first || !last || last.t <= first.t) return null;
+  if (!first || !last || last.t <= first.t) {
+    const told = status?.rates;
+    return told ? { acked: told.acked || 0, nacked: NACKS.reduce((sum, name) => sum + (told[name] || 0), 0) } : null;
+  }
   const per = (names) => Math.max(0, names.reduce(
     (sum, name) => sum + (last.counters[name] || 0) - (first.counters[name] || 0), 0))
     / ((last.t - first.t) / 1000);
-  return { acked: per(["acked"]), nacked: per(["failed", "expired", "overflow", "conflict"]) };
+  return { acked: per(["acked"]), nacked: per(NACKS) };
 }
 
 /** @returns {Row} */

@@ -87,6 +87,9 @@
  * @property {Config} config
  * @property {Shard[]} shards
  * @property {string | number | null} [moving_to]
+ * @property {{upper_ms: number[], counts: number[], sum_ms: number} | null} [latency] of all that were
+ *   ever acked, by powers of two
+ * @property {(Record<string, number> & {over_ms: number}) | null} [rates] per second, by counter
  * @property {{exact: boolean, tree: Tree} | null} [oldest]
  */
 

@@ -6,12 +6,17 @@ import { Signal } from "../core/signal.js";
 
 /** Of each kind, so that acks by the thousand drive no failure out. */
 const MOST = 500;
+const MOST_GROUPS = 200;
+
+/** @typedef {{reason: string, why: string, count: number, last: Outcome}} Failure */
 
 export class Verdicts {
   constructor() {
     /** @type {Outcome[]} */
     this.list = [];
     this.known = new Set();
+    /** @type {Map<string, Failure>} */
+    this.groups = new Map();
     /** Told with what is new. @type {Signal<Outcome[]>} */
     this.news = new Signal(/** @type {Outcome[]} */ ([]));
   }
@@ -25,6 +30,11 @@ export class Verdicts {
       return true;
     });
     if (!fresh.length) return;
+    for (const each of fresh) if (each.verdict === "nack") this.#gather(each);
+    // A reason with an id in it is one of its own each time.
+    if (this.groups.size > 2 * MOST_GROUPS) {
+      this.groups = new Map(this.failures().slice(0, MOST_GROUPS).map((each) => [JSON.stringify([each.reason, each.why]), each]));
+    }
     this.list = [...fresh, ...this.list].sort((a, b) => b.at_ms - a.at_ms);
     const kept = { ack: 0, nack: 0, touch: 0 };
     this.list = this.list.filter((each) => {
@@ -37,26 +47,24 @@ export class Verdicts {
   }
 
   /**
-   * The nacks, gathered by what was said of them, the latest first.
+   * The nacks, gathered by what was said of them, the latest first. All that were seen count, also
+   * those that the list has no room for any more.
    *
-   * @returns {{reason: string, why: string, count: number, last: Outcome, tasks: Set<string>}[]}
+   * @returns {Failure[]}
    */
   failures() {
-    const found = new Map();
-    for (const each of this.list) {
-      if (each.verdict !== "nack") continue;
-      const name = JSON.stringify([each.reason, each.why]);
-      const group = found.get(name);
-      if (group) {
-        group.count += each.count ?? 1;
-        group.tasks.add(each.task);
-      } else {
-        found.set(name, {
-          reason: each.reason, why: each.why, count: each.count ?? 1, last: each, tasks: new Set([each.task]),
-        });
-      }
+    return [...this.groups.values()].sort((a, b) => b.last.at_ms - a.last.at_ms);
+  }
+
+  /** @param {Outcome} nack */
+  #gather(nack) {
+    const name = JSON.stringify([nack.reason, nack.why]);
+    const group = this.groups.get(name);
+    if (!group) this.groups.set(name, { reason: nack.reason, why: nack.why, count: nack.count ?? 1, last: nack });
+    else {
+      group.count += nack.count ?? 1;
+      if (nack.at_ms >= group.last.at_ms) group.last = nack;
     }
-    return [...found.values()];
   }
 }
 

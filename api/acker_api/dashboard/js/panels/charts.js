@@ -2,13 +2,12 @@
 
 import { Gauge } from "../charts/gauge.js";
 import { Heat } from "../charts/heat.js";
-import { Latency } from "../charts/latency.js";
 import { drawPending, pendingPlot } from "../charts/pending.js";
 import { spans } from "../charts/plot.js";
-import { drawRates, ratesPlot } from "../charts/rates.js";
+import { drawRates, ratePlots } from "../charts/rates.js";
 import { h, put, say } from "../core/dom.js";
 import { compact } from "../core/format.js";
-import { empty, Panel, skeleton } from "../ui/panel.js";
+import { Panel, skeleton } from "../ui/panel.js";
 
 /**
  * Pending and rates share the time they show.
@@ -17,7 +16,7 @@ import { empty, Panel, skeleton } from "../ui/panel.js";
  * @param {import("../core/scope.js").Scope} scope
  */
 export function timePanels(feed, scope) {
-  const rates = ratesPlot(scope);
+  const rates = ratePlots(scope);
   /** @type {import("../charts/plot.js").Plot | null} */
   let pending = null;
   let seconds = 120;
@@ -26,9 +25,9 @@ export function timePanels(feed, scope) {
       seconds = chosen;
       draw();
     })] });
-  const right = new Panel({ title: "Verdicts per second", note: "And trees tracked" });
+  const right = new Panel({ title: "Verdicts per second", note: "And trees tracked; what is nacked has a scale of its own" });
   put(left.body, h("div", { class: "plot-space" }));
-  put(right.body, rates.root);
+  put(right.body, rates.map(({ root }) => root));
 
   const draw = () => {
     const status = feed.status.value;
@@ -43,7 +42,7 @@ export function timePanels(feed, scope) {
       drawPending(pending, feed.history);
     });
     right.safely(() => {
-      rates.seconds = seconds;
+      for (const each of rates) each.seconds = seconds;
       drawRates(rates, feed.history);
     });
   };
@@ -90,33 +89,5 @@ export function shardsPanel(feed, scope) {
     heat.set(status);
     if (heat.root.parentNode !== panel.body) put(panel.body, heat.root);
   });
-  return panel.root;
-}
-
-/**
- * @param {import("../data/feed.js").Feed} feed
- * @param {import("../core/scope.js").Scope} scope
- */
-export function latencyPanel(feed, scope) {
-  const latency = new Latency();
-  const panel = new Panel({ title: "Time to the verdict", note: "Of the verdicts seen here" });
-  let timer = 0;
-  const draw = () => {
-    timer = 0;
-    panel.safely(() => {
-      const seen = feed.verdicts.list.filter((each) => each.verdict !== "touch");
-      if (!seen.length) {
-        put(panel.body, empty("clock", "No verdict was seen yet", "The distribution fills as verdicts come."));
-        return;
-      }
-      latency.set(seen);
-      if (latency.root.parentNode !== panel.body) put(panel.body, latency.root);
-    });
-  };
-  feed.verdicts.news.hear(scope, () => {
-    if (!timer) timer = window.setTimeout(draw, 1000);
-  });
-  scope.end(() => clearTimeout(timer));
-  draw();
   return panel.root;
 }

@@ -1,12 +1,12 @@
 /** What failed just now, and why: alike ones are gathered. */
 
 import { foreign, h, put } from "../core/dom.js";
-import { count, duration } from "../core/format.js";
+import { ago, count } from "../core/format.js";
 import { empty, Panel, skeleton } from "../ui/panel.js";
 import { row, table } from "../ui/table.js";
 import { verdictChip, why } from "../ui/trees.js";
 
-const COLUMNS = [{ title: "Verdict" }, { title: "Why" }, { title: "Last source id" },
+const COLUMNS = [{ title: "Verdict" }, { title: "Why", kind: "wide" }, { title: "Last source id" },
   { title: "Seen", kind: "number" }, { title: "Last", kind: "number" }];
 const SHOWN = 8;
 
@@ -19,9 +19,13 @@ export function failuresPanel(feed, scope) {
     title: "Recent failures", kind: "list",
     note: "Of the verdicts seen since this page was opened, and those that wait",
   });
-  const { root, body } = table("Recent failures, by reason", COLUMNS);
+  const { root, body } = table("Recent failures, by reason", COLUMNS, { kind: "stack" });
   put(panel.body, skeleton(5));
-  const draw = () => panel.safely(() => {
+  const draw = () => {
+    // What could not be read stays said: news of other things do not mend it.
+    if (!feed.verdictError.value) panel.safely(list);
+  };
+  const list = () => {
     const status = feed.status.value;
     if (!status) return;
     const groups = feed.verdicts.failures();
@@ -36,9 +40,9 @@ export function failuresPanel(feed, scope) {
     const now = status.shards[0].now_ms;
     put(body, groups.slice(0, SHOWN).map((group) => row(COLUMNS, [
       verdictChip(group.last), why(group), foreign(group.last.source_id), count(group.count),
-      h("span", { class: "number" }, `${duration(Math.max(0, now - group.last.at_ms))} ago`)])));
+      h("span", { class: "number" }, ago(now - group.last.at_ms))])));
     if (root.parentNode !== panel.body) put(panel.body, root);
-  });
+  };
   feed.status.hear(scope, draw);
   feed.verdictError.hear(scope, (error) => {
     if (!error) panel.mend();

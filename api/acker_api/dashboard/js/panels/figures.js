@@ -2,7 +2,7 @@
 
 import { Sparkline } from "../charts/sparkline.js";
 import { h, say } from "../core/dom.js";
-import { compact, count, duration, percent, plural, rate } from "../core/format.js";
+import { compact, count, duration, figure, percent, plural, rate } from "../core/format.js";
 import { rotator } from "../data/diagnose.js";
 
 /** @typedef {import("../data/feed.js").Feed} Feed */
@@ -26,9 +26,9 @@ export function figures(feed, scope) {
 
   feed.status.hear(scope, (status) => {
     if (!status) return;
-    const rates = feed.history.rates();
+    const rates = feed.history.rates() || status.rates || null; // the service's own, until there are two readings
     const { counters, config } = status;
-    tiles.pending.set(compact(status.pending), status.in_blocks
+    tiles.pending.set(figure(status.pending), status.in_blocks
       ? `${compact(status.in_blocks)} of them in blocks` : `of ${compact(counters.tracked)} tracked`);
     tiles.pending.root.title = `${count(status.pending)} trees`;
     spark.set(feed.history.samples.slice(-45).map(
@@ -38,10 +38,10 @@ export function figures(feed, scope) {
     tiles.mark.set(percent(status.high_water_ratio), `of ${compact(config.high_water)}`, status.high_water);
     const turn = rotator(status);
     const next = nextTick(status);
-    tiles.rotator.set(turn.words, turn.level === "ok"
-      ? `next tick in ${duration(next)}` : `overdue by ${duration(status.lag_ms)}`, turn.level);
+    tiles.rotator.set(turn.words, turn.level !== "ok"
+      ? `overdue by ${duration(status.lag_ms)}` : next ? `next tick in ${duration(next)}` : "a tick is due", turn.level);
     tiles.acked.set(rates ? `${rate(rates.acked)} /s` : "–", `${compact(counters.acked)} in all`);
-    const nacks = rates ? NACKS.reduce((sum, name) => sum + rates[name], 0) : 0;
+    const nacks = rates ? NACKS.reduce((sum, name) => sum + (rates[name] || 0), 0) : 0;
     tiles.nacked.set(rates ? `${rate(nacks)} /s` : "–",
       NACKS.filter((name) => counters[name]).map((name) => `${compact(counters[name])} ${name}`).join(", ")
         || "none in all",
@@ -49,7 +49,7 @@ export function figures(feed, scope) {
     const waiting = Object.values(status.backlog).reduce((sum, each) => sum + each, 0);
     const most = Math.max(0, ...Object.values(status.backlog)) / config.outcomes_limit;
     const tasks = Object.values(status.backlog).filter(Boolean).length;
-    tiles.backlog.set(compact(waiting), tasks ? `for ${plural(tasks, "source")}` : "all are taken",
+    tiles.backlog.set(figure(waiting), tasks ? `for ${plural(tasks, "source")}` : "all are taken",
       most >= 1 ? "over" : most >= 0.5 ? "high" : "ok");
   });
   return root;
@@ -66,7 +66,7 @@ function oldest(status) {
   if (found?.tree) {
     const level = found.tree.age_ms > config.timeout_ms + config.tick_ms ? "high" : "ok";
     const value = `${found.exact ? "" : "≥ "}${duration(found.tree.age_ms)}`;
-    return { value, words: `may be ${duration(config.timeout_ms)}`, level };
+    return { value, words: `at most ${duration(config.timeout_ms)}`, level };
   }
   if (!status.pending && !status.expiring) return { value: "–", words: "nothing is pending", level: "ok" };
   // The service does not tell it: its bucket does, within a tick.

@@ -2,7 +2,7 @@
 
 import { h, put, say } from "../core/dom.js";
 import { get, inNamespace } from "../core/api.js";
-import { compact, count, duration, percent } from "../core/format.js";
+import { ago, compact, count, duration, percent } from "../core/format.js";
 import { rotator } from "../data/diagnose.js";
 import { chip, empty, Panel } from "../ui/panel.js";
 import { row, table } from "../ui/table.js";
@@ -37,8 +37,8 @@ export function rotatorPanel(feed, scope) {
     const ticked = Math.min(...shards.map((each) => each.ticked_ms));
     const due = ticked + config.tick_ms - now;
     [
-      `${duration(Math.max(0, now - ticked))} ago`,
-      due > 0 ? `in ${duration(due)}` : `overdue by ${duration(-due)}`,
+      ago(now - ticked),
+      due > 0 ? `in ${duration(due)}` : rotator(status).level === "ok" ? "due now" : `overdue by ${duration(-due)}`,
       duration(status.late_ms), duration(config.tick_ms), duration(config.timeout_ms),
       compact(status.expiring),
     ].forEach((text, at) => say(values[at], text));

@@ -14,10 +14,12 @@ let numbers = 0;
  * @param {boolean} [question.danger]
  * @param {{label: string, value?: string, hint?: string}} [question.field] one line of text
  * @param {string} [question.typed] must be typed before the button works
- * @param {(text: string) => Promise<string | void>} question.act gets the field's text
+ * @param {(text: string, stopped: () => boolean) => Promise<string | void>} question.act gets the field's
+ *   text; `stopped` tells whether it is to end where it is
+ * @param {boolean} [question.long] it takes many steps, and can be stopped between them
  * @returns {Promise<string | null>} what `act` answered ("" for nothing); null: it was cancelled
  */
-export function ask({ title, text, confirm, danger = false, field, typed, act }) {
+export function ask({ title, text, confirm, danger = false, field, typed, act, long = false }) {
   const id = `dialog-${(numbers += 1)}`;
   const label = typed ? h("span", {}, "Type ", h("b", { class: "typed" }, typed), " to confirm")
     : field?.label;
@@ -43,11 +45,20 @@ export function ask({ title, text, confirm, danger = false, field, typed, act })
     /** @type {string | null} */
     let result = null;
     let busy = false;
+    let stopped = false;
     input.addEventListener("input", () => {
       if (typed) yes.disabled = input.value !== typed;
     });
-    no.addEventListener("click", () => dialog.close());
-    dialog.addEventListener("cancel", (event) => busy && event.preventDefault());
+    const end = () => {
+      stopped = true;
+      no.disabled = true;
+    };
+    no.addEventListener("click", () => busy ? end() : dialog.close());
+    dialog.addEventListener("cancel", (event) => {
+      if (!busy) return;
+      event.preventDefault();
+      if (long) end();
+    });
     dialog.addEventListener("close", () => {
       dialog.remove();
       resolve(result);
@@ -56,15 +67,19 @@ export function ask({ title, text, confirm, danger = false, field, typed, act })
       event.preventDefault();
       if (busy || yes.disabled) return;
       busy = true;
-      yes.disabled = no.disabled = true;
+      stopped = false;
+      yes.disabled = true;
+      no.disabled = !long;
+      if (long) put(no, "Stop");
       put(trouble);
       try {
-        result = (await act(input.value)) || "";
+        result = (await act(input.value, () => stopped)) || "";
         busy = false;
         dialog.close();
       } catch (error) {
         busy = false;
         yes.disabled = no.disabled = false;
+        put(no, "Cancel");
         put(trouble, error instanceof Error ? error.message : String(error));
       }
     });

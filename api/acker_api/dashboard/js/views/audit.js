@@ -46,7 +46,7 @@ export function audit(scope, { query }) {
       put(body, entries.map((each) => row(COLUMNS, [
         h("span", { class: "number" }, moment(each.at_ms)), foreign(text(each.who)), text(each.action),
         each.namespace ? h("a", { href: href(["ns", each.namespace]) }, foreign(each.namespace)) : "",
-        foreign(text(each.target)), foreign(text(each.before)), foreign(text(each.after)),
+        said(each.target), said(each.before), said(each.after),
         h("span", {}, result(text(each.result)), each.why ? h("small", {}, " ", foreign(each.why)) : null)])));
       if (root.parentNode !== panel.body) put(panel.body, root);
       put(pages, query.before ? h("a", { class: "button", href: href(["audit"]) }, "Latest") : null,
@@ -59,11 +59,17 @@ export function audit(scope, { query }) {
     panel.root, pages);
 }
 
+/** Nothing where nothing is said: an empty cell has no label on a small screen. */
+function said(value) {
+  const words = text(value);
+  return words ? foreign(words, "lines") : "";
+}
+
 function text(value) {
   if (value === null || value === undefined) return "";
   if (typeof value !== "object") return String(value);
   return Object.entries(value).map(([name, each]) =>
-    `${name}: ${typeof each === "object" ? JSON.stringify(each) : each}`).join("\n");
+    `${name}: ${typeof each === "object" ? JSON.stringify(each).replaceAll(",", ", ") : each}`).join("\n");
 }
 
 function result(said) {

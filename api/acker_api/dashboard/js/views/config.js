@@ -35,18 +35,20 @@ export function config(scope, feed) {
   panel.load(scope, { load, draw: (found) => put(panel.body, ...content(found)) });
 
   function content(found) {
-    const fixed = h("dl", { class: "facts wide" }, [
+    const list = (/** @type {[string, string][]} */ pairs) => h("dl", { class: "facts wide" }, pairs.map(([name, value]) =>
+      h("div", {}, h("dt", {}, name), h("dd", { class: "number" }, value))));
+    const fixed = /** @type {[string, string][]} */ ([
       ["Shards", count(found.shards)], ["Buckets", count(found.buckets)],
       ["Trees live at most", duration(found.timeout_ms ?? (found.buckets + 1) * found.tick_ms)],
       ["Clock set back by rows", found.refresh === "update" ? "yes" : "no"],
       ["Verdicts are published, too", found.publish ? "yes" : "no"],
-    ].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "number" }, value))));
+    ]);
     if (!may("operator", namespace)) {
-      return [h("dl", { class: "facts wide" }, FIELDS.map(({ name, label, unit }) => h("div", {}, h("dt", {}, label),
-        h("dd", { class: "number" }, `${count(found[name])} ${unit}`)))), fixed,
-      h("p", { class: "quiet" }, "To change it the role operator is needed.")];
+      return [list([...FIELDS.map(({ name, label, unit }) => /** @type {[string, string]} */ (
+        [label, name === "tick_ms" ? duration(found[name]) : `${count(found[name])} ${unit}`])), ...fixed]),
+      h("p", { class: "quiet hint" }, "To change it the role operator is needed.")];
     }
-    return [form(found), fixed];
+    return [form(found), list(fixed)];
   }
 
   function form(found) {
@@ -57,12 +59,18 @@ export function config(scope, feed) {
       class: "input number", id: `config-${name}`, name, inputmode: "numeric", value: String(found[name]),
       "aria-describedby": hint ? `hint-${name}` : null, autocomplete: "off",
     }));
-    const changed = () => Object.fromEntries(inputs.filter((each) => Number(each.value.replace(/[\s,_]/g, "")) !== found[each.name])
-      .map((each) => [each.name, Number(each.value.replace(/[\s,_]/g, ""))]));
+    const readable = FIELDS.map(() => h("output", { class: "quiet number" }));
+    const read = () => inputs.forEach((each, at) => {
+      const value = number(each);
+      say(readable[at], Number.isSafeInteger(value) && value > 0 ? (FIELDS[at].name === "tick_ms" ? duration(value) : count(value)) : "");
+    });
+    const changed = () => Object.fromEntries(inputs.filter((each) => number(each) !== found[each.name])
+      .map((each) => [each.name, number(each)]));
     const made = h("form", { class: "config-form", novalidate: true, on: {
       input: () => {
         save.disabled = !Object.keys(changed()).length;
         say(trouble, "");
+        read();
       },
       submit: async (event) => {
         event.preventDefault();
@@ -85,13 +93,19 @@ export function config(scope, feed) {
       },
     } },
     FIELDS.map(({ name, label, unit, hint }, at) => h("div", { class: "field" },
-      h("label", { for: `config-${name}` }, label, h("span", { class: "quiet" }, ` ${unit}`)), inputs[at],
+      h("label", { for: `config-${name}` }, label, h("span", { class: "quiet" }, ` ${unit}`)), h("div", { class: "readable" }, inputs[at], readable[at]),
       h("small", { id: `hint-${name}` }, hint))),
     trouble, h("div", { class: "filter-buttons" }, save));
+    read();
     return made;
   }
 
   return h("div", { class: "row halves" }, panel.root, danger(namespace, feed));
+}
+
+/** What somebody typed, with or without marks between the thousands. */
+function number(input) {
+  return Number(input.value.replace(/[\s,_]/g, ""));
 }
 
 /** What cannot be undone, and what is done by hand seldom. */

@@ -2,7 +2,7 @@
 
 import { change, inNamespace } from "../core/api.js";
 import { foreign, h, say } from "../core/dom.js";
-import { plural } from "../core/format.js";
+import { count, plural } from "../core/format.js";
 import { ask, toast } from "../ui/dialog.js";
 
 const MOST = 1000;
@@ -21,8 +21,10 @@ export async function failAll(namespace, filter, done) {
   const progress = h("span", { role: "status" }, "Looking for them");
   const sample = h("ul", { class: "sample" });
   let matched = 0;
+  /** Whether it was stopped before all had been looked at. */
+  let unfinished = false;
 
-  const walk = async (dry_run, why, told) => {
+  const walk = async (dry_run, why, told, stopped) => {
     let cursor;
     let total = 0;
     do {
@@ -34,7 +36,8 @@ export async function failAll(namespace, filter, done) {
       }
       told(total);
       cursor = found.next;
-    } while (cursor);
+    } while (cursor && !stopped());
+    unfinished = Boolean(cursor);
     return total;
   };
 
@@ -43,11 +46,16 @@ export async function failAll(namespace, filter, done) {
     text: ["Every tree that matches the filter is looked for first; nothing is changed yet. That is a scan of all that is pending.",
       progress],
     confirm: "Look for them",
-    act: async () => {
-      matched = await walk(true, "", (total) => say(progress, `${plural(total, "tree")} found so far`));
+    long: true,
+    act: async (_, stopped) => {
+      matched = await walk(true, "", (total) => say(progress, `${plural(total, "tree")} found so far`), stopped);
     },
   });
   if (first === null) return;
+  if (unfinished) {
+    toast(`Stopped; ${plural(matched, "tree")} found until then, and nothing was changed`);
+    return;
+  }
   if (!matched) {
     toast("None matches");
     return;
@@ -58,14 +66,14 @@ export async function failAll(namespace, filter, done) {
     title: `Fail ${plural(matched, "tree")}?`,
     text: ["Their sources are told at once, and replay them. What has come meanwhile and matches fails too.", sample, state],
     field: { label: "Why", hint: "Their sources read it" },
-    typed: undefined,
     danger: true,
+    long: true,
     confirm: `Fail ${plural(matched, "tree")}`,
-    act: async (why) => {
-      failed = await walk(false, why, (total) => say(state, `${plural(total, "tree")} failed so far`));
+    act: async (why, stopped) => {
+      failed = await walk(false, why, (total) => say(state, `${plural(total, "tree")} of about ${count(matched)} failed so far`), stopped);
     },
   });
   if (second === null) return;
-  toast(`${plural(failed, "tree")} failed`);
+  toast(unfinished ? `Stopped; ${plural(failed, "tree")} failed until then` : `${plural(failed, "tree")} failed`);
   done();
 }

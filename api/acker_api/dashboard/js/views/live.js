@@ -1,10 +1,11 @@
 /** What goes on in a namespace. */
 
 import { h } from "../core/dom.js";
-import { gaugePanel, latencyPanel, shardsPanel, timePanels } from "../panels/charts.js";
+import { gaugePanel, shardsPanel, timePanels } from "../panels/charts.js";
 import { failuresPanel } from "../panels/failures.js";
 import { figures } from "../panels/figures.js";
 import { backlogPanel, rotatorPanel } from "../panels/health.js";
+import { latencyPanel } from "../panels/latency.js";
 import { oldestPanel } from "../panels/oldest.js";
 import { verdictsPanel } from "../panels/verdicts.js";
 

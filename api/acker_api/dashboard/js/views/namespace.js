@@ -3,7 +3,7 @@
 import { h, icon, put, say } from "../core/dom.js";
 import { connection } from "../core/connection.js";
 import { href } from "../core/router.js";
-import { diagnose } from "../data/diagnose.js";
+import { duration, moment, plural } from "../core/format.js";
 import { Feed } from "../data/feed.js";
 import { chip, empty } from "../ui/panel.js";
 import { config } from "./config.js";
@@ -12,6 +12,8 @@ import { tree } from "./tree.js";
 import { trees } from "./trees.js";
 
 const TABS = /** @type {[string, string][]} */ ([["", "Live"], ["trees", "Trees"], ["config", "Configuration"]]);
+
+const WAIT_MS = 600;
 
 /**
  * @param {import("../core/scope.js").Scope} scope
@@ -23,6 +25,7 @@ export function namespace(scope, place) {
   const health = h("div", { class: "health" }, h("span", { class: "bone" }));
   /** For who cannot see it: what is wrong, when it changes. */
   const alarms = h("p", { class: "only-read", id: "alarms", role: "status" });
+  const badge = h("span", { class: "head-badge" });
   const content = h("div", { class: "content" });
   const draw = () => {
     if (tab === "trees" && anchor) return tree(scope, feed, anchor);
@@ -33,23 +36,31 @@ export function namespace(scope, place) {
 
   let said = "";
   let gone = false;
+  /** @type {string | number | null} */
+  let moves = null;
   feed.status.hear(scope, (status) => {
     if (!status || away(connection.value.state)) return;
     // It is there after all: begin anew.
     if (gone) return void window.dispatchEvent(new HashChangeEvent("hashchange"));
-    const findings = diagnose(status);
-    const found = JSON.stringify(findings.map(({ level, title }) => [level, title.replace(/[\d.,]+ \w+/g, "")]));
+    const findings = feed.findings(status);
+    const found = JSON.stringify(findings.map(({ level, key }) => [level, key]));
+    const moving = status.moving_to ?? null;
+    if (moves !== moving) {
+      moves = moving;
+      put(badge, moving === null ? null : chip("info", `moves to ${plural(Number(moving), "shard")}`));
+    }
+    const text = (each) => words(name, each, since(each, feed.history.wrong.get(each.key), status));
     const parts = health.querySelectorAll(".finding-text");
     if (said === found) {
       // Only figures have changed: what is focused or read aloud stays.
-      findings.forEach((each, at) => parts[at] && put(parts[at], ...words(each)));
+      findings.forEach((each, at) => parts[at] && update(parts[at], text(each)));
       return;
     }
     said = found;
     say(alarms, findings.filter((each) => each.level !== "info").map((each) => each.title).join(". "));
     put(health, findings.length ? h("ul", { class: "findings", role: "list" }, findings.map((each) =>
       h("li", { class: `finding ${each.level}` }, icon(each.level === "info" ? "info" : "alert"),
-        h("div", { class: "finding-text" }, words(each)))))
+        h("div", { class: "finding-text" }, text(each)))))
       : h("p", { class: "finding ok" }, icon("check"), h("span", {},
         h("strong", {}, "Healthy."), " The rotator is on time, and there is room below the high-water mark.")));
   });
@@ -60,12 +71,17 @@ export function namespace(scope, place) {
     put(content, empty("inbox", "There is no such namespace", error.message,
       h("a", { class: "button", href: href([]) }, "All namespaces")));
   });
-  const turned = ({ state }) => {
+  const turned = ({ state, since: began }) => {
     root.classList.toggle("stale", away(state));
     if (!away(state)) return;
     said = "";
-    put(health, h("p", { class: "finding over" }, icon("alert"), h("span", {},
-      h("strong", {}, "Not known."), " What is below is how it was; nobody knows how it is.")));
+    const redis = state === "redis";
+    put(health, h("div", { class: "finding over" }, icon("alert"), h("div", { class: "finding-text" },
+      h("strong", {}, `Not known: ${redis ? "Redis" : "the service"} does not answer`),
+      h("span", { class: "finding-since number" }, `since ${moment(began)}`),
+      h("p", {}, feed.status.value ? `What is below is how it was then. ` : "", redis
+        ? ["Does Redis run, and can it be reached? Until it answers nothing is tracked, acked or told. Ask it:", " ", h("code", { class: "command" }, "redis-cli ping")]
+        : "Does acker-redis serve run, and is the network there? The pipeline goes on without it."))));
   };
   connection.hear(scope, turned);
 
@@ -74,11 +90,18 @@ export function namespace(scope, place) {
       h("div", {},
         h("nav", { class: "crumbs", "aria-label": "Where you are" },
           h("a", { href: href([]) }, "Namespaces"), icon("right"), h("span", { "aria-current": "page" }, h("bdi", {}, name))),
-        h("h1", { tabindex: "-1" }, h("bdi", {}, name))),
+        h("div", { class: "head-name" }, h("h1", { tabindex: "-1" }, h("bdi", {}, name)), badge)),
       h("nav", { class: "tabs", "aria-label": "Parts of the namespace" }, TABS.map(([part, title]) =>
         h("a", { href: href(["ns", name, ...(part ? [part] : [])]), "aria-current": part === tab ? "page" : null }, title)))),
     alarms, health, content);
   turned(connection.value);
+  // What is wrong takes room, and comes a moment later: nothing is shown that it would push away.
+  root.classList.add("waiting");
+  const show = () => root.classList.remove("waiting");
+  feed.status.hear(scope, show);
+  feed.error.hear(scope, show);
+  const timer = setTimeout(show, WAIT_MS);
+  scope.end(() => clearTimeout(timer));
   return root;
 }
 
@@ -87,7 +110,39 @@ function away(state) {
   return state === "service" || state === "redis";
 }
 
-/** @param {import("../data/diagnose.js").Finding} finding */
-function words({ title, detail }) {
-  return [h("strong", {}, title), h("p", {}, detail)];
+/**
+ * Title, since when, what it means, and where to look.
+ *
+ * @param {string} namespace
+ * @param {import("../data/diagnose.js").Finding} finding
+ * @param {string} began
+ */
+function words(namespace, { title, detail, command, link }, began) {
+  return [h("strong", {}, title), h("span", { class: "finding-since number" }, began),
+    h("p", {}, h("span", {}, detail), command ? [" ", h("code", { class: "command" }, command)] : null,
+      link ? [" ", h("a", { href: href(["ns", namespace, link.tab], link.query) }, link.text)] : null)];
+}
+
+/** Figures are said anew where they stand: what is focused, selected or read aloud stays. */
+function update(place, made) {
+  const [strong, began, p] = place.children;
+  say(strong, made[0].textContent);
+  say(began, made[1].textContent);
+  say(p.firstChild, made[2].firstChild.textContent);
+}
+
+/**
+ * Since when it is so, by Redis's clock.
+ *
+ * @param {import("../data/diagnose.js").Finding} finding
+ * @param {import("../data/history.js").Since | undefined} seen
+ * @param {import("../data/types.js").Status} status
+ */
+function since({ since: known }, seen, { shards }) {
+  const now = shards[0].now_ms;
+  if (known) return `since ${moment(known)}`;
+  if (!seen) return "";
+  const began = `since ${moment(seen.t)}`;
+  if (seen.first) return `${began} or longer`;
+  return now - seen.t < 2000 ? began : `${began}, for ${duration(now - seen.t)}`;
 }

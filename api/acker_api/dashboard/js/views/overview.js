@@ -2,7 +2,7 @@
 
 import { Sparkline } from "../charts/sparkline.js";
 import { h, icon, put, say } from "../core/dom.js";
-import { compact, count, duration, percent, plural, rate } from "../core/format.js";
+import { count, duration, figure, percent, plural, rate } from "../core/format.js";
 import { href } from "../core/router.js";
 import { diagnose, rotator, worst } from "../data/diagnose.js";
 import { Overview, rates } from "../data/overview.js";
@@ -30,6 +30,7 @@ export function overview(scope, { query }) {
 
   data.news.hear(scope, ({ error, rows }) => {
     if (error && !rows.length) {
+      say(words, "Not known");
       panel.fail(error);
       return;
     }
@@ -93,10 +94,10 @@ function card(name) {
   const root = h("li", { class: "card" },
     h("div", { class: "card-head" },
       h("h3", {}, h("a", { href: href(["ns", name]) }, h("bdi", {}, name))), badge),
+    trouble,
     h("div", { class: "card-main" }, h("div", {}, pending, h("span", { class: "card-unit" }, "pending")), spark.root),
     h("span", { class: "share-track", "aria-hidden": "true" }, fill),
-    h("dl", { class: "card-facts" }, names.map((each, at) => h("div", {}, h("dt", {}, each), values[at]))),
-    trouble);
+    h("dl", { class: "card-facts" }, names.map((each, at) => h("div", {}, h("dt", {}, each), values[at]))));
   let said = "";
   return {
     root,
@@ -105,18 +106,20 @@ function card(name) {
       const { status, error } = row;
       const findings = status ? diagnose(status) : [];
       const level = error ? "over" : worst(findings);
-      const words = error ? "No answer" : status ? WORDS[level] : "";
+      const moving = status?.moving_to !== null && status?.moving_to !== undefined;
+      const words = error ? "No answer" : !status ? "" : level === "ok" && moving ? "Moving" : WORDS[level];
       if (said !== words) {
         said = words;
-        put(badge, words ? chip(level, words) : null);
+        put(badge, words ? chip(level === "ok" && moving ? "info" : level, words) : null);
         root.className = `card ${level}`;
       }
       say(trouble, error ? error.message : findings[0]?.title || (status ? quiet(status) : ""));
       if (!status) return;
       const speed = rates(row);
-      say(pending, compact(status.pending));
+      say(pending, figure(status.pending));
       spark.set(row.trace.map((each) => each.pending));
       fill.className = `share-bar ${status.high_water}`;
+      fill.hidden = !status.pending;
       fill.style.width = `${Math.min(100, status.high_water_ratio * 100)}%`;
       say(values[0], percent(status.high_water_ratio));
       say(values[1], rotator(status).words.toLowerCase());

@@ -50,7 +50,8 @@ export function tree(scope, feed, anchor) {
         state = now;
         put(buttons, found ? actions(namespace, found, () => void reload()) : null);
       }
-      put(title, found?.source_id ? foreign(found.source_id, "large") : h("span", { class: "quiet" }, `Anchor ${anchor}`),
+      const name = found?.source_id || (found ? "" : told(feed, anchor)?.source_id);
+      put(title, name ? foreign(name, "large") : h("span", { class: "quiet" }, `Anchor ${anchor}`),
         found ? stateChip(found.state) : null);
       if (found) put(facts.body, known(found));
       else put(facts.body, gone(namespace, feed, anchor));
@@ -63,7 +64,7 @@ export function tree(scope, feed, anchor) {
 
   return h("div", { class: "live" },
     h("div", { class: "tree-head" },
-      h("div", {}, h("a", { class: "back", href: href(["ns", namespace, "trees"]) }, icon("left"), "All trees"), title),
+      h("div", {}, h("a", { class: "back-link", href: href(["ns", namespace, "trees"]) }, icon("left"), "All trees"), title),
       buttons),
     h("div", { class: "row halves" }, facts.root, line.root));
 }
@@ -98,9 +99,14 @@ function blockFacts({ block, slots, open, failed }) {
   ].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
 }
 
+/** Its last verdict, if it was seen. */
+function told(feed, anchor) {
+  return feed.verdicts.list.find((each) => each.anchor === anchor);
+}
+
 function gone(namespace, feed, anchor) {
-  const verdict = feed.verdicts.list.find((each) => each.anchor === anchor);
-  return empty("check", "It is not pending",
+  const verdict = told(feed, anchor);
+  return empty(verdict?.verdict === "nack" ? "alert" : verdict ? "check" : "inbox", "It is not pending",
     verdict ? h("span", {}, verdictChip(verdict), " ", why(verdict))
       : "It has its verdict, or was never tracked. Its source was told; a verdict that still waits is under Live.",
     h("a", { class: "button", href: href(["ns", namespace]) }, "Live"));
@@ -128,6 +134,10 @@ function timeline(feed, anchor, found, born) {
       text: [found.state === "open" ? `messages are outstanding after ${duration(found.age_ms)}` : found.state] });
     if (status) points.push(expiry(status, found));
   }
+  const last = found ? undefined : told(feed, anchor);
+  if (last) {
+    points.push({ at: moment(last.at_ms - last.age_ms), level: "info", title: "First row", text: ["tracked by ", foreign(last.task)] });
+  }
   for (const each of feed.verdicts.list.filter((one) => one.anchor === anchor).reverse()) {
     points.push({ at: moment(each.at_ms), level: each.verdict === "ack" ? "ok" : each.verdict === "nack" ? "over" : "info",
       title: verdictChip(each), text: [why(each), `, after ${duration(each.age_ms)}`] });
@@ -146,7 +156,7 @@ function expiry({ shards, config }, { bucket, state }) {
   const late = at < shards[0].now_ms;
   const end = state === "failed" || state === "untracked" ? "Forgotten" : "Expires";
   return { at: late ? "overdue" : moment(at), level: late ? "over" : "later", title: `${end} at the latest`,
-    text: [`with tick ${ticks} from now${config.refresh === "update" ? ", unless a row comes" : ""}`
+    text: [`${late ? "" : `in ${duration(at - shards[0].now_ms)}, `}with ${ticks === 1 ? "the next tick" : `tick ${ticks} from now`}${config.refresh === "update" ? ", unless a row comes" : ""}`
       + (late ? "; the rotator is late" : "")] };
 }
 

@@ -138,6 +138,14 @@ def serve(
     port: Annotated[
         int | None, typer.Option(help="Port [env: ACKER_REDIS_API_PORT]", min=0, max=65535)
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes that serve it [env: ACKER_REDIS_API_WORKERS; default: 1]",
+            min=1,
+            max=64,
+        ),
+    ] = None,
     url: Url = None,
     as_json: Annotated[bool, typer.Option("--json", help="Log JSON, an object a line")] = False,
 ) -> None:
@@ -155,7 +163,7 @@ def serve(
         raise typer.Exit(Exit.USAGE) from None
     settings = options.settings(url, log_format="json" if as_json else None)
     logs.set_up(settings.log_level, settings.log_format)
-    raise typer.Exit(run(settings, ApiSettings.read(host=host, port=port)))
+    raise typer.Exit(run(settings, ApiSettings.read(host=host, port=port, workers=workers)))
 
 
 PANEL = "Services"
@@ -165,4 +173,4 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     add(app, PANEL, rotator, "rotator orders payments", "rotator --all")
     add(app, PANEL, rotate, "rotate orders --force")
-    add(app, PANEL, serve, "serve --port 8000")
+    add(app, PANEL, serve, "serve --port 8000", "serve --workers 4")

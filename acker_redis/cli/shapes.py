@@ -35,7 +35,8 @@ def status(status: Status) -> dict[str, Any]:
         "counters": status.counters,
         "latency": latency(status.latency),
         "backlog": status.backlog,
-        "moving_to": moving.target if (moving := status.shards[0].moving) else None,
+        "moving_to": moving.target if (moving := status.moving) else None,
+        "moving_phase": moving.phase if moving else None,
         "config": config(status.config),
         "shards": [_shard(shard) for shard in status.shards],
     }

@@ -45,7 +45,7 @@ def create_app(settings: Settings, api_settings: ApiSettings | None = None) -> F
         description=DESCRIPTION,
         lifespan=lifespan,
         openapi_url="/openapi.json" if api_settings.docs else None,
-        docs_url="/docs" if api_settings.docs else None,
+        docs_url=None,  # a page of its own, which loads nothing from elsewhere
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -53,5 +53,5 @@ def create_app(settings: Settings, api_settings: ApiSettings | None = None) -> F
     problems.install(app)
     app.add_middleware(Gate, services=services)
     app.add_middleware(Guard, hosts=Hosts(api_settings))
-    routes.install(app, with_metrics=api_settings.metrics)
+    routes.install(app, with_metrics=api_settings.metrics, with_docs=api_settings.docs)
     return app

@@ -25,13 +25,6 @@ PAGE_CSP = (
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
 """For pages: what they load is served from here, and nothing is written into them."""
-DOCS_CSP = (
-    "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "script-src https://cdn.jsdelivr.net 'unsafe-inline'; "
-    "style-src https://cdn.jsdelivr.net 'unsafe-inline'; "
-    "img-src https://fastapi.tiangolo.com data:; connect-src 'self'"
-)
-"""For the page of FastAPI, which brings a script of its own and loads the rest from a CDN."""
 HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": CSP,
@@ -70,9 +63,7 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
-                if path == "/docs":
-                    headers["Content-Security-Policy"] = DOCS_CSP
-                elif (
+                if (
                     headers.get("content-type", "").startswith("text/html")
                     and headers["Content-Security-Policy"] == CSP
                 ):  # the dashboard has a stricter one of its own

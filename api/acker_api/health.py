@@ -1,7 +1,8 @@
-"""Whether the service is of use: Redis answers, and every namespace is rotated in time."""
+"""Whether the service is of use: Redis takes trees and tells of them, and ticks are in time."""
 
 from dataclasses import dataclass
 
+from acker_api.canary import Flight
 from acker_api.problems import AGAIN, Problem
 from acker_api.reader import Survey
 from acker_redis.errors import AckerError, NamespaceNotFoundError
@@ -18,6 +19,8 @@ class Readiness:
     """What is wrong; nothing, if nothing is."""
 
     namespaces: int
+    canary: Flight
+    """What came of a tree of the service's own."""
     redis: str = ""
     """Why Redis does not answer."""
     wrong: tuple[tuple[str, str], ...] = ()
@@ -26,7 +29,7 @@ class Readiness:
     @property
     def ready(self) -> bool:
         """Whether nothing is wrong."""
-        return not (self.redis or self.wrong)
+        return not (self.redis or self.wrong or self.canary.state == "failed")
 
     def __str__(self) -> str:
         """For a log."""
@@ -34,6 +37,8 @@ class Readiness:
             return self.redis
         more = len(self.wrong) - SHOWN
         shown = [f"{name}: {what}" for name, what in self.wrong[:SHOWN]]
+        if self.canary.state == "failed":
+            shown = [f"canary: {self.canary.why}", *shown]
         return "; ".join([*shown, *([f"and {more} more"] if more > 0 else [])])
 
     def problem(self, details: bool) -> Problem:
@@ -41,9 +46,19 @@ class Readiness:
         if self.redis:
             detail = self.redis if details else "see the log of the service"
             return Problem(503, "redis-unavailable", "Redis does not answer", detail, headers=AGAIN)
+        errors = [{"where": name, "what": what} for name, what in self.wrong[:SHOWN]]
+        if self.canary.state == "failed":
+            known = self.canary.why if details else self.canary.public
+            return Problem(
+                503,
+                "canary",
+                "Redis is read, and a tree of the service's own did not go the whole way",
+                known or "see the log of the service",
+                errors if details else (),
+                AGAIN,
+            )
         count = f"{len(self.wrong)} of {self.namespaces} namespaces"
         detail = f"{count}: is a rotator running? acker-redis rotator --all"
-        errors = [{"where": name, "what": what} for name, what in self.wrong[:SHOWN]]
         return Problem(
             503,
             "not-ready",
@@ -54,14 +69,14 @@ class Readiness:
         )
 
 
-def judge(survey: Survey, rotation: bool) -> Readiness:
-    """What is wrong, by what was read; without ``rotation`` a lag is not.
+def judge(survey: Survey, rotation: bool, canary: Flight) -> Readiness:
+    """What is wrong, by what was read and done; without ``rotation`` a lag is not.
 
     A namespace that is not there is no fault of the service: its name outlives it while it is
     dropped. ``acker_up`` tells of it.
     """
     if survey.error:
-        return Readiness(len(survey.found), str(survey.error))
+        return Readiness(len(survey.found), canary, str(survey.error))
     wrong = []
     for name, seen in survey.found.items():
         if isinstance(seen, NamespaceNotFoundError):
@@ -70,7 +85,7 @@ def judge(survey: Survey, rotation: bool) -> Readiness:
             wrong.append((name, str(seen)))
         elif rotation and (what := _lags(seen.status)):
             wrong.append((name, what))
-    return Readiness(len(survey.found), wrong=tuple(wrong))
+    return Readiness(len(survey.found), canary, wrong=tuple(wrong))
 
 
 def _lags(status: Status) -> str:

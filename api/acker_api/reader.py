@@ -126,7 +126,7 @@ class Reader:
         except AckerError as failed:
             names, error = self._known, failed
         found: dict[str, Seen | AckerError] = {
-            name: _too_late(self._scrape_within) for name in names
+            name: too_late(self._scrape_within) for name in names
         }
         spent: list[float | None] = [None]
         if error:
@@ -138,6 +138,14 @@ class Reader:
                     if scripts:
                         spent.append(await self._script_seconds())
         return Survey(found, error, spent[-1], time.monotonic() - begun)
+
+    async def ping(self) -> None:
+        """Ask for a sign of life, of a cluster for none; the errors are those of redis-py.
+
+        A node that hangs is no matter to who reads what another has.
+        """
+        if not hasattr(self._client, "get_random_node"):
+            await self._client.ping()
 
     async def close(self) -> None:
         """Close the connections."""
@@ -241,10 +249,11 @@ async def _within(seconds: float, read: Callable[[], Awaitable[T]]) -> T:
         async with asyncio.timeout(seconds):
             return await read()
     except TimeoutError:
-        raise _too_late(seconds) from None
+        raise too_late(seconds) from None
 
 
-def _too_late(seconds: float) -> RedisUnavailableError:
+def too_late(seconds: float) -> RedisUnavailableError:
+    """No answer came in so many seconds."""
     return RedisUnavailableError(
         f"Redis did not answer within {seconds:g} s; is it overloaded, or out of reach?"
     )

@@ -9,9 +9,12 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from acker_api.metrics import most
+from acker_api.rates import Grown
 from acker_api.tree_schemas import Oldest, Tree
 from acker_redis.commands import ShardStatus
 from acker_redis.config import AckerConfig
+from acker_redis.latency import Latency
+from acker_redis.move import Phase
 from acker_redis.status import Status
 from acker_redis.tree_page import OldestTree
 
@@ -46,10 +49,14 @@ class Live(BaseModel):
 
 
 class Ready(BaseModel):
-    """Redis answers, and every namespace is rotated in time."""
+    """Redis takes trees and tells of them, and every namespace is rotated in time."""
 
     status: Literal["ok"] = "ok"
     namespaces: int = Field(description="How many there are", examples=[3])
+    canary: Literal["ok", "denied", "off"] = Field(
+        description="A tree of the service's own went the whole way; `denied`: its user in Redis "
+        "may only read; `off`: it is not to"
+    )
 
 
 class Named(BaseModel):
@@ -100,6 +107,49 @@ class Counters(BaseModel):
     orphaned: int = Field(
         description="Records that expired without a tree, and rows that were dropped", examples=[0]
     )
+
+
+class LatencyCounts(BaseModel):
+    """How long trees took from their first row to their ack, since the namespace was created.
+
+    Of two readings the difference says how long those took that were acked in between.
+    """
+
+    upper_ms: list[int] = Field(
+        description="1, 2, 4, ..: what the trees of each count took less than",
+        examples=[[1, 2, 4, 8]],
+    )
+    counts: list[int] = Field(
+        description="Trees that took at least the upper_ms before, and less than their own",
+        examples=[[0, 1, 0, 3]],
+    )
+    sum_ms: int = Field(description="What all of them took together", examples=[20])
+
+    @classmethod
+    def of(cls, latency: Latency) -> "LatencyCounts":
+        """From what was counted."""
+        return cls(
+            upper_ms=list(latency.upper_ms), counts=list(latency.counts), sum_ms=latency.sum_ms
+        )
+
+
+class Rates(BaseModel):
+    """What the counters grew by, a second, between two readings of this process."""
+
+    over_ms: int = Field(description="Between the two, by Redis's clock", examples=[5_000])
+    tracked: float = Field(examples=[120.4])
+    acked: float = Field(examples=[118.0])
+    failed: float = Field(examples=[0.2])
+    expired: float = Field(examples=[0.0])
+    overflow: float = Field(examples=[0.0])
+    conflict: float = Field(examples=[0.0])
+    repeated: float = Field(examples=[0.0])
+    orphaned: float = Field(examples=[0.0])
+
+    @classmethod
+    def of(cls, grown: Grown) -> "Rates":
+        """From two readings."""
+        return cls(over_ms=grown.over_ms, **grown.per_second())
 
 
 class Shard(BaseModel):
@@ -158,12 +208,22 @@ class NamespaceStatus(BaseModel):
         description="By so much the last tick was late, on the worst shard", examples=[12]
     )
     counters: Counters
+    latency: LatencyCounts
     backlog: dict[str, int] = Field(
         description="Verdicts that wait, per task; beyond 1000 tasks the others are `(others)`",
         examples=[{"shop": 5}],
     )
     moving_to: int | None = Field(
         description="Shards that it moves to; nothing is tracked meanwhile", examples=[None]
+    )
+    moving_phase: Phase | None = Field(
+        description="How far that is: `closed`, it waits until nothing is pending; `switch`, it "
+        "is decided; `cancel`, it is called off",
+        examples=[None],
+    )
+    rates: Rates | None = Field(
+        description="What the counters grew by; null until this process has read the namespace "
+        "twice, 5 to 60 s apart"
     )
     oldest: Oldest | None = Field(
         description="The oldest pending tree, kept for some seconds; null: none, or it is not known"
@@ -172,11 +232,15 @@ class NamespaceStatus(BaseModel):
     shards: list[Shard]
 
     @classmethod
-    def of(cls, status: Status, oldest: OldestTree | None = None) -> "NamespaceStatus":
+    def of(
+        cls, status: Status, oldest: OldestTree | None = None, grown: Grown | None = None
+    ) -> "NamespaceStatus":
         """From what was read."""
         moving = status.moving
         return cls(
             moving_to=moving.target if moving else None,
+            moving_phase=moving.phase if moving else None,
+            rates=Rates.of(grown) if grown else None,
             oldest=Oldest(exact=oldest.exact, tree=Tree.of(oldest.tree)) if oldest else None,
             namespace=status.namespace,
             pending=status.pending,
@@ -188,6 +252,7 @@ class NamespaceStatus(BaseModel):
             lag_ms=status.lag_ms,
             late_ms=status.late_ms,
             counters=Counters(**status.counters),
+            latency=LatencyCounts.of(status.latency),
             backlog=most(status.backlog),
             config=Configuration.of(status.config),
             shards=[Shard.of(shard) for shard in status.shards],

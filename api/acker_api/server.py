@@ -14,28 +14,35 @@ from acker_api.app import create_app
 from acker_api.live_server import StreamServer
 from acker_api.security import check_bind
 from acker_api.settings import ApiSettings
+from acker_api.workers import ENDS, Workers
 from acker_redis.errors import ConfigError
 from acker_redis.logs import Event
 from acker_redis.settings import Settings
 
 log = logging.getLogger("acker_api")
 
-_ENDS = (signal.SIGINT, signal.SIGTERM)
-
 
 def serve(settings: Settings, api_settings: ApiSettings | None = None) -> int:
     """Serve until SIGTERM or Ctrl-C, and let requests end; the exit code, 0 after either.
+
+    With several workers it forks them, and is to be called by the main thread of a program that
+    has no other; see :mod:`acker_api.workers`.
 
     It starts also while Redis is away. Where it listens is logged, nothing is printed. Raises
     ConfigError for settings that cannot work, an address that others can reach without a token
     among them, and one that cannot be listened on.
     """
     api_settings = api_settings or ApiSettings.read()
-    server = _server(settings, api_settings)
-    with _listen(api_settings.host, api_settings.port) as listener, _signals_end_quietly():
+    server, count = _server(settings, api_settings), api_settings.workers
+    with _listen(api_settings.host, api_settings.port) as listener:
         url = _where(listener, api_settings)
-        log.info(Event("serving", url=url, redis=settings.shown_url))
-        server.run(sockets=[listener])
+        if count > 1:
+            workers = Workers(server, listener, count, api_settings.stop_within)
+            log.info(Event("serving", url=url, redis=settings.shown_url, workers=count))
+            return workers.run()
+        with _signals_end_quietly():
+            log.info(Event("serving", url=url, redis=settings.shown_url))
+            server.run(sockets=[listener])
     return 0 if server.started else 1
 
 
@@ -58,7 +65,7 @@ def in_background(settings: Settings, api_settings: ApiSettings) -> Iterator[str
             thread.join(api_settings.stop_within + 1)
 
 
-def _server(settings: Settings, api_settings: ApiSettings) -> uvicorn.Server:
+def _server(settings: Settings, api_settings: ApiSettings) -> StreamServer:
     check_bind(api_settings)
     app = create_app(settings, api_settings)
     config = uvicorn.Config(
@@ -111,7 +118,7 @@ def _signals_end_quietly() -> Iterator[None]:
     def ignore(number: int, frame: FrameType | None) -> None:
         log.info(Event("ended", by=signal.Signals(number).name))
 
-    before = {number: signal.signal(number, ignore) for number in _ENDS}
+    before = {number: signal.signal(number, ignore) for number in ENDS}
     try:
         yield
     finally:

@@ -1,5 +1,6 @@
 """What the routes share: made with the app, closed with it."""
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from typing import Annotated
@@ -8,11 +9,14 @@ from fastapi import Depends, Request
 
 from acker_api.actions import Actions
 from acker_api.audit import Audit
+from acker_api.canary import Canary, Flight
 from acker_api.health import Readiness, judge
 from acker_api.identity import Identity
 from acker_api.kept import Kept, KeptEach
 from acker_api.limits import Limiter
 from acker_api.live import Hub
+from acker_api.pulse import Pulse
+from acker_api.rates import Growth
 from acker_api.reader import Reader, Survey
 from acker_api.schemas import NamespaceStatus
 from acker_api.settings import ApiSettings
@@ -45,10 +49,13 @@ class Services:
     reader: Reader
     audit: Audit
     actions: Actions
+    canary: Canary
     readiness: Kept[Readiness]
     scrape: Kept[Survey]
     """For ``/metrics``: kept for no time, but scrapes at once share one survey."""
     oldest: KeptEach[OldestTree | None]
+    growth: Growth
+    pulse: Pulse
     live: Hub
 
     @classmethod
@@ -61,11 +68,19 @@ class Services:
         client = settings.connect_async()
         reader = Reader(client, api_settings.answer_within, api_settings.scrape_within)
 
-        was_ready = True
+        canary = Canary(reader, min(api_settings.answer_within, api_settings.scrape_within))
+        was_ready, was_denied = True, False
+
+        async def fly() -> Flight:
+            return await canary.fly() if api_settings.ready_canary else Flight("off")
 
         async def readiness() -> Readiness:
-            nonlocal was_ready
-            found = judge(await reader.survey(), api_settings.ready_rotation)
+            nonlocal was_ready, was_denied
+            survey, flight = await asyncio.gather(reader.survey(), fly())
+            found = judge(survey, api_settings.ready_rotation, flight)
+            if flight.state == "denied" and not was_denied:
+                log.info(Event("canary_denied", why=flight.why))
+            was_denied = flight.state == "denied"
             if was_ready and not found.ready:
                 log.warning(Event("not_ready", why=str(found)))
             elif found.ready and not was_ready:
@@ -77,14 +92,17 @@ class Services:
         services = cls(
             settings=api_settings,
             identity=identity,
-            requests=Limiter(api_settings.rate_limit),
-            logins=Limiter(LOGINS),
+            requests=Limiter(_share(api_settings.rate_limit, api_settings.workers)),
+            logins=Limiter(_share(LOGINS, api_settings.workers)),
             reader=reader,
             audit=audit,
             actions=Actions(reader, audit),
+            canary=canary,
             readiness=Kept(readiness, READINESS_KEPT),
             scrape=Kept(lambda: reader.survey(oldest=True, scripts=True)),
             oldest=KeptEach(reader.oldest, OLDEST_KEPT, OLDEST_STALE),
+            growth=Growth(),
+            pulse=Pulse(reader.ping, api_settings.answer_within),
             live=Hub(client, lambda name: services.standing(name), reader.survey),
         )
         return services
@@ -92,16 +110,25 @@ class Services:
     async def standing(self, namespace: str) -> NamespaceStatus:
         """How a namespace stands, with its oldest tree; the errors of ``Reader.status``."""
         status = await self.reader.status(namespace)
+        grown = self.growth.add(status)
         pending = status.pending or status.expiring
-        return NamespaceStatus.of(status, await self.oldest.get(namespace) if pending else None)
+        oldest = await self.oldest.get(namespace) if pending else None
+        return NamespaceStatus.of(status, oldest, grown)
 
     async def close(self) -> None:
         """End what is under way and close the connections."""
         await self.live.close()
+        await self.pulse.close()
         await self.readiness.close()
+        await self.canary.close()
         await self.scrape.close()
         await self.oldest.close()
         await self.reader.close()
+
+
+def _share(limit: int, workers: int) -> int:
+    """Of each worker, which knows nothing of the others; 0 of 0, which is no limit."""
+    return -(-limit // workers)
 
 
 def _services(request: Request) -> Services:

@@ -67,11 +67,22 @@ class ApiSettings(BaseSettings):
     metrics: bool = Field(default=True, description="Serve /metrics")
     docs: bool = Field(
         default=False,
-        description="Serve /docs and /openapi.json, to everyone; the page loads from a CDN",
+        description="Serve /docs and /openapi.json, to everyone",
     )
     ready_rotation: bool = Field(
         default=True,
         description="/readyz fails while a namespace is not rotated in time; no: only Redis counts",
+    )
+    ready_canary: bool = Field(
+        default=True,
+        description="/readyz sends a tree of its own the whole way, where its user may; no: it "
+        "only reads",
+    )
+    workers: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Processes that serve; limits of rate are shared out among them",
     )
     answer_within: float = Field(
         default=1.0,

@@ -1,7 +1,9 @@
 """/metrics, as Prometheus reads it."""
 
 import asyncio
+import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -44,6 +46,18 @@ def scraped(url: str, **fields: Any) -> Samples:
 
 def of(found: Samples, name: str, **labels: str) -> float:
     return found[name, tuple(sorted(labels.items()))]
+
+
+def test_the_page_names_every_metric(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    make_any_acker()
+    text = get(any_server.url, "/metrics").text
+    found = {
+        family.name + "_total" * (family.type == "counter")
+        for family in parser.text_string_to_metric_families(text)
+    }
+    page = (Path(__file__).parents[2] / "docs" / "admin.md").read_text()
+    section = page.partition("## Metrics\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r"`(acker_\w+)`", section)) == found
 
 
 def test_every_figure_is_that_of_the_namespace(

@@ -203,12 +203,6 @@ def test_every_answer_carries_the_headers(any_server: EmbeddedRedis) -> None:
     asked(any_server.url, talk)
 
 
-def test_docs_are_there_when_asked_for(any_server: EmbeddedRedis) -> None:
-    page = get(any_server.url, "/docs", docs=True)
-    assert page.status_code == 200
-    assert "cdn.jsdelivr.net" in page.headers["content-security-policy"]
-
-
 def test_the_access_log_holds_no_secret(
     any_server: EmbeddedRedis, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -28,7 +28,7 @@ def _environment(**settings: object) -> dict[str, str]:
 
 
 @contextmanager
-def _running(**settings: object) -> Iterator[tuple[subprocess.Popen[str], int, list[str]]]:
+def running(**settings: object) -> Iterator[tuple[subprocess.Popen[str], int, list[str]]]:
     """A service on a free port: process, port, and what it has logged until it listened."""
     with subprocess.Popen(
         [sys.executable, "-m", "acker_api"],
@@ -51,7 +51,7 @@ def _running(**settings: object) -> Iterator[tuple[subprocess.Popen[str], int, l
             process.kill()
 
 
-def _get(port: int, path: str, **headers: str) -> http.client.HTTPResponse:
+def get_at(port: int, path: str, **headers: str) -> http.client.HTTPResponse:
     # The listener is there before its line is logged: a request waits until it is served.
     line = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     line.request("GET", path, headers=headers)
@@ -62,14 +62,14 @@ def test_it_serves_and_ends(any_server: EmbeddedRedis, make_any_acker: MakeAcker
     make_any_acker()
     # This server takes any password; nobody is to hear of it all the same.
     url = any_server.url.replace("redis://", "redis://default:a-password@")
-    with _running(URL=url, API_TOKEN=TOKEN, LOG_LEVEL="debug") as (process, port, logged):
-        assert _get(port, "/livez").status == 200
-        assert _get(port, V1).status == 401
-        answer = _get(port, f"{V1}?token=in-the-query", Authorization=f"Bearer {TOKEN}")
+    with running(URL=url, API_TOKEN=TOKEN, LOG_LEVEL="debug") as (process, port, logged):
+        assert get_at(port, "/livez").status == 200
+        assert get_at(port, V1).status == 401
+        answer = get_at(port, f"{V1}?token=in-the-query", Authorization=f"Bearer {TOKEN}")
         assert answer.status == 200
         assert not answer.headers["server"]
         assert answer.headers["content-security-policy"]
-        assert _get(port, V1, Host="evil.example").status == 421
+        assert get_at(port, V1, Host="evil.example").status == 421
         process.terminate()
         out, err = process.communicate(timeout=60)
     everything = "".join(logged) + err
@@ -82,8 +82,8 @@ def test_it_serves_and_ends(any_server: EmbeddedRedis, make_any_acker: MakeAcker
 
 
 def test_it_starts_without_a_redis_and_ends_by_ctrl_c() -> None:
-    with _running(URL="redis://127.0.0.1:1/0") as (process, port, _):
-        assert _get(port, "/readyz").status == 503
+    with running(URL="redis://127.0.0.1:1/0") as (process, port, _):
+        assert get_at(port, "/readyz").status == 503
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
 

@@ -5,6 +5,7 @@ from fastapi import APIRouter, FastAPI
 from acker_api.routes import (
     audit,
     dashboard,
+    docs,
     events,
     health,
     metrics,
@@ -16,13 +17,15 @@ from acker_api.routes import (
 from acker_api.routes.paths import V1
 
 
-def install(app: FastAPI, with_metrics: bool) -> None:
+def install(app: FastAPI, with_metrics: bool, with_docs: bool) -> None:
     """Add all routes."""
     v1 = APIRouter(prefix=V1)
     for part in (session, namespaces, trees, outcomes, events, audit):
         v1.include_router(part.router)
     app.include_router(health.router)
     app.include_router(dashboard.router)
+    if with_docs:
+        app.include_router(docs.router)
     if with_metrics:
         app.include_router(metrics.router)
     app.include_router(v1)

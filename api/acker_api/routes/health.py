@@ -20,11 +20,15 @@ async def livez() -> Live:
 
 @router.get("/readyz", responses=answers(503, probe=True))
 async def readyz(services: Shared, details: Annotated[bool, Details]) -> Ready:
-    """Whether Redis answers, and every namespace is rotated in time.
+    """Whether Redis takes trees and tells of them, and every namespace is rotated in time.
 
-    The answer is kept for a second. What is wrong is told to who may read namespaces.
+    A tree of the service's own is tracked and acked, and its verdict read and taken, in a namespace
+    that is not listed; where its user in Redis may only read, `canary` is `denied`. The answer is
+    kept for a second. What is wrong is told to who may read namespaces.
     """
     readiness = await services.readiness.get()
     if not readiness.ready:
         raise readiness.problem(details)
-    return Ready(namespaces=readiness.namespaces)
+    flight = readiness.canary.state
+    assert flight != "failed"  # noqa: S101 - for mypy
+    return Ready(namespaces=readiness.namespaces, canary=flight)

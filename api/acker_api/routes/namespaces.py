@@ -74,9 +74,10 @@ async def create_namespace(
 async def get_namespace(services: Shared, who: Viewer, namespace: Namespace) -> NamespaceStatus:
     """How a namespace stands: pending trees, high-water mark, counters, rotation, backlog.
 
-    Rates are the difference of the counters of two answers, by `shards[0].now_ms`.
+    `rates` are of the last seconds, if this process has read it before; of any other time they are
+    the difference of the counters of two answers, by `shards[0].now_ms`.
     """
-    return await services.standing(namespace)
+    return await services.pulse.read(services.standing(namespace))
 
 
 @router.delete("/{namespace}", status_code=204, response_class=Response, responses=answers(*ACTS))

@@ -1,0 +1,80 @@
+"""What the counters of namespaces grow by, from readings that others make. No I/O."""
+
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from acker_redis.status import Status
+
+LEAST_MS, MOST_MS = 5_000, 60_000
+"""Two readings are compared that are so far apart at least, and at most."""
+APART_MS = 1_000
+"""Readings that are kept are so far apart at least: a namespace has seven of them at most."""
+NAMES = 1000
+"""Namespaces whose readings are kept: those read last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """What the counters grew by between two readings."""
+
+    over_ms: int
+    """By Redis's clock, 5 to 60 s."""
+    counts: dict[str, int]
+
+    def per_second(self) -> dict[str, float]:
+        """Likewise, a second, in thousandths."""
+        return {name: round(1000 * n / self.over_ms, 3) for name, n in self.counts.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    at_ms: int
+    shards: int
+    counters: dict[str, int]
+
+    def grown(self, since: "_Reading") -> Grown:
+        counts = {name: count - since.counters[name] for name, count in self.counters.items()}
+        return Grown(self.at_ms - since.at_ms, counts)
+
+
+class Growth:
+    """Remembers readings of namespaces for a minute."""
+
+    def __init__(self, names: int = NAMES) -> None:
+        self._names = names
+        self._kept: OrderedDict[str, deque[_Reading]] = OrderedDict()
+
+    def add(self, status: Status) -> Grown | None:
+        """Add a reading; how the counters grew since one that is 5 to 60 s older.
+
+        None if there is none. A counter or Redis's clock that went back, or other shards, mean
+        that it begins anew: the namespace was made anew, or moved, or Redis was set back.
+        """
+        now = _Reading(status.shards[0].now_ms, len(status.shards), status.counters)
+        kept = self._kept.pop(status.namespace, None) or deque()
+        self._kept[status.namespace] = kept
+        if len(self._kept) > self._names:
+            self._kept.popitem(last=False)
+        if kept and not _follows(now, kept):
+            kept.clear()
+        while kept and now.at_ms - kept[0].at_ms > MOST_MS:
+            kept.popleft()
+        # The newest that is old enough stands first; what is older is of no use any more.
+        while len(kept) > 1 and now.at_ms - kept[1].at_ms >= LEAST_MS:
+            kept.popleft()
+        if not kept or now.at_ms - kept[-1].at_ms >= APART_MS:
+            kept.append(now)
+        return now.grown(kept[0]) if now.at_ms - kept[0].at_ms >= LEAST_MS else None
+
+
+def _follows(now: _Reading, kept: Sequence[_Reading]) -> bool:
+    if now.at_ms < kept[-1].at_ms - LEAST_MS:
+        return False
+    # Of two that were under way at once either may have read a shard first.
+    return all(
+        now.shards == each.shards
+        and all(now.counters[name] >= count for name, count in each.counters.items())
+        for each in kept
+        if now.at_ms - each.at_ms >= APART_MS
+    )

@@ -1,0 +1,138 @@
+"""Who polls a namespace hears soon that Redis hangs, and a slow process cries no wolf."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import httpx
+import pytest
+import redis.exceptions
+
+from acker_api import pulse
+from acker_api.pulse import Pulse
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import NamespaceNotFoundError, RedisUnavailableError
+from tests.api.service import is_problem, service
+from tests.api.test_namespaces import V1
+from tests.client.proxy import proxied
+from tests.conftest import MakeAcker
+
+
+def test_a_poll_of_a_redis_that_hangs_is_answered_before_its_time(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    path = f"{V1}/{make_any_acker().namespace}"
+
+    async def run() -> None:
+        with proxied(any_server.url) as line:
+            async with service(line.url, answer_within=0.25) as client:
+                assert (await client.get(path)).status_code == 200
+                line.stall = True
+                # The first may be there before it is known.
+                while "within 0.15 s" not in await _detail(client, path):
+                    pass
+                line.stall = False
+                while (await client.get(path)).status_code == 503:
+                    pass
+
+    asyncio.run(run())
+
+
+async def _detail(client: httpx.AsyncClient, path: str) -> str:
+    return str(is_problem(await client.get(path), 503, "redis-unavailable")["detail"])
+
+
+async def _never() -> None:
+    await asyncio.Event().wait()
+
+
+def beating(ping: Callable[[], Awaitable[None]], talk: Callable[[Pulse], Awaitable[None]]) -> None:
+    """Run a talk with a pulse whose signs are due within milliseconds."""
+
+    async def run() -> None:
+        one = Pulse(ping, 0.05)
+        await talk(one)
+        await one.close()
+
+    asyncio.run(run())
+
+
+async def _soon() -> str:
+    await asyncio.sleep(0)
+    return "read"
+
+
+def test_what_is_read_is_given_and_so_is_its_error() -> None:
+    async def gone() -> None:
+        raise NamespaceNotFoundError("orders")
+
+    async def talk(one: Pulse) -> None:
+        assert await one.read(_soon()) == "read"
+        with pytest.raises(NamespaceNotFoundError):
+            await one.read(gone())
+        with pytest.raises(RedisUnavailableError, match="within 0.03 s"):
+            await one.read(_never())
+        assert await one.read(_soon()) == "read", "one that is answered all the same"
+
+    beating(_never, talk)
+
+
+def test_a_process_that_was_starved_blames_nobody() -> None:
+    asked = 0
+
+    async def ping() -> None:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0.001)
+
+    async def talk(one: Pulse) -> None:
+        await one.read(_soon())
+        while asked < 3:
+            time.sleep(0.1)  # twice what an answer may take
+            await asyncio.sleep(0.002)
+            assert not one._late.is_set()
+
+    beating(ping, talk)
+
+
+@pytest.mark.parametrize(
+    ("error", "late"),
+    [
+        (redis.exceptions.ConnectionError("refused"), False),
+        (redis.exceptions.ResponseError("BUSY"), False),
+        (redis.exceptions.TimeoutError("no reply"), True),
+    ],
+)
+def test_who_is_away_is_not_late(error: Exception, late: bool) -> None:
+    hangs, asked = True, asyncio.Event()
+
+    async def ping() -> None:
+        if hangs:
+            await asyncio.sleep(0.06)
+        asked.set()
+        raise error
+
+    async def talk(one: Pulse) -> None:
+        nonlocal hangs
+        await one.read(_soon())
+        await one._late.wait()
+        hangs = False
+        asked.clear()
+        await asked.wait()
+        for _ in range(10):  # until it was taken note of
+            await asyncio.sleep(0)
+        assert one._late.is_set() == late
+
+    beating(ping, talk)
+
+
+def test_it_ends_when_nobody_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulse, "ON", 0.0)
+
+    async def talk(one: Pulse) -> None:
+        await one.read(_soon())
+        assert one._task
+        await one._task
+        assert await one.read(_soon()) == "read", "and begins anew"
+
+    beating(_soon, talk)  # type: ignore[arg-type]

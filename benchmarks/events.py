@@ -5,8 +5,8 @@
 The service is a process of its own before a Redis of its own. A producer applies ``--rate`` batches
 a second, each of which tracks and acks ``--trees`` trees. Nobody listens at first, then one, then
 all; one in ten reads nothing. Printed are the events that a listener got, the processor time of the
-service and of Redis as a share of one core, the memory of the service when they have begun and at
-the end, and how many subscriptions Redis has.
+service and of Redis as a share of one core, the memory of the service when they have begun and
+after each third of the time, and how many subscriptions Redis has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 
 import psutil
@@ -35,6 +36,35 @@ from acker_redis.ids import new_anchor
 NAMESPACE = "bench-events"
 SLOW = 10
 """One listener in so many reads nothing."""
+LOOKS = 3
+"""Looks at the memory of the service, after the first."""
+
+
+@contextmanager
+def serving(url: str, **fields: str) -> Iterator[tuple[int, psutil.Process]]:
+    """The service as a process of its own, by settings of the API: its port, and the process."""
+    environment = {
+        **{name: value for name, value in os.environ.items() if "ACKER" not in name},
+        "ACKER_REDIS_URL": url,
+        "ACKER_REDIS_API_PORT": "0",
+        **{f"ACKER_REDIS_API_{name.upper()}": value for name, value in fields.items()},
+    }
+    with subprocess.Popen(
+        [sys.executable, "-m", "acker_api"], env=environment, stderr=subprocess.PIPE, text=True
+    ) as service:
+        assert service.stderr
+        try:
+            said = []
+            for line in service.stderr:
+                said.append(line)
+                if found := re.search(r"serving url=\S*:(\d+)", line):
+                    break
+            else:
+                raise RuntimeError("the service did not come up: " + "".join(said))
+            threading.Thread(target=service.stderr.read, daemon=True).start()
+            yield int(found[1]), psutil.Process(service.pid)
+        finally:
+            service.terminate()
 
 
 def produce(url: str, rate: float, trees: int, ended: Event) -> None:
@@ -99,17 +129,20 @@ async def measure(
     await asyncio.sleep(min(5.0, seconds))  # rings and buffers fill
     quick = [listener for _, listener in opened if not listener.slow]
     before = [spent(each) for each in processes], sum(each.events for each in quick)
-    memory, begun = processes[0].memory_info().rss, time.monotonic()
-    await asyncio.sleep(seconds)
+    begun = time.monotonic()
+    memory = [processes[0].memory_info().rss]
+    for _ in range(LOOKS):
+        await asyncio.sleep(seconds / LOOKS)
+        memory.append(processes[0].memory_info().rss)
     took = time.monotonic() - begun
     service, redis = (
         100 * (spent(each) - was) / took for each, was in zip(processes, before[0], strict=True)
     )
     each = (sum(each.events for each in quick) - before[1]) / took / max(1, len(quick))
-    after = processes[0].memory_info().rss
     print(
-        f"{words:14}{each:10.1f}{service:12.1f}{redis:10.1f}{memory / 1e6:12.1f}{after / 1e6:10.1f}"
-        f"{subscriptions():15}"
+        f"{words:14}{each:10.1f}{service:12.1f}{redis:10.1f}  "
+        + "".join(f"{each / 1e6:8.1f}" for each in memory)
+        + f"{subscriptions():15}"
     )
     assert all(each.status.endswith(b"200") for each in quick), "a stream was refused"
     for transport, _ in opened:
@@ -127,31 +160,17 @@ def main() -> None:
     with EmbeddedRedis() as server, Acker.from_url(server.url, NAMESPACE) as acker:
         acker.create(AckerConfig(shards=16, tick_ms=3_600_000, high_water=10**6))
         client = acker.connection.client
-        environment = {**os.environ, "ACKER_REDIS_URL": server.url, "ACKER_REDIS_API_PORT": "0"}
-        with subprocess.Popen(
-            [sys.executable, "-m", "acker_api"], env=environment, stderr=subprocess.PIPE, text=True
-        ) as service:
-            assert service.stderr
-            port = next(
-                int(found[1])
-                for line in service.stderr
-                if (found := re.search(r"serving url=\S*:(\d+)", line))
-            )
-            threading.Thread(target=service.stderr.read, daemon=True).start()
-            spawn = multiprocessing.get_context("spawn")
-            ended = spawn.Event()
-            producer = spawn.Process(
-                target=produce, args=(server.url, args.rate, args.trees, ended)
-            )
+        spawn = multiprocessing.get_context("spawn")
+        ended = spawn.Event()
+        producer = spawn.Process(target=produce, args=(server.url, args.rate, args.trees, ended))
+        with serving(server.url) as (port, service):
+            processes = [service, psutil.Process(client.info("server")["process_id"])]
             producer.start()
-            processes = [
-                psutil.Process(service.pid), psutil.Process(client.info("server")["process_id"]),
-            ]  # fmt: skip
             try:
-                print(
-                    "              events/s   service %   redis %   MB at first    at end"
-                    "  subscriptions"
+                looks = "".join(
+                    f"{f'+{args.seconds * look / LOOKS:.3g} s':>8}" for look in range(1, LOOKS + 1)
                 )
+                print(f"{'':14}  events/s   service %   redis %        MB{looks}  subscriptions")
                 for words, number in (
                     ("nobody", 0), ("one", 1), (f"{args.listeners}", args.listeners),
                 ):  # fmt: skip
@@ -164,7 +183,6 @@ def main() -> None:
             finally:
                 ended.set()
                 producer.join()
-                service.terminate()
 
 
 if __name__ == "__main__":

@@ -25,6 +25,12 @@ ROOT = Path(__file__).resolve().parent.parent
         ("frontier", ("--offsets", "20000", "--rounds", "1"), "Frontier"),
         ("latency", ("--calls", "2", "--pending", "2000"), "status, 1000 tasks"),
         ("drain", ("--trees", "50000", "--beside", "0.2"), "during the drain"),
+        (
+            "admin",
+            ("--trees", "4000", "--calls", "2", "--rounds", "0"),
+            "the producer applied",
+        ),
+        ("events", ("--listeners", "10", "--seconds", "0.3"), "\n10  "),
         ("spark", ("--messages", "50000", "--rounds", "1"), "acks, loose"),
         pytest.param(
             "spark_demo",

@@ -202,6 +202,29 @@ def test_the_oldest_tree(make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPa
     assert not sampled.exact
 
 
+def test_what_no_script_has_written_is_never_the_oldest(make_any_acker: MakeAcker) -> None:
+    """The next that can be read is told, whatever stands where its first row's time would be."""
+    acker = make_any_acker()
+    track(acker, 1, A, "order-1")
+    acker.track_block("t", "page 1", [A], 6)
+    keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
+    for name, record in (
+        (b"short", bytes(40)),
+        (bytes(8), b"x"),
+        (b"longtask", bytes(15) + b"\x40"),
+    ):
+        client.hset(keys.pending(0), name, record)
+        client.hset(keys.blocks(0), name, record)
+    oldest = acker.oldest()
+    assert oldest
+    assert oldest.tree.source_id in ("order-1", "page 1")
+    assert oldest.exact
+    client.hdel(keys.pending(0), (1).to_bytes(8, "big"))
+    oldest = acker.oldest()
+    assert oldest
+    assert oldest.tree.source_id == "page 1"
+
+
 def test_the_oldest_tree_stands_in_a_block(make_any_acker: MakeAcker) -> None:
     """Its first open tree is shown, with its block."""
     acker = make_any_acker(shards=2)

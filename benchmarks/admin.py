@@ -1,0 +1,303 @@
+"""The admin service and its dashboard, before a million pending trees on 16 shards.
+
+    python benchmarks/admin.py [--trees 1000000] [--calls 300] [--seconds 20] [--rounds 2]
+
+The trees are loose but for a tenth, which stand in blocks; they lie in all buckets, are of several
+tasks, and some have failed before anybody tracked them. The service is a process of its own. All is
+measured twice: while nothing happens, and while a producer, a process too, applies 50 batches a
+second of 1000 rows together. Calls go over one connection that is kept, at a steady pace, beside
+PING over another and beside ``/livez``, which asks nobody anything.
+
+In chromium (Playwright's package, Debian's browser) a new profile opens the page of the namespace:
+printed is the time from the navigation until all figures show, until verdicts are listed, and until
+a filter that was then chosen has done its work. What open pages cost Redis is the difference of its
+processor time, by INFO, with them and without, taking turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import multiprocessing
+import socket
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.synchronize import Event
+from typing import Any
+
+from dashboard import browsing, costs, interactive, spend
+from events import serving
+
+from acker_redis.batch import Batch
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.ids import new_anchor, new_tuple_id
+from acker_redis.rotator import Rotator
+
+NAMESPACE = "bench-admin"
+ROOT = f"/api/v1/namespaces/{NAMESPACE}"
+SHARDS, BUCKETS = 16, 4
+ROWS = 1000
+"""Of a batch."""
+TASKS = ("flights", "imports", "orders", "web.clicks", "nightly-export")
+BLOCK = 500
+"""Trees of a block."""
+UNTRACKED = 1000
+"""Failed rows of trees that nobody has tracked, at most."""
+TOLD = 100
+"""Verdicts of either kind that wait for the first task."""
+BATCHES = 50
+"""A second, of the producer."""
+MESSAGES = 4
+"""Of a tree of the producer, each acked in a batch of its own."""
+PAUSE = 0.05
+"""Seconds between calls."""
+KEPT = 3.0
+"""Seconds that a connection may rest: the service closes it after five."""
+
+
+def fill(acker: Acker, trees: int) -> None:
+    """Track so many, a part before each tick; and tell some verdicts."""
+    rotator, number = Rotator([acker]), 0
+    for bucket in range(BUCKETS):
+        until = trees * (bucket + 1) // BUCKETS
+        for label in range(max(1, (until - number) // 10 // BLOCK)):
+            acker.track_block(
+                TASKS[label % len(TASKS)], f"page-{bucket}-{label}",
+                [new_tuple_id() for _ in range(BLOCK)],
+            )  # fmt: skip
+            number += BLOCK
+        while number < until:
+            batch = Batch(TASKS[number // ROWS % len(TASKS)])
+            for _ in range(min(ROWS, until - number)):
+                batch.track(new_anchor(), f"2013-01-01/{number:09}", [new_tuple_id()])
+                number += 1
+            acker.apply(batch)
+        batch = Batch()
+        for _ in range(min(UNTRACKED, trees // 100) // BUCKETS):
+            batch.fail(new_anchor(), "no such address")
+        acker.apply(batch)
+        if bucket + 1 < BUCKETS:
+            rotator.step(force=True)
+    batch = Batch(TASKS[0])
+    for told in range(2 * TOLD):
+        anchor = new_anchor()
+        batch.track(anchor, f"told-{told}", [])
+        if told % 2:
+            batch.fail(anchor, "no such address")
+    acker.apply(batch)
+
+
+def produce(url: str, ended: Event, rows: Any) -> None:
+    """Track trees and ack their messages, at a steady rate; take what was told; count rows."""
+    with Acker.from_url(url, NAMESPACE) as acker:
+        outcomes, due = acker.outcomes("bench-producer"), time.monotonic()
+        sent: deque[list[tuple[int, list[int]]]] = deque()
+        while not ended.wait(max(0.0, due - time.monotonic())):
+            due = max(due + 1 / BATCHES, time.monotonic() - 1)
+            batch = Batch("bench-producer")
+            for trees in sent:
+                for anchor, messages in trees:
+                    batch.ack(anchor, messages.pop())
+            if len(sent) == MESSAGES:
+                sent.popleft()
+            sent.append([])
+            for number in range(ROWS // (1 + MESSAGES)):
+                anchor, messages = new_anchor(), [new_tuple_id() for _ in range(MESSAGES)]
+                batch.track(anchor, f"order-{number}", messages)
+                sent[-1].append((anchor, messages))
+            acker.apply(batch)
+            rows.value += len(batch)
+            outcomes.take(outcomes.read())
+
+
+@contextmanager
+def producing(url: str) -> Iterator[Callable[[], int]]:
+    """A producer, in a process of its own; how many rows it has applied."""
+    spawn = multiprocessing.get_context("spawn")
+    ended, rows = spawn.Event(), spawn.Value("q", 0)
+    producer = spawn.Process(target=produce, args=(url, ended, rows))
+    producer.start()
+    try:
+        while not rows.value:  # it imports, and connects
+            if not producer.is_alive():
+                raise RuntimeError("the producer has died; what it said stands above")
+            time.sleep(0.05)
+        yield lambda: int(rows.value)
+    finally:
+        ended.set()
+        producer.join()
+
+
+class Api:
+    """One connection to the service, which is kept."""
+
+    def __init__(self, port: int) -> None:
+        self._line = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self._asked = 0.0
+
+    def get(self, path: str) -> bytes:
+        """The body of the answer; only a 200 will do."""
+        if time.monotonic() - self._asked > KEPT:
+            self._line.close()  # the service has, and the next request connects again
+        self._line.request("GET", path)
+        answer = self._line.getresponse()
+        body = answer.read()
+        self._asked = time.monotonic()
+        if answer.status != 200:
+            raise RuntimeError(f"GET {path} answers {answer.status}: {body[:300]!r}")
+        return body
+
+    def told(self, path: str) -> dict[str, Any]:
+        """What it says."""
+        found: dict[str, Any] = json.loads(self.get(path))
+        return found
+
+
+def pings(url: str) -> Callable[[], object]:
+    """PING over a plain socket."""
+    host, port = url.split("//")[1].split("/")[0].rsplit(":", 1)
+    line = socket.create_connection((host, int(port)))
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ping() -> None:
+        line.sendall(b"PING\r\n")
+        if line.recv(64) != b"+PONG\r\n":
+            raise RuntimeError("Redis answers something else to PING")
+
+    return ping
+
+
+@dataclass(frozen=True)
+class Case:
+    """Something that is asked for, again and again."""
+
+    words: str
+    ask: Callable[[], object]
+    target: str = ""
+
+
+def compare(cases: Sequence[Case], calls: int) -> None:
+    """Ask for all in turn, at a steady pace, and print the milliseconds."""
+    took: dict[str, list[float]] = {case.words: [] for case in cases}
+    for case in cases:
+        case.ask()
+    for _ in range(calls):
+        for case in cases:
+            time.sleep(PAUSE / len(cases))
+            begun = time.perf_counter()
+            case.ask()
+            took[case.words].append(1000 * (time.perf_counter() - begun))
+    for case in cases:
+        every = took[case.words]
+        parts = every * 99
+        if len(every) > 1:
+            parts = statistics.quantiles(every, n=100, method="inclusive")
+        figures = "".join(f"{each:9.2f}" for each in (parts[49], parts[98], max(every)))
+        print(f"  {case.words:32}{len(every):6}{figures}  {case.target}".rstrip(), flush=True)
+
+
+def answers(api: Api, ping: Callable[[], object], calls: int) -> None:
+    """Print how long the answers take."""
+    pages = {"": api.told(f"{ROOT}/trees")}
+    tree = next(each for each in pages[""]["trees"] if each["state"] == "open")
+    anchor, there, nobody = tree["anchor"], tree["source_id"], "nobody-has-it"
+    for source_id in (there, nobody):
+        pages[source_id] = api.told(f"{ROOT}/trees?source_id={source_id}")
+    first, looked = len(pages[""]["trees"]), {name: each["looked"] for name, each in pages.items()}
+    if not pages[there]["trees"] or pages[nobody]["trees"]:
+        raise RuntimeError("the filter does not do what is measured")
+    print(f"  {'milliseconds':32}{'calls':>6}{'p50':>9}{'p99':>9}{'max':>9}  target")
+    compare(
+        [
+            Case("PING", ping),
+            Case("/livez", lambda: api.get("/livez")),
+            Case("status", lambda: api.get(ROOT), "p99 < 50"),
+        ],
+        calls,
+    )
+    compare(
+        [
+            Case(
+                f"first page, {first} trees",
+                lambda: api.get(f"{ROOT}/trees"),
+                "p99 < 100",
+            ),
+            Case("one tree", lambda: api.get(f"{ROOT}/trees/{anchor}")),
+            Case("outcomes", lambda: api.get(f"{ROOT}/outcomes")),
+        ],
+        calls,
+    )
+    compare(
+        [
+            Case(
+                words.format(looked[source_id]),
+                partial(api.get, f"{ROOT}/trees?source_id={source_id}"),
+            )
+            for words, source_id in (
+                ("a source id, {:,} looked at", there),
+                ("none has it, {:,} looked at", nobody),
+            )
+        ],
+        max(1, calls // 10),
+    )
+
+
+def main() -> None:
+    """Read the arguments and measure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--trees", type=int, default=1_000_000)
+    parser.add_argument("--calls", type=int, default=300)
+    parser.add_argument("--seconds", type=float, default=20.0, help="of one look at Redis")
+    parser.add_argument("--rounds", type=int, default=2, help="of looks; 0: none")
+    args = parser.parse_args()
+    with EmbeddedRedis() as server, Acker.from_url(server.url, NAMESPACE) as acker:
+        acker.create(
+            AckerConfig(
+                shards=SHARDS, buckets=BUCKETS, tick_ms=3_600_000, high_water=4 * args.trees
+            )
+        )
+        client = acker.connection.client
+        fill(acker, args.trees)
+        status = acker.status()
+        print(
+            f"Redis {client.info('server')['redis_version']}, {status.pending:,} pending, "
+            f"{status.in_blocks:,} in blocks; by bucket "
+            + ", ".join(f"{each:,}" for each in status.pending_by_bucket),
+            flush=True,
+        )
+        with serving(server.url, rate_limit="0") as (port, service), browsing() as browser:
+            api, ping = Api(port), pings(server.url)
+            if api.told(ROOT)["pending"] != status.pending:
+                raise RuntimeError("the service tells something else than Redis")
+            url = f"http://127.0.0.1:{port}/#/ns/{NAMESPACE}"
+
+            def measure(rows: Callable[[], int]) -> None:
+                answers(api, ping, args.calls)
+                if browser:
+                    interactive(browser, url, max(1, args.calls // 40))
+                if browser and args.rounds:
+                    costs(
+                        browser, url,
+                        lambda: spend(client, service, rows, args.seconds), args.rounds,
+                    )  # fmt: skip
+
+            print("idle")
+            measure(int)
+            with producing(server.url) as rows:
+                print(f"busy: {BATCHES} batches a second, {BATCHES * ROWS:,} rows")
+                before, begun = rows(), time.monotonic()
+                measure(rows)
+                rate = (rows() - before) / (time.monotonic() - begun)
+                print(f"  the producer applied {rate:,.0f} rows/s")
+
+
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from acker_api.limits import address_of
-from acker_api.paths import PROBES, SESSION
+from acker_api.paths import PROBES, SESSION, STATIC
 from acker_api.problems import Problem, unauthorized
 from acker_api.services import Services
 from acker_api.tokens import Who
@@ -46,7 +46,7 @@ class Gate:
 
     async def _refusal(self, scope: Scope, headers: Headers, who: Who | None) -> Problem | None:
         path, method = scope["path"], scope["method"]
-        if path in PROBES:
+        if path in PROBES or (method in SAFE and path.startswith(STATIC)):
             return None
         client = f"token {who.name}" if who and who.name else ""
         if not who or self._services.identity.tokens.open:

@@ -6,3 +6,5 @@ SESSION = f"{V1}/session"
 """Where a browser logs in, which nobody can do who is known already."""
 PROBES = ("/livez", "/readyz", "/metrics")
 """What is asked every few seconds, by machines."""
+STATIC = "/static/"
+"""Below it are files of pages: the same for everyone, and kept by browsers."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from acker_api.metrics import most
 from acker_api.rates import Grown
-from acker_api.tree_schemas import Oldest, Tree
+from acker_api.tree_schemas import Oldest, TreeInBrief
 from acker_redis.commands import ShardStatus
 from acker_redis.config import AckerConfig
 from acker_redis.latency import Latency
@@ -241,7 +241,7 @@ class NamespaceStatus(BaseModel):
             moving_to=moving.target if moving else None,
             moving_phase=moving.phase if moving else None,
             rates=Rates.of(grown) if grown else None,
-            oldest=Oldest(exact=oldest.exact, tree=Tree.of(oldest.tree)) if oldest else None,
+            oldest=Oldest(exact=oldest.exact, tree=TreeInBrief.of(oldest.tree)) if oldest else None,
             namespace=status.namespace,
             pending=status.pending,
             pending_by_bucket=list(status.pending_by_bucket),

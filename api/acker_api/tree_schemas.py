@@ -3,7 +3,7 @@
 Anchors and numbers of blocks are text: a number beyond 2^53 is bent by many readers of JSON.
 """
 
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,11 +12,16 @@ from acker_redis.tree_page import BlockEntry
 from acker_redis.tree_state import BlockState, State, TreeState
 
 
-class BlockOfTree(BaseModel):
+class BlockInBrief(BaseModel):
     """The block that a tree stands in."""
 
     block: str = Field(examples=["815"])
     slots: int = Field(description="Trees in it", examples=[3])
+
+
+class BlockOfTree(BlockInBrief):
+    """The block that a tree stands in, and what is known of its other trees."""
+
     open: list[int] = Field(description="Slots of which something is outstanding", examples=[[1]])
     failed: list[int] = Field(description="Slots that have failed", examples=[[]])
 
@@ -31,8 +36,8 @@ class BlockOfTree(BaseModel):
         )
 
 
-class Tree(BaseModel):
-    """A pending tree."""
+class TreeInBrief(BaseModel):
+    """A pending tree, in the state of a namespace: without the thousands of slots of its block."""
 
     anchor: str = Field(examples=["4711"])
     checksum: str = Field(
@@ -45,10 +50,10 @@ class Tree(BaseModel):
     why: str = Field(description="What a bolt said when it failed it", examples=[""])
     age_ms: int = Field(description="Since its first row", examples=[5200])
     bucket: int = Field(description="0 is the newest; as many as there are: it expires now")
-    block: BlockOfTree | None = Field(description="null: a loose tree")
+    block: BlockInBrief | None = Field(description="null: a loose tree")
 
     @classmethod
-    def of(cls, tree: TreeState) -> "Tree":
+    def of(cls, tree: TreeState) -> Self:
         """From what is known of it."""
         return cls(
             anchor=str(tree.anchor),
@@ -59,15 +64,29 @@ class Tree(BaseModel):
             why=tree.why,
             age_ms=tree.age_ms,
             bucket=tree.bucket,
-            block=BlockOfTree.of(tree.block) if tree.block else None,
+            block=cls._block(tree.block) if tree.block else None,
         )
+
+    @classmethod
+    def _block(cls, block: BlockState) -> BlockInBrief:
+        return BlockInBrief(block=str(block.block), slots=block.slots)
+
+
+class Tree(TreeInBrief):
+    """A pending tree."""
+
+    block: BlockOfTree | None = Field(description="null: a loose tree")
+
+    @classmethod
+    def _block(cls, block: BlockState) -> BlockOfTree:
+        return BlockOfTree.of(block)
 
 
 class Oldest(BaseModel):
     """The oldest pending tree of a sample."""
 
     exact: bool = Field(description="Whether the oldest buckets were seen whole")
-    tree: Tree
+    tree: TreeInBrief
 
 
 class Block(BaseModel):

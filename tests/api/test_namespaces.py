@@ -50,6 +50,20 @@ def test_the_state_is_what_the_namespace_says(
     assert again["high_water"] == "ok"
 
 
+def test_the_oldest_tree_comes_without_the_slots_of_its_block(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker()
+    (anchor, *_) = acker.track_block("shop", "page", [7] * 4000, block=1)
+    response = get(any_server.url, f"{V1}/{acker.namespace}")
+    tree = response.json()["oldest"]["tree"]
+    assert tree["block"] == {"block": "1", "slots": 4000}
+    assert tree["source_id"] == "page"
+    assert len(response.content) < 4000, "each dashboard gets it each second"
+    whole = get(any_server.url, f"{V1}/{acker.namespace}/trees/{anchor}").json()
+    assert len(whole["block"]["open"]) == 4000
+
+
 def test_a_tick_that_is_overdue_is_told(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:

@@ -158,3 +158,23 @@ def test_the_list_goes_on_by_events(make_load: MakeLoad, open_page: OpenPage) ->
     page.unroute(f"**{ORDERS}")
     make_load("bills")
     expect(page.locator(".card")).to_have_count(2)
+
+
+FOUR = """url => new Promise(done => {
+  const source = new EventSource(url);
+  let came = 0;
+  source.addEventListener("status", () => { if (++came === 4) { source.close(); done(); } });
+})"""
+
+
+def test_what_comes_by_events_is_not_asked_for_as_well(
+    make_load: MakeLoad, open_page: OpenPage
+) -> None:
+    make_load("orders").track(3)
+    page = open_page("/#/ns/orders")
+    expect(page.locator("#connection")).to_have_text("Live")
+    asked: list[str] = []
+    page.on("request", lambda each: asked.append(each.url))
+    page.evaluate(FOUR, f"{ORDERS}/events")
+    # One, if an event is late for once; each second one otherwise.
+    assert sum(url.endswith(ORDERS) for url in asked) <= 1

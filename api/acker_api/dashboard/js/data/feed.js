@@ -19,6 +19,8 @@ const HIDDEN_MS = 10_000;
 const BUSY_MS = 3000;
 /** News that are later than this, and than they mostly are, are missed. */
 const LATE_MS = 950;
+/** The same of events, which come every second: asking as well would be twice the work for Redis. */
+const LATE_EVENT_MS = 1300;
 /** Events come every second; without one for so long we ask. */
 const SILENCE_MS = 1500;
 /** Verdicts are asked for when the counters have moved, and seldom otherwise. */
@@ -162,7 +164,7 @@ export class Feed {
     this.watch = window.setTimeout(() => {
       quiet();
       if (this.source) void this.ask(); // events are late: ask why
-    }, Math.max(LATE_MS, 1.15 * this.gap + 100));
+    }, Math.max(this.source ? LATE_EVENT_MS : LATE_MS, 1.15 * this.gap + 100));
   }
 
   async #verdictRound() {

@@ -1,0 +1,577 @@
+// Ids, rows, batches, and the bytes that go over the wire. No I/O. The contract: lua/README.md.
+
+import { createHash, randomFillSync } from 'node:crypto';
+import { AckerError, refuse } from './errors.js';
+
+export const TRACK = 1;
+export const FAIL = 2;
+export const TOUCH = 4;
+export const MAX_ROWS = 1024;
+/** Bytes of all source ids, labels and whys of a batch. */
+export const MAX_TEXTS = 64 * 1024;
+const MAX_TEXT = 255;
+const MAX_SLOTS = 4095;
+const MAX_BLOCKS = 64;
+const MAX_CALL = 1024 * 1024;
+const ANCHOR_MAX = 2n ** 62n - 1n;
+const TUPLE_MAX = 2n ** 63n - 1n;
+const BLOCK_MAX = 2n ** 50n - 1n;
+const EMPTY = Buffer.alloc(0);
+
+// Ids
+
+/** `count` tuple ids, 1 .. 2^63-1, each from the system's random source. */
+export function newIds(count, max = TUPLE_MAX) {
+  // Not from a pool: a copy of the machine would draw the same again.
+  const drawn = randomFillSync(new BigUint64Array(count));
+  const ids = new Array(count);
+  for (let i = 0; i < count; i++) ids[i] = drawn[i] & max || newIds(1, max)[0];
+  return ids;
+}
+
+/** An anchor of a loose tree, 1 .. 2^62-1. */
+export function newAnchor() {
+  return newIds(1, ANCHOR_MAX)[0];
+}
+
+/** Number of a block from its source's own identity: the same parts, the same number. */
+export function blockNumber(...identity) {
+  const hash = createHash('sha256');
+  for (const part of identity.map(String)) hash.update(`${Buffer.byteLength(part)}:${part}`);
+  return hash.digest().readBigUInt64BE() >> 14n;
+}
+
+/** Anchor of a tree in a block. */
+export function blockAnchor(block, slot) {
+  checkBlock(block);
+  if (!Number.isInteger(slot) || slot < 0 || slot >= MAX_SLOTS) {
+    refuse(`a slot is a number from 0 to ${MAX_SLOTS - 1}, not ${slot}`);
+  }
+  return (1n << 62n) | (block << 12n) | BigInt(slot);
+}
+
+/** Shard of an anchor; of a block, for all of its anchors. `shards` is a power of two. */
+export function shardOf(anchor, shards) {
+  if (shards === 1) return 0;
+  const low = anchor > ANCHOR_MAX ? (anchor >> 12n) & 0xffffffffn : anchor & 0xffffffffn;
+  return Number(low) & (shards - 1);
+}
+
+const isId = (id, max) => typeof id === 'bigint' && id >= 1n && id <= max;
+
+export function checkAnchor(anchor) {
+  if (isId(anchor, ANCHOR_MAX)) return anchor;
+  if (!isId(anchor, TUPLE_MAX) || (anchor & 0xfffn) === 0xfffn) {
+    refuse(`an anchor is a BigInt from 1 to 2^62-1, or one of a block's 4095 slots, not ${anchor}`);
+  }
+  return anchor;
+}
+
+function checkTuple(id) {
+  if (!isId(id, TUPLE_MAX)) refuse(`a tuple id is a BigInt from 1 to 2^63-1, not ${id}`);
+  return id;
+}
+
+function checkBlock(block) {
+  if (typeof block !== 'bigint' || block < 0n || block > BLOCK_MAX) {
+    refuse(`a block is a BigInt from 0 to 2^50-1, not ${block}`);
+  }
+  return block;
+}
+
+/** XOR of distinct tuple ids; two messages with one id would cancel. */
+export function xorIds(ids) {
+  let delta = 0n;
+  const list = Array.isArray(ids) ? ids : [...ids];
+  for (const id of list) delta ^= checkTuple(id);
+  if (list.length > 1 && new Set(list).size !== list.length) {
+    refuse('two messages have one tuple id; draw an id for each');
+  }
+  return delta;
+}
+
+/** Delta of a message that was processed: its id XOR the ids of all it caused. */
+function whole(tuple, emitted) {
+  checkTuple(tuple);
+  if (emitted.length === 0) return tuple;
+  const list = [...emitted];
+  if (list.includes(tuple)) {
+    refuse('a message cannot have the id of one it caused; draw another');
+  }
+  return tuple ^ xorIds(list);
+}
+
+export function checkName(kind, name) {
+  if (typeof name !== 'string' || !/^[A-Za-z0-9_.-]{1,64}$/.test(name)) {
+    refuse(`a ${kind} is 1 to 64 of A-Z a-z 0-9 _ . -, not ${JSON.stringify(name)}`);
+  }
+  return name;
+}
+
+// eslint-disable-next-line no-control-regex
+const CONTROL = /[\x00-\x1f\x7f]/;
+
+function checkText(kind, text, least) {
+  if (typeof text !== 'string' || !text.isWellFormed()) {
+    refuse(`a ${kind} is text that UTF-8 can hold`);
+  }
+  const data = Buffer.from(text);
+  if (data.length < least || data.length > MAX_TEXT) {
+    refuse(`a ${kind} has ${least} to ${MAX_TEXT} bytes, this one ${data.length}`);
+  }
+  if (CONTROL.test(text)) refuse(`a ${kind} has no control characters`);
+  return data;
+}
+
+/** Words for people, as a row can hold them: 255 bytes, no control characters. */
+export function clip(words) {
+  const text = String(words instanceof Error ? `${words.name}: ${words.message}` : words)
+    .toWellFormed()
+    // eslint-disable-next-line no-control-regex
+    .replace(/[\x00-\x1f\x7f]/g, ' ');
+  if (Buffer.byteLength(text) <= MAX_TEXT) return text;
+  let short = '';
+  let left = MAX_TEXT;
+  for (const char of text) {
+    left -= Buffer.byteLength(char);
+    if (left < 0) break;
+    short += char;
+  }
+  return short;
+}
+
+// Messages
+
+/** Ids of a message by anchor, from its text `<anchor>:<tuple>`, joined by commas. */
+export function parseMessage(text) {
+  const ids = new Map();
+  if (typeof text !== 'string') refuse(`a message id is text, not ${typeof text}`);
+  if (text.length > 64 * 1024) refuse('a message id has at most 65536 characters');
+  if (text.trim() === '') return ids;
+  for (const pair of text.split(',')) {
+    const match = /^[ \t]*([0-9]{1,19}):([0-9]{1,19})[ \t]*$/.exec(pair);
+    if (!match) refuse(`an anchored tuple is <anchor>:<tuple>, not ${JSON.stringify(pair.slice(0, 50))}`);
+    const anchor = checkAnchor(BigInt(match[1]));
+    if (ids.has(anchor)) refuse(`anchor ${anchor} is there twice`);
+    ids.set(anchor, checkTuple(BigInt(match[2])));
+  }
+  return ids;
+}
+
+/** Text of a message's ids, ordered by anchor. */
+export function formatMessage(ids) {
+  if (ids.size === 1) {
+    for (const [anchor, id] of ids) return `${anchor}:${id}`;
+  }
+  return [...ids]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([anchor, id]) => `${anchor}:${id}`)
+    .join(',');
+}
+
+// Batches
+
+class Row {
+  constructor(anchor) {
+    this.anchor = anchor;
+    this.delta = 0n;
+    this.flags = 0;
+    this.source = EMPTY;
+    this.why = EMPTY;
+  }
+}
+
+/**
+ * Rows folded per anchor, and blocks; at most 1024 anchors, 64 blocks, 64 KiB of texts. Each method
+ * throws (code REFUSED) for what cannot be, and the batch is then as it was.
+ */
+export class Batch {
+  #rows = new Map();
+  #blocks = new Map();
+  #texts = 0;
+
+  constructor(task = '') {
+    this.task = task ? checkName('task', task) : '';
+    /** Where it was sent, and what was answered; from then on no row comes in. */
+    this.sent = null;
+  }
+
+  /** Rows, after folding. */
+  get size() {
+    return this.#rows.size;
+  }
+
+  get empty() {
+    return this.#rows.size === 0 && this.#blocks.size === 0;
+  }
+
+  /** Whether another row could be one too many. */
+  get full() {
+    return this.#rows.size >= MAX_ROWS || this.#texts > MAX_TEXTS - MAX_TEXT;
+  }
+
+  /** Whether a tree of this anchor is tracked here. */
+  tracks(anchor) {
+    return ((this.#rows.get(anchor)?.flags ?? 0) & TRACK) !== 0;
+  }
+
+  /** Anchors of the rows. */
+  get anchors() {
+    return [...this.#rows.keys()];
+  }
+
+  /** Begin a tree: the source's own id for it, and the ids of all its first messages. */
+  track(anchor, sourceId, emitted) {
+    this.#needsTask();
+    const text = checkText('source id', sourceId, 1);
+    if (checkAnchor(anchor) > ANCHOR_MAX) {
+      refuse(`anchor ${anchor} is in a block; a block is tracked as a whole: trackBlock()`);
+    }
+    if (this.tracks(anchor)) refuse(`anchor ${anchor} is tracked twice; draw one per attempt`);
+    this.#fold(anchor, xorIds(emitted), TRACK, text).source = text;
+  }
+
+  /**
+   * Begin a block of trees: for each slot the XOR of the ids of its first messages, 0n where no
+   * tree stands. Returns the block's number, derived from task and label unless it is given.
+   */
+  trackBlock(label, deltas, block) {
+    this.#needsTask();
+    const text = checkText('label', label, 1);
+    const number = block === undefined ? blockNumber(this.task, label) : checkBlock(block);
+    const values = [...deltas];
+    if (values.length < 1 || values.length > MAX_SLOTS) {
+      refuse(`a block has 1 to ${MAX_SLOTS} trees, not ${values.length}`);
+    }
+    for (const delta of values) {
+      if (delta !== 0n && !isId(delta, TUPLE_MAX)) refuse(`a delta is 0n to 2^63-1, not ${delta}`);
+    }
+    if (this.#blocks.has(number)) refuse(`block ${label} is tracked twice; name each attempt`);
+    for (const anchor of this.#rows.keys()) {
+      if (anchor > ANCHOR_MAX && blockOf(anchor) === number && slotOf(anchor) >= values.length) {
+        refuse(`a row of this batch is of slot ${slotOf(anchor)}, which block ${label} has not`);
+      }
+    }
+    this.#room(0, text.length, 1);
+    this.#texts += text.length;
+    this.#blocks.set(number, { text, values });
+    return number;
+  }
+
+  /** A message was processed; `emitted` are the ids of all messages that it caused. */
+  ack(anchor, tuple, emitted = []) {
+    this.#fold(anchor, whole(tuple, emitted), 0, EMPTY);
+  }
+
+  /** The tree failed. With `tuple`, and `emitted`, the message counts as processed. */
+  fail(anchor, why = '', tuple = undefined, emitted = []) {
+    let text = checkText('why', why, 0);
+    const delta = tuple === undefined ? xorIds(emitted) : whole(tuple, emitted);
+    if (this.#rows.get(checkAnchor(anchor))?.why.length) text = EMPTY; // the first one wins
+    const row = this.#fold(anchor, delta, FAIL, text);
+    if (text.length) row.why = text;
+  }
+
+  /** More time is needed. */
+  touch(anchor) {
+    this.#fold(anchor, 0n, TOUCH, EMPTY);
+  }
+
+  /** Fold in a row that is whole already: the delta of a message, and FAIL or TOUCH. */
+  add(anchor, delta, flags = 0, why = '') {
+    if (delta !== 0n && !isId(delta, TUPLE_MAX)) refuse(`a delta is 0n to 2^63-1, not ${delta}`);
+    const text = flags & FAIL && !this.#rows.get(anchor)?.why.length ? checkText('why', why, 0) : EMPTY;
+    const row = this.#fold(anchor, delta, flags, text);
+    if (text.length) row.why = text;
+  }
+
+  /** What is sent: the loose rows of each shard, then its blocks. */
+  parts(shards) {
+    const parts = [];
+    const loose = new Map();
+    const blocks = new Map();
+    for (const number of this.#blocks.keys()) blocks.set(number, []);
+    for (const row of this.#rows.values()) {
+      if (row.anchor > ANCHOR_MAX) into(blocks, blockOf(row.anchor), row);
+      else into(loose, shardOf(row.anchor, shards), row);
+    }
+    for (const [shard, rows] of loose) parts.push(packLoose(shard, rows, this.task));
+    const calls = new Map();
+    for (const [number, rows] of blocks) {
+      const tracked = this.#blocks.get(number);
+      const shard = Number(number & BigInt(shards - 1));
+      rows.sort((a, b) => (a.anchor < b.anchor ? -1 : 1));
+      into(calls, shard, packBlock(number, rows, tracked, this.task));
+    }
+    for (const [shard, packed] of calls) parts.push(...packCalls(shard, packed));
+    return parts;
+  }
+
+  #needsTask() {
+    if (!this.task) refuse('name the source, new Batch(task), to track in this batch');
+  }
+
+  #room(rows, texts, blocks) {
+    if (this.sent) refuse('this batch was sent already; put new rows into a new one');
+    if (this.#rows.size + rows > MAX_ROWS || this.#texts + texts > MAX_TEXTS) {
+      refuse(`a batch has at most ${MAX_ROWS} rows and ${MAX_TEXTS} bytes of texts; begin another`);
+    }
+    if (this.#blocks.size + blocks > MAX_BLOCKS) {
+      refuse(`a batch tracks at most ${MAX_BLOCKS} blocks; begin another`);
+    }
+  }
+
+  #fold(anchor, delta, flags, text) {
+    let row = this.#rows.get(anchor);
+    if (row === undefined) {
+      checkAnchor(anchor);
+      if (anchor > ANCHOR_MAX) {
+        const tracked = this.#blocks.get(blockOf(anchor));
+        if (tracked && slotOf(anchor) >= tracked.values.length) {
+          refuse(`block ${blockOf(anchor)} has ${tracked.values.length} trees, and no slot ${slotOf(anchor)}`);
+        }
+      }
+      this.#room(1, text.length, 0);
+      row = new Row(anchor);
+      this.#rows.set(anchor, row);
+    } else {
+      this.#room(0, text.length, 0);
+    }
+    this.#texts += text.length;
+    row.delta ^= delta;
+    row.flags |= flags;
+    return row;
+  }
+}
+
+const blockOf = (anchor) => (anchor >> 12n) & BLOCK_MAX;
+const slotOf = (anchor) => Number(anchor & 0xfffn);
+
+function into(map, key, value) {
+  const list = map.get(key);
+  if (list) list.push(value);
+  else map.set(key, [value]);
+}
+
+/** Numbers of 64 bits, big-endian. */
+function column(values) {
+  return swapped(BigUint64Array.from(values));
+}
+const LITTLE = new Uint8Array(Uint16Array.of(1).buffer)[0] === 1;
+
+function packLoose(shard, rows, task) {
+  const n = rows.length;
+  const flags = Buffer.allocUnsafe(n);
+  const anchors = new BigUint64Array(n);
+  const deltas = new BigUint64Array(n);
+  const sources = [];
+  const whys = [];
+  for (let i = 0; i < n; i++) {
+    const row = rows[i];
+    flags[i] = row.flags;
+    anchors[i] = row.anchor;
+    deltas[i] = row.delta;
+    if (row.flags & TRACK) sources.push(row.source);
+    if (row.flags & FAIL) whys.push(row.why);
+  }
+  const argv = [flags, swapped(anchors), swapped(deltas), sources.length ? task : '', ...sources, ...whys];
+  return new Part('apply', shard, argv, rows);
+}
+
+function swapped(values) {
+  const bytes = Buffer.from(values.buffer);
+  return LITTLE ? bytes.swap64() : bytes;
+}
+
+/** One block as it is sent: its six arguments, and their bytes. Rows come by slot. */
+function packBlock(number, rows, tracked, task) {
+  const its = rows.filter((row) => row.delta !== 0n);
+  let flags = rows.some((row) => row.flags & TOUCH) ? TOUCH : 0;
+  let header = EMPTY;
+  let slots = EMPTY;
+  let deltas;
+  if (tracked) {
+    flags |= TRACK;
+    const head = Buffer.alloc(3);
+    head.writeUInt16BE(tracked.values.length);
+    head[2] = task.length;
+    header = Buffer.concat([head, Buffer.from(task), tracked.text]);
+    const values = [...tracked.values];
+    for (const row of its) values[slotOf(row.anchor)] ^= row.delta;
+    deltas = column(values);
+  } else {
+    slots = Buffer.alloc(2 * its.length);
+    its.forEach((row, i) => slots.writeUInt16BE(slotOf(row.anchor), 2 * i));
+    deltas = column(its.map((row) => row.delta));
+  }
+  const failed = [];
+  for (const row of rows) {
+    if (!(row.flags & FAIL)) continue;
+    const head = Buffer.alloc(3);
+    head.writeUInt16BE(slotOf(row.anchor));
+    head[2] = row.why.length;
+    failed.push(head, row.why);
+  }
+  const argv = [Buffer.from([flags]), column([number]), header, slots, deltas, Buffer.concat(failed)];
+  return { number, argv, bytes: argv.reduce((sum, arg) => sum + arg.length, 0) };
+}
+
+/** The fewest calls that may carry these blocks in this order. Other limits are those of a batch. */
+function packCalls(shard, blocks) {
+  const calls = [];
+  let call = null;
+  for (const { number, argv, bytes } of blocks) {
+    if (!call || call.numbers.length === MAX_BLOCKS || call.bytes + bytes > MAX_CALL) {
+      call = { numbers: [], argv: [], bytes: 0 };
+      calls.push(call);
+    }
+    call.numbers.push(number);
+    call.argv.push(...argv);
+    call.bytes += bytes;
+  }
+  return calls.map(({ numbers, argv }) => new Part('apply_blocks', shard, argv, numbers));
+}
+
+/** One call: all or nothing, under a number of its own. */
+export class Part {
+  constructor(script, shard, argv, rows) {
+    this.script = script;
+    this.shard = shard;
+    this.argv = argv;
+    /** Rows, or numbers of blocks, in the order of the call. */
+    this.rows = rows;
+    this.digest_ = '';
+  }
+
+  /** 16 hex digits that tell this call from others. */
+  get digest() {
+    if (!this.digest_) {
+      const hash = createHash('sha1');
+      for (const arg of this.argv) {
+        hash.update(`${Buffer.byteLength(arg)} `);
+        hash.update(arg);
+      }
+      this.digest_ = hash.digest('hex').slice(0, 16);
+    }
+    return this.digest_;
+  }
+
+  /** What the script's reply says; `highest` is set when the call was a repeat. */
+  read(reply) {
+    if (Number(reply[0]) === 0) return { highest: Number(reply[1]), tracked: 0, acked: 0, failed: 0, rejected: [] };
+    const numbers = Buffer.from(reply[7]);
+    const rejected = [];
+    for (let i = 0; i < numbers.length; i += 2) {
+      const row = this.rows[numbers.readUInt16BE(i)];
+      rejected.push(this.script === 'apply' ? row.anchor : row);
+    }
+    return {
+      highest: null,
+      tracked: Number(reply[1]), acked: Number(reply[2]), failed: Number(reply[3]),
+      pending: Number(reply[5]), highWater: Number(reply[6]), rejected,
+    };
+  }
+}
+
+/** What became of a batch, over all its calls. */
+export function combine(parts, replies) {
+  const applied = { tracked: 0, acked: 0, failed: 0, rejected: [], rejectedBlocks: [], repeated: false };
+  parts.forEach((part, i) => {
+    const reply = replies.get(i);
+    applied.repeated ||= reply.highest !== null;
+    for (const field of ['tracked', 'acked', 'failed']) applied[field] += reply[field];
+    (part.script === 'apply' ? applied.rejected : applied.rejectedBlocks).push(...reply.rejected);
+  });
+  return applied;
+}
+
+// Processing
+
+/** Messages that are processed together, and what they caused; `Acker.process` makes it. */
+export class Processing {
+  #inputs;
+  #edges;
+  #send;
+  #keys = new Set();
+  #state = 'open';
+
+  constructor(send, texts) {
+    this.#send = send;
+    this.#inputs = texts.map(parseMessage);
+    this.#edges = texts.map(() => 0n);
+    const distinct = new Set(this.#inputs.filter((ids) => ids.size).map(formatMessage));
+    if (distinct.size !== this.#inputs.filter((ids) => ids.size).length) {
+      refuse('one message is there twice; its rows would cancel');
+    }
+  }
+
+  /** Id of a message that these inputs caused (their places; else all): send one message with it. */
+  emit(places = this.#inputs.keys(), { key } = {}) {
+    this.#check();
+    const chosen = [...places];
+    if (key !== undefined && this.#keys.has(String(key))) refuse(`key ${key} was used for another message`);
+    if (new Set(chosen).size !== chosen.length) refuse('an input is there twice');
+    for (const place of chosen) {
+      if (!this.#inputs[place]) refuse(`there is no input ${place}`);
+    }
+    const ids = new Map();
+    const edges = key === undefined ? newIds(chosen.length) : this.#derived(chosen, String(key));
+    chosen.forEach((place, i) => {
+      for (const anchor of this.#inputs[place].keys()) ids.set(anchor, (ids.get(anchor) ?? 0n) ^ edges[i]);
+    });
+    for (const id of ids.values()) {
+      if (id !== 0n) continue; // edges that cancel: once in 2^63
+      return key === undefined ? this.emit(chosen) : refuse(`take another key than ${key}`);
+    }
+    if (key !== undefined) this.#keys.add(String(key));
+    chosen.forEach((place, i) => (this.#edges[place] ^= edges[i]));
+    return formatMessage(ids);
+  }
+
+  /** They were processed. Emit before. Resolves when that is applied. */
+  ack() {
+    return this.#end('acked', this.#rows(0, true));
+  }
+
+  /** They failed, and with them their trees. Resolves when that is applied. */
+  fail(why = '') {
+    return this.#end('failed', this.#rows(FAIL, true, clip(why)));
+  }
+
+  /** More time is needed. Resolves when that is applied. */
+  touch() {
+    this.#check();
+    return this.#send(this.#rows(TOUCH, false));
+  }
+
+  /** Edges that are the same again when the same messages are processed again. */
+  #derived(chosen, key) {
+    const texts = chosen.map((place) => formatMessage(this.#inputs[place]));
+    return texts.map((own) => {
+      const hash = createHash('sha256');
+      for (const part of [key, own, ...texts]) hash.update(`${Buffer.byteLength(part)}:${part}`);
+      return hash.digest().readBigUInt64BE() & TUPLE_MAX || 1n;
+    });
+  }
+
+  #check() {
+    if (this.#state !== 'open') throw new AckerError('CLOSED', `this message was ${this.#state} before`);
+  }
+
+  #end(state, rows) {
+    this.#check();
+    this.#state = state;
+    return this.#send(rows);
+  }
+
+  #rows(flags, isWhole, why = '') {
+    const deltas = new Map();
+    this.#inputs.forEach((ids, place) => {
+      for (const [anchor, id] of ids) {
+        const own = isWhole ? id ^ this.#edges[place] : 0n;
+        deltas.set(anchor, (deltas.get(anchor) ?? 0n) ^ own);
+      }
+    });
+    return [...deltas].map(([anchor, delta]) => ({ anchor, delta, flags, why }));
+  }
+}

@@ -1,0 +1,483 @@
+// Track tuple trees, ack and fail messages, hear the verdicts: a client of acker-redis for Node.
+// See README.md; how it is sent, and sent again, is told in lua/README.md of the project.
+
+import { randomBytes } from 'node:crypto';
+import { Batch, FAIL, Processing, TOUCH, checkAnchor, checkName, combine, newAnchor, newIds, shardOf, xorIds } from './batch.js';
+import { AckerError } from './errors.js';
+import { Connection } from './redis.js';
+
+export { Batch, blockAnchor, blockNumber, newAnchor, newIds } from './batch.js';
+export { AckerError } from './errors.js';
+
+const MAX_ENTRIES = 64;
+const FIRST_PAUSE = 50;
+const LONGEST_PAUSE = 500;
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const noop = () => {};
+
+/** A producer lane: a name that no other process has, numbers that grow, one call in flight. */
+class Lane {
+  #last = Promise.resolve();
+
+  constructor() {
+    this.begin();
+  }
+
+  begin() {
+    this.name = randomBytes(16).toString('hex');
+    this.seq = 0;
+  }
+
+  /** Run one after the other. */
+  exclusive(work) {
+    const result = this.#last.then(work);
+    this.#last = result.then(noop, noop);
+    return result;
+  }
+}
+
+/** One namespace. `client` is a connected client of ioredis or node-redis, alone or a cluster. */
+export class Acker {
+  #connection;
+  #namespace;
+  #settings;
+  #config = null;
+  #reading = null;
+  #lane = new Lane();
+  #slots = new Map();
+  #waiting = 0;
+  #error = null;
+  #closed = false;
+
+  constructor(client, namespace, settings = {}) {
+    const { retryMs = 10_000, replyMs = 5_000, lingerMs = 2, buffer = 65_536, onGivenUp = null } = settings;
+    this.#namespace = checkName('namespace', namespace);
+    this.#settings = { retryMs, lingerMs, buffer, onGivenUp };
+    this.#connection = new Connection(client, replyMs);
+  }
+
+  // Sources
+
+  /**
+   * Begin a tree. `emitted` is how many first messages there are, or their ids. Resolves, when it is
+   * applied, to its anchor and the texts to send with the messages; `rejected`: emit nothing.
+   */
+  async track({ task, sourceId, emitted = 1 }) {
+    const ids = typeof emitted === 'number' ? newIds(emitted) : [...emitted];
+    xorIds(ids);
+    const anchor = newAnchor();
+    const applied = await this.#put(anchor, task, (batch) => batch.track(anchor, sourceId, ids));
+    return {
+      anchor,
+      ids: ids.map((id) => `${anchor}:${id}`),
+      rejected: applied.rejected.includes(anchor),
+    };
+  }
+
+  /** Begin a block of trees: see Batch.trackBlock. Resolves to the block's number. */
+  async trackBlock({ task, label, deltas, block }) {
+    const batch = new Batch(task);
+    const number = batch.trackBlock(label, deltas, block);
+    const { rejectedBlocks } = await this.apply(batch);
+    if (rejectedBlocks.includes(number)) {
+      throw new AckerError('REJECTED', `block ${label} was nacked; its source is told so, emit nothing of it`);
+    }
+    return number;
+  }
+
+  // Bolts
+
+  /** Begin to process messages, given as texts: one, or several together for a join. */
+  process(...inputs) {
+    return new Processing((rows) => this.add(rows), inputs);
+  }
+
+  /** A message was processed. This and what follows resolve when it is applied. */
+  ack(anchor, tuple, emitted = []) {
+    return this.#put(anchor, '', (batch) => batch.ack(anchor, tuple, emitted));
+  }
+
+  fail(anchor, why = '', tuple = undefined, emitted = []) {
+    return this.#put(anchor, '', (batch) => batch.fail(anchor, why, tuple, emitted));
+  }
+
+  touch(anchor) {
+    return this.#put(anchor, '', (batch) => batch.touch(anchor));
+  }
+
+  /** Send whole rows, `{anchor, delta, flags, why}`. */
+  add(rows) {
+    const done = rows.map((row) =>
+      this.#put(row.anchor, '', (batch) => batch.add(row.anchor, row.delta, row.flags & (FAIL | TOUCH), row.why)),
+    );
+    if (done.length === 1) return done[0];
+    return handled(Promise.all(done).then(noop));
+  }
+
+  /** Wait until all that was taken in is applied; throws the first error since the last flush. */
+  async flush() {
+    const slots = [...this.#slots.values()];
+    const all = slots.flatMap(promises);
+    for (const slot of slots) {
+      slot.hurry = true;
+      this.#kick(slot);
+    }
+    await Promise.allSettled(all);
+    const error = this.#error;
+    this.#error = null;
+    if (error) throw error;
+  }
+
+  /** Flush, and take nothing in any more. The Redis client stays open. */
+  async close() {
+    this.#closed = true;
+    await this.flush();
+  }
+
+  // Outcomes
+
+  /**
+   * Verdicts of a task: an entry is taken when all of it was handled and the next is asked for. Ends
+   * when nothing waits, or with `follow` when `signal` is aborted.
+   */
+  async *outcomes(task, { follow = false, pollMs = 50, signal } = {}) {
+    while (!signal?.aborted) {
+      const entries = await this.read(task);
+      for (const entry of entries) {
+        yield* entry.outcomes;
+        await this.take(task, [entry]);
+      }
+      if (entries.length) continue;
+      if (!follow) return;
+      await sleep(pollMs);
+    }
+  }
+
+  /** Entries that wait, up to `count` a shard, the oldest first; the same again until taken. */
+  async read(task, count = MAX_ENTRIES) {
+    checkName('task', task);
+    let { shards } = await this.config();
+    for (;;) {
+      const reads = Array.from({ length: shards }, (_, shard) => {
+        const stream = `${this.#prefix(shard)}:outcomes:${task}`;
+        return this.#connection.command(stream, 'XRANGE', stream, '-', '+', 'COUNT', String(count));
+      });
+      const meta = `${this.#prefix(0)}:meta`;
+      const [now, ...replies] = await Promise.all([this.#connection.command(meta, 'HGET', meta, 'shards'), ...reads]);
+      // A stream that is no more is as empty as one in which nothing waits.
+      if (now === null || Number(now) === shards) {
+        return replies.flatMap((entries, shard) => entries.map((entry) => parseEntry(shard, entry)));
+      }
+      shards = Number(now);
+    }
+  }
+
+  /** Delete entries that were handled; how many verdicts they held. */
+  async take(task, entries) {
+    const ids = new Map();
+    for (const { shard, id } of entries) ids.set(shard, [...(ids.get(shard) ?? []), id]);
+    let taken = 0;
+    for (const [shard, list] of ids) {
+      for (let rest = list; rest.length; ) {
+        const reply = await this.#connection.run('take', this.#prefix(shard), [task, ...rest.slice(0, MAX_ENTRIES)]);
+        taken += Number(reply[1]);
+        rest = rest.slice(Number(reply[3]));
+      }
+    }
+    return taken;
+  }
+
+  /** What is known of a tree that is pending; null if it is not. */
+  async show(anchor) {
+    const bytes = Buffer.alloc(8);
+    bytes.writeBigUInt64BE(checkAnchor(anchor));
+    const ask = async () => {
+      const { shards } = await this.config();
+      return this.#connection.run('show', this.#prefix(shardOf(anchor, shards)), [bytes]);
+    };
+    const known = this.#config;
+    let reply;
+    try {
+      reply = await ask();
+    } catch (error) {
+      if (!known || (error.code !== 'SHARD' && error.code !== 'NAMESPACE')) throw error;
+      this.#config = null; // that was of before it moved, say
+      reply = await ask();
+    }
+    return parseShow(reply, anchor);
+  }
+
+  // Batches
+
+  /** Apply a batch of one's own. After an error with code UNAVAILABLE or BACKLOG it may be applied again. */
+  apply(batch) {
+    return this.#lane.exclusive(() => this.#deliver(batch, this.#lane));
+  }
+
+  get namespace() {
+    return this.#namespace;
+  }
+
+  /** Shards, and for how many ms a fence holds. */
+  async config() {
+    return this.#config ?? this.#readConfig();
+  }
+
+  #prefix(shard) {
+    return `acker:{${this.#namespace}:${shard}}`;
+  }
+
+  async #readConfig() {
+    const reply = await this.#connection.run('status', this.#prefix(0), []);
+    const meta = new Map();
+    for (let i = 0; i < reply[5].length; i += 2) meta.set(String(reply[5][i]), String(reply[5][i + 1]));
+    this.#config = {
+      shards: Number(meta.get('shards')),
+      fenceMs: (Number(meta.get('buckets')) - 1) * Number(meta.get('tick_ms')),
+      moving: Boolean(meta.get('moving')),
+    };
+    return this.#config;
+  }
+
+  /** The batch of an anchor's shard takes a row in. Resolves, if anybody waits, when it is applied. */
+  #put(anchor, task, fold) {
+    if (this.#closed) return handled(Promise.reject(new AckerError('CLOSED', 'this acker was closed')));
+    if (this.#waiting >= this.#settings.buffer) {
+      return this.#refused(new AckerError('FULL', `${this.#waiting} rows wait; Redis is too slow, or away`), anchor);
+    }
+    const shards = this.#config?.shards ?? 1;
+    const key = `${shardOf(anchor, shards)} ${task}`;
+    let slot = this.#slots.get(key);
+    if (!slot) {
+      slot = { task, lane: new Lane(), open: null, ready: [], sending: null, timer: null, hurry: false };
+      this.#slots.set(key, slot);
+    }
+    let { open } = slot;
+    if (!open || open.batch.full || (task && open.batch.tracks(anchor))) {
+      if (open) slot.ready.push(open);
+      open = slot.open = pending(task);
+    }
+    const before = open.batch.size;
+    fold(open.batch);
+    this.#waiting += open.batch.size - before;
+    if (open.batch.full || this.#settings.lingerMs === 0 || slot.hurry) this.#kick(slot);
+    else if (!slot.timer && !slot.sending) {
+      slot.timer = setTimeout(() => {
+        slot.timer = null;
+        slot.hurry = true;
+        this.#kick(slot);
+      }, this.#settings.lingerMs);
+    }
+    return open.done;
+  }
+
+  /** Send the next batch of a slot, if none is in flight. */
+  #kick(slot) {
+    if (slot.sending) return;
+    let next = slot.ready.shift();
+    if (!next && slot.open && (slot.hurry || slot.open.batch.full || this.#settings.lingerMs === 0)) {
+      next = slot.open;
+      slot.open = null;
+    }
+    if (!next) {
+      slot.hurry = false;
+      return;
+    }
+    if (!slot.open) {
+      clearTimeout(slot.timer);
+      slot.timer = null;
+      if (!slot.ready.length) slot.hurry = false;
+    }
+    slot.sending = next;
+    const delivery = slot.lane.exclusive(() => this.#deliver(next.batch, slot.lane));
+    delivery.then(next.resolve, (error) => {
+      this.#error ??= error;
+      this.#tell(error, next.batch.anchors);
+      next.reject(error);
+    }).finally(() => {
+      this.#waiting -= next.batch.size;
+      slot.sending = null;
+      if (slot.open && !slot.timer) slot.hurry = true; // it has lingered for long enough
+      this.#kick(slot);
+    });
+  }
+
+  #refused(error, anchor) {
+    this.#error ??= error;
+    this.#tell(error, [anchor]);
+    return handled(Promise.reject(error));
+  }
+
+  #tell(error, anchors) {
+    try {
+      this.#settings.onGivenUp?.(error, anchors);
+    } catch {
+      // Whatever it is: what is left is to be sent.
+    }
+  }
+
+  /** Apply a batch, again and again, until it is answered or may not be sent any more. */
+  async #deliver(batch, lane) {
+    const deadline = performance.now() + this.#settings.retryMs;
+    for (let pause = FIRST_PAUSE; ; pause = Math.min(2 * pause, LONGEST_PAUSE)) {
+      try {
+        return await this.#attempt(batch, lane);
+      } catch (error) {
+        if (error.code === 'SHARD' || error.code === 'NAMESPACE') {
+          this.#config = null;
+          if (batch.sent && !surelyRefused(batch.sent)) {
+            throw new AckerError(error.code, `${error.message}. Some of this batch may have been applied before ` +
+              'that: give it up. Its trees expire; what it tracks and has no verdict then, track anew');
+          }
+          const before = batch.sent;
+          batch.sent = null;
+          if (!before) throw error;
+          const { shards, moving } = await this.#readConfig();
+          if (shards !== before.shards) continue; // packed anew, for the shards that there are now
+          if (!moving) throw error;
+          error = new AckerError('BACKLOG', `${this.#namespace} moves to other shards just now; try again`);
+        }
+        if (error.code === 'LANE' || error.code === 'CONFLICT') lane.begin(); // nobody goes on with it
+        const passes = error.code === 'UNAVAILABLE' || error.code === 'BACKLOG';
+        const wait = pause * (0.5 + Math.random() / 2);
+        if (!passes || performance.now() + wait >= deadline) throw error;
+        await sleep(wait);
+      }
+    }
+  }
+
+  async #attempt(batch, lane) {
+    if (batch.sent) checkFence(batch.sent, Math.min(...batch.sent.times.values()));
+    // Its fence holds for as long as the namespace says now.
+    const config = batch.sent ? await this.#readConfig() : await this.config();
+    const sent = (batch.sent ??= seal(batch, lane, config));
+    sent.fenceMs = Math.min(sent.fenceMs, config.fenceMs);
+    for (let i = 0; i < sent.parts.length; i++) {
+      if (!sent.replies.has(i)) sent.replies.set(i, await this.#call(sent, i));
+    }
+    return combine(sent.parts, sent.replies);
+  }
+
+  /** One call, once, unless its fence may be gone. */
+  async #call(sent, i) {
+    const part = sent.parts[i];
+    const first = sent.times.get(i) ?? performance.now();
+    sent.times.set(i, first);
+    checkFence(sent, first);
+    const again = sent.doubt.has(i);
+    sent.doubt.add(i);
+    const seq = sent.seq + i;
+    const digest = sent.digest ?? part.digest;
+    const fence = sent.lane === '' ? '' : digest ? `${seq}:${digest}` : String(seq);
+    let reply;
+    try {
+      reply = part.read(await this.#connection.run(part.script, this.#prefix(part.shard), [sent.lane, fence, ...part.argv]));
+    } catch (error) {
+      if (!again && error.code !== 'UNAVAILABLE') sent.doubt.delete(i); // it was refused, for sure
+      throw error;
+    }
+    if (reply.highest !== null && reply.highest > seq) {
+      throw new AckerError('LANE', `lane ${sent.lane} is at ${reply.highest}, this batch is ${seq}: another process ` +
+        'has used the lane; this batch is not applied again');
+    }
+    return reply;
+  }
+
+  /** For the vectors of the project only: one attempt, under a given lane. */
+  async _applyAs(batch, lane, seq, digest) {
+    const config = await this.config();
+    batch.sent = { ...seal(batch, { name: lane, seq: seq - 1 }, config), digest };
+    return this.#attempt(batch, null);
+  }
+}
+
+/** What a batch is once it is sent: the same bytes under the same numbers, whatever happens. */
+function seal(batch, lane, { shards }) {
+  const parts = batch.parts(shards);
+  const seq = lane.seq + 1;
+  lane.seq += parts.length;
+  return {
+    lane: lane.name, seq, shards, parts, fenceMs: Infinity,
+    times: new Map(), replies: new Map(), doubt: new Set(),
+  };
+}
+
+/** Throws once a batch that was sent first at that time may not be sent again. */
+function checkFence(sent, first) {
+  if (performance.now() > first + sent.fenceMs) {
+    throw new AckerError('LATE', 'this batch was first sent too long ago to be sent again; let its trees expire');
+  }
+}
+
+const surelyRefused = (sent) => !sent.doubt.size && !sent.replies.size;
+
+function pending(task) {
+  const one = { batch: new Batch(task) };
+  one.done = new Promise((resolve, reject) => Object.assign(one, { resolve, reject }));
+  handled(one.done);
+  return one;
+}
+
+const promises = ({ open, ready, sending }) => [open, ...ready, sending].filter(Boolean).map(({ done }) => done);
+
+/** Whoever does not wait is not ended by an error: flush() and onGivenUp tell it. */
+function handled(promise) {
+  promise.catch(noop);
+  return promise;
+}
+
+// Replies
+
+function parseShow([now, , record, checksums, failed, why], anchor) {
+  if (record === undefined) return null;
+  if (checksums === undefined) {
+    // checksum 8, flags 1, first seen 6, length of the task 1, task, source id; or why, without a task
+    const task = 16 + record[15];
+    const text = record.toString('utf8', task);
+    return {
+      checksum: record.readBigUInt64BE(), failed: (record[8] & 1) === 1, ageMs: Number(now) - record.readUIntBE(9, 6),
+      task: record.toString('utf8', 16, task), sourceId: task > 16 ? text : '', why: task > 16 ? '' : text,
+    };
+  }
+  // first seen 6, slots 2, digest 8, length of the task 1, task, label
+  const slot = Number(anchor & 0xfffn);
+  const label = 17 + record[16];
+  if (8 * slot >= checksums.length) return null;
+  return {
+    checksum: checksums.readBigUInt64BE(8 * slot), failed: failed.some((each) => Number(String(each)) === slot),
+    ageMs: Number(now) - record.readUIntBE(0, 6), task: record.toString('utf8', 17, label),
+    sourceId: record.toString('utf8', label), why: String(why),
+  };
+}
+
+function parseEntry(shard, [id, flat]) {
+  const fields = new Map();
+  for (let i = 0; i < flat.length; i += 2) fields.set(String(flat[i]), String(flat[i + 1]));
+  const verdict = fields.get('verdict');
+  const reason = fields.get('reason');
+  const outcomes = fields.has('block')
+    ? blockOutcomes(verdict, reason, fields)
+    : JSON.parse(fields.get('rows')).map(([anchor, sourceId, ageMs, why]) => (
+      { verdict, reason, anchor: BigInt(`0x${anchor}`), sourceId, ageMs, why }));
+  return { shard, id: String(id), outcomes };
+}
+
+/** Single verdicts of a block's entry, by slot; the source id of each is the block's label. */
+function blockOutcomes(verdict, reason, fields) {
+  const base = (1n << 62n) | (BigInt(`0x${fields.get('block')}`) << 12n);
+  const sourceId = fields.get('label');
+  const ageMs = Number(fields.get('age'));
+  const one = (slot, said, because, why = '') => (
+    { verdict: said, reason: because, anchor: base | BigInt(slot), sourceId, ageMs, why });
+  if (fields.has('rows')) return JSON.parse(fields.get('rows')).map(([slot, why]) => one(slot, verdict, reason, why));
+  const failed = new Set(JSON.parse(fields.get('failed') ?? '[]'));
+  const nacked = new Set(JSON.parse(fields.get('nacked') ?? '[]'));
+  const found = [];
+  for (let slot = 0; slot < Number(fields.get('slots')); slot++) {
+    if (failed.has(slot)) continue;
+    if (verdict !== 'mixed') found.push(one(slot, verdict, reason));
+    else if (nacked.has(slot)) found.push(one(slot, 'nack', 'expired'));
+    else found.push(one(slot, 'ack', 'completed'));
+  }
+  return found;
+}

@@ -1,0 +1,79 @@
+// The two Redis clients of Node, chosen by what they can: ioredis (callBuffer) and node-redis
+// (sendCommand), each alone or as a cluster. Replies are Buffers.
+
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { AckerError, refuse, translate } from './errors.js';
+
+const BULK_STRING = 36; // RESP_TYPES.BLOB_STRING of node-redis
+
+/** (key, [word, ..]) => reply, whichever client it is. */
+function adapt(client) {
+  if (typeof client?.callBuffer === 'function') {
+    return (key, words) => client.callBuffer(...words); // ioredis finds the key itself
+  }
+  if (typeof client?.sendCommand !== 'function' || typeof client.withTypeMapping !== 'function') {
+    return refuse('this takes a client of ioredis, or of redis (node-redis) from version 5');
+  }
+  const binary = client.withTypeMapping({ [BULK_STRING]: Buffer });
+  // A cluster is told by its masters; it routes by a key that it is given.
+  if (Array.isArray(client.masters)) return (key, words) => binary.sendCommand(key, false, words);
+  return (key, words) => binary.sendCommand(words);
+}
+
+const scripts = new Map();
+
+function script(name) {
+  let found = scripts.get(name);
+  if (!found) {
+    const source = readFileSync(new URL(`lua/${name}.lua`, import.meta.url));
+    found = { source, sha: createHash('sha1').update(source).digest('hex') };
+    scripts.set(name, found);
+  }
+  return found;
+}
+
+/** Sends calls of scripts, each once; throws AckerErrors. */
+export class Connection {
+  #send;
+  #replyMs;
+
+  constructor(client, replyMs) {
+    this.#send = adapt(client);
+    this.#replyMs = replyMs;
+  }
+
+  /** Call a script on a shard's prefix. UNAVAILABLE: it may have run. */
+  async run(name, prefix, argv) {
+    const { source, sha } = script(name);
+    const rest = ['2', prefix, `${prefix}:meta`, ...argv];
+    try {
+      return await this.#ask(prefix, ['EVALSHA', sha, ...rest]);
+    } catch (error) {
+      if (!String(error?.message).startsWith('NOSCRIPT')) throw translate(error);
+    }
+    return this.command(prefix, 'EVAL', source, ...rest);
+  }
+
+  /** A plain command, routed by a key. */
+  async command(key, ...words) {
+    try {
+      return await this.#ask(key, words);
+    } catch (error) {
+      throw translate(error);
+    }
+  }
+
+  #ask(key, words) {
+    return new Promise((resolve, reject) => {
+      const late = () =>
+        reject(new AckerError('UNAVAILABLE', `Redis did not answer within ${this.#replyMs} ms`));
+      const timer = setTimeout(late, this.#replyMs);
+      const done = (settle) => (what) => {
+        clearTimeout(timer);
+        settle(what);
+      };
+      Promise.resolve(this.#send(key, words)).then(done(resolve), done(reject));
+    });
+  }
+}

@@ -1,0 +1,222 @@
+// What is this client's own, and no other's: promises, buffers, iterators. Run by
+// tests/languages/test_node.py, which starts the server: node --test, with ACKER_REDIS_URL.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { Redis } from 'ioredis';
+import { createClient } from 'redis';
+import { Acker, AckerError, Batch, blockAnchor, blockNumber, newAnchor, newIds } from 'acker-redis';
+
+const url = process.env.ACKER_REDIS_URL;
+const namespace = process.env.ACKER_NAMESPACE;
+let client;
+let other;
+
+before(async () => {
+  client = await createClient({ url }).connect();
+  other = new Redis(url);
+});
+
+after(() => {
+  client.destroy();
+  other.disconnect();
+});
+
+const all = async (iterator) => {
+  const found = [];
+  for await (const one of iterator) found.push(one);
+  return found;
+};
+
+test('an entry is taken when all of it was handled, and not before', async () => {
+  const acker = new Acker(client, namespace);
+  await Promise.all(['a', 'b'].map((sourceId) => acker.track({ task: 'taken', sourceId, emitted: 0 })));
+  for await (const { sourceId } of acker.outcomes('taken')) {
+    assert.ok(['a', 'b'].includes(sourceId)); // each is in a shard of its own, or not
+    break; // whoever stops has not handled it
+  }
+  assert.deepEqual((await all(acker.outcomes('taken'))).map((o) => o.sourceId).sort(), ['a', 'b']);
+  assert.deepEqual(await all(acker.outcomes('taken')), []);
+});
+
+test('outcomes are followed until they are aborted', async () => {
+  const acker = new Acker(other, namespace);
+  const aborts = new AbortController();
+  setTimeout(() => acker.track({ task: 'followed', sourceId: 'late', emitted: 0 }), 20);
+  for await (const { sourceId } of acker.outcomes('followed', { follow: true, pollMs: 5, signal: aborts.signal })) {
+    assert.equal(sourceId, 'late');
+    aborts.abort();
+  }
+  assert.deepEqual(await acker.read('followed'), []);
+});
+
+test('rows of many callers go by few calls', async () => {
+  const acker = new Acker(client, namespace);
+  const trees = await Promise.all(
+    Array.from({ length: 3000 }, (_, i) => acker.track({ task: 'many', sourceId: `s${i}` })));
+  const before = Number((await other.info('commandstats')).match(/evalsha:calls=(\d+)/)[1]);
+  await Promise.all(trees.map(({ ids }) => acker.process(ids[0]).ack()));
+  const after = Number((await other.info('commandstats')).match(/evalsha:calls=(\d+)/)[1]);
+  assert.ok(after - before <= 8, `${after - before} calls`);
+  const outcomes = await all(acker.outcomes('many'));
+  assert.equal(outcomes.length, 3000);
+  assert.ok(outcomes.every(({ verdict }) => verdict === 'ack'));
+});
+
+test('a tree that is tracked twice in a batch takes two batches', async () => {
+  const acker = new Acker(client, namespace);
+  const anchor = newAnchor();
+  const batch = () => {
+    const one = new Batch('twice');
+    one.track(anchor, 's', newIds(1));
+    return one;
+  };
+  await acker.apply(batch());
+  await acker.apply(batch());
+  assert.deepEqual((await all(acker.outcomes('twice'))).map((o) => o.reason), ['conflict']);
+});
+
+test('what cannot be throws at once, and spoils nothing', async () => {
+  const acker = new Acker(client, namespace);
+  for (const wrong of [
+    () => acker.ack(0n, 1n), () => acker.ack(7, 1n), () => acker.ack(7n, 2n ** 63n), () => acker.process('7'),
+    () => acker.ack(7n, 1n, [1n]), () => acker.fail(7n, 'a\nb'), () => acker.process('7:40', '7:40'),
+    () => new Acker(client, 'a b'), () => new Acker({}, namespace), () => new Batch('t').trackBlock('b', []),
+    () => blockAnchor(1n, 4095), () => acker.process('7:40').emit([1]),
+  ]) {
+    assert.throws(wrong, (error) => error instanceof AckerError && error.code === 'REFUSED');
+  }
+  await assert.rejects(acker.track({ task: 't', sourceId: '' }), { code: 'REFUSED' });
+  await acker.flush();
+});
+
+test('a message that is processed again causes the same ones, if they have keys', async () => {
+  const acker = new Acker(client, namespace);
+  const inputs = ['7:40,8:41', '7:42'];
+  const [one, again] = [acker.process(...inputs), acker.process(...inputs)];
+  const ids = [undefined, [0], [1]].flatMap((places) => ['a', 'b'].map((k) => one.emit(places, { key: k + places })));
+  assert.equal(new Set(ids).size, 6);
+  assert.deepEqual(
+    [undefined, [0], [1]].flatMap((places) => ['a', 'b'].map((k) => again.emit(places, { key: k + places }))), ids);
+  assert.throws(() => one.emit(undefined, { key: 'aundefined' }), { code: 'REFUSED' });
+  const { ids: [first] } = await acker.track({ task: 'keys', sourceId: 's' });
+  const twice = acker.process(first);
+  const child = twice.emit(undefined, { key: 1 });
+  assert.equal(child, acker.process(first).emit(undefined, { key: 1 }));
+  await twice.ack();
+  await acker.process(child).ack();
+  assert.deepEqual((await all(acker.outcomes('keys'))).map((o) => o.verdict), ['ack']);
+});
+
+test('a tree is shown, loose or in a block', async () => {
+  const acker = new Acker(client, namespace);
+  const { anchor, ids: [id] } = await acker.track({ task: 'shown', sourceId: 'order / ü' });
+  const { ageMs, ...tree } = await acker.show(anchor);
+  const checksum = BigInt(id.split(':')[1]);
+  assert.deepEqual(tree, { checksum, failed: false, task: 'shown', sourceId: 'order / ü', why: '' });
+  assert.ok(ageMs >= 0 && ageMs < 3_600_000);
+  const block = await acker.trackBlock({ task: 'shown', label: 'page ü', deltas: [1n, 2n ** 63n - 1n] });
+  await acker.fail(blockAnchor(block, 1), 'no');
+  const second = await acker.show(blockAnchor(block, 1));
+  assert.deepEqual([second.checksum, second.failed, second.task, second.sourceId, second.why],
+    [2n ** 63n - 1n, true, 'shown', 'page ü', 'no']);
+  assert.equal((await acker.show(blockAnchor(block, 0))).failed, false);
+  assert.equal(await acker.show(blockAnchor(block, 2)), null);
+  const unknown = newAnchor();
+  assert.equal(await acker.show(unknown), null);
+  await acker.fail(unknown, 'who is this');
+  const early = await acker.show(unknown);
+  assert.deepEqual([early.task, early.sourceId, early.why, early.failed], ['', '', 'who is this', true]);
+});
+
+test('after an ack nothing is emitted', async () => {
+  const acker = new Acker(client, namespace);
+  const { ids } = await acker.track({ task: 'ended', sourceId: 's' });
+  const order = acker.process(ids[0]);
+  await order.ack();
+  for (const late of [() => order.emit(), () => order.ack(), () => order.fail('no'), () => order.touch()]) {
+    assert.throws(late, { code: 'CLOSED' });
+  }
+});
+
+test('words of an error are cut to what a row can hold', async () => {
+  const acker = new Acker(client, namespace);
+  const { ids } = await acker.track({ task: 'words', sourceId: 's' });
+  await acker.process(ids[0]).fail(new Error(`line\n\ud800${'ü'.repeat(200)}`));
+  const [{ why }] = await all(acker.outcomes('words'));
+  assert.equal(why, `Error: line \ufffd${'ü'.repeat(120)}`);
+  assert.ok(Buffer.byteLength(why) <= 255);
+});
+
+test('who does not wait is told by flush, and by onGivenUp', async () => {
+  const told = [];
+  const acker = new Acker(client, 'never-created', { onGivenUp: (error, anchors) => told.push([error.code, anchors]) });
+  acker.ack(7n, 40n);
+  acker.touch(8n);
+  await assert.rejects(acker.flush(), { code: 'NAMESPACE' });
+  assert.deepEqual(told, [['NAMESPACE', [7n, 8n]]]);
+  await acker.flush(); // told once
+});
+
+test('what does not fit the buffer is given up, and told', async () => {
+  const told = [];
+  const acker = new Acker(client, namespace, { buffer: 2, onGivenUp: (_, anchors) => told.push(...anchors) });
+  acker.touch(1n);
+  acker.touch(2n);
+  await assert.rejects(acker.touch(3n), { code: 'FULL' });
+  assert.deepEqual(told, [3n]);
+  await assert.rejects(acker.flush(), { code: 'FULL' });
+  await acker.touch(3n);
+});
+
+test('a source whose verdicts are not taken waits', async () => {
+  const narrow = process.env.ACKER_NARROW;
+  const acker = new Acker(client, narrow);
+  await acker.track({ task: 'full', sourceId: 'first', emitted: 0 });
+  const hasty = new Acker(other, narrow, { retryMs: 0 });
+  await assert.rejects(hasty.track({ task: 'full', sourceId: 'hasty', emitted: 0 }), { code: 'BACKLOG' });
+  const second = acker.track({ task: 'full', sourceId: 'second', emitted: 0 });
+  assert.deepEqual((await all(acker.outcomes('full'))).map((o) => o.sourceId), ['first']);
+  await second;
+  assert.deepEqual((await all(acker.outcomes('full'))).map((o) => o.sourceId), ['second']);
+});
+
+test('a tree that is one too many is rejected', async () => {
+  const acker = new Acker(client, process.env.ACKER_LOW);
+  const rejected = [];
+  for (const sourceId of ['a', 'b', 'c']) {
+    rejected.push((await acker.track({ task: 'low', sourceId })).rejected);
+  }
+  assert.deepEqual(rejected, [false, false, true]);
+  await assert.rejects(acker.trackBlock({ task: 'low', label: 'b', deltas: [1n] }), { code: 'REJECTED' });
+  assert.deepEqual((await all(acker.outcomes('low'))).map((o) => [o.reason, o.sourceId]),
+    [['overflow', 'c'], ['overflow', 'b']]);
+});
+
+test('close sends what is there, and takes nothing in any more', async () => {
+  const acker = new Acker(client, namespace, { lingerMs: 60_000 });
+  const tracked = acker.track({ task: 'closed', sourceId: 's', emitted: 0 });
+  await acker.close();
+  assert.equal((await tracked).rejected, false);
+  await assert.rejects(acker.touch(1n), { code: 'CLOSED' });
+});
+
+test('a block is tracked under the same number again, and its trees end', async () => {
+  const acker = new Acker(other, namespace);
+  const deltas = newIds(3);
+  const block = await acker.trackBlock({ task: 'blocks', label: 'page 1', deltas });
+  assert.equal(block, blockNumber('blocks', 'page 1'));
+  assert.equal(await acker.trackBlock({ task: 'blocks', label: 'page 1', deltas }), block);
+  await Promise.all(deltas.map((delta, slot) => acker.ack(blockAnchor(block, slot), delta)));
+  const outcomes = await all(acker.outcomes('blocks'));
+  assert.deepEqual(outcomes.map((o) => [o.verdict, o.sourceId, o.anchor]),
+    [0, 1, 2].map((slot) => ['ack', 'page 1', blockAnchor(block, slot)]));
+});
+
+test('ids are in range, and none is drawn twice', () => {
+  const drawn = newIds(10_000);
+  assert.equal(new Set(drawn).size, 10_000);
+  assert.ok(drawn.every((id) => id >= 1n && id < 2n ** 63n));
+  assert.ok(drawn.some((id) => id >= 2n ** 62n));
+  assert.ok(Array.from({ length: 100 }, newAnchor).every((anchor) => anchor >= 1n && anchor < 2n ** 62n));
+});

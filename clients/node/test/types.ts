@@ -1,0 +1,25 @@
+// Compiled, never run: the types take both libraries, alone and as clusters, and say what comes back.
+import { Cluster, Redis } from 'ioredis';
+import { createClient, createCluster } from 'redis';
+import { Acker, AckerError, Batch, type Outcome } from 'acker-redis';
+
+export async function uses(): Promise<void> {
+  new Acker(new Redis(), 'orders');
+  new Acker(new Cluster(['127.0.0.1:6379']), 'orders');
+  new Acker(createCluster({ rootNodes: [{ url: 'redis://127.0.0.1' }] }), 'orders', { lingerMs: 0 });
+  const acker = new Acker(createClient(), 'orders', { onGivenUp: (error: AckerError) => error.code });
+  const { ids, anchor } = await acker.track({ task: 'shop', sourceId: 'order-1', emitted: 2 });
+  const child: string = acker.process(...ids).emit([0, 1]);
+  await acker.process(child).fail(new Error('no'));
+  const batch = new Batch('shop');
+  batch.ack(anchor, 40n, [41n]);
+  const { rejected }: { rejected: bigint[] } = await acker.apply(batch);
+  for await (const outcome of acker.outcomes('shop')) {
+    const each: Outcome = outcome;
+    if (each.verdict === 'nack') rejected.push(each.anchor);
+  }
+  // @ts-expect-error: an id is no number
+  batch.ack(7, 40n);
+  // @ts-expect-error: a URL is no client
+  new Acker('redis://127.0.0.1', 'orders');
+}

@@ -1,0 +1,617 @@
+package Acker::Redis;
+
+# Track tuple trees, ack and fail messages, hear the verdicts. How it is sent, and sent again, is told
+# in lua/README.md of the project.
+
+use strict;
+use warnings;
+use Digest::SHA ();
+use File::Basename ();
+use JSON::PP ();
+use Time::HiRes ();
+use Acker::Redis::Batch qw(refuse new_ids new_anchor block_anchor shard_of check_anchor check_name check_row ANCHOR_MAX);
+
+our $VERSION = '0.1.0';
+
+use constant MAX_ENTRIES => 64;    # read, and taken, at once, of a shard
+use constant { FIRST_PAUSE => 0.05, LONGEST_PAUSE => 0.5 };
+use constant MAX_REDIRECTS => 5;
+
+# States that pass: start-up, failover, a slot that moves, a long script.
+my $PASSING = qr/\A(?:LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK)\b/;
+# What Redis 6.2 puts before an error that a command in a script has met.
+my $IN_SCRIPT = qr/\A(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )/s;
+# What Redis.pm says when no answer came.
+my $UNANSWERED = qr/Redis server|any server|sentinel|answer type|error condition/i;
+my %ADVICE = (
+    NAMESPACE => '; create it (acker-redis create), or finish dropping it (acker-redis drop)',
+    SCHEMA    => '; use the version of acker-redis that wrote it',
+    SHARD     => '; the namespace was moved or created anew',
+    CONFLICT  => '; something in it changes from run to run, or the namespace was moved since',
+    BACKLOG   => '; its source has to take its outcomes',
+);
+my %SCRIPTS = map { $_ => _script($_) } qw(apply apply_blocks show status take);
+my $JSON = JSON::PP->new->utf8;
+
+sub _script {
+    my ($name) = @_;
+    my $here = File::Basename::dirname(__FILE__);
+    # Installed it is beside the modules, else in the folder of the distribution.
+    my ($path) = grep { -e } map {"$_/$name.lua"} "$here/Redis/lua", "$here/../../lua";
+    open my $file, '<:raw', $path // "$here/Redis/lua/$name.lua" or die "cannot read $name.lua: $!\n";
+    my $source = do { local $/; <$file> };
+    return { source => $source, sha => Digest::SHA::sha1_hex($source) };
+}
+
+sub new {
+    my ($class, %given) = @_;
+    my $self = bless {
+        connect     => delete $given{connect},
+        nodes       => delete $given{nodes},
+        namespace   => check_name('namespace', delete $given{namespace}),
+        retry_for   => delete $given{retry_for} // 10,
+        linger      => delete $given{linger} // 0.002,
+        on_given_up => delete $given{on_given_up},
+    }, $class;
+    refuse('there is no setting ' . join ', ', sort keys %given) if %given;
+    refuse('connect is a function that returns a new Redis, given host:port in a cluster')
+      if ref $self->{connect} ne 'CODE';
+    refuse('nodes are host:port of some nodes of a cluster, at least one')
+      if defined $self->{nodes} && (ref $self->{nodes} ne 'ARRAY' || !@{ $self->{nodes} });
+    $self->_begin_anew;
+    return $self;
+}
+
+sub _begin_anew {
+    my ($self) = @_;
+    # Of a cluster: nodes to be asked, the first one first, and where the keys of a shard are.
+    @$self{qw(pid queue since config redis routes)} = ($$, [], 0, undef, {}, {});
+    $self->{known} = [ $self->{nodes} ? @{ $self->{nodes} } : '' ];
+    $self->_new_lane;
+}
+
+# A name that no other process has, and numbers that grow.
+sub _new_lane {
+    my ($self) = @_;
+    $self->{lane} = unpack 'H*', pack 'Q>*', new_ids(2);
+    $self->{seq} = 0;
+}
+
+# What a parent has not sent is the parent's; its lane and its connections are, too.
+sub _check_process { $_[0]->_begin_anew if $_[0]{pid} != $$ }
+
+# Sources
+
+sub track {
+    my ($self, $task, $source_id, $emit) = @_;
+    $emit //= 1;
+    refuse("a tree has 0 or more first messages, not '$emit'") if $emit !~ /\A[0-9]{1,6}\z/;
+    my ($anchor, @ids) = (new_anchor(), new_ids($emit));
+    my $applied = $self->apply(Acker::Redis::Batch->new($task)->track($anchor, $source_id, \@ids));
+    return { anchor => $anchor, ids => [ map {"$anchor:$_"} @ids ], rejected => @{ $applied->{rejected} } > 0 };
+}
+
+sub track_block {
+    my ($self, $task, $label, $deltas, $block) = @_;
+    my $batch = Acker::Redis::Batch->new($task);
+    my $number = $batch->track_block($label, $deltas, $block);
+    my $applied = $self->apply($batch);
+    # Its reply was lost, and with it whether it was rejected. (All zero: it is complete.)
+    my $gone = $applied->{repeated} && (grep {$_} @$deltas) && !$self->show(block_anchor($number, 0));
+    return $number if !$gone && !@{ $applied->{rejected_blocks} };
+    die Acker::Redis::Error->new(REJECTED => "block $label of $task was nacked: too much is pending, or its last "
+          . 'life expires just now; its source is told so, emit nothing of it');
+}
+
+# Bolts
+
+sub process {
+    my ($self, @texts) = @_;
+    return Acker::Redis::Message->new($self, @texts);
+}
+
+# Take in whole rows, [anchor, delta, flags, why]: all of them, or none if one cannot be.
+sub add {
+    my ($self, @rows) = @_;
+    $self->_check_process;
+    check_row(@$_) for @rows;
+    my $queue = $self->{queue};
+    for my $row (@rows) {
+        if (!@$queue || $queue->[-1]{sent} || $queue->[-1]->is_full) {
+            push @$queue, Acker::Redis::Batch->new;
+            $self->{since} = _now();
+        }
+        $queue->[-1]->add(@$row);
+    }
+    $self->_send_queue
+      if @$queue > 1 || (@$queue && ($queue->[-1]->is_full || _now() - $self->{since} >= $self->{linger}));
+    return;
+}
+
+sub flush {
+    my ($self) = @_;
+    $self->_check_process;
+    $self->_send_queue;
+    return;
+}
+
+sub apply {
+    my ($self, $batch) = @_;
+    $self->_check_process;
+    return $self->_deliver($batch);
+}
+
+# Outcomes
+
+sub outcomes {
+    my ($self, $task, $handle) = @_;
+    while (my @entries = $self->read($task)) {
+        for my $entry (@entries) {
+            $handle->($_) for @{ $entry->{outcomes} };
+            $self->take($task, $entry);
+        }
+    }
+    return;
+}
+
+sub read {
+    my ($self, $task, $count) = @_;
+    check_name('task', $task);
+    $self->_check_process;
+    # There may be other shards by now, and a stream that is no more is as empty as any.
+    my $shards = $self->_ask(0, hget => $self->_prefix(0) . ':meta', 'shards') // $self->_config->{shards};
+    my @entries;
+    for my $shard (0 .. $shards - 1) {
+        my $stream = $self->_prefix($shard) . ":outcomes:$task";
+        my $found = $self->_ask($shard, xrange => $stream, '-', '+', 'COUNT', $count // MAX_ENTRIES);
+        push @entries, map { { shard => $shard, id => $_->[0], outcomes => _outcomes(@{ $_->[1] }) } } @$found;
+    }
+    return @entries;
+}
+
+sub take {
+    my ($self, $task, @entries) = @_;
+    check_name('task', $task);
+    $self->_check_process;
+    my ($taken, %ids) = (0);
+    push @{ $ids{ $_->{shard} } }, $_->{id} for @entries;
+    for my $shard (sort { $a <=> $b } keys %ids) {
+        my @ids = @{ $ids{$shard} };
+        while (@ids) {
+            my @some = @ids[ 0 .. (@ids > MAX_ENTRIES ? MAX_ENTRIES : @ids) - 1 ];
+            my $reply = $self->_run(take => $shard, $task, @some);
+            $taken += $reply->[1];
+            splice @ids, 0, $reply->[3];
+        }
+    }
+    return $taken;
+}
+
+sub show {
+    my ($self, $given) = @_;
+    my $anchor = check_anchor($given);
+    $self->_check_process;
+    my $shard = shard_of($anchor, $self->_config->{shards});
+    my (undef, $age, $record, $checksums, $failed, $why) = @{ $self->_run(show => $shard, pack 'Q>', $anchor) };
+    return undef if !defined $record;
+    if ($anchor <= ANCHOR_MAX) {
+        my ($checksum, $flags, undef, $task, $text) = unpack 'Q> C a6 C/a a*', $record;
+        $text = _text($text);
+        my %tree = (checksum => $checksum, failed => $flags & 1, age => 0 + $age, task => $task);
+        return { %tree, source_id => length $task ? $text : '', why => length $task ? '' : $text };
+    }
+    # Header: first seen, slots, digest, task, label.
+    my (undef, undef, undef, $task, $label) = unpack 'a6 n a8 C/a a*', $record;
+    my $slot = $anchor & 4095;
+    return undef if length($checksums // '') < 8 * $slot + 8;
+    return {
+        checksum => unpack('Q>', substr $checksums, 8 * $slot, 8),
+        failed    => (grep { $_ == $slot } @$failed) ? 1 : 0,
+        age       => 0 + $age,
+        task      => $task,
+        source_id => _text($label),
+        why       => _text($why // ''),
+    };
+}
+
+# Single verdicts of an entry of a stream; of a block by slot.
+sub _outcomes {
+    my %entry = @_;
+    my ($verdict, $reason) = @entry{qw(verdict reason)};
+    my $one = sub {
+        my ($said, $because, $anchor, $source_id, $why, $age_ms) = @_;
+        return { verdict => $said, reason => $because, anchor => $anchor, source_id => $source_id, why => $why,
+            age_ms => $age_ms };
+    };
+    if (!exists $entry{block}) {
+        # Not by hex(), which warns of what has 64 bits.
+        return [ map { $one->($verdict, $reason, unpack('Q>', pack 'H16', $_->[0]), @$_[ 1, 3, 2 ]) }
+              @{ $JSON->decode($entry{rows}) } ];
+    }
+    my $block = unpack 'Q>', pack 'H16', "000$entry{block}";
+    my $label = _text($entry{label});
+    my $of = sub {
+        my ($slot, $said, $because, $why) = @_;
+        return $one->($said, $because, block_anchor($block, $slot), $label, $why // '', 0 + $entry{age});
+    };
+    return [ map { $of->($_->[0], $verdict, $reason, $_->[1]) } @{ $JSON->decode($entry{rows}) } ] if $entry{rows};
+    my %failed = map { $_ => 1 } @{ $JSON->decode($entry{failed} // '[]') };
+    my %nacked = map { $_ => 1 } @{ $JSON->decode($entry{nacked} // '[]') };
+    my @found;
+    for my $slot (grep { !$failed{$_} } 0 .. $entry{slots} - 1) {
+        push @found, $of->($slot,
+              $verdict ne 'mixed' ? ($verdict, $reason)
+            : $nacked{$slot}      ? ('nack', 'expired')
+            :                       ('ack', 'completed'));
+    }
+    return \@found;
+}
+
+# Batches
+
+# Send all that waits. A batch stays in front until it is answered or given up: whoever was interrupted
+# sends it again, under its number.
+sub _send_queue {
+    my ($self) = @_;
+    my $first;
+    while (my $batch = $self->{queue}[0]) {
+        my $error = _caught(sub { $self->_deliver($batch) });
+        shift @{ $self->{queue} };
+        next if !$error;
+        $first //= $error;
+        $self->{on_given_up}->($error, $batch->anchors) if $self->{on_given_up};
+    }
+    die $first if $first;
+}
+
+# Apply a batch, again and again, until it is answered or may not be sent any more.
+sub _deliver {
+    my ($self, $batch) = @_;
+    my $deadline = _now() + $self->{retry_for};
+    my ($pause, $refused_by) = (FIRST_PAUSE, 0);
+    while (1) {
+        my $applied;
+        my $error = _caught(sub { $applied = $self->_attempt($batch) });
+        return $applied if !$error;
+        my $code = $error->code;
+        $refused_by = $self->_pack_anew($batch, $error, $refused_by) if $code =~ /\A(?:SHARD|NAMESPACE)\z/;
+        $self->_new_lane if $code =~ /\A(?:LANE|CONFLICT)\z/;    # nobody goes on with it
+        my $wait = $pause * (0.5 + rand(0.5));
+        die $error if $code !~ /\A(?:UNAVAILABLE|BACKLOG|SHARD|NAMESPACE)\z/ || _now() + $wait >= $deadline;
+        Time::HiRes::sleep($wait);
+        $pause = 2 * $pause < LONGEST_PAUSE ? 2 * $pause : LONGEST_PAUSE;
+    }
+}
+
+# Let a batch be packed once more, for the shards that there are by then. Returns how many there were; as
+# many again refuse it for good, unless the namespace moves just now.
+sub _pack_anew {
+    my ($self, $batch, $error, $refused_by) = @_;
+    $self->{config} = undef;
+    my $sent = $batch->{sent} or die $error;
+    if (%{ $sent->{doubt} } || %{ $sent->{replies} }) {
+        die Acker::Redis::Error->new($error->code, $error->message . '. Some of this batch may have been applied '
+              . 'before that: give it up. Its trees expire; what it tracks and has no verdict then, track anew');
+    }
+    die $error if $sent->{shards} == $refused_by && !$self->{moving};
+    $batch->{sent} = undef;
+    return $sent->{shards};
+}
+
+sub _attempt {
+    my ($self, $batch) = @_;
+    return _combine({ parts => [] }) if $batch->is_empty;
+    # Its fence holds for as long as the namespace says now.
+    my $config = $batch->{sent} ? $self->_read_config : $self->_config;
+    my $sent = $batch->{sent} //= $self->_seal($batch, $config);
+    $sent->{fence_ms} = $config->{fence_ms} if $config->{fence_ms} < ($sent->{fence_ms} // 9e15);
+    # Not by //=, which leaves a key behind when the call dies, as if it had been answered.
+    for my $number (grep { !$sent->{replies}{$_} } 0 .. $#{ $sent->{parts} }) {
+        my $reply = $self->_call($sent, $number);
+        $sent->{replies}{$number} = $reply;
+    }
+    return _combine($sent);
+}
+
+# What a batch is once it is sent: the same bytes under the same numbers, whatever happens.
+sub _seal {
+    my ($self, $batch, $config) = @_;
+    my $parts = $batch->parts($config->{shards});
+    my $first = $self->{seq} + 1;
+    $self->{seq} += @$parts;
+    return { lane => $self->{lane}, seq => $first, shards => $config->{shards}, parts => $parts,
+        times => {}, replies => {}, doubt => {} };
+}
+
+# For the vectors of the project only: one attempt, under a given lane.
+sub _apply_as {
+    my ($self, $batch, $lane, $seq, $digest) = @_;
+    return _combine({ parts => [] }) if $batch->is_empty;
+    my $config = $self->_config;
+    my %sent = (lane => $lane, seq => $seq, digest => $digest, fence_ms => $config->{fence_ms}, times => {}, doubt => {});
+    my $sent = $batch->{sent} = { %sent, parts => $batch->parts($config->{shards}) };
+    $sent->{replies}{$_} = $self->_call($sent, $_) for 0 .. $#{ $sent->{parts} };
+    return _combine($sent);
+}
+
+# One call, once, unless its fence may be gone.
+sub _call {
+    my ($self, $sent, $number) = @_;
+    my $part = $sent->{parts}[$number];
+    my $first = $sent->{times}{$number} //= _now();
+    die Acker::Redis::Error->new(
+        LATE => 'this batch was first sent too long ago to be sent again; let its trees expire')
+      if _now() > $first + $sent->{fence_ms} / 1000;
+    my $seq = $sent->{seq} + $number;
+    my $digest = $sent->{digest} // Acker::Redis::Batch::digest($part);
+    my $fence = $sent->{lane} eq '' ? '' : $digest eq '' ? $seq : "$seq:$digest";
+    my $again = $sent->{doubt}{$number};
+    $sent->{doubt}{$number} = 1;
+    my $reply;
+    my $error = _caught(sub {
+        $reply = $self->_run($part->{script}, $part->{shard}, $sent->{lane}, $fence, @{ $part->{argv} });
+    });
+    if ($error) {
+        delete $sent->{doubt}{$number} if !$again && $error->code ne 'UNAVAILABLE';    # it was refused, for sure
+        die $error;
+    }
+    return _read_reply($part, $reply) if $reply->[0] != 0 || $reply->[1] <= $seq;
+    die Acker::Redis::Error->new(LANE => "lane $sent->{lane} is at $reply->[1], this batch is $seq: a later batch, or "
+          . 'another process, has used the lane; it is not applied again');
+}
+
+sub _read_reply {
+    my ($part, $reply) = @_;
+    return { repeated => 1, tracked => 0, acked => 0, failed => 0, rejected => [] } if $reply->[0] == 0;
+    my %read = (tracked => 0 + $reply->[1], acked => 0 + $reply->[2], failed => 0 + $reply->[3]);
+    return { %read, rejected => [ map { $part->{names}[$_] } unpack 'n*', $reply->[7] ] };
+}
+
+sub _combine {
+    my ($sent) = @_;
+    my %applied = (tracked => 0, acked => 0, failed => 0, rejected => [], rejected_blocks => [], repeated => 0);
+    for my $number (0 .. $#{ $sent->{parts} }) {
+        my $reply = $sent->{replies}{$number};
+        $applied{repeated} ||= $reply->{repeated} // 0;
+        $applied{$_} += $reply->{$_} for qw(tracked acked failed);
+        my $kind = $sent->{parts}[$number]{script} eq 'apply' ? 'rejected' : 'rejected_blocks';
+        push @{ $applied{$kind} }, @{ $reply->{rejected} };
+    }
+    return \%applied;
+}
+
+# Shards, and for how many ms a fence holds.
+sub _config { return $_[0]{config} // $_[0]->_read_config }
+
+sub _read_config {
+    my ($self) = @_;
+    my %meta = @{ $self->_run(status => 0)->[5] };
+    for my $field (qw(shards buckets tick_ms)) {
+        die Acker::Redis::Error->new(SCHEMA => $self->_prefix(0) . ':meta has been tampered with')
+          if ($meta{$field} // '') !~ /\A[1-9][0-9]{0,14}\z/;
+    }
+    $self->{moving} = length($meta{moving} // '') > 0;
+    return $self->{config} = { shards => 0 + $meta{shards}, fence_ms => ($meta{buckets} - 1) * $meta{tick_ms} };
+}
+
+# Redis
+
+sub _now { return Time::HiRes::clock_gettime(Time::HiRes::CLOCK_MONOTONIC()) }
+
+sub _prefix { return "acker:{$_[0]{namespace}:$_[1]}" }
+
+sub _text {
+    my ($bytes) = @_;
+    utf8::decode($bytes);
+    return $bytes;
+}
+
+# An error of ours that a function has died of; whatever else it was goes on.
+sub _caught {
+    my ($function) = @_;
+    local ($@, $SIG{__DIE__});
+    return undef if eval { $function->(); 1 };
+    my $error = $@;
+    return $error if ref $error && eval { $error->isa('Acker::Redis::Error') };
+    die $error;
+}
+
+# Call a script once. UNAVAILABLE: it may have run.
+sub _run {
+    my ($self, $name, $shard, @argv) = @_;
+    my $prefix = $self->_prefix($shard);
+    my $script = $SCRIPTS{$name};
+    my @rest = (2, $prefix, "$prefix:meta", @argv);
+    my $reply;
+    my $error = _caught(sub { $reply = $self->_ask($shard, evalsha => $script->{sha}, @rest) });
+    return $reply if !$error;
+    die $error if ($error->{reply} // '') !~ /\ANOSCRIPT/;
+    return $self->_ask($shard, eval => $script->{source}, @rest);
+}
+
+# A command for a shard; Redis.pm knows no clusters, so MOVED and ASK are followed here.
+sub _ask {
+    my ($self, $shard, $command, @words) = @_;
+    my $node = $self->{routes}{$shard} // $self->{known}[0];
+    my $asking = 0;
+    for my $hop (0 .. MAX_REDIRECTS) {
+        my ($reply, $words);
+        my $error = _caught(sub { ($reply, $words) = $self->_send($node, $asking, $command, @words) });
+        if ($error) {
+            # Nothing was sent: another node may know who has the keys by now.
+            die $error if !$error->{unsent} || !$self->{nodes} || $hop == MAX_REDIRECTS;
+            ($node, $asking) = ($self->{known}[0], 0);
+            next;
+        }
+        return $reply if !defined $words;
+        if ($self->{nodes} && $words =~ /\A(MOVED|ASK) [0-9]+ (\S*):([0-9]+)/ && $hop < MAX_REDIRECTS) {
+            my ($kind, $host, $port) = ($1, $2, $3);
+            $host = $node =~ s/:[0-9]+\z//r if $host eq '';    # it does not know its own name
+            $node = "$host:$port";
+            $asking = $kind eq 'ASK';
+            next if $asking;
+            $self->{routes}{$shard} = $node;
+            push @{ $self->{known} }, $node if !grep { $_ eq $node } @{ $self->{known} };
+            next;
+        }
+        # Connected anew, it may be another master.
+        $self->_forget($node) if $words =~ /\A(?:READONLY|MASTERDOWN|CLUSTERDOWN)/;
+        die _refused($words);
+    }
+}
+
+# Reply of a node, or undef and its error. UNAVAILABLE when there is none.
+sub _send {
+    my ($self, $node, $asking, $command, @words) = @_;
+    # A write to a connection that is gone must not end the program.
+    local $SIG{PIPE} = 'IGNORE';
+    my ($reply, $connected);
+    # Until it is answered nobody else may use the connection: what was not read yet would be
+    # taken for the answer to the next command.
+    my $redis = delete $self->{redis}{$node};
+    local ($@, $SIG{__DIE__});
+    my $ok = eval {
+        $redis //= $self->{connect}->($self->{nodes} ? $node : ());
+        $connected = 1;
+        $redis->asking if $asking;
+        $reply = $redis->$command(@words);
+        1;
+    };
+    if ($ok) {
+        $self->{redis}{$node} = $redis;
+        return $reply;
+    }
+    my $error = $@;
+    if (!ref $error && $error =~ /\A\[\w+\] (.*?),  at .* line [0-9]+/s) {
+        $self->{redis}{$node} = $redis;
+        return (undef, $1);
+    }
+    $self->_forget($node);
+    # Died of something else, a signal's handler say.
+    my $words = ref $error eq 'Redis::X::Reconnect' ? $$error : $error;
+    die $error if ref $words || $words !~ $UNANSWERED;
+    $words =~ s/,? +at \S+ line [0-9]+.*\z//s;
+    die Acker::Redis::Error->new(REDIS => "Redis refused the user or password: $words") if $words =~ /authentication/;
+    my $unanswered = Acker::Redis::Error->new(
+        UNAVAILABLE => "Redis did not answer: $words; is it running and reachable?");
+    $unanswered->{unsent} = !$connected;
+    die $unanswered;
+}
+
+# Of a cluster ask another node next, which knows whether a replica has taken over.
+sub _forget {
+    my ($self, $node) = @_;
+    delete $self->{redis}{$node};
+    my $routes = $self->{routes};
+    delete $routes->{$_} for grep { $routes->{$_} eq $node } keys %$routes;
+    my $known = $self->{known};
+    push @$known, shift @$known if $known->[0] eq $node;
+}
+
+sub _refused {
+    my ($reply) = @_;
+    my $words = $reply =~ s/$IN_SCRIPT//r;
+    my ($code, $message) = ('REDIS', "Redis refused the call: $words");
+    if ($words =~ /\AACKER ([A-Z]+) (.*)/s) {
+        ($code, $message) = ($1, $2 . ($ADVICE{$1} // ''));
+    }
+    elsif ($words =~ $PASSING) {
+        ($code, $message) = (UNAVAILABLE => "Redis did not answer: $words; is it running and reachable?");
+    }
+    elsif ($words =~ /\AOOM/) {
+        $message = 'Redis is at maxmemory and refused the call; nothing was changed. Raise maxmemory, lower '
+          . 'high_water, or let the sources take their outcomes';
+    }
+    my $error = Acker::Redis::Error->new($code, $message);
+    $error->{reply} = $words;
+    return $error;
+}
+
+1;
+
+__END__
+
+=encoding utf8
+
+=head1 NAME
+
+Acker::Redis - track tuple trees across programs: Apache Storm's acker on Redis
+
+=head1 SYNOPSIS
+
+    my $acker = Acker::Redis->new(
+        connect   => sub { Redis->new(server => '127.0.0.1:6379', read_timeout => 5, cnx_timeout => 5) },
+        namespace => 'orders',
+    );
+    my $tree = $acker->track('shop', 'order-17', 2);           # a source: send a message with each id
+    my $message = $acker->process($id);                        # a bolt
+    send_on('invoice', $message->emit);
+    $message->ack;                                             # or fail($why), or touch
+    $acker->flush;
+    $acker->outcomes('shop', sub { replay($_[0]) if $_[0]{verdict} eq 'nack' });
+
+=head1 DESCRIPTION
+
+Texts are characters, not bytes. Ids are numbers below 2^63, or their decimal digits. Whatever fails dies of an
+C<Acker::Redis::Error> with C<code> and C<message>: REFUSED (it cannot be, and nothing was sent), those of the scripts,
+LANE, UNAVAILABLE, LATE, REJECTED, CLOSED, REDIS. README.md says when rows are sent, and what is done when a reply is lost.
+
+=head1 METHODS OF Acker::Redis
+
+=over
+
+=item new(connect => sub, namespace => text, nodes => [...], retry_for => 10, linger => 0.002, on_given_up => sub)
+
+C<connect> returns a new Redis; it is called again after an error, and in a forked child. With C<nodes>, C<host:port> of some
+nodes of a cluster, it is given the C<host:port> to connect to. C<retry_for> and C<linger> are seconds; C<on_given_up> is
+called with the error and the anchors of a batch of rows that was given up.
+
+=item track(task, source_id, emit)
+
+Begins a tree of so many first messages (1), and waits until it is applied. A hash: C<anchor>, C<ids>, and C<rejected> when
+too much is pending: emit nothing then.
+
+=item track_block(task, label, [delta, ..], number)
+
+Begins a block of trees; returns its number, derived from task and label unless it is given. Dies of REJECTED when it was nacked.
+
+=item process(text, ..)
+
+An C<Acker::Redis::Message> for one message, or for several together.
+
+=item add([anchor, delta, flags, why], ..) , flush
+
+Take in whole rows; wait until all rows are applied.
+
+=item apply(batch)
+
+Applies an C<Acker::Redis::Batch>, and waits. A hash: C<tracked>, C<acked>, C<failed>, C<rejected> (anchors),
+C<rejected_blocks> (numbers), C<repeated>. After UNAVAILABLE or BACKLOG the same batch may be applied again, before another is.
+
+=item outcomes(task, sub) , read(task, count) , take(task, entry, ..)
+
+C<outcomes> calls the function with each verdict that waits, and takes an entry once all of it was handled: a hash of
+C<verdict>, C<reason>, C<anchor>, C<source_id>, C<why>, C<age_ms>. C<read> returns entries, with C<outcomes>, and C<take> deletes them.
+
+=item show(anchor)
+
+What is known of a tree that is pending, or undef.
+
+=back
+
+=head1 METHODS OF Acker::Redis::Message
+
+C<emit> returns the text to send with one message that all inputs caused, C<emit([0, 2])> with one that some did. C<ack>,
+C<fail(why)>, C<touch>, C<is_open>.
+
+=head1 METHODS OF Acker::Redis::Batch
+
+C<new(task)>; C<track(anchor, source_id, [id, ..])>, C<track_block(label, [delta, ..], number)>, C<ack(anchor, id, [id, ..])>,
+C<fail(anchor, why, id, [id, ..])>, C<touch(anchor)>, C<add(anchor, delta, flags, why)>; C<size>, C<is_full>, C<is_empty>.
+Functions: C<new_ids(count)>, C<new_anchor>, C<block_number>, C<block_anchor(number, slot)>.
+
+=head1 LICENSE
+
+Apache License 2.0.
+
+=cut

@@ -1,0 +1,503 @@
+package Acker::Redis::Batch;
+
+# Ids, rows, batches, messages, and the bytes that go over the wire. No I/O. The contract: lua/README.md
+# of the project. POD is in Acker/Redis.pm.
+
+use strict;
+use warnings;
+use Config;
+use Digest::SHA ();
+use Exporter 'import';
+
+die "acker-redis needs a perl with 64-bit integers (ivsize 8)\n" if $Config{ivsize} < 8;
+
+our $VERSION = '0.1.0';
+our @EXPORT_OK = qw(refuse new_ids new_anchor block_number block_anchor shard_of check_anchor check_id
+  check_name check_text check_row clip parse_message format_message TRACK FAIL TOUCH ANCHOR_MAX TUPLE_MAX);
+
+use constant { TRACK => 1, FAIL => 2, TOUCH => 4 };
+use constant { MAX_ROWS => 1024, MAX_BLOCKS => 64, MAX_TEXTS => 64 * 1024, MAX_TEXT => 255, MAX_SLOTS => 4095 };
+use constant MAX_CALL => 1024 * 1024;                      # bytes of one call of apply_blocks
+use constant { MAX_MESSAGE => 64 * 1024, MAX_TREES => 1638 };    # characters of a message's ids, its trees
+# Not by **, which goes through a double.
+use constant { ANCHOR_MAX => (1 << 62) - 1, TUPLE_MAX => ~0 >> 1, BLOCK_MAX => (1 << 50) - 1, BLOCK_BIT => 1 << 62 };
+
+sub refuse { die Acker::Redis::Error->new(REFUSED => $_[0]) }
+
+sub _said { defined $_[0] ? "'$_[0]'" : 'undef' }
+
+# Ids
+
+# A number 0 .. 2^63-1, of digits; undef for anything else. What has gone through a double, and is
+# larger than a double prints, has no such digits any more.
+sub _number {
+    my ($given) = @_;
+    return undef if !defined $given || ref $given;
+    my $text = "$given";
+    return undef if $text !~ /\A(?:0|[1-9][0-9]{0,18})\z/ || (length $text == 19 && $text gt '9223372036854775807');
+    return 0 + $text;    # the XOR of two strings is another one
+}
+
+sub check_anchor {
+    my ($given) = @_;
+    my $anchor = _number($given);
+    return $anchor if $anchor && ($anchor <= ANCHOR_MAX || ($anchor & 4095) < MAX_SLOTS);
+    refuse("an anchor is a number from 1 to 2^62-1, or one of a block's 4095 slots, not " . _said($given));
+}
+
+sub check_id {
+    my ($given) = @_;
+    return _number($given) || refuse('a tuple id is a number from 1 to 2^63-1, not ' . _said($given));
+}
+
+sub check_delta {
+    my ($given) = @_;
+    return _number($given) // refuse('a delta is a number from 0 to 2^63-1, not ' . _said($given));
+}
+
+sub check_block {
+    my ($given) = @_;
+    my $block = _number($given);
+    return $block if defined $block && $block <= BLOCK_MAX;
+    refuse('a block is a number from 0 to 2^50-1, not ' . _said($given));
+}
+
+my $random;
+
+# So many ids, 1 .. $max (of all bits set), each from the system's random source.
+sub new_ids {
+    my ($count, $max) = @_;
+    $max //= TUPLE_MAX;
+    if (!$random) {
+        open $random, '<:raw', '/dev/urandom' or die "cannot open /dev/urandom: $!\n";
+    }
+    my @ids;
+    # Not from a pool, nor by rand(): a fork, or a copy of the machine, would draw the same again.
+    while (@ids < $count) {
+        my ($bytes, $wanted) = ('', 8 * ($count - @ids));
+        while (length $bytes < $wanted) {
+            my $read = sysread $random, $bytes, $wanted - length $bytes, length $bytes;
+            next if !defined $read && $!{EINTR};
+            die "cannot read /dev/urandom: $!\n" if !$read;
+        }
+        push @ids, grep {$_} map { $_ & $max } unpack 'Q>*', $bytes;
+    }
+    return @ids;
+}
+
+# An anchor of a loose tree, 1 .. 2^62-1.
+sub new_anchor { return (new_ids(1, ANCHOR_MAX))[0] }
+
+# Number of a block from its source's own identity: the same parts, the same number.
+sub block_number {
+    my $text = join '', map { my $part = $_; utf8::encode($part); length($part) . ":$part" } @_;
+    return unpack('Q>', Digest::SHA::sha256($text)) >> 14;
+}
+
+# Anchor of a tree in a block.
+sub block_anchor {
+    my ($block, $given) = @_;
+    my $slot = _number($given);
+    refuse('a slot is a number from 0 to 4094, not ' . _said($given)) if !defined $slot || $slot >= MAX_SLOTS;
+    return BLOCK_BIT | check_block($block) << 12 | $slot;
+}
+
+sub _block_of { return $_[0] >> 12 & BLOCK_MAX }
+
+# Shard of an anchor; of a block, for all of its anchors.
+sub shard_of {
+    my ($anchor, $shards) = @_;
+    return ($anchor > ANCHOR_MAX ? _block_of($anchor) : $anchor) % $shards;
+}
+
+sub check_name {
+    my ($kind, $name) = @_;
+    return $name if defined $name && $name =~ /\A[A-Za-z0-9_.-]{1,64}\z/;
+    refuse("a $kind is 1 to 64 of A-Z a-z 0-9 _ . -, not " . _said($name));
+}
+
+my $NO_TEXT = qr/[\x{D800}-\x{DFFF}]|[^\x{0}-\x{10FFFF}]/;
+
+# The bytes of a text, which is characters, as the scripts take them.
+sub check_text {
+    my ($kind, $text, $least) = @_;
+    refuse("a $kind is text, not " . _said($text)) if !defined $text || ref $text;
+    # Encode would also refuse U+FFFF and the like, which are well-formed.
+    refuse("a $kind is text that UTF-8 can hold") if $text =~ $NO_TEXT;
+    my $data = $text;
+    utf8::encode($data);
+    my $bytes = length $data;
+    refuse("a $kind has $least to 255 bytes, this one $bytes") if $bytes < $least || $bytes > MAX_TEXT;
+    refuse("a $kind has no control characters") if $data =~ /[\x00-\x1f\x7f]/;
+    return $data;
+}
+
+# Anchor and delta of a whole row, and the bytes of its why.
+sub check_row {
+    my ($anchor, $delta, $flags, $why) = @_;
+    refuse('flags of a whole row are FAIL, TOUCH, both or 0') if ($flags // 0) !~ /\A[0246]\z/;
+    return (check_anchor($anchor), check_delta($delta), $flags // 0,
+        ($flags // 0) & FAIL ? check_text('why', $why // '', 0) : '');
+}
+
+# Words for people, as a row can hold them: 255 bytes, no control characters.
+sub clip {
+    my ($words) = @_;
+    my $text = substr defined $words ? "$words" : '', 0, MAX_TEXT;
+    $text =~ s/[\x00-\x1f\x7f]/ /g;
+    $text =~ s/$NO_TEXT/\x{FFFD}/g;
+    utf8::encode($text);
+    $text = substr $text, 0, MAX_TEXT;
+    chop $text while !utf8::decode($text);    # a letter that was cut
+    return $text;
+}
+
+# XOR of distinct tuple ids; two messages with one id would cancel.
+sub xor_ids {
+    my ($ids) = @_;
+    refuse('ids are a reference to an array') if ref $ids ne 'ARRAY';
+    my ($delta, %seen) = (0);
+    for my $id (map { check_id($_) } @$ids) {
+        refuse('two messages have one tuple id; draw an id for each') if $seen{$id}++;
+        $delta ^= $id;
+    }
+    return $delta;
+}
+
+# Delta of a message that was processed: its id XOR the ids of all it caused.
+sub whole {
+    my ($tuple, $emitted) = @_;
+    $tuple = check_id($tuple);
+    my $delta = $tuple ^ xor_ids($emitted);
+    refuse('a message cannot have the id of one it caused; draw another') if grep { $_ == $tuple } @$emitted;
+    return $delta;
+}
+
+# Messages
+
+# Ids of a message by anchor, from its text: <anchor>:<tuple>, joined by commas.
+sub parse_message {
+    my ($text) = @_;
+    refuse('the ids of a message are text, not ' . _said($text)) if !defined $text || ref $text;
+    refuse('the ids of a message have at most 65536 characters') if length $text > MAX_MESSAGE;
+    return {} if $text =~ /\A[ \t]*\z/;
+    my %ids;
+    for my $pair (split /,/, $text, -1) {
+        $pair =~ /\A[ \t]*([0-9]{1,19}):([0-9]{1,19})[ \t]*\z/
+          or refuse('an anchored tuple is <anchor>:<tuple>, not ' . _said(substr $pair, 0, 50));
+        my ($anchor, $id) = map { s/\A0+(?=[0-9])//r } $1, $2;
+        $anchor = check_anchor($anchor);
+        refuse("anchor $anchor is there twice in one message") if exists $ids{$anchor};
+        $ids{$anchor} = check_id($id);
+    }
+    return _check_trees(\%ids);
+}
+
+# Text of a message's ids, ordered by anchor.
+sub format_message {
+    my ($ids) = @_;
+    return join ',', map {"$_:$ids->{$_}"} sort { $a <=> $b } keys %$ids;
+}
+
+sub _check_trees {
+    my ($ids) = @_;
+    refuse('a message belongs to at most 1638 trees; emit several') if keys %$ids > MAX_TREES;
+    return $ids;
+}
+
+# Batches
+
+sub new {
+    my ($class, $task) = @_;
+    check_name('task', $task) if defined $task;
+    return bless { task => $task, rows => {}, order => [], blocks => {}, block_order => [], texts => 0 }, $class;
+}
+
+sub size { return scalar @{ $_[0]{order} } }
+sub is_empty { return !@{ $_[0]{order} } && !@{ $_[0]{block_order} } }
+
+# Whether another row could be one too many.
+sub is_full { return @{ $_[0]{order} } >= MAX_ROWS || $_[0]{texts} > MAX_TEXTS - MAX_TEXT }
+sub anchors { return map { $_->{anchor} } @{ $_[0]{order} } }
+
+sub track {
+    my ($self, $anchor, $source_id, $emitted) = @_;
+    $self->_needs_task;
+    my $text = check_text('source id', $source_id, 1);
+    $anchor = check_anchor($anchor);
+    refuse("anchor $anchor is in a block; a block is tracked as a whole: track_block") if $anchor > ANCHOR_MAX;
+    my $row = $self->{rows}{$anchor};
+    refuse("anchor $anchor is tracked twice; draw one per attempt") if $row && $row->{flags} & TRACK;
+    $self->_fold($anchor, xor_ids($emitted), TRACK, $text)->{source} = $text;
+    return $self;
+}
+
+sub track_block {
+    my ($self, $label, $deltas, $block) = @_;
+    $self->_needs_task;
+    my $text = check_text('label', $label, 1);
+    my $number = defined $block ? check_block($block) : block_number($self->{task}, $label);
+    refuse('deltas are a reference to an array') if ref $deltas ne 'ARRAY';
+    my @values = map { check_delta($_) } @$deltas;
+    refuse('a block has 1 to 4095 trees, not ' . @values) if !@values || @values > MAX_SLOTS;
+    refuse("block $label is tracked twice; name each attempt") if $self->{blocks}{$number};
+    for my $anchor (grep { $_ > ANCHOR_MAX && _block_of($_) == $number } $self->anchors) {
+        my $slot = $anchor & 4095;
+        refuse("a row of this batch is of slot $slot, which block $label has not") if $slot >= @values;
+    }
+    $self->_room(0, length $text, 1);
+    $self->{texts} += length $text;
+    $self->{blocks}{$number} = [ $text, \@values ];
+    push @{ $self->{block_order} }, $number;
+    return $number;
+}
+
+sub ack {
+    my ($self, $anchor, $tuple, $emitted) = @_;
+    $self->_fold(check_anchor($anchor), whole($tuple, $emitted // []), 0, '');
+    return $self;
+}
+
+sub fail {
+    my ($self, $anchor, $why, $tuple, $emitted) = @_;
+    $emitted //= [];
+    return $self->add($anchor, defined $tuple ? whole($tuple, $emitted) : xor_ids($emitted), FAIL, $why);
+}
+
+sub touch { return $_[0]->add($_[1], 0, TOUCH) }
+
+# Fold in a row that is whole already: the delta of a message, and FAIL or TOUCH.
+sub add {
+    my $self = shift;
+    my ($anchor, $delta, $flags, $text) = check_row(@_);
+    my $row = $self->{rows}{$anchor};
+    $text = '' if $row && length $row->{why};    # the first that says something wins
+    $row = $self->_fold($anchor, $delta, $flags, $text);
+    $row->{why} = $text if length $text;
+    return $self;
+}
+
+sub _needs_task {
+    defined $_[0]{task} or refuse(q{name the source, Acker::Redis::Batch->new('task'), to track in this batch});
+}
+
+sub _room {
+    my ($self, $rows, $texts, $blocks) = @_;
+    refuse('this batch was sent already; put new rows into a new one') if $self->{sent};
+    refuse('a batch has at most 1024 rows and 65536 bytes of texts; begin another')
+      if @{ $self->{order} } + $rows > MAX_ROWS || $self->{texts} + $texts > MAX_TEXTS;
+    refuse('a batch tracks at most 64 blocks; begin another') if @{ $self->{block_order} } + $blocks > MAX_BLOCKS;
+}
+
+sub _fold {
+    my ($self, $anchor, $delta, $flags, $text) = @_;
+    my $row = $self->{rows}{$anchor};
+    if (!$row && $anchor > ANCHOR_MAX && (my $tracked = $self->{blocks}{ _block_of($anchor) })) {
+        my $slot = $anchor & 4095;
+        refuse("block $tracked->[0] has " . @{ $tracked->[1] } . " trees, and no slot $slot")
+          if $slot >= @{ $tracked->[1] };
+    }
+    $self->_room($row ? 0 : 1, length $text, 0);
+    if (!$row) {
+        $row = $self->{rows}{$anchor} = { anchor => $anchor, delta => 0, flags => 0, source => '', why => '' };
+        push @{ $self->{order} }, $row;
+    }
+    $self->{texts} += length $text;
+    # In this order: whoever is interrupted in between must not leave the delta of a failure alone.
+    $row->{flags} |= $flags;
+    $row->{delta} ^= $delta;
+    return $row;
+}
+
+# What is sent: the loose rows of each shard, then its blocks. Of each call: script, shard, argv, and
+# names, the anchors of its rows or the numbers of its blocks.
+sub parts {
+    my ($self, $shards) = @_;
+    my (%loose, @shards, @parts);
+    my %in_block = map { $_ => [] } @{ $self->{block_order} };
+    my @blocks = @{ $self->{block_order} };
+    for my $row (@{ $self->{order} }) {
+        if ($row->{anchor} > ANCHOR_MAX) {
+            my $block = _block_of($row->{anchor});
+            push @blocks, $block if !$in_block{$block};
+            push @{ $in_block{$block} }, $row;
+        }
+        else {
+            my $shard = $row->{anchor} % $shards;
+            push @shards, $shard if !$loose{$shard};
+            push @{ $loose{$shard} }, $row;
+        }
+    }
+    push @parts, $self->_pack_loose($_, $loose{$_}) for @shards;
+    my (%calls, @order);
+    for my $block (@blocks) {
+        my $shard = $block % $shards;
+        my @argv = $self->_pack_block($block, [ sort { $a->{anchor} <=> $b->{anchor} } @{ $in_block{$block} } ]);
+        my $bytes = 0;
+        $bytes += length for @argv;
+        push @order, $shard if !$calls{$shard};
+        my $call = $calls{$shard} && $calls{$shard}[-1];
+        # The fewest calls that may carry them. (Of so few rows the other limits keep.)
+        if (!$call || @{ $call->{names} } == MAX_BLOCKS || $call->{bytes} + $bytes > MAX_CALL) {
+            $call = { script => 'apply_blocks', shard => $shard, argv => [], names => [], bytes => 0 };
+            push @{ $calls{$shard} }, $call;
+        }
+        push @{ $call->{argv} }, @argv;
+        push @{ $call->{names} }, $block;
+        $call->{bytes} += $bytes;
+    }
+    return [ @parts, map { @{ $calls{$_} } } @order ];
+}
+
+sub _pack_loose {
+    my ($self, $shard, $rows) = @_;
+    my @sources = map { $_->{source} } grep { $_->{flags} & TRACK } @$rows;
+    my @whys = map { $_->{why} } grep { $_->{flags} & FAIL } @$rows;
+    my @names = map { $_->{anchor} } @$rows;
+    my @argv = (
+        pack('C*', map { $_->{flags} } @$rows),
+        pack('Q>*', @names),
+        pack('Q>*', map { $_->{delta} } @$rows),
+        @sources ? $self->{task} : '',
+        @sources, @whys
+    );
+    return { script => 'apply', shard => $shard, argv => \@argv, names => \@names };
+}
+
+# The six arguments of a block; its rows are ordered by slot.
+sub _pack_block {
+    my ($self, $number, $rows) = @_;
+    my @changed = grep { $_->{delta} } @$rows;
+    my $flags = (grep { $_->{flags} & TOUCH } @$rows) ? TOUCH : 0;
+    my ($header, $slots, @column) = ('', '');
+    if (my $tracked = $self->{blocks}{$number}) {
+        $flags |= TRACK;
+        @column = @{ $tracked->[1] };
+        $header = pack('nC', scalar @column, length $self->{task}) . $self->{task} . $tracked->[0];
+        $column[ $_->{anchor} & 4095 ] ^= $_->{delta} for @changed;
+    }
+    else {
+        $slots = pack 'n*', map { $_->{anchor} & 4095 } @changed;
+        @column = map { $_->{delta} } @changed;
+    }
+    my $failed = join '', map { pack('nC', $_->{anchor} & 4095, length $_->{why}) . $_->{why} }
+      grep { $_->{flags} & FAIL } @$rows;
+    return (pack('C', $flags), pack('Q>', $number), $header, $slots, pack('Q>*', @column), $failed);
+}
+
+# 16 hex digits that tell a call from others.
+sub digest {
+    my ($part) = @_;
+    return $part->{digest} //= substr Digest::SHA::sha256_hex(map { length($_) . " $_" } @{ $part->{argv} }), 0, 16;
+}
+
+package Acker::Redis::Message;
+
+# Messages that are processed together, mostly one, and what they caused: Acker::Redis->process makes it.
+
+use strict;
+use warnings;
+
+sub new {
+    my ($class, $acker, @texts) = @_;
+    my @inputs = map { Acker::Redis::Batch::parse_message($_) } @texts;
+    my %seen;
+    for my $ids (@inputs) {
+        for my $anchor (keys %$ids) {
+            Acker::Redis::Batch::refuse('one message is there twice; its rows would cancel')
+              if $seen{"$anchor:$ids->{$anchor}"}++;
+        }
+    }
+    return bless { acker => $acker, inputs => \@inputs, edges => [ (0) x @inputs ], state => 'open', pid => $$ }, $class;
+}
+
+# Text to send with one message that these inputs caused: all of them, or those at these places.
+sub emit {
+    my ($self, $places) = @_;
+    $self->_check_open;
+    my @places = defined $places ? (ref $places ? @$places : $places) : 0 .. $#{ $self->{inputs} };
+    my %seen;
+    for my $place (@places) {
+        Acker::Redis::Batch::refuse("there is no input $place; they count from 0")
+          if $place !~ /\A[0-9]{1,9}\z/ || $place > $#{ $self->{inputs} };
+        Acker::Redis::Batch::refuse('an input is there twice') if $seen{ 0 + $place }++;
+    }
+    while (1) {
+        my @edges = Acker::Redis::Batch::new_ids(scalar @places);
+        my %ids;
+        for my $n (0 .. $#places) {
+            for my $anchor (keys %{ $self->{inputs}[ $places[$n] ] }) {
+                $ids{$anchor} = ($ids{$anchor} // 0) ^ $edges[$n];
+            }
+        }
+        next if grep { !$_ } values %ids;    # edges that cancel: once in 2^63
+        Acker::Redis::Batch::_check_trees(\%ids);
+        # An edge is in its row before anybody holds the id.
+        $self->{edges}[ $places[$_] ] ^= $edges[$_] for 0 .. $#places;
+        return Acker::Redis::Batch::format_message(\%ids);
+    }
+}
+
+sub ack {
+    my ($self) = @_;
+    $self->_check_open;
+    my @rows = $self->_rows(1, 0, '');
+    $self->{state} = 'acked';
+    return $self->{acker}->add(@rows);
+}
+
+# After an ack, failures alone.
+sub fail {
+    my ($self, $why) = @_;
+    $self->_check_open if $self->{state} ne 'acked';
+    $self->_check_process;
+    my @rows = $self->_rows($self->{state} eq 'open', Acker::Redis::Batch::FAIL, Acker::Redis::Batch::clip($why));
+    $self->{state} = 'failed';
+    return $self->{acker}->add(@rows);
+}
+
+sub touch {
+    my ($self) = @_;
+    $self->_check_open;
+    return $self->{acker}->add($self->_rows(0, Acker::Redis::Batch::TOUCH, ''));
+}
+
+sub is_open { return $_[0]{state} eq 'open' }
+
+sub _check_open {
+    my ($self) = @_;
+    die Acker::Redis::Error->new(CLOSED => "this message was $self->{state} before") if $self->{state} ne 'open';
+    $self->_check_process;
+}
+
+# A child's emit would be missing in the row of its parent, which could then ack falsely.
+sub _check_process {
+    my ($self) = @_;
+    die Acker::Redis::Error->new(CLOSED => q{this message is its parent's; a forked child processes its own})
+      if $self->{pid} != $$;
+}
+
+sub _rows {
+    my ($self, $whole, $flags, $why) = @_;
+    my (%deltas, @order);
+    for my $n (0 .. $#{ $self->{inputs} }) {
+        my $ids = $self->{inputs}[$n];
+        for my $anchor (sort { $a <=> $b } keys %$ids) {
+            push @order, $anchor if !exists $deltas{$anchor};
+            $deltas{$anchor} = ($deltas{$anchor} // 0) ^ ($whole ? $ids->{$anchor} ^ $self->{edges}[$n] : 0);
+        }
+    }
+    return map { [ $_, $deltas{$_}, $flags, $why ] } @order;
+}
+
+package Acker::Redis::Error;
+
+use strict;
+use warnings;
+use overload '""' => sub { "$_[0]{code}: $_[0]{message}" }, fallback => 1;
+
+sub new { my ($class, $code, $message) = @_; return bless { code => $code, message => $message }, $class }
+sub code { return $_[0]{code} }
+sub message { return $_[0]{message} }
+
+1;

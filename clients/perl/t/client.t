@@ -1,0 +1,87 @@
+# What needs no Redis; all else is tested by tests/languages of the project.
+
+use strict;
+use warnings;
+use utf8;
+use FindBin;
+use lib "$FindBin::Bin/../lib";
+use Test::More;
+use Acker::Redis;
+
+sub refused {
+    my ($name, $code, $function) = @_;
+    my $ok = eval { $function->(); 1 };
+    my $error = $ok ? 'nothing' : $@;
+    ok(ref $error && $error->code eq $code, "$name: $code") or diag $error;
+}
+
+my $batch = 'Acker::Redis::Batch';
+my $double = 2**53 * 1.5;
+for my $bad (0, -1, '9223372036854775808', '1e3', '0x10', ' 1', "1\n", 1.5, $double, 2**63, undef, [], '') {
+    refused('id ' . (defined $bad ? "'$bad'" : 'undef'), REFUSED => sub { $batch->new->ack(7, $bad) });
+}
+ok($batch->new->ack(7, '9223372036854775807'), 'the greatest id');
+refused('slot 4095', REFUSED => sub { $batch->new->touch(1 << 62 | 4095) });
+refused('a surrogate', REFUSED => sub { $batch->new('t')->track(1, "\x{D800}", []) });
+
+my $why = Acker::Redis::Batch::clip("a\nb" . "\x{65e5}" x 300);
+is($why, 'a b' . "\x{65e5}" x 84, 'words are cut between letters');
+is(Acker::Redis::Batch::block_number('shop', 'page 1'), 12104666997411, 'the number of a block');
+
+my $large = $batch->new('t');
+$large->track_block("block $_", [ (1) x 4095 ]) for 1 .. 64;
+is_deeply([ map { scalar @{ $_->{names} } } @{ $large->parts(1) } ], [ 31, 31, 2 ], 'calls of 1 MiB at most');
+
+my $acker = Acker::Redis->new(connect => sub { die 'nobody asks' }, namespace => 'n', linger => 1000);
+my $message = $acker->process('7:40');
+$acker->process('7:41')->ack;
+my $lane = $acker->{lane};
+my $child = fork // die "cannot fork: $!";
+if (!$child) {
+    Test::More->builder->no_ending(1);
+    $acker->flush;    # nothing of its parent's
+    my $other = !eval { $message->emit; 1 } && $@->code eq 'CLOSED' && $acker->{lane} ne $lane;
+    exit($other && !@{ $acker->{queue} } ? 0 : 1);
+}
+waitpid $child, 0;
+is($?, 0, 'a forked child begins anew');
+is(scalar @{ $acker->{queue} }, 1, 'its parent goes on');
+
+# An alarm while Redis is asked: the connection is dropped, the batch stays in front.
+my $asked = 0;
+{
+
+    package Slow;
+    sub new { return bless {}, shift }
+    sub evalsha { $asked++; die "alarm\n" }
+}
+$acker = Acker::Redis->new(connect => sub { Slow->new }, namespace => 'n', linger => 1000);
+$acker->process('7:41')->ack;
+ok(!eval { $acker->flush; 1 } && $@ eq "alarm\n", 'an alarm goes on');
+is_deeply([ $asked, $acker->{redis}, scalar @{ $acker->{queue} } ], [ 1, {}, 1 ], 'no connection is left');
+
+# A cluster: nodes that cannot be reached are passed over, MOVED and ASK are followed.
+my @said;
+my %node = (
+    'b:1' => sub { die "[evalsha] MOVED 7 c:1,  at Redis.pm line 1.\n" },
+    'c:1' => sub { die "[evalsha] ASK 7 d:1,  at Redis.pm line 1.\n" },
+    'd:1' => sub { return [ 1, 2 ] },
+);
+{
+
+    package Node;
+    sub new { return bless { at => $_[1] }, $_[0] }
+    sub asking { push @said, "asking $_[0]{at}" }
+    sub evalsha { my ($self) = @_; push @said, $self->{at}; return $node{ $self->{at} }->() }
+}
+$acker = Acker::Redis->new(
+    connect => sub { $node{ $_[0] } ? Node->new($_[0]) : die "Could not connect to Redis server at $_[0]: refused" },
+    nodes => [ 'a:1', 'b:1' ], namespace => 'n',
+);
+is_deeply($acker->_run(status => 0), [ 1, 2 ], 'an answer in the end');
+is_deeply(\@said, [ 'b:1', 'c:1', 'asking d:1', 'd:1' ], 'the way there');
+@said = ();
+$acker->_run(status => 0);
+is_deeply(\@said, [ 'c:1', 'asking d:1', 'd:1' ], 'MOVED is kept, ASK is not');
+
+done_testing;

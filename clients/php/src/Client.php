@@ -1,0 +1,632 @@
+<?php
+
+declare(strict_types=1);
+
+// Track tuple trees, ack and fail messages, hear the verdicts. How it is sent, and sent again, is told in
+// lua/README.md of the project.
+
+namespace AckerRedis;
+
+require_once __DIR__ . '/Batch.php';
+
+/** A tree that has begun: send a message with each of the ids, unless it is rejected. */
+final class Tree
+{
+    /** @param list<string> $ids */
+    public function __construct(
+        public readonly int $anchor,
+        public readonly array $ids,
+        public readonly bool $rejected,
+    ) {
+    }
+}
+
+/**
+ * Verdict on one tree: ack, nack or touch; reason completed, failed, expired, overflow, conflict or reset.
+ * Of a tree in a block, the source id is the block's label.
+ */
+final class Outcome
+{
+    public function __construct(
+        public readonly string $verdict,
+        public readonly string $reason,
+        public readonly int $anchor,
+        public readonly string $sourceId,
+        public readonly string $why,
+        public readonly int $ageMs,
+    ) {
+    }
+}
+
+/** An entry of a task's stream: the outcomes that one call decided alike. */
+final class Entry
+{
+    /** @param list<Outcome> $outcomes */
+    public function __construct(
+        public readonly int $shard,
+        public readonly string $id,
+        public readonly array $outcomes,
+    ) {
+    }
+}
+
+/** One namespace. A forked child begins anew. */
+final class Client
+{
+    private const MAX_ENTRIES = 64;
+    private const FIRST_PAUSE = 0.05;
+    private const LONGEST_PAUSE = 0.5;
+    /** An error reply, not words of phpredis. */
+    private const REPLY = '/^-?([A-Z][A-Z0-9]+ .*)/s';
+    /** States that pass: start-up, failover, a slot that moves, a long script. */
+    private const PASSING = '/^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK)\b/';
+    /** What Redis 6.2 puts before an error that a command in a script has met. */
+    private const IN_SCRIPT = '/^(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )/s';
+    private const ADVICE = [
+        'NAMESPACE' => '; create it (acker-redis create), or finish dropping it (acker-redis drop)',
+        'SCHEMA' => '; use the version of acker-redis that wrote it',
+        'SHARD' => '; the namespace was moved or created anew',
+        'CONFLICT' => '; something in it changes from run to run, or the namespace was moved since',
+        'BACKLOG' => '; its source has to take its outcomes',
+    ];
+
+    /** @var array<string, array{string, string}> source and SHA1 */
+    private static array $scripts = [];
+    private \Redis|\RedisCluster|null $redis = null;
+    private int $pid = 0;
+    /** @var list<Batch> */
+    private array $queue = [];
+    private float $since = 0.0;
+    /** @var ?array{int, float} shards, and for how many ms a fence holds */
+    private ?array $config = null;
+    private bool $moving = false;
+    private string $lane = '';
+    private int $seq = 0;
+
+    /**
+     * $connect returns a new Redis or RedisCluster; it is called again after an error, and in a forked
+     * child. $retryFor: for how many seconds a batch is sent again that was not answered, or refused because
+     * too many verdicts wait. $linger: for how many seconds rows wait for others; there is no timer, a later
+     * call sends them. $onGivenUp is called with the error and the anchors of a batch of rows that was
+     * given up, whose error is thrown, too.
+     *
+     * @param \Closure(): (\Redis|\RedisCluster) $connect
+     * @param ?\Closure(AckerException, list<int>): void $onGivenUp
+     */
+    public function __construct(
+        private readonly \Closure $connect,
+        private readonly string $namespace,
+        private readonly float $retryFor = 10.0,
+        private readonly float $linger = 0.002,
+        private readonly ?\Closure $onGivenUp = null,
+    ) {
+        Ids::name('namespace', $namespace);
+        $this->checkProcess();
+    }
+
+    // Sources
+
+    /** Begin a tree of so many first messages, and wait until that is applied. */
+    public function track(string $task, string $sourceId, int $emit = 1): Tree
+    {
+        if ($emit < 0) {
+            AckerException::refuse("a tree has 0 or more first messages, not $emit");
+        }
+        $anchor = Ids::newAnchor();
+        $ids = Ids::draw($emit);
+        $applied = $this->apply((new Batch($task))->track($anchor, $sourceId, $ids));
+        return new Tree($anchor, array_map(fn (int $id) => "$anchor:$id", $ids), $applied->rejected !== []);
+    }
+
+    /**
+     * Begin a block of trees, and wait until that is applied; see Batch::trackBlock(). Returns its number.
+     * Throws REJECTED when it was nacked: emit nothing of it.
+     *
+     * @param array<int> $deltas
+     */
+    public function trackBlock(string $task, string $label, array $deltas, ?int $block = null): int
+    {
+        $batch = new Batch($task);
+        $number = $batch->trackBlock($label, $deltas, $block);
+        $applied = $this->apply($batch);
+        // Its reply was lost, and with it whether it was rejected. (All zero: it is complete.)
+        $gone = $applied->repeated && array_filter($deltas) && $this->show(Ids::blockAnchor($number, 0)) === null;
+        if (!$gone && !$applied->rejectedBlocks) {
+            return $number;
+        }
+        throw new AckerException('REJECTED', "block $label of $task was nacked: too much is pending, or its last life "
+            . 'expires just now; its source is told so, emit nothing of it');
+    }
+
+    // Bolts
+
+    /** Begin to process messages, given as texts: one, or several together for a join. */
+    public function process(string ...$texts): Message
+    {
+        return new Message($this, ...$texts);
+    }
+
+    /**
+     * Take in whole rows, [anchor, delta, flags, why]: all of them, or none if one cannot be. They are sent
+     * when a batch is full, when they have lingered, and by flush(); whoever sends a batch gets its error.
+     *
+     * @param array{0: int, 1: int, 2?: int, 3?: string} ...$rows
+     */
+    public function add(array ...$rows): void
+    {
+        $this->checkProcess();
+        foreach ($rows as $row) {
+            Batch::check(...$row);
+        }
+        foreach ($rows as $row) {
+            $last = end($this->queue);
+            if (!$last || $last->sent || $last->isFull()) {
+                $this->queue[] = $last = new Batch();
+                $this->since = self::now();
+            }
+            $last->add(...$row);
+        }
+        $last = end($this->queue);
+        if ($last && (count($this->queue) > 1 || $last->isFull() || self::now() - $this->since >= $this->linger)) {
+            $this->sendQueue();
+        }
+    }
+
+    /** Wait until all rows are applied; throws the error of the first batch that was given up. */
+    public function flush(): void
+    {
+        $this->checkProcess();
+        $this->sendQueue();
+    }
+
+    /**
+     * Apply a batch of one's own, and wait. After UNAVAILABLE or BACKLOG the same batch may be applied
+     * again, before another one is.
+     */
+    public function apply(Batch $batch): Applied
+    {
+        $this->checkProcess();
+        return $this->deliver($batch);
+    }
+
+    // Outcomes
+
+    /**
+     * Each Outcome that waits for a task, until none is left. An entry is taken when all of it was handled
+     * and the next is asked for; what was not comes again.
+     *
+     * @return \Generator<int, Outcome>
+     */
+    public function outcomes(string $task): \Generator
+    {
+        while ($entries = $this->read($task)) {
+            foreach ($entries as $entry) {
+                foreach ($entry->outcomes as $outcome) {
+                    yield $outcome;
+                }
+                $this->take($task, $entry);
+            }
+        }
+    }
+
+    /**
+     * Entries that wait, up to $count a shard, the oldest first; the same again until taken.
+     *
+     * @return list<Entry>
+     */
+    public function read(string $task, int $count = self::MAX_ENTRIES): array
+    {
+        Ids::name('task', $task);
+        $this->checkProcess();
+        $meta = $this->prefix(0) . ':meta';
+        // There may be other shards by now, and a stream that is no more is as empty as any.
+        $shards = $this->ask($meta, 'HGET', $meta, 'shards');
+        $shards = is_string($shards) ? (int) $shards : $this->config()[0];
+        $entries = [];
+        for ($shard = 0; $shard < $shards; $shard++) {
+            $stream = $this->prefix($shard) . ":outcomes:$task";
+            foreach ($this->ask($stream, 'XRANGE', $stream, '-', '+', 'COUNT', (string) $count) as [$id, $flat]) {
+                $entries[] = new Entry($shard, $id, self::outcomesOf($flat));
+            }
+        }
+        return $entries;
+    }
+
+    /** Delete entries that were handled; returns how many verdicts they held. */
+    public function take(string $task, Entry ...$entries): int
+    {
+        Ids::name('task', $task);
+        $this->checkProcess();
+        $ids = [];
+        foreach ($entries as $entry) {
+            $ids[$entry->shard][] = $entry->id;
+        }
+        $taken = 0;
+        foreach ($ids as $shard => $its) {
+            while ($its) {
+                [, $verdicts, , $looked] = $this->run('take', $shard, [$task, ...array_slice($its, 0, self::MAX_ENTRIES)]);
+                $taken += $verdicts;
+                $its = array_slice($its, $looked);
+            }
+        }
+        return $taken;
+    }
+
+    /**
+     * What is known of a tree; null if it is not pending.
+     *
+     * @return ?array{checksum: int, failed: bool, age: int, task: string, sourceId: string, why: string}
+     */
+    public function show(int $anchor): ?array
+    {
+        Ids::anchor($anchor);
+        $this->checkProcess();
+        $reply = $this->run('show', Ids::shardOf($anchor, $this->config()[0]), [pack('J', $anchor)]);
+        if (count($reply) === 1) {
+            return null;
+        }
+        [, $age, $record] = $reply;
+        if ($anchor <= Ids::ANCHOR_MAX) {
+            $task = substr($record, 16, ord($record[15]));
+            $text = substr($record, 16 + strlen($task));
+            return [
+                'checksum' => unpack('J', $record)[1], 'failed' => (bool) (ord($record[8]) & 1), 'age' => $age,
+                'task' => $task, 'sourceId' => $task === '' ? '' : $text, 'why' => $task === '' ? $text : '',
+            ];
+        }
+        // Header: first seen (6), slots (2), digest (8), length of the task, task, label.
+        [, , , $checksums, $failed, $why] = $reply;
+        $slot = $anchor & 4095;
+        if (!is_string($checksums) || strlen($checksums) < 8 * $slot + 8) {
+            return null;
+        }
+        $task = substr($record, 17, ord($record[16]));
+        return [
+            'checksum' => unpack('J', $checksums, 8 * $slot)[1], 'failed' => in_array((string) $slot, $failed, true),
+            'age' => $age, 'task' => $task, 'sourceId' => substr($record, 17 + strlen($task)), 'why' => (string) $why,
+        ];
+    }
+
+    /** Rows that wait are sent at the end of the request; what goes wrong then is a warning. */
+    public function __destruct()
+    {
+        if (!$this->queue || $this->pid !== getmypid()) {
+            return;
+        }
+        try {
+            $this->flush();
+        } catch (\Throwable $error) {
+            trigger_error("acker-redis: rows were given up, their trees expire: {$error->getMessage()}", E_USER_WARNING);
+        }
+    }
+
+    private function __clone()
+    {
+    }
+
+    /** What a parent has not sent is the parent's; its lane and its connection are, too. */
+    private function checkProcess(): void
+    {
+        if ($this->pid === getmypid()) {
+            return;
+        }
+        $this->pid = getmypid();
+        $this->queue = [];
+        $this->config = null;
+        $this->redis = null;
+        $this->newLane();
+    }
+
+    private function newLane(): void
+    {
+        $this->lane = bin2hex(random_bytes(16));
+        $this->seq = 0;
+    }
+
+    private static function now(): float
+    {
+        return hrtime(true) / 1e9;
+    }
+
+    private function prefix(int $shard): string
+    {
+        return "acker:{{$this->namespace}:$shard}";
+    }
+
+    /**
+     * Send all that waits. A batch stays in front until it is answered or given up: whoever was interrupted
+     * sends it again, under its number.
+     */
+    private function sendQueue(): void
+    {
+        $first = null;
+        while ($this->queue) {
+            $batch = $this->queue[0];
+            try {
+                $this->deliver($batch);
+                array_shift($this->queue);
+            } catch (AckerException $error) {
+                $first ??= $error;
+                array_shift($this->queue);
+                if ($this->onGivenUp) {
+                    ($this->onGivenUp)($error, $batch->anchors());
+                }
+            }
+        }
+        if ($first) {
+            throw $first;
+        }
+    }
+
+    /** Apply a batch, again and again, until it is answered or may not be sent any more. */
+    private function deliver(Batch $batch): Applied
+    {
+        $deadline = self::now() + $this->retryFor;
+        $refusedBy = 0;
+        for ($pause = self::FIRST_PAUSE;; $pause = min(2 * $pause, self::LONGEST_PAUSE)) {
+            try {
+                return $this->attempt($batch);
+            } catch (AckerException $error) {
+                if (in_array($error->error, ['SHARD', 'NAMESPACE'], true)) {
+                    $refusedBy = $this->packAnew($batch, $error, $refusedBy);
+                } elseif (in_array($error->error, ['LANE', 'CONFLICT'], true)) {
+                    $this->newLane(); // nobody goes on with it
+                    throw $error;
+                } elseif (!in_array($error->error, ['UNAVAILABLE', 'BACKLOG'], true)) {
+                    throw $error;
+                }
+                $wait = $pause * random_int(500, 1000) / 1000;
+                if (self::now() + $wait >= $deadline) {
+                    throw $error;
+                }
+                usleep((int) ($wait * 1e6));
+            }
+        }
+    }
+
+    /**
+     * Let a batch be packed once more, for the shards that there are by then. Returns how many there were;
+     * as many again refuse it for good, unless the namespace moves just now.
+     */
+    private function packAnew(Batch $batch, AckerException $error, int $refusedBy): int
+    {
+        $this->config = null;
+        $sent = $batch->sent;
+        if (!$sent || ($sent->refused() && $sent->shards === $refusedBy && !$this->moving)) {
+            throw $error;
+        }
+        if (!$sent->refused()) {
+            throw new AckerException($error->error, "{$error->getMessage()}. Some of this batch may have been applied before "
+                . 'that: give it up. Its trees expire; what it tracks and has no verdict then, track anew', $error);
+        }
+        $batch->sent = null;
+        return $sent->shards;
+    }
+
+    private function attempt(Batch $batch): Applied
+    {
+        if ($batch->isEmpty()) {
+            return new Applied();
+        }
+        // Its fence holds for as long as the namespace says now.
+        [$shards, $fenceMs] = $batch->sent ? $this->readConfig() : $this->config();
+        if (!$batch->sent) {
+            $parts = $batch->parts($shards);
+            $batch->sent = new Sent($this->lane, $this->seq + 1, $shards, $parts);
+            $this->seq += count($parts);
+        }
+        return $this->send($batch->sent, $fenceMs);
+    }
+
+    /** For the vectors of the project only: one attempt, under a given lane. */
+    private function applyAs(Batch $batch, string $lane, int $seq, string $digest): Applied
+    {
+        if ($batch->isEmpty()) {
+            return new Applied();
+        }
+        [$shards, $fenceMs] = $this->config();
+        $batch->sent = new Sent($lane, $seq, $shards, $batch->parts($shards), $digest);
+        return $this->send($batch->sent, $fenceMs);
+    }
+
+    private function send(Sent $sent, float $fenceMs): Applied
+    {
+        $sent->fenceMs = min($sent->fenceMs, $fenceMs);
+        $applied = new Applied();
+        foreach ($sent->parts as $number => $_) {
+            $applied->add($sent->replies[$number] ??= $this->call($sent, $number));
+        }
+        return $applied;
+    }
+
+    /** One call, once, unless its fence may be gone. */
+    private function call(Sent $sent, int $number): Applied
+    {
+        $part = $sent->parts[$number];
+        $first = $sent->times[$number] ??= hrtime(true);
+        if ((hrtime(true) - $first) / 1e6 > $sent->fenceMs) {
+            throw new AckerException('LATE', 'this batch was first sent too long ago to be sent again; let its trees expire');
+        }
+        $again = isset($sent->doubt[$number]);
+        $sent->doubt[$number] = true;
+        try {
+            $reply = $this->run($part->script, $part->shard, [$sent->lane, $sent->fence($number), ...$part->argv]);
+        } catch (AckerException $error) {
+            if (!$again && $error->error !== 'UNAVAILABLE') {
+                unset($sent->doubt[$number]); // it was refused, for sure
+            }
+            throw $error;
+        }
+        $applied = new Applied();
+        if ($reply[0] !== 0) {
+            [, $applied->tracked, $applied->acked, $applied->failed] = $reply;
+            $names = array_map(fn (int $row) => $part->names[$row], array_values(unpack('n*', $reply[7])));
+            $part->script === 'apply' ? $applied->rejected = $names : $applied->rejectedBlocks = $names;
+            return $applied;
+        }
+        $applied->repeated = true;
+        $seq = $sent->seq + $number;
+        if ((int) $reply[1] > $seq) {
+            throw new AckerException('LANE', "lane $sent->lane is at $reply[1], this batch is $seq: a later batch, or another "
+                . 'process, has used the lane; it is not applied again');
+        }
+        return $applied;
+    }
+
+    /** @return array{int, float} */
+    private function config(): array
+    {
+        return $this->config ?? $this->readConfig();
+    }
+
+    /** @return array{int, float} */
+    private function readConfig(): array
+    {
+        $flat = $this->run('status', 0, [])[5];
+        $meta = [];
+        for ($i = 0; $i + 1 < count($flat); $i += 2) {
+            $meta[$flat[$i]] = $flat[$i + 1];
+        }
+        foreach (['shards', 'buckets', 'tick_ms'] as $field) {
+            if (!preg_match('/^[1-9][0-9]{0,14}$/D', $meta[$field] ?? '')) {
+                throw new AckerException('SCHEMA', $this->prefix(0) . ':meta has been tampered with');
+            }
+        }
+        $this->moving = ($meta['moving'] ?? '') !== '';
+        return $this->config = [(int) $meta['shards'], ($meta['buckets'] - 1) * (float) $meta['tick_ms']];
+    }
+
+    // Redis
+
+    /**
+     * Call a script once. UNAVAILABLE: it may have run.
+     *
+     * @param list<string> $argv
+     * @return list<mixed>
+     */
+    private function run(string $name, int $shard, array $argv): array
+    {
+        if (!isset(self::$scripts[$name])) {
+            $source = file_get_contents(__DIR__ . "/../lua/$name.lua");
+            self::$scripts[$name] = [$source, sha1($source)];
+        }
+        [$source, $sha] = self::$scripts[$name];
+        $prefix = $this->prefix($shard);
+        $rest = ['2', $prefix, "$prefix:meta", ...$argv];
+        $reply = $this->ask($prefix, 'EVALSHA', $sha, ...$rest) ?? $this->ask($prefix, 'EVAL', $source, ...$rest);
+        if (!is_array($reply)) {
+            throw new AckerException('REDIS', 'a script was answered by ' . get_debug_type($reply)
+                . '; the connection is for this client alone, outside multi() and pipeline()');
+        }
+        return $reply;
+    }
+
+    private function connected(): \Redis|\RedisCluster
+    {
+        $redis = ($this->connect)();
+        if ($redis instanceof \Redis) {
+            // Else, where a reply was lost, it would connect anew and wait there for what never comes.
+            $redis->setOption(\Redis::OPT_MAX_RETRIES, 0);
+        }
+        return $redis;
+    }
+
+    /** Reply to a command, by the node that has the key; null for a script that is not known there. */
+    private function ask(string $key, string ...$words): mixed
+    {
+        $redis = null;
+        try {
+            $redis = $this->redis ?? $this->connected();
+            // Until it is answered nobody may use the connection: what was not read yet would be taken
+            // for the answer to the next command.
+            $this->redis = null;
+            $redis->clearLastError();
+            // Raw: no prefix, serializer or compression is applied.
+            $reply = $redis instanceof \RedisCluster ? $redis->rawCommand($key, ...$words) : $redis->rawCommand(...$words);
+            $words = $reply === false ? $redis->getLastError() : null;
+            $this->redis = $redis;
+        } catch (\RedisException | \RedisClusterException $error) {
+            $words = $error->getMessage();
+            if (!preg_match(self::REPLY, $words, $match)) {
+                throw new AckerException('UNAVAILABLE', "Redis did not answer: $words; is it running and reachable?", $error);
+            }
+            $words = $match[1];
+            $this->redis = $redis;
+        } finally {
+            if ($this->redis === null && $redis !== null) {
+                try {
+                    $redis->close();
+                } catch (\Throwable) {
+                    // it is gone already
+                }
+            }
+        }
+        if ($words === null) {
+            return $reply;
+        }
+        return str_starts_with($words, 'NOSCRIPT') ? null : throw $this->refused($words);
+    }
+
+    private function refused(string $words): AckerException
+    {
+        $words = preg_replace(self::IN_SCRIPT, '', $words);
+        if (preg_match('/^ACKER ([A-Z]+) (.*)/s', $words, $match)) {
+            return new AckerException($match[1], $match[2] . (self::ADVICE[$match[1]] ?? ''));
+        }
+        if (preg_match(self::PASSING, $words)) {
+            if (preg_match('/^(READONLY|MASTERDOWN|CLUSTERDOWN)/', $words)) {
+                $this->redis = null; // connected anew, it may be another master
+            }
+            return new AckerException('UNAVAILABLE', "Redis did not answer: $words; is it running and reachable?");
+        }
+        if (str_starts_with($words, 'OOM')) {
+            return new AckerException('REDIS', 'Redis is at maxmemory and refused the call; nothing was changed. Raise '
+                . 'maxmemory, lower high_water, or let the sources take their outcomes');
+        }
+        return new AckerException('REDIS', "Redis refused the call: $words");
+    }
+
+    /**
+     * Single verdicts of an entry; of a block by slot.
+     *
+     * @param list<string> $flat
+     * @return list<Outcome>
+     */
+    private static function outcomesOf(array $flat): array
+    {
+        $entry = [];
+        for ($i = 0; $i + 1 < count($flat); $i += 2) {
+            $entry[$flat[$i]] = $flat[$i + 1];
+        }
+        $list = fn (string $field): array => json_decode($entry[$field] ?? '[]', true, 8, JSON_THROW_ON_ERROR);
+        ['verdict' => $verdict, 'reason' => $reason] = $entry;
+        if (!isset($entry['block'])) {
+            // Not by hexdec, which makes a float of what is large.
+            return array_map(
+                fn (array $row) => new Outcome($verdict, $reason, unpack('J', hex2bin($row[0]))[1], $row[1], $row[3], $row[2]),
+                $list('rows'),
+            );
+        }
+        $block = unpack('J', hex2bin('000' . $entry['block']))[1];
+        $one = fn (int $slot, string $said, string $because, string $why = '') => new Outcome(
+            $said, $because, Ids::blockAnchor($block, $slot), $entry['label'], $why, (int) $entry['age'],
+        );
+        if (isset($entry['rows'])) {
+            return array_map(fn (array $row) => $one($row[0], $verdict, $reason, $row[1]), $list('rows'));
+        }
+        $failed = array_flip($list('failed'));
+        $nacked = array_flip($list('nacked'));
+        $found = [];
+        for ($slot = 0; $slot < (int) $entry['slots']; $slot++) {
+            if (isset($failed[$slot])) {
+                continue;
+            }
+            $found[] = match (true) {
+                $verdict !== 'mixed' => $one($slot, $verdict, $reason),
+                isset($nacked[$slot]) => $one($slot, 'nack', 'expired'),
+                default => $one($slot, 'ack', 'completed'),
+            };
+        }
+        return $found;
+    }
+}

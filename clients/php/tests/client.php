@@ -1,0 +1,79 @@
+<?php
+
+declare(strict_types=1);
+
+// What needs no Redis; all else is tested by tests/languages of the project.
+
+use AckerRedis\AckerException;
+use AckerRedis\Batch;
+use AckerRedis\Client;
+use AckerRedis\Ids;
+
+require __DIR__ . '/../src/Client.php';
+
+function check(string $what, bool $found): void
+{
+    if (!$found) {
+        fwrite(STDOUT, "failed: $what\n");
+        exit(1);
+    }
+}
+
+function refused(string $what, Closure $function, string $code = 'REFUSED'): void
+{
+    $error = null;
+    try {
+        $function();
+    } catch (AckerException $error) {
+    }
+    check($what, $error?->error === $code);
+}
+
+foreach ([0, -1, 2 ** 63, 1.5, 2.0 ** 60, '5', null, true] as $id) {
+    refused('id ' . var_export($id, true), fn () => (new Batch())->ack(7, $id));
+}
+check('the greatest id', (new Batch())->ack(7, PHP_INT_MAX)->size() === 1);
+foreach (['9223372036854775808', '-1', '1e3', '0x10', ' 1', "1\n", ''] as $digits) {
+    refused("digits '$digits'", fn () => Ids::parse($digits));
+}
+check('the greatest digits', Ids::parse('9223372036854775807') === PHP_INT_MAX);
+refused('slot 4095', fn () => (new Batch())->touch(1 << 62 | 4095));
+refused('a surrogate', fn () => (new Batch('t'))->track(1, "\xed\xa0\x80", []));
+check('words are cut between letters', Ids::clip("a\nb" . str_repeat('日', 300)) === 'a b' . str_repeat('日', 84));
+check('words that are no UTF-8', Ids::clip("\xff no") === '? no');
+check('the number of a block', Ids::blockNumber('shop', 'page 1') === 12104666997411);
+
+$large = new Batch('t');
+for ($n = 0; $n < 64; $n++) {
+    $large->trackBlock("block $n", array_fill(0, 4095, 1));
+}
+check('calls of 1 MiB at most', array_map(fn ($part) => count($part->names), $large->parts(1)) === [31, 31, 2]);
+
+final class Alarm extends Exception
+{
+}
+
+$state = fn (Client $client, string $name) => (new ReflectionProperty($client, $name))->getValue($client);
+$client = new Client(fn () => throw new Alarm(), 'n', linger: 1000);
+$message = $client->process('7:40');
+$client->process('7:41')->ack();
+if (function_exists('pcntl_fork')) {
+    $lane = $state($client, 'lane');
+    $child = pcntl_fork();
+    if ($child === 0) {
+        $client->flush(); // nothing of its parent's
+        refused('a message of its parent', fn () => $message->emit(), 'CLOSED');
+        check('another lane', $state($client, 'lane') !== $lane && $state($client, 'queue') === []);
+        exit(0);
+    }
+    pcntl_waitpid($child, $status);
+    check('a forked child begins anew', pcntl_wexitstatus($status) === 0);
+}
+// Interrupted while Redis is asked: the batch stays in front, under its number.
+try {
+    $client->flush();
+    check('an alarm goes on', false);
+} catch (Alarm) {
+    check('the batch is kept', count($state($client, 'queue')) === 1);
+}
+(new ReflectionProperty($client, 'queue'))->setValue($client, []); // its destructor would try once more

@@ -1,0 +1,12 @@
+# frozen_string_literal: true
+
+Gem::Specification.new do |spec|
+  spec.name = "acker_redis"
+  spec.version = "0.1.0"
+  spec.summary = "Track tuple trees across programs: Apache Storm's acker on Redis, a client for Ruby"
+  spec.authors = ["The acker-redis authors"]
+  spec.license = "Apache-2.0"
+  spec.required_ruby_version = ">= 2.7"
+  spec.files = Dir["lib/**/*.rb", "lua/*.lua", "README.md"]
+  spec.add_dependency "redis", ">= 4.8", "< 6"
+end

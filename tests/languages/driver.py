@@ -1,0 +1,127 @@
+"""A client's driver: a process that answers requests, line by line."""
+
+import contextlib
+import json
+import selectors
+import subprocess
+from types import TracebackType
+from typing import Any, Self
+
+from tests.languages.clients import Client
+
+Json = Any
+LIMIT = 60.0
+"""Seconds that any answer may take; for tests that would hang."""
+
+
+class DriverError(Exception):
+    """A driver answered with an error: its code and words."""
+
+    def __init__(self, code: str, words: str) -> None:
+        super().__init__(f"{code} {words}")
+        self.code = code
+
+
+class Driver:
+    """Starts a client's driver, and asks it.
+
+    It ends with ``close``, or with :meth:`kill`, in whose place nothing can be asked any more.
+    """
+
+    def __init__(self, client: Client, library: str = "") -> None:
+        client.prepare()
+        self.client, self.library = client, library
+        self._process = subprocess.Popen(
+            client.command(client.driver),
+            cwd=client.folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert self._process.stdin
+        assert self._process.stdout
+        self._in, self._out = self._process.stdin, self._process.stdout
+        self._ready = selectors.DefaultSelector()
+        self._ready.register(self._out, selectors.EVENT_READ)
+        self._rest = b""
+
+    def ask(self, op: str, **fields: Json) -> Json:
+        """Answer to a request; DriverError if it is an error."""
+        self.send(op, **fields)
+        return self.answer()
+
+    def send(self, op: str, **fields: Json) -> None:
+        """Send a request, whose :meth:`answer` comes later."""
+        line = json.dumps({"op": op, **fields}, ensure_ascii=False)
+        self._in.write(line.encode() + b"\n")
+        self._in.flush()
+
+    def answer(self) -> Json:
+        """The next answer; DriverError if it is an error."""
+        answer = json.loads(self._line())
+        if "error" in answer:
+            raise DriverError(answer["error"], answer.get("message", ""))
+        return answer
+
+    def connect(self, *ports: int, cluster: bool = False, timeout_ms: int = 5000) -> None:
+        """Connect to servers on 127.0.0.1."""
+        nodes = [f"127.0.0.1:{port}" for port in ports]
+        self.ask(
+            "connect", nodes=nodes, cluster=cluster, library=self.library, timeout_ms=timeout_ms
+        )
+
+    def begin(self, namespace: str, retry_ms: int = 0, linger_ms: int = 2) -> None:
+        """A new client object."""
+        self.ask("begin", namespace=namespace, retry_ms=retry_ms, linger_ms=linger_ms)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """End it with SIGKILL, whatever it does."""
+        self._process.kill()
+        self._end()
+
+    def close(self) -> None:
+        """Let it end; it is killed when it does not."""
+        self._in.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        self._end()
+
+    def _end(self) -> None:
+        self._process.wait()
+        self._ready.close()
+        self._out.close()
+        if not self._in.closed:
+            with contextlib.suppress(BrokenPipeError):
+                self._in.close()
+
+    def _line(self) -> bytes:
+        while b"\n" not in self._rest:
+            if not self._ready.select(LIMIT):
+                self.kill()
+                raise AssertionError(f"the driver of {self.client.name} did not answer")
+            data = self._out.read1(1 << 20)  # type: ignore[attr-defined]
+            if not data:
+                raise AssertionError(f"the driver of {self.client.name} has ended")
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.alive:
+            self.close()
+        else:
+            self._end()

@@ -1,0 +1,24 @@
+"""One plain connection to each of several nodes, which are asked the same at once."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+
+
+class Links:
+    """Connections to nodes on 127.0.0.1, without pools and retries: thousands of calls go here."""
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        self._links = [redis.Connection(port=port) for port in ports]
+
+    def ask(self, *words: str | bytes | int) -> list[Any]:
+        """The reply of each node to a command."""
+        for link in self._links:
+            link.send_command(*words)
+        return [link.read_response() for link in self._links]
+
+    def close(self) -> None:
+        """Close the connections."""
+        for link in self._links:
+            link.disconnect()

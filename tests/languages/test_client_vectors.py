@@ -1,0 +1,193 @@
+"""Each client makes the calls of all vectors, and a vector that it does not honour is noticed."""
+
+import copy
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from acker_redis.embedded import EmbeddedRedis
+from clients import sync_lua
+from tests.cluster.servers import Cluster
+from tests.languages.clients import CLIENTS, HERE, Client
+from tests.languages.driver import Driver
+from tests.languages.monitor import Monitor, unescape
+from tests.languages.server import Server
+from tests.languages.vectors import Runner, for_clusters, load
+
+Json = Any
+VECTORS = load()
+Place = tuple[Server, Monitor, bool]
+
+
+@pytest.fixture(scope="module")
+def on_one(alone: EmbeddedRedis) -> Iterator[Place]:
+    server = Server([alone.port])
+    server.load_scripts()
+    with Monitor(server.ports) as monitor:
+        yield server, monitor, False
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def on_three(masters: Cluster) -> Iterator[Place]:
+    server = Server([node.server.port for node in masters.nodes], masters.client())
+    server.load_scripts()
+    with Monitor(server.ports) as monitor:
+        yield server, monitor, True
+    masters.flush()
+    server.close()
+
+
+def runner(driver: Driver, place: Place) -> Runner:
+    server, monitor, cluster = place
+    driver.connect(*server.ports, cluster=cluster)
+    return Runner(server, driver, monitor)
+
+
+def tell(found: dict[str, str]) -> str:
+    return "\n".join(f"{name}: {said}" for name, said in found.items())
+
+
+def least(client: Client) -> int:
+    """Calls that a client makes in all vectors, at least."""
+    return 800 if "blocks" in client.can else 500
+
+
+def test_on_a_server(driver: Driver, on_one: Place) -> None:
+    ran = runner(driver, on_one)
+    found = ran.mismatches(VECTORS)
+    assert not found, tell(found)
+    assert ran.compared >= least(driver.client)
+    assert ran.read > 300
+
+
+def test_on_a_cluster_of_three(driver: Driver, on_three: Place) -> None:
+    ran = runner(driver, on_three)
+    found = ran.mismatches(for_clusters(VECTORS))
+    assert not found, tell(found)
+    assert ran.compared >= least(driver.client)
+
+
+def test_a_script_that_is_not_known_is_sent_whole(driver: Driver, on_one: Place) -> None:
+    """After a restart, say: EVALSHA is answered NOSCRIPT."""
+    ran = runner(driver, on_one)
+    server = on_one[0]
+    try:
+        server.nodes[0].script_flush()
+        ran.anew = True
+        found = ran.mismatches({"chain": VECTORS["chains: chain"]})
+        assert not found, tell(found)
+    finally:
+        server.load_scripts()
+
+
+def _delta(v: Json) -> None:
+    argv = v["steps"][2]["calls"][0]["argv"]
+    argv[4] = argv[4][:-1] + f"{int(argv[4][-1], 16) ^ 1:x}"
+
+
+def _flag_missing(v: Json) -> None:
+    v["steps"][1]["calls"][0]["argv"][2] = "00"
+
+
+def _shard(v: Json) -> None:
+    v["steps"][2]["calls"][0]["keys"] = [
+        bytes(b"acker:{vector:1}" + tail).hex() for tail in (b"", b":meta")
+    ]
+
+
+def _refused(v: Json) -> None:
+    v["steps"][2] |= {"refused": True, "calls": []}
+
+
+def _new_row(v: Json) -> None:
+    """A row as no client knows it."""
+    (row,) = v["steps"][2]["do"]["apply"]["rows"]
+    v["steps"][2]["do"]["apply"]["rows"] = [{"postpone": row["ack"]}]
+
+
+def _fenced(v: Json) -> None:
+    """The lane's name is another one than was given."""
+    v["steps"][2]["do"]["apply"] |= {"producer": "p", "seq": "1", "digest": "aa"}
+
+
+def _reply(v: Json) -> None:
+    """The counts hang on nothing but the reply that the client reads."""
+    v["steps"][3]["calls"][0]["reply"][2] = 7
+
+
+BROKEN = [_delta, _flag_missing, _shard, _refused, _new_row, _fenced, _reply]
+
+
+def test_a_broken_copy_fails_it(driver: Driver, on_one: Place) -> None:
+    vectors = {}
+    for spoil in BROKEN:
+        vectors[spoil.__name__] = copy.deepcopy(VECTORS["chains: chain"])
+        spoil(vectors[spoil.__name__])
+    ran = runner(driver, on_one)
+    assert set(ran.mismatches(vectors)) == set(vectors)
+    assert not ran.mismatches({"as it is": VECTORS["chains: chain"]})
+
+
+LIAR = """
+import json, sys
+for line in sys.stdin:
+    answer = {"tracked": 1, "acked": 0, "failed": 0, "rejected": [], "rejected_blocks": [],
+              "repeated": False, "outcomes": []}
+    print(json.dumps(answer if json.loads(line)["op"] == "apply" else {}), flush=True)
+"""
+
+
+def test_what_a_driver_says_is_not_believed(on_one: Place, tmp_path: Path) -> None:
+    """It says that all went well, and sends nothing."""
+    (tmp_path / "liar").mkdir()
+    liar = Client("liar", "Python", (sys.executable, "-c", LIAR), can=("blocks",), home=tmp_path)
+    with Driver(liar) as driver:
+        found = runner(driver, on_one).mismatches({"chain": VECTORS["chains: chain"]})
+    assert "step 1, calls of acker:{vector:0}: [] is not" in found["chain"]
+
+
+def test_monitor_is_read_back_into_bytes(on_one: Place) -> None:
+    server, monitor, _ = on_one
+    word = bytes(range(256)) + rb'\x41 \" \\ "'
+    monitor.begin()
+    server.nodes[0].execute_command("ECHO", word)
+    (command,) = monitor.end()
+    assert command.words == (b"ECHO", word)
+    assert unescape(rb"a\x00\\x41\"") == b'a\x00\\x41"'
+
+
+def test_each_client_ships_the_scripts_as_they_are() -> None:
+    assert CLIENTS
+    assert sync_lua.stale() == []
+
+
+def test_pages_name_each_client() -> None:
+    pages = {
+        HERE / "README.md": "[`{0.name}/`]({0.name}/README.md)",
+        HERE.parent / "docs" / "polyglot.md": "| {0.language} |",
+    }
+    for page, words in pages.items():
+        for client in CLIENTS.values():
+            assert words.format(client) in page.read_text()
+
+
+@pytest.mark.parametrize("change", ["other", "missing", "one more"])
+def test_a_script_that_differs_is_told(change: str, tmp_path: Path) -> None:
+    lua = tmp_path / "some" / "lua"
+    lua.mkdir(parents=True)
+    (tmp_path / "some" / "client.json").write_text("{}")
+    for name in sync_lua.SCRIPTS:
+        (lua / f"{name}.lua").write_bytes((sync_lua.SOURCE / f"{name}.lua").read_bytes())
+    assert sync_lua.stale(tmp_path) == []
+    spoil: dict[str, Callable[[], object]] = {
+        "other": lambda: (lua / "take.lua").write_bytes(b" " + (lua / "take.lua").read_bytes()),
+        "missing": (lua / "take.lua").unlink,
+        "one more": lambda: (lua / "old.lua").write_text(""),
+    }
+    spoil[change]()
+    named = "old.lua" if change == "one more" else "take.lua"
+    assert sync_lua.stale(tmp_path) == [f"some/lua/{named}"]

@@ -1,0 +1,73 @@
+"""What is the Node client's own: its tests, its types, its package."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from acker_redis.embedded import EmbeddedRedis
+from tests.conftest import MakeAcker, missing
+from tests.languages.clients import CLIENTS
+
+NODE = CLIENTS["node"]
+
+
+@pytest.fixture(autouse=True)
+def built() -> None:
+    if lacks := NODE.lacks():
+        missing(f"{lacks}, for the client in Node,")
+    NODE.prepare()
+
+
+def run(*words: str, **environment: str) -> str:
+    done = subprocess.run(
+        words,
+        cwd=NODE.folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_its_own_tests(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker = make_any_acker(shards=2)
+    said = run(
+        *("node", "--test", "--test-reporter=tap", "test/acker.test.js"),
+        ACKER_REDIS_URL=any_server.url,
+        ACKER_NAMESPACE=acker.namespace,
+        ACKER_NARROW=make_any_acker(outcomes_limit=1).namespace,
+        ACKER_LOW=make_any_acker(high_water=1).namespace,
+    )
+    assert "# fail 0" in said
+    assert int(said.partition("# pass ")[2].split()[0]) >= 12
+
+
+def test_its_readme_runs(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    namespace = make_any_acker().namespace
+    code = (NODE.folder / "README.md").read_text().partition("```js\n")[2].partition("```")[0]
+    said = run(
+        *("node", "--input-type=module", "-e", code.replace("'orders'", f"'{namespace}'")),
+        ACKER_REDIS_URL=any_server.url,
+    )
+    assert said == "order-1 nack no such address\n"
+
+
+def test_its_types() -> None:
+    run("npx", "--no-install", "tsc", "-p", ".")
+
+
+def test_its_package_has_the_scripts_and_no_dependency() -> None:
+    (packed,) = json.loads(run("npm", "pack", "--dry-run", "--json"))
+    names = {file["path"] for file in packed["files"]}
+    assert {f"lua/{name}.lua" for name in ("apply", "apply_blocks", "status", "take")} <= names
+    assert {"index.js", "batch.js", "redis.js", "errors.js", "index.d.ts", "README.md"} <= names
+    assert not {name for name in names if name.startswith(("test/", "node_modules/", "driver"))}
+    package = json.loads((NODE.folder / "package.json").read_text())
+    assert "dependencies" not in package
+    # Whichever registry is used, it is not written down.
+    assert "resolved" not in (NODE.folder / "package-lock.json").read_text()

@@ -1,0 +1,37 @@
+"""The namespace has other shards than a client knows of: it asks again, and packs anew."""
+
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from tests.conftest import MakeAcker
+from tests.languages.driver import Driver
+from tests.support import total, verdicts
+
+
+def test_a_namespace_that_was_created_anew(
+    driver: Driver, any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker: Acker = make_any_acker()
+    driver.connect(any_server.port)
+    driver.begin(acker.namespace, retry_ms=10_000)
+    (gone,) = driver.ask("track", task="t", source_id="gone", emit=1)["emitted"]
+    acker.drop()
+    acker.create(AckerConfig(tick_ms=3_600_000, shards=16))
+    # One of the first few surely belongs to a shard that was not there before.
+    messages = [
+        driver.ask("track", task="t", source_id=f"s{n}", emit=1)["emitted"][0] for n in range(8)
+    ]
+    counters = total(acker)
+    assert (counters["tracked"], counters["pending"], counters["conflict"]) == (8, 8, 0)
+    for message in messages:
+        driver.ask("work", inputs=[message], emit=[], end="ack", why="", flush=True)
+    assert sorted(v[3] for v in verdicts(acker) if v[0] == "ack") == [f"s{n}" for n in range(8)]
+    # And fewer again: rows go to a shard that is not there any more.
+    acker.drop()
+    acker.create(AckerConfig(tick_ms=3_600_000))
+    for n in range(4):
+        driver.ask("track", task="t", source_id=f"f{n}", emit=1)
+    assert total(acker)["pending"] == 4
+    # What belonged to the namespace before is late, and opens nothing that could be acked.
+    driver.ask("work", inputs=[gone], emit=[], end="ack", why="", flush=True)
+    assert total(acker)["acked"] == 0

@@ -1,0 +1,232 @@
+"""Replies are lost, requests cut: each client sends the same bytes under the same number again, or
+stops and says so; nothing counts twice, and nothing is acked falsely."""
+
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+import pytest
+
+from acker_redis.bolt import Bolt
+from acker_redis.client import Acker
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.message_id import MessageId
+from acker_redis.producer import Producer
+from tests.client.proxy import Proxy
+from tests.conftest import MakeAcker
+from tests.languages.driver import Driver, DriverError
+from tests.languages.monitor import Monitor
+from tests.languages.vectors import Call, calls_of
+from tests.support import tick, total, verdicts
+
+STOPPED = ("UNAVAILABLE", "LATE")
+"""What a client says that stops."""
+RETRY_MS = 20_000
+
+
+class Relay(Proxy):
+    """A proxy for clients that hang up whenever they like, or write two commands at once."""
+
+    def _serve(self, client: socket.socket) -> None:
+        with suppress(OSError), client, socket.create_connection(self._target) as redis:
+            losing = False
+            while True:
+                ready, _, _ = select.select([client, redis], [], [])
+                source = client if client in ready else redis
+                data = source.recv(1 << 20)
+                while self.stall:
+                    time.sleep(0.002)
+                if not data or (losing and source is redis):
+                    return
+                if source is client and self.cut > 0:
+                    self.cut -= 1
+                    self.lost += 1
+                    redis.sendall(data[: len(data) // 2])
+                    return
+                if source is client and self.swallow > 0 and b"evalsha" in data.lower():
+                    self.swallow -= 1
+                    self.lost += 1
+                    losing = True
+                (redis if source is client else client).sendall(data)
+
+
+@pytest.fixture
+def proxy(any_server: EmbeddedRedis) -> Iterator[Proxy]:
+    relay = Relay(any_server.url)
+    yield relay
+    relay.close()
+
+
+@pytest.fixture
+def monitor(any_server: EmbeddedRedis) -> Iterator[Monitor]:
+    with Monitor([any_server.port]) as running:
+        yield running
+
+
+@pytest.fixture
+def direct(make_any_acker: MakeAcker) -> Acker:
+    """The same namespace, past the proxy."""
+    return make_any_acker()
+
+
+def through(
+    driver: Driver,
+    proxy: Proxy,
+    namespace: str,
+    retry_ms: int = RETRY_MS,
+    timeout_ms: int = 5000,
+) -> str:
+    """Connect a client by the proxy; it knows the namespace, and its first message."""
+    driver.connect(urlsplit(proxy.url).port or 0, timeout_ms=timeout_ms)
+    driver.begin(namespace, retry_ms=retry_ms)
+    (message,) = driver.ask("track", task="t", source_id="s", emit=1)["emitted"]
+    return str(message)
+
+
+def process(driver: Driver, message: str) -> None:
+    """Process a message that causes another one, which nobody ever gets."""
+    driver.ask("work", inputs=[message], emit=[[0]], end="ack", why="", flush=True)
+
+
+def stops(driver: Driver, message: str) -> bool:
+    """As :func:`process`; whether the client has stopped, and said so."""
+    return has_stopped(lambda: process(driver, message))
+
+
+def has_stopped(ask: Callable[[], object]) -> bool:
+    """Whether the client answers that it has stopped."""
+    try:
+        ask()
+    except DriverError as error:
+        if error.code not in STOPPED:
+            raise
+        return True
+    return False
+
+
+def applied(monitor: Monitor) -> list[Call]:
+    """Batches that reached the server."""
+    return [call for call in calls_of(monitor.end()) if call[0].startswith("apply")]
+
+
+def checksum(direct: Acker, message: str) -> int:
+    """Of the tree of a message, which is pending."""
+    state = direct.show(*MessageId.parse(message))
+    assert state is not None
+    return state.checksum
+
+
+def test_the_same_bytes_under_the_same_number(
+    driver: Driver, proxy: Proxy, monitor: Monitor, direct: Acker
+) -> None:
+    message = through(driver, proxy, direct.namespace)
+    proxy.swallow = 1
+    monitor.begin()
+    stopped = stops(driver, message)
+    calls = applied(monitor)
+    assert proxy.lost == 1
+    assert len(calls) >= (1 if stopped else 2)
+    assert len(set(map(str, calls))) == 1
+    assert bytes.fromhex(calls[0][2][1]).partition(b":")[2], "a client sends a digest"
+    counters = total(direct)
+    assert (counters["tracked"], counters["acked"], counters["pending"]) == (1, 0, 1)
+    assert counters["repeated"] == len(calls) - 1
+    # Applied once: what is left is the id of the message that it has caused. Applied twice, the
+    # row would have cancelled itself.
+    (sent,) = {int(call[2][4], 16) for call in calls}
+    (first,) = MessageId.parse(message).values()
+    assert checksum(direct, message) == first ^ sent != first
+    tick(direct, 3)
+    assert [verdict[:2] for verdict in verdicts(direct)] == [("nack", "expired")]
+
+
+def test_a_track_is_not_there_twice(driver: Driver, proxy: Proxy, direct: Acker) -> None:
+    through(driver, proxy, direct.namespace)
+    proxy.swallow = 1
+    driver.send("track", task="t", source_id="s2", emit=1)
+    answers: list[dict[str, list[str]]] = []
+    if not has_stopped(lambda: answers.append(driver.answer())):
+        (message,) = answers[0]["emitted"]
+        with Producer(direct) as producer:
+            Bolt(producer).process(message).ack()
+        assert [verdict[:2] for verdict in verdicts(direct)] == [("ack", "completed")]
+    assert proxy.lost == 1
+    counters = total(direct)
+    assert (counters["tracked"], counters["conflict"]) == (2, 0)
+
+
+def test_a_request_that_never_came_is_not_taken_for_done(
+    driver: Driver, proxy: Proxy, direct: Acker
+) -> None:
+    message = through(driver, proxy, direct.namespace)
+    (first,) = MessageId.parse(message).values()
+    proxy.cut = 1
+    if stops(driver, message):
+        assert total(direct)["acked"] == 0
+        return
+    assert proxy.lost == 1
+    assert checksum(direct, message) != first
+    assert total(direct)["acked"] == 0
+
+
+def test_whoever_gives_up_uses_no_number_twice(
+    driver: Driver, proxy: Proxy, monitor: Monitor, direct: Acker
+) -> None:
+    message = through(driver, proxy, direct.namespace, retry_ms=100, timeout_ms=200)
+    monitor.begin()
+    proxy.swallow = 1_000_000
+    stopped = stops(driver, message)
+    proxy.swallow = 0
+    assert stopped
+    # What it sends next is applied, under another number or in another lane. (Some libraries
+    # wait for seconds before they connect anew.)
+    for attempt in range(200):
+        with suppress(DriverError):
+            driver.ask("track", task="t", source_id=f"s{attempt}", emit=1)
+            break
+    contents: dict[tuple[str, str], set[str]] = {}
+    for script, keys, argv in applied(monitor):
+        number = bytes.fromhex(argv[1]).decode().partition(":")[0]
+        contents.setdefault((argv[0], number), set()).add(str((script, keys, argv)))
+    assert all(len(its) == 1 for its in contents.values())
+    assert len(contents) >= 2
+    counters = total(direct)
+    assert counters["tracked"] >= 2
+    assert (counters["acked"], counters["conflict"]) == (0, 0)
+
+
+def test_nothing_is_sent_again_when_the_fence_may_be_gone(
+    driver: Driver, proxy: Proxy, monitor: Monitor, make_any_acker: MakeAcker
+) -> None:
+    """Fences hold for a millisecond here, and whoever sends again waits for ten."""
+    direct = make_any_acker(tick_ms=1, buckets=2)
+    message = through(driver, proxy, direct.namespace)
+    proxy.swallow = 1
+    monitor.begin()
+    stopped = stops(driver, message)
+    calls = applied(monitor)
+    if driver.library not in driver.client.resends:
+        assert stopped
+        assert len(calls) == 1
+    # Nothing has ticked: had it been applied twice, one would see it.
+    (first,) = MessageId.parse(message).values()
+    assert checksum(direct, message) != first
+
+
+def test_a_server_that_hangs(driver: Driver, proxy: Proxy, monitor: Monitor, direct: Acker) -> None:
+    """All that was sent meanwhile arrives late, and at once."""
+    message = through(driver, proxy, direct.namespace, timeout_ms=50)
+    monitor.begin()
+    proxy.stall = True
+    driver.send("work", inputs=[message], emit=[[0]], end="ack", why="", flush=True)
+    time.sleep(0.2)
+    proxy.stall = False
+    has_stopped(driver.answer)
+    calls = applied(monitor)
+    assert len(set(map(str, calls))) == 1
+    (first,) = MessageId.parse(message).values()
+    assert checksum(direct, message) == first ^ int(calls[0][2][4], 16)
+    assert total(direct)["acked"] == 0

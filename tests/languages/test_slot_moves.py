@@ -1,0 +1,41 @@
+"""A slot of a cluster moves while a client works: it waits at TRYAGAIN, and follows."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.keys import ShardKeys
+from tests.cluster.servers import Cluster, slot_of, wait_until
+from tests.languages.driver import Driver
+from tests.support import total, verdicts
+
+
+@pytest.fixture
+def acker(masters: Cluster) -> Iterator[Acker]:
+    masters.repair()
+    with Acker(masters.client(), "moving") as acker:
+        acker.create(AckerConfig(tick_ms=3_600_000))
+        yield acker
+    masters.flush()
+
+
+def test_a_slot_that_moves(driver: Driver, masters: Cluster, acker: Acker) -> None:
+    driver.connect(*(node.server.port for node in masters.nodes), cluster=True)
+    driver.begin(acker.namespace, retry_ms=20_000)
+    (message,) = driver.ask("track", task="t", source_id="s", emit=1)["emitted"]
+    slot = slot_of(ShardKeys(acker.namespace, 0))
+    source = masters.owner(slot)
+    to = masters.others(source)[0]
+    before = source.redirections()["TRYAGAIN"]
+    masters.begin_move(slot, to)
+    driver.send("work", inputs=[message], emit=[[0]], end="ack", why="", flush=True)
+    wait_until(lambda: source.redirections()["TRYAGAIN"] > before, "a call that is to wait")
+    masters.migrate(source, to, source.keys_in(slot))
+    masters.end_move(slot, source, to)
+    (child,) = driver.answer()["emitted"]
+    counters = total(acker)
+    assert (counters["tracked"], counters["acked"], counters["pending"]) == (1, 0, 1)
+    driver.ask("work", inputs=[child], emit=[], end="ack", why="", flush=True)
+    assert [verdict[:2] for verdict in verdicts(acker)] == [("ack", "completed")]

@@ -1,0 +1,330 @@
+"""Runs the vectors with a client of any language, which makes the calls itself.
+
+    python -m tests.languages.vectors NAME [WORDS OF A VECTOR'S NAME]
+
+What was sent is read from MONITOR, not from the client.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from typing import Any
+
+from acker_redis import scripts
+from acker_redis.embedded import EmbeddedRedis
+from tests.languages.clients import CLIENTS
+from tests.languages.driver import Driver, DriverError
+from tests.languages.monitor import Command, Monitor
+from tests.languages.server import Server
+from tests.vectors import run
+from tests.vectors.make import HERE
+
+Json = Any
+Mismatch = run.Mismatch
+MAX_ENTRIES = 64
+"""Entries a shard that a client reads at once."""
+PLAIN = {
+    *("XRANGE", "HGET", "HMGET", "HGETALL", "EXISTS", "TIME", "SCRIPT", "PING", "ECHO", "SELECT"),
+    *("INFO", "HELLO", "AUTH", "CLIENT", "CLUSTER", "COMMAND", "ASKING", "READONLY", "READWRITE"),
+}
+"""What a client may send besides the scripts: nothing of it writes."""
+NAMES = {scripts.load(name).sha: name for name in scripts.NAMES}
+Call = tuple[str, list[str], list[str]]
+
+
+OURS = frozenset({"apply", "take", "show"})
+"""What clients do; all else is done by rotators and administrators."""
+
+
+def load() -> dict[str, Json]:
+    """All vectors in which a client has something to do, by the names of their files and their own.
+
+    Without the two that put 100,000 fences into a shard: those take longer than all others.
+    """
+    return {
+        f"{path.stem}: {vector['name']}": vector
+        for path in sorted(HERE.glob("*.json"))
+        for vector in json.loads(path.read_bytes())["vectors"]
+        if any(OURS & set(step.get("do") or {}) for step in vector["steps"])
+        and not any("EVAL" in step.get("redis", ()) for step in vector["steps"])
+    }
+
+
+def for_clusters(vectors: Mapping[str, Json]) -> dict[str, Json]:
+    """Those that a cluster can run: without calls whose keys are of different slots."""
+    return {
+        name: vector
+        for name, vector in vectors.items()
+        if all(
+            len({_tag(bytes.fromhex(key)) for key in call["keys"]}) == 1
+            for step in vector["steps"]
+            for call in step.get("calls", ())
+        )
+    }
+
+
+def _tag(key: bytes) -> bytes:
+    return key.partition(b"{")[2].partition(b"}")[0]
+
+
+class Runner:
+    """Runs vectors by one driver, on a server or a cluster that is emptied for each."""
+
+    def __init__(self, server: Server, driver: Driver, monitor: Monitor) -> None:
+        self.server, self.driver, self.monitor = server, driver, monitor
+        self.compared = 0
+        """Calls of the client that were compared."""
+        self.read = 0
+        """Outcomes that it has read."""
+        self.anew = False
+        """Whether the nodes may not know the scripts: EVALSHA is then followed by EVAL."""
+
+    def run(self, vector: Json) -> None:
+        """Play one vector; Mismatch, or DriverError, if the client does not honour it."""
+        self.server.flushall()
+        self.driver.begin(vector["namespace"])
+        _Run(self, vector).play()
+
+    def mismatches(self, vectors: Mapping[str, Json]) -> dict[str, str]:
+        """What the client does not honour: vector -> words."""
+        found = {}
+        for name, vector in vectors.items():
+            try:
+                self.run(vector)
+            except (Mismatch, DriverError) as error:
+                found[name] = str(error)[:1500]
+        return found
+
+
+class _Run(run._Run):
+    def __init__(self, runner: Runner, vector: Json) -> None:
+        super().__init__(runner.server, vector)
+        self.runner, self.driver, self.monitor = runner, runner.driver, runner.monitor
+
+    def play(self) -> None:
+        steps = self.vector["steps"]
+        for number, step in enumerate(steps):
+            where = f"{self.vector['name']}, step {number}"
+            if "redis" in step:
+                self.client.execute_command(*step["redis"])
+                continue
+            told = self.step(where, step)
+            expected = step.get("outcomes", [])
+            drains = {"expire", "expire_blocks"} & set(step.get("do") or {})
+            if drains or len(step["calls"]) > 1:
+                # Streams are read behind all calls of a step, so only each keeps its order.
+                told, expected = sorted(told), sorted(expected)
+            run._same(f"{where}, outcomes", expected, told)
+            if "checksums" in step:
+                self.checksums(where, step)
+        state = [s for s in map(self.state, self.shards) if s is not None]
+        run._same(f"{self.vector['name']}, state", self.vector["state"], state)
+        for task in self.tasks():
+            read = self.driver.ask("read", task=task)["outcomes"]
+            run._same(f"{self.vector['name']}, outcomes of {task}", self.waiting(task), read)
+            self.runner.read += len(read)
+
+    def step(self, where: str, step: Json) -> list[Json]:
+        """One step, by the client if it is the client's; the outcomes that it added."""
+        verb = next(iter(step.get("do") or {"": None}))
+        can = self.driver.client.can
+        ours = verb in OURS and (verb != "show" or "show" in can)
+        if not ours or ("blocks" not in can and _has_blocks(step)):
+            return [outcome for call in step["calls"] for outcome in self.call(where, call)]
+        error = step["calls"] and run_error(step["calls"][-1])
+        before = self.dump() if error and len(step["calls"]) == 1 else None
+        expected = [self.whole(call) for call in step["calls"]]
+        waiting = self.waiting(step["do"]["take"]["task"]) if verb == "take" else []
+        self.monitor.begin()
+        answer: Json = None
+        try:
+            answer = self.driver.ask(verb, **step["do"][verb])
+        except DriverError as failed:
+            answer = failed
+        self.client.forget()
+        self.same_calls(where, expected, self.monitor.end())
+        if verb == "take":
+            self.same_answer(where, {"outcomes": waiting}, answer)
+        else:
+            self.same_answer(where, self.answer_of(verb, step), answer)
+        if before is not None:
+            run._same(f"{where}, keys after an error", before, self.dump())
+        if verb != "apply":
+            return []
+        prefixes = dict.fromkeys(bytes.fromhex(c["keys"][0]).decode() for c in step["calls"])
+        return [outcome for prefix in prefixes for outcome in self.new_outcomes(prefix)]
+
+    def whole(self, call: Json) -> Call:
+        """A call of the vector, with the ids that Redis draws."""
+        argv = [arg for arg in call["argv"] if arg is not None]
+        drawn = call["argv"].count(None)
+        if drawn:
+            prefix = bytes.fromhex(call["keys"][0]).decode()
+            stream = f"{prefix}:outcomes:{bytes.fromhex(argv[0]).decode()}"
+            argv += [id_.hex() for id_, _ in self.client.xrange(stream, count=drawn)]
+        return call["script"], call["keys"], argv
+
+    def same_calls(self, where: str, expected: list[Call], commands: list[Command]) -> None:
+        """The client has made these calls; of each shard in this order."""
+        if self.runner.anew:
+            # Of two that carry the same, the first was answered NOSCRIPT.
+            commands = [c for c, n in zip_longest(commands, commands[1:]) if not _again(c, n)]
+        made = list(calls_of(commands, where))
+        made = [call for call in made if call[0] != "status"]
+        for keys in [key for _, key, _ in expected + made]:
+            run._same(
+                f"{where}, calls of {bytes.fromhex(keys[0]).decode()}",
+                [call for call in expected if call[1] == keys],
+                [call for call in made if call[1] == keys],
+            )
+        self.runner.compared += len(made)
+
+    def answer_of(self, verb: str, step: Json) -> Json:
+        """What the client has to say: an object, or the code of an error."""
+        if step.get("refused"):
+            return "REFUSED"
+        calls = step["calls"]
+        if calls and (error := run_error(calls[-1])):
+            return error
+        if verb == "show":
+            return {"tree": None} if len(calls[0]["reply"]) == 1 else None
+        answer: Json = {
+            "tracked": 0, "acked": 0, "failed": 0,
+            "rejected": [], "rejected_blocks": [], "repeated": False,
+        }  # fmt: skip
+        for call in calls:
+            reply = call["reply"]
+            if reply[0] == 0:
+                answer["repeated"] = True
+                if int(reply[1]) > int(bytes.fromhex(call["argv"][1]).split(b":")[0]):
+                    return "LANE"
+                continue
+            for place, name in enumerate(("tracked", "acked", "failed"), 1):
+                answer[name] += reply[place]
+            rows = bytes.fromhex(reply[7]["hex"])
+            numbers = [int.from_bytes(rows[i : i + 2], "big") for i in range(0, len(rows), 2)]
+            if call["script"] == "apply":
+                anchors = call["argv"][3]
+                answer["rejected"] += [str(int(anchors[16 * n : 16 * n + 16], 16)) for n in numbers]
+            else:
+                answer["rejected_blocks"] += [
+                    str(int(call["argv"][3 + 6 * n], 16)) for n in numbers
+                ]
+        return answer
+
+    def same_answer(self, where: str, expected: Json, answer: Json) -> None:
+        if isinstance(answer, DriverError):
+            if answer.code != expected:
+                raise Mismatch(f"{where}: the client says {answer}, not {expected!r}")
+        elif expected is not None:
+            found = {name: answer.get(name) for name in expected} if _is(expected) else answer
+            run._same(f"{where}, what the client says", expected, found)
+            if isinstance(expected, str):
+                raise Mismatch(f"{where}: the client says {answer!r}, not {expected}")
+
+    def tasks(self) -> list[str]:
+        """Tasks that have streams."""
+        keys = (key.decode() for key in self.client.keys("*"))
+        return sorted({key.partition("}:")[2][9:] for key in keys if ":outcomes:" in key})
+
+    def waiting(self, task: str) -> list[Json]:
+        """What waits for a task, as a client has to read it."""
+        found = []
+        for prefix in self.shards:
+            stream = f"{prefix}:outcomes:{task}"
+            if self.client.type(stream) != b"stream":
+                continue
+            for _, fields in self.client.xrange(stream, count=MAX_ENTRIES):
+                found += [*_outcomes(fields)]
+        return found
+
+
+def calls_of(commands: list[Command], where: str = "") -> Iterator[Call]:
+    """Calls of scripts among commands; Mismatch for what a client may not send."""
+    for command in commands:
+        if command.name == "EVALSHA":
+            name = NAMES.get(command.words[1].decode("latin-1").lower())
+        elif command.name == "EVAL":
+            name = next(
+                (n for n in NAMES.values() if scripts.load(n).source == command.words[1]), None
+            )
+        elif command.name in PLAIN:
+            continue
+        else:
+            raise Mismatch(f"{where}: the client sends {command.name}, which is for scripts alone")
+        if name is None:
+            raise Mismatch(f"{where}: the client calls a script that is none of ours")
+        count = int(command.words[2])
+        words = [word.hex() for word in command.words[3:]]
+        yield name, words[:count], words[count:]
+
+
+def _again(command: Command, following: Command | None) -> bool:
+    return bool(
+        following
+        and command.name == "EVALSHA"
+        and following.name == "EVAL"
+        and following.words[2:] == command.words[2:]
+    )
+
+
+def run_error(call: Json) -> str:
+    """Code of the error that a call is refused with; ''."""
+    reply = call["reply"]
+    return reply.get("error", "") if isinstance(reply, dict) else ""
+
+
+def _outcomes(fields: dict[bytes, bytes]) -> Iterator[Json]:
+    """Single verdicts of an entry, as a driver says them."""
+    if b"block" in fields:
+        age = int(fields[b"age"])
+        for verdict, reason, anchor, label, why in run._block_outcomes(fields):
+            yield [verdict, reason, str(int(anchor, 16)), label, why, age]
+        return
+    ages = [row[2] for row in json.loads(fields[b"rows"])]
+    for (verdict, reason, anchor, source, why), age in zip(run._loose(fields), ages, strict=True):
+        yield [verdict, reason, str(int(anchor, 16)), source, why, age]
+
+
+def _has_blocks(step: Json) -> bool:
+    return any(call["script"] == "apply_blocks" for call in step["calls"]) or any(
+        int(fields.get("anchor", 1)) >> 62 or "block" in fields
+        for row in (step["do"].get("apply") or {"rows": []})["rows"]
+        for fields in row.values()
+    )
+
+
+def _is(expected: Json) -> bool:
+    return isinstance(expected, dict)
+
+
+def main(name: str, *words: str) -> int:
+    """Run the vectors of a client on one server, and tell what it does not honour."""
+    client = CLIENTS[name]
+    if lacks := client.lacks():
+        sys.exit(f"{lacks} is missing")
+    wanted = {n: v for n, v in load().items() if not words or any(word in n for word in words)}
+    failed = 0
+    with EmbeddedRedis() as redis, Monitor([redis.port]) as monitor:
+        server = Server([redis.port])
+        server.load_scripts()
+        for library in client.libraries:
+            with Driver(client, library) as driver:
+                driver.connect(redis.port)
+                runner = Runner(server, driver, monitor)
+                found = runner.mismatches(wanted)
+            for vector, said in found.items():
+                print(f"{library or name}: {vector}\n    {said}")
+            kinds = Counter(vector.partition(":")[0] for vector in found)
+            print(
+                f"{library or name}: {len(wanted) - len(found)} of {len(wanted)} vectors, "
+                f"{runner.compared} calls, {runner.read} outcomes; failed: {dict(kinds)}"
+            )
+            failed += len(found)
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

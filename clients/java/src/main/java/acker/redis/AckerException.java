@@ -1,0 +1,90 @@
+package acker.redis;
+
+import java.util.Map;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/**
+ * Whatever goes wrong; {@link #code()} says what, the message what to do.
+ *
+ * <p>Codes are those of the scripts (lua/README.md, Errors: {@code NAMESPACE}, {@code BACKLOG},
+ * {@code CONFLICT}, ..) and these:
+ *
+ * <ul>
+ *   <li>{@code REFUSED}: a row, a text or a setting that cannot be; nothing was sent
+ *   <li>{@code OVERFLOW}: too much is pending, the tree or block was nacked; emit nothing of it
+ *   <li>{@code UNAVAILABLE}: no answer came in time; a batch may have been applied. Apply the same
+ *       object again, or drop it: its trees expire
+ *   <li>{@code LATE}: the fence may be gone, the batch may not be sent again; its trees expire
+ *   <li>{@code LANE}: somebody else has used the lane; the batch may not be sent again
+ *   <li>{@code FULL}: too many rows wait for Redis
+ *   <li>{@code CLOSED}: a message, or a producer, that was done with before
+ *   <li>{@code REDIS}: Redis replied with any other error
+ * </ul>
+ */
+public final class AckerException extends RuntimeException {
+    private static final long serialVersionUID = 1L;
+    private static final Pattern OURS = Pattern.compile("ACKER ([A-Z]+) (.*)", Pattern.DOTALL);
+
+    /** What Redis 6.2 puts before an error that a command in a script has met. */
+    private static final Pattern IN_SCRIPT =
+            Pattern.compile("^(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )", Pattern.DOTALL);
+
+    /** States that pass: start-up, failover, a slot that moves, a long script. */
+    private static final Pattern PASSING =
+            Pattern.compile("^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK)\\b.*",
+                    Pattern.DOTALL);
+
+    private static final Map<String, String> ADVICE = Map.of(
+            "NAMESPACE", "; create it (acker-redis create), or finish dropping it (acker-redis drop)",
+            "SCHEMA", "; use the version of acker-redis that wrote it",
+            "SHARD", "; the namespace was moved or created anew, open it again",
+            "CONFLICT", "; something in it changes from run to run, or the namespace was moved since");
+
+    private final String code;
+
+    AckerException(String code, String words) {
+        this(code, words, null);
+    }
+
+    AckerException(String code, String words, Throwable cause) {
+        super(words, cause);
+        this.code = code;
+    }
+
+    /** Which error it is: see the class. */
+    public String code() {
+        return code;
+    }
+
+    boolean is(String... codes) {
+        for (String each : codes) {
+            if (code.equals(each)) return true;
+        }
+        return false;
+    }
+
+    static AckerException refused(String words, Object... values) {
+        return new AckerException("REFUSED", String.format(words, values));
+    }
+
+    /** For an error that Redis has replied. */
+    static AckerException replied(String reply) {
+        String words = IN_SCRIPT.matcher(reply).replaceFirst("");
+        Matcher ours = OURS.matcher(words);
+        if (ours.matches()) {
+            return new AckerException(ours.group(1), ours.group(2) + ADVICE.getOrDefault(ours.group(1), ""));
+        }
+        if (PASSING.matcher(words).matches()) return unavailable(words, null);
+        if (words.startsWith("OOM")) {
+            return new AckerException("REDIS", "Redis is at maxmemory and refused the call; nothing was"
+                    + " changed. Raise maxmemory, lower high_water, or let the sources take their outcomes");
+        }
+        return new AckerException("REDIS", "Redis refused the call: " + words);
+    }
+
+    static AckerException unavailable(String words, Throwable cause) {
+        return new AckerException("UNAVAILABLE",
+                "Redis did not answer: " + words + "; is it running and reachable?", cause);
+    }
+}

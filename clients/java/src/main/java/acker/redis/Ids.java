@@ -1,0 +1,237 @@
+package acker.redis;
+
+import java.nio.ByteBuffer;
+import java.nio.CharBuffer;
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.CodingErrorAction;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.security.SecureRandom;
+import java.util.Arrays;
+import java.util.HexFormat;
+import java.util.regex.Pattern;
+
+/**
+ * Ids of anchors and tuples, and what text may be.
+ *
+ * <p>All of them fit a {@code long} without its sign: an anchor is 1 to 2^62-1, or of a tree in a
+ * block has bit 62 set; a tuple id is 1 to 2^63-1; a delta may also be 0. A negative number is out of
+ * range, so plain comparisons do.
+ */
+public final class Ids {
+    /** Highest anchor of a loose tree. */
+    public static final long ANCHOR_MAX = (1L << 62) - 1;
+
+    /** Highest tuple id. */
+    public static final long TUPLE_MAX = Long.MAX_VALUE;
+
+    /** Highest number of a block. */
+    public static final long BLOCK_MAX = (1L << 50) - 1;
+
+    /** Trees of a block at most. */
+    public static final int SLOTS = 4095;
+
+    static final int MAX_TEXT = 255;
+    private static final long IN_BLOCK = 1L << 62;
+    private static final SecureRandom RANDOM = new SecureRandom();
+    private static final Pattern NAME = Pattern.compile("[A-Za-z0-9_.-]{1,64}");
+
+    private Ids() {}
+
+    /** An anchor, 1 to 2^62-1, from the system's random source. */
+    public static long newAnchor() {
+        while (true) {
+            long anchor = RANDOM.nextLong() & ANCHOR_MAX;
+            if (anchor != 0) return anchor;
+        }
+    }
+
+    /** So many tuple ids, or edge ids, each 1 to 2^63-1, from the system's random source. */
+    public static long[] newTupleIds(int count) {
+        byte[] drawn = new byte[8 * count];
+        RANDOM.nextBytes(drawn);
+        long[] ids = new long[count];
+        ByteBuffer.wrap(drawn).asLongBuffer().get(ids);
+        for (int i = 0; i < count; i++) {
+            ids[i] &= TUPLE_MAX;
+            if (ids[i] == 0) return newTupleIds(count);
+        }
+        return ids;
+    }
+
+    /**
+     * Number of a block from its source's own identity: the same parts, the same number, so whoever
+     * runs again tracks the same block. Let the parts tell attempts apart.
+     */
+    public static long blockNumber(Object... identity) {
+        MessageDigest digest = sha256();
+        for (Object part : identity) {
+            byte[] text = String.valueOf(part).getBytes(StandardCharsets.UTF_8);
+            digest.update((text.length + ":").getBytes(StandardCharsets.US_ASCII));
+            digest.update(text);
+        }
+        return ByteBuffer.wrap(digest.digest()).getLong() >>> 14;
+    }
+
+    /** Anchor of a tree in a block. */
+    public static long blockAnchor(long block, int slot) {
+        if (slot < 0 || slot >= SLOTS) throw AckerException.refused("a slot is 0 to %d, not %d", SLOTS - 1, slot);
+        return IN_BLOCK | checkBlock(block) << 12 | slot;
+    }
+
+    /** Shard of an anchor; of a block, for all of its anchors. {@code shards} is a power of two. */
+    public static int shardOf(long anchor, int shards) {
+        return (int) (inBlock(anchor) ? blockOf(anchor) : anchor) & (shards - 1);
+    }
+
+    static boolean inBlock(long anchor) {
+        return (anchor & IN_BLOCK) != 0;
+    }
+
+    static long blockOf(long anchor) {
+        return anchor >>> 12 & BLOCK_MAX;
+    }
+
+    static int slotOf(long anchor) {
+        return (int) anchor & 0xfff;
+    }
+
+    static long checkAnchor(long anchor) {
+        if (anchor < 1 || (inBlock(anchor) && slotOf(anchor) == SLOTS)) {
+            throw AckerException.refused("an anchor is 1 to 2^62-1, or one of a block's %d slots, not %s",
+                    SLOTS, Long.toUnsignedString(anchor));
+        }
+        return anchor;
+    }
+
+    static long checkTuple(long id) {
+        if (id < 1) {
+            throw AckerException.refused("a tuple id is 1 to 2^63-1, not %s", Long.toUnsignedString(id));
+        }
+        return id;
+    }
+
+    static long checkBlock(long block) {
+        if (block < 0 || block > BLOCK_MAX) {
+            throw AckerException.refused("a block is 0 to 2^50-1, not %s", Long.toUnsignedString(block));
+        }
+        return block;
+    }
+
+    static String checkName(String kind, String name) {
+        if (name == null || !NAME.matcher(name).matches()) {
+            throw AckerException.refused("a %s is 1 to 64 of A-Z a-z 0-9 _ . -, not %s", kind, name);
+        }
+        return name;
+    }
+
+    /** XOR of distinct tuple ids: two messages with one id would cancel. */
+    static long xor(long... ids) {
+        long delta = 0;
+        for (long id : ids) delta ^= checkTuple(id);
+        if (ids.length > 1) {
+            long[] sorted = ids.clone();
+            Arrays.sort(sorted);
+            for (int i = 1; i < sorted.length; i++) {
+                if (sorted[i] == sorted[i - 1]) {
+                    throw AckerException.refused("two messages have one tuple id; draw an id for each");
+                }
+            }
+        }
+        return delta;
+    }
+
+    /** Delta of a message that was processed: its id XOR the ids of all that it caused. */
+    static long whole(long tuple, long... emitted) {
+        checkTuple(tuple);
+        for (long id : emitted) {
+            if (id == tuple) {
+                throw AckerException.refused("a message cannot have the id of one it caused; draw another");
+            }
+        }
+        return tuple ^ xor(emitted);
+    }
+
+    /** A decimal number of up to 64 bits, without a sign; what is above 2^63-1 is negative, and refused later. */
+    static long parse(String digits) {
+        if (digits.isEmpty() || digits.charAt(0) < '0' || digits.charAt(0) > '9') {
+            throw AckerException.refused("an id is a decimal number without a sign, not %s", digits);
+        }
+        try {
+            return Long.parseUnsignedLong(digits);
+        } catch (NumberFormatException error) {
+            throw AckerException.refused("an id is a decimal number of up to 64 bits, not %s", digits);
+        }
+    }
+
+    /** UTF-8 of a source id, label or why, if the scripts take it: lengths count bytes, not chars. */
+    static byte[] text(String kind, String text, int least) {
+        byte[] data = utf8(text);
+        if (data == null) throw AckerException.refused("a %s is text that UTF-8 can hold", kind);
+        if (data.length < least || data.length > MAX_TEXT) {
+            throw AckerException.refused("a %s has %d to %d bytes, this one %d", kind, least, MAX_TEXT, data.length);
+        }
+        for (byte each : data) {
+            if (each >= 0 && each < 32 || each == 127) {
+                throw AckerException.refused("a %s has no control characters", kind);
+            }
+        }
+        return data;
+    }
+
+    /** Words for people, as a row can hold them: 255 bytes, no control characters. */
+    static String clip(String words) {
+        StringBuilder short_ = new StringBuilder();
+        int left = MAX_TEXT;
+        for (int at = 0; at < words.length() && left > 0; ) {
+            int letter = words.codePointAt(at);
+            at += Character.charCount(letter);
+            if (letter < 32 || letter == 127) letter = ' ';
+            if (letter >= Character.MIN_SURROGATE && letter <= Character.MAX_SURROGATE) letter = '?';
+            left -= letter < 0x80 ? 1 : letter < 0x800 ? 2 : letter < 0x10000 ? 3 : 4;
+            if (left >= 0) short_.appendCodePoint(letter);
+        }
+        return short_.toString();
+    }
+
+    /** Bytes of a text; null if it has half a surrogate pair, which getBytes would make a question mark. */
+    private static byte[] utf8(String text) {
+        if (text == null) return null;
+        try {
+            ByteBuffer data = StandardCharsets.UTF_8.newEncoder().onMalformedInput(CodingErrorAction.REPORT)
+                    .onUnmappableCharacter(CodingErrorAction.REPORT).encode(CharBuffer.wrap(text));
+            byte[] bytes = new byte[data.remaining()];
+            data.get(bytes);
+            return bytes;
+        } catch (CharacterCodingException error) {
+            return null;
+        }
+    }
+
+    static String newName() {
+        byte[] name = new byte[16];
+        RANDOM.nextBytes(name);
+        return hex(name, 16);
+    }
+
+    static String hex(byte[] data, int count) {
+        return HexFormat.of().formatHex(data, 0, count);
+    }
+
+    static MessageDigest sha256() {
+        return digest("SHA-256");
+    }
+
+    static MessageDigest sha1() {
+        return digest("SHA-1");
+    }
+
+    private static MessageDigest digest(String name) {
+        try {
+            return MessageDigest.getInstance(name);
+        } catch (NoSuchAlgorithmException error) {
+            throw new IllegalStateException(error); // every JDK has it
+        }
+    }
+}

@@ -1,0 +1,142 @@
+package acker.redis;
+
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.function.Consumer;
+
+/**
+ * The verdicts of one source, over all shards: at least once, in no special order.
+ *
+ * <p>Read what waits, handle it, take it. What was not taken is read again, also after a crash. One
+ * reader for each task; any thread may be it.
+ */
+public final class Outcomes {
+    private static final int MAX_TAKE = 64;
+    private final Acker acker;
+    private final String task;
+
+    Outcomes(Acker acker, String task) {
+        this.acker = acker;
+        this.task = Ids.checkName("task", task);
+    }
+
+    /** Outcomes that stand in one entry of a stream, and are taken together. */
+    public record Entry(int shard, String id, List<Outcome> outcomes) {}
+
+    /** Up to so many entries of each shard, the oldest first; the same again until they are taken. */
+    public List<Entry> read(int count) {
+        List<Entry> found = new ArrayList<>();
+        String first = acker.shard(0);
+        // A stream that is no more is as empty as one in which nothing waits, so shards are counted anew.
+        Object said = acker.patient(() -> Scripts.plain(acker.redis(), "HGET", first + ":meta", "shards"));
+        int shards = said == null ? 1 : (int) Replies.number(said);
+        for (int number = 0; number < shards; number++) {
+            String shard = acker.shard(number);
+            Object reply = acker.patient(() -> Scripts.plain(acker.redis(),
+                    "XRANGE", shard + ":outcomes:" + task, "-", "+", "COUNT", String.valueOf(count)));
+            for (Object each : (List<?>) reply) {
+                List<?> entry = (List<?>) each;
+                List<?> flat = (List<?>) entry.get(1);
+                Map<String, String> fields = new HashMap<>();
+                for (int i = 0; i < flat.size(); i += 2) {
+                    fields.put(Replies.text(flat.get(i)), Replies.text(flat.get(i + 1)));
+                }
+                List<Outcome> outcomes = fields.containsKey("block") ? block(fields) : loose(fields);
+                found.add(new Entry(number, Replies.text(entry.get(0)), outcomes));
+            }
+        }
+        return found;
+    }
+
+    /**
+     * Delete entries that were handled; those that are gone are passed over.
+     *
+     * @return how many verdicts they held; too few if a reply was lost
+     */
+    public long take(Collection<Entry> entries) {
+        Map<Integer, List<byte[]>> ids = new LinkedHashMap<>();
+        for (Entry entry : entries) {
+            ids.computeIfAbsent(entry.shard(), shard -> new ArrayList<>()).add(Replies.bytes(entry.id()));
+        }
+        long taken = 0;
+        for (Map.Entry<Integer, List<byte[]>> its : ids.entrySet()) {
+            List<byte[]> left = its.getValue();
+            while (!left.isEmpty()) {
+                List<byte[]> argv = new ArrayList<>(left.subList(0, Math.min(MAX_TAKE, left.size())));
+                argv.add(0, Replies.bytes(task));
+                // Twice is once: it passes over what is gone.
+                List<?> reply = (List<?>) acker.patient(() ->
+                        Scripts.call(acker.redis(), "take", acker.shard(its.getKey()), argv.toArray(new byte[0][])));
+                taken += Replies.number(reply.get(1));
+                left = left.subList((int) Replies.number(reply.get(3)), left.size());
+            }
+        }
+        return taken;
+    }
+
+    /**
+     * Hand out what waits now, an entry at a time, and take each when all of it was handled. An
+     * exception ends it; what was not taken comes again.
+     *
+     * @return how many outcomes were handled
+     */
+    public long handle(Consumer<Outcome> handler) {
+        long handled = 0;
+        List<Entry> entries;
+        while (!(entries = read(1)).isEmpty()) {
+            for (Entry entry : entries) {
+                entry.outcomes().forEach(handler);
+                handled += entry.outcomes().size();
+                take(List.of(entry));
+            }
+        }
+        return handled;
+    }
+
+    private static List<Outcome> loose(Map<String, String> fields) {
+        List<Outcome> outcomes = new ArrayList<>();
+        for (Object each : (List<?>) Json.parse(fields.get("rows"))) {
+            List<?> row = (List<?>) each;
+            outcomes.add(new Outcome(fields.get("verdict"), fields.get("reason"),
+                    Long.parseUnsignedLong((String) row.get(0), 16), (String) row.get(1), (String) row.get(3),
+                    (Long) row.get(2)));
+        }
+        return outcomes;
+    }
+
+    /** Single verdicts of a block's entry, slot by slot. */
+    private static List<Outcome> block(Map<String, String> fields) {
+        String verdict = fields.get("verdict");
+        String reason = fields.get("reason");
+        String label = fields.get("label");
+        long block = Long.parseLong(fields.get("block"), 16);
+        long age = Long.parseLong(fields.get("age"));
+        List<Outcome> outcomes = new ArrayList<>();
+        if (fields.containsKey("rows")) {
+            for (Object each : (List<?>) Json.parse(fields.get("rows"))) {
+                List<?> row = (List<?>) each;
+                long anchor = Ids.blockAnchor(block, ((Long) row.get(0)).intValue());
+                outcomes.add(new Outcome(verdict, reason, anchor, label, (String) row.get(1), age));
+            }
+            return outcomes;
+        }
+        Set<Object> failed = new HashSet<>((List<?>) Json.parse(fields.getOrDefault("failed", "[]")));
+        Set<Object> nacked = new HashSet<>((List<?>) Json.parse(fields.getOrDefault("nacked", "[]")));
+        boolean mixed = verdict.equals("mixed");
+        int slots = Integer.parseInt(fields.get("slots"));
+        for (long slot = 0; slot < slots; slot++) {
+            if (failed.contains(slot)) continue; // was nacked then
+            boolean lost = nacked.contains(slot);
+            outcomes.add(new Outcome(mixed ? (lost ? "nack" : "ack") : verdict,
+                    mixed ? (lost ? "expired" : "completed") : reason,
+                    Ids.blockAnchor(block, (int) slot), label, "", age));
+        }
+        return outcomes;
+    }
+}

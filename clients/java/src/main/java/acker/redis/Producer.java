@@ -1,0 +1,324 @@
+package acker.redis;
+
+import java.time.Duration;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.function.BiConsumer;
+import java.util.function.Consumer;
+
+/**
+ * Folds the rows of many threads and sends them by the batch.
+ *
+ * <p>A call comes back when its rows are taken in, not when they are applied: see {@link #flush}. Rows
+ * wait for {@code linger} that others may join them, or until a batch is full. A batch that was given
+ * up is told to {@code onGivenUp}, and by the next {@code flush}; its trees expire, and their sources
+ * replay them. When too many rows wait, callers wait too.
+ *
+ * <p>Close it, best by try-with-resources: what waits when the process ends is lost, and its trees
+ * expire. Any thread may use it.
+ */
+public final class Producer implements AutoCloseable {
+    private static final long MS = 1_000_000;
+
+    private final Acker acker;
+    private final String task;
+    private final long lingerNs;
+    private final int buffer;
+    private final long blockNs;
+    private final BiConsumer<AckerException, Batch> onGivenUp;
+    private final List<Thread> senders = new ArrayList<>();
+
+    /** Guards what follows; nobody holds it while Redis is asked. */
+    private final Object lock = new Object();
+
+    /** Of each shard the batch that is filled. */
+    private final Map<Integer, Filling> filling = new HashMap<>();
+
+    private final Deque<Batch> ready = new ArrayDeque<>();
+    private final Set<Batch> inFlight = new HashSet<>();
+    private volatile int shards;
+    private int waiting;
+    private boolean closed;
+
+    /** From when on, by {@link System#nanoTime}, nothing is sent any more; once it is closed. */
+    private long end;
+    private AckerException error;
+
+    private record Filling(Batch batch, long due) {}
+
+    /** How a producer works; change what you need: {@code new Settings().withLinger(..)}. */
+    public record Settings(
+            Duration linger, int senders, int buffer, Duration maxBlock, BiConsumer<AckerException, Batch> onGivenUp) {
+        /** Two milliseconds, two calls in flight, 65,536 rows, a minute. */
+        public Settings() {
+            this(Duration.ofMillis(2), 2, 65_536, Duration.ofMinutes(1), null);
+        }
+
+        /** How long rows wait for others that may join them. */
+        public Settings withLinger(Duration linger) {
+            return new Settings(linger, senders, buffer, maxBlock, onGivenUp);
+        }
+
+        /** Calls in flight at most, each on a lane of its own. */
+        public Settings withSenders(int senders) {
+            return new Settings(linger, senders, buffer, maxBlock, onGivenUp);
+        }
+
+        /** When so many rows wait, callers wait too. */
+        public Settings withBuffer(int buffer) {
+            return new Settings(linger, senders, buffer, maxBlock, onGivenUp);
+        }
+
+        /** For how long callers wait; then {@code FULL}. */
+        public Settings withMaxBlock(Duration maxBlock) {
+            return new Settings(linger, senders, buffer, maxBlock, onGivenUp);
+        }
+
+        /** Is told of each batch that was given up, by a sender's thread: it must not wait. */
+        public Settings withOnGivenUp(BiConsumer<AckerException, Batch> onGivenUp) {
+            return new Settings(linger, senders, buffer, maxBlock, onGivenUp);
+        }
+    }
+
+    /** For a bolt. */
+    public Producer(Acker acker) {
+        this(acker, "", new Settings());
+    }
+
+    /** For a bolt with an empty task; with one, {@link #track} tracks under it. */
+    public Producer(Acker acker, String task, Settings settings) {
+        if (settings.linger.isNegative() || settings.senders < 1 || settings.buffer < 1) {
+            throw AckerException.refused("linger is zero or more, senders and buffer are at least one");
+        }
+        this.acker = acker;
+        this.task = task.isEmpty() ? "" : Ids.checkName("task", task);
+        lingerNs = settings.linger.toNanos();
+        buffer = settings.buffer;
+        blockNs = settings.maxBlock.toNanos();
+        onGivenUp = settings.onGivenUp;
+        for (int i = 0; i < settings.senders; i++) {
+            Thread sender = new Thread(this::run, "acker-producer-" + i);
+            sender.setDaemon(true);
+            senders.add(sender);
+        }
+    }
+
+    /** As {@link Batch#track}. */
+    public void track(long anchor, String sourceId, long... emitted) {
+        Batch check = newBatch().track(anchor, sourceId, emitted); // refuses what cannot be
+        take(new long[] {anchor}, batch -> batch.track(anchor, sourceId, emitted), check);
+    }
+
+    /** As {@link Batch#ack}. */
+    public void ack(long anchor, long tuple, long... emitted) {
+        add(List.of(new Row(anchor, Ids.whole(tuple, emitted), 0, "")));
+    }
+
+    /** As {@link Batch#fail(long, String)}. */
+    public void fail(long anchor, String why) {
+        add(List.of(new Row(anchor, 0, Row.FAIL, why)));
+    }
+
+    /** As {@link Batch#fail(long, String, long, long...)}. */
+    public void fail(long anchor, String why, long tuple, long... emitted) {
+        add(List.of(new Row(anchor, Ids.whole(tuple, emitted), Row.FAIL, why)));
+    }
+
+    /** As {@link Batch#touch}. */
+    public void touch(long anchor) {
+        add(List.of(new Row(anchor, 0, Row.TOUCH, "")));
+    }
+
+    /** Begin to process messages, by their ids as text; ack, fail and touch give their rows to this producer. */
+    public Processing process(String... messages) {
+        return new Processing(this::add, messages);
+    }
+
+    /**
+     * Take rows in, all of them or, with an error, none.
+     *
+     * @throws AckerException {@code FULL} if Redis is too slow, {@code CLOSED}
+     */
+    public void add(List<Row> rows) {
+        Batch check = null;
+        long[] anchors = new long[rows.size()];
+        for (int i = 0; i < anchors.length; i++) {
+            if (check == null || check.isFull()) check = new Batch();
+            check.add(rows.get(i)); // refuses what cannot be
+            anchors[i] = rows.get(i).anchor();
+        }
+        int[] at = {0};
+        take(anchors, batch -> batch.add(rows.get(at[0]++)), check);
+    }
+
+    /** Wait until all is applied that was taken in before; the error of the first batch that was given up since. */
+    public void flush() {
+        synchronized (lock) {
+            checkMayWait();
+            filling.values().forEach(each -> ready.add(each.batch));
+            filling.clear();
+            lock.notifyAll();
+            Set<Batch> mine = new HashSet<>(ready);
+            mine.addAll(inFlight);
+            while (mine.stream().anyMatch(batch -> inFlight.contains(batch) || ready.contains(batch))) await(0);
+            AckerException first = error;
+            error = null;
+            if (first != null) throw first;
+        }
+    }
+
+    /** Flush for up to 30 seconds, and end. Throws what flush throws; the same again does nothing. */
+    @Override
+    public void close() {
+        close(Duration.ofSeconds(30));
+    }
+
+    /** Flush for up to this time, and end; what was not sent by then is given up. */
+    public void close(Duration timeout) {
+        synchronized (lock) {
+            if (closed) return;
+            checkMayWait();
+            closed = true;
+            end = System.nanoTime() + timeout.toNanos();
+        }
+        try {
+            flush();
+        } finally {
+            synchronized (lock) {
+                shards = -1;
+                lock.notifyAll();
+            }
+        }
+    }
+
+    private void take(long[] anchors, Consumer<Batch> fold, Batch checked) {
+        if (checked == null) return;
+        int known = shards > 0 ? shards : acker.shards();
+        synchronized (lock) {
+            if (closed) throw new AckerException("CLOSED", "this producer was closed; nothing is taken in any more");
+            if (shards == 0) {
+                shards = known;
+                senders.forEach(Thread::start);
+            }
+            waitForRoom();
+            for (long anchor : anchors) {
+                int shard = Ids.shardOf(anchor, shards);
+                Filling its = filling.get(shard);
+                if (its == null) {
+                    its = new Filling(newBatch(), System.nanoTime() + lingerNs);
+                    filling.put(shard, its);
+                    lock.notifyAll(); // somebody has to see when it is due
+                }
+                int before = its.batch.size();
+                fold.accept(its.batch);
+                waiting += its.batch.size() - before;
+                if (its.batch.isFull()) {
+                    ready.add(filling.remove(shard).batch);
+                    lock.notifyAll();
+                }
+            }
+        }
+    }
+
+    private Batch newBatch() {
+        return task.isEmpty() ? new Batch() : new Batch(task);
+    }
+
+    private void waitForRoom() {
+        long end = System.nanoTime() + blockNs;
+        while (waiting >= buffer && !senders.contains(Thread.currentThread())) {
+            long left = end - System.nanoTime();
+            if (left <= 0) {
+                throw new AckerException("FULL",
+                        waiting + " rows wait for Redis; it is too slow for this program, or away");
+            }
+            await(left);
+            if (closed) throw new AckerException("CLOSED", "this producer was closed; nothing is taken in any more");
+        }
+    }
+
+    private void checkMayWait() {
+        if (senders.contains(Thread.currentThread())) {
+            throw new AckerException("CLOSED", "onGivenUp is called by who sends, and cannot wait for that");
+        }
+    }
+
+    private void run() {
+        while (true) {
+            Batch batch;
+            AckerException failed = null;
+            synchronized (lock) {
+                while ((batch = next()) == null) {
+                    if (shards < 0) return;
+                    await(untilDue());
+                }
+                inFlight.add(batch);
+                if (closed && System.nanoTime() - end > 0) {
+                    failed = new AckerException("CLOSED", "the producer was closed before this could be sent");
+                }
+            }
+            try {
+                if (failed == null) acker.apply(batch);
+            } catch (AckerException given) {
+                failed = given;
+            } catch (RuntimeException | Error other) {
+                // A sender that ends is a producer that waits for ever.
+                failed = new AckerException("REDIS", "a batch cannot be sent: " + other, other);
+            }
+            synchronized (lock) {
+                inFlight.remove(batch);
+                waiting -= batch.size();
+                if (failed != null && error == null) error = failed;
+                lock.notifyAll();
+            }
+            if (failed != null && onGivenUp != null) {
+                try {
+                    onGivenUp.accept(failed, batch);
+                } catch (RuntimeException ours) {
+                    ours.printStackTrace();
+                }
+            }
+        }
+    }
+
+    /** A batch that is full, hurried, or has lingered; null if there is none. */
+    private Batch next() {
+        Batch first = ready.poll();
+        if (first != null) return first;
+        long now = System.nanoTime();
+        for (Iterator<Filling> all = filling.values().iterator(); all.hasNext(); ) {
+            Filling each = all.next();
+            if (each.due - now <= 0) {
+                all.remove();
+                return each.batch;
+            }
+        }
+        return null;
+    }
+
+    /** Nanoseconds until the next batch has lingered; 0 if there is none. */
+    private long untilDue() {
+        long now = System.nanoTime();
+        return filling.values().stream().mapToLong(each -> Math.max(each.due - now, 1)).min().orElse(0);
+    }
+
+    /** Wait to be notified, or for so many nanoseconds; 0 is for ever. An interrupt is kept for later. */
+    private void await(long nanoseconds) {
+        try {
+            if (nanoseconds == 0) lock.wait();
+            else lock.wait(nanoseconds / MS, (int) (nanoseconds % MS));
+        } catch (InterruptedException interrupted) {
+            if (senders.contains(Thread.currentThread())) return;
+            Thread.currentThread().interrupt();
+            throw new AckerException("UNAVAILABLE", "interrupted while it waited; what was taken in is still sent",
+                    interrupted);
+        }
+    }
+}

@@ -1,0 +1,1090 @@
+# acker.sh: track tuple trees, ack and fail messages, hear the verdicts, by redis-cli alone.
+#
+#   . acker.sh
+#   acker_open redis://localhost:6379 orders
+#
+# Needs bash 4.1 or later, redis-cli 6.2 or later, od, mkfifo and sha1sum (or shasum). See README.md.
+#
+# Functions return 0, or say on stderr what is wrong and return
+#   2  REFUSED      what cannot be; nothing was sent
+#   3  OVERFLOW     nacked at once, too much is pending: emit nothing
+#   4  UNAVAILABLE  no answer came; it may have been applied: never say the same again under new ids
+#   1  any other code of lua/README.md, or LATE, LANE, CLOSED, REDIS
+# and set ACKER_ERROR to the code and ACKER_WORDS to the words. Results stand in variables ACKER_*, for
+# $(..) would be another process: that is safe, but has a connection and a lane of its own.
+# shellcheck shell=bash
+# Variables are read by who called; lists of numbers are split on purpose; text is compared as text.
+# shellcheck disable=SC2034,SC2071,SC2086,SC2190,SC2206,SC2317
+
+if [[ -z ${BASH_VERSINFO:-} ]] || ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 401)); then
+  echo 'acker.sh needs bash 4.1 or later' >&2
+  return 1 2>/dev/null || exit 1
+fi
+
+: "${ACKER_TIMEOUT:=5}"  # seconds that a reply may take
+: "${ACKER_RETRY:=10}"   # seconds for which a batch is sent again
+: "${ACKER_BATCH:=1}"    # rows that acker_ack, acker_fail and acker_touch gather before they send them
+: "${ACKER_QUIET:=}"     # not empty: say nothing on stderr
+: "${ACKER_CLI_OPTIONS:=}" # words for redis-cli, say --cacert /etc/redis-ca.pem
+
+_acker_home=${BASH_SOURCE[0]%/*}
+[[ $_acker_home == "${BASH_SOURCE[0]}" ]] && _acker_home=.
+_acker_home=$(cd -- "$_acker_home" && pwd) || return 1
+
+_acker_MAX_ROWS=1024 _acker_MAX_TEXTS=65536 _acker_MAX_BLOCKS=64 _acker_MAX_CALL=1048576
+_acker_SLOTS=4095 _acker_IN_BLOCK=$((1 << 62))
+# In what replaces something, versions of bash read a backslash differently, unless it is quoted.
+_acker_B=\\
+_acker_owner='' _acker_cli='' _acker_in='' _acker_out='' _acker_ns='' _acker_shards=''
+declare -A _acker_sha=() _acker_source=()
+
+# Errors
+
+_acker_error() { # CODE WORDS
+  ACKER_ERROR=$1 ACKER_WORDS=$2
+  [[ -n $ACKER_QUIET ]] || printf 'acker: %s %s\n' "$1" "$2" >&2
+  case $1 in
+    REFUSED) return 2 ;;
+    OVERFLOW) return 3 ;;
+    UNAVAILABLE) return 4 ;;
+    *) return 1 ;;
+  esac
+}
+
+# Ids: all are below 2^63, and fit the signed numbers of the shell.
+
+_acker_number() { # NAME DIGITS: a number 0 .. 2^63-1 into a variable
+  local LC_ALL=C
+  if ! [[ $2 =~ ^0*([0-9]{1,19})$ ]] ||
+    [[ ${#BASH_REMATCH[1]} -eq 19 && ${BASH_REMATCH[1]} > 9223372036854775807 ]]; then
+    _acker_error REFUSED "an id is a decimal number below 2^63, not ${2:0:50}"
+    return
+  fi
+  printf -v "$1" %s "${BASH_REMATCH[1]}"
+}
+
+_acker_tuple() { # NAME DIGITS
+  _acker_number "$1" "$2" || return
+  ((${!1} > 0)) || _acker_error REFUSED 'a tuple id is 1 to 2^63-1, not 0'
+}
+
+_acker_anchor() { # NAME DIGITS: of a loose tree, or of one in a block
+  _acker_number "$1" "$2" || return
+  ((${!1} > 0 && !(${!1} & _acker_IN_BLOCK && (${!1} & 4095) == _acker_SLOTS))) ||
+    _acker_error REFUSED "an anchor is 1 to 2^62-1, or one of a block's 4095 slots, not $2"
+}
+
+_acker_name() { # KIND NAME
+  local LC_ALL=C
+  [[ $2 =~ ^[A-Za-z0-9_.-]{1,64}$ ]] ||
+    _acker_error REFUSED "a $1 is 1 to 64 of A-Z a-z 0-9 _ . -, not $2"
+}
+
+_acker_text() { # KIND TEXT LEAST: bytes of UTF-8 without control bytes, as the scripts have them
+  local LC_ALL=C
+  if ((${#2} < $3 || ${#2} > 255)); then
+    _acker_error REFUSED "a $1 has $3 to 255 bytes, this one ${#2}"
+  elif [[ $2 == *[$'\001'-$'\037'$'\177']* ]]; then
+    _acker_error REFUSED "a $1 has no control characters"
+  elif [[ $2 == *[!$'\001'-$'\177']* ]] && ! iconv -f UTF-8 -t UTF-8 <<<"$2" >/dev/null 2>&1; then
+    _acker_error REFUSED "a $1 is UTF-8"
+  fi
+}
+
+_acker_draw() { # COUNT: so many tuple ids, 1 .. 2^63-1, from the system into _acker_ids
+  local word words
+  while :; do
+    _acker_ids=()
+    (($1 == 0)) && return
+    words=$(od -An -v -tx8 -N $((8 * $1)) /dev/urandom) || return
+    for word in $words; do _acker_ids+=($((16#$word & 9223372036854775807))); done
+    # A word too few would be no id; zero is none. Two that are alike are once in 2^63.
+    ((${#_acker_ids[@]} == $1)) && [[ " ${_acker_ids[*]} " != *' 0 '* ]] && return
+  done
+}
+
+_acker_xor() { # NAME ID..: XOR of distinct ids into a variable
+  local _id _checked _delta=0 _name=$1 _seen=' '
+  shift
+  for _id; do
+    _acker_tuple _checked "$_id" || return
+    if [[ $_seen == *" $_checked "* ]]; then
+      _acker_error REFUSED 'two messages have one tuple id; draw an id for each'
+      return
+    fi
+    _seen+="$_checked "
+    _delta=$((_delta ^ _checked))
+  done
+  printf -v "$_name" %s "$_delta"
+}
+
+# The connection: one redis-cli that is kept open. A command is a line, with \x.. for what is binary;
+# so is a reply, by --csv. redis-cli sends a command once more when a connection breaks.
+
+acker_open() { # URL NAMESPACE: redis[s][+cluster]://[user:password@]host[:port][,host..][/database]
+  local IFS=$' \t\n'
+  local pattern='^(redis|rediss|redis\+cluster|rediss\+cluster)://(([^@/]*)@)?([^@/]*)(/([0-9]*))?$'
+  if ! [[ $1 =~ $pattern ]]; then
+    _acker_error REFUSED 'a URL is redis://[user:password@]host[:port][/database], or rediss, or redis+cluster;
+ in a password / ? # @ and % are written %2F %3F %23 %40 %25' # the URL itself may hold a password
+    return
+  fi
+  local scheme=${BASH_REMATCH[1]} who=${BASH_REMATCH[3]} hosts=${BASH_REMATCH[4]} db=${BASH_REMATCH[6]}
+  _acker_name namespace "$2" || return
+  local before="${_acker_nodes[*]-} ${_acker_options[*]-} ${_acker_password-}"
+  IFS=, read -r -a _acker_nodes <<<"${hosts:-localhost}"
+  _acker_options=(--csv $ACKER_CLI_OPTIONS) _acker_password=''
+  [[ $scheme == *cluster ]] && _acker_options+=(-c)
+  [[ $scheme == rediss* ]] && _acker_options+=(--tls)
+  [[ -n $db && $db != 0 ]] && _acker_options+=(-n "$db")
+  if [[ -n $who ]]; then
+    who=${who//\\/"$_acker_B$_acker_B"}
+    who=${who//[%]/"${_acker_B}x"}
+    [[ ${who%%:*} ]] && _acker_options+=(--user "$(printf %b "${who%%:*}")")
+    printf -v _acker_password %b "${who#*:}"
+  fi
+  _acker_ns=$2 _acker_shards=''
+  if [[ $_acker_owner != "$BASHPID" ]]; then
+    _acker_begin
+    return
+  fi
+  # Another namespace of the same server has the connection that is there.
+  [[ $before == "${_acker_nodes[*]} ${_acker_options[*]} $_acker_password" ]] || _acker_hang_up
+  _acker_clear
+  _acker_lane=''
+}
+
+acker_close() { # ends redis-cli; what was not flushed is lost, and expires
+  local IFS=$' \t\n'
+  [[ $_acker_owner == "$BASHPID" ]] && _acker_hang_up
+  _acker_clear
+  _acker_ns=''
+}
+
+_acker_begin() { # a lane and a connection of one's own, in this process
+  _acker_owner=$BASHPID
+  # Copies of the parent's: its redis-cli goes on, and a reply must not be read twice.
+  [[ -n $_acker_cli ]] && exec {_acker_in}>&- {_acker_out}<&-
+  _acker_cli=''
+  # Rows that wait are the parent's, who sends them.
+  _acker_forked=''
+  ((${#_acker_order[@]} + ${#_acker_blocks[@]} == 0)) || _acker_forked=yes
+  _acker_clear
+  _acker_lane=''
+}
+
+_acker_here() {
+  if [[ -z $_acker_ns ]]; then
+    _acker_error CLOSED 'acker_open comes first'
+    return
+  fi
+  [[ $_acker_owner == "$BASHPID" ]] || _acker_begin
+}
+
+_acker_new_lane() {
+  _acker_draw 2 || { _acker_error REDIS 'od cannot read /dev/urandom'; return; }
+  printf -v _acker_lane '%016x%016x' "${_acker_ids[@]}"
+  _acker_seq=0
+}
+
+_acker_dial() {
+  local dir node=${_acker_nodes[0]} host port
+  host=${node%:*} port=${node##*:}
+  [[ $node =~ :[0-9]+$ ]] || host=$node port=6379
+  host=${host#[} host=${host%]}
+  _acker_fault=REDIS _acker_said='mktemp or mkfifo has failed'
+  dir=$(mktemp -d) && mkfifo "$dir/in" "$dir/out" || return
+  exec {_acker_in}<>"$dir/in" {_acker_out}<>"$dir/out"
+  # It is nobody's child: `wait` does not wait for it. It ends when this shell does.
+  _acker_cli=$(
+    exec 3<"$dir/in" 4>"$dir/out" {_acker_in}>&- {_acker_out}>&-
+    [[ -n $_acker_password ]] && export REDISCLI_AUTH=$_acker_password
+    LC_ALL=C redis-cli -h "$host" -p "$port" "${_acker_options[@]}" <&3 >&4 2>&4 3<&- 4>&- &
+    echo $!
+  )
+  rm -r "$dir"
+}
+
+_acker_hang_up() {
+  [[ -n $_acker_cli ]] || return 0
+  # Killed: it must not send again what nobody waits for any more.
+  kill -KILL "$_acker_cli" 2>/dev/null
+  exec {_acker_in}>&- {_acker_out}<&-
+  _acker_cli=''
+}
+
+_acker_ask() { # LINE: one reply into _acker_reply
+  local LC_ALL=C left=$ACKER_TIMEOUT
+  [[ -n $_acker_cli ]] || _acker_dial || return
+  printf '%s\n' "$1" >&"$_acker_in"
+  while IFS= read -r -t "$left" -u "$_acker_out" _acker_reply; do
+    case $_acker_reply in
+      '-> Redirected to slot '* | 'Warning: '*) continue ;;
+      'ERROR,'*)
+        _acker_unquote _acker_reply "${_acker_reply#ERROR,}"
+        _acker_replied "$_acker_reply"
+        return
+        ;;
+      '"'* | [0-9]* | -[0-9]* | '' | NULL* | NIL*) return 0 ;;
+    esac
+    break
+  done
+  _acker_fault=UNAVAILABLE
+  [[ $_acker_reply == 'AUTH failed'* ]] && _acker_fault=REDIS
+  # Whatever is said later would be taken for the next reply.
+  _acker_hang_up
+  _acker_nodes=("${_acker_nodes[@]:1}" "${_acker_nodes[0]}")
+  _acker_said="Redis did not answer: ${_acker_reply:-no reply within $ACKER_TIMEOUT s}"
+  return 4
+}
+
+_acker_replied() { # WORDS of an error
+  local pattern='^(ERR )?Error running script .*: -?(ACKER|[A-Z]+ .*)$' words=$1
+  [[ $words =~ $pattern ]] && words=${BASH_REMATCH[2]}
+  case $words in
+    'ACKER '*)
+      words=${words#ACKER }
+      _acker_fault=${words%% *} _acker_said=${words#* }
+      ;;
+    LOADING* | TRYAGAIN* | CLUSTERDOWN* | MASTERDOWN* | READONLY* | BUSY* | NOREPLICAS* | MOVED* | ASK*)
+      _acker_fault=UNAVAILABLE _acker_said="Redis did not answer: $words"
+      ;;
+    NOSCRIPT*) _acker_fault=NOSCRIPT _acker_said=$words ;;
+    OOM*)
+      _acker_fault=REDIS _acker_said='Redis is at maxmemory and refused the call; nothing was changed'
+      ;;
+    *) _acker_fault=REDIS _acker_said="Redis refused the call: $words" ;;
+  esac
+  return 1
+}
+
+_acker_fail_now() { _acker_error "$_acker_fault" "$_acker_said"; }
+
+_acker_quote() { # NAME TEXT: as an argument of a line
+  local _t=${2//\\/"$_acker_B$_acker_B"}
+  _t=${_t//\"/"$_acker_B\""}
+  _t=${_t//$'\n'/"${_acker_B}n"}
+  printf -v "$1" '"%s"' "$_t"
+}
+
+_acker_unquote() { # NAME QUOTED: text without NUL
+  local _t=${2#\"}
+  _acker_decode "$1" "${_t%\"}"
+}
+
+_acker_decode() { # NAME TEXT, as redis-cli escapes it
+  local _t=$2
+  if [[ $_t == *\\* ]]; then
+    # No control byte stands in it as it is, so one may stand for a backslash that is meant.
+    _t=${_t//\\\\/$'\001'}
+    _t=${_t//\\\"/'"'}
+    printf -v _t %b "$_t"
+    _t=${_t//$'\001'/"$_acker_B"}
+  fi
+  printf -v "$1" %s "$_t"
+}
+
+_acker_strings() { # REPLY: its strings, still escaped, into _acker_found
+  local IFS='"' _t=${1//\\\\/$'\001'} _i _parts=()
+  _t=${_t//\\\"/$'\002'}
+  read -r -a _parts <<<"$_t"
+  _acker_found=()
+  for ((_i = 1; _i < ${#_parts[@]}; _i += 2)); do
+    _t=${_parts[_i]//$'\001'/"$_acker_B$_acker_B"}
+    _t=${_t//$'\002'/"$_acker_B\""}
+    _acker_found+=("$_t")
+  done
+}
+
+_acker_call() { # SCRIPT SHARD ARGUMENTS: of one call, into _acker_reply; sent once
+  local LC_ALL=C shard="\"acker:{$_acker_ns:$2}\"" source
+  if [[ -z ${_acker_sha[$1]:-} ]]; then
+    IFS= read -r -d '' source <"$_acker_home/lua/$1.lua" || [[ -n $source ]] || return
+    _acker_source[$1]=$source
+    _acker_sha1 "_acker_sha[$1]" "$source" || return
+  fi
+  local rest=" 2 $shard ${shard%\"}:meta\"$3"
+  _acker_ask "EVALSHA ${_acker_sha[$1]}$rest" && return
+  [[ $_acker_fault == NOSCRIPT ]] || return
+  _acker_quote source "${_acker_source[$1]}"
+  _acker_ask "EVAL $source$rest"
+}
+
+_acker_sha1() { # NAME TEXT
+  local _sum
+  if command -v sha1sum >/dev/null; then
+    _sum=$(printf %s "$2" | sha1sum)
+  else
+    _sum=$(printf %s "$2" | shasum)
+  fi
+  [[ ${#_sum} -ge 40 ]] || return
+  printf -v "$1" %s "${_sum:0:40}"
+}
+
+_acker_now() { # NAME: milliseconds of a clock that nobody sets
+  local _up
+  if read -r _up _ 2>/dev/null </proc/uptime; then
+    _up=${_up/./}0
+  else
+    _up=$(date +%s)000
+  fi
+  printf -v "$1" %s "$_up"
+}
+
+_acker_config() { # what shard 0 says now
+  local i n
+  _acker_call status 0 '' || return
+  _acker_strings "$_acker_reply"
+  _acker_shards='' _acker_moving=''
+  n=${#_acker_found[@]}
+  for ((i = 0; i + 1 < n; i += 2)); do
+    case ${_acker_found[i]} in
+      shards) _acker_shards=${_acker_found[i + 1]} ;;
+      buckets) _acker_buckets=${_acker_found[i + 1]} ;;
+      tick_ms) _acker_tick=${_acker_found[i + 1]} ;;
+      moving) _acker_moving=${_acker_found[i + 1]} ;;
+    esac
+  done
+  if ! [[ "$_acker_shards $_acker_buckets $_acker_tick" =~ ^[0-9]{1,4}\ [0-9]{1,2}\ [0-9]{1,13}$ ]]; then
+    _acker_shards='' _acker_fault=SCHEMA _acker_said='the configuration has been tampered with'
+    return 1
+  fi
+}
+
+_acker_patiently() { # COMMAND..: one that may run again, until it is answered
+  local begun now pause=20
+  _acker_now begun
+  until "$@"; do
+    [[ $_acker_fault == UNAVAILABLE ]] || return 1
+    _acker_now now
+    _acker_in_time $((now - begun)) "$pause" || return 4
+    _acker_pause "$pause"
+    pause=$((pause < 500 ? 2 * pause : 500))
+  done
+}
+
+_acker_in_time() { # GONE PAUSE, both ms: whether the time to try again lasts
+  local LC_ALL=C ms
+  printf -v ms %.0f "${ACKER_RETRY}e3"
+  ((ms > $1 + $2))
+}
+
+_acker_shorter() { # MS: no reply is waited for much longer; but a second, if it must be
+  local LC_ALL=C ms
+  printf -v ms %.0f "${ACKER_TIMEOUT}e3"
+  if ((ms > $1 && ms > 1000)); then
+    ms=$(($1 > 1000 ? $1 : 1000))
+    printf -v ACKER_TIMEOUT '%d.%03d' $((ms / 1000)) $((ms % 1000))
+  fi
+}
+
+_acker_pause() {
+  local seconds
+  printf -v seconds '%d.%03d' $(($1 / 1000)) $(($1 % 1000))
+  sleep "$seconds"
+}
+
+# Batches: rows folded per anchor, and blocks.
+
+_acker_clear() {
+  _acker_task='' _acker_order=() _acker_blocks=() _acker_texts=0
+  declare -gA _acker_delta=() _acker_flags=() _acker_src=() _acker_why=() _acker_label=() _acker_column=()
+}
+
+acker_batch() { # [TASK]: begin a batch; what stood in the last one is dropped
+  local IFS=$' \t\n'
+  _acker_here || return
+  [[ -z ${1:-} ]] || _acker_name task "$1" || return
+  _acker_clear
+  _acker_task=${1:-} _acker_forked=''
+}
+
+acker_row() { # what cannot be is refused, and the batch is as it was
+  local IFS=$' \t\n'
+  local verb=${1:-} anchor delta=0 tuple
+  _acker_here || return
+  case $verb in
+    block)
+      _acker_track_block "${@:2}"
+      return
+      ;;
+    track | ack | fail | touch) _acker_anchor anchor "${2:-}" || return ;;
+    *)
+      _acker_error REFUSED "a row is track, ack, fail, touch or block, not $verb"
+      return
+      ;;
+  esac
+  case $verb in
+    track) # ANCHOR SOURCE_ID [ID of each first message]..
+      _acker_needs_task || return
+      if ((anchor & _acker_IN_BLOCK)); then
+        _acker_error REFUSED "anchor $anchor is in a block; a block is tracked whole"
+        return
+      elif ((${_acker_flags[$anchor]:-0} & 1)); then
+        _acker_error REFUSED "anchor $anchor is tracked twice; draw one for each attempt"
+        return
+      fi
+      _acker_text 'source id' "${3:-}" 1 && _acker_xor delta "${@:4}" || return
+      _acker_fold "$anchor" "$delta" 1 "$3" && _acker_src[$anchor]=$3
+      ;;
+    ack) # ANCHOR TUPLE [ID of each message that it caused]..
+      _acker_whole delta "${@:3}" && _acker_fold "$anchor" "$delta" 0 ''
+      ;;
+    fail) # ANCHOR WHY [TUPLE [ID]..]: with a tuple, the message counts as processed
+      _acker_text why "${3:-}" 0 || return
+      (($# < 4)) || _acker_whole delta "${@:4}" || return
+      _acker_failed "$anchor" "$delta" "${3:-}"
+      ;;
+    touch) # ANCHOR
+      _acker_fold "$anchor" 0 4 ''
+      ;;
+  esac
+}
+
+_acker_whole() { # NAME TUPLE ID..: a message's id XOR the ids of all it caused
+  local _tuple _rest _each
+  _acker_tuple _tuple "${2:-}" && _acker_xor _rest "${@:3}" || return
+  for _each in "${@:3}"; do
+    _acker_number _each "$_each" || return
+    if ((_each == _tuple)); then
+      _acker_error REFUSED 'a message cannot have the id of one it caused; draw another'
+      return
+    fi
+  done
+  printf -v "$1" %s $((_tuple ^ _rest))
+}
+
+_acker_failed() { # ANCHOR DELTA WHY: the first why that says something wins
+  local why=$3
+  [[ -z ${_acker_why[$1]:-} ]] || why=''
+  _acker_fold "$1" "$2" 2 "$why" || return
+  [[ -z $why ]] || _acker_why[$1]=$why
+}
+
+_acker_fold() { # ANCHOR DELTA FLAGS TEXT
+  local LC_ALL=C block column
+  if [[ -z ${_acker_flags[$1]:-} ]]; then
+    if (($1 & _acker_IN_BLOCK)); then
+      block=$((($1 >> 12) & ((1 << 50) - 1)))
+      column=(${_acker_column[$block]:-})
+      _acker_has_slot "$1" "${#column[@]}" || return
+    fi
+    _acker_room 1 ${#4} 0 || return
+    _acker_order+=("$1")
+  else
+    _acker_room 0 ${#4} 0 || return
+  fi
+  _acker_texts=$((_acker_texts + ${#4}))
+  _acker_delta[$1]=$((${_acker_delta[$1]:-0} ^ $2))
+  _acker_flags[$1]=$((${_acker_flags[$1]:-0} | $3))
+}
+
+_acker_track_block() { # NUMBER LABEL DELTA..
+  local LC_ALL=C block delta deltas='' anchor
+  _acker_needs_task && _acker_number block "${1:-}" || return
+  if ((block >= 1 << 50)); then
+    _acker_error REFUSED "a block is 0 to 2^50-1, not $block"
+    return
+  fi
+  _acker_text label "${2:-}" 1 || return
+  if (($# < 3 || $# - 2 > _acker_SLOTS)); then
+    _acker_error REFUSED "a block has 1 to $_acker_SLOTS trees, not $(($# - 2))"
+    return
+  elif [[ -n ${_acker_column[$block]:-} ]]; then
+    _acker_error REFUSED "block $block is tracked twice; name each attempt"
+    return
+  fi
+  for delta in "${@:3}"; do
+    _acker_number delta "$delta" || return
+    deltas+=" $delta"
+  done
+  for anchor in ${_acker_order[@]+"${_acker_order[@]}"}; do
+    ((anchor & _acker_IN_BLOCK && ((anchor >> 12) & ((1 << 50) - 1)) == block)) || continue
+    _acker_has_slot "$anchor" $(($# - 2)) || return
+  done
+  _acker_room 0 ${#2} 1 || return
+  _acker_texts=$((_acker_texts + ${#2}))
+  _acker_blocks+=("$block")
+  _acker_label[$block]=$2 _acker_column[$block]=$deltas
+}
+
+_acker_needs_task() {
+  [[ -n $_acker_task ]] || _acker_error REFUSED 'name the source, acker_batch TASK, to track in this batch'
+}
+
+_acker_has_slot() { # ANCHOR SLOTS; no slots: the batch does not track that block
+  (($2 == 0 || ($1 & 4095) < $2)) ||
+    _acker_error REFUSED "the block of anchor $1 has $2 trees, and no slot $(($1 & 4095))"
+}
+
+_acker_room() { # ROWS TEXTS BLOCKS
+  ((${#_acker_order[@]} + $1 <= _acker_MAX_ROWS && _acker_texts + $2 <= _acker_MAX_TEXTS &&
+    ${#_acker_blocks[@]} + $3 <= _acker_MAX_BLOCKS)) ||
+    _acker_error REFUSED "a batch has at most $_acker_MAX_ROWS rows, $_acker_MAX_BLOCKS blocks and \
+$_acker_MAX_TEXTS bytes of texts; begin another"
+}
+
+# From a batch to calls: _acker_script, _acker_shard, _acker_argv and _acker_names, one for each.
+
+_acker_bytes() { # NAME DELTA: 8 bytes are added to a variable
+  local _h
+  printf -v _h %016x "$2"
+  printf -v "$1" '%s\\x%s\\x%s\\x%s\\x%s\\x%s\\x%s\\x%s\\x%s' "${!1}" \
+    "${_h:0:2}" "${_h:2:2}" "${_h:4:2}" "${_h:6:2}" "${_h:8:2}" "${_h:10:2}" "${_h:12:2}" "${_h:14:2}"
+}
+
+_acker_short() { # NAME NUMBER: 2 bytes are added
+  local _h
+  printf -v _h %04x "$2"
+  printf -v "$1" '%s\\x%s\\x%s' "${!1}" "${_h:0:2}" "${_h:2:2}"
+}
+
+_acker_pack() {
+  local LC_ALL=C anchor shard block mask=$((_acker_shards - 1))
+  local -A loose=() slots=() packed=()
+  local loose_order=() block_order=(${_acker_blocks[@]+"${_acker_blocks[@]}"}) shard_order=()
+  _acker_script=() _acker_shard=() _acker_argv=() _acker_names=()
+  for block in ${block_order[@]+"${block_order[@]}"}; do slots[$block]=' '; done
+  for anchor in ${_acker_order[@]+"${_acker_order[@]}"}; do
+    if ((anchor & _acker_IN_BLOCK)); then
+      block=$(((anchor >> 12) & ((1 << 50) - 1)))
+      [[ -n ${slots[$block]:-} ]] || block_order+=("$block")
+      slots[$block]+=" $anchor"
+    else
+      shard=$((anchor & mask))
+      [[ -n ${loose[$shard]:-} ]] || loose_order+=("$shard")
+      loose[$shard]+=" $anchor"
+    fi
+  done
+  for shard in ${loose_order[@]+"${loose_order[@]}"}; do _acker_pack_loose "$shard" ${loose[$shard]}; done
+  for block in ${block_order[@]+"${block_order[@]}"}; do
+    shard=$((block & mask))
+    [[ -n ${packed[$shard]:-} ]] || shard_order+=("$shard")
+    packed[$shard]+=" $block"
+  done
+  for shard in ${shard_order[@]+"${shard_order[@]}"}; do
+    _acker_pack_blocks "$shard" ${packed[$shard]}
+  done
+}
+
+_acker_pack_loose() { # SHARD ANCHOR..
+  local shard=$1 anchor flags='' anchors='' deltas='' task='' sources='' whys='' text
+  shift
+  for anchor; do
+    flags+="\\x0${_acker_flags[$anchor]}"
+    _acker_bytes anchors "$anchor"
+    _acker_bytes deltas "${_acker_delta[$anchor]}"
+    if ((_acker_flags[$anchor] & 1)); then
+      task=$_acker_task
+      _acker_quote text "${_acker_src[$anchor]}"
+      sources+=" $text"
+    fi
+    if ((_acker_flags[$anchor] & 2)); then
+      _acker_quote text "${_acker_why[$anchor]:-}"
+      whys+=" $text"
+    fi
+  done
+  _acker_script+=(apply) _acker_shard+=("$shard") _acker_names+=("$*")
+  _acker_argv+=(" \"$flags\" \"$anchors\" \"$deltas\" \"$task\"$sources$whys")
+}
+
+_acker_pack_blocks() { # SHARD BLOCK..
+  local shard=$1 block argv='' names='' bytes=0 count=0
+  shift
+  for block; do
+    _acker_pack_block "$block"
+    if ((count == _acker_MAX_BLOCKS || (count > 0 && bytes + _acker_size > _acker_MAX_CALL))); then
+      _acker_script+=(apply_blocks) _acker_shard+=("$shard") _acker_argv+=("$argv") _acker_names+=("$names")
+      argv='' names='' bytes=0 count=0
+    fi
+    argv+=$_acker_six names+=" $block" bytes=$((bytes + _acker_size)) count=$((count + 1))
+  done
+  _acker_script+=(apply_blocks) _acker_shard+=("$shard") _acker_argv+=("$argv") _acker_names+=("$names")
+}
+
+_acker_pack_block() { # BLOCK: its six arguments into _acker_six, and their bytes into _acker_size
+  local block=$1 flags=0 header='' at='' deltas='' failed='' number='' text slot anchor rest
+  local column=(${_acker_column[$1]:-}) rows=() row
+  _acker_bytes number "$block"
+  _acker_size=9
+  for anchor in ${slots[$block]}; do rows[anchor & 4095]=$anchor; done # by slot, ascending
+  for slot in ${rows[@]+"${!rows[@]}"}; do
+    row=${rows[slot]}
+    flags=$((flags | _acker_flags[$row] & 4))
+    if ((_acker_delta[$row])); then
+      if ((${#column[@]})); then
+        column[slot]=$((column[slot] ^ _acker_delta[$row]))
+      else
+        _acker_short at "$slot"
+        _acker_bytes deltas "${_acker_delta[$row]}"
+        _acker_size=$((_acker_size + 10))
+      fi
+    fi
+    if ((_acker_flags[$row] & 2)); then
+      _acker_short failed "$slot"
+      text=${_acker_why[$row]:-}
+      printf -v rest '\\x%02x' ${#text}
+      _acker_size=$((_acker_size + 3 + ${#text}))
+      _acker_quote text "$text"
+      failed+=$rest${text:1:${#text}-2}
+    fi
+  done
+  if ((${#column[@]})); then
+    flags=$((flags | 1))
+    _acker_short header ${#column[@]}
+    printf -v rest '\\x%02x%s' ${#_acker_task} "$_acker_task"
+    _acker_quote text "${_acker_label[$block]}"
+    header+=$rest${text:1:${#text}-2}
+    for row in "${column[@]}"; do _acker_bytes deltas "$row"; done
+    _acker_size=$((_acker_size + 3 + ${#_acker_task} + ${#_acker_label[$block]} + 8 * ${#column[@]}))
+  fi
+  _acker_six=" \"\\x0$flags\" \"$number\" \"$header\" \"$at\" \"$deltas\" \"$failed\""
+}
+
+# Applying
+
+acker_apply() { # the batch, which is then empty, also after an error: it is not sent again
+  local IFS=$' \t\n'
+  _acker_here && _acker_apply_batch
+  local status=$?
+  ((status == 0)) || _acker_lane='' # a number that is in doubt is not followed by others
+  _acker_clear
+  return $status
+}
+
+_acker_apply_batch() {
+  local i turn before
+  _acker_counts
+  if ((${#_acker_order[@]} + ${#_acker_blocks[@]} == 0)); then
+    [[ -z ${_acker_forked:-} ]] && return
+    _acker_forked=''
+    _acker_error CLOSED 'the batch belongs to the process that began it, this is another: apply it there'
+    return
+  fi
+  [[ -n $_acker_lane ]] || _acker_new_lane || return
+  for turn in first second; do
+    [[ -n $_acker_shards ]] || _acker_patiently _acker_config || { _acker_fail_now; return; }
+    _acker_pack
+    for ((i = 0; i < ${#_acker_argv[@]}; i++)); do
+      _acker_apply_part "$i" && continue
+      # The shards are others by now: it is packed anew if nothing of it was applied, for sure.
+      if [[ $turn$i$_acker_sent == first01 && $_acker_fault =~ ^(SHARD|NAMESPACE)$ ]]; then
+        before=$_acker_shards _acker_shards=''
+        _acker_patiently _acker_config || { _acker_fail_now; return; }
+        if [[ -n $_acker_moving && $_acker_shards == "$before" ]]; then
+          _acker_error BACKLOG "$_acker_ns moves to other shards just now; try again"
+          return
+        fi
+        continue 2
+      fi
+      [[ $_acker_fault =~ ^(SHARD|NAMESPACE)$ ]] && _acker_shards=''
+      _acker_fail_now
+      return
+    done
+    return 0
+  done
+}
+
+_acker_apply_part() { # I: until it is answered, or may not be sent any more; _acker_sent counts
+  local begun now pause=20 digest horizon seq=$((_acker_seq + 1)) i=$1 ACKER_TIMEOUT=$ACKER_TIMEOUT
+  _acker_seq=$seq _acker_sent=0 _acker_fault=REDIS _acker_said='sha1sum is missing, or there is no room'
+  _acker_sha1 digest "${_acker_script[i]}${_acker_argv[i]}" || return
+  _acker_now begun
+  horizon=$(((_acker_buckets - 1) * _acker_tick))
+  while :; do
+    _acker_now now
+    if ((now - begun > horizon)); then
+      _acker_fault=LATE
+      _acker_said='this was first sent too long ago, its fence may be gone: it may not be sent again; its trees expire'
+      return 1
+    fi
+    _acker_sent=$((_acker_sent + 1))
+    # redis-cli may send it once more by itself for as long as it is waited for.
+    _acker_shorter $((horizon - now + begun))
+    _acker_send_part "$i" "$_acker_lane" "$seq" "${digest:0:16}" && return
+    [[ $_acker_fault =~ ^(UNAVAILABLE|BACKLOG)$ ]] || return
+    _acker_now now
+    ((now - begun + pause < horizon)) && _acker_in_time $((now - begun)) "$pause" || return
+    _acker_pause "$pause"
+    pause=$((pause < 500 ? 2 * pause : 500))
+    if [[ $_acker_fault == UNAVAILABLE ]]; then
+      # A fence holds for as long as the namespace says now.
+      _acker_patiently _acker_config || return
+      ((horizon <= (_acker_buckets - 1) * _acker_tick)) || horizon=$(((_acker_buckets - 1) * _acker_tick))
+    fi
+  done
+}
+
+_acker_send_part() { # I LANE SEQ DIGEST: once; what it says is added to what was said
+  local LC_ALL=C fence='' lane numbers name all
+  if [[ -n $2 ]]; then fence=$3${4:+:$4}; fi
+  _acker_quote lane "$2"
+  _acker_call "${_acker_script[$1]}" "${_acker_shard[$1]}" " $lane \"$fence\"${_acker_argv[$1]}" || return
+  # What is counted with is looked at before: arithmetic would run what stands in a text.
+  if [[ $_acker_reply =~ ^0,\"([0-9]{1,15})\"$ ]]; then
+    ACKER_REPEATED=1
+    name=${BASH_REMATCH[1]}
+    if ((name > $3)); then
+      _acker_fault=LANE
+      _acker_said="lane $2 is at $name, this is $3: another process has used the lane; it is not applied again"
+      return 1
+    fi
+    return 0
+  fi
+  if ! [[ $_acker_reply =~ ^1,([0-9]+),([0-9]+),([0-9]+),[0-9]+,[0-9]+,[0-9]+,\"(.*)\"$ ]]; then
+    _acker_fault=REDIS _acker_said='what came is no reply of the script'
+    return 1
+  fi
+  numbers=${BASH_REMATCH[4]}
+  ACKER_TRACKED=$((ACKER_TRACKED + BASH_REMATCH[1])) ACKER_ACKED=$((ACKER_ACKED + BASH_REMATCH[2]))
+  ACKER_FAILED=$((ACKER_FAILED + BASH_REMATCH[3]))
+  [[ -n $numbers ]] || return 0
+  all=(${_acker_names[$1]})
+  _acker_places "$numbers"
+  for name in "${_acker_found[@]}"; do
+    if [[ ${_acker_script[$1]} == apply ]]; then
+      ACKER_REJECTED+=("${all[name]}")
+    else
+      ACKER_REJECTED_BLOCKS+=("${all[name]}")
+    fi
+  done
+}
+
+_acker_counts() {
+  ACKER_TRACKED=0 ACKER_ACKED=0 ACKER_FAILED=0 ACKER_REPEATED=0
+  ACKER_REJECTED=() ACKER_REJECTED_BLOCKS=() ACKER_ERROR='' ACKER_WORDS=''
+}
+
+_acker_places() { # TEXT: numbers of 2 bytes, as redis-cli escapes them, into _acker_found
+  local LC_ALL=C text=$1 byte bytes=() i
+  while [[ -n $text ]]; do
+    case $text in
+      \\x*) byte=$((16#${text:2:2})) text=${text:4} ;;
+      \\n*) byte=10 text=${text:2} ;;
+      \\r*) byte=13 text=${text:2} ;;
+      \\t*) byte=9 text=${text:2} ;;
+      \\a*) byte=7 text=${text:2} ;;
+      \\b*) byte=8 text=${text:2} ;;
+      \\*) printf -v byte %d "'${text:1:1}" && text=${text:2} ;;
+      *) printf -v byte %d "'${text:0:1}" && text=${text:1} ;;
+    esac
+    bytes+=("$byte")
+  done
+  _acker_found=()
+  for ((i = 0; i + 1 < ${#bytes[@]}; i += 2)); do _acker_found+=($((256 * bytes[i] + bytes[i + 1]))); done
+}
+
+# A source
+
+acker_track() { # TASK SOURCE_ID [COUNT]: ids of its first messages into ACKER_MESSAGES
+  local IFS=$' \t\n'
+  local count=${3:-1} ids id sum
+  ACKER_MESSAGES=() ACKER_ANCHOR=''
+  _acker_here && acker_flush || return
+  if ! [[ $count =~ ^[0-9]{1,4}$ ]]; then
+    _acker_error REFUSED "a tree has 0 to 9999 first messages, not $count"
+    return
+  fi
+  while :; do
+    _acker_draw $((10#$count + 1)) || return
+    ids=("${_acker_ids[@]:1}") ACKER_ANCHOR=$((_acker_ids[0] >> 1)) sum=0
+    # Ids that cancel would be complete at once.
+    for id in ${ids[@]+"${ids[@]}"}; do sum=$((sum ^ id)); done
+    ((ACKER_ANCHOR && (sum || !${#ids[@]}))) && break
+  done
+  acker_batch "$1" && acker_row track "$ACKER_ANCHOR" "${2:-}" ${ids[@]+"${ids[@]}"} && acker_apply || return
+  if ((ACKER_REPEATED && ${#ids[@]})); then
+    # What was rejected stood in the reply that got lost. Nobody has a message yet.
+    acker_show "$ACKER_ANCHOR" || return
+    [[ $ACKER_PENDING == yes ]] || ACKER_REJECTED=("$ACKER_ANCHOR")
+  fi
+  if ((${#ACKER_REJECTED[@]})); then
+    _acker_error OVERFLOW "tree $2 was nacked, too much is pending; send nothing of it"
+    return
+  fi
+  for id in ${ids[@]+"${ids[@]}"}; do ACKER_MESSAGES+=("$ACKER_ANCHOR:$id"); done
+}
+
+acker_show() { # ANCHOR: ACKER_PENDING is yes or no
+  local IFS=$' \t\n'
+  local anchor argument='' turn
+  _acker_here && _acker_anchor anchor "${1:-}" || return
+  _acker_bytes argument "$anchor"
+  for turn in first second; do
+    [[ -n $_acker_shards ]] || _acker_patiently _acker_config || { _acker_fail_now; return; }
+    local shard=$anchor
+    ((anchor & _acker_IN_BLOCK)) && shard=$((anchor >> 12))
+    if _acker_patiently _acker_call show $((shard & (_acker_shards - 1))) " \"$argument\""; then
+      ACKER_PENDING=no
+      [[ $_acker_reply == *,* ]] && ACKER_PENDING=yes
+      return 0
+    fi
+    [[ $turn == first && $_acker_fault =~ ^(SHARD|NAMESPACE)$ ]] || break
+    _acker_shards=''
+  done
+  _acker_fail_now
+}
+
+acker_read() { # TASK [COUNT]: what waits, up to so many entries a shard; taken by acker_take
+  local IFS=$' \t\n'
+  local LC_ALL=C shard shards key
+  ACKER_OUTCOMES=() _acker_entries=()
+  _acker_here && _acker_name task "${1:-}" || return
+  if ! [[ ${2:-16} =~ ^[1-9][0-9]{0,5}$ ]]; then
+    _acker_error REFUSED "so many entries as a number says, not $2"
+    return
+  fi
+  key="acker:{$_acker_ns:0}:meta"
+  _acker_patiently _acker_ask "HGET $key shards" || { _acker_fail_now; return; }
+  shards=1
+  [[ $_acker_reply =~ ^\"([0-9]{1,4})\"$ ]] && shards=${BASH_REMATCH[1]}
+  for ((shard = 0; shard < shards; shard++)); do
+    key="acker:{$_acker_ns:$shard}:outcomes:$1"
+    _acker_patiently _acker_ask "XRANGE $key - + COUNT ${2:-16}" || { _acker_fail_now; return; }
+    _acker_read_entries "$shard"
+  done
+}
+
+_acker_read_entries() { # SHARD: those of _acker_reply
+  local i n items
+  local -A fields=()
+  _acker_strings "$_acker_reply"
+  items=(${_acker_found[@]+"${_acker_found[@]}"})
+  n=${#items[@]}
+  for ((i = 0; i < n; i += 2)); do
+    if [[ ${items[i]} =~ ^[0-9]+-[0-9]+$ ]]; then
+      ((i == 0)) || _acker_read_entry
+      fields=()
+      _acker_entries+=("$1 ${items[i]}")
+      i=$((i + 1))
+    fi
+    case ${items[i]} in
+      verdict | reason | rows | block | label | age | slots | failed | nacked)
+        _acker_decode "fields[${items[i]}]" "${items[i + 1]}"
+        ;;
+    esac
+  done
+  ((n == 0)) || _acker_read_entry
+}
+
+_acker_read_entry() { # the single verdicts of `fields`
+  local said=${fields[verdict]} reason=${fields[reason]} i slot base slots age=${fields[age]:-} parts holes lost
+  if [[ -z ${fields[block]:-} ]]; then
+    _acker_json "${fields[rows]}"
+    for ((i = 1; i + 4 < ${#parts[@]}; i += 6)); do
+      age=${parts[i + 3]//,/}
+      [[ ${parts[i]} =~ ^[0-9a-f]{16}$ ]] || continue
+      _acker_told "$said" "$reason" $((16#${parts[i]})) "$age" "${parts[i + 2]}" "${parts[i + 4]}"
+    done
+    return 0
+  fi
+  [[ ${fields[block]} =~ ^[0-9a-f]{13}$ && ${fields[slots]:-0} =~ ^[0-9]{1,4}$ ]] || return 0
+  base=$((_acker_IN_BLOCK | 16#${fields[block]} << 12))
+  if [[ -n ${fields[rows]:-} ]]; then
+    _acker_json "${fields[rows]}"
+    for ((i = 0; i + 1 < ${#parts[@]}; i += 2)); do
+      _acker_told "$said" "$reason" $((base | ${parts[i]//[!0-9]/})) "$age" "${fields[label]}" "${parts[i + 1]}"
+    done
+    return 0
+  fi
+  holes=${fields[failed]:-} lost=${fields[nacked]:-} slots=${fields[slots]:-0}
+  holes=",${holes//[][]/}," lost=",${lost//[][]/},"
+  for ((slot = 0; slot < slots; slot++)); do
+    [[ $holes == *",$slot,"* ]] && continue # was nacked then
+    if [[ ${fields[verdict]} == mixed ]]; then
+      said=ack reason=completed
+      [[ $lost == *",$slot,"* ]] && said=nack reason=expired
+    fi
+    _acker_told "$said" "$reason" $((base | slot)) "$age" "${fields[label]}" ''
+  done
+}
+
+_acker_json() { # TEXT: what stands between its quotes, and between those, in turn, into `parts`
+  local IFS='"' _t=${1//\\\\/$'\001'} _i
+  _t=${_t//\\\"/$'\002'}
+  read -r -a parts <<<"$_t"
+  for _i in "${!parts[@]}"; do
+    _t=${parts[_i]//$'\001'/"$_acker_B"}
+    _t=${_t//$'\002'/'"'}
+    parts[_i]=$_t
+  done
+}
+
+_acker_told() { # VERDICT REASON ANCHOR AGE SOURCE_ID WHY: no tab stands in any of them
+  local IFS=$'\t'
+  ACKER_OUTCOMES+=("$*")
+}
+
+acker_take() { # TASK: the entries of the last acker_read, which were handled
+  local IFS=$' \t\n'
+  local entry shard left=() looked
+  local -A of=()
+  _acker_here && _acker_name task "${1:-}" || return
+  for entry in ${_acker_entries[@]+"${_acker_entries[@]}"}; do of[${entry% *}]+=" ${entry#* }"; done
+  for ((shard = 0; shard < 1024 && ${#of[@]}; shard++)); do
+    left=(${of[$shard]:-})
+    unset "of[$shard]"
+    while ((${#left[@]})); do
+      # Twice is once: it passes over what is gone.
+      _acker_patiently _acker_call take "$shard" " \"$1\" ${left[*]:0:64}" || { _acker_fail_now; return; }
+      looked=${_acker_reply##*,}
+      [[ $looked =~ ^[1-9][0-9]?$ ]] || looked=${#left[@]}
+      left=("${left[@]:looked}")
+    done
+  done
+  _acker_entries=()
+}
+
+acker_handle() { # TASK COMMAND..: COMMAND.. VERDICT REASON ANCHOR AGE SOURCE_ID WHY for each that waits
+  # The command sees these variables, so no other may have their names.
+  local _acker_for=${1:-} _acker_each _acker_words _acker_these _acker_all_said
+  shift
+  while acker_read "$_acker_for" 1 || return; do
+    ((${#_acker_entries[@]})) || return 0
+    _acker_these=("${_acker_entries[@]}") _acker_all_said=(${ACKER_OUTCOMES[@]+"${ACKER_OUTCOMES[@]}"})
+    for _acker_each in ${_acker_all_said[@]+"${_acker_all_said[@]}"}; do
+      IFS=$'\t' read -r -a _acker_words <<<"$_acker_each"
+      # What was not handled is not taken, and comes again.
+      "$@" "${_acker_words[@]:0:5}" "${_acker_words[5]:-}" || return
+    done
+    _acker_entries=("${_acker_these[@]}")
+    acker_take "$_acker_for" || return
+  done
+}
+
+# A bolt
+
+acker_process() { # MESSAGE..: begin to process a message, or several together; "" is in no tree
+  local IFS=$' \t\n'
+  local message pair anchor tuple seen=' ' own
+  _acker_here || return
+  _acker_inputs=() _acker_edges=() _acker_state='closed'
+  for message; do
+    own=' '
+    while [[ -n ${message//[ $'\t']/} ]]; do
+      pair=${message%%,*}
+      case $message in
+        *,) pair=$message message='' ;; # a comma too many
+        *,*) message=${message#*,} ;;
+        *) message='' ;;
+      esac
+      if ! [[ $pair =~ ^[[:blank:]]*([0-9]{1,19}):([0-9]{1,19})[[:blank:]]*$ ]]; then
+        _acker_error REFUSED "an anchored tuple is <anchor>:<tuple>, not ${pair:0:50}"
+        return
+      fi
+      local digits=("${BASH_REMATCH[@]}")
+      _acker_anchor anchor "${digits[1]}" && _acker_tuple tuple "${digits[2]}" || return
+      if [[ $own == *" $anchor:"* || $seen == *" $anchor:$tuple "* ]]; then
+        _acker_error REFUSED "anchor $anchor is there twice in one message, or one message is given twice"
+        return
+      fi
+      own+="$anchor:$tuple "
+    done
+    seen+=$own
+    _acker_inputs+=("$own") _acker_edges+=(0)
+  done
+  _acker_state=open
+}
+
+acker_emit() { # [PLACE..]: id of a message caused by all inputs, or by some, from 0 on; - is none
+  local IFS=$' \t\n'
+  local places=("$@") place anchor pair i sorted=()
+  _acker_open_work || return
+  (($#)) || places=("${!_acker_inputs[@]}")
+  [[ $* == - ]] && places=()
+  local -A distinct=() ids=()
+  for place in ${places[@]+"${places[@]}"}; do
+    if ! [[ $place =~ ^(0|[1-9][0-9]{0,4})$ && -n ${_acker_inputs[place]:-} && -z ${distinct[$place]:-} ]]; then
+      _acker_error REFUSED "there is no input $place, or it is there twice"
+      return
+    fi
+    distinct[$place]=1
+  done
+  while :; do
+    _acker_draw ${#places[@]} || return
+    ids=()
+    for ((i = 0; i < ${#places[@]}; i++)); do
+      for pair in ${_acker_inputs[places[i]]}; do
+        anchor=${pair%:*}
+        ids[$anchor]=$((${ids[$anchor]:-0} ^ _acker_ids[i]))
+      done
+    done
+    [[ " ${ids[*]} " == *' 0 '* ]] || break # edges that cancel, once in 2^63
+  done
+  # From here on its edges are in the rows, whether it is sent or not.
+  for ((i = 0; i < ${#places[@]}; i++)); do
+    _acker_edges[places[i]]=$((_acker_edges[places[i]] ^ _acker_ids[i]))
+  done
+  ACKER_MESSAGE=''
+  for anchor in "${!ids[@]}"; do
+    for ((i = ${#sorted[@]}; i > 0 && sorted[i - 1] > anchor; i--)); do sorted[i]=${sorted[i - 1]}; done
+    sorted[i]=$anchor
+  done
+  for anchor in ${sorted[@]+"${sorted[@]}"}; do ACKER_MESSAGE+="${ACKER_MESSAGE:+,}$anchor:${ids[$anchor]}"; done
+}
+
+acker_ack() { # they were processed; emit before
+  local IFS=$' \t\n'
+  _acker_end 0 ''
+}
+
+acker_fail() { # [WHY]: they failed, and their trees are nacked at once
+  local IFS=$' \t\n'
+  local LC_ALL=C why=${1:-}
+  why=${why//[$'\001'-$'\037'$'\177']/ }
+  if ((${#why} > 255)); then
+    local next=${why:255:1}
+    why=${why:0:255}
+    if [[ $next == [$'\200'-$'\277'] ]]; then # a letter was cut in two
+      while [[ $why == *[$'\200'-$'\277'] ]]; do why=${why%?}; done
+      why=${why%?}
+    fi
+  fi
+  _acker_text why "$why" 0 2>/dev/null || why='failed'
+  _acker_end 2 "$why"
+}
+
+acker_touch() { # more time is needed: the clock of their trees starts anew
+  local IFS=$' \t\n'
+  _acker_end 4 ''
+}
+
+acker_flush() { # send the rows that wait, if ACKER_BATCH lets any wait
+  local IFS=$' \t\n'
+  _acker_here || return
+  if [[ -n ${_acker_forked:-} ]] || ((${#_acker_order[@]} + ${#_acker_blocks[@]})); then acker_apply; fi
+}
+
+_acker_open_work() {
+  _acker_here || return
+  [[ ${_acker_state:-closed} == open ]] || _acker_error CLOSED 'acker_process comes first, and once for a message'
+}
+
+_acker_end() { # FLAGS WHY
+  local i pair anchor order=()
+  local -A of=()
+  _acker_open_work || return
+  # Closed, whatever comes of it: it may have been applied.
+  (($1 == 4)) || _acker_state=closed
+  for i in "${!_acker_inputs[@]}"; do
+    for pair in ${_acker_inputs[i]}; do
+      anchor=${pair%:*}
+      [[ -n ${of[$anchor]:-} ]] || order+=("$anchor")
+      of[$anchor]=$((${of[$anchor]:-0} ^ ${pair#*:} ^ _acker_edges[i]))
+    done
+  done
+  for anchor in ${order[@]+"${order[@]}"}; do
+    # Each row is whole by itself.
+    if ((${#_acker_order[@]} == _acker_MAX_ROWS || _acker_texts > _acker_MAX_TEXTS - 255)); then
+      acker_apply || return
+    fi
+    case $1 in
+      2) _acker_failed "$anchor" "${of[$anchor]}" "$2" || return ;;
+      4) _acker_fold "$anchor" 0 4 '' || return ;;
+      *) _acker_fold "$anchor" "${of[$anchor]}" 0 '' || return ;;
+    esac
+  done
+  ((${#_acker_order[@]} < ACKER_BATCH)) || acker_flush
+}
+
+_acker_clear

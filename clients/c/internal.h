@@ -1,0 +1,152 @@
+/* What the files of this library share, and its driver; not for users. */
+#ifndef ACKER_INTERNAL_H
+#define ACKER_INTERNAL_H
+
+#include <hiredis/hiredis.h>
+#include <stdbool.h>
+
+#include "acker.h"
+
+enum { TRACK = 1, FAIL = 2, TOUCH = 4 };
+enum { MAX_ROWS = 1024, MAX_TEXTS = 65536, MAX_TEXT = 255, MAX_BLOCKS = 64, MAX_SLOTS = 4095 };
+#define ANCHOR_MAX (UINT64_MAX >> 2)
+#define TUPLE_MAX (UINT64_MAX >> 1)
+#define BLOCK_MAX ((UINT64_C(1) << 50) - 1)
+
+/* Text in a batch's buffer. */
+typedef struct span {
+    uint32_t at, size;
+} span;
+
+typedef struct row {
+    uint64_t anchor, delta;
+    span source, why;
+    uint8_t flags;
+} row;
+
+typedef struct block {
+    uint64_t number;
+    span label;
+    uint64_t *deltas;
+    size_t slots;
+} block;
+
+typedef struct call {
+    struct call *next;
+    redisReply *reply;
+    bool done;
+} call;
+
+/* One call of a script, all or nothing, under a number of its own. */
+typedef struct part {
+    bool in_blocks;
+    unsigned shard;
+    size_t argc, ids_count;
+    const char **argv; /* with 7 places in front: EVALSHA, sha, 2, two keys, producer, fence */
+    size_t *sizes;
+    char *data;
+    uint64_t *ids; /* what the rejected of the reply count: anchors, or blocks */
+    char digest[33], fence[64], keys[2][112];
+    uint64_t seq;
+
+    call call;
+    struct node *node;
+    bool flying, doubt, before, answered;
+    int64_t first; /* when it was sent first, ns; 0: not yet */
+    long long tracked, acked, failed;
+    bool repeated;
+} part;
+
+enum { HEAD = 7 };
+
+/* Where a batch was sent; from then on no row comes in. */
+typedef struct sent {
+    char lane[129];
+    unsigned shards;
+    int64_t fence; /* ns for which it may be sent again */
+    part *parts;
+    size_t count;
+    uint64_t *rejected, *rejected_blocks;
+    size_t rejected_count, rejected_blocks_count;
+} sent;
+
+struct acker_batch {
+    char task[65];
+    row *rows;
+    size_t size, room;
+    uint16_t *places; /* by hash of the anchor: place in rows and 1, or 0 */
+    size_t places_count;
+    block *blocks;
+    size_t blocks_count;
+    char *texts;
+    size_t texts_size, texts_room;
+    sent *sent;
+};
+
+typedef struct acker_id {
+    uint64_t anchor, tuple;
+} acker_id;
+
+void *acker_alloc(size_t size);
+void *acker_more(void *old, size_t size);
+int acker_say(acker_error *error, const char *code, const char *words, ...)
+    __attribute__((format(printf, 3, 4)));
+void acker_sha256(const char *const *data, const size_t *sizes, size_t count, uint8_t *digest);
+void acker_hex(const uint8_t *bytes, size_t count, char *hex);
+int acker_random(void *bytes, size_t count, acker_error *error);
+int acker_check_name(const char *kind, const char *name, size_t size, acker_error *error);
+int acker_check_text(const char *kind, acker_text text, size_t least, acker_error *error);
+acker_text acker_clip(acker_text words, char *to);
+int acker_check_anchor(uint64_t anchor, acker_error *error);
+int acker_xor(const uint64_t *ids, size_t count, uint64_t *delta, acker_error *error);
+int acker_whole(uint64_t tuple, const uint64_t *ids, size_t count, uint64_t *delta,
+                acker_error *error);
+unsigned acker_shard_of(uint64_t anchor, unsigned shards);
+int acker_batch_add(acker_batch *batch, uint64_t anchor, uint64_t delta, uint8_t flags,
+                    acker_text why, acker_error *error);
+bool acker_batch_full(const acker_batch *batch);
+part *acker_parts(acker_batch *batch, unsigned shards, size_t *count);
+void acker_parts_free(part *parts, size_t count);
+void acker_put64(uint8_t *to, uint64_t value);
+uint64_t acker_get64(const char *from);
+
+/* For the vectors: pack under a lane, a number and a digest that are given, and send once. */
+int acker_apply_under(acker_client *client, acker_batch *batch, const char *producer, uint64_t seq,
+                      const char *digest, acker_applied *applied, acker_error *error);
+
+/* What the client's files share. */
+int acker_put(acker_client *client, const acker_id *rows, size_t count, uint8_t flags,
+              acker_text why, acker_error *error);
+redisReply *acker_run(acker_client *client, int script, unsigned shard, size_t count,
+                      const acker_text *args, acker_error *error);
+redisReply *acker_command(acker_client *client, unsigned shard, size_t count,
+                          const acker_text *args, acker_error *error);
+int acker_shards(acker_client *client, bool anew, unsigned *shards, unsigned *buckets,
+                 acker_error *error);
+void acker_prefix(const acker_client *client, unsigned shard, char *prefix);
+enum { APPLY, APPLY_BLOCKS, SHOW, STATUS, TAKE };
+
+/* --- JSON, as scripts and drivers write it --- */
+
+typedef struct json {
+    enum {
+        JSON_NULL,
+        JSON_TRUE,
+        JSON_FALSE,
+        JSON_NUMBER,
+        JSON_STRING,
+        JSON_LIST,
+        JSON_OBJECT
+    } kind;
+    acker_text text;    /* of a string, unescaped, and of a number; ends with a 0 */
+    struct json *items; /* of a list; of an object name, value, .. */
+    size_t count;
+} json;
+
+/* NULL if it is no JSON. */
+json *acker_json(const char *text, size_t size);
+void acker_json_free(json *value);
+/* A field of an object, NULL if it is not there. */
+const json *acker_json_get(const json *object, const char *name);
+
+#endif

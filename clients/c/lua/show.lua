@@ -1,0 +1,68 @@
+--[[
+show: what is known of one tree, and of the block it stands in; reads only.
+
+KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
+KEYS[2]  meta      <shard>:meta
+ARGV[1]  anchor    8 bytes, big-endian: 1..2^62-1, or with bit 62 of a block, slot 0..4094
+
+Reply    {now ms, age, record}
+         of a loose tree; age: of its bucket, 0 the newest, as many as there are if it expires
+         {now ms, age, header, checksums, failed, why}
+         of a slot of a pending block; failed: the slots that have failed, a list in no order;
+         why: what was said of this one, or ''
+         {now ms}
+         neither is pending
+Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD <words>
+--]]
+local shard, meta, anchor = KEYS[1], KEYS[2], ARGV[1]
+local call = redis.call
+
+local function refuse(code, words)
+  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
+end
+
+if #KEYS ~= 2 or #ARGV ~= 1 or meta ~= shard .. ':meta' or #anchor ~= 8 then
+  return refuse('ARGS', 'two keys (shard, shard:meta) and 8 bytes of an anchor are needed')
+end
+local high, low = struct.unpack('>I4I4', anchor)
+local in_block, slot = high >= 2 ^ 30, low % 4096
+if high >= 2 ^ 31 or (in_block and slot == 4095) or (high == 0 and low == 0) then
+  return refuse('ARGS', 'an anchor is 1..2^62-1, or of a block, slot 0..4094')
+end
+local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current')
+if not conf[1] then return refuse('NAMESPACE', 'not created: ' .. shard) end
+if conf[1] ~= '1' then
+  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
+end
+local buckets, current = tonumber(conf[4]), tonumber(conf[5])
+local field, kind, expiring = anchor, ':pending:', ':expiring'
+if in_block then
+  -- The number of the block, 50 bits in 8 bytes.
+  local top = math.floor((high - 2 ^ 30) / 4096)
+  field = struct.pack('>I4I4', top, (high % 4096) * 2 ^ 20 + math.floor(low / 4096))
+  kind, expiring = ':blocks:', ':blocks_expiring'
+end
+local _, last = struct.unpack('>I4I4', field)
+if last % conf[3] ~= tonumber(conf[2]) then
+  return refuse('SHARD', 'the anchor does not belong to shard ' .. conf[2] .. ' of ' .. conf[3])
+end
+local found, age
+for k = 0, buckets do
+  local place = k < buckets and kind .. (current - k) % buckets or expiring
+  found = call('HGET', shard .. place, field)
+  if found then
+    age = k
+    break
+  end
+end
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if not found then
+  return { now }
+elseif not in_block then
+  return { now, age, found }
+end
+local name = string.format('%05x%08x', struct.unpack('>I4I4', field))
+local failed = shard .. ':failed:' .. name
+return { now, age, found, call('GET', shard .. ':block:' .. name), call('HKEYS', failed),
+  call('HGET', failed, slot) or '' }

@@ -1,0 +1,321 @@
+/* Verdicts of a task, from its streams, and what is known of a tree. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "internal.h"
+
+enum { MAX_TAKE = 64 };
+
+/* An entry that was read: all that its outcomes point to. */
+typedef struct entry {
+    unsigned shard;
+    redisReply *reply; /* id and fields */
+    json *rows;        /* of loose trees, or of failed ones of a block */
+} entry;
+
+typedef struct list {
+    acker_outcomes seen;
+    char task[65];
+    entry *entries;
+    size_t count;
+    acker_outcome *outcomes;
+    size_t size, room;
+} list;
+
+static int spoilt(acker_error *error) {
+    return acker_say(error, "REDIS",
+                     "an entry of the outcomes cannot be read; who has written it?");
+}
+
+static acker_text field(const redisReply *fields, const char *name) {
+    acker_text found = {NULL, 0};
+    for (size_t i = 0; i + 1 < fields->elements; i += 2) {
+        const redisReply *value = fields->element[i + 1];
+        if (strcmp(fields->element[i]->str, name)) continue;
+        found.data = value->str;
+        found.size = value->len;
+    }
+    return found;
+}
+
+static acker_outcome *another(list *all, const char *verdict, const char *reason, uint64_t anchor) {
+    if (all->size == all->room) {
+        all->room = all->room ? 2 * all->room : 64;
+        all->outcomes = acker_more(all->outcomes, all->room * sizeof *all->outcomes);
+    }
+    acker_outcome *made = &all->outcomes[all->size++];
+    memset(made, 0, sizeof *made);
+    made->verdict = verdict;
+    made->reason = reason;
+    made->anchor = anchor;
+    made->source_id = made->why = acker_str("");
+    return made;
+}
+
+static bool hex(acker_text text, uint64_t *value) {
+    char *end;
+    *value = strtoull(text.data, &end, 16);
+    return text.size && text.size <= 16 && end == text.data + text.size;
+}
+
+static bool is_text(const json *value) {
+    return value->kind == JSON_STRING;
+}
+
+static int read_loose(list *all, const redisReply *fields, const json *rows, acker_error *error) {
+    if (!rows || rows->kind != JSON_LIST) return spoilt(error);
+    for (size_t i = 0; i < rows->count; i++) {
+        const json *row = rows->items[i].items;
+        uint64_t anchor;
+        if (rows->items[i].count != 4 || !is_text(row) || !is_text(row + 1) || !is_text(row + 3) ||
+            row[2].kind != JSON_NUMBER || !hex(row[0].text, &anchor)) {
+            return spoilt(error);
+        }
+        acker_outcome *one =
+            another(all, field(fields, "verdict").data, field(fields, "reason").data, anchor);
+        one->source_id = row[1].text;
+        one->age_ms = (int64_t)strtod(row[2].text.data, NULL); /* of ms, exact in a double */
+        one->why = row[3].text;
+    }
+    return 0;
+}
+
+/* Mark the slots that a field names. */
+static int mark(const redisReply *fields, const char *name, bool *marks, acker_error *error) {
+    acker_text text = field(fields, name);
+    memset(marks, 0, MAX_SLOTS + 1);
+    if (!text.data) return 0;
+    json *slots = acker_json(text.data, text.size);
+    int done = slots ? 0 : spoilt(error);
+    for (size_t i = 0; !done && i < slots->count; i++) {
+        long slot = slots->items[i].text.data ? strtol(slots->items[i].text.data, NULL, 10) : -1;
+        if (slot < 0 || slot >= MAX_SLOTS) {
+            done = spoilt(error);
+        } else {
+            marks[slot] = true;
+        }
+    }
+    acker_json_free(slots);
+    return done;
+}
+
+static int read_block(list *all, const redisReply *fields, const json *rows, acker_error *error) {
+    const char *verdict = field(fields, "verdict").data, *reason = field(fields, "reason").data;
+    acker_text label = field(fields, "label"), age = field(fields, "age");
+    uint64_t number;
+    if (!label.data || !age.data || !hex(field(fields, "block"), &number) || number > BLOCK_MAX) {
+        return spoilt(error);
+    }
+    if (rows) {
+        for (size_t i = 0; i < rows->count; i++) {
+            const json *row = rows->items[i].items;
+            if (rows->items[i].count != 2 || row->kind != JSON_NUMBER || !is_text(row + 1)) {
+                return spoilt(error);
+            }
+            unsigned slot = (unsigned)atoi(row->text.data);
+            acker_outcome *one = another(all, verdict, reason, acker_block_anchor(number, slot));
+            one->source_id = label;
+            one->age_ms = atoll(age.data);
+            one->why = row[1].text;
+        }
+        return 0;
+    }
+    bool failed[MAX_SLOTS + 1], nacked[MAX_SLOTS + 1], mixed = !strcmp(verdict, "mixed");
+    acker_text slots = field(fields, "slots");
+    long count = slots.data ? strtol(slots.data, NULL, 10) : -1;
+    if (count < 0 || count > MAX_SLOTS) return spoilt(error);
+    if (mark(fields, "failed", failed, error) || mark(fields, "nacked", nacked, error)) return -1;
+    for (unsigned slot = 0; slot < (unsigned)count; slot++) {
+        if (failed[slot]) continue;
+        if (mixed) verdict = nacked[slot] ? "nack" : "ack";
+        if (mixed) reason = nacked[slot] ? "expired" : "completed";
+        acker_outcome *one = another(all, verdict, reason, acker_block_anchor(number, slot));
+        one->source_id = label;
+        one->age_ms = atoll(age.data);
+    }
+    return 0;
+}
+
+/* Take over one entry of a reply. */
+static int read_entry(list *all, unsigned shard, redisReply **from, acker_error *error) {
+    redisReply *reply = *from;
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+        reply->element[0]->type != REDIS_REPLY_STRING ||
+        reply->element[1]->type != REDIS_REPLY_ARRAY) {
+        return spoilt(error);
+    }
+    redisReply *fields = reply->element[1];
+    for (size_t i = 0; i < fields->elements; i++) {
+        if (fields->element[i]->type != REDIS_REPLY_STRING) return spoilt(error);
+    }
+    all->entries = acker_more(all->entries, (all->count + 1) * sizeof *all->entries);
+    entry *its = &all->entries[all->count++];
+    its->shard = shard;
+    its->reply = reply;
+    *from = NULL;
+    acker_text rows = field(fields, "rows");
+    its->rows = rows.data ? acker_json(rows.data, rows.size) : NULL;
+    if (!field(fields, "verdict").data || !field(fields, "reason").data ||
+        (rows.data && !its->rows)) {
+        return spoilt(error);
+    }
+    return field(fields, "block").data ? read_block(all, fields, its->rows, error)
+                                       : read_loose(all, fields, its->rows, error);
+}
+
+void acker_outcomes_free(acker_outcomes *outcomes) {
+    list *all = (list *)outcomes;
+    if (!all) return;
+    for (size_t i = 0; i < all->count; i++) {
+        freeReplyObject(all->entries[i].reply);
+        acker_json_free(all->entries[i].rows);
+    }
+    free(all->entries);
+    free(all->outcomes);
+    free(all);
+}
+
+static int read_shard(acker_client *client, list *all, unsigned shard, unsigned entries,
+                      acker_error *error) {
+    char prefix[112], stream[200], count[16];
+    acker_prefix(client, shard, prefix);
+    snprintf(stream, sizeof stream, "%s:outcomes:%s", prefix, all->task);
+    snprintf(count, sizeof count, "%u", entries);
+    acker_text words[6] = {acker_str("XRANGE"), acker_str(stream),  acker_str("-"),
+                           acker_str("+"),      acker_str("COUNT"), acker_str(count)};
+    redisReply *reply = acker_command(client, shard, 6, words, error);
+    if (!reply) return -1;
+    int done = reply->type == REDIS_REPLY_ARRAY ? 0 : spoilt(error);
+    for (size_t i = 0; !done && i < reply->elements; i++) {
+        done = read_entry(all, shard, &reply->element[i], error);
+    }
+    freeReplyObject(reply); /* without what was taken over */
+    return done;
+}
+
+acker_outcomes *acker_read(acker_client *client, const char *task, unsigned entries,
+                           acker_error *error) {
+    if (acker_check_name("task", task, strlen(task), error)) return NULL;
+    if (entries < 1 || entries > MAX_TAKE) {
+        acker_say(error, "REFUSED", "entries are read 1 to %d a shard at once", MAX_TAKE);
+        return NULL;
+    }
+    for (bool anew = false;; anew = true) {
+        unsigned shards;
+        if (acker_shards(client, anew, &shards, NULL, error)) return NULL;
+        list *all = acker_alloc(sizeof *all);
+        memset(all, 0, sizeof *all);
+        strcpy(all->task, task);
+        int done = 0;
+        for (unsigned shard = 0; !done && shard < shards; shard++) {
+            done = read_shard(client, all, shard, entries, error);
+        }
+        /* A stream that is gone is as empty as one in which nothing waits: have the shards changed?
+         */
+        char meta[120];
+        acker_prefix(client, 0, meta);
+        strcat(meta, ":meta");
+        acker_text words[3] = {acker_str("HGET"), acker_str(meta), acker_str("shards")};
+        redisReply *now = done ? NULL : acker_command(client, 0, 3, words, error);
+        bool others = now && now->type == REDIS_REPLY_STRING && (unsigned)atoi(now->str) != shards;
+        if (now) freeReplyObject(now);
+        if (now && !(others && !anew)) {
+            all->seen.count = all->size;
+            all->seen.outcomes = all->outcomes;
+            return &all->seen;
+        }
+        acker_outcomes_free(&all->seen);
+        if (!others) return NULL;
+    }
+}
+
+int acker_take(acker_client *client, const acker_outcomes *handled, acker_error *error) {
+    const list *all = (const list *)handled;
+    for (size_t at = 0; at < all->count;) {
+        acker_text args[1 + MAX_TAKE] = {acker_str(all->task)};
+        unsigned shard = all->entries[at].shard;
+        size_t count = 0;
+        while (count < MAX_TAKE && at + count < all->count &&
+               all->entries[at + count].shard == shard) {
+            const redisReply *id = all->entries[at + count].reply->element[0];
+            args[++count].data = id->str;
+            args[count].size = id->len;
+        }
+        redisReply *reply = acker_run(client, TAKE, shard, 1 + count, args, error);
+        if (!reply) return -1;
+        /* Of large entries it takes some, and says how many it has looked at. */
+        long long looked = reply->type == REDIS_REPLY_ARRAY && reply->elements == 4
+                               ? reply->element[3]->integer
+                               : 0;
+        freeReplyObject(reply);
+        if (looked < 1 || (size_t)looked > count) return spoilt(error);
+        at += (size_t)looked;
+    }
+    return 0;
+}
+
+static void copy(char *to, size_t room, const char *from, size_t size) {
+    snprintf(to, room, "%.*s", (int)size, from);
+}
+
+static int read_tree(const redisReply *reply, uint64_t anchor, acker_tree *tree,
+                     acker_error *error) {
+    size_t head = anchor > ANCHOR_MAX ? 17 : 16;
+    if (reply->type != REDIS_REPLY_ARRAY) return spoilt(error);
+    if (reply->elements == 1) return 0;
+    if (reply->elements < (head == 17 ? 6 : 3) || reply->element[2]->type != REDIS_REPLY_STRING) {
+        return spoilt(error);
+    }
+    const char *record = reply->element[2]->str;
+    size_t size = reply->element[2]->len;
+    tree->age = (int)reply->element[1]->integer;
+    if (size < head || size < head + (uint8_t)record[head - 1]) return spoilt(error);
+    size_t task = (uint8_t)record[head - 1];
+    const char *text = record + head + task;
+    copy(tree->task, sizeof tree->task, record + head, task);
+    copy(task ? tree->source_id : tree->why, 256, text, size - head - task);
+    if (head == 16) {
+        tree->checksum = acker_get64(record);
+        tree->failed = record[8] & 1;
+        return 1;
+    }
+    const redisReply *sums = reply->element[3], *failed = reply->element[4],
+                     *why = reply->element[5];
+    size_t slot = anchor & 0xfff;
+    if (sums->type != REDIS_REPLY_STRING || failed->type != REDIS_REPLY_ARRAY ||
+        why->type != REDIS_REPLY_STRING) {
+        return spoilt(error);
+    }
+    if (8 * slot + 8 > sums->len) return 0; /* the block has no such slot */
+    tree->checksum = acker_get64(sums->str + 8 * slot) & TUPLE_MAX;
+    for (size_t i = 0; i < failed->elements; i++) {
+        const redisReply *one = failed->element[i];
+        if (one->type == REDIS_REPLY_STRING && (size_t)atol(one->str) == slot) tree->failed = 1;
+    }
+    copy(tree->why, sizeof tree->why, why->str, why->len);
+    return 1;
+}
+
+int acker_show(acker_client *client, uint64_t anchor, acker_tree *tree, acker_error *error) {
+    uint8_t wire[8];
+    acker_text arg = {(const char *)wire, sizeof wire};
+    acker_error said;
+    memset(tree, 0, sizeof *tree);
+    if (acker_check_anchor(anchor, error)) return -1;
+    acker_put64(wire, anchor);
+    unsigned before = 0, shards, buckets;
+    for (bool anew = false;; anew = true) {
+        if (acker_shards(client, anew, &shards, &buckets, error)) return -1;
+        if (anew && shards == before) return acker_say(error, said.code, "%s", said.words);
+        redisReply *reply = acker_run(client, SHOW, acker_shard_of(anchor, shards), 1, &arg, &said);
+        if (reply) {
+            tree->buckets = (int)buckets;
+            int found = read_tree(reply, anchor, tree, error);
+            freeReplyObject(reply);
+            return found;
+        }
+        bool others = !strcmp(said.code, "SHARD") || !strcmp(said.code, "NAMESPACE");
+        if (anew || !others) return acker_say(error, said.code, "%s", said.words);
+        before = shards;
+    }
+}

@@ -1,0 +1,278 @@
+/* Trees as programs grow them: who tracks, who emits, and who has processed what. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "internal.h"
+
+enum { MAX_TREES = 1638, MAX_ID = 65536 };
+
+/* The first reply was lost, and with it whether it was rejected: 1 if so, -1 if that cannot be
+ * told. */
+static int gone(acker_client *client, uint64_t anchor, acker_error *error) {
+    acker_tree tree;
+    int known = acker_show(client, anchor, &tree, error);
+    return known < 0 ? -1 : !known || tree.age >= tree.buckets;
+}
+
+int acker_track(acker_client *client, const char *task, acker_text source_id, uint64_t *anchor,
+                uint64_t *ids, size_t count, acker_error *error) {
+    acker_batch *batch = acker_batch_new(task, error);
+    acker_applied applied;
+    uint64_t delta = 0;
+    if (!batch) return -1;
+    int done = acker_new_anchor(anchor, error);
+    do {
+        if (!done && count) done = acker_new_ids(ids, count, error);
+        for (size_t i = delta = 0; !done && i < count; i++) delta ^= ids[i];
+    } while (!done && count && !delta); /* once in 2^63 */
+    if (!done) done = acker_batch_track(batch, *anchor, source_id, ids, count, error);
+    if (!done) done = acker_apply(client, batch, &applied, error);
+    if (!done) {
+        int rejected = applied.rejected_count > 0;
+        if (applied.repeated && delta) rejected = gone(client, *anchor, error);
+        if (rejected) done = -1;
+        if (rejected > 0) {
+            acker_say(error, "REJECTED",
+                      "too much is pending, and the tree was nacked at once; emit "
+                      "nothing of it, and try again later");
+        }
+    }
+    acker_batch_free(batch);
+    return done;
+}
+
+int acker_track_block(acker_client *client, const char *task, acker_text label,
+                      const uint64_t *deltas, size_t count, uint64_t *block, acker_error *error) {
+    acker_batch *batch = acker_batch_new(task, error);
+    acker_applied applied;
+    if (!batch) return -1;
+    acker_text identity[2] = {acker_str(task ? task : ""), label};
+    *block = acker_block_number(identity, 2);
+    int done = acker_batch_track_block(batch, *block, label, deltas, count, error);
+    if (!done) done = acker_apply(client, batch, &applied, error);
+    if (!done) {
+        int rejected = applied.rejected_blocks_count > 0;
+        bool open = false;
+        for (size_t i = 0; i < count; i++) open |= deltas[i] != 0;
+        if (applied.repeated && open) rejected = gone(client, acker_block_anchor(*block, 0), error);
+        if (rejected) done = -1;
+        if (rejected > 0) {
+            acker_say(
+                error, "REJECTED",
+                "too much is pending, or the block's last life expires just now; "
+                "it was nacked at once: emit nothing of it, and replay it later under another "
+                "label (it never fits above twice a shard's share of high_water)");
+        }
+    }
+    acker_batch_free(batch);
+    return done;
+}
+
+typedef struct input {
+    acker_id *ids;
+    size_t count;
+    uint64_t edges; /* the XOR of the edges of what it caused */
+} input;
+
+struct acker_processing {
+    acker_client *client;
+    input *inputs;
+    size_t count;
+    const char *state;
+};
+
+static int by_anchor(const void *a, const void *b) {
+    const acker_id *x = a, *y = b;
+    if (x->anchor != y->anchor) return x->anchor > y->anchor ? 1 : -1;
+    return (x->tuple > y->tuple) - (x->tuple < y->tuple);
+}
+
+static acker_text strip(const char *from, const char *to) {
+    while (from < to && (*from == ' ' || *from == '\t')) from++;
+    while (to > from && (to[-1] == ' ' || to[-1] == '\t')) to--;
+    acker_text found = {from, (size_t)(to - from)};
+    return found;
+}
+
+/* Read <anchor>:<tuple>, joined by commas. */
+static int parse(acker_text text, input *to, acker_error *error) {
+    const char *at = text.data, *end = text.data + text.size;
+    if (text.size > MAX_ID) {
+        return acker_say(error, "REFUSED", "the id of a message has at most %d bytes", MAX_ID);
+    }
+    if (!strip(at, end).size) return 0;
+    for (bool more = true; more;) {
+        const char *comma = memchr(at, ',', (size_t)(end - at));
+        acker_text pair = strip(at, comma ? comma : end);
+        const char *colon = pair.size ? memchr(pair.data, ':', pair.size) : NULL;
+        acker_text left = {pair.data, colon ? (size_t)(colon - pair.data) : 0};
+        acker_text right = {colon ? colon + 1 : "", colon ? pair.size - left.size - 1 : 0};
+        acker_id one;
+        uint64_t delta;
+        if (!colon || left.size > 19 || right.size > 19) {
+            return acker_say(error, "REFUSED", "an anchored tuple is <anchor>:<tuple>, not '%.*s'",
+                             (int)(pair.size < 50 ? pair.size : 50), pair.data);
+        }
+        if (acker_parse_id(left, &one.anchor, error) || acker_check_anchor(one.anchor, error) ||
+            acker_parse_id(right, &one.tuple, error) || acker_xor(&one.tuple, 1, &delta, error)) {
+            return -1;
+        }
+        to->ids = acker_more(to->ids, (to->count + 1) * sizeof *to->ids);
+        to->ids[to->count++] = one;
+        if ((more = comma != NULL)) at = comma + 1;
+    }
+    qsort(to->ids, to->count, sizeof *to->ids, by_anchor);
+    for (size_t i = 1; i < to->count; i++) {
+        if (to->ids[i].anchor == to->ids[i - 1].anchor) {
+            return acker_say(error, "REFUSED", "anchor %llu is there twice",
+                             (unsigned long long)to->ids[i].anchor);
+        }
+    }
+    return 0;
+}
+
+void acker_processing_free(acker_processing *its) {
+    if (!its) return;
+    for (size_t i = 0; i < its->count; i++) free(its->inputs[i].ids);
+    free(its->inputs);
+    free(its);
+}
+
+acker_processing *acker_process(acker_client *client, const acker_text *messages, size_t count,
+                                acker_error *error) {
+    acker_processing *its = acker_alloc(sizeof *its);
+    size_t total = 0;
+    memset(its, 0, sizeof *its);
+    its->client = client;
+    its->count = count;
+    its->inputs = acker_alloc(count * sizeof *its->inputs);
+    if (count) memset(its->inputs, 0, count * sizeof *its->inputs);
+    for (size_t i = 0; i < count; i++) {
+        if (parse(messages[i], &its->inputs[i], error)) {
+            acker_processing_free(its);
+            return NULL;
+        }
+        total += its->inputs[i].count;
+    }
+    acker_id *all = acker_alloc(total * sizeof *all);
+    size_t size = 0;
+    bool twice = false;
+    for (size_t i = 0; i < count; i++) {
+        for (size_t k = 0; k < its->inputs[i].count; k++) all[size++] = its->inputs[i].ids[k];
+    }
+    qsort(all, size, sizeof *all, by_anchor);
+    for (size_t i = 1; i < size; i++) twice |= !by_anchor(&all[i], &all[i - 1]);
+    free(all);
+    if (twice) {
+        acker_say(error, "REFUSED", "one message is there twice, its rows would cancel");
+        acker_processing_free(its);
+        return NULL;
+    }
+    return its;
+}
+
+static int check(const acker_processing *its, acker_error *error) {
+    return its->state ? acker_say(error, "CLOSED", "this message was %s before", its->state) : 0;
+}
+
+/* Sort by anchor, and XOR what stands in one tree; how many are left. */
+static size_t merge(acker_id *ids, size_t count) {
+    size_t last = 0;
+    if (!count) return 0;
+    qsort(ids, count, sizeof *ids, by_anchor);
+    for (size_t i = 1; i < count; i++) {
+        if (ids[i].anchor == ids[last].anchor) {
+            ids[last].tuple ^= ids[i].tuple;
+        } else {
+            ids[++last] = ids[i];
+        }
+    }
+    return last + 1;
+}
+
+char *acker_emit(acker_processing *its, const size_t *places, size_t count, acker_error *error) {
+    if (check(its, error)) return NULL;
+    if (!places) count = its->count;
+    size_t total = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t place = places ? places[i] : i;
+        bool twice = false;
+        for (size_t k = 0; places && k < i; k++) twice |= places[k] == place;
+        if (place >= its->count || twice) {
+            acker_say(error, "REFUSED",
+                      twice ? "input %zu is there twice" : "there is no input %zu", place);
+            return NULL;
+        }
+        total += its->inputs[place].count;
+    }
+    uint64_t *edges = acker_alloc(count * sizeof *edges);
+    acker_id *ids = acker_alloc(total * sizeof *ids);
+    char *text = NULL;
+    size_t size = 0;
+    for (bool sound = false; !sound;) {
+        if (acker_new_ids(edges, count, error)) goto end;
+        size = 0;
+        for (size_t i = 0; i < count; i++) {
+            const input *one = &its->inputs[places ? places[i] : i];
+            for (size_t k = 0; k < one->count; k++) {
+                acker_id id = {one->ids[k].anchor, edges[i]};
+                ids[size++] = id;
+            }
+        }
+        size = merge(ids, size);
+        sound = true; /* or edges cancel, once in 2^63 */
+        for (size_t i = 0; i < size; i++) sound &= ids[i].tuple != 0;
+    }
+    if (size > MAX_TREES) {
+        acker_say(error, "REFUSED", "a message has at most %d trees", MAX_TREES);
+        goto end;
+    }
+    /* The edges are in the rows before anybody holds the id. */
+    for (size_t i = 0; i < count; i++) its->inputs[places ? places[i] : i].edges ^= edges[i];
+    text = acker_alloc(size * ACKER_ID_SIZE + 1);
+    size_t at = 0;
+    for (size_t i = 0; i < size; i++) {
+        if (i) text[at++] = ',';
+        at += acker_format(ids[i].anchor, ids[i].tuple, text + at);
+    }
+    text[at] = 0;
+end:
+    free(edges);
+    free(ids);
+    return text;
+}
+
+/* Send the whole row of each tree: the ids of the inputs there XOR all their edges. */
+static int say(acker_processing *its, const char *state, uint8_t flags, acker_text why,
+               acker_error *error) {
+    if (check(its, error)) return -1;
+    size_t size = 0, total = 0;
+    for (size_t i = 0; i < its->count; i++) total += its->inputs[i].count;
+    acker_id *ids = acker_alloc(total * sizeof *ids);
+    for (size_t i = 0; i < its->count; i++) {
+        for (size_t k = 0; k < its->inputs[i].count; k++) {
+            acker_id id = its->inputs[i].ids[k];
+            id.tuple ^= its->inputs[i].edges;
+            ids[size++] = id;
+        }
+    }
+    size = merge(ids, size);
+    for (size_t i = 0; flags == TOUCH && i < size; i++) ids[i].tuple = 0;
+    int done = acker_put(its->client, ids, size, flags, why, error);
+    free(ids);
+    if (!done && state) its->state = state; /* or nothing was said, and it is open as before */
+    return done;
+}
+
+int acker_processed(acker_processing *its, acker_error *error) {
+    return say(its, "acked", 0, acker_str(""), error);
+}
+
+int acker_process_failed(acker_processing *its, acker_text why, acker_error *error) {
+    char room[256];
+    return say(its, "failed", FAIL, acker_clip(why, room), error);
+}
+
+int acker_process_touch(acker_processing *its, acker_error *error) {
+    return say(its, NULL, TOUCH, acker_str(""), error);
+}

@@ -1,0 +1,544 @@
+// Package acker takes part in tuple trees that are counted in Redis: a source tracks a tree,
+// bolts ack and fail its messages, and the source hears of the verdict.
+//
+// What goes over the wire, and what must hold, is stated in lua/README.md of acker-redis.
+package acker
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha1"
+	"embed"
+	"encoding/hex"
+	mathrand "math/rand"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+//go:embed lua/*.lua
+var sources embed.FS
+
+type script struct{ source, sha string }
+
+var scripts = func() map[string]script {
+	found := map[string]script{}
+	for _, name := range []string{"apply", "apply_blocks", "take", "status", "show"} {
+		source, err := sources.ReadFile("lua/" + name + ".lua")
+		if err != nil {
+			panic(err) // it is compiled in
+		}
+		sum := sha1.Sum(source)
+		found[name] = script{string(source), hex.EncodeToString(sum[:])}
+	}
+	return found
+}()
+
+// What a Duration can hold, without the sum with a time.
+const forever = 100 * 365 * 24 * time.Hour
+
+// NoRetry sends a batch once.
+const NoRetry time.Duration = -1
+
+const (
+	firstPause   = 50 * time.Millisecond
+	longestPause = 500 * time.Millisecond
+)
+
+// Options of a Client; the zero value will do.
+type Options struct {
+	// Linger is how long rows wait for others that may join them; 0 means 2 ms, NoLinger not at all.
+	Linger time.Duration
+	// RetryFor is for how long a batch is sent again that was not answered, or refused with BACKLOG.
+	// 0 means for as long as its fence holds, which is the longest in any case; or NoRetry.
+	RetryFor time.Duration
+	// Lanes is how many batches are in flight at most; 0 means 4.
+	Lanes int
+	// Buffer is how many rows may wait; whoever brings more waits for room. 0 means 65536.
+	Buffer int
+	// OnGivenUp, if not nil, hears of each batch of Process, Ack, Fail and Touch that was given up:
+	// its trees expire. It must not wait for the Client: Flush waits for it. Batches of Track and
+	// Apply tell their callers.
+	OnGivenUp func(err error, anchors []uint64)
+}
+
+// NoLinger sends rows as soon as a lane is free.
+const NoLinger time.Duration = -1
+
+// Client takes part in the trees of one namespace. Any goroutine may use it.
+type Client struct {
+	redis     Redis
+	namespace string
+	options   Options
+	lanes     chan *lane // those that are free; nil: one may be drawn
+
+	mu     sync.Mutex
+	config *config
+	gather gatherer
+}
+
+// New makes a client of a namespace, which has to be there when rows are sent. Redis is not asked
+// yet.
+func New(redis Redis, namespace string, options Options) (*Client, error) {
+	if err := checkName("namespace", namespace); err != nil {
+		return nil, err
+	}
+	if options.Linger == 0 {
+		options.Linger = 2 * time.Millisecond
+	}
+	if options.Lanes == 0 {
+		options.Lanes = 4
+	}
+	if options.Buffer == 0 {
+		options.Buffer = 65536
+	}
+	if options.Lanes < 1 || options.Lanes > 64 || options.Buffer < 1 || options.Linger > 24*time.Hour {
+		return nil, refused("Lanes is 1 to 64, Buffer 1 or more, Linger up to a day")
+	}
+	c := &Client{redis: redis, namespace: namespace, options: options}
+	c.lanes = make(chan *lane, options.Lanes)
+	for i := 0; i < options.Lanes; i++ {
+		c.lanes <- nil
+	}
+	c.gather.begin()
+	return c, nil
+}
+
+// lane is a producer's name, drawn at random once, and numbers that grow.
+type lane struct {
+	name string
+	seq  uint64
+}
+
+func newLane() (*lane, error) {
+	var raw [16]byte
+	if _, err := rand.Read(raw[:]); err != nil {
+		return nil, noRandom(err)
+	}
+	return &lane{name: hex.EncodeToString(raw[:])}, nil
+}
+
+// config is the namespace's, as shard 0 says.
+type config struct {
+	shards, buckets int
+	highWater       int64
+	fence           time.Duration // for how long a fence holds: N-1 ticks
+	moving          bool
+}
+
+// Applied is what became of a batch. Of a call that was a Repeated one, whose first reply was lost,
+// the counts are missing, and so are its rejected trees.
+type Applied struct {
+	Tracked, Acked, Failed int64
+	// Rejected are anchors of trees that were nacked for overflow. Do not emit their messages.
+	Rejected []uint64
+	// RejectedBlocks are likewise numbers of blocks.
+	RejectedBlocks []uint64
+	Repeated       bool
+
+	highest uint64
+}
+
+// Apply sends a batch and waits until it is applied, in a call for each of its shards.
+//
+// After an error with CodeUnavailable it may have been applied: apply the same Batch again, or drop
+// it, and its trees expire.
+func (c *Client) Apply(ctx context.Context, batch *Batch) (Applied, error) {
+	if batch.empty() {
+		return Applied{}, nil
+	}
+	var free *lane
+	select {
+	case free = <-c.lanes:
+	case <-ctx.Done():
+		return Applied{}, ended(ctx, "no lane was free in time")
+	}
+	// A batch that may be sent again keeps its lane: behind a higher number it would be a repeat.
+	defer func() {
+		if batch.sent != nil && batch.sent.refused() {
+			batch.sent = nil
+		} else if batch.sent != nil && batch.sent.lane == free && !batch.sent.answered() {
+			free = nil
+		}
+		c.lanes <- free
+	}()
+	return c.deliver(ctx, batch, &free)
+}
+
+func (c *Client) deliver(ctx context.Context, batch *Batch, free **lane) (Applied, error) {
+	var end time.Time
+	if c.options.RetryFor != 0 {
+		end = time.Now().Add(c.options.RetryFor)
+	}
+	config, err := c.configuration(ctx, end, batch.sent == nil)
+	for anew, pause := false, firstPause; err == nil; anew = true {
+		if err = batch.seal(config, free); err != nil {
+			break
+		}
+		var applied Applied
+		applied, err = c.send(ctx, batch.sent, end)
+		code := Code(err)
+		if code != "SHARD" && code != "NAMESPACE" {
+			return applied, err
+		}
+		c.forget()
+		if !batch.sent.refused() {
+			return applied, &Error{Code: code, Cause: err, Words: err.Error() + ". Some of this " +
+				"batch may have been applied before that, and the rest cannot be: give it up. Its " +
+				"trees expire; what it tracks and has no verdict then, track anew"}
+		}
+		// It is packed anew, for other shards. While it moves, shard 0 may say the old ones.
+		batch.sent = nil
+		shards, refusal := config.shards, err
+		config, err = c.configuration(ctx, end, false)
+		if err == nil && config.shards == shards && anew {
+			limit := end
+			if limit.IsZero() {
+				limit = time.Now().Add(config.fence)
+			}
+			if !config.moving || time.Now().Add(pause).After(limit) {
+				return applied, refusal
+			}
+			err = sleep(ctx, &pause, limit)
+		}
+	}
+	return Applied{}, err
+}
+
+// seal packs a batch, the first time; from then on nothing comes into it.
+func (b *Batch) seal(config *config, free **lane) (err error) {
+	if b.sent != nil {
+		if config.fence < b.sent.fence {
+			b.sent.fence = config.fence
+		}
+		return nil
+	}
+	if *free == nil {
+		if *free, err = newLane(); err != nil {
+			return err
+		}
+	}
+	b.sent = &sent{lane: *free, fence: config.fence, parts: b.parts(config.shards)}
+	for _, part := range b.sent.parts {
+		b.sent.lane.seq++
+		part.seq = b.sent.lane.seq
+	}
+	return nil
+}
+
+// refused says whether nothing of it was applied, for sure.
+func (s *sent) refused() bool {
+	for _, part := range s.parts {
+		if part.doubt || part.reply != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *sent) answered() bool {
+	for _, part := range s.parts {
+		if part.reply == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// send sends what was not answered: on each shard one after the other, the shards side by side.
+func (c *Client) send(ctx context.Context, sent *sent, end time.Time) (Applied, error) {
+	byShard := map[int][]int{}
+	var order []int
+	for i, part := range sent.parts {
+		if byShard[part.shard] == nil {
+			order = append(order, part.shard)
+		}
+		byShard[part.shard] = append(byShard[part.shard], i)
+	}
+	failed := make([]error, len(sent.parts))
+	run := func(places []int) {
+		for _, i := range places {
+			if sent.parts[i].reply == nil {
+				if failed[i] = c.sendPart(ctx, sent, sent.parts[i], end); failed[i] != nil {
+					return
+				}
+			}
+		}
+	}
+	var others sync.WaitGroup
+	for _, shard := range order[1:] {
+		others.Add(1)
+		go func(places []int) {
+			defer others.Done()
+			run(places)
+		}(byShard[shard])
+	}
+	run(byShard[order[0]])
+	others.Wait()
+	for _, err := range failed {
+		if err != nil {
+			return Applied{}, err
+		}
+	}
+	return combine(sent.parts), nil
+}
+
+func combine(parts []*part) Applied {
+	var all Applied
+	for _, part := range parts {
+		if part.reply == nil {
+			continue
+		}
+		all.Tracked += part.reply.Tracked
+		all.Acked += part.reply.Acked
+		all.Failed += part.reply.Failed
+		all.Rejected = append(all.Rejected, part.reply.Rejected...)
+		all.RejectedBlocks = append(all.RejectedBlocks, part.reply.RejectedBlocks...)
+		all.Repeated = all.Repeated || part.reply.Repeated
+	}
+	return all
+}
+
+// sendPart sends the same bytes under the same number until they are answered, or may not be sent.
+func (c *Client) sendPart(ctx context.Context, sent *sent, part *part, end time.Time) error {
+	begun, pause := time.Now(), firstPause
+	// Each part keeps its own view of the fence: others are sent side by side.
+	holds := sent.fence
+	for {
+		now := time.Now()
+		if part.first.IsZero() {
+			part.first = now
+		}
+		if now.Sub(part.first) > holds {
+			return late(nil)
+		}
+		before := part.doubt
+		part.doubt = true
+		reply, err := c.sendOnce(part, sent.lane.name, part.seq, part.digest)
+		if err == nil {
+			part.reply = &reply
+			return nil
+		}
+		code := Code(err)
+		if surelyNot[code] {
+			part.doubt = before
+			if !before {
+				part.first = time.Time{}
+			}
+		}
+		if code != CodeUnavailable && code != CodeBacklog {
+			return err
+		}
+		limit, given := end, err
+		if limit.IsZero() {
+			limit = begun.Add(holds)
+		}
+		if horizon := part.first.Add(holds); part.doubt && (end.IsZero() || horizon.Before(limit)) {
+			limit, given = horizon, late(err)
+		}
+		if time.Now().Add(pause).After(limit) {
+			return given
+		}
+		if waited := sleep(ctx, &pause, limit); waited != nil {
+			return waited
+		}
+		if code == CodeUnavailable {
+			// For how long does the fence hold by now? Who does not answer this will not answer that.
+			config, failed := c.read()
+			if failed == nil && config.fence < holds {
+				holds = config.fence
+			} else if failed != nil && Code(failed) != CodeUnavailable {
+				return failed
+			}
+		}
+	}
+}
+
+// Codes with which nothing was changed.
+var surelyNot = map[string]bool{
+	"ARGS": true, "SHARD": true, "NAMESPACE": true, "SCHEMA": true, "FENCE": true, "BACKLOG": true,
+}
+
+func late(cause error) error {
+	return &Error{Code: CodeLate, Cause: cause, Words: "this batch was first sent too long ago to be " +
+		"sent again, its fence may be gone; let its trees expire"}
+}
+
+// sleep waits for a while, longer each time, but not beyond the limit.
+func sleep(ctx context.Context, pause *time.Duration, limit time.Time) error {
+	wait := *pause/2 + time.Duration(mathrand.Int63n(int64(*pause/2)))
+	if *pause *= 2; *pause > longestPause {
+		*pause = longestPause
+	}
+	if left := time.Until(limit); !limit.IsZero() && left < wait {
+		wait = left
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ended(ctx, "the time to try again is over")
+	}
+}
+
+// sendOnce sends a part under a fence; "" is none.
+func (c *Client) sendOnce(part *part, producer string, seq uint64, digest string) (Applied, error) {
+	fence := ""
+	if producer != "" {
+		fence = strconv.FormatUint(seq, 10)
+		if digest != "" {
+			fence += ":" + digest
+		}
+	}
+	args := make([]interface{}, 0, len(part.argv)+2)
+	reply, err := c.run(part.script, part.shard, append(append(args, producer, fence), part.argv...)...)
+	if err != nil {
+		return Applied{}, err
+	}
+	applied, err := part.read(reply)
+	if err == nil && applied.highest > seq {
+		words := "lane " + producer + " is at " + strconv.FormatUint(applied.highest, 10) +
+			", and this call is number " + strconv.FormatUint(seq, 10) + ": it was copied, or is used " +
+			"by another process; this batch is not applied"
+		return applied, &Error{Code: CodeLane, Words: words}
+	}
+	return applied, err
+}
+
+// read says what a reply means.
+func (p *part) read(reply interface{}) (Applied, error) {
+	fields, err := redis.Values(reply, nil)
+	if err == nil && len(fields) == 2 {
+		highest, err := redis.String(fields[1], nil)
+		number, bad := strconv.ParseUint(highest, 10, 64)
+		if err == nil && bad == nil {
+			return Applied{Repeated: true, highest: number}, nil
+		}
+	}
+	if err != nil || len(fields) != 8 {
+		return Applied{}, unreadable(p.script)
+	}
+	var numbers []byte
+	var applied Applied
+	rest, err := redis.Scan(fields[1:4], &applied.Tracked, &applied.Acked, &applied.Failed)
+	if err == nil && len(rest) == 0 {
+		numbers, err = redis.Bytes(fields[7], nil)
+	}
+	if err != nil {
+		return Applied{}, unreadable(p.script)
+	}
+	for i := 0; i+1 < len(numbers); i += 2 {
+		number := int(numbers[i])<<8 | int(numbers[i+1])
+		if number >= len(p.ids) {
+			return Applied{}, unreadable(p.script)
+		}
+		if p.script == "apply" {
+			applied.Rejected = append(applied.Rejected, p.ids[number])
+		} else {
+			applied.RejectedBlocks = append(applied.RejectedBlocks, p.ids[number])
+		}
+	}
+	return applied, nil
+}
+
+func unreadable(script string) error {
+	return &Error{Code: CodeRedis, Words: "the reply of " + script + " cannot be read"}
+}
+
+func (c *Client) prefix(shard int) string {
+	return "acker:{" + c.namespace + ":" + strconv.Itoa(shard) + "}"
+}
+
+// run calls a script on a shard, once.
+func (c *Client) run(name string, shard int, args ...interface{}) (interface{}, error) {
+	script, prefix := scripts[name], c.prefix(shard)
+	words := make([]interface{}, 0, len(args)+4)
+	words = append(append(words, script.sha, 2, prefix, prefix+":meta"), args...)
+	reply, err := c.redis.Do(prefix, "EVALSHA", words...)
+	if said, ok := err.(redis.Error); ok && len(said) >= 8 && said[:8] == "NOSCRIPT" {
+		words[0] = script.source
+		reply, err = c.redis.Do(prefix, "EVAL", words...)
+	}
+	return reply, translate(err)
+}
+
+// runUntil calls a script that only reads, again and again while Redis does not answer.
+func (c *Client) runUntil(ctx context.Context, end time.Time, call func() error) error {
+	for pause := firstPause; ; {
+		err := call()
+		if Code(err) != CodeUnavailable || !end.IsZero() && time.Now().Add(pause).After(end) {
+			return err
+		}
+		if sleep(ctx, &pause, end) != nil {
+			return err
+		}
+	}
+}
+
+// configuration is the known one, if that will do, or what shard 0 says now.
+func (c *Client) configuration(ctx context.Context, end time.Time, known bool) (*config, error) {
+	if known {
+		c.mu.Lock()
+		config := c.config
+		c.mu.Unlock()
+		if config != nil {
+			return config, nil
+		}
+	}
+	var found *config
+	err := c.runUntil(ctx, end, func() (err error) {
+		found, err = c.read()
+		return err
+	})
+	return found, err
+}
+
+// deadline is until when a call that only reads is tried again.
+func (c *Client) deadline() time.Time {
+	switch {
+	case c.options.RetryFor == 0:
+		return time.Now().Add(10 * time.Second)
+	default:
+		return time.Now().Add(c.options.RetryFor)
+	}
+}
+
+func (c *Client) forget() {
+	c.mu.Lock()
+	c.config = nil
+	c.mu.Unlock()
+}
+
+func (c *Client) read() (*config, error) {
+	reply, err := c.run("status", 0)
+	if err != nil {
+		return nil, err
+	}
+	fields, err := redis.Values(reply, nil)
+	if err != nil || len(fields) < 6 {
+		return nil, unreadable("status")
+	}
+	meta, err := redis.StringMap(fields[5], nil)
+	if err != nil {
+		return nil, unreadable("status")
+	}
+	shards, bad1 := strconv.Atoi(meta["shards"])
+	buckets, bad2 := strconv.Atoi(meta["buckets"])
+	tick, bad3 := strconv.ParseInt(meta["tick_ms"], 10, 64)
+	high, bad4 := strconv.ParseInt(meta["high_water"], 10, 64)
+	if bad1 != nil || bad2 != nil || bad3 != nil || bad4 != nil || shards < 1 || shards&(shards-1) != 0 {
+		return nil, unreadable("status")
+	}
+	found := &config{shards, buckets, high, forever, meta["moving"] != ""}
+	if held := time.Duration(tick) * time.Millisecond; tick < int64(forever/time.Millisecond)/16 {
+		found.fence = time.Duration(buckets-1) * held
+	}
+	c.mu.Lock()
+	c.config = found
+	c.mu.Unlock()
+	return found, nil
+}

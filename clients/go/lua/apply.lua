@@ -1,0 +1,459 @@
+--[[
+apply: add a batch of rows to the checksums of their tuple trees; all or nothing.
+
+KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
+KEYS[2]  meta      <shard>:meta
+ARGV[1]  producer  name of the producer lane, up to 128 bytes; '' = no fence; a name that
+                   begins with '@' is a durable lane, its fence outlives the buckets
+ARGV[2]  fence     '<seq>' or '<seq>:<digest>': seq [1-9][0-9]{0,14}, digest up to 32 hex
+                   digits; '' when there is no producer
+ARGV[3]  flags     n bytes, one per row: 1 TRACK, 2 FAIL, 4 TOUCH, added up; n is 1..1024
+ARGV[4]  anchors   8n bytes, big-endian, 1..2^62-1, each once
+ARGV[5]  deltas    8n bytes, big-endian, 0..2^63-1
+ARGV[6]  task      source of the TRACK rows, [A-Za-z0-9_.-]{1,64}; '' if there are none
+ARGV[7+] texts     the source id of each TRACK row (1..255 bytes), then why of each FAIL row
+                   (0..255 bytes), in row order; UTF-8 without control bytes, 64 KiB in all
+
+Reply    {1, tracked, acked, failed, rejected, pending, high_water, rows}
+         failed: nacks of this call, without the rejected; pending, high_water: of this
+         shard; rows: numbers of the rejected TRACK rows, from 0, 2 bytes each, big-endian
+         {0, highest}: a repeat, nothing was applied; highest: the lane's last seq, a string
+Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD | CONFLICT | FENCE | BACKLOG <words>;
+         nothing was changed
+--]]
+local shard, meta = KEYS[1], KEYS[2]
+local producer, fence, flags, anchors, deltas, task =
+  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+
+local SCHEMA = '1'
+local MAX_ROWS, MAX_TEXTS, MAX_TASKS, MAX_FENCES = 1024, 64 * 1024, 1000, 100000
+-- A hash of so many fields may be a list, by the defaults of Redis; with a LONG one it is none.
+local SMALL, LONG = 512, string.rep(' ', 1024)
+-- Trees that took longer are counted as if they had taken so long, 24 days.
+local MAX_AGE = 2 ^ 31 - 1
+local ZERO = '\0\0\0\0\0\0\0\0'
+local call, byte, sub, find = redis.call, string.byte, string.sub, string.find
+local pack, unpack_bytes, xor, hex = struct.pack, struct.unpack, bit.bxor, bit.tohex
+
+local function refuse(code, words)
+  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
+end
+
+-- Validation: nothing is written before the whole batch is known to be good.
+
+local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
+if #KEYS ~= 2 or #ARGV < 6 or not namespace or meta ~= shard .. ':meta' then
+  return refuse('ARGS', 'two keys, acker:{<namespace>:<shard>} and the same with :meta, and at '
+    .. 'least six arguments are needed')
+end
+local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
+  'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'moving')
+if not conf[1] then
+  return refuse('NAMESPACE', 'not created: ' .. shard)
+elseif conf[1] ~= SCHEMA then
+  return refuse('SCHEMA', 'this script knows schema ' .. SCHEMA .. ', the namespace has another')
+end
+local shard_number, shards, buckets, current = tonumber(conf[2]), tonumber(conf[3]),
+  tonumber(conf[4]), tonumber(conf[5])
+local high_water = math.max(1, math.ceil(conf[6] / shards))
+local refresh = conf[7] == 'update'
+local backlog_limit = math.max(1, math.ceil(conf[8] / shards))
+
+local n = #flags
+if n < 1 or n > MAX_ROWS then
+  return refuse('ARGS', 'a batch has 1 to ' .. MAX_ROWS .. ' rows, this one ' .. n)
+elseif #anchors ~= 8 * n or #deltas ~= 8 * n then
+  return refuse('ARGS', 'anchors and deltas need 8 bytes for each of ' .. n .. ' rows')
+elseif find(flags, '[^%z\1-\7]') then
+  return refuse('ARGS', 'unknown flag; there are TRACK 1, FAIL 2, TOUCH 4')
+end
+local tracks = select(2, string.gsub(flags, '[\1\3\5\7]', ''))
+local fails = select(2, string.gsub(flags, '[\2\3\6\7]', ''))
+if #ARGV ~= 6 + tracks + fails then
+  return refuse('ARGS', tracks .. ' TRACK and ' .. fails .. ' FAIL rows need as many texts, not '
+    .. #ARGV - 6)
+elseif (tracks > 0) ~= (task ~= '') then
+  return refuse('ARGS', 'a task goes with TRACK rows, and only with them')
+elseif task ~= '' and (#task > 64 or find(task, '[^A-Za-z0-9_.-]')) then
+  return refuse('ARGS', 'a task is 1 to 64 of A-Z a-z 0-9 _ . -')
+elseif tracks > 0 and not conf[10] and tonumber(conf[11] or 0) >= MAX_TASKS then
+  return refuse('ARGS', 'a shard has at most ' .. MAX_TASKS .. ' tasks')
+end
+
+-- UTF-8 from U+0080 up, without overlong forms and surrogates.
+local SEQUENCES = { '[\194-\223][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
+  '\224[\160-\191][\128-\191]', '\237[\128-\159][\128-\191]',
+  '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
+  '\244[\128-\143][\128-\191][\128-\191]' }
+
+local function clean(text)
+  -- Each well-formed sequence becomes one letter; a byte that is left over is bad.
+  for _, sequence in ipairs(SEQUENCES) do
+    text = string.gsub(text, sequence, 'x')
+    if find(text, '^[\32-\126]*$') then return true end
+  end
+  return false
+end
+
+local bytes = 0
+for i = 7, #ARGV do
+  local text = ARGV[i]
+  bytes = bytes + #text
+  if #text > 255 or (#text == 0 and i <= 6 + tracks) then
+    return refuse('ARGS', 'a source id has 1 to 255 bytes and a why up to 255, text '
+      .. i - 7 .. ' has ' .. #text)
+  elseif bytes > MAX_TEXTS then
+    return refuse('ARGS', 'the texts of a batch have at most ' .. MAX_TEXTS .. ' bytes in all')
+  elseif not find(text, '^[\32-\126]*$') and not clean(text) then
+    return refuse('ARGS', 'text ' .. i - 7 .. ' is not UTF-8 or has a control byte')
+  end
+end
+
+-- All rows in one call each: a call per row would cost more than what it does. Numbers are
+-- the halves of a value, the high one first; what unpack adds at the end, a position, is cut.
+local flag = { byte(flags, 1, n) }
+local ids = { unpack_bytes(string.rep('c8', n), anchors) }
+local anchor = { unpack_bytes('>' .. string.rep('I4I4', n), anchors) }
+local delta = { unpack_bytes('>' .. string.rep('I4I4', n), deltas) }
+ids[n + 1] = nil
+local row_of = {}
+for r = 1, n do
+  local id, high, low = ids[r], anchor[2 * r - 1], anchor[2 * r]
+  if high >= 2 ^ 30 or id == ZERO then
+    return refuse('ARGS', 'anchor of row ' .. r - 1 .. ' is not in 1..2^62-1')
+  elseif row_of[id] then
+    return refuse('ARGS', 'anchor of row ' .. r - 1 .. ' is there twice; fold rows per anchor')
+  elseif delta[2 * r - 1] >= 2 ^ 31 then
+    return refuse('ARGS', 'delta of row ' .. r - 1 .. ' is above 2^63-1')
+  elseif low % shards ~= shard_number then
+    return refuse('SHARD', 'anchor of row ' .. r - 1 .. ' does not belong to shard '
+      .. shard_number .. ' of ' .. shards)
+  end
+  row_of[id] = r
+end
+
+-- The fence. A number that was applied before is a repeat, whatever became of its reply.
+
+local now
+do
+  local time = call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local fence_key, fence_old, fence_value
+if producer == '' then
+  if fence ~= '' then return refuse('ARGS', 'a fence needs a producer') end
+else
+  local seq, digest = string.match(fence, '^([1-9][0-9]*)$'), ''
+  if not seq then seq, digest = string.match(fence, '^([1-9][0-9]*):([0-9a-fA-F]+)$') end
+  if #producer > 128 then
+    return refuse('ARGS', 'a producer has up to 128 bytes, this one ' .. #producer)
+  elseif not seq or #seq > 15 or #digest > 32 then
+    return refuse('ARGS', 'a fence is <seq> or <seq>:<digest>, seq 1 to 15 digits without a '
+      .. 'leading 0, digest up to 32 hex digits')
+  end
+  local durable = byte(producer) == 64
+  local keys, fences, last = {}, 0, nil
+  if durable then
+    keys[1] = shard .. ':fence:durable'
+  else
+    for age = 0, buckets - 1 do keys[age + 1] = shard .. ':fence:' .. (current - age) % buckets end
+  end
+  for _, key in ipairs(keys) do
+    fences = fences + call('HLEN', key)
+    if not last then
+      last = call('HGET', key, producer)
+      fence_old = last and key
+    end
+  end
+  if last then
+    -- Fifteen digits are exact in a double.
+    local last_seq, last_digest = string.match(last, '^(%d+):(%x*)')
+    local order = tonumber(seq) - tonumber(last_seq)
+    if order == 0 and digest ~= last_digest then
+      return refuse('CONFLICT', 'batch ' .. seq .. ' came back with other content')
+    elseif order <= 0 then
+      call('UNLINK', shard) -- a first write that maxmemory does not refuse
+      call('HINCRBY', meta, 'repeated', 1)
+      return { 0, last_seq }
+    end
+  elseif fences >= MAX_FENCES then
+    return refuse('FENCE', 'this shard holds ' .. fences .. ' fences; reuse producer names')
+  end
+  fence_key = keys[1]
+  fence_value = seq .. ':' .. digest .. (durable and ':' .. string.format('%.0f', now) or '')
+end
+
+-- Look the records up, newest bucket first, and count what is pending.
+
+-- Trees in blocks (apply_blocks.lua) are pending as well.
+local pending_keys, sizes, pending = {}, {}, tonumber(conf[12] or 0)
+local record, home, found = {}, {}, 0
+for age = 0, buckets - 1 do
+  local bucket = (current - age) % buckets
+  local key = shard .. ':pending:' .. bucket
+  local size = call('HLEN', key)
+  pending_keys[bucket], sizes[bucket], pending = key, size, pending + size
+  if size > 0 and size <= SMALL and size <= 8 * (n - found) then
+    -- Redis may keep it as a list, in which each lookup walks along: read it whole, unless that
+    -- would be more work than a few lookups.
+    local all = call('HGETALL', key)
+    for i = 1, 2 * size, 2 do
+      local r = row_of[all[i]]
+      if r and not record[r] then record[r], home[r], found = all[i + 1], bucket, found + 1 end
+    end
+  elseif size > 0 and found < n then
+    local ask, rows = ids, nil
+    if found > 0 then
+      ask, rows = {}, {}
+      for r = 1, n do
+        if not record[r] then ask[#ask + 1], rows[#rows + 1] = ids[r], r end
+      end
+    end
+    local got = call('HMGET', key, unpack(ask))
+    for k = 1, #got do
+      if got[k] then
+        local r = rows and rows[k] or k
+        record[r], home[r], found = got[k], bucket, found + 1
+      end
+    end
+  end
+end
+-- While the namespace moves to another number of shards, none may get a tree any more.
+local moving = conf[13]
+if tracks > 0 and moving then
+  return refuse('BACKLOG', 'the namespace moves to ' .. tostring(string.match(moving, ':(%d+)'))
+    .. ' shards; nothing is tracked until then, try again')
+elseif tracks > 0 and tonumber(conf[10] or 0) >= backlog_limit then
+  return refuse('BACKLOG', 'task ' .. task .. ' has ' .. conf[10]
+    .. ' verdicts waiting to be taken; its source must read and take its outcomes')
+end
+
+-- Decide row by row what will be written; still nothing is. A list keeps its length in n:
+-- Lua has to search for it.
+
+local puts, drops = {}, {}
+for bucket = 0, buckets - 1 do puts[bucket], drops[bucket] = { n = 0 }, { n = 0 } end
+local groups, group_of, ages, completed = {}, {}, {}, {}
+local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
+local created, rejected = 0, {}
+local next_source, next_why = 7, 7 + tracks
+-- What follows the checksum in the record of a tree that begins here, but for its source id.
+local begun = pack('>BI6B', 0, now, #task) .. task
+
+local function put(bucket, r, value)
+  local list = puts[bucket]
+  local count = list.n + 2
+  list[count - 1], list[count], list.n = ids[r], value, count
+end
+
+local function drop(bucket, r)
+  local list = drops[bucket]
+  local count = list.n + 1
+  list[count], list.n = ids[r], count
+end
+
+local function verdict(name, reason, owner, r, first, source_id, why)
+  local by_owner = group_of[reason]
+  if not by_owner then
+    by_owner = {}
+    group_of[reason] = by_owner
+  end
+  local group = by_owner[owner]
+  if not group then
+    group = { task = owner, verdict = name, reason = reason, rows = {}, n = 0 }
+    by_owner[owner] = group
+    groups[#groups + 1] = group
+  end
+  local age = ages[first]
+  if not age then
+    age = string.format('",%.0f,"', math.max(0, now - first))
+    ages[first] = age
+  end
+  if find(source_id, '"', 1, true) or find(source_id, '\\', 1, true) then
+    source_id = string.gsub(source_id, '["\\]', '\\%0')
+  end
+  if why then age = age .. string.gsub(why, '["\\]', '\\%0') end
+  local count = group.n + 1
+  group.n, group.rows[count] = count, '["' .. hex(anchor[2 * r - 1]) .. hex(anchor[2 * r]) .. '","'
+    .. source_id .. age .. '"]'
+end
+
+local function decide(r)
+  local old, bucket = record[r], home[r]
+  local high, low = delta[2 * r - 1], delta[2 * r]
+  local track, fail, touch = flag[r] % 2 == 1, flag[r] % 4 > 1, flag[r] > 3
+  local first, owner, text, why = now, '', '', nil
+  if old then
+    local old_high, old_low, is_failed, at
+    old_high, old_low, is_failed, first, owner, at = unpack_bytes('>I4I4BI6Bc0', old)
+    high, low, text = xor(high, old_high), xor(low, old_low), sub(old, at)
+    if is_failed == 1 then why = text end
+  end
+  local zero = high == 0 and low == 0
+  if fail then
+    if not why or why == '' then why = ARGV[next_why] end
+    next_why = next_why + 1
+  end
+  local second
+  if track then
+    if owner ~= '' then
+      second = ARGV[next_source]
+    else
+      owner, text, tracked = task, ARGV[next_source], tracked + 1
+    end
+    next_source = next_source + 1
+  end
+
+  local ended = true
+  if second then
+    -- Two trees under one anchor: neither source must go on waiting for its own.
+    verdict('nack', 'conflict', owner, r, first, text)
+    conflict = conflict + 1
+    if owner ~= task or text ~= second then
+      verdict('nack', 'conflict', task, r, now, second)
+      tracked, conflict = tracked + 1, conflict + 1
+    end
+  elseif owner ~= '' and why then
+    verdict('nack', 'failed', owner, r, first, text, why)
+    failed = failed + 1
+  elseif owner ~= '' and zero then
+    verdict('ack', 'completed', owner, r, first, text)
+    acked, completed[first] = acked + 1, (completed[first] or 0) + 1
+  elseif not old and owner == '' and not why and zero then
+    ended = true -- a TOUCH of nothing, say: there is nothing to remember
+  elseif not old and owner ~= '' and pending >= 2 * high_water then
+    verdict('nack', 'overflow', owner, r, first, text)
+    overflow = overflow + 1
+    rejected[overflow] = pack('>I2', r - 1)
+  elseif not old and owner == '' and (moving or pending >= high_water) then
+    orphaned = orphaned + 1
+  else
+    ended = false
+  end
+
+  if not ended then
+    local moves = not old or touch or fail or refresh
+    local value
+    if owner ~= '' then
+      value = pack('>I4I4BI6B', high, low, 0, first, #owner) .. owner .. text
+      if touch then verdict('touch', 'reset', owner, r, first, text) end
+    else
+      value = pack('>I4I4BI6B', high, low, why and 1 or 0, first, 0) .. (why or '')
+    end
+    put(moves and current or bucket, r, value)
+    if not old then created, pending = created + 1, pending + 1 end
+    ended = bucket ~= current and moves
+  elseif old then
+    pending = pending - 1
+  end
+  if ended and old then drop(bucket, r) end
+end
+
+for r = 1, n do
+  local old, high, low = record[r], delta[2 * r - 1], delta[2 * r]
+  local general = true
+  -- Nearly all rows are one of three, which do here what decide would do, and no more.
+  if flag[r] == 0 and old then
+    local old_high, old_low = unpack_bytes('>I4I4', old)
+    if high == old_high and low == old_low then
+      local _, first, owner, at = unpack_bytes('>BI6Bc0', old, 9)
+      if owner ~= '' then
+        verdict('ack', 'completed', owner, r, first, sub(old, at))
+        drop(home[r], r)
+        acked, completed[first] = acked + 1, (completed[first] or 0) + 1
+        pending, general = pending - 1, false
+      end
+    elseif not refresh then
+      put(home[r], r, pack('>I4I4', xor(high, old_high), xor(low, old_low)) .. sub(old, 9))
+      general = false
+    end
+  elseif flag[r] == 1 and not old and high + low > 0 and pending < 2 * high_water then
+    put(current, r, sub(deltas, 8 * r - 7, 8 * r) .. begun .. ARGV[next_source])
+    next_source, tracked = next_source + 1, tracked + 1
+    created, pending, general = created + 1, pending + 1, false
+  end
+  if general then decide(r) end
+end
+
+local waiting = {}
+for _, group in ipairs(groups) do
+  group.key = shard .. ':outcomes:' .. group.task
+  local kind = call('TYPE', group.key).ok
+  local backlog = waiting[group.task]
+    or tonumber(call('HGET', meta, 'backlog:' .. group.task) or 0)
+  if kind ~= 'stream' and kind ~= 'none' or not backlog then
+    return refuse('SCHEMA', group.key .. ' or its backlog has been tampered with')
+  end
+  group.told = group.verdict ~= 'touch' or backlog < backlog_limit
+  waiting[group.task] = backlog + (group.told and group.n or 0)
+end
+
+-- Write. Redis checks maxmemory at a script's first write only: a batch that creates records
+-- begins with one that may be refused, any other with one that frees; both change nothing.
+-- Verdicts come first: if a write raised after all, say for want of a right, a tree would have
+-- two verdicts, and never none.
+
+if created == 0 then call('UNLINK', shard) else call('HINCRBY', meta, 'tracked', 0) end
+for _, group in ipairs(groups) do
+  if group.told then
+    local rows = group.rows
+    rows[1] = '[' .. rows[1]
+    rows[group.n] = rows[group.n] .. ']'
+    group.json = table.concat(rows, ',')
+    call('XADD', group.key, '*', 'verdict', group.verdict, 'reason', group.reason,
+      'n', group.n, 'rows', group.json)
+  end
+end
+if fence_key then
+  call('HSET', fence_key, producer, fence_value)
+  if fence_old and fence_old ~= fence_key then call('HDEL', fence_old, producer) end
+end
+for bucket = 0, buckets - 1 do
+  local key, new = pending_keys[bucket], sizes[bucket] == 0
+  if puts[bucket].n > 0 then
+    -- A value of this length makes it a table: in a list each lookup walks along. Who may not
+    -- take it out again must not get to put it in.
+    if new then
+      call('HDEL', key, '')
+      call('HSET', key, '', LONG)
+    end
+    call('HSET', key, unpack(puts[bucket]))
+    if new then call('HDEL', key, '') end
+  end
+end
+for bucket = 0, buckets - 1 do
+  if drops[bucket].n > 0 then call('HDEL', pending_keys[bucket], unpack(drops[bucket])) end
+end
+for _, group in ipairs(groups) do
+  if group.told then
+    call('HINCRBY', meta, 'backlog:' .. group.task, group.n)
+    if conf[9] == 'yes' then
+      -- A producer without the right to publish loses the live feed, never the record.
+      redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. group.verdict .. ':' .. group.task,
+        '{"verdict":"' .. group.verdict .. '","reason":"' .. group.reason .. '","n":' .. group.n
+          .. ',"rows":' .. group.json .. '}')
+    end
+  end
+end
+if tracks > 0 and not conf[10] then
+  call('HINCRBY', meta, 'tasks', 1)
+  call('HINCRBY', meta, 'backlog:' .. task, 0)
+end
+for name, count in pairs({ tracked = tracked, acked = acked, failed = failed,
+  overflow = overflow, conflict = conflict, orphaned = orphaned }) do
+  if count > 0 then call('HINCRBY', meta, name, count) end
+end
+-- How long the trees took, by the number of binary digits of the ms. It is a figure, no more: if it
+-- cannot be counted, the call stands all the same.
+local latency, sum = {}, 0
+for first, number in pairs(completed) do
+  local age = math.min(math.max(0, now - first), MAX_AGE)
+  local _, digits = math.frexp(age)
+  latency[digits], sum = (latency[digits] or 0) + number, sum + age * number
+end
+for digits, number in pairs(latency) do
+  redis.pcall('HINCRBY', meta, 'latency:' .. digits, number)
+end
+if sum > 0 then redis.pcall('HINCRBY', meta, 'latency_ms', string.format('%.0f', sum)) end
+return { 1, tracked, acked, failed + conflict, overflow, pending, high_water,
+  table.concat(rejected) }

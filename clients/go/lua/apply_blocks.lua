@@ -1,0 +1,577 @@
+--[[
+apply_blocks: add deltas to the checksums of whole blocks of tuple trees; all or nothing.
+
+KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
+KEYS[2]  meta      <shard>:meta
+ARGV[1]  producer  name of the producer lane, up to 128 bytes; '' = no fence; a name that
+                   begins with '@' is a durable lane, its fence outlives the buckets
+ARGV[2]  fence     '<seq>' or '<seq>:<digest>': seq [1-9][0-9]{0,14}, digest up to 32 hex
+                   digits; '' when there is no producer
+ARGV[3+] blocks    six for each of 1 to 64 blocks, each block once; 1 MiB in all:
+         flags     one byte: 1 TRACK, 4 TOUCH, added up; 0 for neither
+         block     8 bytes, big-endian, 0..2^50-1
+         header    of a TRACK: slots n, 2 bytes, big-endian, 1..4095; length of the task, one
+                   byte; task, [A-Za-z0-9_.-]{1,64}; label, 1..255 bytes of UTF-8 without
+                   control bytes; else ''
+         slots     '' = deltas of slots 0, 1, ..; or 2 bytes each, big-endian, ascending
+         deltas    8 bytes each, big-endian; of a TRACK 8n; at most 4095, or '' for none
+         failed    for each tree that fails: slot, 2 bytes, ascending; length of the why, one
+                   byte; why, 0..255 bytes of UTF-8 without control bytes; or '' for none
+
+Reply    {1, tracked, acked, failed, rejected, pending, high_water, blocks}
+         counted in trees; failed: nacks of this call, without the rejected; pending,
+         high_water: of this shard; blocks: numbers of the rejected blocks of this call, from
+         0, 2 bytes each, big-endian
+         {0, highest}: a repeat, nothing was applied; highest: the lane's last seq, a string
+Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD | CONFLICT | FENCE | BACKLOG <words>;
+         nothing was changed
+--]]
+local shard, meta = KEYS[1], KEYS[2]
+local producer, fence = ARGV[1], ARGV[2]
+
+local SCHEMA = '1'
+local MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = 64, 4095, 1024 * 1024, 64 * 1024
+local MAX_SPARSE, MAX_TASKS, MAX_FENCES, NEAR = 4096, 1000, 100000, 32
+-- Trees that took longer are counted as if they had taken so long, 24 days.
+local MAX_AGE = 2 ^ 31 - 1
+-- With a value of this length a hash is a table; in a list each lookup would walk along.
+local LONG = string.rep(' ', 1024)
+local call, byte, sub, find = redis.call, string.byte, string.sub, string.find
+local pack, unpack_bytes, format = struct.pack, struct.unpack, string.format
+
+local function refuse(code, words)
+  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
+end
+
+-- Validation: nothing is written before the whole batch is known to be good.
+
+local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
+if #KEYS ~= 2 or #ARGV < 8 or #ARGV % 6 ~= 2 or not namespace or meta ~= shard .. ':meta' then
+  return refuse('ARGS', 'two keys, acker:{<namespace>:<shard>} and the same with :meta, and two '
+    .. 'arguments and six more for each block are needed')
+end
+local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
+  'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'moving')
+if not conf[1] then
+  return refuse('NAMESPACE', 'not created: ' .. shard)
+elseif conf[1] ~= SCHEMA then
+  return refuse('SCHEMA', 'this script knows schema ' .. SCHEMA .. ', the namespace has another')
+end
+local shard_number, shards, buckets, current = tonumber(conf[2]), tonumber(conf[3]),
+  tonumber(conf[4]), tonumber(conf[5])
+local high_water = math.max(1, math.ceil(conf[6] / shards))
+local refresh = conf[7] == 'update'
+local backlog_limit = math.max(1, math.ceil(conf[8] / shards))
+
+-- UTF-8 from U+0080 up, without overlong forms and surrogates.
+local SEQUENCES = { '[\194-\223][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
+  '\224[\160-\191][\128-\191]', '\237[\128-\159][\128-\191]',
+  '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
+  '\244[\128-\143][\128-\191][\128-\191]' }
+
+local function clean(text)
+  -- Each well-formed sequence becomes one letter; a byte that is left over is bad.
+  for _, sequence in ipairs(SEQUENCES) do
+    if find(text, '^[\32-\126]*$') then return true end
+    text = string.gsub(text, sequence, 'x')
+  end
+  return find(text, '^[\32-\126]*$') ~= nil
+end
+
+-- Slots of a column of 2 bytes each, ascending and below 4095; nil if they are not.
+local function read_slots(column)
+  local list, last = {}, -1
+  for k = 1, #column / 2 do
+    local high, low = byte(column, 2 * k - 1, 2 * k)
+    local slot = 256 * high + low
+    if slot <= last or slot >= MAX_SLOTS then return nil end
+    list[k], last = slot, slot
+  end
+  return list
+end
+
+-- Failures, {slots, whys}; nil if they cannot be read.
+local function read_failed(column)
+  local slots, whys, at, last, size = {}, {}, 1, -1, 0
+  while at <= #column do
+    if at + 2 > #column then return nil end
+    local high, low, length = byte(column, at, at + 2)
+    local slot, why = 256 * high + low, sub(column, at + 3, at + 2 + length)
+    if slot <= last or slot >= MAX_SLOTS or #why ~= length or not clean(why) then return nil end
+    slots[#slots + 1], whys[#whys + 1] = slot, why
+    at, last, size = at + 3 + length, slot, size + length
+  end
+  return { slots = slots, whys = whys }, size
+end
+
+local count = (#ARGV - 2) / 6
+local bytes, texts, sparse = 0, 0, 0
+for i = 3, #ARGV do bytes = bytes + #ARGV[i] end
+if count > MAX_BLOCKS or bytes > MAX_BYTES then
+  return refuse('ARGS', 'a call has at most ' .. MAX_BLOCKS .. ' blocks and ' .. MAX_BYTES
+    .. ' bytes, this one ' .. count .. ' and ' .. bytes)
+end
+local function bad(k, words)
+  return refuse('ARGS', 'block ' .. k - 1 .. ' ' .. words)
+end
+local items, ids, seen = {}, {}, {}
+for k = 1, count do
+  local at = 6 * k - 4
+  local flags, id, header, slots, deltas, failed = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3],
+    ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]
+  local flag = byte(flags)
+  if #flags ~= 1 or (flag ~= 0 and flag ~= 1 and flag ~= 4 and flag ~= 5) then
+    return bad(k, 'has an unknown flag; there are TRACK 1 and TOUCH 4')
+  elseif #id ~= 8 then
+    return bad(k, 'needs 8 bytes for its number')
+  end
+  local high, low = unpack_bytes('>I4I4', id)
+  if high >= 2 ^ 18 then
+    return bad(k, 'is not in 0..2^50-1')
+  elseif seen[id] then
+    return bad(k, 'is there twice; fold the deltas of a block')
+  elseif low % shards ~= shard_number then
+    return refuse('SHARD', 'block ' .. k - 1 .. ' does not belong to shard ' .. shard_number
+      .. ' of ' .. shards)
+  end
+  local item = { number = k, id = id, track = flag % 2 == 1, touch = flag > 3, deltas = deltas,
+    name = format('%05x%08x', high, low) }
+  if item.track then
+    local task_length = byte(header, 3) or 0
+    item.slots = #header > 3 + task_length and unpack_bytes('>I2', header) or 0
+    item.task, item.label = sub(header, 4, 3 + task_length), sub(header, 4 + task_length)
+    if item.slots < 1 or item.slots > MAX_SLOTS or task_length < 1 or task_length > 64
+      or find(item.task, '[^A-Za-z0-9_.-]') then
+      return bad(k, 'needs a header: 1..4095 slots, a task of 1 to 64 of A-Z a-z 0-9 _ . -, and '
+        .. 'a label')
+    elseif #item.label > 255 or not clean(item.label) then
+      return bad(k, 'has a label that is too long, not UTF-8, or has a control byte')
+    elseif slots ~= '' or #deltas ~= 8 * item.slots then
+      return bad(k, 'is tracked, and needs 8 bytes of deltas for each slot')
+    end
+    texts = texts + #item.label
+  elseif header ~= '' then
+    return bad(k, 'has a header, and is not tracked')
+  end
+  if #deltas % 8 ~= 0 or #deltas > 8 * MAX_SLOTS or (slots ~= '' and #slots * 4 ~= #deltas) then
+    return bad(k, 'needs 8 bytes of deltas for each slot, up to 4095')
+  end
+  if slots ~= '' then
+    item.at = read_slots(slots)
+    if not item.at then return bad(k, 'has slots that do not ascend, or one above 4094') end
+    sparse = sparse + #item.at
+  end
+  if failed ~= '' then
+    local length
+    item.failed, length = read_failed(failed)
+    if not item.failed then
+      return bad(k, 'has failures that do not ascend, or a why that is not UTF-8 or has a control '
+        .. 'byte')
+    end
+    texts, sparse = texts + length, sparse + #item.failed.slots
+  end
+  items[k], ids[k], seen[id] = item, id, true
+end
+if texts > MAX_TEXTS or sparse > MAX_SPARSE then
+  return refuse('ARGS', 'a call has at most ' .. MAX_TEXTS .. ' bytes of texts and ' .. MAX_SPARSE
+    .. ' slots that are named, this one ' .. texts .. ' and ' .. sparse)
+end
+
+-- The fence. A number that was applied before is a repeat, whatever became of its reply.
+
+local now
+do
+  local time = call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local fence_key, fence_old, fence_value
+if producer == '' then
+  if fence ~= '' then return refuse('ARGS', 'a fence needs a producer') end
+else
+  local seq, digest = string.match(fence, '^([1-9][0-9]*)$'), ''
+  if not seq then seq, digest = string.match(fence, '^([1-9][0-9]*):([0-9a-fA-F]+)$') end
+  if #producer > 128 then
+    return refuse('ARGS', 'a producer has up to 128 bytes, this one ' .. #producer)
+  elseif not seq or #seq > 15 or #digest > 32 then
+    return refuse('ARGS', 'a fence is <seq> or <seq>:<digest>, seq 1 to 15 digits without a '
+      .. 'leading 0, digest up to 32 hex digits')
+  end
+  local durable = byte(producer) == 64
+  local keys, fences, last = {}, 0, nil
+  if durable then
+    keys[1] = shard .. ':fence:durable'
+  else
+    for age = 0, buckets - 1 do keys[age + 1] = shard .. ':fence:' .. (current - age) % buckets end
+  end
+  for _, key in ipairs(keys) do
+    fences = fences + call('HLEN', key)
+    if not last then
+      last = call('HGET', key, producer)
+      fence_old = last and key
+    end
+  end
+  if last then
+    -- Fifteen digits are exact in a double.
+    local last_seq, last_digest = string.match(last, '^(%d+):(%x*)')
+    local order = tonumber(seq) - tonumber(last_seq)
+    if order == 0 and digest ~= last_digest then
+      return refuse('CONFLICT', 'batch ' .. seq .. ' came back with other content')
+    elseif order <= 0 then
+      call('UNLINK', shard) -- a first write that maxmemory does not refuse
+      call('HINCRBY', meta, 'repeated', 1)
+      return { 0, last_seq }
+    end
+  elseif fences >= MAX_FENCES then
+    return refuse('FENCE', 'this shard holds ' .. fences .. ' fences; reuse producer names')
+  end
+  fence_key = keys[1]
+  fence_value = seq .. ':' .. digest .. (durable and ':' .. string.format('%.0f', now) or '')
+end
+
+-- Look the blocks up, newest bucket first, and count what is pending.
+
+local pending, moving = tonumber(conf[10] or 0), conf[12]
+local new_bucket = call('HLEN', shard .. ':blocks:' .. current) == 0
+local ask, asked = ids, items
+for age = 0, buckets - 1 do
+  local bucket = (current - age) % buckets
+  pending = pending + call('HLEN', shard .. ':pending:' .. bucket)
+  if #ask > 0 then
+    local ids_left, items_left = {}, {}
+    for k, header in ipairs(call('HMGET', shard .. ':blocks:' .. bucket, unpack(ask))) do
+      local item = asked[k]
+      if header then
+        item.bucket, item.header = bucket, header
+      else
+        ids_left[#ids_left + 1], items_left[#items_left + 1] = ids[item.number], item
+      end
+    end
+    ask, asked = ids_left, items_left
+  end
+end
+local waiting, new_tasks = {}, 0
+local function backlog_of(task)
+  if not waiting[task] then
+    local kind = call('TYPE', shard .. ':outcomes:' .. task).ok
+    local backlog = call('HGET', meta, 'backlog:' .. task)
+    if not backlog then new_tasks = new_tasks + 1 end
+    waiting[task] = { number = tonumber(backlog or 0), new = not backlog,
+      good = kind == 'stream' or kind == 'none' }
+  end
+  return waiting[task]
+end
+local key_of, failed_of, failed_keys, new_blocks = shard .. ':block:', shard .. ':failed:', {}, {}
+for _, item in ipairs(items) do
+  if item.header then
+    local first, slots, digest, task, at = unpack_bytes('>I6I2c8Bc0', item.header)
+    local label = sub(item.header, at)
+    item.key = key_of .. item.name
+    if call('STRLEN', item.key) ~= 8 * slots then
+      return refuse('SCHEMA', item.key .. ' has been tampered with')
+    elseif item.track and (slots ~= item.slots or task ~= item.task or label ~= item.label
+      or digest ~= sub(redis.sha1hex(item.deltas), 1, 8)) then
+      return refuse('CONFLICT', 'block ' .. item.name .. ' came back with other content')
+    end
+    item.first, item.slots, item.task, item.label = first, slots, task, label
+  elseif item.track then
+    item.key, item.first = key_of .. item.name, now
+    new_blocks[#new_blocks + 1] = item.id
+  end
+  if item.header or item.track then
+    local backlog = backlog_of(item.task)
+    if not backlog.number or not backlog.good then
+      return refuse('SCHEMA', shard .. ':outcomes:' .. item.task
+        .. ' or its backlog has been tampered with')
+    elseif item.track and not item.header and moving then
+      return refuse('BACKLOG', 'the namespace moves to '
+        .. tostring(string.match(moving, ':(%d+)'))
+        .. ' shards; nothing is tracked until then, try again')
+    elseif item.track and not item.header and backlog.number >= backlog_limit then
+      return refuse('BACKLOG', 'task ' .. item.task .. ' has ' .. backlog.number
+        .. ' verdicts waiting to be taken; its source must read and take its outcomes')
+    end
+    failed_keys[#failed_keys + 1] = failed_of .. item.name
+  end
+end
+if new_tasks > 0 and tonumber(conf[11] or 0) + new_tasks > MAX_TASKS then
+  return refuse('ARGS', 'a shard has at most ' .. MAX_TASKS .. ' tasks')
+end
+-- Whatever is read is read here, because it could raise.
+local expiring = {}
+if #new_blocks > 0 then
+  for k, header in ipairs(call('HMGET', shard .. ':blocks_expiring', unpack(new_blocks))) do
+    expiring[new_blocks[k]] = header
+  end
+end
+if #failed_keys > 0 and call('EXISTS', unpack(failed_keys)) > 0 then
+  for _, item in ipairs(items) do
+    local before = item.key and call('HLEN', failed_of .. item.name) > 0
+    -- Failures of a block that is not there are of nobody.
+    item.before, item.stale = before and item.header, before and not item.header
+  end
+end
+
+-- Decide what becomes of each block; still nothing is written.
+
+local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
+local created, rejected, work, entries, completed = 0, {}, {}, {}, {}
+
+local function reject(item, reason)
+  rejected[#rejected + 1] = pack('>I2', item.number - 1)
+  item.rejected, tracked = reason, tracked + item.slots
+end
+
+-- Failures of slots that have not failed before.
+local function failures(item)
+  local slots, whys, old = {}, {}, {}
+  if item.before then
+    old = call('HMGET', failed_of .. item.name, unpack(item.failed.slots))
+  end
+  for k, slot in ipairs(item.failed.slots) do
+    if slot >= item.slots then
+      orphaned = orphaned + 1
+    elseif not old[k] then
+      slots[#slots + 1], whys[#whys + 1] = slot, item.failed.whys[k]
+    end
+  end
+  return { slots = slots, whys = whys }
+end
+
+for _, item in ipairs(items) do
+  local known = item.header or item.track
+  if item.track and item.header then
+    -- The same block again, say by a batch whose fence is gone: its deltas are not new. Whether
+    -- its failures are, is asked for each.
+    item.deltas = ''
+  elseif item.track and expiring[item.id] then
+    -- Its checksums are still needed under the same name.
+    reject(item, 'conflict')
+    conflict, known = conflict + item.slots, false
+  elseif item.track and pending + item.slots > 2 * high_water then
+    reject(item, 'overflow')
+    overflow, known = overflow + item.slots, false
+  elseif item.track then
+    tracked, created, pending = tracked + item.slots, created + 1, pending + item.slots
+  elseif not known then
+    orphaned = orphaned + #item.deltas / 8 + (item.failed and #item.failed.slots or 0)
+  end
+  if known then
+    if #item.deltas > 8 * item.slots and not item.at then
+      orphaned = orphaned + #item.deltas / 8 - item.slots
+      item.deltas = sub(item.deltas, 1, 8 * item.slots)
+    end
+    if item.failed then item.new = failures(item) end
+  end
+  if known or item.rejected then work[#work + 1] = item end
+end
+
+-- Write. Redis checks maxmemory at a script's first write only: a batch that creates blocks
+-- begins with one that may be refused, any other with one that frees. The new checksums are
+-- made beside the old ones; verdicts come before they take their place, so that if a write
+-- raised after all, a tree would have two verdicts, and never none.
+
+if created == 0 then call('UNLINK', shard) end
+local scratch, scratch_of = shard .. ':scratch', shard .. ':scratch:'
+local scratched, zeros = false, {}
+
+-- Spread the deltas of slots that are named over the scratch. Slots that are near go in one
+-- write, with zeros between them: a write is as dear as some strings.
+local function spread(item)
+  local at, deltas, parts, n, from, last = item.at, item.deltas, {}, 0, 0, -1
+  call('SET', scratch, '')
+  for k = 1, #at do
+    local slot = at[k]
+    if slot >= item.slots then
+      orphaned = orphaned + #at - k + 1
+      break
+    end
+    local gap = slot - last - 1
+    if n > 0 and (gap > NEAR or n > 1000) then
+      call('SETRANGE', scratch, 8 * from, n > 1 and table.concat(parts, '', 1, n) or parts[1])
+      n = 0
+    end
+    if n == 0 then
+      from = slot
+    elseif gap > 0 then
+      n = n + 1
+      zeros[gap] = zeros[gap] or string.rep('\0', 8 * gap)
+      parts[n] = zeros[gap]
+    end
+    n, last = n + 1, slot
+    parts[n] = sub(deltas, 8 * k - 7, 8 * k)
+  end
+  if n > 0 then call('SETRANGE', scratch, 8 * from, table.concat(parts, '', 1, n)) end
+end
+
+-- Make the new checksums of a block; whether all are zero.
+local function weigh(item)
+  if not item.header then
+    local size = #item.deltas / 8
+    zeros[size] = zeros[size] or string.rep('\0', 8 * size)
+    return item.deltas == zeros[size]
+  elseif item.deltas ~= '' then
+    if item.at then spread(item) else call('SET', scratch, item.deltas) end
+    item.result, scratched = scratch_of .. item.name, true
+    call('BITOP', 'XOR', item.result, item.key, scratch)
+  end
+  return call('BITPOS', item.result or item.key, '1') == -1
+end
+
+local function entry(item, verdict, reason, n, name, value, ...)
+  local json = ',"' .. name .. '":' .. value
+  if ... then json = json .. ',"failed":' .. select(2, ...) end
+  entries[#entries + 1] = { item = item, verdict = verdict, reason = reason, n = n, json = json,
+    more = { name, value, ... } }
+end
+
+-- What is said of a block that goes on or is done.
+local function tell(item)
+  local new = item.new and item.new.slots or {}
+  if #new > 0 then
+    local rows = {}
+    for k, slot in ipairs(new) do
+      rows[k] = '[' .. slot .. ',"' .. string.gsub(item.new.whys[k], '["\\]', '\\%0') .. '"]'
+    end
+    failed = failed + #new
+    entry(item, 'nack', 'failed', #new, 'rows', '[' .. table.concat(rows, ',') .. ']')
+  end
+  if item.done then
+    local has_failed, slots = {}, {}
+    for _, slot in ipairs(item.before and call('HKEYS', failed_of .. item.name) or {}) do
+      has_failed[tonumber(slot)] = slot
+    end
+    for _, slot in ipairs(new) do has_failed[slot] = slot end
+    -- Ascending, and not by table.sort: thousands may have failed.
+    for slot = 0, next(has_failed) and item.slots - 1 or -1 do
+      if has_failed[slot] then slots[#slots + 1] = has_failed[slot] end
+    end
+    local first, left = item.first, item.slots - #slots
+    acked, pending = acked + left, pending - item.slots
+    if left > 0 then
+      completed[first] = (completed[first] or 0) + left
+      entry(item, 'ack', 'completed', left, 'slots', item.slots, 'failed',
+        '[' .. table.concat(slots, ',') .. ']')
+    end
+  elseif item.touch then
+    entry(item, 'touch', 'reset', item.slots, 'slots', item.slots)
+  end
+end
+
+for _, item in ipairs(work) do
+  if item.rejected then
+    entry(item, 'nack', item.rejected, item.slots, 'slots', item.slots)
+  else
+    item.done = weigh(item)
+    tell(item)
+  end
+end
+for _, told in ipairs(entries) do
+  local item, backlog = told.item, waiting[told.item.task]
+  told.written = told.verdict ~= 'touch' or backlog.number < backlog_limit
+  if told.written then
+    backlog.number, backlog.told = backlog.number + told.n, true
+    told.age = format('%.0f', math.max(0, now - item.first))
+    call('XADD', shard .. ':outcomes:' .. item.task, '*', 'verdict', told.verdict, 'reason',
+      told.reason, 'n', told.n, 'block', item.name, 'label', item.label, 'age', told.age,
+      unpack(told.more))
+  end
+end
+if fence_key then
+  call('HSET', fence_key, producer, fence_value)
+  if fence_old and fence_old ~= fence_key then call('HDEL', fence_old, producer) end
+end
+local moved, puts, drops, ended = {}, {}, {}, {}
+for bucket = 0, buckets - 1 do moved[bucket], drops[bucket] = 0, {} end
+
+local function leave(item)
+  local home = item.bucket
+  drops[home][#drops[home] + 1], moved[home] = item.id, moved[home] - item.slots
+end
+
+for _, item in ipairs(work) do
+  if item.done then
+    if item.header then
+      leave(item)
+      ended[#ended + 1] = item.key
+    end
+    if item.before or item.stale then ended[#ended + 1] = failed_of .. item.name end
+    if item.result then ended[#ended + 1] = item.result end
+  elseif not item.rejected then
+    -- The failures before the deltas: were the second alone to survive, say in a log that ends
+    -- here, the trees that failed would be acked.
+    if item.stale then call('UNLINK', failed_of .. item.name) end
+    for k, slot in ipairs(item.new and item.new.slots or {}) do
+      call('HSET', failed_of .. item.name, slot, item.new.whys[k])
+    end
+    if not item.header then
+      call('SET', item.key, item.deltas)
+    elseif item.result then
+      call('RENAME', item.result, item.key)
+    end
+    if not item.header or ((item.touch or refresh) and item.bucket ~= current) then
+      puts[#puts + 1] = item.id
+      puts[#puts + 1] = item.header or pack('>I6I2', now, item.slots)
+        .. sub(redis.sha1hex(item.deltas), 1, 8) .. pack('>B', #item.task) .. item.task
+        .. item.label
+      moved[current] = moved[current] + item.slots
+      if item.header then leave(item) end
+    end
+  end
+end
+if #puts > 0 then
+  local key = shard .. ':blocks:' .. current
+  if new_bucket then
+    -- Who may not take it out again must not get to put it in.
+    call('HDEL', key, '')
+    call('HSET', key, '', LONG)
+  end
+  call('HSET', key, unpack(puts))
+  if new_bucket then call('HDEL', key, '') end
+end
+if scratched then ended[#ended + 1] = scratch end
+if #ended > 0 then call('UNLINK', unpack(ended)) end
+for bucket = 0, buckets - 1 do
+  if #drops[bucket] > 0 then call('HDEL', shard .. ':blocks:' .. bucket, unpack(drops[bucket])) end
+end
+local all = 0
+for bucket, slots in pairs(moved) do
+  if slots ~= 0 then call('HINCRBY', meta, 'slots:' .. bucket, slots) end
+  all = all + slots
+end
+if all ~= 0 then call('HINCRBY', meta, 'slots', all) end
+for task, backlog in pairs(waiting) do
+  if backlog.new then call('HINCRBY', meta, 'tasks', 1) end
+  if backlog.new or backlog.told then call('HSET', meta, 'backlog:' .. task, backlog.number) end
+end
+if conf[9] == 'yes' then
+  for _, told in ipairs(entries) do
+    if told.written then
+      local item = told.item
+      local label = item.label
+      if find(label, '["\\]') then label = string.gsub(label, '["\\]', '\\%0') end
+      -- A producer without the right to publish loses the live feed, never the record.
+      redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. told.verdict .. ':' .. item.task,
+        '{"verdict":"' .. told.verdict .. '","reason":"' .. told.reason .. '","n":' .. told.n
+          .. ',"block":"' .. item.name .. '","label":"' .. label .. '","age":' .. told.age
+          .. told.json .. '}')
+    end
+  end
+end
+for name, number in pairs({ tracked = tracked, acked = acked, failed = failed,
+  overflow = overflow, conflict = conflict, orphaned = orphaned }) do
+  if number > 0 then call('HINCRBY', meta, name, number) end
+end
+-- How long the trees took, by the number of binary digits of the ms. It is a figure, no more: if it
+-- cannot be counted, the call stands all the same.
+local latency, sum = {}, 0
+for first, number in pairs(completed) do
+  local age = math.min(math.max(0, now - first), MAX_AGE)
+  local _, digits = math.frexp(age)
+  latency[digits], sum = (latency[digits] or 0) + number, sum + age * number
+end
+for digits, number in pairs(latency) do
+  redis.pcall('HINCRBY', meta, 'latency:' .. digits, number)
+end
+if sum > 0 then redis.pcall('HINCRBY', meta, 'latency_ms', string.format('%.0f', sum)) end
+return { 1, tracked, acked, failed, overflow + conflict, pending, high_water,
+  table.concat(rejected) }

@@ -1,0 +1,71 @@
+--[[
+take: delete outcomes that their source has handled; those already gone are passed over.
+
+KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
+KEYS[2]  meta      <shard>:meta
+ARGV[1]  task      the source, [A-Za-z0-9_.-]{1,64}
+ARGV[2+] ids       1 to 64 ids of stream entries, <ms>-<n>
+
+Reply    {entries deleted, verdicts in them, verdicts that still wait, ids looked at}
+         large entries: it stops early, and the ids behind those looked at are to be sent again
+Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
+--]]
+local shard, meta, task = KEYS[1], KEYS[2], ARGV[1]
+local MAX_IDS, MAX_BYTES = 64, 512 * 1024
+local call = redis.call
+
+local function refuse(code, words)
+  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
+end
+
+if #KEYS ~= 2 or meta ~= shard .. ':meta' then
+  return refuse('ARGS', 'two keys (shard, shard:meta) are needed')
+elseif #ARGV < 2 or #ARGV > 1 + MAX_IDS then
+  return refuse('ARGS', 'a task and 1 to ' .. MAX_IDS .. ' ids are needed')
+elseif #task > 64 or not string.find(task, '^[A-Za-z0-9_.-]+$') then
+  return refuse('ARGS', 'a task is 1 to 64 of A-Z a-z 0-9 _ . -')
+end
+for i = 2, #ARGV do
+  local ms, n = string.match(ARGV[i], '^(%d+)%-(%d+)$')
+  if not ms or #ms > 15 or #n > 15 then
+    return refuse('ARGS', 'id ' .. i - 2 .. ' is not <ms>-<n>')
+  end
+end
+local schema = call('HGET', meta, 'schema')
+if not schema then return refuse('NAMESPACE', 'not created: ' .. shard) end
+if schema ~= '1' then
+  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
+end
+
+local stream, backlog = shard .. ':outcomes:' .. task, 'backlog:' .. task
+local found, seen, verdicts, bytes, looked = {}, {}, 0, 0, 0
+for i = 2, #ARGV do
+  if bytes >= MAX_BYTES then break end
+  looked = looked + 1
+  local entry = call('XRANGE', stream, ARGV[i], ARGV[i])[1]
+  -- By the id of the entry: 01-0 and 1-0 are one.
+  if entry and not seen[entry[1]] then
+    seen[entry[1]] = true
+    found[#found + 1] = entry[1]
+    for f = 1, #entry[2], 2 do
+      bytes = bytes + #entry[2][f + 1]
+      if entry[2][f] == 'n' then
+        local n = tonumber(entry[2][f + 1])
+        if not n then return refuse('SCHEMA', entry[1] .. ' has been tampered with') end
+        verdicts = verdicts + n
+      end
+    end
+  end
+end
+local known = call('HGET', meta, backlog)
+local waiting = tonumber(known or 0)
+if not waiting then return refuse('SCHEMA', backlog .. ' has been tampered with') end
+call('UNLINK', shard) -- a first write that maxmemory does not refuse
+if #found > 0 then
+  call('XDEL', stream, unpack(found))
+  waiting = math.max(0, waiting - verdicts)
+end
+-- Whatever went wrong with the stream, none of it can wait once it is empty.
+if call('XLEN', stream) == 0 then waiting = 0 end
+if known then call('HSET', meta, backlog, waiting) end
+return { #found, verdicts, waiting, looked }

@@ -1,0 +1,386 @@
+package acker
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+const (
+	maxTake    = 64
+	maxEntries = 64
+)
+
+// Outcome is a verdict on one tree.
+type Outcome struct {
+	// Verdict is ack: complete; nack: replay it, under a new anchor; touch: its clock was set back.
+	Verdict string
+	// Reason is completed, failed, expired, overflow, conflict or reset.
+	Reason   string
+	Anchor   uint64
+	SourceID string // of a tree in a block its label
+	Why      string // what was said when it failed
+	AgeMs    int64  // from the first row to the verdict
+}
+
+// Slot of a tree in a block; -1 for a loose one.
+func (o Outcome) Slot() int {
+	if o.Anchor > anchorMax {
+		return slotOf(o.Anchor)
+	}
+	return -1
+}
+
+// Entry holds the outcomes that one call has decided alike.
+type Entry struct {
+	Shard    int
+	ID       string
+	Outcomes []Outcome
+}
+
+// Outcomes of one task. There is one reader that takes; what was not taken is read again.
+type Outcomes struct {
+	client *Client
+	task   string
+	err    error
+}
+
+// Outcomes reads the verdicts of a task.
+func (c *Client) Outcomes(task string) *Outcomes {
+	return &Outcomes{c, task, checkName("task", task)}
+}
+
+// Read gives up to so many entries a shard, 1 to 64, the oldest first; nil if none waits.
+func (o *Outcomes) Read(ctx context.Context, count int) ([]Entry, error) {
+	if o.err != nil {
+		return nil, o.err
+	}
+	if count < 1 || count > maxEntries {
+		return nil, refused("entries are read 1 to %d a shard at once", maxEntries)
+	}
+	c := o.client
+	config, err := c.configuration(ctx, c.deadline(), true)
+	if err != nil {
+		return nil, err
+	}
+	var entries []Entry
+	for shard := 0; shard < config.shards; shard++ {
+		prefix := c.prefix(shard)
+		var replies []interface{}
+		err := c.runUntil(ctx, c.deadline(), func() (err error) {
+			replies, err = redis.Values(c.redis.Do(prefix, "XRANGE", prefix+":outcomes:"+o.task,
+				"-", "+", "COUNT", count))
+			return translate(err)
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, reply := range replies {
+			entry, err := readEntry(shard, reply)
+			if err != nil {
+				return nil, err
+			}
+			entries = append(entries, entry)
+		}
+	}
+	// A stream that is gone is as empty as one in which nothing waits: have the shards changed?
+	shards := 0
+	err = c.runUntil(ctx, c.deadline(), func() (err error) {
+		shards, err = redis.Int(c.redis.Do(c.prefix(0), "HGET", c.prefix(0)+":meta", "shards"))
+		if err == redis.ErrNil {
+			shards, err = config.shards, nil // dropped, or being created
+		}
+		return translate(err)
+	})
+	if err == nil && shards != config.shards {
+		c.forget()
+		if len(entries) == 0 {
+			return o.Read(ctx, count)
+		}
+	}
+	return entries, err
+}
+
+// Take deletes entries that were handled, and says how many verdicts were in them. Those that are
+// gone already are passed over.
+func (o *Outcomes) Take(ctx context.Context, entries []Entry) (int64, error) {
+	if o.err != nil {
+		return 0, o.err
+	}
+	ids := map[int][]interface{}{}
+	var order []int
+	for _, entry := range entries {
+		if ids[entry.Shard] == nil {
+			order = append(order, entry.Shard)
+		}
+		ids[entry.Shard] = append(ids[entry.Shard], entry.ID)
+	}
+	taken := int64(0)
+	for _, shard := range order {
+		for its := ids[shard]; len(its) > 0; {
+			args := append([]interface{}{o.task}, its[:min(maxTake, len(its))]...)
+			var counts []int64
+			err := o.client.runUntil(ctx, o.client.deadline(), func() (err error) {
+				counts, err = redis.Int64s(o.client.run("take", shard, args...))
+				return err
+			})
+			if err != nil {
+				return taken, err
+			}
+			if len(counts) != 4 || counts[3] < 1 || counts[3] > int64(len(its)) {
+				return taken, unreadable("take")
+			}
+			taken += counts[1]
+			its = its[counts[3]:]
+		}
+	}
+	return taken, nil
+}
+
+// Handle gives each outcome that waits to a function, and takes it once its whole entry was handled
+// without an error. It returns when nothing waits, or with the error.
+func (o *Outcomes) Handle(ctx context.Context, handle func(Outcome) error) error {
+	for {
+		entries, err := o.Read(ctx, 16)
+		if err != nil || len(entries) == 0 {
+			return err
+		}
+		for _, entry := range entries {
+			for _, outcome := range entry.Outcomes {
+				if err := handle(outcome); err != nil {
+					return err
+				}
+			}
+			if _, err := o.Take(ctx, []Entry{entry}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func readEntry(shard int, reply interface{}) (Entry, error) {
+	bad := &Error{Code: CodeRedis, Words: "an entry of the outcomes cannot be read; who has written it?"}
+	parts, err := redis.Values(reply, nil)
+	if err != nil || len(parts) != 2 {
+		return Entry{}, bad
+	}
+	id, err := redis.String(parts[0], nil)
+	if err != nil {
+		return Entry{}, bad
+	}
+	fields, err := redis.StringMap(parts[1], nil)
+	if err != nil {
+		return Entry{}, bad
+	}
+	entry := Entry{Shard: shard, ID: id}
+	if _, inBlock := fields["block"]; inBlock {
+		entry.Outcomes, err = readBlock(fields)
+	} else {
+		entry.Outcomes, err = readLoose(fields)
+	}
+	if err != nil {
+		return Entry{}, bad
+	}
+	return entry, nil
+}
+
+func readLoose(fields map[string]string) ([]Outcome, error) {
+	var rows [][4]interface{}
+	numbers := json.NewDecoder(strings.NewReader(fields["rows"]))
+	numbers.UseNumber()
+	if err := numbers.Decode(&rows); err != nil {
+		return nil, err
+	}
+	found := make([]Outcome, len(rows))
+	for i, row := range rows {
+		hex, _ := row[0].(string)
+		anchor, err := strconv.ParseUint(hex, 16, 64)
+		if err != nil {
+			return nil, err
+		}
+		source, _ := row[1].(string)
+		number, _ := row[2].(json.Number)
+		why, _ := row[3].(string)
+		age, err := strconv.ParseFloat(string(number), 64) // of ms, exact in a double
+		if err != nil {
+			return nil, err
+		}
+		found[i] = Outcome{fields["verdict"], fields["reason"], anchor, source, why, int64(age)}
+	}
+	return found, nil
+}
+
+func readBlock(fields map[string]string) ([]Outcome, error) {
+	number, err := strconv.ParseUint(fields["block"], 16, 50)
+	if err != nil {
+		return nil, err
+	}
+	age, err := strconv.ParseInt(fields["age"], 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	block := Block{Number: number}
+	one := Outcome{fields["verdict"], fields["reason"], 0, fields["label"], "", age}
+	var found []Outcome
+	if rows, named := fields["rows"]; named {
+		var its [][2]json.RawMessage
+		if err := json.Unmarshal([]byte(rows), &its); err != nil {
+			return nil, err
+		}
+		for _, each := range its {
+			var slot int
+			if err := json.Unmarshal(each[0], &slot); err != nil {
+				return nil, err
+			}
+			if err := json.Unmarshal(each[1], &one.Why); err != nil {
+				return nil, err
+			}
+			one.Anchor = block.Anchor(slot)
+			found = append(found, one)
+		}
+		return found, nil
+	}
+	slots, err := strconv.Atoi(fields["slots"])
+	if err != nil || slots > maxSlots {
+		return nil, refused("%q slots", fields["slots"])
+	}
+	failed, err := readSlots(fields["failed"])
+	if err != nil {
+		return nil, err
+	}
+	nacked, err := readSlots(fields["nacked"])
+	if err != nil {
+		return nil, err
+	}
+	mixed := one.Verdict == "mixed"
+	for slot := 0; slot < slots; slot++ {
+		if failed[slot] {
+			continue
+		}
+		if mixed {
+			one.Verdict, one.Reason = "ack", "completed"
+			if nacked[slot] {
+				one.Verdict, one.Reason = "nack", "expired"
+			}
+		}
+		one.Anchor = block.Anchor(slot)
+		found = append(found, one)
+	}
+	return found, nil
+}
+
+func readSlots(text string) (map[int]bool, error) {
+	var slots []int
+	if text != "" {
+		if err := json.Unmarshal([]byte(text), &slots); err != nil {
+			return nil, err
+		}
+	}
+	found := make(map[int]bool, len(slots))
+	for _, slot := range slots {
+		found[slot] = true
+	}
+	return found, nil
+}
+
+// TreeState is what is known of a pending tree.
+type TreeState struct {
+	Age      int // of its bucket in ticks: 0 is the newest, Buckets that it expires just now
+	Buckets  int
+	Checksum uint64
+	Failed   bool
+	Task     string // "": it was not tracked yet
+	SourceID string // of a tree in a block the label
+	Why      string
+	InBlock  bool
+}
+
+// Show says what is known of a tree, loose or in a block; nil if it is not pending.
+func (c *Client) Show(ctx context.Context, anchor uint64) (*TreeState, error) {
+	if err := checkAnchor(anchor); err != nil {
+		return nil, err
+	}
+	var wire [8]byte
+	binary.BigEndian.PutUint64(wire[:], anchor)
+	for again := false; ; again = true {
+		config, err := c.configuration(ctx, c.deadline(), !again)
+		if err != nil {
+			return nil, err
+		}
+		var reply []interface{}
+		err = c.runUntil(ctx, c.deadline(), func() (err error) {
+			reply, err = redis.Values(c.run("show", shardOf(anchor, config.shards), wire[:]))
+			return err
+		})
+		if code := Code(err); !again && (code == "SHARD" || code == "NAMESPACE") {
+			before := config.shards
+			if now, failed := c.configuration(ctx, c.deadline(), false); failed == nil && now.shards != before {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		return readTree(reply, anchor, config.buckets)
+	}
+}
+
+func readTree(reply []interface{}, anchor uint64, buckets int) (*TreeState, error) {
+	if len(reply) == 1 {
+		return nil, nil
+	}
+	tree := &TreeState{Buckets: buckets, InBlock: anchor > anchorMax}
+	var err error
+	if len(reply) < 3 {
+		return nil, unreadable("show")
+	}
+	if tree.Age, err = redis.Int(reply[1], nil); err != nil {
+		return nil, unreadable("show")
+	}
+	record, err := redis.Bytes(reply[2], nil)
+	if err != nil {
+		return nil, unreadable("show")
+	}
+	if !tree.InBlock {
+		if len(record) < 16 || len(record) < 16+int(record[15]) {
+			return nil, unreadable("show")
+		}
+		tree.Checksum = binary.BigEndian.Uint64(record)
+		tree.Failed = record[8]&1 != 0
+		tree.Task = string(record[16 : 16+int(record[15])])
+		text := clean(string(record[16+int(record[15]):]))
+		if tree.Task == "" {
+			tree.Why = text
+		} else {
+			tree.SourceID = text
+		}
+		return tree, nil
+	}
+	if len(reply) < 6 || len(record) < 17 || len(record) < 17+int(record[16]) {
+		return nil, unreadable("show")
+	}
+	tree.Task = string(record[17 : 17+int(record[16])])
+	tree.SourceID = clean(string(record[17+int(record[16]):]))
+	sums, err := redis.Bytes(reply[3], nil)
+	if at := 8 * slotOf(anchor); err == nil {
+		if at+8 > len(sums) {
+			return nil, nil // the block has no such slot
+		}
+		tree.Checksum = binary.BigEndian.Uint64(sums[at:]) & tupleMax
+	}
+	failed, err2 := redis.Values(reply[4], nil)
+	why, err3 := redis.String(reply[5], nil)
+	if err != nil || err2 != nil || err3 != nil {
+		return nil, unreadable("show")
+	}
+	for _, each := range failed {
+		if slot, err := redis.Int(each, nil); err == nil && slot == slotOf(anchor) {
+			tree.Failed, tree.Why = true, clean(why)
+		}
+	}
+	return tree, nil
+}

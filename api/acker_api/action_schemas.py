@@ -20,6 +20,7 @@ class NewNamespace(BaseModel):
 
     model_config = ConfigDict(
         extra="forbid",
+        strict=True,
         json_schema_extra={"example": {"name": "orders", "shards": 4, "tick_ms": 60000}},
     )
 
@@ -50,7 +51,9 @@ class Changes(BaseModel):
     """Settings that a living namespace may change; what is left out stays."""
 
     model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"example": {"high_water": 2_000_000}}
+        extra="forbid",
+        strict=True,  # true is no 1: a high-water mark of 1 would stop everything
+        json_schema_extra={"example": {"high_water": 2_000_000}},
     )
 
     high_water: int | None = Field(default=None, ge=1, le=_MOST)

@@ -19,6 +19,7 @@ from acker_redis.config import SCHEMA, AckerConfig
 from acker_redis.doctor.reading import is_denied
 from acker_redis.errors import (
     AckerError,
+    BacklogError,
     NamespaceNotFoundError,
     RedisRefusedError,
     RedisUnavailableError,
@@ -29,7 +30,9 @@ from acker_redis.ids import new_anchor, new_tuple_id
 from acker_redis.keys import ShardKeys
 from acker_redis.outcome import Entry, parse_entry
 
-NAME = f"acker-canary-{SCHEMA}"
+RESERVED = "acker-canary-"
+"""So begins the name of its namespace: nobody else is to have one."""
+NAME = f"{RESERVED}{SCHEMA}"
 """Its namespace; versions of another schema have another."""
 TASK = "canary"
 SOURCE_ID = "canary"
@@ -126,6 +129,12 @@ class Canary:
                 # It may have gone with the namespace while another service made that anew.
                 if attempt == ATTEMPTS:
                     raise
+            except BacklogError:
+                # So many were left behind that no tree is tracked: none would ever be taken.
+                if attempt == ATTEMPTS:
+                    raise
+                oldest, _ = await self._read()
+                await self._take([entry.id for entry in oldest])
 
     async def _once(self) -> None:
         # What is only needed at the end is asked for first: who lacks a right leaves nothing.
@@ -142,8 +151,10 @@ class Canary:
         if not mine:
             raise _LostError("a tree was tracked and acked, and no verdict says so")
         stale = [each.id for each in oldest if mine[0].at_ms - each.at_ms > ABANDONED_MS]
-        ids = list(dict.fromkeys([mine[0].id, *stale]))[: commands.MAX_TAKE]
-        await self._again(Run(commands.take(self._keys, TASK, ids)))
+        await self._take(list(dict.fromkeys([mine[0].id, *stale])))
+
+    async def _take(self, ids: list[str]) -> None:
+        await self._again(Run(commands.take(self._keys, TASK, ids[: commands.MAX_TAKE])))
 
     async def _tick(self) -> None:
         reply = await self._again(Run(commands.rotate(self._keys, force=False)))

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from acker_api.walk import Filter, walk
+from acker_api.walk import Filter, Kind, walk
 from acker_redis.aio import AsyncAcker
 from acker_redis.batch import Batch
 from acker_redis.ids import block_anchor
@@ -60,6 +60,7 @@ class Failing:
     bucket: int | None = None
     min_age_ms: int = 0
     state: Literal["open", "untracked"] = "open"
+    kind: Kind | None = None
     why: str = ""
     most: int = MOST
     cursor: PageCursor | None = None
@@ -73,6 +74,7 @@ class Failing:
             "bucket": self.bucket,
             "min_age_ms": self.min_age_ms,
             "state": self.state,
+            "kind": self.kind,
             "why": self.why,
             "most": self.most,
             "cursor": str(self.cursor) if self.cursor else None,
@@ -81,13 +83,15 @@ class Failing:
 
     async def run(self, acker: AsyncAcker, lane: "Lane[asyncio.Lock]") -> FailAll:
         """Look at some pages, and fail what matches unless it is a dry run."""
+        if self.state == "untracked" and self.kind == "block":
+            return FailAll()  # a block is tracked
         done = FailAll(next=self.cursor)
         meant = Filter(
             self.source_id,
             self.task,
             self.bucket,
             self.min_age_ms,
-            kind="tree" if self.state == "untracked" else None,
+            kind="tree" if self.state == "untracked" else self.kind,
         )
         async for at, page, next_ in walk(acker, meant, self.cursor, PAGE):
             done.looked += page.looked

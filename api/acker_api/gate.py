@@ -4,6 +4,7 @@ A browser says of each request where it comes from. What changes something must 
 this service; a machine says nothing of the kind, and must show its token.
 """
 
+import asyncio
 import math
 from urllib.parse import urlsplit
 
@@ -16,6 +17,8 @@ from acker_api.problems import Problem, unauthorized
 from acker_api.services import Services
 from acker_api.tokens import Who
 
+BODY_WITHIN = 10.0
+"""Seconds that the body of a request may take."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that change nothing."""
 
@@ -67,8 +70,15 @@ async def read_whole(headers: Headers, receive: Receive, most: int) -> Receive:
     told, chunks, size, more = headers.get("content-length", ""), [], 0, True
     if told.isdigit() and int(told[:20]) > most:
         raise too_large(most)
+    end = asyncio.get_running_loop().time() + BODY_WITHIN
     while more:
-        message = await receive()
+        try:
+            async with asyncio.timeout_at(end):
+                message = await receive()
+        except TimeoutError:
+            raise Problem(
+                408, "too-slow", "The body did not come", f"send it within {BODY_WITHIN:g} s"
+            ) from None
         if message["type"] != "http.request":
             raise Problem(400, "broken-off", "The request broke off")
         chunks.append(message.get("body", b""))

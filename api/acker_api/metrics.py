@@ -4,7 +4,7 @@ All is read first and drawn then, by functions that do no I/O. Nothing is counte
 so replicas agree, and a restart loses nothing. No label is an id; tasks are bounded.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -195,12 +195,12 @@ def _backlog(states: dict[str, Status]) -> Iterator[Metric]:
     yield from (backlog, limit)
 
 
-def most(backlog: dict[str, int]) -> dict[str, int]:
+def most(backlog: dict[str, int], together: Callable[[Iterable[int]], int] = sum) -> dict[str, int]:
     """The tasks for which most waits, at most 1000, and the others together."""
     ranked = sorted(backlog.items(), key=lambda item: (-item[1], item[0]))
     found = dict(ranked[:MOST_TASKS])
     if others := ranked[MOST_TASKS:]:
-        found[OTHERS] = sum(count for _, count in others)
+        found[OTHERS] = together(count for _, count in others)
     return found
 
 

@@ -185,6 +185,16 @@ class Shard(BaseModel):
         )
 
 
+def backlog_ratio(status: Status) -> dict[str, float]:
+    """By task, how full its fullest shard is: the scripts hold each to its share of the limit."""
+    share = max(1, -(-status.config.outcomes_limit // status.config.shards))
+    fullest: dict[str, int] = {}
+    for shard in status.shards:
+        for task, waiting in shard.backlog.items():
+            fullest[task] = max(waiting, fullest.get(task, 0))
+    return {task: waiting / share for task, waiting in most(fullest, together=max).items()}
+
+
 class NamespaceStatus(BaseModel):
     """State of a namespace, read shard by shard (not at one instant)."""
 
@@ -212,6 +222,11 @@ class NamespaceStatus(BaseModel):
     backlog: dict[str, int] = Field(
         description="Verdicts that wait, per task; beyond 1000 tasks the others are `(others)`",
         examples=[{"shop": 5}],
+    )
+    backlog_ratio: dict[str, float] = Field(
+        description="The same of the fullest shard, of its share of `outcomes_limit`: from 1 on "
+        "the source can track no more there",
+        examples=[{"shop": 0.000005}],
     )
     moving_to: int | None = Field(
         description="Shards that it moves to; nothing is tracked meanwhile", examples=[None]
@@ -254,6 +269,7 @@ class NamespaceStatus(BaseModel):
             counters=Counters(**status.counters),
             latency=LatencyCounts.of(status.latency),
             backlog=most(status.backlog),
+            backlog_ratio=backlog_ratio(status),
             config=Configuration.of(status.config),
             shards=[Shard.of(shard) for shard in status.shards],
         )

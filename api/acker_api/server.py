@@ -12,6 +12,7 @@ import uvicorn
 
 from acker_api.app import create_app
 from acker_api.live_server import StreamServer
+from acker_api.patience import PatientProtocol
 from acker_api.security import check_bind
 from acker_api.settings import ApiSettings
 from acker_api.workers import ENDS, Workers
@@ -70,6 +71,7 @@ def _server(settings: Settings, api_settings: ApiSettings) -> StreamServer:
     app = create_app(settings, api_settings)
     config = uvicorn.Config(
         app,
+        http=PatientProtocol,
         lifespan="on",
         ws="none",
         log_config=None,

@@ -8,6 +8,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from acker_api.fail_all import MOST, FailAll
+from acker_api.walk import Kind
 from acker_redis.tree_page import BlockEntry
 from acker_redis.tree_state import BlockState, State, TreeState
 
@@ -170,7 +171,7 @@ class Touched(BaseModel):
 class Matching(BaseModel):
     """Which trees are meant: all of these hold."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     source_id: str = Field(default="", max_length=255, examples=["order-17"])
     task: str = Field(default="", pattern=r"^[A-Za-z0-9_.-]{0,64}$", examples=["shop"])
@@ -179,6 +180,13 @@ class Matching(BaseModel):
     state: Literal["open", "untracked"] = Field(
         default="open", description="Those that have failed or are complete are never meant"
     )
+    kind: Kind | None = Field(default=None, description="Loose trees, or those in blocks")
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was said: an empty text may be a variable that was not set."""
+        said = self.model_dump(exclude_unset=True)
+        return all(value in ("", None) for value in said.values())
 
 
 class FailTrees(BaseModel):
@@ -186,6 +194,7 @@ class FailTrees(BaseModel):
 
     model_config = ConfigDict(
         extra="forbid",
+        strict=True,  # a dry run that is neither true nor false is none to be guessed
         json_schema_extra={
             "example": {"filter": {"task": "shop", "min_age_ms": 60000}, "why": "shop was down"}
         },

@@ -52,7 +52,10 @@ class Outcomes(BaseModel):
         description="Give it as `before` for older ones; null: there are none",
         examples=["1700000000000-0:3:shop:17"],
     )
-    looked: int = Field(description="Verdicts that were looked at", examples=[100])
+    looked: int = Field(
+        description="Verdicts that were looked at; of an entry in which none can be meant, one",
+        examples=[100],
+    )
     unreadable: int = Field(description="Entries that no script has written", examples=[0])
     tasks: list[str] = Field(description="The tasks that were looked at", examples=[["shop"]])
 
@@ -76,6 +79,11 @@ class Waiting(BaseModel):
     oldest_at_ms: int | None = Field(
         description="When the oldest of them was told; null: none waits, or it was not looked for",
         examples=[1_700_000_000_000],
+    )
+    ratio: float = Field(
+        description="How full its fullest shard is, of its share of the limit: from 1 on batches "
+        "are refused there",
+        examples=[0.000005],
     )
     limit: int = Field(
         description="So many may wait; the batches of its source are refused then",

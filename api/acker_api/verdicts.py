@@ -7,9 +7,10 @@ end within one, and its cursor says behind which.
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 from acker_redis.errors import ConfigError
 from acker_redis.flow import AskAll, Flow
@@ -20,8 +21,18 @@ STREAMS = 256
 """Streams that a page looks at; of a task all of its shards."""
 ENTRIES = 256
 """Entries that are read by one round of calls, about."""
+FIRST = 16
+"""Entries of a stream that are read first: nobody knows yet how large they are."""
+CHUNK = 1024 * 1024
+"""Bytes that are read of a stream by one call, about."""
 MOST_ENTRIES = 1024
 """Entries that are read for a page, about."""
+MOST_BYTES = 8 * CHUNK
+"""Their bytes, about."""
+MOST_LOOKED = 20_000
+"""Verdicts that are looked at for a page."""
+ALL_TOLD = 99_999
+"""In a cursor: an entry is behind, however many verdicts it has."""
 
 _TEXT = re.compile(r"([0-9]{1,15})-([0-9]{1,15}):([0-9]{1,4}):([A-Za-z0-9_.-]{1,64}):([0-9]{1,5})")
 Key = tuple[int, int, int, str]
@@ -71,9 +82,31 @@ class VerdictPage:
     next: Behind | None
     """None: there are no older ones."""
     looked: int
-    """Verdicts that were looked at."""
+    """Verdicts that were looked at; of an entry in which none can be meant, one."""
     unreadable: int
     """Entries that no script has written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """Which verdicts are meant; None means any."""
+
+    verdict: str | None = None
+    reason: str | None = None
+
+    def has(self, outcome: Outcome) -> bool:
+        """Whether a verdict is."""
+        return self._is(outcome.verdict, outcome.reason)
+
+    def may_have(self, fields: Mapping[bytes, bytes]) -> bool:
+        """Whether one of an entry's may be, by what its fields say of all of them."""
+        if fields.get(b"verdict") == b"mixed":
+            return self._is("ack", "completed") or self._is("nack", "expired")
+        verdict, reason = (fields.get(name, b"") for name in (b"verdict", b"reason"))
+        return self._is(verdict.decode(errors="replace"), reason.decode(errors="replace"))
+
+    def _is(self, verdict: str, reason: str) -> bool:
+        return self.verdict in (None, verdict) and self.reason in (None, reason)
 
 
 def newest(
@@ -81,37 +114,56 @@ def newest(
     tasks: Sequence[str],
     limit: int,
     before: Behind | None = None,
-    keep: Callable[[Outcome], bool] = lambda outcome: True,
+    meant: Meant | None = None,
 ) -> Flow[VerdictPage]:
-    """Up to ``limit`` verdicts that are to be kept, of these tasks."""
+    """Up to ``limit`` verdicts that are meant, of these tasks."""
+    meant = meant or Meant()
     streams = [_Stream(keys, task, before) for keys in shards for task in tasks]
     found: list[Told] = []
-    at, looked, read, unreadable, step = before, 0, 0, 0, limit
-    while len(found) < limit:
+    at, looked, read, size, unreadable, step = before, 0, 0, 0, 0, min(limit, FIRST)
+    while len(found) < limit and looked < MOST_LOOKED:
         hungry = [stream for stream in streams if not (stream.entries or stream.through)]
         if hungry:
-            if read >= MOST_ENTRIES:
-                return VerdictPage(tuple(found), at, looked, unreadable)
-            got, bad = yield from _read(hungry, step)
-            # Few of them match, perhaps.
-            read, unreadable, step = read + got, unreadable + bad, 2 * step
+            if read >= MOST_ENTRIES or size >= MOST_BYTES:
+                break
+            got, weight = yield from _read(hungry, step)
+            read, size = read + got, size + weight
+            # Few of them match, perhaps; but they may be large.
+            step = max(1, min(2 * step, CHUNK * got // max(1, weight)))
             continue
         heads = [stream for stream in streams if stream.entries]
         if not heads:
             return VerdictPage(tuple(found), None, looked, unreadable)
         stream = max(heads, key=lambda each: each.entries[0][0])
-        key, entry = stream.entries[0]
+        key, fields = stream.entries[0]
         told = before.told if before and key == before.key else 0
-        for outcome in islice(entry, told, None):
-            told, looked = told + 1, looked + 1
-            if keep(outcome):
-                found.append(Told(outcome, entry, stream.task))
-                if len(found) == limit:
-                    break
-        else:
+        if not meant.may_have(fields):
             stream.entries.popleft()
+            at, looked = Behind(key, ALL_TOLD), looked + 1
+            continue
+        try:
+            entry = parse_entry(stream.keys.shard, f"{key[0]}-{key[1]}".encode(), fields)
+            for outcome in islice(entry, told, None):
+                if len(found) == limit or looked == MOST_LOOKED:
+                    break
+                told, looked = told + 1, looked + 1
+                if meant.has(_sound(outcome)):
+                    found.append(Told(outcome, entry, stream.task))
+            else:
+                stream.entries.popleft()
+        except (KeyError, ValueError, TypeError, AttributeError):
+            stream.entries.popleft()  # somebody has put it there past the scripts
+            unreadable, told = unreadable + 1, ALL_TOLD
         at = Behind(key, told)
     return VerdictPage(tuple(found), at, looked, unreadable)
+
+
+def _sound(outcome: Outcome) -> Outcome:
+    """The verdict; TypeError for what no script writes."""
+    texts = (outcome.source_id, outcome.why)
+    if not all(isinstance(text, str) for text in texts) or type(outcome.age_ms) is not int:
+        raise TypeError("a text is none, or an age no number")
+    return outcome
 
 
 def choose(backlog: dict[str, int], shards: int) -> list[str]:
@@ -125,7 +177,8 @@ class _Stream:
     keys: ShardKeys
     task: str
     before: Behind | None
-    entries: deque[tuple[Key, Entry]] = field(default_factory=deque)
+    entries: deque[tuple[Key, dict[bytes, bytes]]] = field(default_factory=deque)
+    """With their fields, as they were read."""
     through: bool = False
     last: str = "+"
 
@@ -138,7 +191,7 @@ class _Stream:
 
 
 def _read(streams: Sequence[_Stream], step: int) -> Flow[tuple[int, int]]:
-    """Read on in some streams; how many entries came, and how many of them were unreadable."""
+    """Read on in some streams; how many entries came, and how many bytes."""
     count = max(1, min(step, ENTRIES // len(streams)))
     replies = yield AskAll(
         tuple(
@@ -146,27 +199,23 @@ def _read(streams: Sequence[_Stream], step: int) -> Flow[tuple[int, int]]:
             for each in streams
         )
     )
-    got = bad = 0
+    got = size = 0
     for stream, reply in zip(streams, replies, strict=True):
         got += len(reply)
         stream.through = len(reply) < count
         if reply:
             stream.last = f"({reply[-1][0].decode()}"
-        entries = list(_parse(stream, reply))
-        bad += len(reply) - len(entries)
-        stream.entries.extend(entries)
-    return got, bad
+        for id_, flat in reply:
+            fields = _fields(flat)
+            size += sum(map(len, fields.values()))
+            ms, _, number = id_.decode().partition("-")
+            key = (int(ms), int(number), stream.keys.shard, stream.task)
+            stream.entries.append((key, fields))
+    return got, size
 
 
-def _parse(stream: _Stream, reply: Sequence[tuple[bytes, object]]) -> Iterator[tuple[Key, Entry]]:
-    for id_, fields in reply:
-        try:
-            entry = parse_entry(stream.keys.shard, id_, fields)
-            ms, _, number = entry.id.partition("-")
-            list(entry)
-        except (KeyError, ValueError, TypeError, AttributeError):
-            continue  # somebody has put it there past the scripts
-        yield (int(ms), int(number), stream.keys.shard, stream.task), entry
+def _fields(flat: Any) -> dict[bytes, bytes]:
+    return flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=False))
 
 
 def oldest(shards: Sequence[ShardKeys], tasks: Sequence[str]) -> Flow[dict[str, int]]:

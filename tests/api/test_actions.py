@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
+from acker_api.canary import NAME
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
@@ -76,6 +77,7 @@ def test_a_namespace_from_its_beginning_to_its_end(
         {"name": "a b"},
         {"name": "x" * 65},
         {"name": "orders\n"},
+        {"name": NAME},  # the canary flies there
         {"name": "orders", "shards": 3},
         {"name": "orders", "buckets": 1},
         {"name": "orders", "tick_ms": 0},
@@ -106,7 +108,8 @@ def test_a_namespace_that_moves_is_not_changed(
     async def talk(client: httpx.AsyncClient) -> None:
         path = f"{V1}/{acker.namespace}/config"
         is_problem(await client.patch(path, json={"tick_ms": 5}), 409, "moving")
-        for wrong in ({}, {"high_water": 0}, {"shards": 4}, {"high_water": None}):
+        nothing: list[Any] = [{}, {"high_water": 0}, {"shards": 4}, {"high_water": None}]
+        for wrong in [*nothing, {"high_water": True}, {"tick_ms": "5"}]:
             is_problem(await client.patch(path, json=wrong), 422, "bad-request")
 
     asked(any_server.url, talk)
@@ -352,13 +355,21 @@ def test_filters_of_what_is_failed(any_server: EmbeddedRedis, make_any_acker: Ma
         assert await matched(min_age_ms=10**9) == 0
         assert await matched(state="untracked") == 10
         assert await matched(state="open") == 44
+        assert await matched(kind="block") == 2
+        assert await matched(kind="tree") == 42
+        assert await matched(kind="block", state="untracked") == 0
         for wrong in (
             {"filter": {}},
+            {"filter": {"source_id": ""}},
+            {"filter": {"bucket": None, "task": ""}},
             {},
             {"filter": {"state": "failed"}},
             {"filter": {"sorce_id": "x"}},
             {"filter": {"task": "shop"}, "most": 10_001},
             {"filter": {"task": "shop"}, "cursor": "0"},
+            {"filter": {"task": "shop"}, "dry_run": "no"},
+            {"filter": {"task": "shop"}, "dry_run": 0},
+            {"filter": {"bucket": True}},
             {"filter": {"source_id": "a\nb"}},
             {"filter": {"task": "shop"}, "why": "a\nb"},
         ):

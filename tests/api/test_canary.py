@@ -133,6 +133,20 @@ def test_what_one_that_died_has_left_goes(
     assert _status(client).backlog == {TASK: 0}
 
 
+def test_so_much_that_was_left_that_no_tree_is_tracked(
+    server: EmbeddedRedis, client: redis.Redis
+) -> None:
+    acker = Acker(client, NAME)
+    acker.connection.run(commands.create(KEYS, CONFIG))
+    row = '[["0000000000000001","canary",1,""]]'
+    for each in range(3):
+        fields = {"verdict": "ack", "reason": "completed", "n": 1, "rows": row}
+        client.xadd(STREAM, fields, id=f"{each + 1}-1")
+    client.hset(KEYS.meta, f"backlog:{TASK}", CONFIG.outcomes_limit)
+    flying(server.url, flies)
+    assert client.xlen(STREAM) == 0
+
+
 def _after(bird: Canary, calls: int, do: Callable[[], object], times: int = 1) -> None:
     """Do something behind so many batches, ``times`` times."""
     apply, sent = bird._acker.apply, 0

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -247,3 +248,18 @@ def test_a_batch_that_came_again_is_counted(
         send(acker, columns_of([(7, 40, 1)], "t", ["s"]), Fence("p", 1, "aa"))
     found = scraped(any_server.url)
     assert of(found, "acker_batches_repeated_total", namespace=acker.namespace) == 2
+
+
+def test_others_are_served_while_it_is_written(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_any_acker()
+    wrote: list[bool] = []
+
+    def slow(survey: Survey, accept: str) -> tuple[bytes, str]:
+        wrote.append(threading.current_thread() is threading.main_thread())
+        return encode(survey, accept)
+
+    monkeypatch.setattr("acker_api.routes.metrics.encode", slow)
+    assert get(any_server.url, "/metrics").status_code == 200
+    assert wrote == [False]

@@ -1,14 +1,15 @@
 """Verdicts that wait, newest first, from page to page; and who is behind."""
 
+from contextlib import suppress
 from typing import Any
 
 import httpx
 import pytest
 
-from acker_api.verdicts import Behind, choose, newest
+from acker_api.verdicts import MOST_LOOKED, Behind, Meant, choose, newest
 from acker_redis.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.errors import ConfigError
+from acker_redis.errors import BacklogError, ConfigError
 from acker_redis.flow import AskAll
 from acker_redis.keys import ShardKeys
 from tests.api.service import asked, get
@@ -124,17 +125,25 @@ def test_what_no_script_has_written_is_counted_and_passed_over(
     acker = make_any_acker()
     track(acker, 1, 0, "before")
     stream = ShardKeys(acker.namespace, 0).outcomes("t")
-    for fields in ({"x": "y"}, {"verdict": "ack", "reason": "completed", "rows": "[1"}):
+    ack = {"verdict": "ack", "reason": "completed"}
+    block = {**ack, "block": "5", "label": "b", "age": "1"}
+    for fields in (
+        {"x": "y"},
+        {**ack, "rows": "[1"},
+        {**ack, "rows": '[["1f",5,1,""]]'},
+        {**block, "rows": '[["x","no"]]'},
+        {**block, "rows": "[[5000,7]]"},
+    ):
         acker.connection.client.xadd(stream, fields)
     track(acker, 2, 0, "after")
     body = get(any_server.url, f"{V1}/{acker.namespace}/outcomes").json()
     assert [o["source_id"] for o in body["outcomes"]] == ["after", "before"]
-    assert body["unreadable"] == 2
+    assert body["unreadable"] == 5
 
 
 def test_what_is_read_for_a_page_is_bounded() -> None:
     """However many do not match."""
-    flow = newest([ShardKeys("n", 0)], ["t"], 10, keep=lambda outcome: False)
+    flow = newest([ShardKeys("n", 0)], ["t"], 10, meant=Meant("nack"))
     read, number, calls = 0, 10**6, 0
     step = next(flow)
     with pytest.raises(StopIteration) as end:
@@ -151,6 +160,42 @@ def test_what_is_read_for_a_page_is_bounded() -> None:
     assert page.looked == read
     assert page.next
     assert page.next.key[0] == number + 1
+
+
+def test_of_large_entries_few_are_looked_at() -> None:
+    """What is not meant is not even parsed, and nobody waits for what is."""
+    nobody, all_ = {b"verdict": b"ack", b"reason": b"completed", b"rows": b"no"}, b"4095"
+    block = {**nobody, b"block": b"5", b"label": b"b", b"age": b"1", b"slots": all_}
+    mixed = {**block, b"verdict": b"mixed", b"reason": b"expired", b"rows": b"[]"}
+    flow = newest([ShardKeys("n", 0)], ["t"], 10, meant=Meant("nack"))
+    ((*_, count),) = _commands(next(flow))
+    entries = [(b"%d-0" % (10**6 - n), nobody) for n in range(count // 2)]
+    entries += [(b"%d-0" % (10**5 - n), mixed) for n in range(count - len(entries))]
+    with pytest.raises(StopIteration) as end:
+        while True:
+            flow.send([entries])
+    page = end.value.value
+    assert (page.verdicts, page.unreadable, page.looked) == ((), 0, MOST_LOOKED)
+    assert page.next
+
+
+def test_large_entries_are_read_by_fewer_at_once() -> None:
+    flow = newest([ShardKeys("n", 0)], ["t"], 1000, meant=Meant("nack"))
+    row = {**_ack(1), b"more": b" " * 200_000}
+    step, counts, number = next(flow), [], 10**6
+    with pytest.raises(StopIteration):
+        while True:
+            ((*_, count),) = _commands(step)
+            counts.append(count)
+            number -= count
+            step = flow.send([[(b"%d-0" % (number + count - n), row) for n in range(count)]])
+    assert max(counts[1:]) == 5
+    assert sum(counts) < 60
+
+
+def _commands(step: Any) -> Any:
+    assert isinstance(step, AskAll)
+    return step.commands
 
 
 def _ack(n: int) -> dict[bytes, bytes]:
@@ -192,6 +237,23 @@ def test_who_is_behind(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> 
         assert len((await client.get(path, params={"limit": 1})).json()["tasks"]) == 1
 
     asked(any_server.url, talk)
+
+
+def test_a_source_is_stopped_by_its_fullest_shard(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    acker = make_any_acker(shards=4, outcomes_limit=8)
+    for block in (4, 8, 12, 16, 20):
+        with suppress(BacklogError):
+            track_block(acker, block, [0], task="shop")
+    with pytest.raises(BacklogError):
+        track_block(acker, 24, [0], task="shop")
+    path = f"{V1}/{acker.namespace}"
+    status = get(any_server.url, path).json()
+    assert status["backlog"]["shop"] < 8
+    assert status["backlog_ratio"] == {"shop": 1.0}
+    (task,) = get(any_server.url, f"{path}/backlog").json()["tasks"]
+    assert task["ratio"] == 1.0
 
 
 def _two(task: str) -> Batch:

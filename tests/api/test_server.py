@@ -12,8 +12,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from acker_api import ApiSettings, serve
+from acker_api import ApiSettings, gate, patience, serve
 from acker_api.__main__ import main
+from acker_api.server import in_background
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError
 from acker_redis.settings import Settings
@@ -136,3 +137,32 @@ def test_a_port_that_is_taken_is_told() -> None:
     with pytest.raises(ConfigError, match="cannot listen"):
         serve(Settings(), api(host="192.0.2.1", token=TOKEN))
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    ("half", "answer"),
+    [
+        (b"", b""),
+        (b"GET /livez HTTP/1.1\r\nHo", b""),
+        (
+            b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 50\r\n\r\n{",
+            b"HTTP/1.1 408 ",
+        ),
+    ],
+)
+def test_nobody_takes_a_connection_with_half_a_request(
+    monkeypatch: pytest.MonkeyPatch, half: bytes, answer: bytes
+) -> None:
+    """Else strangers could take them all."""
+    monkeypatch.setattr(patience, "HEAD_WITHIN", 0.1)
+    monkeypatch.setattr(gate, "BODY_WITHIN", 0.1)
+    settings = Settings.read(url="redis://127.0.0.1:1/0")
+    with in_background(settings, api(port=0, token=TOKEN)) as url:
+        port = int(url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
+            line.sendall(half)
+            got = line.recv(64)
+            assert got.startswith(answer)
+            assert bool(got) is bool(answer)
+        assert get_at(port, "/livez").status == 200

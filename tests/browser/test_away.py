@@ -7,6 +7,7 @@ import signal
 from playwright.sync_api import Route, expect
 
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.keys import ShardKeys
 from tests.browser.conftest import MakeLoad, OpenPage, keep
 from tests.browser.look import figure, panel
 from tests.browser.stack import Service
@@ -46,6 +47,26 @@ def test_redis_hangs_and_comes_back(
     expect(listed).to_contain_text("Healthy")
     load.track(5)
     expect(figure(page, "Pending")).to_have_text("35")
+
+
+def test_what_cannot_be_read_is_not_healthy(make_load: MakeLoad, open_page: OpenPage) -> None:
+    """Redis and the service answer; what they say is that nobody knows."""
+    load = make_load("orders")
+    load.track(3)
+    page = open_page("/#/ns/orders")
+    health = page.locator(".health")
+    expect(health).to_contain_text("Healthy.")
+    client, meta = load.acker.connection.client, ShardKeys("orders", 0).meta
+    client.hset(meta, "acked", "many")
+    expect(health).to_contain_text("Not known")
+    expect(health).to_contain_text("tampered")
+    expect(health).not_to_contain_text("Healthy.")
+    expect(page.locator(".page.stale")).to_be_visible()
+    expect(page.locator("#connection")).to_have_text("No news")
+    client.hset(meta, "acked", 0)
+    expect(health).to_contain_text("Healthy.")
+    expect(page.locator(".page.stale")).to_have_count(0)
+    expect(page.locator("#connection")).to_have_text("Live")
 
 
 def test_the_service_ends_and_comes_back(

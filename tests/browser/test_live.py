@@ -1,6 +1,7 @@
 """A pipeline is watched: figures, filters, a tree that is failed, and what was done."""
 
 import re
+from typing import Any
 
 from playwright.sync_api import Route, expect
 
@@ -191,6 +192,33 @@ def test_all_that_match_are_failed(make_load: MakeLoad, open_page: OpenPage) -> 
     expect(page.get_by_role("dialog")).to_contain_text(re.compile(r"0 trees of about 10 failed"))
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text(re.compile("Stopped; .* failed until then"))).to_be_visible()
+
+
+def test_what_a_url_does_not_say_is_not_failed(make_load: MakeLoad, open_page: OpenPage) -> None:
+    """A filter that cannot be read is told of; without it more would be shown, and failed."""
+    make_load("orders").track(3)
+    for wrong, words in (
+        ("min_age=5minutes", "5minutes is no age"),
+        ("bucket=x", "x is no bucket"),
+    ):
+        page = open_page(f"/#/ns/orders/trees?task=shop&{wrong}")
+        expect(page.get_by_text(words)).to_be_visible()
+        expect(page.get_by_role("button", name="Reload")).to_be_visible()
+        expect(page.get_by_role("button", name="Fail all that match")).to_have_count(0)
+
+    asked: list[Any] = []
+
+    def none(route: Route) -> None:
+        asked.append(route.request.post_data_json["filter"])
+        found = {"matched": 0, "failed": 0, "looked": 0, "sample": [], "dry_run": True}
+        route.fulfill(json={**found, "next": None})
+
+    page = open_page("/#/ns/orders/trees?kind=block&bucket=1&min_age=2s")
+    page.route("**/trees/fail", none)
+    page.get_by_role("button", name="Fail all that match").click()
+    page.get_by_role("button", name="Look for them").click()
+    expect(page.get_by_text("None matches").first).to_be_visible()
+    assert asked == [{"kind": "block", "bucket": 1, "min_age_ms": 2000}]
 
 
 def test_verdicts_are_held_and_narrowed(make_load: MakeLoad, open_page: OpenPage) -> None:

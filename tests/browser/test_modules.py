@@ -74,6 +74,8 @@ def status(**fields: Any) -> dict[str, Any]:
         ({"lag_ms": 30_000}, []),
         ({"lag_ms": 30_001}, ["over"]),
         ({"backlog": {"a": 499, "b": 500, "c": 1000}}, ["over", "high"]),
+        # Shards are not equally full, and one that is full refuses.
+        ({"backlog": {"a": 250}, "backlog_ratio": {"a": 1.0}}, ["over"]),
         ({"moving_to": 8}, ["info"]),
     ],
 )

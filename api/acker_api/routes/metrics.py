@@ -1,5 +1,7 @@
 """Metrics for Prometheus."""
 
+import asyncio
+
 from fastapi import APIRouter, Request, Response
 
 from acker_api.access import require
@@ -29,5 +31,7 @@ async def metrics(services: Shared, request: Request) -> Response:
     namespace that was known.
     """
     survey = await services.scrape.get()
-    body, media_type = encode(survey, request.headers.get("accept", ""))
+    # Of hundreds of namespaces it takes a while, in which others are to be served.
+    accept = request.headers.get("accept", "")
+    body, media_type = await asyncio.to_thread(encode, survey, accept)
     return Response(body, media_type=media_type)

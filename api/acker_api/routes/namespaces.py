@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Response
 
 from acker_api.access import require
 from acker_api.action_schemas import Changes, Created, NewNamespace, Rotation
+from acker_api.canary import RESERVED
 from acker_api.problems import Problem
 from acker_api.routes.answers import ACTS, READS, answers
 from acker_api.routes.names import Namespace
@@ -61,6 +62,13 @@ async def create_namespace(
         )
         await services.audit.refused(who, "create_namespace", new.name, "", refused)
         raise refused
+    if new.name.startswith(RESERVED):
+        raise Problem(
+            422,
+            "bad-request",
+            "The request cannot be",
+            f"{RESERVED}* are the service's own; take another name",
+        )
     config = new.config()
     created = await services.actions.create(who, new.name, config)
     response.status_code = 201 if created else 200

@@ -7,12 +7,12 @@ from fastapi import APIRouter, Query
 from acker_api.access import require
 from acker_api.routes.answers import READS, answers
 from acker_api.routes.names import Namespace
+from acker_api.schemas import backlog_ratio
 from acker_api.services import Shared
 from acker_api.tokens import Role, Who
 from acker_api.verdict_schemas import Backlog, Outcomes, Reason, Verdict, Waiting
-from acker_api.verdicts import Behind, choose, newest, oldest
+from acker_api.verdicts import Behind, Meant, choose, newest, oldest
 from acker_redis.keys import ShardKeys
-from acker_redis.outcome import Outcome
 
 router = APIRouter(prefix="/namespaces/{namespace}", tags=["outcomes"])
 
@@ -40,12 +40,9 @@ async def list_outcomes(
     status = await services.reader.status(namespace)
     shards = [ShardKeys(namespace, shard.shard) for shard in status.shards]
     tasks = [task] if task else choose(status.backlog, len(shards))
-
-    def keep(outcome: Outcome) -> bool:
-        return verdict in (None, outcome.verdict) and reason in (None, outcome.reason)
-
     begin = Behind.parse(before) if before else None
-    page = await services.reader.drive(newest(shards, tasks, limit, begin, keep))
+    flow = newest(shards, tasks, limit, begin, Meant(verdict, reason))
+    page = await services.reader.drive(flow)
     return Outcomes.of(page, tasks)
 
 
@@ -60,6 +57,7 @@ async def get_backlog(
     status = await services.reader.status(namespace)
     shards = [ShardKeys(namespace, shard.shard) for shard in status.shards]
     since = await services.reader.drive(oldest(shards, choose(status.backlog, len(shards))[:limit]))
+    ratios = backlog_ratio(status)
     ranked = sorted(status.backlog.items(), key=lambda item: (-item[1], item[0]))
     return Backlog(
         tasks=[
@@ -67,6 +65,7 @@ async def get_backlog(
                 task=task,
                 waiting=waiting,
                 oldest_at_ms=since.get(task),
+                ratio=ratios.get(task, 0.0),
                 limit=status.config.outcomes_limit,
             )
             for task, waiting in ranked[:limit]

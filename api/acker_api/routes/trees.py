@@ -110,7 +110,7 @@ async def fail_trees(
     A call looks at a bounded number of records: go on with `next` as `cursor` until it is null.
     What was failed is told to its sources, which replay it.
     """
-    if not asked.filter.model_fields_set:
+    if asked.filter.empty:
         raise Problem(
             422, "bad-request", "The request cannot be", 'to mean all: {"filter":{"min_age_ms":0}}'
         )
@@ -120,6 +120,7 @@ async def fail_trees(
         bucket=asked.filter.bucket,
         min_age_ms=asked.filter.min_age_ms or 0,
         state=asked.filter.state,
+        kind=asked.filter.kind,
         why=asked.why,
         most=asked.most,
         cursor=PageCursor.parse(asked.cursor) if asked.cursor else None,

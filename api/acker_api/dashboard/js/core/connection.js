@@ -36,7 +36,8 @@ export function quiet() {
 export function failed(error) {
   if (error.serviceAway) turn("service", error.message);
   else if (error.redisAway) turn("redis", error.message);
-  else turn("ok", "");
+  else if (error.status === 404) turn("ok", "");
+  else turn("quiet", ""); // somebody answers, and has no figures
 }
 
 function turn(state, detail) {

@@ -98,16 +98,30 @@ function rotation(status) {
 }
 
 /** @param {Status} status @returns {Finding[]} */
-function backlog({ backlog: waiting, config }) {
-  return Object.entries(waiting).filter(([, each]) => each / config.outcomes_limit >= 0.5).map(([task, each]) => {
-    const full = each >= config.outcomes_limit;
+function backlog(status) {
+  const limit = status.config.outcomes_limit;
+  return Object.entries(status.backlog).filter(([task]) => fullness(status, task) >= 0.5).map(([task, each]) => {
+    const fullest = fullness(status, task);
+    const full = fullest >= 1;
+    const uneven = fullest > 1.1 * each / limit ? `, ${percent(fullest)} of its share on the fullest shard` : "";
     return {
       key: `backlog ${task}`, level: /** @type {"over" | "high"} */ (full ? "over" : "high"),
       title: full ? `The source ${isolated(task)} can track no more` : `The source ${isolated(task)} falls behind`,
-      detail: `${count(each)} verdicts wait for it, of ${count(config.outcomes_limit)} that may. `
+      detail: `${count(each)} verdicts wait for it, of ${count(limit)} that may${uneven}. `
         + "Start it if it does not run: it takes them as it goes on.",
     };
   });
+}
+
+/**
+ * How much of what may wait for a source does, on its fullest shard: each shard has its share, and
+ * refuses what is tracked when that is full.
+ *
+ * @param {Pick<Status, "backlog" | "backlog_ratio" | "config">} status
+ * @param {string} task
+ */
+export function fullness({ backlog: waiting, backlog_ratio: ratios, config }, task) {
+  return ratios?.[task] ?? waiting[task] / config.outcomes_limit;
 }
 
 /** What the verdicts of late tell. @param {Status} status @param {Change | null} change @returns {Finding[]} */

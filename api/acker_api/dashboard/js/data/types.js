@@ -84,6 +84,7 @@
  * @property {number} late_ms
  * @property {Record<string, number>} counters
  * @property {Record<string, number>} backlog
+ * @property {Record<string, number>} [backlog_ratio] of the fullest shard, of its share of the limit
  * @property {Config} config
  * @property {Shard[]} shards
  * @property {string | number | null} [moving_to]

@@ -3,7 +3,7 @@
 import { Sparkline } from "../charts/sparkline.js";
 import { h, say } from "../core/dom.js";
 import { compact, count, duration, figure, percent, plural, rate } from "../core/format.js";
-import { rotator } from "../data/diagnose.js";
+import { fullness, rotator } from "../data/diagnose.js";
 
 /** @typedef {import("../data/feed.js").Feed} Feed */
 
@@ -47,7 +47,7 @@ export function figures(feed, scope) {
         || "none in all",
       nacks > 0 && rates && nacks > rates.acked ? "high" : "ok");
     const waiting = Object.values(status.backlog).reduce((sum, each) => sum + each, 0);
-    const most = Math.max(0, ...Object.values(status.backlog)) / config.outcomes_limit;
+    const most = Math.max(0, ...Object.keys(status.backlog).map((task) => fullness(status, task)));
     const tasks = Object.values(status.backlog).filter(Boolean).length;
     tiles.backlog.set(figure(waiting), tasks ? `for ${plural(tasks, "source")}` : "all are taken",
       most >= 1 ? "over" : most >= 0.5 ? "high" : "ok");

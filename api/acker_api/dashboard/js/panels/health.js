@@ -3,7 +3,7 @@
 import { h, put, say } from "../core/dom.js";
 import { get, inNamespace } from "../core/api.js";
 import { ago, compact, count, duration, percent } from "../core/format.js";
-import { rotator } from "../data/diagnose.js";
+import { fullness, rotator } from "../data/diagnose.js";
 import { chip, empty, Panel } from "../ui/panel.js";
 import { row, table } from "../ui/table.js";
 import { foreign } from "../core/dom.js";
@@ -63,7 +63,7 @@ export function backlogPanel(feed, scope) {
       if (!(/** @type {any} */ (error).notOffered)) throw error;
       const status = feed.status.value;
       return status ? Object.entries(status.backlog).map(([task, waiting]) => (
-        { task, waiting, limit: status.config.outcomes_limit, oldest_at_ms: null })) : [];
+        { task, waiting, ratio: fullness(status, task), limit: status.config.outcomes_limit, oldest_at_ms: null })) : [];
     }
   };
   panel.load(scope, {
@@ -75,9 +75,9 @@ export function backlogPanel(feed, scope) {
         return;
       }
       const now = feed.status.value?.shards[0].now_ms ?? Date.now();
-      put(body, waiting.slice(0, SHOWN).map(({ task, waiting: size, oldest_at_ms, limit }) => row(COLUMNS, [
+      put(body, waiting.slice(0, SHOWN).map(({ task, waiting: size, oldest_at_ms, ratio, limit }) => row(COLUMNS, [
         foreign(task), count(size), oldest_at_ms ? duration(Math.max(0, now - oldest_at_ms)) : "–",
-        share(size / limit)])));
+        share(ratio ?? size / limit)])));
       if (root.parentNode !== panel.body) put(panel.body, root);
     },
   });

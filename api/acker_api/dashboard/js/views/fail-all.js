@@ -15,7 +15,7 @@ const SHOWN = 5;
  */
 export async function failAll(namespace, filter, done) {
   const asked = Object.fromEntries(Object.entries(filter)
-    .filter(([name, value]) => value !== "" && name !== "kind")
+    .filter(([, value]) => value !== "")
     .map(([name, value]) => [name, name === "bucket" ? Number(value) : value]));
   const path = inNamespace(namespace, "trees", "fail");
   const progress = h("span", { role: "status" }, "Looking for them");

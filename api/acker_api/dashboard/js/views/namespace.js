@@ -36,6 +36,8 @@ export function namespace(scope, place) {
 
   let said = "";
   let gone = false;
+  /** Whether it was said that nobody knows how it is. */
+  let unknown = false;
   /** @type {string | number | null} */
   let moves = null;
   feed.status.hear(scope, (status) => {
@@ -65,14 +67,26 @@ export function namespace(scope, place) {
         h("strong", {}, "Healthy."), " The rotator is on time, and there is room below the high-water mark.")));
   });
   feed.error.hear(scope, (error) => {
-    if (error?.code !== "namespace-not-found" || scope.over) return;
+    if (scope.over) return;
+    // Of these the connection tells.
+    unknown = Boolean(error) && !error?.redisAway && !error?.serviceAway && error?.code !== "namespace-not-found";
+    if (unknown) {
+      said = "";
+      say(alarms, `Not known: ${error?.title}`);
+      const then = feed.status.value ? " What is below is how it was then." : "";
+      put(health, h("div", { class: "finding over" }, icon("alert"), h("div", { class: "finding-text" },
+        h("strong", {}, `Not known: ${error?.title}`), h("span", { class: "finding-since number" }, ""),
+        h("p", {}, `${error?.message}.${then}`))));
+    }
+    root.classList.toggle("stale", unknown || away(connection.value.state));
+    if (error?.code !== "namespace-not-found") return;
     gone = true;
     put(health, chip("over", "not there"));
     put(content, empty("inbox", "There is no such namespace", error.message,
       h("a", { class: "button", href: href([]) }, "All namespaces")));
   });
   const turned = ({ state, since: began }) => {
-    root.classList.toggle("stale", away(state));
+    root.classList.toggle("stale", unknown || away(state));
     if (!away(state)) return;
     said = "";
     const redis = state === "redis";

@@ -29,10 +29,11 @@ export function trees(scope, feed, query) {
   const filters = Object.fromEntries(FILTERS.map((name) => [name, query[name] || ""]));
   const place = (more) => href(["ns", namespace, "trees"], { ...filters, ...more });
   const narrowed = FILTERS.some((name) => filters[name]);
+  const unread = misread(filters);
 
   const panel = new Panel({ title: "Pending trees", note: "The oldest buckets first, shard by shard", kind: "list",
     tools: [
-      may("operator", namespace) && narrowed ? h("button", { class: "button small", type: "button",
+      may("operator", namespace) && narrowed && !unread ? h("button", { class: "button small", type: "button",
         on: { click: () => failAll(namespace, wanted(filters), () => void reload()) } }, "Fail all that match") : null,
       h("button", { class: "button small", type: "button", on: { click: () => void reload() } }, icon("reload"), "Reload"),
     ].filter(Boolean) });
@@ -55,7 +56,9 @@ export function trees(scope, feed, query) {
       cursor = found.next;
     }
   };
-  const reload = panel.load(scope, {
+  const nothing = async () => put(panel.body, empty("filter", "The filter cannot be read", unread));
+  if (unread) void nothing();
+  const reload = unread ? nothing : panel.load(scope, {
     load, offline: "This service does not list trees.",
     draw: (found) => {
       say(scan, costs(found, narrowed));
@@ -77,6 +80,12 @@ export function trees(scope, feed, query) {
     },
   });
   return h("div", { class: "live" }, form(filters, place), h("div", {}, panel.root, scan, pages));
+}
+
+/** What of a URL is no filter, in words: to leave it out would show, and fail, more than was meant. */
+function misread({ min_age, bucket }) {
+  if (min_age && milliseconds(min_age) === null) return `${min_age} is no age: say it as 30s, 5min or 2h.`;
+  return bucket && !/^[0-9]+$/.test(bucket) ? `${bucket} is no bucket: 0 is the newest.` : "";
 }
 
 /** What the API is asked, of what stands in the URL. */

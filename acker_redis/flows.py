@@ -24,7 +24,7 @@ from acker_redis.errors import (
 )
 from acker_redis.flow import Ask, Flow, Pauses, Run, Version, run_until, together
 from acker_redis.ids import check_anchor, shard_of
-from acker_redis.keys import NAMESPACES, ShardKeys, check_name
+from acker_redis.keys import NAMESPACES, RESERVED, ShardKeys, check_name
 from acker_redis.lane import Lane
 from acker_redis.move import Move
 from acker_redis.parts import Part, Sendable, Sent
@@ -63,6 +63,8 @@ class Flows:
     def create(self, config: AckerConfig) -> Flow[bool]:
         """As :meth:`Acker.create`."""
         config.validate()
+        if self.namespace.startswith(RESERVED):
+            raise ConfigError(f"{RESERVED}* are the admin service's own; take another name")
         version = yield Version()
         if version and _parse(version) < OLDEST:
             raise ConfigError(f"Redis {version} is too old; 6.2 or later is needed")

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from acker_redis.errors import ConfigError
 
+RESERVED = "acker-canary-"
+"""How names begin that the admin service keeps for its canary: nobody else may create them."""
 NAMESPACES = "acker:namespaces"
 """SET of the names of all namespaces."""
 AUDIT = "acker:audit"

@@ -29,9 +29,13 @@ class Latency:
 
     @classmethod
     def from_meta(cls, meta: Mapping[str, str]) -> "Latency":
-        """Read the fields ``latency:<digits>`` and ``latency_ms``; ValueError for other content."""
-        counts = [int(meta.get(f"latency:{digits}", 0)) for digits in range(DIGITS)]
-        return cls(_cut(counts), int(meta.get("latency_ms", 0)))
+        """Read the fields ``latency:<digits>`` and ``latency_ms``.
+
+        What is no count, because somebody has tampered with it, is 0: a figure keeps nobody from
+        reading the state.
+        """
+        counts = [_count(meta.get(f"latency:{digits}", "")) for digits in range(DIGITS)]
+        return cls(_cut(counts), _count(meta.get("latency_ms", "")))
 
     @classmethod
     def total(cls, parts: Iterable["Latency"]) -> "Latency":
@@ -74,6 +78,10 @@ class Latency:
                 return lower + (upper - lower) * max(0.0, rank - below) / count
             below += count
         return math.nan
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else 0
 
 
 def _cut(counts: list[int]) -> tuple[int, ...]:

@@ -42,6 +42,8 @@ def test_what_redis_keeps() -> None:
     fields = {"latency:0": "1", "latency:3": "2", "latency_ms": "9", "latency:x": "y"}
     assert Latency.from_meta(fields) == Latency((1, 0, 0, 2), 9)
     assert Latency.from_meta({}) == Latency()
+    for tampered in ("many", "", "-1", "1e+15", "\u0661", "9" * 5000):
+        assert Latency.from_meta({"latency:3": tampered, "latency_ms": tampered}) == Latency()
     longest = Latency().plus(2**40)
     fields = {f"latency:{DIGITS - 1}": "1", "latency_ms": str(2**31 - 1)}
     assert Latency.from_meta(fields) == longest

@@ -27,11 +27,9 @@ from acker_redis.errors import (
 )
 from acker_redis.flow import AskAll, Flow, Pauses, Run
 from acker_redis.ids import new_anchor, new_tuple_id
-from acker_redis.keys import ShardKeys
+from acker_redis.keys import RESERVED, ShardKeys
 from acker_redis.outcome import Entry, parse_entry
 
-RESERVED = "acker-canary-"
-"""So begins the name of its namespace: nobody else is to have one."""
 NAME = f"{RESERVED}{SCHEMA}"
 """Its namespace; versions of another schema have another."""
 TASK = "canary"

@@ -12,9 +12,10 @@ T = TypeVar("T")
 class Kept(Generic[T]):
     """Makes a value when it is asked for; whoever asks meanwhile, or soon after, gets the same.
 
-    ``seconds`` is how long a value is kept once it was made: 0 shares only what is under way. For
-    ``stale`` seconds more whoever asks still gets it, and the next is made meanwhile. An error goes
-    to all who wait, and is not kept. Who stops waiting does not stop the others.
+    ``seconds`` is how long a value is kept once it was made: 0 shares only what is under way; with
+    ``times`` it is so many times longer than making it took, if that is longer. For ``stale``
+    seconds more whoever asks still gets it, and the next is made meanwhile. An error goes to all
+    who wait, and is not kept. Who stops waiting does not stop the others.
     """
 
     def __init__(
@@ -23,8 +24,10 @@ class Kept(Generic[T]):
         seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         stale: float = 0.0,
+        times: float = 0.0,
     ) -> None:
         self._make, self._seconds, self._clock, self._stale = make, seconds, clock, stale
+        self._times = times
         self._making: asyncio.Task[T] | None = None
         self._value: tuple[float, T] | None = None
 
@@ -47,9 +50,11 @@ class Kept(Generic[T]):
             await asyncio.wait([self._making])
 
     async def _run(self) -> T:
+        began = self._clock()
         value = await self._make()
         if self._seconds:
-            self._value = (self._clock() + self._seconds, value)
+            now = self._clock()
+            self._value = (now + max(self._seconds, self._times * (now - began)), value)
         return value
 
     def _made(self, task: "asyncio.Task[T]") -> None:

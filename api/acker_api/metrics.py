@@ -183,6 +183,12 @@ def _backlog(states: dict[str, Status]) -> Iterator[Metric]:
         f"Verdicts that wait to be taken; beyond {MOST_TASKS} tasks the others are {OTHERS}",
         *("namespace", "task"),
     )
+    ratio = _gauge(
+        "acker_outcomes_backlog_ratio",
+        "Verdicts that wait on the shard where most do, of its share of the limit; at 1 the task "
+        "can track no more there",
+        *("namespace", "task"),
+    )
     limit = _gauge(
         "acker_outcomes_limit",
         "Verdicts that may wait for one task, before its source can track no more",
@@ -191,8 +197,10 @@ def _backlog(states: dict[str, Status]) -> Iterator[Metric]:
     for name, status in states.items():
         for task, count in most(status.backlog).items():
             backlog.add_metric([name, task], count)
+        for task, part in backlog_ratio(status).items():
+            ratio.add_metric([name, task], part)
         limit.add_metric([name], status.config.outcomes_limit)
-    yield from (backlog, limit)
+    yield from (backlog, ratio, limit)
 
 
 def most(backlog: dict[str, int], together: Callable[[Iterable[int]], int] = sum) -> dict[str, int]:
@@ -202,6 +210,16 @@ def most(backlog: dict[str, int], together: Callable[[Iterable[int]], int] = sum
     if others := ranked[MOST_TASKS:]:
         found[OTHERS] = together(count for _, count in others)
     return found
+
+
+def backlog_ratio(status: Status) -> dict[str, float]:
+    """By task, how full its fullest shard is: the scripts hold each to its share of the limit."""
+    share = max(1, -(-status.config.outcomes_limit // status.config.shards))
+    fullest: dict[str, int] = {}
+    for shard in status.shards:
+        for task, waiting in shard.backlog.items():
+            fullest[task] = max(waiting, fullest.get(task, 0))
+    return {task: waiting / share for task, waiting in most(fullest, together=max).items()}
 
 
 def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:

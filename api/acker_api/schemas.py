@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from acker_api.metrics import most
+from acker_api.metrics import backlog_ratio, most
 from acker_api.rates import Grown
 from acker_api.tree_schemas import Oldest, TreeInBrief
 from acker_redis.commands import ShardStatus
@@ -183,16 +183,6 @@ class Shard(BaseModel):
             lag_ms=shard.lag_ms,
             late_ms=shard.late_ms,
         )
-
-
-def backlog_ratio(status: Status) -> dict[str, float]:
-    """By task, how full its fullest shard is: the scripts hold each to its share of the limit."""
-    share = max(1, -(-status.config.outcomes_limit // status.config.shards))
-    fullest: dict[str, int] = {}
-    for shard in status.shards:
-        for task, waiting in shard.backlog.items():
-            fullest[task] = max(waiting, fullest.get(task, 0))
-    return {task: waiting / share for task, waiting in most(fullest, together=max).items()}
 
 
 class NamespaceStatus(BaseModel):

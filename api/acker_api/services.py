@@ -29,6 +29,8 @@ log = logging.getLogger("acker_api")
 
 READINESS_KEPT = 1.0
 """Seconds for which an answer of ``/readyz`` is kept: probes do not load Redis."""
+READINESS_TIMES = 10.0
+"""And so many times longer than it took: anybody may ask, and many shards make it dear."""
 OLDEST_KEPT = 2.0
 """Seconds for which the oldest tree of a namespace is kept: with 16 shards it costs 12 ms of Redis,
 where the state costs less than one."""
@@ -98,7 +100,7 @@ class Services:
             audit=audit,
             actions=Actions(reader, audit),
             canary=canary,
-            readiness=Kept(readiness, READINESS_KEPT),
+            readiness=Kept(readiness, READINESS_KEPT, times=READINESS_TIMES),
             scrape=Kept(lambda: reader.survey(oldest=True, scripts=True)),
             oldest=KeptEach(reader.oldest, OLDEST_KEPT, OLDEST_STALE),
             growth=Growth(),

@@ -88,6 +88,26 @@ def test_what_is_stale_is_told_while_the_next_is_made() -> None:
     asyncio.run(run())
 
 
+def test_what_took_long_is_kept_for_longer() -> None:
+    async def run() -> None:
+        made = Made()
+        kept = Kept(made, 1.0, clock=lambda: made.now, times=10.0)
+        asking = asyncio.create_task(kept.get())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        made.now = 0.5  # so long it takes
+        made.go.set()
+        assert await asking == 1
+        made.now = 5.4
+        assert await kept.get() == 1
+        made.now = 5.6
+        assert await kept.get() == 2
+        made.now = 6.7
+        assert await kept.get() == 3, "what took no time is kept for the second"
+
+    asyncio.run(run())
+
+
 def test_of_many_names_those_asked_for_last_are_kept() -> None:
     asked: list[str] = []
 

@@ -100,6 +100,7 @@ def test_every_figure_is_that_of_the_namespace(
     assert of(found, "acker_outcomes_backlog", namespace=ns, task="t") == 2
     assert of(found, "acker_outcomes_backlog", namespace=ns, task="shop") == 1
     assert of(found, "acker_outcomes_limit", namespace=ns) == 50
+    assert of(found, "acker_outcomes_backlog_ratio", namespace=ns, task="t") == 2 / 25
     assert of(found, "acker_tick_seconds", namespace=ns) == 3600
     assert of(found, "acker_rotation_lag_seconds", namespace=ns, shard="0") == 0
     assert 100 <= of(found, "acker_rotation_lag_seconds", namespace=ns, shard="1") < 160

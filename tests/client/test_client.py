@@ -21,7 +21,7 @@ from acker_redis.errors import (
     RedisUnavailableError,
     SchemaError,
 )
-from acker_redis.keys import NAMESPACES, ShardKeys
+from acker_redis.keys import NAMESPACES, RESERVED, ShardKeys
 from tests.conftest import MakeAcker
 
 
@@ -254,3 +254,11 @@ def test_unix_socket(any_server: EmbeddedRedis, tmp_path: Path) -> None:
         Acker.from_url(f"unix://{tmp_path / 's'}", "n") as acker,
     ):
         assert acker.create()
+
+
+def test_names_of_the_canary_are_nobody_elses(any_server: EmbeddedRedis) -> None:
+    with (
+        Acker.from_url(any_server.url, f"{RESERVED}orders") as acker,
+        pytest.raises(ConfigError, match="the admin service's own; take another name"),
+    ):
+        acker.create(AckerConfig())

@@ -8,6 +8,7 @@ METRICS: dict[str, tuple[str, ...]] = {
     "acker_oldest_pending_age_seconds": ("namespace",),
     "acker_rotation_lag_seconds": ("namespace", "shard"),
     "acker_outcomes_backlog": ("namespace", "task"),
+    "acker_outcomes_backlog_ratio": ("namespace", "task"),
     "acker_high_water_ratio": ("namespace",),
 }
 

@@ -7,7 +7,6 @@ from fastapi import APIRouter, Query, Response
 
 from acker_api.access import require
 from acker_api.action_schemas import Changes, Created, NewNamespace, Rotation
-from acker_api.canary import RESERVED
 from acker_api.problems import Problem
 from acker_api.routes.answers import ACTS, READS, answers
 from acker_api.routes.names import Namespace
@@ -15,6 +14,7 @@ from acker_api.routes.paths import V1
 from acker_api.schemas import Configuration, Named, Namespaces, NamespaceStatus
 from acker_api.services import Shared
 from acker_api.tokens import Role, Who
+from acker_redis.keys import RESERVED
 
 router = APIRouter(prefix="/namespaces", tags=["namespaces"])
 

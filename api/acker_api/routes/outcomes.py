@@ -5,9 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from acker_api.access import require
+from acker_api.metrics import backlog_ratio
 from acker_api.routes.answers import READS, answers
 from acker_api.routes.names import Namespace
-from acker_api.schemas import backlog_ratio
 from acker_api.services import Shared
 from acker_api.tokens import Role, Who
 from acker_api.verdict_schemas import Backlog, Outcomes, Reason, Verdict, Waiting

@@ -563,10 +563,11 @@ for name, number in pairs({ tracked = tracked, acked = acked, failed = failed,
 end
 -- How long the trees took, by the number of binary digits of the ms. It is a figure, no more: if it
 -- cannot be counted, the call stands all the same.
-local latency, sum = {}, 0
+local latency, sum, frexp = {}, 0, math.frexp
 for first, number in pairs(completed) do
-  local age = math.min(math.max(0, now - first), MAX_AGE)
-  local _, digits = math.frexp(age)
+  local age = now - first
+  if age < 0 then age = 0 elseif age > MAX_AGE then age = MAX_AGE end
+  local _, digits = frexp(age)
   latency[digits], sum = (latency[digits] or 0) + number, sum + age * number
 end
 for digits, number in pairs(latency) do

@@ -196,6 +196,11 @@ static int work(const json *asked) {
     if (!done && !strcmp(end, "fail"))
         done = acker_process_failed(its, text_of(asked, "why"), &error);
     if (!done && !strcmp(end, "touch")) done = acker_process_touch(its, &error);
+    if (!done && !strcmp(end, "late") && !(done = acker_processed(its, &error))) {
+        char *late = acker_emit(its, NULL, 0, &error);
+        done = late ? 0 : -1;
+        free(late);
+    }
     if (!done && true_in(asked, "flush")) done = acker_flush(client, &error);
     if (!done) printf("{\"emitted\": [");
     for (size_t i = 0; i < made; i++) {

@@ -291,6 +291,26 @@ static void a_forked_child_has_a_lane_of_its_own(void) {
     acker_close(client);
 }
 
+static void a_forked_child_does_not_go_on_with_a_message(void) {
+    acker_client *client = begin(NULL, -1, 1);
+    acker_text input = acker_str("7:40");
+    acker_error error;
+    acker_processing *its = acker_process(client, &input, 1, &error);
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child) {
+        /* Its edges would be missing in the parent's row. */
+        bool emitted = acker_emit(its, NULL, 0, &error) || strcmp(error.code, "CLOSED");
+        bool acked = !acker_processed(its, &error) || strcmp(error.code, "CLOSED");
+        _exit(emitted || acked);
+    }
+    int how;
+    CHECK(waitpid(child, &how, 0) == child && WIFEXITED(how) && !WEXITSTATUS(how));
+    CHECK(!acker_processed(its, &error) && !acker_flush(client, &error) && sent_count == 1);
+    acker_processing_free(its);
+    acker_close(client);
+}
+
 static void sha256_and_numbers_of_blocks(void) {
     const char *text = "abc";
     size_t size = 3;
@@ -324,6 +344,7 @@ int main(void) {
     backlog_and_an_unknown_script();
     several_are_in_flight_and_what_was_given_up_is_told();
     a_forked_child_has_a_lane_of_its_own();
+    a_forked_child_does_not_go_on_with_a_message();
     sha256_and_numbers_of_blocks();
     for (size_t i = 0; i < sent_count; i++) free(came[i].data);
     if (!failures) puts("ok");

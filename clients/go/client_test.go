@@ -273,6 +273,23 @@ func TestWhatWasGivenUpIsToldOnce(t *testing.T) {
 	}
 }
 
+func TestOfSeveralThatFlushAtOnceEachIsTold(t *testing.T) {
+	f := &fake{answers: []interface{}{redis.Error("ACKER SCHEMA other")}}
+	client := begin(t, f, Options{Linger: time.Hour})
+	if err := client.Ack(ctx, 7, 40); err != nil {
+		t.Fatal(err)
+	}
+	first, second := client.hurried(), client.hurried()
+	for _, all := range [][]*gathered{first, second} {
+		if err := client.settled(ctx, all); Code(err) != "SCHEMA" {
+			t.Fatal(err)
+		}
+	}
+	if err := client.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestSlots(t *testing.T) {
 	for key, slot := range map[string]int{"123456789": 12739, "acker:{123456789}:meta": 12739, "{}a": SlotOf("{}a")} {
 		if SlotOf(key) != slot {

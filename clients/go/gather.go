@@ -217,17 +217,26 @@ func (c *Client) fly(its *gathered) {
 }
 
 // Flush sends what came in before, without lingering, and waits until it is answered. Its error is
-// that of the first batch that was given up since the last Flush.
-func (c *Client) Flush(ctx context.Context) error {
+// that of the first batch that was given up since the last Flush, or while it waits; of several that
+// flush at once, each is told.
+func (c *Client) Flush(ctx context.Context) error { return c.settled(ctx, c.hurried()) }
+
+// hurried lets all rows go that came in before.
+func (c *Client) hurried() []*gathered {
 	g := &c.gather
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	var all []*gathered
 	for its := range g.alive {
 		its.due = time.Time{}
 		all = append(all, its)
 	}
 	c.dispatch()
-	g.mu.Unlock()
+	return all
+}
+
+func (c *Client) settled(ctx context.Context, all []*gathered) error {
+	g := &c.gather
 	for _, its := range all {
 		select {
 		case <-its.done:
@@ -239,6 +248,11 @@ func (c *Client) Flush(ctx context.Context) error {
 	defer g.mu.Unlock()
 	failed := g.failed
 	g.failed = nil
+	for i := 0; failed == nil && i < len(all); i++ {
+		if all[i].unheard {
+			failed = all[i].err // another Flush has been told
+		}
+	}
 	return failed
 }
 

@@ -82,6 +82,10 @@ const OPS = {
     const processing = acker.process(...inputs);
     const emitted = emit.map((places) => processing.emit(places));
     if (end === 'fail') processing.fail(why);
+    else if (end === 'late') {
+      processing.ack();
+      processing.emit([0]);
+    }
     else if (end !== 'none') processing[end]();
     if (flush) await acker.flush();
     return { emitted };

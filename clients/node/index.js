@@ -114,7 +114,10 @@ export class Acker {
     return handled(Promise.all(done).then(noop));
   }
 
-  /** Wait until all that was taken in is applied; throws the first error since the last flush. */
+  /**
+   * Wait until all that was taken in is applied; throws the first error since the last flush, or of what
+   * it has waited for: of several that flush at once, each is told.
+   */
   async flush() {
     const slots = [...this.#slots.values()];
     const all = slots.flatMap(promises);
@@ -122,8 +125,8 @@ export class Acker {
       slot.hurry = true;
       this.#kick(slot);
     }
-    await Promise.allSettled(all);
-    const error = this.#error;
+    const ended = await Promise.allSettled(all);
+    const error = this.#error ?? ended.find(({ status }) => status === 'rejected')?.reason;
     this.#error = null;
     if (error) throw error;
   }

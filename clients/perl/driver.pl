@@ -77,6 +77,7 @@ my %ops = (
         my @emitted = map { $message->emit($_) } @{ $request->{emit} };
         my $end = $request->{end};
         if ($end eq 'fail') { $message->fail($request->{why}) }
+        elsif ($end eq 'late') { $message->ack; $message->emit([0]) }
         elsif ($end ne 'none') { $message->$end }
         $acker->flush if $request->{flush};
         return { emitted => \@emitted };

@@ -87,6 +87,7 @@ final class Driver
             'ack' => $message->ack(),
             'fail' => $message->fail($why),
             'touch' => $message->touch(),
+            'late' => [$message->ack(), $message->emit([0])],
             'none' => null,
         };
         if ($flush) {

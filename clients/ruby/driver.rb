@@ -56,6 +56,9 @@ class Driver
     when "ack" then processing.ack
     when "fail" then processing.fail(why)
     when "touch" then processing.touch
+    when "late"
+      processing.ack
+      processing.emit([0])
     end
     @client.flush if flush
     { emitted: emitted }

@@ -11,7 +11,8 @@
 #   4  UNAVAILABLE  no answer came; it may have been applied: never say the same again under new ids
 #   1  any other code of lua/README.md, or LATE, LANE, CLOSED, REDIS
 # and set ACKER_ERROR to the code and ACKER_WORDS to the words. Results stand in variables ACKER_*, for
-# $(..) would be another process: that is safe, but has a connection and a lane of its own.
+# $(..) is another process: it has a connection and a lane of its own, and no message that was begun before.
+# None of them may be called in a trap for a signal: it may come in the middle of another.
 # shellcheck shell=bash
 # Variables are read by who called; lists of numbers are split on purpose; text is compared as text.
 # shellcheck disable=SC2034,SC2071,SC2086,SC2190,SC2206,SC2317
@@ -169,6 +170,8 @@ _acker_begin() { # a lane and a connection of one's own, in this process
   # Rows that wait are the parent's, who sends them.
   _acker_forked=''
   ((${#_acker_order[@]} + ${#_acker_blocks[@]} == 0)) || _acker_forked=yes
+  # So is the message: what is emitted here would be missing in its row, and it could be acked falsely.
+  _acker_state=closed
   _acker_clear
   _acker_lane=''
 }
@@ -989,7 +992,10 @@ acker_process() { # MESSAGE..: begin to process a message, or several together; 
 acker_emit() { # [PLACE..]: id of a message caused by all inputs, or by some, from 0 on; - is none
   local IFS=$' \t\n'
   local places=("$@") place anchor pair i sorted=()
+  ACKER_MESSAGE=''
   _acker_open_work || return
+  # Until it is done: who goes on without an id must not ack, for nobody would wait for that message.
+  _acker_state=broken
   (($#)) || places=("${!_acker_inputs[@]}")
   [[ $* == - ]] && places=()
   local -A distinct=() ids=()
@@ -1001,7 +1007,7 @@ acker_emit() { # [PLACE..]: id of a message caused by all inputs, or by some, fr
     distinct[$place]=1
   done
   while :; do
-    _acker_draw ${#places[@]} || return
+    _acker_draw ${#places[@]} || { _acker_error REDIS 'od cannot read /dev/urandom'; return; }
     ids=()
     for ((i = 0; i < ${#places[@]}; i++)); do
       for pair in ${_acker_inputs[places[i]]}; do
@@ -1015,12 +1021,12 @@ acker_emit() { # [PLACE..]: id of a message caused by all inputs, or by some, fr
   for ((i = 0; i < ${#places[@]}; i++)); do
     _acker_edges[places[i]]=$((_acker_edges[places[i]] ^ _acker_ids[i]))
   done
-  ACKER_MESSAGE=''
   for anchor in "${!ids[@]}"; do
     for ((i = ${#sorted[@]}; i > 0 && sorted[i - 1] > anchor; i--)); do sorted[i]=${sorted[i - 1]}; done
     sorted[i]=$anchor
   done
   for anchor in ${sorted[@]+"${sorted[@]}"}; do ACKER_MESSAGE+="${ACKER_MESSAGE:+,}$anchor:${ids[$anchor]}"; done
+  _acker_state=open
 }
 
 acker_ack() { # they were processed; emit before
@@ -1057,13 +1063,18 @@ acker_flush() { # send the rows that wait, if ACKER_BATCH lets any wait
 
 _acker_open_work() {
   _acker_here || return
-  [[ ${_acker_state:-closed} == open ]] || _acker_error CLOSED 'acker_process comes first, and once for a message'
+  case ${_acker_state:-closed} in
+    open) ;;
+    broken) _acker_error CLOSED 'acker_emit has failed: this message can be failed, and not be acked' ;;
+    *) _acker_error CLOSED 'acker_process comes first, in the same process, and once for a message' ;;
+  esac
 }
 
 _acker_end() { # FLAGS WHY
   local i pair anchor order=()
   local -A of=()
-  _acker_open_work || return
+  _acker_here || return
+  [[ $1 == 2 && ${_acker_state:-closed} == broken ]] || _acker_open_work || return
   # Closed, whatever comes of it: it may have been applied.
   (($1 == 4)) || _acker_state=closed
   for i in "${!_acker_inputs[@]}"; do

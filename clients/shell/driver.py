@@ -180,6 +180,7 @@ class Driver:
             steps.append(_words("acker_emit", *(map(str, places) if places else "-")))
             steps.append('_e+=("$ACKER_MESSAGE")')
         ends = {"ack": "acker_ack", "fail": _words("acker_fail", why), "touch": "acker_touch"}
+        ends["late"] = "acker_ack && acker_emit 0"
         if end in ends:
             steps.append(ends[end])
         said = self.shell.ask(f'{" && ".join(steps)}; _answer ${{_e[@]+"${{_e[@]}}"}}')

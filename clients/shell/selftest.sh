@@ -49,6 +49,26 @@ acker_track shop order-18
 wait
 expect 'nack failed order-18 no such street'
 
+# A message belongs to the process that began it: what $(..) emits would be in no row.
+acker_track shop order-22
+acker_process "${ACKER_MESSAGES[0]}"
+acker_emit
+before=$ACKER_MESSAGE
+inner=$(refused CLOSED 1 acker_emit && printf %s "$ACKER_MESSAGE") || fail "$inner"
+[[ -z $inner ]] || fail "an id of a subshell, $inner"
+(refused CLOSED 1 acker_ack)
+# Nor is it acked when an id could not be drawn, and the last one is not there to be sent again.
+refused REFUSED 2 acker_emit 7
+[[ -z $ACKER_MESSAGE ]] || fail "the last id, $ACKER_MESSAGE"
+refused CLOSED 1 acker_ack
+acker_process "$before"
+acker_ack
+expect
+acker_process "${ACKER_MESSAGES[0]}"
+refused REFUSED 2 acker_emit 7
+acker_fail 'no id'
+expect 'nack failed order-22 no id'
+
 # Rows that wait belong to who took them in.
 ACKER_BATCH=10
 acker_track shop order-19

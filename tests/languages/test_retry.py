@@ -143,6 +143,37 @@ def test_the_same_bytes_under_the_same_number(
     assert [verdict[:2] for verdict in verdicts(direct)] == [("nack", "expired")]
 
 
+def test_calls_for_two_shards_of_which_one_is_lost(
+    driver: Driver, proxy: Proxy, monitor: Monitor, make_any_acker: MakeAcker
+) -> None:
+    """Whatever is sent again goes under its number, also what was answered, or was not yet sent."""
+    direct = make_any_acker(shards=4)
+    trees: dict[int, str] = {}
+    first = through(driver, proxy, direct.namespace)
+    while len(trees) < 2:
+        (anchor,) = MessageId.parse(first)
+        trees[anchor % 4] = first
+        (first,) = driver.ask("track", task="t", source_id="s", emit=1)["emitted"]
+    message = ",".join(sorted(trees.values(), key=lambda text: int(text.partition(":")[0])))
+    proxy.swallow = 1
+    monitor.begin()
+    stops(driver, message)
+    numbers: dict[str, set[str]] = {}
+    for _, keys, argv in applied(monitor):
+        numbers.setdefault(str((keys, argv[2:])), set()).add(str(argv[:2]))
+    assert proxy.lost == 1
+    assert all(len(its) == 1 for its in numbers.values())
+    assert len({str(its) for its in numbers.values()}) == len(numbers)
+    assert total(direct)["acked"] == 0
+    for anchor, id_ in MessageId.parse(message).items():
+        state = direct.show(anchor)
+        assert state is not None
+        # Untouched where it has stopped; else what is left is the message that it has caused.
+        assert len(numbers) < 2 or state.checksum != id_
+    tick(direct, 3)
+    assert {verdict[0] for verdict in verdicts(direct)} == {"nack"}
+
+
 def test_a_track_is_not_there_twice(driver: Driver, proxy: Proxy, direct: Acker) -> None:
     through(driver, proxy, direct.namespace)
     proxy.swallow = 1

@@ -236,6 +236,10 @@ func work(asked request) (interface{}, error) {
 		err = processing.Fail(ctx, asked.Why)
 	case "touch":
 		err = processing.Touch(ctx)
+	case "late":
+		if err = processing.Ack(ctx); err == nil {
+			_, err = processing.EmitFrom(0)
+		}
 	}
 	if err == nil && asked.Flush {
 		err = client.Flush(ctx)

@@ -156,6 +156,9 @@ test('who does not wait is told by flush, and by onGivenUp', async () => {
   await assert.rejects(acker.flush(), { code: 'NAMESPACE' });
   assert.deepEqual(told, [['NAMESPACE', [7n, 8n]]]);
   await acker.flush(); // told once
+  acker.touch(9n);
+  const flushed = await Promise.allSettled([acker.flush(), acker.flush()]);
+  assert.deepEqual(flushed.map(({ reason }) => reason?.code), ['NAMESPACE', 'NAMESPACE']);
 });
 
 test('what does not fit the buffer is given up, and told', async () => {

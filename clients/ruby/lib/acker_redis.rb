@@ -111,6 +111,7 @@ module AckerRedis
             @queue << Batch.new
             @since = now
           end
+          (@threads[@queue.last] ||= {})[Thread.current] = true
           @queue.last.add(*row)
         end
         send_queue if @queue.size > 1 || @queue.last&.full? || (@queue.any? && now - @since >= @linger)
@@ -118,11 +119,15 @@ module AckerRedis
       nil
     end
 
-    # Wait until all rows are applied; raises the error of the first batch that was given up.
+    # Wait until all rows are applied; raises the error of the first batch that was given up, also of one
+    # with rows of this thread that another thread has sent meanwhile.
     def flush
       @monitor.synchronize do
         check_process
         send_queue
+        owed = Thread.current.thread_variable_get(@owed)
+        Thread.current.thread_variable_set(@owed, nil)
+        raise owed if owed
       end
       nil
     end
@@ -202,6 +207,8 @@ module AckerRedis
     def begin_anew
       @pid = Process.pid
       @queue = []
+      @threads = {}.compare_by_identity # of each batch there
+      @owed = :"acker_redis_#{object_id}"
       @since = 0.0
       @config = nil
       new_lane
@@ -244,9 +251,16 @@ module AckerRedis
         rescue Error => e
           first ||= e
           @queue.shift
+          # Whoever sends is told at once, the others by their next flush.
+          (@threads.delete(batch) || {}).each_key do |thread|
+            next if thread == Thread.current || thread.thread_variable_get(@owed)
+
+            thread.thread_variable_set(@owed, e)
+          end
           @on_given_up&.call(e, batch.anchors)
         else
           @queue.shift
+          @threads.delete(batch)
         end
       end
       raise first if first

@@ -42,6 +42,13 @@ Process.wait(child)
 check("a forked child begins anew", $?.success?) # rubocop:disable Style/SpecialGlobalVars
 check("its parent goes on", state[:@queue].size == 1)
 
+# What another thread has sent, and given up, is told to each whose rows were in it.
+client = AckerRedis::Client.new(Redis.new(port: 1), "n", retry_for: 0, linger: 1000)
+client.process("7:41").ack
+Thread.new { refused("a batch that is given up", "UNAVAILABLE") { client.flush } }.join
+refused("a batch that another thread has given up", "UNAVAILABLE") { client.flush }
+client.flush # told once
+
 # Interrupted while Redis is asked: the batch stays in front, under its number.
 slow = Object.new
 def slow.evalsha(*)

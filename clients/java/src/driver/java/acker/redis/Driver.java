@@ -143,6 +143,10 @@ final class Driver {
             case "ack" -> work.ack();
             case "fail" -> work.fail(text(asked, "why"));
             case "touch" -> work.touch();
+            case "late" -> {
+                work.ack();
+                work.emitFrom(0);
+            }
             default -> { }
         }
         if ((Boolean) asked.get("flush")) producer.flush();

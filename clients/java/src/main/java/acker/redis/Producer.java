@@ -51,6 +51,14 @@ public final class Producer implements AutoCloseable {
     private long end;
     private AckerException error;
 
+    /** Those that wait: each is told of what it has waited for. */
+    private final Set<Flush> flushes = new HashSet<>();
+
+    private static final class Flush {
+        final Set<Batch> batches = new HashSet<>();
+        AckerException error;
+    }
+
     private record Filling(Batch batch, long due) {}
 
     /** How a producer works; change what you need: {@code new Settings().withLinger(..)}. */
@@ -158,17 +166,28 @@ public final class Producer implements AutoCloseable {
         take(anchors, batch -> batch.add(rows.get(at[0]++)), check);
     }
 
-    /** Wait until all is applied that was taken in before; the error of the first batch that was given up since. */
+    /**
+     * Wait until all is applied that was taken in before; the error of the first batch that was given up
+     * since the last flush, or while it waits. Of several that flush at once, each is told.
+     */
     public void flush() {
         synchronized (lock) {
             checkMayWait();
             filling.values().forEach(each -> ready.add(each.batch));
             filling.clear();
             lock.notifyAll();
-            Set<Batch> mine = new HashSet<>(ready);
-            mine.addAll(inFlight);
-            while (mine.stream().anyMatch(batch -> inFlight.contains(batch) || ready.contains(batch))) await(0);
-            AckerException first = error;
+            Flush mine = new Flush();
+            mine.batches.addAll(ready);
+            mine.batches.addAll(inFlight);
+            flushes.add(mine);
+            try {
+                while (mine.batches.stream().anyMatch(batch -> inFlight.contains(batch) || ready.contains(batch))) {
+                    await(0);
+                }
+            } finally {
+                flushes.remove(mine);
+            }
+            AckerException first = error == null ? mine.error : error;
             error = null;
             if (first != null) throw first;
         }
@@ -276,6 +295,9 @@ public final class Producer implements AutoCloseable {
                 inFlight.remove(batch);
                 waiting -= batch.size();
                 if (failed != null && error == null) error = failed;
+                for (Flush each : flushes) {
+                    if (each.error == null && each.batches.contains(batch)) each.error = failed;
+                }
                 lock.notifyAll();
             }
             if (failed != null && onGivenUp != null) {

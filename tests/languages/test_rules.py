@@ -1,0 +1,71 @@
+"""The rules that no vector sees: ids are drawn at random, and a row that has left is whole."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from acker_redis.client import Acker
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.message_id import MessageId
+from tests.conftest import MakeAcker
+from tests.languages.driver import Driver, DriverError
+from tests.support import verdicts
+
+
+@pytest.fixture
+def acker(make_any_acker: MakeAcker) -> Acker:
+    return make_any_acker()
+
+
+@pytest.fixture
+def begun(driver: Driver, any_server: EmbeddedRedis, acker: Acker) -> Driver:
+    """The driver, in the namespace."""
+    driver.connect(any_server.port)
+    driver.begin(acker.namespace, retry_ms=10_000)
+    return driver
+
+
+def look_random(ids: Iterable[int], bits: int) -> bool:
+    """Whether no two are alike, and no bit is the same in all of them."""
+    seen = list(ids)
+    ones, zeros = 0, 0
+    for each in seen:
+        ones, zeros = ones | each, zeros | ~each
+    full = 2**bits - 1
+    return len(set(seen)) == len(seen) and ones == full and zeros & full == full
+
+
+def test_what_is_no_random_id_is_noticed() -> None:
+    assert not look_random(range(1, 100), 63)
+    assert not look_random([5, 5], 63)
+
+
+def test_ids_are_random(begun: Driver) -> None:
+    """A counter would do in every vector, and 1 ^ 2 ^ 3 is 0."""
+    first = begun.ask("track", task="t", source_id="s", emit=48)["emitted"]
+    more = [begun.ask("track", task="t", source_id="s", emit=1)["emitted"][0] for _ in range(3)]
+    children = begun.ask(
+        "work", inputs=[first[0]], emit=[[0]] * 48, end="none", why="", flush=False
+    )["emitted"]
+    anchors = {anchor for text in (*first, *more) for anchor in MessageId.parse(text)}
+    assert len(anchors) == 4
+    assert min(anchors) > 2**30
+    drawn = [MessageId.parse(text).values() for text in (*first, *more, *children)]
+    assert look_random([id_ for (id_,) in drawn], 63)
+
+
+def test_edges_of_one_message_are_distinct(begun: Driver) -> None:
+    (both,) = begun.ask(
+        "work", inputs=["7:40", "8:41"], emit=[[0, 1]], end="none", why="", flush=False
+    )["emitted"]
+    assert len(set(MessageId.parse(both).values())) == 2
+
+
+def test_nothing_is_emitted_behind_an_ack(begun: Driver, acker: Acker) -> None:
+    """What would be sent with that id is in no row, and the tree would not wait for it."""
+    (message,) = begun.ask("track", task="t", source_id="s", emit=1)["emitted"]
+    with pytest.raises(DriverError) as refused:
+        begun.ask("work", inputs=[message], emit=[], end="late", why="", flush=True)
+    assert refused.value.code == "CLOSED"
+    begun.ask("flush")
+    assert [verdict[:2] for verdict in verdicts(acker)] == [("ack", "completed")]

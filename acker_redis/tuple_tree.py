@@ -14,8 +14,10 @@ round, an id that was given out and never sent, only lets the tree expire.
 
 Ids are read from the system for each message that is processed, and each batch of a source, which
 takes about a microsecond. A pool in the process would be faster, and repeat its ids in whatever
-copies the process without telling it: a fork in C, a snapshot of the machine. (What is copied with
-a message in hand processes that message twice anyway.)
+copies the process without telling it: a fork in C, a snapshot of the machine.
+
+A message is processed by the process that began it. A fork has it as well, but what it emits would
+be in no row of the other one, whose ack would be false: so there it can only be failed.
 """
 
 import os
@@ -25,6 +27,7 @@ from contextlib import suppress
 from functools import reduce
 from hashlib import blake2b
 from operator import xor
+from os import getpid
 from threading import Lock
 from typing import Literal, NamedTuple
 
@@ -108,7 +111,7 @@ class Processing:
     one message is given twice: its rows would cancel.
     """
 
-    __slots__ = ("_drawn", "_drawn_in", "_edges", "_keys", "_lock", "_places", "_state", "inputs")
+    __slots__ = ("_begun_in", "_drawn", "_edges", "_keys", "_lock", "_places", "_state", "inputs")
 
     def __init__(self, *inputs: str | MessageId) -> None:
         if len(inputs) == 1:
@@ -119,8 +122,8 @@ class Processing:
         self._edges = [0] * len(inputs)
         """Of each input, the XOR of its edges (Storm's ackVal)."""
         self._drawn: list[int] | None = None
-        """Ids for its next children, drawn before any fork since."""
-        self._drawn_in = 0
+        """Ids for its next children."""
+        self._begun_in = getpid()
         self._state: _State = "open"
         self._lock = Lock()
         self._keys: set[str] | None = None
@@ -156,8 +159,9 @@ class Processing:
         >>> Processing("7:40").emit(key="mill") == Processing("7:40").emit(key="mill")
         True
 
-        Raises ClosedError when it was acked or failed; InvalidBatchError for what is no input, for
-        a key that was used, and for a message of more than 1638 trees. Nothing is emitted then.
+        Raises ClosedError when it was acked or failed, or begun in a process of which this is a
+        fork; InvalidBatchError for what is no input, for a key that was used, and for a message
+        of more than 1638 trees. Nothing is emitted then.
         """
         if inputs is None and key is None and len(self.inputs) == 1 and self.inputs[0]:
             return self._only_child()
@@ -173,8 +177,7 @@ class Processing:
         Raises ClosedError when they were acked or failed before.
         """
         with self._lock:
-            if self._state != "open":
-                self._check_open()
+            self._check_open()
             self._state = "acked"
             if len(self.inputs) != 1:
                 return self._rows(0)
@@ -228,10 +231,9 @@ class Processing:
     def _only_child(self) -> MessageId:
         """As :func:`_emit` for one input and no key, which is most: without any detour."""
         with self._lock:
-            if self._state != "open":
-                self._check_open()
-            if not self._drawn or self._drawn_in != _forks:
-                self._drawn, self._drawn_in = _draw(DRAWN), _forks
+            self._check_open()
+            if not self._drawn:
+                self._drawn = _draw(DRAWN)
             edge = self._drawn.pop()
             self._edges[0] ^= edge
         return MessageId.trusted(dict.fromkeys(self.inputs[0], edge))
@@ -239,6 +241,11 @@ class Processing:
     def _check_open(self) -> None:
         if self._state != "open":
             raise ClosedError(f"this message was {self._state} before")
+        if self._begun_in != getpid():
+            raise ClosedError(
+                "this message belongs to the process that began it, and this one is its fork: what "
+                "it emitted would be in no row; fork first, or hand the message's id on"
+            )
 
     def _rows(self, flags: int, text: str = "", *, whole: bool = True) -> list[Row]:
         deltas: dict[int, int] = {}
@@ -472,14 +479,3 @@ def _check_distinct(inputs: Iterable[MessageId]) -> None:
         if pair in seen:
             raise InvalidBatchError(f"message {pair[0]}:{pair[1]} is given twice")
         seen.add(pair)
-
-
-_forks = 0
-
-
-def _count_fork() -> None:
-    global _forks
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_count_fork)

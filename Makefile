@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Versions that were tested together; other Pythons than those listed there still resolve.
 CONSTRAINTS := constraints.txt
 # Tests wait more than they compute: one process each for so many files at a time.
-WORKERS ?= 2
+WORKERS ?= 3
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS)
 
 .PHONY: demo test lint bench classes clean

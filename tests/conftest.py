@@ -22,6 +22,10 @@ settings.load_profile("acker")
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM_OPTIONS)
 
 CI = os.environ.get("CI") == "true"
+slow = pytest.mark.skipif(
+    os.environ.get("ACKER_SLOW_TESTS") != "1", reason="needs ACKER_SLOW_TESTS=1"
+)
+"""For tests of half a minute whose like is tested anyway."""
 
 LONGEST = ("examples/test_spark_jobs", "test_demo", "test_benchmarks", "spark/")
 """Files of few tests that take longest: if they came last, one process would wait for another."""

@@ -1,6 +1,5 @@
 """The benchmarks run, and measure what they say; no figure is judged here."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 
 from acker_flights import session
 from acker_redis.embedded import find_server
-from tests.conftest import missing
+from tests.conftest import missing, slow
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,14 +30,14 @@ ROOT = Path(__file__).resolve().parent.parent
             "the producer applied",
         ),
         ("events", ("--listeners", "10", "--seconds", "0.3"), "\n10  "),
-        ("spark", ("--messages", "50000", "--rounds", "1"), "acks, loose"),
+        pytest.param(
+            *("spark", ("--messages", "50000", "--rounds", "1"), "acks, loose"), marks=slow
+        ),
         pytest.param(
             "spark_demo",
             ("--days", "1", "--rounds", "1"),
             "1 days, medians of 1",
-            marks=pytest.mark.skipif(
-                os.environ.get("ACKER_SLOW_TESTS") != "1", reason="needs ACKER_SLOW_TESTS=1"
-            ),
+            marks=slow,
         ),
     ],
 )

@@ -69,3 +69,13 @@ def test_login_leads_to_no_other_site(
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url(lambda url: "/login" not in url)
         assert page.url == f"{service.url}/"
+
+
+def test_a_login_before_its_script_is_there_sends_nothing(open_page: OpenPage) -> None:
+    page = open_page("/")
+    page.route("**/js/login.js", lambda route: route.abort())
+    page.goto("/login")
+    page.get_by_label("Token").fill("t" * 24)
+    expect(page.get_by_role("button", name="Sign in")).to_be_disabled()
+    page.get_by_label("Token").press("Enter")
+    assert "tttt" not in page.evaluate("location.href")

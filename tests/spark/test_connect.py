@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from acker_redis.spark import Acker, BoltWriter, TrackWriter
+from tests.conftest import slow
 from tests.spark.faults.conftest import MakeCase, java, make_case
 from tests.spark.faults.stage import Stage, StageError
 from tests.spark.faults.work import (
@@ -126,7 +127,10 @@ def test_batches_outside_of_a_query(
     assert found == expected()
 
 
-@pytest.mark.parametrize(("kind", "mode"), [("loose", "driver"), ("counted", "executors")])
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [("loose", "driver"), pytest.param("counted", "executors", marks=slow)],
+)
 def test_streaming_queries(stage: Stage, make_case: MakeCase, kind: Kind, mode: str) -> None:
     case, client = make_case(2, kind, mode=mode)
     for first, end in ((0, RECORDS // 2), (RECORDS // 2, RECORDS)):

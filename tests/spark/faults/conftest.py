@@ -1,6 +1,5 @@
 """Cases in namespaces and folders of their own."""
 
-import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,13 +10,12 @@ from acker_flights import session
 from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from tests.conftest import missing
+from tests.conftest import missing, slow
 from tests.spark.faults.stage import Stage
 from tests.spark.faults.work import Case, Kind
 
-slow = pytest.mark.skipif(
-    os.environ.get("ACKER_SLOW_TESTS") != "1", reason="needs ACKER_SLOW_TESTS=1"
-)
+__all__ = ["slow"]
+
 MakeCase = Callable[..., tuple[Case, Acker]]
 
 

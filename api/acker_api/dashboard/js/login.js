@@ -31,3 +31,5 @@ form.addEventListener("submit", async (event) => {
     input.select();
   }
 });
+// Only now: sent before, the form would go by itself, and the token with it.
+button.disabled = false;

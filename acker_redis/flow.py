@@ -125,6 +125,16 @@ def run_until(call: Call, deadline: float) -> Flow[Any]:
             yield from pauses.after(error, deadline)
 
 
+def ask_until(args: tuple[str | bytes | int, ...], deadline: float) -> Flow[Any]:
+    """Send a command, likewise; one that may run twice."""
+    pauses = Pauses()
+    while True:
+        try:
+            return (yield Ask(args))
+        except RedisUnavailableError as error:
+            yield from pauses.after(error, deadline)
+
+
 def together(flows: "list[Flow[T]]") -> Flow[list[T]]:
     """Run flows side by side; what each returned, or, when all have ended, the first error."""
     if not flows:

@@ -22,7 +22,7 @@ from acker_redis.errors import (
     RejectedError,
     WrongShardError,
 )
-from acker_redis.flow import Ask, Flow, Pauses, Run, Version, run_until, together
+from acker_redis.flow import Ask, Flow, Pauses, Run, Version, ask_until, run_until, together
 from acker_redis.ids import check_anchor, shard_of
 from acker_redis.keys import NAMESPACES, RESERVED, ShardKeys, check_name
 from acker_redis.lane import Lane
@@ -70,7 +70,7 @@ class Flows:
             raise ConfigError(f"Redis {version} is too old; 6.2 or later is needed")
         # Before all else: a name without a namespace does no harm, a namespace without its name is
         # one that nobody rotates.
-        yield Ask(("SADD", NAMESPACES, self.namespace))
+        yield from ask_until(("SADD", NAMESPACES, self.namespace), self._deadline())
         created = []
         # Shard 0 goes first: it is asked for the configuration, and refuses another.
         for keys in self.shards(config):

@@ -17,7 +17,7 @@ from acker_redis.aio import AsyncAcker
 from acker_redis.aio.connection import AsyncConnection
 from acker_redis.commands import Call
 from acker_redis.errors import AckerError, ConfigError, RedisUnavailableError, SchemaError
-from acker_redis.flow import Ask, Flow, Pauses
+from acker_redis.flow import Flow, ask_until
 from acker_redis.keys import NAMESPACES, check_name
 from acker_redis.redis_errors import FAILED
 from acker_redis.status import Status
@@ -85,7 +85,7 @@ class Reader:
 
     async def ask(self, *args: str | bytes | int) -> Any:
         """The reply to a command that changes nothing, likewise; it may be sent again."""
-        return await self.drive(_ask(args))
+        return await self.drive(ask_until(args, time.monotonic() + RETRY_FOR))
 
     async def command(self, *args: str | bytes | int) -> Any:
         """The reply to a command that is sent once, likewise."""
@@ -202,17 +202,8 @@ class _Gated(AsyncConnection):
 
 
 def _names(deadline: float) -> Flow[list[str]]:
-    members = yield from _ask(("SMEMBERS", NAMESPACES), deadline)
+    members = yield from ask_until(("SMEMBERS", NAMESPACES), deadline)
     return sorted(filter(None, map(_name, members)))
-
-
-def _ask(args: tuple[str | bytes | int, ...], deadline: float | None = None) -> Flow[Any]:
-    pauses, end = Pauses(), deadline or time.monotonic() + RETRY_FOR
-    while True:
-        try:
-            return (yield Ask(args))
-        except RedisUnavailableError as error:
-            yield from pauses.after(error, end)
 
 
 def _name(member: bytes) -> str:

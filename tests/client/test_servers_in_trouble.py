@@ -1,5 +1,6 @@
 """Servers that fail over, are full, lack a right, or are a cluster."""
 
+import threading
 import time
 from collections.abc import Iterator
 
@@ -47,6 +48,18 @@ def test_states_of_a_failover_pass(own: EmbeddedRedis, trouble: tuple[str, ...])
     else:
         acker.connection.client.config_set("min-replicas-to-write", 0)
     assert acker.apply(batch).tracked == 1
+
+
+def test_to_create_waits_for_what_passes(own: EmbeddedRedis) -> None:
+    with (
+        Acker.from_url(own.url, "n", retry_for=20) as acker,
+        redis.Redis.from_url(own.url) as client,
+    ):
+        client.config_set("min-replicas-to-write", 1)
+        later = threading.Timer(0.1, client.config_set, ("min-replicas-to-write", 0))
+        later.start()
+        assert acker.create(AckerConfig())
+        later.join()
 
 
 def test_a_full_server_says_what_to_do(own: EmbeddedRedis) -> None:

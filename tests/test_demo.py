@@ -21,7 +21,7 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError
 from tests.browser import flights
 from tests.browser.conftest import keep
-from tests.conftest import CI, missing
+from tests.conftest import CI, missing, slow
 
 pytest.importorskip("acker_flights.data")
 from acker_flights import data, demo, report, session
@@ -111,7 +111,7 @@ def test_three_days_reconcile(scratch: Path, tmp_path: Path) -> None:
         ("Redis:", signal.SIGINT),
         ("Redis:", signal.SIGTERM),
         ("starting Spark", signal.SIGTERM),
-        (r" [1-9][\d,]* tracked", signal.SIGINT),
+        pytest.param(r" [1-9][\d,]* tracked", signal.SIGINT, marks=slow),
     ],
 )
 def test_interrupted_it_leaves_nothing_behind(scratch: Path, moment: str, sign: int) -> None:
@@ -153,6 +153,7 @@ def test_without_java_it_says_what_to_install(scratch: Path) -> None:
     assert "Traceback" not in said
 
 
+@slow
 def test_a_difference_is_exit_code_1(scratch: Path, tmp_path: Path) -> None:
     """One flight more is expected than there is: it is named, and the demo fails."""
     need_java()

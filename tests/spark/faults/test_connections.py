@@ -9,12 +9,12 @@ import pytest
 from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from tests.spark.faults.conftest import MakeCase
+from tests.spark.faults.conftest import MakeCase, slow
 from tests.spark.faults.stage import Stage
 from tests.spark.faults.work import STEPS
 
 
-@pytest.mark.parametrize("shards", [1, 4])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=slow), 4])
 def test_a_connection_for_each_worker(stage: Stage, make_case: MakeCase, shards: int) -> None:
     given, _ = make_case(shards, "loose", mode="executors")
     with EmbeddedRedis() as server, Acker.from_url(server.url, "connections") as client:

@@ -13,7 +13,7 @@ class Kept(Generic[T]):
     """Makes a value when it is asked for; whoever asks meanwhile, or soon after, gets the same.
 
     ``seconds`` is how long a value is kept once it was made: 0 shares only what is under way; with
-    ``times`` it is so many times longer than making it took, if that is longer. For ``stale``
+    ``longer`` it is what that says of the value and the seconds it took, if more. For ``stale``
     seconds more whoever asks still gets it, and the next is made meanwhile. An error goes to all
     who wait, and is not kept. Who stops waiting does not stop the others.
     """
@@ -24,10 +24,10 @@ class Kept(Generic[T]):
         seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         stale: float = 0.0,
-        times: float = 0.0,
+        longer: Callable[[T, float], float] | None = None,
     ) -> None:
         self._make, self._seconds, self._clock, self._stale = make, seconds, clock, stale
-        self._times = times
+        self._longer = longer
         self._making: asyncio.Task[T] | None = None
         self._value: tuple[float, T] | None = None
 
@@ -54,7 +54,8 @@ class Kept(Generic[T]):
         value = await self._make()
         if self._seconds:
             now = self._clock()
-            self._value = (now + max(self._seconds, self._times * (now - began)), value)
+            longer = self._longer(value, now - began) if self._longer else 0.0
+            self._value = (now + max(self._seconds, longer), value)
         return value
 
     def _made(self, task: "asyncio.Task[T]") -> None:

@@ -31,6 +31,8 @@ READINESS_KEPT = 1.0
 """Seconds for which an answer of ``/readyz`` is kept: probes do not load Redis."""
 READINESS_TIMES = 10.0
 """And so many times longer than it took: anybody may ask, and many shards make it dear."""
+READINESS_MOST = 10.0
+"""But not for longer than this; and what is not ready is asked again, it may have come back."""
 OLDEST_KEPT = 2.0
 """Seconds for which the oldest tree of a namespace is kept: with 16 shards it costs 12 ms of Redis,
 where the state costs less than one."""
@@ -100,7 +102,7 @@ class Services:
             audit=audit,
             actions=Actions(reader, audit),
             canary=canary,
-            readiness=Kept(readiness, READINESS_KEPT, times=READINESS_TIMES),
+            readiness=Kept(readiness, READINESS_KEPT, longer=kept_longer),
             scrape=Kept(lambda: reader.survey(oldest=True, scripts=True)),
             oldest=KeptEach(reader.oldest, OLDEST_KEPT, OLDEST_STALE),
             growth=Growth(),
@@ -126,6 +128,11 @@ class Services:
         await self.scrape.close()
         await self.oldest.close()
         await self.reader.close()
+
+
+def kept_longer(readiness: Readiness, took: float) -> float:
+    """Seconds for which an answer of ``/readyz`` is kept that took so many."""
+    return min(READINESS_MOST, READINESS_TIMES * took) if readiness.ready else 0.0
 
 
 def _share(limit: int, workers: int) -> int:

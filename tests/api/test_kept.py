@@ -4,7 +4,10 @@ import asyncio
 
 import pytest
 
+from acker_api.canary import Flight
+from acker_api.health import Readiness
 from acker_api.kept import Kept, KeptEach
+from acker_api.services import kept_longer
 
 
 class Made:
@@ -91,7 +94,7 @@ def test_what_is_stale_is_told_while_the_next_is_made() -> None:
 def test_what_took_long_is_kept_for_longer() -> None:
     async def run() -> None:
         made = Made()
-        kept = Kept(made, 1.0, clock=lambda: made.now, times=10.0)
+        kept = Kept(made, 1.0, clock=lambda: made.now, longer=lambda _, took: 10 * took)
         asking = asyncio.create_task(kept.get())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -106,6 +109,15 @@ def test_what_took_long_is_kept_for_longer() -> None:
         assert await kept.get() == 3, "what took no time is kept for the second"
 
     asyncio.run(run())
+
+
+def test_of_readiness_only_what_is_well_is_kept_longer() -> None:
+    """Redis that hung for seconds may be back: nobody is told of it for as many times longer."""
+    assert kept_longer(Readiness(1, Flight("ok")), 0.3) == 3
+    assert kept_longer(Readiness(1, Flight("ok")), 5) == 10
+    assert kept_longer(Readiness(1, Flight("ok"), redis="it hangs"), 5) == 0
+    assert kept_longer(Readiness(1, Flight("failed", "no verdict")), 5) == 0
+    assert kept_longer(Readiness(1, Flight("ok"), wrong=(("orders", "late"),)), 5) == 0
 
 
 def test_of_many_names_those_asked_for_last_are_kept() -> None:

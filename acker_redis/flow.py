@@ -40,7 +40,7 @@ class AskAll:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Ask the server for its version, such as ``7.0.15``; '' where INFO is not allowed."""
+    """Ask for the ServerVersion; None where INFO is not allowed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from acker_redis.keys import NAMESPACES, RESERVED, ShardKeys, check_name
 from acker_redis.lane import Lane
 from acker_redis.move import Move
 from acker_redis.parts import Part, Sendable, Sent
+from acker_redis.server_version import ServerVersion
 from acker_redis.status import Status
 from acker_redis.tree_page import (
     BlockEntry,
@@ -43,7 +44,6 @@ from acker_redis.tree_page import (
 )
 from acker_redis.tree_state import TreeState, parse_show
 
-OLDEST = (6, 2)
 """Oldest Redis that the scripts run on."""
 DROP_BLOCKS = 100
 """Blocks per call while a namespace is dropped."""
@@ -65,9 +65,9 @@ class Flows:
         config.validate()
         if self.namespace.startswith(RESERVED):
             raise ConfigError(f"{RESERVED}* are the admin service's own; take another name")
-        version = yield Version()
-        if version and _parse(version) < OLDEST:
-            raise ConfigError(f"Redis {version} is too old; 6.2 or later is needed")
+        version: ServerVersion | None = yield Version()
+        if version and not version.is_supported:
+            raise ConfigError(f"{version} is too old; Redis 6.2 or Valkey 7.2 or later is needed")
         # Before all else: a name without a namespace does no harm, a namespace without its name is
         # one that nobody rotates.
         yield from ask_until(("SADD", NAMESPACES, self.namespace), self._deadline())
@@ -430,8 +430,3 @@ def _pack_anew(batch: Sendable) -> None:
 def _check_durable(lane: str) -> None:
     if not lane.startswith("@"):
         raise ConfigError(f"a lane of one's own is durable, call it @{lane}")
-
-
-def _parse(version: str) -> tuple[int, ...]:
-    numbers = version.split(".")[:2]
-    return tuple(int(n) if n.isdigit() else 0 for n in numbers)

@@ -14,10 +14,24 @@ _PASSING = (
 
 _IN_SCRIPT = re.compile(r"(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )", re.DOTALL)
 """What Redis 6.2 puts before an error that a command in a script has met."""
-_NO_RIGHT = re.compile(r"NOPERM|can't run this command|No permissions to access|can't access", re.I)
+_NO_RIGHT = re.compile(
+    # In Redis 6.2 with the code, in 7.0 without: "ERR The user executing the script can't .."
+    r"NOPERM|The user executing the script can't "
+    # From Redis 7.2 and Valkey 7.2 on: "ERR ACL failure in script: User v has no permissions .."
+    r"|ACL failure in script: "
+)
+"""By which a command inside a script fails for want of a right; the code is ERR in most versions.
+Outside of scripts the code is NOPERM, of which redis-py makes NoPermissionError."""
 FAILED = (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, AttributeError)
 """What redis-py raises when a command fails. AttributeError is its bug #4015: ASK named a master
 that has no slots yet, and the cluster client knows none such. It passes once the slot has moved."""
+
+
+def is_denied(error: Exception) -> bool:
+    """Whether Redis refused for want of a right; an error of redis-py, or an AckerError of it."""
+    kind = redis.exceptions.NoPermissionError
+    known = isinstance(error, kind) or isinstance(error.__cause__, kind)
+    return known or bool(_NO_RIGHT.search(str(error)))
 
 
 def translate(error: Exception) -> AckerError:
@@ -48,7 +62,7 @@ def translate(error: Exception) -> AckerError:
         return RedisUnavailableError(
             f"Redis did not answer: {words.rstrip('.')}; is it running and reachable?"
         )
-    if isinstance(error, redis.exceptions.NoPermissionError) or _NO_RIGHT.search(words):
+    if is_denied(error):
         return RedisRefusedError(
             f"this user may not do that: {words}; acker-redis acl ROLE NAMESPACE prints a line "
             "that grants what a role needs"

@@ -7,11 +7,12 @@ from typing import Any, TypeVar
 
 import redis
 
-from acker_redis import scripts
+from acker_redis import scripts, server_version
 from acker_redis.commands import Call
 from acker_redis.errors import ConfigError
 from acker_redis.flow import Ask, AskAll, Flow, Pause, Run, Step, Tell, Together
 from acker_redis.redis_errors import FAILED, translate
+from acker_redis.server_version import ServerVersion
 
 T = TypeVar("T")
 
@@ -60,12 +61,12 @@ class AsyncConnection:
         except FAILED as error:
             raise translate(error) from error
 
-    async def version(self) -> str:
-        """The server's version; '' where INFO is not allowed."""
+    async def version(self) -> ServerVersion | None:
+        """Product and version of the server; None where INFO is not allowed."""
         try:
-            return str((await self.client.info("server")).get("redis_version", ""))
+            return server_version.of_info(await self.client.info("server"))
         except redis.exceptions.NoPermissionError:
-            return ""
+            return None
         except FAILED as error:
             raise translate(error) from error
 

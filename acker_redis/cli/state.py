@@ -14,6 +14,7 @@ from acker_redis.errors import AckerError, NamespaceNotFoundError, RedisRefusedE
 
 if TYPE_CHECKING:
     from acker_redis.client import Acker
+    from acker_redis.server_version import ServerVersion
     from acker_redis.status import Status
     from acker_redis.tree_page import OldestTree
     from acker_redis.tree_state import TreeState
@@ -38,30 +39,37 @@ def status(
         if sample:
             time.sleep(sample)
         after = acker.status() if sample else before
+        server = acker.connection.version()
         if as_json:
-            say_json(_as_json(acker, before, after))
+            say_json(_as_json(acker, before, after, server))
         else:
             from rich.console import Console
 
-            Console(highlight=False).print(_drawn(acker, before, after, settings.shown_url))
+            drawn = _drawn(acker, before, after, settings.shown_url, server)
+            Console(highlight=False).print(drawn)
 
 
-def _as_json(acker: Acker, before: Status, after: Status) -> dict[str, Any]:
+def _as_json(
+    acker: Acker, before: Status, after: Status, server: ServerVersion | None
+) -> dict[str, Any]:
     from acker_redis.cli import shapes
     from acker_redis.cli.status_view import Rates
 
     rates, oldest = Rates.between(before, after), _oldest(acker)
     return {
         **shapes.status(after),
+        "server": server and {"product": server.product, "version": server.number},
         "rates": rates and rates.per_second,
         "oldest": oldest and {"exact": oldest.exact, "tree": shapes.tree(oldest.tree)},
     }
 
 
-def _drawn(acker: Acker, before: Status, after: Status, where: str) -> Any:
+def _drawn(
+    acker: Acker, before: Status, after: Status, where: str, server: ServerVersion | None
+) -> Any:
     from acker_redis.cli.status_view import Rates, draw
 
-    return draw(after, Rates.between(before, after), _oldest(acker), where)
+    return draw(after, Rates.between(before, after), _oldest(acker), where, server)
 
 
 def _oldest(acker: Acker) -> OldestTree | None:
@@ -78,7 +86,7 @@ def _watch(acker: Acker, where: str, seconds: float, as_json: bool) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    before = acker.status()
+    before, server = acker.status(), acker.connection.version()
     console = Console(highlight=False)
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         while True:
@@ -86,9 +94,9 @@ def _watch(acker: Acker, where: str, seconds: float, as_json: bool) -> None:
             try:
                 after = acker.status()
                 if as_json:
-                    say_json(_as_json(acker, before, after), pretty=False)
+                    say_json(_as_json(acker, before, after, server), pretty=False)
                 else:
-                    live.update(_drawn(acker, before, after, where), refresh=True)
+                    live.update(_drawn(acker, before, after, where, server), refresh=True)
                 before = after
             except NamespaceNotFoundError:
                 raise

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from acker_redis.latency import Latency
+from acker_redis.server_version import ServerVersion
 from acker_redis.status import Status
 from acker_redis.tree_page import OldestTree
 
@@ -44,13 +45,18 @@ class Rates:
 
 
 def draw(
-    status: Status, rates: Rates | None, oldest: OldestTree | None, where: str
+    status: Status,
+    rates: Rates | None,
+    oldest: OldestTree | None,
+    where: str,
+    server: ServerVersion | None,
 ) -> RenderableType:
-    """All of it; ``where`` is the URL without its password."""
+    """All of it; ``where`` is the URL without its password, ``server`` None if not known."""
     config = status.config
+    at = f"{where} ({server})" if server else where
     head = Text.assemble(
         (status.namespace, "bold"),
-        (f" at {where} · {_count(config.shards, 'shard')} · ", "dim"),
+        (f" at {at} · {_count(config.shards, 'shard')} · ", "dim"),
         (f"{config.buckets} buckets of {span(config.tick_ms)}", "dim"),
     )
     table = Table.grid(padding=(0, 2))

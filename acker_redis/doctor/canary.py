@@ -22,12 +22,12 @@ from acker_redis.connection import Connection
 from acker_redis.doctor.checks_stalls import BOUND
 from acker_redis.doctor.facts import Missing
 from acker_redis.doctor.finding import Finding, error, ok, skipped, warning
-from acker_redis.doctor.reading import is_denied, server_of
+from acker_redis.doctor.reading import server_of
 from acker_redis.doctor.rights import try_commands
 from acker_redis.errors import AckerError, NamespaceNotFoundError
 from acker_redis.flow import run_until
 from acker_redis.keys import ShardKeys, channel
-from acker_redis.redis_errors import FAILED
+from acker_redis.redis_errors import FAILED, is_denied
 
 PREFIX = "acker-doctor-"
 """How the names of canaries begin."""

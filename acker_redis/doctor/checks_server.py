@@ -1,15 +1,13 @@
 """Checks of a server's settings and memory. No I/O."""
 
 import ipaddress
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from acker_redis import server_version
 from acker_redis.doctor.facts import Missing, NodeFacts
 from acker_redis.doctor.finding import Finding, error, merge, ok, skipped, warning
 
-OLDEST_REDIS = (6, 2)
-OLDEST_VALKEY = (7, 2)
 FULL = 0.8
 """Share of maxmemory from which on there is too little room left."""
 LISTPACK_ENTRIES = 512
@@ -29,25 +27,24 @@ def version(node: NodeFacts) -> Finding:
     """Redis 6.2 or Valkey 7.2 at least."""
     if isinstance(node.info, Missing):
         return node.info.finding("version", node.name)
-    valkey = str(node.info.get("valkey_version", ""))
-    product, number = ("Valkey", valkey) if valkey else ("Redis", _text(node.info, "redis_version"))
-    oldest = OLDEST_VALKEY if valkey else OLDEST_REDIS
-    if _numbers(number) < oldest:
+    server = server_version.of_info(node.info)
+    if not server.is_supported:
         return error(
             "version",
-            f"{product} {number or 'of an unknown version'}",
+            str(server),
             "upgrade to Redis 6.2 or Valkey 7.2 or later: the scripts do not run on older ones",
             node.name,
         )
     if "dragonfly_version" in node.info:
         return warning(
             "version",
-            f"Dragonfly, which says it is {product} {number}",
+            f"Dragonfly, which says it is {server}",
             "use Redis or Valkey: the scripts were never tested on Dragonfly",
             node.name,
         )
-    mode = _text(node.info, "redis_mode") or "standalone"
-    return ok("version", f"{product} {number}, {mode}", node.name)
+    # Valkey's name for it comes first: Valkey may be configured to say both.
+    mode = _text(node.info, "server_mode") or _text(node.info, "redis_mode") or "standalone"
+    return ok("version", f"{server}, {mode}", node.name)
 
 
 def transport(node: NodeFacts) -> Finding:
@@ -258,10 +255,6 @@ def _listens_to_others(config: Mapping[str, str]) -> bool:
 
 def _text(info: Mapping[str, Any], name: str) -> str:
     return str(info.get(name, ""))
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"[0-9]+", text)[:2])
 
 
 def _mib(count: int) -> str:

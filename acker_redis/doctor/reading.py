@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import redis
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import ResponseError
 
 from acker_redis import scripts
 from acker_redis.doctor.facts import (
@@ -22,7 +22,7 @@ from acker_redis.doctor.facts import (
     SlowCall,
 )
 from acker_redis.keys import ShardKeys
-from acker_redis.redis_errors import FAILED
+from acker_redis.redis_errors import FAILED, is_denied
 
 T = TypeVar("T")
 
@@ -38,8 +38,6 @@ _SETTINGS = (
     "save",
 )
 _SLOW_CALLS = 128
-_IN_SCRIPT = "The user executing the script"
-"""By this Redis 7.0 says NOPERM of a command inside a script."""
 
 
 def ask(command: str, read: Callable[[], T]) -> T | Missing:
@@ -48,13 +46,6 @@ def ask(command: str, read: Callable[[], T]) -> T | Missing:
         return read()
     except FAILED as error:
         return Missing(command, str(error), is_denied(error))
-
-
-def is_denied(error: Exception) -> bool:
-    """Whether Redis refused for want of a right; an error of redis-py, or an AckerError of it."""
-    words = str(error)
-    refused = isinstance(error, NoPermissionError) or isinstance(error.__cause__, NoPermissionError)
-    return refused or "NOPERM" in words or _IN_SCRIPT in words
 
 
 def is_cluster(client: Any) -> bool:

@@ -8,10 +8,10 @@ from typing import Any
 from acker_redis import commands
 from acker_redis.connection import Connection
 from acker_redis.doctor.facts import Missing, NamespaceFacts, ShardFacts, Waiting
-from acker_redis.doctor.reading import is_denied
 from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
 from acker_redis.flow import run_until
 from acker_redis.keys import NAMESPACES, ShardKeys
+from acker_redis.redis_errors import is_denied
 
 MOST_STREAMS = 1000
 """Streams of a namespace that are looked at, those with most verdicts first."""

@@ -16,7 +16,6 @@ from acker_api.reader import RETRY_FOR, Reader
 from acker_redis import commands
 from acker_redis.batch import Batch
 from acker_redis.config import SCHEMA, AckerConfig
-from acker_redis.doctor.reading import is_denied
 from acker_redis.errors import (
     AckerError,
     BacklogError,
@@ -29,6 +28,7 @@ from acker_redis.flow import AskAll, Flow, Pauses, Run
 from acker_redis.ids import new_anchor, new_tuple_id
 from acker_redis.keys import RESERVED, ShardKeys
 from acker_redis.outcome import Entry, parse_entry
+from acker_redis.redis_errors import is_denied
 
 NAME = f"{RESERVED}{SCHEMA}"
 """Its namespace; versions of another schema have another."""

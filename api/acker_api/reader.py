@@ -66,11 +66,12 @@ class Reader:
         self._known: list[str] = []
         self._may_info = True
 
-    def acker(self, namespace: str, retry_for: float = RETRY_FOR) -> AsyncAcker:
+    def acker(self, namespace: str, retry_for: float | None = None) -> AsyncAcker:
         """Client of a namespace on the pool of all; it is not to be closed.
 
-        Raises ConfigError if it cannot be a name.
+        ``retry_for`` is RETRY_FOR unless given. Raises ConfigError if it cannot be a name.
         """
+        retry_for = RETRY_FOR if retry_for is None else retry_for
         acker = AsyncAcker(self._client, namespace, retry_for=retry_for)
         acker.connection = self._connection
         return acker

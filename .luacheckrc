@@ -1,4 +1,4 @@
 std = "lua51"
 max_line_length = 100
 read_globals = { "redis", "KEYS", "ARGV", "bit", "struct", "cjson" }
-files["acker_redis/fake_lua"] = { std = "max" }
+files["tests/fake/lua"] = { std = "max" }

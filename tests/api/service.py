@@ -1,4 +1,9 @@
-"""The service in this process, asked as over HTTP."""
+"""The service in this process, asked as over HTTP.
+
+It is given a minute for what it has a second for in production: a machine that stalls fails no
+test. Its limits of rate stand still: a call that is refused stays refused. A test of a deadline
+sets that deadline, and sees to it that the answer never comes.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -6,13 +11,20 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+import pytest
+from fastapi import FastAPI
 
-from acker_api import ApiSettings, create_app
+from acker_api import ApiSettings, actions, create_app, gate
 from acker_redis.settings import Settings
+from tests.waiting import LIMIT
 
 HOST = "http://127.0.0.1:8000"
 TOKEN = "t" * 20
 METRICS_TOKEN = "m" * 20
+
+
+PATIENT = {"answer_within": 60.0, "scrape_within": 60.0}
+"""Settings of the API under test, in seconds: the longest there are."""
 
 
 def api(**fields: Any) -> ApiSettings:
@@ -20,16 +32,34 @@ def api(**fields: Any) -> ApiSettings:
     return ApiSettings(**fields)
 
 
+def app_of(url: str, **fields: Any) -> FastAPI:
+    """The app for the Redis at a URL: patient, and with limits of rate that refill never."""
+    app = create_app(Settings.read(url=url, timeout=60), api(**PATIENT | fields))
+    services = app.state.services
+    for limiter in (services.requests, services.logins, services.audit._refusals):
+        limiter._clock = lambda: 0.0
+    return app
+
+
 @asynccontextmanager
 async def service(url: str, **fields: Any) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a service for the Redis at a URL, with these settings of the API."""
-    app = create_app(Settings.read(url=url), api(**fields))
-    transport = httpx.ASGITransport(app)
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url=HOST) as client,
-    ):
+    async with client_of(app_of(url, **fields)) as client:
         yield client
+
+
+@asynccontextmanager
+async def client_of(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of an app, while that runs."""
+    transport = httpx.ASGITransport(app)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(actions, "WITHIN", LIMIT)
+        patch.setattr(gate, "BODY_WITHIN", LIMIT)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url=HOST) as client,
+        ):
+            yield client
 
 
 def asked(url: str, talk: Callable[[httpx.AsyncClient], Awaitable[None]], **fields: Any) -> None:
@@ -40,6 +70,14 @@ def asked(url: str, talk: Callable[[httpx.AsyncClient], Awaitable[None]], **fiel
             await talk(client)
 
     asyncio.run(run())
+
+
+async def settled(client: httpx.AsyncClient, path: str) -> httpx.Response:
+    """The first answer other than 503: for a service that gives Redis less than a second."""
+    async with asyncio.timeout(LIMIT):
+        while (answer := await client.get(path)).status_code == 503:
+            pass
+    return answer
 
 
 def get(url: str, path: str, headers: dict[str, str] | None = None, **fields: Any) -> Any:

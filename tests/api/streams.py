@@ -7,15 +7,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from fastapi import FastAPI
 
-from acker_api import create_app
+from acker_api import live, live_feed
 from acker_api.services import Services
-from acker_redis.settings import Settings
-from tests.api.service import api
-
-PATIENCE = 60.0
-"""Seconds after which a test that waits has failed."""
+from tests.api.service import app_of
+from tests.waiting import LIMIT
 
 
 @dataclass
@@ -63,7 +61,7 @@ class Stream:
     async def next(self) -> Got | None:
         """The next event; None at the end."""
         while True:
-            chunk = await asyncio.wait_for(self.chunks.get(), PATIENCE)
+            chunk = await asyncio.wait_for(self.chunks.get(), LIMIT)
             if chunk is None:
                 return None
             if not chunk:
@@ -88,7 +86,7 @@ class Stream:
         """Close the connection."""
         self.gone.set()
         if self.task:
-            await asyncio.wait_for(self.task, PATIENCE)
+            await asyncio.wait_for(self.task, LIMIT)
 
 
 @dataclass
@@ -127,9 +125,7 @@ class Service:
         }
         stream.task = asyncio.ensure_future(self.app(scope, stream.receive, stream.send))
         begun = asyncio.ensure_future(stream.begun.wait())
-        await asyncio.wait(
-            {stream.task, begun}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED
-        )
+        await asyncio.wait({stream.task, begun}, timeout=LIMIT, return_when=asyncio.FIRST_COMPLETED)
         begun.cancel()
         self.streams.append(stream)
         return stream
@@ -138,8 +134,12 @@ class Service:
 @asynccontextmanager
 async def streaming(url: str, **fields: Any) -> AsyncIterator[Service]:
     """A service for the Redis at a URL; its streams end with it."""
-    app = create_app(Settings.read(url=url), api(**fields))
-    async with app.router.lifespan_context(app):
-        service = Service(app)
-        yield service
-        await asyncio.gather(*(stream.leave() for stream in service.streams))
+    app = app_of(url, **fields)
+    with pytest.MonkeyPatch.context() as patch:
+        # A stream waits for its first state, and its subscription lasts: else a stall loses events.
+        patch.setattr(live, "FIRST", LIMIT)
+        patch.setattr(live_feed, "SILENCE", LIMIT)
+        async with app.router.lifespan_context(app):
+            service = Service(app)
+            yield service
+            await asyncio.gather(*(stream.leave() for stream in service.streams))

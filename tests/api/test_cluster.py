@@ -22,7 +22,7 @@ __all__ = ["three_masters"]
 def test_shards_on_many_nodes(three_masters: Callable[[], redis.RedisCluster]) -> None:
     client: Any = three_masters()
     url = "redis+cluster://" + ",".join(f"{n.host}:{n.port}" for n in client.get_primaries())
-    with Acker.from_url(url, "wide") as acker:
+    with Acker.from_url(url, "wide", timeout=60) as acker:
         acker.create(AckerConfig(shards=8, tick_ms=3_600_000))
         track(acker, 8, 40)
 
@@ -42,7 +42,7 @@ def test_shards_on_many_nodes(three_masters: Callable[[], redis.RedisCluster]) -
         batch = Batch("t")
         for anchor in range(40, 47):
             batch.track(anchor, f"s{anchor}", [40])
-        with Acker.from_url(url, "wide") as acker:
+        with Acker.from_url(url, "wide", timeout=60) as acker:
             acker.apply(batch)
         for anchor in (41, 42, 43):
             await acts(client, f"{path}/trees/{anchor}/fail", {"why": "by hand"})

@@ -29,7 +29,7 @@ def test_the_commands_work_one_after_the_other(
 
     async def talk(client: httpx.AsyncClient) -> None:
         for line in lines:
-            with Acker.from_url(any_server.url, "orders") as acker:
+            with Acker.from_url(any_server.url, "orders", timeout=60) as acker:
                 _provide(acker)
                 answer = await _curl(client, line)
                 assert not answer.is_error, f"{line}: {answer.text}"

@@ -42,7 +42,7 @@ def test_one_subscription_hears_all_nodes(
                 heard.update(each["anchor"] for each in told)
             assert heard == set("12345678")
 
-    with Acker.from_url(url, "heard") as acker:
+    with Acker.from_url(url, "heard", timeout=60) as acker:
         acker.create(AckerConfig(shards=8, tick_ms=3_600_000))
         asyncio.run(talk(acker))
     assert listening() == [0, 0, 0]

@@ -12,10 +12,11 @@ from acker_api import pulse
 from acker_api.pulse import Pulse
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import NamespaceNotFoundError, RedisUnavailableError
-from tests.api.service import is_problem, service
+from tests.api.service import is_problem, service, settled
 from tests.api.test_namespaces import V1
 from tests.client.proxy import proxied
 from tests.conftest import MakeAcker
+from tests.waiting import LIMIT
 
 
 def test_a_poll_of_a_redis_that_hangs_is_answered_before_its_time(
@@ -26,14 +27,14 @@ def test_a_poll_of_a_redis_that_hangs_is_answered_before_its_time(
     async def run() -> None:
         with proxied(any_server.url) as line:
             async with service(line.url, answer_within=0.25) as client:
-                assert (await client.get(path)).status_code == 200
+                assert (await settled(client, path)).status_code == 200
                 line.stall = True
                 # The first may be there before it is known.
-                while "within 0.15 s" not in await _detail(client, path):
-                    pass
+                async with asyncio.timeout(LIMIT):
+                    while "within 0.15 s" not in await _detail(client, path):
+                        pass
                 line.stall = False
-                while (await client.get(path)).status_code == 503:
-                    pass
+                assert (await settled(client, path)).status_code == 200
 
     asyncio.run(run())
 
@@ -51,7 +52,8 @@ def beating(ping: Callable[[], Awaitable[None]], talk: Callable[[Pulse], Awaitab
 
     async def run() -> None:
         one = Pulse(ping, 0.05)
-        await talk(one)
+        async with asyncio.timeout(LIMIT):
+            await talk(one)
         await one.close()
 
     asyncio.run(run())
@@ -77,6 +79,7 @@ def test_what_is_read_is_given_and_so_is_its_error() -> None:
     beating(_never, talk)
 
 
+@pytest.mark.usefixtures("without_end")
 def test_a_process_that_was_starved_blames_nobody() -> None:
     asked = 0
 
@@ -95,6 +98,13 @@ def test_a_process_that_was_starved_blames_nobody() -> None:
     beating(ping, talk)
 
 
+@pytest.fixture
+def without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on also if the machine stalls after the last poll."""
+    monkeypatch.setattr(pulse, "ON", LIMIT)
+
+
+@pytest.mark.usefixtures("without_end")
 @pytest.mark.parametrize(
     ("error", "late"),
     [

@@ -5,19 +5,16 @@ import random
 from dataclasses import replace
 from typing import Any
 
-import httpx
 import pytest
 
-from acker_api import ApiSettings, create_app
 from acker_api.rates import APART_MS, LEAST_MS, MOST_MS, Growth
 from acker_redis.commands import COUNTERS, ShardStatus
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.keys import ShardKeys
 from acker_redis.move import Move
-from acker_redis.settings import Settings
 from acker_redis.status import Status
-from tests.api.service import HOST
+from tests.api.service import app_of, client_of
 from tests.api.test_namespaces import V1
 from tests.conftest import MakeAcker
 from tests.support import track
@@ -129,12 +126,8 @@ def test_the_state_has_rates_and_where_it_moves(
     path = f"{V1}/{acker.namespace}"
 
     async def run() -> None:
-        app = create_app(Settings.read(url=any_server.url), ApiSettings())
-        transport = httpx.ASGITransport(app)
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url=HOST) as client,
-        ):
+        app = app_of(any_server.url)
+        async with client_of(app) as client:
             body = (await client.get(path)).json()
             assert (body["rates"], body["moving_to"], body["moving_phase"]) == (None, None, None)
             kept = app.state.services.growth._kept[acker.namespace]

@@ -27,6 +27,7 @@ from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.settings import Settings
 from tests.api.operations import OPERATIONS
+from tests.api.service import app_of
 from tests.support import fail, track, track_block
 
 NAMESPACE = "orders"
@@ -43,7 +44,7 @@ PLACES = [operation.key for operation in OPERATIONS]
 @pytest.fixture(scope="module")
 def address(any_server: EmbeddedRedis) -> Iterator[str]:
     """A service in a thread of its own, as the connections belong to one loop."""
-    app = create_app(Settings.read(url=any_server.url), ApiSettings(rate_limit=0))
+    app = app_of(any_server.url, rate_limit=0)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -65,7 +66,7 @@ def session() -> Iterator[requests.Session]:
 @pytest.fixture
 def orders(any_server: EmbeddedRedis) -> Iterator[Acker]:
     """A namespace with something of all kinds."""
-    with Acker.from_url(any_server.url, NAMESPACE) as acker:
+    with Acker.from_url(any_server.url, NAMESPACE, timeout=60) as acker:
         acker.connection.client.flushall()
         acker.create(AckerConfig(tick_ms=3_600_000))
         for anchor in range(1, 20):

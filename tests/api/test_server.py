@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from acker_api import ApiSettings, gate, patience, serve
+from acker_api import ApiSettings, serve
 from acker_api.__main__ import main
 from acker_api.server import in_background
 from acker_redis.embedded import EmbeddedRedis
@@ -21,6 +21,10 @@ from acker_redis.settings import Settings
 from tests.api.service import TOKEN, api
 from tests.api.test_namespaces import V1
 from tests.conftest import MakeAcker
+from tests.waiting import LIMIT
+
+PATIENT = {"TIMEOUT": 60, "API_ANSWER_WITHIN": 60, "API_SCRAPE_WITHIN": 60}
+"""Settings for a machine that stalls."""
 
 
 def _environment(**settings: object) -> dict[str, str]:
@@ -33,7 +37,7 @@ def running(**settings: object) -> Iterator[tuple[subprocess.Popen[str], int, li
     """A service on a free port: process, port, and what it has logged until it listened."""
     with subprocess.Popen(
         [sys.executable, "-m", "acker_api"],
-        env=_environment(API_PORT=0, **settings),
+        env=_environment(**{**PATIENT, "API_PORT": 0, **settings}),
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -54,7 +58,7 @@ def running(**settings: object) -> Iterator[tuple[subprocess.Popen[str], int, li
 
 def get_at(port: int, path: str, **headers: str) -> http.client.HTTPResponse:
     # The listener is there before its line is logged: a request waits until it is served.
-    line = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
     line.request("GET", path, headers=headers)
     return line.getresponse()
 
@@ -72,7 +76,7 @@ def test_it_serves_and_ends(any_server: EmbeddedRedis, make_any_acker: MakeAcker
         assert answer.headers["content-security-policy"]
         assert get_at(port, V1, Host="evil.example").status == 421
         process.terminate()
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=LIMIT)
     everything = "".join(logged) + err
     assert process.returncode == 0, everything
     assert "ended by=SIGTERM" in err
@@ -86,7 +90,7 @@ def test_it_starts_without_a_redis_and_ends_by_ctrl_c() -> None:
     with running(URL="redis://127.0.0.1:1/0") as (process, port, _):
         assert get_at(port, "/readyz").status == 503
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        assert process.wait(LIMIT) == 0
 
 
 def test_as_a_process_it_refuses_what_is_not_safe() -> None:
@@ -95,7 +99,7 @@ def test_as_a_process_it_refuses_what_is_not_safe() -> None:
         env=_environment(API_HOST="0.0.0.0", API_PORT=0),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT,
     )
     assert done.returncode == 1
     assert done.stderr.startswith("acker-api: 0.0.0.0 can be reached from other machines")
@@ -140,11 +144,12 @@ def test_a_port_that_is_taken_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("half", "answer"),
+    ("limit", "half", "answer"),
     [
-        (b"", b""),
-        (b"GET /livez HTTP/1.1\r\nHo", b""),
+        ("patience.HEAD_WITHIN", b"", b""),
+        ("patience.HEAD_WITHIN", b"GET /livez HTTP/1.1\r\nHo", b""),
         (
+            "gate.BODY_WITHIN",
             b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Type: application/json\r\nContent-Length: 50\r\n\r\n{",
             b"HTTP/1.1 408 ",
@@ -152,17 +157,21 @@ def test_a_port_that_is_taken_is_told() -> None:
     ],
 )
 def test_nobody_takes_a_connection_with_half_a_request(
-    monkeypatch: pytest.MonkeyPatch, half: bytes, answer: bytes
+    monkeypatch: pytest.MonkeyPatch, limit: str, half: bytes, answer: bytes
 ) -> None:
     """Else strangers could take them all."""
-    monkeypatch.setattr(patience, "HEAD_WITHIN", 0.1)
-    monkeypatch.setattr(gate, "BODY_WITHIN", 0.1)
+    for each in ("patience.HEAD_WITHIN", "gate.BODY_WITHIN"):
+        monkeypatch.setattr(f"acker_api.{each}", 0.1 if each == limit else LIMIT)
     settings = Settings.read(url="redis://127.0.0.1:1/0")
     with in_background(settings, api(port=0, token=TOKEN)) as url:
         port = int(url.rpartition(":")[2])
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
-            line.sendall(half)
-            got = line.recv(64)
+        with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as line:
+            try:
+                line.sendall(half)
+                got = line.recv(64)
+            except ConnectionError:
+                got = b""  # it was closed before all was sent
             assert got.startswith(answer)
             assert bool(got) is bool(answer)
+        monkeypatch.setattr("acker_api.patience.HEAD_WITHIN", LIMIT)
         assert get_at(port, "/livez").status == 200

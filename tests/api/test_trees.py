@@ -4,7 +4,9 @@ import itertools
 from typing import Any
 
 import httpx
+import pytest
 
+from acker_api import services
 from acker_api.walk import past
 from acker_redis.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
@@ -216,8 +218,9 @@ def test_texts_are_told_as_they_are(any_server: EmbeddedRedis, make_any_acker: M
 
 
 def test_the_state_has_the_oldest_tree(
-    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(services, "OLDEST_KEPT", 3600.0)
     acker = make_any_acker()
 
     async def talk(client: httpx.AsyncClient) -> None:

@@ -18,6 +18,7 @@ from tests.api.service import TOKEN, api, bearer
 from tests.api.test_namespaces import V1
 from tests.api.test_server import get_at, running
 from tests.conftest import MakeAcker
+from tests.waiting import LIMIT
 
 LOGIN = "/api/v1/session"
 
@@ -42,7 +43,7 @@ def test_they_share_a_socket_and_sessions_and_end_together(
     with running(URL=any_server.url, **settings) as (process, port, _):
         pids = _workers(process, 3)
         assert len({*pids, process.pid}) == 4
-        line = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        line = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
         line.request("POST", LOGIN, f'{{"token":"{TOKEN}"}}', {"Content-Type": "application/json"})
         cookie = line.getresponse().headers["set-cookie"].partition(";")[0]
         for _ in range(9):
@@ -58,7 +59,7 @@ def test_they_share_a_socket_and_sessions_and_end_together(
         process.send_signal(signal.SIGINT)
         for stream in streams:
             assert stream.read().startswith(b"event: hello")
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, err
     assert "ended by=SIGINT" in err
     assert "worker_killed" not in err
@@ -111,7 +112,7 @@ while word := os.read(heard, 6):  # until nobody is left who could write
 
 def test_they_come_to_an_end() -> None:
     """Who cannot begin, who does not end, and whose parent was killed."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, timeout=LIMIT)
     assert done.stdout.decode().split() == ["1", "0", *["begun"] * 2, *["ended"] * 2], done.stderr
     assert done.returncode == 0
 

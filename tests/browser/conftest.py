@@ -13,10 +13,22 @@ from acker_redis.embedded import EmbeddedRedis
 from tests.browser.load import Load
 from tests.browser.stack import Service
 from tests.conftest import missing
+from tests.waiting import LIMIT
 
 SCREENSHOTS = Path(__file__).parents[2] / "screenshots"
 # Machines differ in speed: what is waited for comes, or never does.
-expect.set_options(timeout=20_000)
+PATIENCE_MS = 1000 * LIMIT
+expect.set_options(timeout=PATIENCE_MS)
+
+PATIENT = r"""{
+  const later = window.setTimeout, limit = AbortSignal.timeout;
+  const passing = /\/js\/(shell|ui\/dialog)\.js/;
+  window.setTimeout = (run, ms, ...rest) =>
+    later(run, passing.test(new Error().stack) ? Math.max(ms, 60_000) : ms, ...rest);
+  AbortSignal.timeout = (ms) => limit.call(AbortSignal, Math.max(ms, 120_000));
+}"""
+"""What a page shows for some seconds stays a minute, so that a test that stalls still sees it; and
+a page waits for an answer for as long as it takes."""
 
 
 @pytest.fixture(scope="package")
@@ -72,7 +84,8 @@ def open_page(browser: Browser, service: Service) -> Iterator[OpenPage]:
             color_scheme="dark" if theme == "dark" else "light",
             base_url=(at or service).url,
         )
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(PATIENCE_MS)
+        context.add_init_script(PATIENT)
         contexts.append(context)
         page = context.new_page()
         note(page)

@@ -27,7 +27,7 @@ class Load:
     """Tracks, acks, fails and forgets trees in a namespace, by seeds that do not change."""
 
     def __init__(self, url: str, namespace: str, **fields: object) -> None:
-        self.acker = Acker.from_url(url, namespace)
+        self.acker = Acker.from_url(url, namespace, timeout=60)
         self.acker.create(AckerConfig(**{"tick_ms": 3_600_000, **fields}))  # type: ignore[arg-type]
         self._random = random.Random(namespace)
         self._next = 1

@@ -1,28 +1,32 @@
 """The service as it runs in production, a process of its own, in front of a Redis."""
 
 import os
-import socket
+import re
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
+import threading
 from types import TracebackType
 from typing import Self
+
+from tests.waiting import wait_until
+
+PATIENT = {"answer_within": "60", "scrape_within": "60", "rate_limit": "0"}
+"""Settings for a machine that stalls: a page shows no problem that is none."""
 
 
 class Service:
     """``python -m acker_api`` on a port of its own; ``fields`` are settings of the API."""
 
     def __init__(self, redis_url: str, **fields: str) -> None:
-        self.port = _free_port()
+        self.port = 0
+        """The same after it has ended and come back."""
         self._environment = {
             **{name: value for name, value in os.environ.items() if "ACKER" not in name},
             "ACKER_REDIS_URL": redis_url,
-            "ACKER_REDIS_API_PORT": str(self.port),
-            **{f"ACKER_REDIS_API_{name.upper()}": value for name, value in fields.items()},
+            "ACKER_REDIS_TIMEOUT": "60",
+            **{f"ACKER_REDIS_API_{k.upper()}": v for k, v in {**PATIENT, **fields}.items()},
         }
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[str] | None = None
 
     @property
     def url(self) -> str:
@@ -30,24 +34,28 @@ class Service:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> Self:
-        """Start it, and wait until it answers."""
+        """Start it, and wait until it listens."""
+        # Somebody else may have its old port for a moment.
+        wait_until(self._listens, "the service listens", pause=0.2)
+        return self
+
+    def _listens(self) -> bool:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "acker_api"],
-            env=self._environment,
+            env={**self._environment, "ACKER_REDIS_API_PORT": str(self.port)},
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            try:
-                with urllib.request.urlopen(f"{self.url}/livez", timeout=1):
-                    return self
-            except (urllib.error.URLError, OSError):
-                if self._process.poll() is not None:
-                    break
-                time.sleep(0.05)
+        log = self._process.stderr
+        assert log
+        for line in log:
+            if found := re.search(r"serving url=\S*:(\d+)", line):
+                self.port = int(found[1])
+                threading.Thread(target=log.read, daemon=True).start()
+                return True
         self.stop()
-        raise RuntimeError("the service did not come up")
+        return False
 
     def stop(self) -> None:
         """End it at once."""
@@ -66,9 +74,3 @@ class Service:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+from collections.abc import Iterator
 
+import pytest
 from playwright.sync_api import Route, expect
 
 from acker_redis.embedded import EmbeddedRedis
@@ -13,16 +15,23 @@ from tests.browser.look import figure, panel
 from tests.browser.stack import Service
 
 
+@pytest.fixture
+def impatient(redis_server: EmbeddedRedis) -> Iterator[Service]:
+    """A service with the deadlines of production: Redis that hangs is told of soon."""
+    with Service(redis_server.url, answer_within="1", scrape_within="5") as running:
+        yield running
+
+
 def test_redis_hangs_and_comes_back(
-    redis_server: EmbeddedRedis, make_load: MakeLoad, open_page: OpenPage
+    redis_server: EmbeddedRedis, impatient: Service, make_load: MakeLoad, open_page: OpenPage
 ) -> None:
     load = make_load("orders")
     load.track(30)
-    page = open_page("/#/ns/orders")
+    page = open_page("/#/ns/orders", at=impatient)
     banner = page.locator("#banner")
     expect(figure(page, "Pending")).to_have_text("30")
     expect(banner).to_be_hidden()
-    listed = open_page("/", width=380).locator(".card")
+    listed = open_page("/", at=impatient, width=380).locator(".card")
     expect(listed).to_contain_text("Healthy")
     pid = redis_server.pid
     assert pid

@@ -10,6 +10,7 @@ from acker_redis.batch import Batch
 from tests.browser.conftest import MakeLoad, OpenPage
 from tests.browser.look import figure, panel
 from tests.browser.stack import Service
+from tests.waiting import LIMIT, wait_until
 
 ORDERS = "/api/v1/namespaces/orders"
 
@@ -43,7 +44,7 @@ def test_figures_and_verdicts_come_by_events(
 ) -> None:
     load = make_load("orders")
     load.track(3)
-    status = httpx.get(f"{service.url}{ORDERS}").json()
+    status = httpx.get(f"{service.url}{ORDERS}", timeout=LIMIT).json()
     outcome = {
         "verdict": "nack",
         "reason": "failed",
@@ -107,7 +108,7 @@ def test_rates_are_the_services_until_there_are_two_readings(
     service: Service, make_load: MakeLoad, open_page: OpenPage
 ) -> None:
     make_load("orders").track(3)
-    status = httpx.get(f"{service.url}{ORDERS}").json()
+    status = httpx.get(f"{service.url}{ORDERS}", timeout=LIMIT).json()
     rates = {"over_ms": 9000, "tracked": 9.5, "acked": 12.5, "failed": 0.5, "expired": 3}
     page = open_page("/login")
     told = Told(page, asks=True)
@@ -161,10 +162,16 @@ def test_the_list_goes_on_by_events(make_load: MakeLoad, open_page: OpenPage) ->
 
 
 FOUR = """url => new Promise(done => {
-  const source = new EventSource(url);
-  let came = 0;
-  source.addEventListener("status", () => { if (++came === 4) { source.close(); done(); } });
+  const source = new EventSource(url), came = [];
+  source.addEventListener("status", () => {
+    if (came.push(Date.now()) < 4) return;
+    source.close();
+    done(Math.max(...came.slice(1).map((at, n) => at - came[n])));
+  });
 })"""
+"""The longest time from one event to the next, of four."""
+LATE_MS = 1200
+"""A page asks when an event is later than that."""
 
 
 def test_what_comes_by_events_is_not_asked_for_as_well(
@@ -175,6 +182,12 @@ def test_what_comes_by_events_is_not_asked_for_as_well(
     expect(page.locator("#connection")).to_have_text("Live")
     asked: list[str] = []
     page.on("request", lambda each: asked.append(each.url))
-    page.evaluate(FOUR, f"{ORDERS}/events")
-    # One, if an event is late for once; each second one otherwise.
+
+    def in_time() -> bool:
+        asked.clear()
+        latest: int = page.evaluate(FOUR, f"{ORDERS}/events")
+        return latest < LATE_MS
+
+    wait_until(in_time, "four events in time")
+    # One, for what was late before; each second one otherwise.
     assert sum(url.endswith(ORDERS) for url in asked) <= 1

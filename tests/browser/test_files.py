@@ -13,6 +13,7 @@ import pytest
 from acker_api.dashboard.site import ROOT, Site
 from acker_api.server import _listen
 from tests.browser.stack import Service
+from tests.waiting import LIMIT
 
 VENDOR = {
     "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
@@ -46,7 +47,7 @@ def test_what_is_of_others_is_as_they_made_it() -> None:
 
 @pytest.mark.parametrize("path", ["/", "/login"])
 def test_a_page_loads_nothing_from_elsewhere(service: Service, path: str) -> None:
-    with httpx.Client(base_url=service.url) as client:
+    with httpx.Client(base_url=service.url, timeout=LIMIT) as client:
         answer = client.get(path)
         assert answer.headers["content-type"] == "text/html; charset=utf-8"
         assert answer.headers["cache-control"] == "no-cache"
@@ -71,7 +72,7 @@ def test_a_page_loads_nothing_from_elsewhere(service: Service, path: str) -> Non
 def test_a_file_is_kept_for_good_under_its_own_version_only(service: Service) -> None:
     version = Site.read().version
     body = (ROOT / "icon.svg").read_bytes()
-    with httpx.Client(base_url=service.url) as client:
+    with httpx.Client(base_url=service.url, timeout=LIMIT) as client:
         kept = client.get(f"/static/{version}/icon.svg")
         assert "immutable" in kept.headers["cache-control"]
         # A page of an older replica is open: what it asks for later is there, and is not kept.
@@ -99,7 +100,7 @@ def test_a_file_is_kept_for_good_under_its_own_version_only(service: Service) ->
     ],
 )
 def test_nothing_else_is_served_and_nothing_is_listed(service: Service, path: str) -> None:
-    with httpx.Client(base_url=service.url) as client:
+    with httpx.Client(base_url=service.url, timeout=LIMIT) as client:
         answer = client.get(f"/static/latest/{path}")
         assert answer.status_code == 404
         assert answer.headers["content-type"] == "application/problem+json"

@@ -7,10 +7,11 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from acker_redis.batch import Batch
-from tests.browser.conftest import MakeLoad, OpenPage
+from tests.browser.conftest import PATIENCE_MS, MakeLoad, OpenPage
 from tests.browser.load import HOSTILE
 from tests.browser.look import panel
 from tests.browser.stack import Service
+from tests.waiting import LIMIT
 
 LONG = {
     "newlines": "one\ntwo\r\nthree\ttab\u0000\u0007",
@@ -92,7 +93,7 @@ def test_tasks_reasons_and_what_was_changed_are_text(
     service: Service, make_load: MakeLoad, open_page: OpenPage
 ) -> None:
     make_load("orders").track(3)
-    status = httpx.get(f"{service.url}/api/v1/namespaces/orders").json()
+    status = httpx.get(f"{service.url}/api/v1/namespaces/orders", timeout=LIMIT).json()
     texts = [*HOSTILE.values(), *LONG.values()]
     status["backlog"] = dict.fromkeys(texts, 2 * status["config"]["outcomes_limit"])
     outcome = {"verdict": "nack", "slot": None, "age_ms": 5, "at_ms": 1, "entry": ""}
@@ -153,7 +154,7 @@ def test_what_no_client_sends_is_text_too(
     make_load("orders")
 
     def answer(route: Route) -> None:
-        response = route.fetch()
+        response = route.fetch(timeout=PATIENCE_MS)
         body = response.json()
         body["trees"] = [
             {

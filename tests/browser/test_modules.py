@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from acker_redis.latency import Latency
+from tests.browser.conftest import PATIENCE_MS
 from tests.browser.stack import Service
 
 
@@ -15,6 +16,7 @@ from tests.browser.stack import Service
 def page(browser: Browser, service: Service) -> Iterator[Page]:
     """A page that may load the modules."""
     context = browser.new_context(base_url=service.url)
+    context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     page.goto("/login")
     yield page

@@ -12,6 +12,8 @@ from unittest import mock
 from acker_redis import cli
 from acker_redis.embedded import EmbeddedRedis
 
+PATIENT = {"ACKER_REDIS_TIMEOUT": "60"}
+"""The environment of a command, for a machine that stalls."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -57,7 +59,7 @@ def run(*args: str, stdin: str | bytes = b"") -> Ran:
     with (
         mock.patch.object(sys, "argv", ["acker-redis", *args]),
         mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(given))),
-        mock.patch.dict("os.environ", {"COLUMNS": "200", "TERM": "dumb"}),
+        mock.patch.dict("os.environ", {"COLUMNS": "200", "TERM": "dumb", **PATIENT}),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),
         as_it_was(),

@@ -11,8 +11,9 @@ import typer.main
 from acker_redis import cli
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
-from tests.cli.support import Shell, run
+from tests.cli.support import PATIENT, Shell, run
 from tests.conftest import MakeAcker
+from tests.waiting import LIMIT, wait_until
 
 COMMAND = [sys.executable, "-m", "acker_redis"]
 HEAVY = ("redis", "pydantic", "pyspark", "pyarrow", "numpy", "pandas", "fastapi", "acker_flights")
@@ -164,7 +165,7 @@ def test_ctrl_c_ends_what_goes_on(make_any_acker: MakeAcker, any_server: Embedde
     acker = make_any_acker()
     watch = subprocess.Popen(
         [*COMMAND, "status", acker.namespace, "--watch", "--json", "--sample", "0.05"],
-        env={"ACKER_REDIS_URL": any_server.url},
+        env={"ACKER_REDIS_URL": any_server.url, **PATIENT},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -173,7 +174,7 @@ def test_ctrl_c_ends_what_goes_on(make_any_acker: MakeAcker, any_server: Embedde
     assert watch.stdout
     json.loads(watch.stdout.readline())
     watch.send_signal(signal.SIGINT)
-    _, err = watch.communicate(timeout=30)
+    _, err = watch.communicate(timeout=LIMIT)
     assert watch.returncode == 130
     assert "Traceback" not in err
 
@@ -185,7 +186,8 @@ def test_completion_names_the_namespaces(
 
     name = make_any_acker().namespace
     monkeypatch.setenv("ACKER_REDIS_URL", any_server.url)
-    assert complete_namespace(name[:8]) == [name]
+    # It gives Redis a second.
+    wait_until(lambda: complete_namespace(name[:8]) == [name], "its name")
     assert complete_namespace("nobody") == []
     monkeypatch.setenv("ACKER_REDIS_URL", "redis://127.0.0.1:1/0")
     assert complete_namespace("") == []

@@ -12,9 +12,10 @@ from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
 from acker_redis.errors import NamespaceNotFoundError
 from acker_redis.keys import ShardKeys
-from tests.cli.support import Shell, run
+from tests.cli.support import PATIENT, Shell, run
 from tests.conftest import MakeAcker
 from tests.support import track
+from tests.waiting import LIMIT
 
 COMMAND = [sys.executable, "-m", "acker_redis"]
 
@@ -142,7 +143,7 @@ def test_a_move_whose_terminal_is_closed_leaves_all_as_it_was(
     track(acker, 7, 5, "a")
     move = subprocess.Popen(
         [*COMMAND, "migrate", acker.namespace, "--shards", "2", "--yes"],
-        env={"ACKER_REDIS_URL": shell.url},
+        env={"ACKER_REDIS_URL": shell.url, **PATIENT},
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -152,7 +153,7 @@ def test_a_move_whose_terminal_is_closed_leaves_all_as_it_was(
             assert move.poll() is None
         assert acker.status().shards[0].moving
         move.send_signal(end)
-        move.communicate(timeout=60)
+        move.communicate(timeout=LIMIT)
     finally:
         move.kill()
     assert move.returncode == 128 + end

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,17 +11,17 @@ import pytest
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.keys import ShardKeys
-from tests.cli.support import Shell, run
+from acker_redis.outcome import Outcome
+from tests.cli.support import PATIENT, Shell, run
 from tests.conftest import MakeAcker
 from tests.support import track
+from tests.waiting import LIMIT, wait_until
 
 
 def expired(acker: Acker) -> list[str]:
     """Reasons of the verdicts, once there are some."""
-    deadline = time.monotonic() + 60
-    while not (found := list(acker.outcomes("t"))):
-        assert time.monotonic() < deadline, "nothing expired"
-        time.sleep(0.02)
+    found: list[Outcome] = []
+    wait_until(lambda: found.extend(acker.outcomes("t")) or found, "a verdict")
     return [outcome.reason for outcome in found]
 
 
@@ -39,12 +38,12 @@ def test_rotator_process(
         [sys.executable, "-m", "acker_redis", "rotator", *names, *args],
         stderr=subprocess.PIPE,
         text=True,
-        env={"ACKER_REDIS_URL": any_server.url},
+        env={"ACKER_REDIS_URL": any_server.url, **PATIENT},
     )
     try:
         assert expired(acker) == ["expired"]
         rotator.send_signal(end)
-        _, log = rotator.communicate(timeout=60)
+        _, log = rotator.communicate(timeout=LIMIT)
     finally:
         rotator.kill()
     assert rotator.returncode == 0
@@ -112,14 +111,12 @@ def test_a_bench_that_is_terminated_leaves_nothing_behind(
     before = set(client.keys("*"))
     bench = subprocess.Popen(
         [sys.executable, "-m", "acker_redis", "bench", "--seconds", "60"],
-        env={"ACKER_REDIS_URL": any_server.url},
+        env={"ACKER_REDIS_URL": any_server.url, **PATIENT},
     )
     try:
-        deadline = time.monotonic() + 60
-        while set(client.keys("*")) == before:
-            assert time.monotonic() < deadline
+        wait_until(lambda: set(client.keys("*")) != before, "the bench has begun")
         bench.terminate()
-        assert bench.wait(60) == 128 + signal.SIGTERM
+        assert bench.wait(LIMIT) == 128 + signal.SIGTERM
     finally:
         bench.kill()
     assert set(client.keys("*")) == before
@@ -128,7 +125,7 @@ def test_a_bench_that_is_terminated_leaves_nothing_behind(
 def test_a_rotator_waits_for_a_cluster_that_is_not_there_yet() -> None:
     rotator = subprocess.Popen(
         [sys.executable, "-m", "acker_redis", "rotator", "--all", "--json"],
-        env={"ACKER_REDIS_URL": "redis+cluster://127.0.0.1:1"},
+        env={"ACKER_REDIS_URL": "redis+cluster://127.0.0.1:1", **PATIENT},
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -136,7 +133,7 @@ def test_a_rotator_waits_for_a_cluster_that_is_not_there_yet() -> None:
         assert rotator.stderr
         assert "cannot connect" in rotator.stderr.readline()
         rotator.terminate()
-        rotator.communicate(timeout=60)
+        rotator.communicate(timeout=LIMIT)
     finally:
         rotator.kill()
     assert rotator.returncode == 0

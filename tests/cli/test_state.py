@@ -7,11 +7,14 @@ import sys
 
 import pytest
 
+from acker_redis import acl
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
 from acker_redis.keys import ShardKeys
 from acker_redis.rotator import Rotator
-from tests.cli.support import Shell
+from tests.cli.support import PATIENT, Shell, run
 from tests.conftest import MakeAcker
 from tests.support import track
 
@@ -25,15 +28,43 @@ def put(acker: Acker, trees: dict[int, str]) -> None:
 
 
 def test_status_of_an_empty_namespace(make_any_acker: MakeAcker, shell: Shell) -> None:
-    ns = make_any_acker(shards=2, high_water=5).namespace
+    acker = make_any_acker(shards=2, high_water=5)
+    ns, server = acker.namespace, acker.connection.version()
     shown = shell("status", ns, "--sample", "0").out
-    assert shown.startswith(f"{ns} at {shell.url} · 2 shards · 3 buckets of 1 h\n")
+    head = f"{ns} at {shell.url} ({server}) · 2 shards · 3 buckets of 1 h"
+    assert shown.startswith(f"{head}\n")
     assert re.search(r"pending +0 trees *\n", shown)
     assert "0% of 5 (worst shard)" in shown
     assert "room for more" in shown
     assert "nothing is pending" in shown
     assert "no verdicts wait" in shown
     assert "/s" not in shown
+
+
+def test_status_names_the_server_and_its_own_version(server: EmbeddedRedis) -> None:
+    """Valkey says that it is Redis 7.2.4 too."""
+    name, version, *_ = server.description.split()
+    product = name.removesuffix("-server").capitalize()
+    with Acker.from_url(server.url, "named") as acker:
+        acker.connection.client.flushall()
+        acker.create(AckerConfig())
+    shell = Shell(server)
+    assert f" ({product} {version}) · " in shell("status", "named", "--sample", "0").out
+    found = json.loads(shell("status", "named", "--sample", "0", "--json").out)
+    assert found["server"] == {"product": product, "version": version}
+
+
+def test_status_works_for_a_user_who_may_not_ask_for_the_version(server: EmbeddedRedis) -> None:
+    with Acker.from_url(server.url, "named") as acker:
+        client = acker.connection.client
+        client.flushall()
+        acker.create(AckerConfig())
+        words = acl.rule("viewer", "named", "looker", "secret").split()[1:]
+        client.execute_command("ACL", "SETUSER", *words)
+        url = server.url.replace("redis://", "redis://looker:secret@")
+        found = run("status", "named", "--sample", "0", "--json", "--url", url)
+        client.acl_deluser("looker")
+    assert json.loads(found.out)["server"] is None
 
 
 def test_status_shows_each_bucket_and_the_oldest_tree(
@@ -98,7 +129,7 @@ def test_status_watch_goes_on_and_sees_what_changes(
     watch = subprocess.Popen(
         [sys.executable, "-m", "acker_redis", *command],
         stdout=subprocess.PIPE,
-        env={"ACKER_REDIS_URL": shell.url},
+        env={"ACKER_REDIS_URL": shell.url, **PATIENT},
         text=True,
     )
     try:

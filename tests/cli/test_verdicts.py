@@ -13,9 +13,10 @@ from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.keys import ShardKeys
 from acker_redis.migrate import migrate
-from tests.cli.support import Shell
+from tests.cli.support import PATIENT, Shell
 from tests.conftest import MakeAcker
 from tests.support import track
+from tests.waiting import LIMIT
 
 
 def acked(acker: Acker, first: int, last: int) -> None:
@@ -96,8 +97,8 @@ def test_a_handler_that_dies_loses_nothing(
         ["sh", "-c", pipe],
         capture_output=True,
         text=True,
-        timeout=120,
-        env={"ACKER_REDIS_URL": any_server.url, "PATH": "/usr/bin:/bin"},
+        timeout=LIMIT,
+        env={"ACKER_REDIS_URL": any_server.url, "PATH": "/usr/bin:/bin", **PATIENT},
     )
     assert done.stdout == "1 verdicts taken\n"
     assert done.stderr == ""

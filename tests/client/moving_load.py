@@ -9,8 +9,8 @@ from typing import Any, Self
 from acker_redis import Acker, Backoff, Bolt, MessageId, Producer, Rotator, Source
 from acker_redis.aio import AsyncAcker
 from acker_redis.pending import Record
-from tests.cluster.servers import wait_until
 from tests.source.twin import Loop, Twin
+from tests.waiting import LIMIT, wait_until
 
 
 class Load:
@@ -42,7 +42,7 @@ class Load:
             "max_pending": 40,
             "attempts": 1000,
             "backoff": Backoff(0.005, 0.02),
-            "timeout": 20.0,
+            "timeout": 10 * LIMIT,
         }
         self.source: Any
         if self._loop:
@@ -78,7 +78,7 @@ class Load:
             with self._bolt.process(message) as handle:
                 if fate < 0.1:
                     handle.fail("no")
-                elif message in self._caused.values():
+                elif message in list(self._caused.values()):
                     self._processed.add(message)
                 else:
                     caused = self._caused[message] = handle.emit()
@@ -106,14 +106,14 @@ class Load:
         trace: TracebackType | None,
     ) -> None:
         self._enough.set()
-        self._threads[-1].join(60)
+        self._threads[-1].join(LIMIT)
         if error is None:
-            assert self.source.join(60), f"{self.source.pending} records have no verdict"
+            assert self.source.join(LIMIT), f"{self.source.pending} records have no verdict"
         self.source.stop()
         for _ in self._threads[:-1]:
             self._wire.put(None)
         for thread in self._threads[:-1]:
-            thread.join(60)
+            thread.join(LIMIT)
         self._rotator.stop()
         self.producer.close()
         if self._loop:

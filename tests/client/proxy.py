@@ -2,11 +2,16 @@
 
 import select
 import socket
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
+
+import redis
+
+from acker_redis import scripts
+from tests.client.listener import Listener
+from tests.waiting import LIMIT
 
 
 class Proxy:
@@ -15,55 +20,56 @@ class Proxy:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self._target = (parts.hostname or "127.0.0.1", parts.port or 6379)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
         self.swallow = 0
         """Replies to lose from now on: the command reaches Redis, its answer nobody."""
         self.cut = 0
         """Requests to cut in half from now on: Redis never sees a whole command."""
         self.stall = False
         """Whether nothing goes on for the time being; what came meanwhile goes on afterwards."""
+        self.held = 0
+        """Requests that came while it stalled."""
         self.lost = 0
-        self._open = True
-        threading.Thread(target=self._accept, daemon=True).start()
+        load_scripts(url)
+        self._listener = Listener(self._serve)
+        self.url = f"redis://127.0.0.1:{self._listener.port}/0"
 
     def close(self) -> None:
-        self._open = self.stall = False
+        self.stall = False
         self._listener.close()
 
-    def _accept(self) -> None:
-        while self._open:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
-
     def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(self._target) as redis:
+        with client, socket.create_connection(self._target) as server:
             losing = False
             while True:
-                ready, _, _ = select.select([client, redis], [], [])
+                ready, _, _ = select.select([client, server], [], [])
                 # A command first: its reply cannot be there before it.
-                source = client if client in ready else redis
+                source = client if client in ready else server
                 data = _receive(source)
+                self.held += self.stall and source is client
                 while self.stall:
                     time.sleep(0.002)
-                if not data or (losing and source is redis):
+                if not data or (losing and source is server):
                     return
-                if source is redis:
+                if source is server:
                     client.sendall(data)
                 elif self.cut > 0:
                     self.cut -= 1
                     self.lost += 1
-                    redis.sendall(data[: len(data) // 2])
+                    server.sendall(data[: len(data) // 2])
                     return
                 else:
                     if self.swallow > 0 and b"evalsha" in data[:40].lower():
                         self.swallow -= 1
                         self.lost += 1
                         losing = True
-                    redis.sendall(data)
+                    server.sendall(data)
+
+
+def load_scripts(url: str) -> None:
+    """Let a Redis know all scripts, so that a reply which is lost is never NOSCRIPT."""
+    with redis.Redis.from_url(url, socket_timeout=LIMIT) as client, suppress(redis.RedisError):
+        for name in scripts.NAMES:
+            client.script_load(scripts.load(name).source)
 
 
 def _receive(source: socket.socket) -> bytes:

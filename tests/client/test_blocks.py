@@ -35,6 +35,7 @@ from acker_redis.keys import ShardKeys
 from tests.client.proxy import Proxy, proxied
 from tests.conftest import MakeAcker
 from tests.support import tick, total
+from tests.waiting import LIMIT
 
 
 @pytest.fixture
@@ -348,7 +349,7 @@ def source_url(acker: Acker) -> str:
 def test_a_rejection_whose_reply_was_lost(make_any_acker: MakeAcker, proxy: Proxy) -> None:
     direct = make_any_acker(high_water=2)
     direct.track_block("t", "first", ids(3))
-    with Acker.from_url(proxy.url, direct.namespace, retry_for=20) as acker:
+    with Acker.from_url(proxy.url, direct.namespace, retry_for=LIMIT) as acker:
         assert acker.config
         proxy.swallow = 1
         with pytest.raises(RejectedError):
@@ -396,7 +397,7 @@ def test_a_bad_line_loses_and_doubles_nothing(make_any_acker: MakeAcker, proxy: 
     """Replies lost and requests cut at random, parts of loose rows and of blocks in between."""
     direct = make_any_acker(shards=2)
     chance = random.Random(7)
-    with Acker.from_url(proxy.url, direct.namespace, retry_for=20) as acker:
+    with Acker.from_url(proxy.url, direct.namespace, retry_for=LIMIT) as acker:
         assert acker.config
         anchors, steps = chains(direct, 6_000, 5)
         rows = [(a, d) for step in steps for a, d in zip(anchors, step, strict=True)]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from acker_redis import flows, urls
+from acker_redis import server_version, urls
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
@@ -98,11 +98,13 @@ def test_bad_urls(url: str) -> None:
 
 
 def test_redis_down() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    acker = Acker.from_url(f"redis://user:secret@127.0.0.1:{port}/0", "n", retry_for=0.2)
-    with pytest.raises(RedisUnavailableError, match="running and reachable") as caught:
-        acker.status()
+    # The port is taken, and nobody listens.
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        acker = Acker.from_url(f"redis://user:secret@127.0.0.1:{port}/0", "n", retry_for=0.2)
+        with pytest.raises(RedisUnavailableError, match="running and reachable") as caught:
+            acker.status()
     assert "secret" not in str(caught.value)
 
 
@@ -124,8 +126,8 @@ def test_wrong_password(any_server: EmbeddedRedis) -> None:
 def test_a_server_that_is_too_old(
     any_server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flows, "OLDEST", (99, 0))
-    with pytest.raises(ConfigError, match="too old; 6.2 or later"):
+    monkeypatch.setattr(server_version, "OLDEST", {"Redis": (99, 0), "Valkey": (99, 0)})
+    with pytest.raises(ConfigError, match="too old; Redis 6.2 or Valkey 7.2 or later"):
         Acker.from_url(any_server.url, "old").create()
 
 

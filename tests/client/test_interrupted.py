@@ -1,11 +1,13 @@
 """A signal whose handler raises, at any line of redis-py: no reply is read for another command."""
 
+import contextlib
 import gc
 import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +17,7 @@ import pytest
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
+from tests.client.listener import Listener
 from tests.conftest import MakeAcker
 
 LATE = 0.003
@@ -30,23 +33,17 @@ def acker(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> Iterator[Acke
     """An acker whose replies come late."""
     direct = make_any_acker(high_water=1)
     parts = urlsplit(any_server.url)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        target = (parts.hostname or "", parts.port or 0)
-        threading.Thread(target=_serve, args=(listener, target), daemon=True).start()
-        url = f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
-        with Acker.from_url(url, direct.namespace) as through:
-            yield through
+    target = (parts.hostname or "", parts.port or 0)
+    listener = Listener(partial(_serve, target))
+    with Acker.from_url(f"redis://127.0.0.1:{listener.port}/0", direct.namespace) as through:
+        yield through
+    listener.close()
 
 
-def _serve(listener: socket.socket, target: tuple[str, int]) -> None:
-    while True:
-        try:
-            client, _ = listener.accept()
-        except OSError:
-            return
-        redis = socket.create_connection(target)
-        for args in ((client, redis, 0.0), (redis, client, LATE)):
-            threading.Thread(target=_pump, args=args, daemon=True).start()
+def _serve(target: tuple[str, int], client: socket.socket) -> None:
+    redis = socket.create_connection(target)
+    threading.Thread(target=_pump, args=(client, redis, 0.0), daemon=True).start()
+    _pump(redis, client, LATE)
 
 
 def _pump(source: socket.socket, to: socket.socket, late: float) -> None:
@@ -56,8 +53,11 @@ def _pump(source: socket.socket, to: socket.socket, late: float) -> None:
             to.sendall(data)
     except OSError:
         pass
+    # The other thread may be reading from ``to``: it closes that itself.
     for each in (source, to):
-        each.close()
+        with contextlib.suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+    source.close()
 
 
 class Interrupt:
@@ -91,6 +91,7 @@ def no_garbage() -> Iterator[None]:
 @pytest.mark.usefixtures("no_garbage")
 def test_at_every_line_the_next_command_gets_its_own_reply(acker: Acker) -> None:
     command, line, points = acker.connection.command, 0, 0
+    tracer = sys.gettrace()  # of who measures coverage
     while True:
         line += 1
         command("PING")
@@ -100,7 +101,7 @@ def test_at_every_line_the_next_command_gets_its_own_reply(acker: Acker) -> None
         except Alarm:
             points += 1
         finally:
-            sys.settrace(None)
+            sys.settrace(tracer)
         assert command("ECHO", f"second {line}") == f"second {line}".encode()
         if interrupt.left > 0:
             break

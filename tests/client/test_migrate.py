@@ -33,6 +33,7 @@ from acker_redis.move import Move
 from tests.client.moving_load import Load, settled
 from tests.conftest import MakeAcker
 from tests.support import columns, row, send, tick, total, track, track_block
+from tests.waiting import LIMIT
 
 A = 0x7777_1111_7777
 MOVES = [(1, 4), (4, 1), (2, 8)]
@@ -63,7 +64,7 @@ def test_under_load(
     with Load(partial(again, acker), kind, seed=1) as load:
         for after in shards[1:]:
             load.wait_for(50)
-            assert migrate(acker, after, wait=60).shards == after
+            assert migrate(acker, after, wait=LIMIT).shards == after
             settled(acker, after)
         load.wait_for(50)
     counted = total(acker)
@@ -171,6 +172,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acker_redis.migrate.LONGEST_PAUSE", 0.0)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize(("before", "after"), MOVES)
 def test_killed_after_each_call_and_run_again(
@@ -359,7 +361,10 @@ def put(acker: Acker, state: Metas) -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 4), (4, 2), (4, 1)])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(1, 2), (2, 1), *(pytest.param(*m, marks=pytest.mark.full) for m in ((2, 4), (4, 2), (4, 1)))],
+)
 def test_a_failover_at_any_moment_is_healed_by_the_same_again(
     make_any_acker: MakeAcker, again: MakeClient, before: int, after: int
 ) -> None:
@@ -434,7 +439,7 @@ def test_what_a_failover_brings_back_ends_as_ever(
             keys = ShardKeys(acker.namespace, shard)
             acker.connection.run(commands.rotate(keys, force=True))
             acker.connection.run(commands.expire(keys, 100))
-    assert migrate(again(acker), 2, wait=30).shards == 2
+    assert migrate(again(acker), 2, wait=LIMIT).shards == 2
     settled(acker, 2)
     assert [(o.verdict, o.anchor) for o in acker.outcomes("t")] == [
         ("ack", 9),

@@ -1,7 +1,6 @@
 """Servers that fail over, are full, lack a right, or are a cluster."""
 
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +13,7 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import EmbeddedServerError, RedisRefusedError, RedisUnavailableError
 from acker_redis.rotator import Rotator
 from tests.support import row, tick, total, track, verdicts
+from tests.waiting import LIMIT, wait_until
 
 A = 0x5A5A_0000_A5A5
 
@@ -52,7 +52,7 @@ def test_states_of_a_failover_pass(own: EmbeddedRedis, trouble: tuple[str, ...])
 
 def test_to_create_waits_for_what_passes(own: EmbeddedRedis) -> None:
     with (
-        Acker.from_url(own.url, "n", retry_for=20) as acker,
+        Acker.from_url(own.url, "n", retry_for=LIMIT) as acker,
         redis.Redis.from_url(own.url) as client,
     ):
         client.config_set("min-replicas-to-write", 1)
@@ -123,10 +123,10 @@ def test_a_cluster_of_one_and_its_end() -> None:
     with cluster_server() as server:
         single = redis.Redis.from_url(server.url)
         single.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
-        deadline = time.monotonic() + 20
-        while b"cluster_state:ok" not in single.execute_command("CLUSTER", "INFO"):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(
+            lambda: b"cluster_state:ok" in single.execute_command("CLUSTER", "INFO"),
+            "the cluster's state is ok",
+        )
         cluster = redis.RedisCluster(host="127.0.0.1", port=server.port)
         acker = Acker(cluster, "n", retry_for=0)
         acker.create(AckerConfig(shards=4, tick_ms=3_600_000))

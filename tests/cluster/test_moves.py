@@ -8,6 +8,7 @@ from acker_redis.migrate import migrate
 from tests.client.moving_load import Load, settled
 from tests.cluster.servers import Cluster, spread
 from tests.support import total
+from tests.waiting import LIMIT
 
 
 def test_two_shards_become_four_and_one(cluster: Cluster) -> None:
@@ -22,7 +23,7 @@ def test_two_shards_become_four_and_one(cluster: Cluster) -> None:
     with Load(make, "sync", seed=2) as load:
         for shards in (4, 1):
             load.wait_for(40)
-            assert migrate(acker, shards, wait=60).shards == shards
+            assert migrate(acker, shards, wait=LIMIT).shards == shards
             settled(acker, shards)
         load.wait_for(40)
     assert total(acker)["pending"] == 0

@@ -16,8 +16,9 @@ from acker_redis.ids import new_anchor, new_tuple_id
 from acker_redis.keys import ShardKeys
 from acker_redis.outcomes import Entry
 from acker_redis.rotator import Rotator
-from tests.cluster.servers import Cluster, slot_of, spread, wait_until
+from tests.cluster.servers import Cluster, slot_of, spread
 from tests.support import total
+from tests.waiting import LIMIT, wait_until
 
 SHARDS = 8
 PRODUCERS = 3
@@ -56,7 +57,7 @@ class Load:
         self.source = self.thread(self.read)
 
     def new_acker(self) -> Acker:
-        return Acker(self.cluster.client(), self.namespace, retry_for=120)
+        return Acker(self.cluster.client(), self.namespace, retry_for=LIMIT)
 
     def preload(self) -> list[tuple[int, int]]:
         trees = [(new_anchor(), new_tuple_id()) for _ in range(LONG)]

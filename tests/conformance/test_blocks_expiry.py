@@ -28,7 +28,7 @@ from tests.support import (
 )
 
 A, B, C = (random.Random(f"expiry {i}").getrandbits(63) for i in range(3))
-HOUR = 3_600_000
+MINUTE, HOUR = 60_000, 3_600_000
 
 
 @pytest.mark.parametrize("buckets", [2, 3, 16])
@@ -240,23 +240,23 @@ def test_late_ticks_are_not_caught_up(acker: Target) -> None:
 def test_age_counts_from_track(acker: Target) -> None:
     """Whatever comes later, and wherever it moves the block."""
     track_block(acker, 7, [A, B])
-    advance(acker, 5000)
+    advance(acker, 5 * MINUTE)
     fail_slot(acker, 7, 1, "no", B)
     tick(acker)
     touch_block(acker, 7)
-    advance(acker, 1000)
+    advance(acker, MINUTE)
     block_row(acker, 7, {0: A})
     nack, touch, ack = block_outcomes(acker)
-    assert 5000 <= nack.age_ms <= touch.age_ms < 6000 <= ack.age_ms
+    assert 5 * MINUTE <= nack.age_ms <= touch.age_ms < 6 * MINUTE <= ack.age_ms
     assert {o.age_ms for o in ack.expand()} == {ack.age_ms}
 
 
 def test_age_of_what_expired(acker: Target) -> None:
     track_block(acker, 7, [A])
-    advance(acker, 5000)
+    advance(acker, 5 * MINUTE)
     tick(acker, 3)
     (outcome,) = block_outcomes(acker)
-    assert 5000 <= outcome.age_ms < 6000
+    assert 5 * MINUTE <= outcome.age_ms < 6 * MINUTE
 
 
 def test_age_is_never_negative(acker: Target) -> None:
@@ -274,7 +274,7 @@ def test_age_of_what_was_rejected_is_zero(make_acker: MakeTarget) -> None:
     track_block(acker, 7, [A])
     tick(acker, 2)
     rotate(acker)
-    advance(acker, 5000)
+    advance(acker, 5 * MINUTE)
     track_block(acker, 7, [A])
     track_block(acker, 8, [A] * 3)
     assert [(o.reason, o.age_ms) for o in block_outcomes(acker)] == [

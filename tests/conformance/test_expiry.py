@@ -19,6 +19,7 @@ from tests.support import (
 )
 
 A = 0x5555_0000_5555_0000
+MINUTE = 60_000
 
 
 @pytest.mark.parametrize("buckets", [2, 3, 16])
@@ -184,33 +185,33 @@ def test_clock_an_hour_forward_is_one_tick(acker: Target) -> None:
 def test_age_counts_from_the_first_row(acker: Target) -> None:
     """Whatever rows come later, and wherever they move it."""
     row(acker, 7, 1)
-    advance(acker, 5000)
+    advance(acker, 5 * MINUTE)
     track(acker, 7, A)
     tick(acker)
     row(acker, 7, 2)
     touch(acker, 7)
-    advance(acker, 1000)
+    advance(acker, MINUTE)
     row(acker, 7, A ^ 1 ^ 2)
     ages = [o.age_ms for o in outcomes(acker)]
     assert len(ages) == 2
-    assert 5000 <= ages[0] < 6000 <= ages[1]
+    assert 5 * MINUTE <= ages[0] < 6 * MINUTE <= ages[1]
 
 
 def test_ages_of_a_conflict_are_each_tree_s_own(acker: Target) -> None:
     track(acker, 7, A, "first")
-    advance(acker, 5000)
+    advance(acker, 5 * MINUTE)
     track(acker, 7, A, "second")
     ages = {o.source_id: o.age_ms for o in outcomes(acker)}
-    assert 5000 <= ages["first"] < 6000
+    assert 5 * MINUTE <= ages["first"] < 6 * MINUTE
     assert ages["second"] == 0
 
 
 def test_age_of_what_expired(acker: Target) -> None:
     track(acker, 7, A)
-    advance(acker, 5000)
+    advance(acker, 5 * MINUTE)
     tick(acker, 3)
     (outcome,) = outcomes(acker)
-    assert 5000 <= outcome.age_ms < 6000
+    assert 5 * MINUTE <= outcome.age_ms < 6 * MINUTE
 
 
 def test_age_of_what_expired_is_never_negative(acker: Target) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.servers import wait_until
+from tests.waiting import LIMIT, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 OURS = "acker-redis"
@@ -160,7 +160,7 @@ class Container:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LIMIT,
         )
 
     def healthy(self) -> bool:
@@ -184,9 +184,9 @@ class Container:
         self.process.terminate()
 
     def wait(self) -> int:
-        """Its exit code; it has as long to end as the file says."""
+        """Its exit code, once it has ended: an engine would kill it after stop_grace_period."""
         assert self.process
-        return self.process.wait(float(self.service["stop_grace_period"].removesuffix("s")))
+        return self.process.wait(LIMIT)
 
     def written_elsewhere(self) -> list[Path]:
         """Files that it made where the root filesystem would be read-only."""

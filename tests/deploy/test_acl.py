@@ -1,6 +1,6 @@
 """Each role can do its work and nothing else, on real servers."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,13 +10,13 @@ from acker_redis import Acker, AckerConfig, Batch, acl
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import RedisRefusedError
 from acker_redis.keys import AUDIT, NAMESPACES, ShardKeys, channel
-from acker_redis.server_binary import ServerBinary, find_on_path, find_server, find_wheel
 from tests.cluster.servers import Cluster
-from tests.conftest import missing
+from tests.conftest import binary_of
 from tests.deploy import work
 from tests.deploy.compose import ROOT
 from tests.deploy.users import Login, Users, is_refusal, own_key, users
 from tests.support import dump
+from tests.tiers import servers
 
 # Of 6.2, which does not tell the subcommands it has.
 SUBCOMMANDS = """
@@ -99,11 +99,9 @@ def test_each_role_can_do_its_work(some_users: Users) -> None:
     assert some_users.refusals() == set()
 
 
-@pytest.mark.parametrize("find", [find_on_path, find_wheel])
-def test_a_server_loads_the_files(tmp_path: Path, find: Callable[[], ServerBinary | None]) -> None:
-    binary = find()
-    if binary is None:
-        missing("redis-server")
+@pytest.mark.parametrize("kind", servers())
+def test_a_server_loads_the_files(tmp_path: Path, kind: str) -> None:
+    binary = binary_of(kind)
     lines = []
     for path in sorted((ROOT / "deploy" / "acl").glob("*.acl")):
         lines += path.read_text().splitlines()
@@ -120,10 +118,7 @@ def test_a_server_loads_the_files(tmp_path: Path, find: Callable[[], ServerBinar
 
 def test_on_a_cluster_too() -> None:
     """The users have to be there on each node."""
-    binary = find_server()
-    if binary is None:
-        missing("redis-server")
-    with Cluster(binary) as cluster:
+    with Cluster(binary_of("default")) as cluster:
         ports = [node.server.port for node in cluster.nodes]
         clients = [node.redis for node in cluster.nodes]
         with users(ports, clients, everywhere=True) as everywhere:
@@ -232,7 +227,7 @@ def test_a_viewer_cannot_write(one: Users) -> None:
         ):
             assert login.refused("EVAL", f"return redis.call({words})", 1, meta)
             assert login.refused("EVAL", f"return redis.call({words})", 0)
-    with Acker.from_url(one.url("viewer"), one.namespace) as acker:
+    with Acker.from_url(one.url("viewer"), one.namespace, timeout=60) as acker:
         batch = Batch("t")
         batch.track(7, "s", [])
         with pytest.raises(RedisRefusedError):
@@ -243,7 +238,7 @@ def test_a_viewer_cannot_write(one: Users) -> None:
 
 
 def test_a_producer_reads_and_takes_no_verdict(one: Users) -> None:
-    with Acker.from_url(one.url("producer"), one.namespace) as acker:
+    with Acker.from_url(one.url("producer"), one.namespace, timeout=60) as acker:
         batch = Batch("t")
         batch.track(7, "s", [])
         assert acker.apply(batch).acked == 1
@@ -253,7 +248,7 @@ def test_a_producer_reads_and_takes_no_verdict(one: Users) -> None:
         entries = trusted.outcomes("t").read()
         assert [outcome.source_id for entry in entries for outcome in entry] == ["s"]
         with (
-            Acker.from_url(one.url("producer"), one.namespace) as acker,
+            Acker.from_url(one.url("producer"), one.namespace, timeout=60) as acker,
             pytest.raises(RedisRefusedError),
         ):
             acker.outcomes("t").take(entries)

@@ -12,6 +12,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from acker_redis import acl
 from acker_redis.keys import ShardKeys
+from tests.waiting import LIMIT
 
 PASSWORD = "correct horse"
 PASSED_OVER = {b"client|setinfo", b"client|maint_notifications", b"client"}
@@ -85,7 +86,7 @@ def users(
 
 def is_refusal(reply: Any) -> bool:
     """Whether a reply says that the user may not; inside a script the words are others."""
-    words = r"NOPERM|The user executing the script can't "
+    words = r"NOPERM|The user executing the script can't |ACL failure in script: "
     return isinstance(reply, NoPermissionError) or (
         isinstance(reply, ResponseError) and bool(re.search(words, str(reply)))
     )
@@ -105,7 +106,7 @@ class Login:
             username=self._user,
             password=self._password,
             protocol=2,
-            socket_timeout=10,
+            socket_timeout=LIMIT,
         )
         self._connection.connect()
 

@@ -24,6 +24,7 @@ from acker_redis.namespaces import names
 from acker_redis.parts import Part
 from tests.deploy.users import Users
 from tests.support import columns
+from tests.waiting import LIMIT
 
 SHARDS = 4
 TASK = "shop"
@@ -31,7 +32,7 @@ TASK = "shop"
 
 def create(users: Users) -> None:
     """Admin: create the namespace, and ask the server how it is doing."""
-    with Acker.from_url(users.url("admin"), users.namespace) as acker:
+    with Acker.from_url(users.url("admin"), users.namespace, timeout=60) as acker:
         assert acker.create(AckerConfig(shards=SHARDS, tick_ms=3_600_000))
         assert users.namespace in names(acker.connection)
         client = acker.connection.client
@@ -46,7 +47,7 @@ def create(users: Users) -> None:
 
 def produce(users: Users) -> None:
     """Producer: a bolt by threads, a durable lane, a block, a look at a tree."""
-    with Acker.from_url(users.url("producer"), users.namespace) as acker:
+    with Acker.from_url(users.url("producer"), users.namespace, timeout=60) as acker:
         with Producer(acker, TASK, linger=0) as producer:
             anchor, first = new_anchor(), new_tuple_id()
             producer.track(anchor, "by a producer", [first])
@@ -74,7 +75,7 @@ def _rows(anchor: int) -> Columns:
 
 def source(users: Users) -> None:
     """Source: records that are acked, and one that is replayed; its verdicts live, and taken."""
-    with Acker.from_url(users.url("source"), users.namespace) as acker:
+    with Acker.from_url(users.url("source"), users.namespace, timeout=60) as acker:
         live = _listen(acker.connection.client, users)
         acked: list[str] = []
         with Producer(acker, linger=0) as producer:
@@ -94,12 +95,12 @@ def source(users: Users) -> None:
             ) as records:
                 records.emit("one", "once")
                 records.emit("two", "twice")
-                assert records.join(30)
+                assert records.join(LIMIT)
         assert {"one", "two"} <= set(acked)
         if live:
-            heard = [live.get_message(timeout=10) for _ in range(2)]
+            heard = [live.get_message(timeout=LIMIT) for _ in range(2)]
             assert {m["type"] for m in heard if m} == {"subscribe", "psubscribe"}
-            told = live.get_message(timeout=10)
+            told = live.get_message(timeout=LIMIT)
             assert told["channel"].startswith(f"acker:{users.namespace}:".encode())
             live.unsubscribe()
             live.punsubscribe()
@@ -130,9 +131,9 @@ def by_asyncio(users: Users) -> None:
     async def run() -> None:
         url, name = users.url, users.namespace
         async with (
-            AsyncAcker.from_url(url("source"), name) as mine,
-            AsyncAcker.from_url(url("producer"), name) as theirs,
-            AsyncAcker.from_url(url("viewer"), name) as looking,
+            AsyncAcker.from_url(url("source"), name, timeout=60) as mine,
+            AsyncAcker.from_url(url("producer"), name, timeout=60) as theirs,
+            AsyncAcker.from_url(url("viewer"), name, timeout=60) as looking,
             AsyncProducer(theirs, linger=0) as producer,
         ):
             bolt = AsyncBolt(producer)
@@ -144,7 +145,7 @@ def by_asyncio(users: Users) -> None:
             async with AsyncSource(mine, "async-shop", send) as records:
                 for number in range(10):
                     await records.emit(f"order-{number}")
-                assert await records.join(30)
+                assert await records.join(LIMIT)
             assert (await looking.status()).backlog["async-shop"] == 0
             assert await looking.show(12345) is None
 
@@ -153,12 +154,12 @@ def by_asyncio(users: Users) -> None:
 
 def rotate(users: Users) -> None:
     """Rotator: ticks until all has expired, trees and blocks."""
-    with Acker.from_url(users.url("producer"), users.namespace) as acker:
+    with Acker.from_url(users.url("producer"), users.namespace, timeout=60) as acker:
         batch = Batch(TASK)
         batch.track(new_anchor(), "left", [new_tuple_id()])
         batch.track_block("left too", [5, 6])
         acker.apply(batch)
-    with Acker.from_url(users.url("rotator"), users.namespace) as acker:
+    with Acker.from_url(users.url("rotator"), users.namespace, timeout=60) as acker:
         for _ in range(acker.config.buckets):
             Rotator(acker).step(force=True)
         status = acker.status()
@@ -170,7 +171,7 @@ def rotate(users: Users) -> None:
 
 def view(users: Users) -> None:
     """Viewer: how things stand, a tree, the verdicts that wait."""
-    with Acker.from_url(users.url("viewer"), users.namespace) as acker:
+    with Acker.from_url(users.url("viewer"), users.namespace, timeout=60) as acker:
         assert acker.status().backlog[TASK] >= 3
         waiting = acker.outcomes(TASK).read()
         assert waiting
@@ -188,11 +189,11 @@ def view(users: Users) -> None:
 
 def end(users: Users) -> None:
     """Admin: change the configuration, move to more shards, drop the namespace with all in it."""
-    with Acker.from_url(users.url("source"), users.namespace) as acker:
+    with Acker.from_url(users.url("source"), users.namespace, timeout=60) as acker:
         waiting = acker.outcomes(TASK)
         while entries := waiting.read():
             waiting.take(entries)
-    with Acker.from_url(users.url("admin"), users.namespace) as acker:
+    with Acker.from_url(users.url("admin"), users.namespace, timeout=60) as acker:
         assert acker.configure(high_water=5000).high_water == 5000
         assert migrate(acker, 2 * SHARDS).shards == 2 * SHARDS
         acker.drop()

@@ -219,17 +219,17 @@ def test_verdicts_that_stay_are_found(other: Acker, calls: Any) -> None:
 def _user(server: EmbeddedRedis, admin: Any, *more: str) -> Acker:
     rule = acl.rule("admin", None, "boss", "pw").split()[1:]
     admin.execute_command("ACL", "SETUSER", *rule, *more)
-    return Acker.from_url(f"redis://boss:pw@127.0.0.1:{server.port}/0", "any")
+    return Acker.from_url(f"redis://boss:pw@127.0.0.1:{server.port}/0", "any", timeout=60)
 
 
 def test_nobody_hears_it(
     server: EmbeddedRedis, make_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(canary, "_HEARD_WITHIN", 0.05)
     acker = make_acker()
     admin, before = acker.connection.client, dump(acker)
     try:
-        with _user(server, admin, "-publish") as boss:
+        with _user(server, admin, "-publish") as boss, monkeypatch.context() as patch:
+            patch.setattr(canary, "_HEARD_WITHIN", 0.05)
             found = fly(boss)
             assert (found["canary"].level, found["pubsub"].level) == ("ok", "warning")
         with _user(server, admin, "-subscribe") as boss:

@@ -22,6 +22,13 @@ VERSIONS = [
 ]
 
 
+def test_valkey_is_named_with_its_own_version_and_mode() -> None:
+    """Valkey says server_mode where Redis says redis_mode."""
+    mode = {"redis_mode": None, "server_mode": "cluster"}
+    info = {"redis_version": "7.2.4", "valkey_version": "9.1.2", **mode}
+    assert checks_server.version(node(info)).detail == "Valkey 9.1.2, cluster"
+
+
 @pytest.mark.parametrize(("info", "level"), VERSIONS)
 def test_version(info: dict[str, Any], level: str) -> None:
     found = checks_server.version(node(info))

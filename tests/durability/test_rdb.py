@@ -28,6 +28,7 @@ from tests.support import (
     track_block,
     verdicts,
 )
+from tests.waiting import LIMIT
 
 CONFIG = AckerConfig(tick_ms=3_600_000, high_water=1_000_000, shards=2, publish=False)
 
@@ -35,7 +36,7 @@ CONFIG = AckerConfig(tick_ms=3_600_000, high_water=1_000_000, shards=2, publish=
 def test_an_old_snapshot_comes_back_under_load(binary: ServerBinary, directory: Path) -> None:
     with (
         Kept(binary, directory, *NEITHER) as server,
-        Acker.from_url(server.url, "n", retry_for=60) as acker,
+        Acker.from_url(server.url, "n", retry_for=LIMIT) as acker,
     ):
         acker.create(CONFIG)
         with Load(server.url, acker) as load:
@@ -64,7 +65,7 @@ def test_a_source_sees_each_record_to_its_end(
 ) -> None:
     with (
         Kept(binary, directory, *settings) as server,
-        Acker.from_url(server.url, "n", retry_for=60) as acker,
+        Acker.from_url(server.url, "n", retry_for=LIMIT) as acker,
     ):
         acker.create(CONFIG)
         source = Replayed(server.url, "n", clock, seed=5)

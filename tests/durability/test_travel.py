@@ -1,6 +1,5 @@
 """Redis comes back with an older state: no history of that acks falsely."""
 
-import os
 import random
 from collections import Counter
 from dataclasses import asdict
@@ -13,8 +12,9 @@ from acker_redis.simulate.backends import ReferenceBackend
 from acker_redis.simulate.redis_backend import RedisBackend
 from tests.conftest import MakeAcker
 from tests.durability.travel import BREAKS, CONFIG, TASK, FalseAck, History
+from tests.tiers import budget
 
-HISTORIES = int(os.environ.get("ACKER_TRAVEL_HISTORIES", "400"))
+HISTORIES = budget().travels
 STEPS = 80
 LEAST = {
     "acks": 100,

@@ -17,7 +17,7 @@ def test_three_jobs_and_one_is_killed(tmp_path: Path) -> None:
     if advice:
         missing(advice)
     process = start("spark_jobs", tmp_path)
-    said, _ = process.communicate(timeout=280)
+    said, _ = process.communicate(timeout=900)
     assert process.returncode == 0, said
     assert "980 orders are priced, once each" in said
     assert "20 are given up: no price for moon" in said

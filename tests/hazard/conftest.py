@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.server_binary import find_server
 from tests.cluster.servers import Cluster
-from tests.conftest import MakeAcker, missing
+from tests.conftest import MakeAcker, binary_of
 from tests.hazard.line import bad_line
 from tests.hazard.runs import CONFIG, Run
 
@@ -30,8 +29,5 @@ def make_run(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> Iterator[M
 
 @pytest.fixture(scope="session")
 def three_masters() -> Iterator[Cluster]:
-    binary = find_server()
-    if binary is None:
-        missing("redis-server")
-    with Cluster(binary) as running:
+    with Cluster(binary_of("default")) as running:
         yield running

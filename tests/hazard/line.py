@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from tests.cluster.servers import wait_until
+from tests.client.listener import Listener
+from tests.waiting import wait_until
 
 FATES = {
     "reply lost": 5,  # it ran, its answer is lost with the connection
@@ -31,15 +32,14 @@ class BadLine:
     def __init__(self, url: str, seed: int) -> None:
         parts = urlsplit(url)
         self._target = (parts.hostname or "127.0.0.1", parts.port or 6379)
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-        self.port: int = self._listener.getsockname()[1]
-        self.url = f"redis://127.0.0.1:{self.port}/0"
         self.bad = True
         self.fates: Counter[str] = Counter()
         self._chance = random.Random(seed)
         self._lock = threading.Lock()
         self._under_way = 0
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._listener = Listener(self._serve)
+        self.port = self._listener.port
+        self.url = f"redis://127.0.0.1:{self.port}/0"
 
     def settle(self) -> None:
         """Be good from now on, and wait until all that is late has come to Redis."""
@@ -49,14 +49,6 @@ class BadLine:
     def close(self) -> None:
         self.bad = False
         self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
         # What either side has closed is no concern: both are closed then.

@@ -1,7 +1,6 @@
 """What is common to all runs: trees, threads, a reader of verdicts, and the reckoning."""
 
 import contextlib
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,11 +12,14 @@ from tests.hazard.forest import Drawn, Forest
 from tests.hazard.line import BadLine
 from tests.producer.rig import InThread
 from tests.support import tick
+from tests.tiers import budget
 
-TREES = int(os.environ.get("ACKER_HAZARD_TREES", "10000"))
+TREES = budget().hazard_trees
 """Trees of one run."""
-TIMEOUT = 0.15
-"""Seconds after which a client gives a call up, and sends it again."""
+ROWS = 200 if TREES > 1000 else 8
+"""Rows of a batch at most: few trees take hundreds of calls, too."""
+TIMEOUT = 0.5
+"""Seconds after which a client gives a call up, and sends it again: longer than a call takes."""
 CONFIG = {"buckets": 4, "high_water": 10**9, "outcomes_limit": 10**9, "publish": False}
 
 
@@ -67,7 +69,8 @@ class Run:
         print(told)  # pytest shows it when a test fails, and by -rP
         assert not wrong, told
         assert kinds["complete"] > 0, told
-        assert min(kinds["failed"], kinds["open"]) > 0, told
+        # Of few trees, those may all be in doubt.
+        assert len(self.forest.trees) < 500 or min(kinds["failed"], kinds["open"]) > 0, told
         assert fates["late"] > 0, told
         assert sum(fates.values()) > fates["answered"], told
 
@@ -79,7 +82,7 @@ def in_threads(count: int, work: Callable[[], None]) -> None:
         thread.join()
 
 
-def apply_all(run: Run, acker: Acker, most: int = 200, patience: int | None = None) -> None:
+def apply_all(run: Run, acker: Acker, most: int = ROWS, patience: int | None = None) -> None:
     """Apply batches until there are no more rows.
 
     With ``patience`` a batch is given up when so many attempts at it have failed, and the next

@@ -1,7 +1,4 @@
-"""Replies lost, calls cut, calls that come late: no tree is acked falsely, and none is lost.
-
-``ACKER_HAZARD_TREES`` says how many trees there are in each run.
-"""
+"""Replies lost, calls cut, calls that come late: no tree is acked falsely, and none is lost."""
 
 import asyncio
 import random
@@ -18,7 +15,7 @@ from acker_redis.commands import Call, Fence
 from acker_redis.keys import ShardKeys
 from acker_redis.producer import Producer
 from tests.hazard.conftest import MakeRun
-from tests.hazard.runs import TIMEOUT, TREES, Run, apply_all, in_threads
+from tests.hazard.runs import ROWS, TIMEOUT, TREES, Run, apply_all, in_threads
 
 PATIENT = 600.0
 
@@ -39,13 +36,14 @@ def by_ackers(run: Run) -> None:
         in_threads(8, work)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_batches(make_run: MakeRun, seed: int) -> None:
     run = make_run(seed, shards=2)
     by_ackers(run)
     run.check()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [3])
 def test_threads_that_share_an_acker(make_run: MakeRun, seed: int) -> None:
     run = make_run(seed, TREES // 8, shards=4)
@@ -54,14 +52,14 @@ def test_threads_that_share_an_acker(make_run: MakeRun, seed: int) -> None:
     run.check()
 
 
-@pytest.mark.parametrize("seed", [4, 5])
+@pytest.mark.parametrize("seed", [4, pytest.param(5, marks=pytest.mark.nightly)])
 def test_batches_that_are_given_up(make_run: MakeRun, seed: int) -> None:
     """Whether they were applied nobody knows, and they may come to Redis after the next ones."""
     run = make_run(seed, TREES // 2)
 
     def work() -> None:
         with through(run, retry_for=0) as acker:
-            apply_all(run, acker, most=60, patience=random.Random(seed).randint(1, 2))
+            apply_all(run, acker, most=min(60, ROWS), patience=random.Random(seed).randint(1, 2))
 
     with run.reading():
         in_threads(8, work)
@@ -69,7 +67,8 @@ def test_batches_that_are_given_up(make_run: MakeRun, seed: int) -> None:
     assert run.forest.kinds()["in doubt"] > 0
 
 
-@pytest.mark.parametrize("seed", [6, 7])
+@pytest.mark.full
+@pytest.mark.parametrize("seed", [6, pytest.param(7, marks=pytest.mark.nightly)])
 def test_a_producer_of_several_threads(make_run: MakeRun, seed: int) -> None:
     run = make_run(seed, shards=4)
     given_up: list[object] = []
@@ -91,7 +90,8 @@ def add_all(run: Run, producer: Producer) -> None:
         producer.add([each.row for each in drawn])
 
 
-@pytest.mark.parametrize("seed", [8, 9])
+@pytest.mark.full
+@pytest.mark.parametrize("seed", [8, pytest.param(9, marks=pytest.mark.nightly)])
 def test_an_asyncio_producer_of_many_tasks(make_run: MakeRun, seed: int) -> None:
     run = make_run(seed, shards=4)
     given_up: list[object] = []
@@ -99,7 +99,7 @@ def test_an_asyncio_producer_of_many_tasks(make_run: MakeRun, seed: int) -> None
     async def work() -> None:
         url, name = run.lines[0].url, run.direct.namespace
         async with (
-            AsyncAcker.from_url(url, name, timeout=TIMEOUT) as acker,
+            AsyncAcker.from_url(url, name, timeout=TIMEOUT, retry_for=PATIENT) as acker,
             AsyncProducer(
                 acker, "t", buffer=2000, on_given_up=lambda *its: given_up.append(its)
             ) as producer,
@@ -119,6 +119,7 @@ async def add_all_async(run: Run, producer: AsyncProducer) -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", [10])
 def test_a_client_that_sends_again_by_itself(make_run: MakeRun, seed: int) -> None:
     """redis.Redis(): ten attempts of its own, of which the acker knows nothing."""
@@ -145,7 +146,7 @@ def test_without_fences_all_this_is_found_out(
         return fenced(keys, columns, None)
 
     monkeypatch.setattr(commands, "apply", unfenced)
-    run = make_run(seed, TREES // 4)
+    run = make_run(seed, TREES // 2)
     by_ackers(run)
     wrong = run.reckon()
     assert wrong["complete, and not acked"] > 0

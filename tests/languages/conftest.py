@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.server_binary import find_server
 from tests.cluster.servers import Cluster
-from tests.conftest import missing
+from tests.conftest import binary_of, missing
 from tests.languages.clients import CLIENTS, Client
 from tests.languages.driver import Driver
 
@@ -57,11 +56,7 @@ def driver(side: tuple[Client, str], drivers: MakeDriver) -> Driver:
 @pytest.fixture(scope="session")
 def masters() -> Iterator[Cluster]:
     """A cluster of three."""
-    binary = find_server()
-    if binary is None:
-        missing("redis-server")
-        return
-    with Cluster(binary) as running:
+    with Cluster(binary_of("default")) as running:
         yield running
 
 

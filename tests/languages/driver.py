@@ -8,10 +8,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.languages.clients import Client
+from tests.waiting import LIMIT
 
 Json = Any
-LIMIT = 60.0
-"""Seconds that any answer may take; for tests that would hang."""
+PATIENCE_MS = 120_000
+"""For how long a client waits for a reply, unless the test is about that."""
 
 
 class DriverError(Exception):
@@ -62,7 +63,7 @@ class Driver:
             raise DriverError(answer["error"], answer.get("message", ""))
         return answer
 
-    def connect(self, *ports: int, cluster: bool = False, timeout_ms: int = 5000) -> None:
+    def connect(self, *ports: int, cluster: bool = False, timeout_ms: int = PATIENCE_MS) -> None:
         """Connect to servers on 127.0.0.1."""
         nodes = [f"127.0.0.1:{port}" for port in ports]
         self.ask(
@@ -87,7 +88,7 @@ class Driver:
         """Let it end, by itself and well: sanitizers tell of a leak by the exit code."""
         self._in.close()
         try:
-            code = self._process.wait(10)
+            code = self._process.wait(LIMIT)
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = -9

@@ -5,12 +5,14 @@ from typing import Any
 
 import redis
 
+from tests.waiting import LIMIT
+
 
 class Links:
     """Connections to nodes on 127.0.0.1, without pools and retries: thousands of calls go here."""
 
     def __init__(self, ports: Sequence[int]) -> None:
-        self._links = [redis.Connection(port=port) for port in ports]
+        self._links = [redis.Connection(port=port, socket_timeout=LIMIT) for port in ports]
 
     def ask(self, *words: str | bytes | int) -> list[Any]:
         """The reply of each node to a command."""

@@ -8,14 +8,13 @@ from types import TracebackType
 from typing import Self
 
 from tests.languages.links import Links
+from tests.waiting import LIMIT
 
 _ARGUMENT = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(rb"\\(x[0-9a-f]{2}|.)", re.DOTALL)
 _NAMED = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"a": b"\a", b"b": b"\b"}
 _HEAD = re.compile(rb"\+\d+\.\d+ \[\d+ [^\]]*\] ")
 _OF_SCRIPT = re.compile(rb"\+\d+\.\d+ \[\d+ lua\] ")
-LIMIT = 30.0
-"""Seconds; for tests that would hang."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from tests.languages.monitor import Monitor
 from tests.languages.server import Server
 from tests.languages.vectors import calls_of
 from tests.support import total
+from tests.waiting import LIMIT
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,7 +46,7 @@ def test_languages_prints_a_table() -> None:
         [sys.executable, ROOT / "benchmarks" / "languages.py", *words],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -47,7 +47,7 @@ class Bolts:
         driver = self._drivers(*side)
         if driver not in self._known:
             driver.connect(self._port)
-            driver.begin(self.acker.namespace, retry_ms=10_000, linger_ms=NEVER)
+            driver.begin(self.acker.namespace, retry_ms=120_000, linger_ms=NEVER)
             self._known.add(driver)
         return driver
 

@@ -9,6 +9,7 @@ import pytest
 from acker_redis.embedded import EmbeddedRedis
 from tests.conftest import MakeAcker, missing
 from tests.languages.clients import CLIENTS
+from tests.waiting import LIMIT
 
 NODE = CLIENTS["node"]
 
@@ -27,7 +28,7 @@ def run(*words: str, **environment: str) -> str:
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=LIMIT,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -13,7 +13,7 @@ def test_a_namespace_that_was_created_anew(
 ) -> None:
     acker: Acker = make_any_acker()
     driver.connect(any_server.port)
-    driver.begin(acker.namespace, retry_ms=10_000)
+    driver.begin(acker.namespace, retry_ms=120_000)
     (gone,) = driver.ask("track", task="t", source_id="gone", emit=1)["emitted"]
     acker.drop()
     acker.create(AckerConfig(tick_ms=3_600_000, shards=16))

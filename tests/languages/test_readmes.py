@@ -10,6 +10,7 @@ import pytest
 from acker_redis.embedded import EmbeddedRedis
 from tests.conftest import MakeAcker, missing
 from tests.languages.clients import CLIENTS, Client
+from tests.waiting import LIMIT
 
 REDIGO = "/usr/share/gocode/src/github.com/gomodule/redigo"
 GO_EDITS = (
@@ -84,7 +85,7 @@ def test_the_program_of_the_readme_runs(
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LIMIT,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -21,7 +21,7 @@ def acker(make_any_acker: MakeAcker) -> Acker:
 def begun(driver: Driver, any_server: EmbeddedRedis, acker: Acker) -> Driver:
     """The driver, in the namespace."""
     driver.connect(any_server.port)
-    driver.begin(acker.namespace, retry_ms=10_000)
+    driver.begin(acker.namespace, retry_ms=120_000)
     return driver
 
 

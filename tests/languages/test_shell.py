@@ -6,6 +6,7 @@ import subprocess
 from acker_redis.embedded import EmbeddedRedis
 from tests.conftest import MakeAcker, missing
 from tests.languages.clients import HERE
+from tests.waiting import LIMIT
 
 
 def test_it_passes_its_own_test(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
@@ -17,7 +18,7 @@ def test_it_passes_its_own_test(any_server: EmbeddedRedis, make_any_acker: MakeA
         ["bash", str(script), any_server.url, make_any_acker().namespace],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -7,9 +7,10 @@ import pytest
 from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
 from acker_redis.keys import ShardKeys
-from tests.cluster.servers import Cluster, slot_of, wait_until
+from tests.cluster.servers import Cluster, slot_of
 from tests.languages.driver import Driver
 from tests.support import total, verdicts
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -21,17 +22,27 @@ def acker(masters: Cluster) -> Iterator[Acker]:
     masters.flush()
 
 
+def told_to_wait(masters: Cluster) -> int:
+    """Calls that no master has run, since their slot is half way.
+
+    From 7.0 on the old master answers TRYAGAIN. 6.2 answers ASK there, and TRYAGAIN comes from the
+    new master, if the library gets that far: phpredis 5 does not.
+    """
+    met = masters.redirections()
+    return met["ASK"] + met["TRYAGAIN"]
+
+
 def test_a_slot_that_moves(driver: Driver, masters: Cluster, acker: Acker) -> None:
     driver.connect(*(node.server.port for node in masters.nodes), cluster=True)
-    driver.begin(acker.namespace, retry_ms=20_000)
+    driver.begin(acker.namespace, retry_ms=120_000)
     (message,) = driver.ask("track", task="t", source_id="s", emit=1)["emitted"]
     slot = slot_of(ShardKeys(acker.namespace, 0))
     source = masters.owner(slot)
     to = masters.others(source)[0]
-    before = source.redirections()["TRYAGAIN"]
+    before = told_to_wait(masters)
     masters.begin_move(slot, to)
     driver.send("work", inputs=[message], emit=[[0]], end="ack", why="", flush=True)
-    wait_until(lambda: source.redirections()["TRYAGAIN"] > before, "a call that is to wait")
+    wait_until(lambda: told_to_wait(masters) > before, "a call that is told to wait")
     masters.migrate(source, to, source.keys_in(slot))
     masters.end_move(slot, source, to)
     (child,) = driver.answer()["emitted"]

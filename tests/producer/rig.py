@@ -17,7 +17,7 @@ from acker_redis.ids import new_anchor, new_tuple_id
 from acker_redis.keys import ShardKeys
 from acker_redis.producer import Producer
 from acker_redis.row import Row, ack_row, track_row
-from tests.cluster.servers import LIMIT, wait_until
+from tests.waiting import LIMIT, wait_until
 
 T = TypeVar("T")
 
@@ -201,7 +201,9 @@ class Rig:
             "on_given_up", lambda error, rows: self.given_up.append((error, len(rows)))
         )
         if self.kind == "sync":
-            acker = Acker.from_url(self.url, self.direct.namespace, timeout=5, retry_for=retry_for)
+            acker = Acker.from_url(
+                self.url, self.direct.namespace, timeout=LIMIT, retry_for=retry_for
+            )
             acker.connection.run = self.calls.wrap(acker.connection.run)  # type: ignore[method-assign]
             producer = Producer(acker, task, **settings)
             # First the producer: its senders use the acker.
@@ -213,7 +215,9 @@ class Rig:
     async def _make_async(
         self, loop: Loop, task: str, retry_for: float, settings: dict[str, Any]
     ) -> AsyncProducer:
-        acker = AsyncAcker.from_url(self.url, self.direct.namespace, timeout=5, retry_for=retry_for)
+        acker = AsyncAcker.from_url(
+            self.url, self.direct.namespace, timeout=LIMIT, retry_for=retry_for
+        )
         acker.connection.run = self.calls.wrap_async(acker.connection.run)  # type: ignore[method-assign]
         producer = AsyncProducer(acker, task, **settings)
         self._closing += [

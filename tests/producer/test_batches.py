@@ -7,11 +7,11 @@ import pytest
 from acker_redis.batch import MAX_ROWS
 from acker_redis.errors import ConfigError, InvalidBatchError
 from acker_redis.row import Row, ack_row, fail_row, touch_row, track_row
-from tests.cluster.servers import wait_until
 from tests.conftest import MakeAcker
 from tests.producer.conftest import MakeRig
 from tests.producer.rig import InThread, Rig, acks_of, prefix, tracks
 from tests.support import total, verdicts
+from tests.waiting import wait_until
 
 LONG = 60.0
 """A linger that no test lives to see."""

@@ -37,9 +37,13 @@ def acked(direct: Acker) -> set[int]:
 
 
 async def cancelled_at_random(chance: random.Random, work: Awaitable[object]) -> bool:
-    """Cancel after some steps of the loop, or some time; whether it was cancelled in time."""
+    """Cancel after some steps of the loop, or some time, or not; return whether it was in time."""
     task = asyncio.ensure_future(work)
-    for _ in range(chance.choice((1, 2, 3, 5, 8, 13, 30))):
+    steps = chance.choice((1, 2, 3, 5, 8, 13, 30, None))
+    if steps is None:
+        await task
+        return False
+    for _ in range(steps):
         await asyncio.sleep(chance.choice((0, 0, 0.0002)))
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):

@@ -14,11 +14,11 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BufferFullError, ClosedError, RedisRefusedError
 from acker_redis.producer import Producer
 from tests.client.proxy import Proxy
-from tests.cluster.servers import wait_until
 from tests.conftest import MakeAcker
 from tests.producer.conftest import MakeRig
 from tests.producer.rig import Awaited, InThread, Rig, tracks
 from tests.support import total
+from tests.waiting import wait_until
 
 LONG = 60.0
 

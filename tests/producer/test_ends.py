@@ -11,6 +11,7 @@ from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from tests.conftest import MakeAcker
 from tests.support import row, tick, total, track, verdicts
+from tests.waiting import LIMIT
 
 PROGRAM = """
 import os, signal, sys, threading
@@ -18,7 +19,7 @@ from acker_redis.client import Acker
 from acker_redis.producer import Producer
 
 _, url, namespace, first, last = sys.argv
-producer = Producer(Acker.from_url(url, namespace), "t", linger=60)
+producer = Producer(Acker.from_url(url, namespace, timeout=100), "t", linger=60)
 for anchor in range(int(first), int(last)):
     producer.ack(anchor, 40)
 """
@@ -60,7 +61,7 @@ def run(server: EmbeddedRedis, direct: Acker, end: str) -> subprocess.CompletedP
         [sys.executable, "-c", PROGRAM + end, *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         check=False,
     )

@@ -6,10 +6,10 @@ import pytest
 
 from acker_redis.batch import MAX_ROWS
 from acker_redis.errors import BufferFullError, RedisRefusedError
-from tests.cluster.servers import wait_until
 from tests.producer.conftest import MakeRig
 from tests.producer.rig import AnyProducer, InThread, Rig, acks_of, tracks
 from tests.support import total
+from tests.waiting import wait_until
 
 LONG = 60.0
 

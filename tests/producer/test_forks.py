@@ -16,6 +16,7 @@ from acker_redis.row import Row
 from tests.conftest import MakeAcker
 from tests.producer.rig import InThread, acks_of, tracks
 from tests.support import tick, total, verdicts
+from tests.waiting import LIMIT
 
 LONG = 60.0
 fork = multiprocessing.get_context("fork")
@@ -41,7 +42,7 @@ def producer(acker: Acker) -> Iterator[Producer]:
 
 def ended(child: BaseProcess) -> bool:
     """Whether a child has ended by itself, and well."""
-    child.join(60)
+    child.join(LIMIT)
     if child.is_alive():
         child.kill()
     return child.exitcode == 0

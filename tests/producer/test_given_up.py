@@ -19,11 +19,11 @@ from acker_redis.errors import (
 from acker_redis.producer import Producer
 from acker_redis.row import Row, fail_row, touch_row
 from tests.client.proxy import Proxy
-from tests.cluster.servers import wait_until
 from tests.conftest import MakeAcker
 from tests.producer.conftest import MakeRig
 from tests.producer.rig import AnyProducer, Rig, acks_of, tracks
 from tests.support import tick, total, verdicts
+from tests.waiting import wait_until
 
 
 def reasons(acker: Acker) -> dict[int, str]:

@@ -18,22 +18,16 @@ import pytest
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.ids import new_anchor
-from tests.cluster.servers import wait_until
 from tests.conftest import MakeAcker, missing
 from tests.producer.rig import InThread
 from tests.support import tick, total, verdicts
+from tests.waiting import LIMIT, wait_until
 
 LOADED = 1
 """Anchor of the tree that the application tracks when it is loaded."""
 WORKERS: dict[str, list[str]] = {"sync": [], "gthread": ["--threads", "4"]}
 REQUESTS = 150
 """Of each thread."""
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 class Gunicorn:
@@ -51,7 +45,7 @@ class Gunicorn:
         anchor = new_anchor()
         self.refused.add(anchor)
         try:
-            with urllib.request.urlopen(f"{self._url}{anchor}", timeout=30) as reply:
+            with urllib.request.urlopen(f"{self._url}{anchor}", timeout=LIMIT) as reply:
                 self.answered[anchor] = reply.read().decode()
         except (OSError, urllib.error.URLError):
             return False
@@ -74,13 +68,15 @@ def gunicorn(
 ) -> Iterator[Gunicorn]:
     if importlib.util.find_spec("gunicorn") is None:
         missing("gunicorn")
-    port, log = free_port(), tmp_path / "log"
-    with log.open("wb") as to:
+    log = tmp_path / "log"
+    with log.open("wb") as to, socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
         process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "gunicorn", "--preload", "--workers", "2"),
                 *("--worker-class", request.param, *WORKERS[request.param]),
-                *("--bind", f"127.0.0.1:{port}", "--no-control-socket"),
+                *("--bind", f"fd://{listener.fileno()}", "--no-control-socket"),
+                # No worker is killed because the machine is slow.
+                *("--timeout", "0", "--graceful-timeout", "3600"),
                 "tests.producer.wsgi:application",
             ],
             env={
@@ -89,10 +85,12 @@ def gunicorn(
                 "ACKER_TEST_NAMESPACE": direct.namespace,
                 "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path]),
             },
+            pass_fds=[listener.fileno()],
             stdout=to,
             stderr=to,
         )
-        running = Gunicorn(process, port)
+        running = Gunicorn(process, listener.getsockname()[1])
+        listener.close()
         try:
             wait_until(lambda: process.poll() is not None or running.ask(), "an answer", 0.05)
             assert process.poll() is None, log.read_text()
@@ -105,7 +103,7 @@ def gunicorn(
 
 def check(gunicorn: Gunicorn, direct: Acker) -> None:
     """All that was answered is acked, once; what was tracked by the arbiter is told of, too."""
-    assert gunicorn.process.wait(60) == 0
+    assert gunicorn.process.wait(LIMIT) == 0
     tick(direct, 3)
     found = [(v[2], v[1]) for v in verdicts(direct)]
     anchors = [anchor for anchor, _ in found]
@@ -126,7 +124,7 @@ def test_what_was_answered_is_acked_after_a_graceful_end(gunicorn: Gunicorn, dir
     threads = [InThread(ask) for _ in range(4)]
     for thread in threads:
         thread.join()
-    assert total(direct)["tracked"] == 0, "nothing was sent yet"
+    assert total(direct)["tracked"] < len(gunicorn.answered), "some rows wait for a minute"
     gunicorn.process.send_signal(signal.SIGTERM)
     check(gunicorn, direct)
     assert len(gunicorn.answered) > 4 * REQUESTS
@@ -144,9 +142,9 @@ def test_workers_that_are_replaced_while_they_serve(gunicorn: Gunicorn, direct: 
     for _ in range(2):
         before = gunicorn.who
         gunicorn.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: len(gunicorn.who - before) == 2, "two new workers")  # noqa: B023
+        wait_until(lambda: len(gunicorn.who - before) >= 2, "two new workers")  # noqa: B023
     gunicorn.process.send_signal(signal.SIGTERM)
-    gunicorn.process.wait(60)
+    gunicorn.process.wait(LIMIT)
     enough.set()
     for thread in threads:
         thread.join()

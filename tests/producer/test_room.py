@@ -7,10 +7,10 @@ import pytest
 
 from acker_redis.errors import BufferFullError, ClosedError
 from tests.client.proxy import Proxy
-from tests.cluster.servers import wait_until
 from tests.producer.conftest import MakeRig
 from tests.producer.rig import Awaited, InThread, Rig, tracks
 from tests.support import total
+from tests.waiting import wait_until
 
 
 @pytest.fixture

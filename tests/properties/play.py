@@ -7,14 +7,21 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.server_binary import find_server
+from tests.tiers import FULL, examples, is_later
+
+MOST_ROUNDS = 50
+"""So many times the tier's histories, until all that is interesting was met."""
 
 
 def share(server: EmbeddedRedis, histories: int) -> int:
-    """How many of so many histories to play on a server: all on one, a quarter on the other.
+    """Return how many histories to play on a server: all on the default one, a quarter on others.
 
-    What is random is what a history does, and both servers run the same scripts.
+    What is random is what a history does, and all servers run the same scripts.
     """
-    return histories if "PATH" in server.description else histories // 4
+    default = find_server()
+    is_default = default is not None and default.description == server.description
+    return histories if is_default else max(1, histories // 4)
 
 
 def play(kind: type[RuleBasedStateMachine], histories: int, steps: int, **fields: Any) -> None:
@@ -25,8 +32,6 @@ def play(kind: type[RuleBasedStateMachine], histories: int, steps: int, **fields
         settings=settings(
             max_examples=histories,
             stateful_step_count=steps,
-            deadline=None,
-            derandomize=False,  # else Hypothesis plays the same ones each time on CI
         ),
     )
 
@@ -37,11 +42,17 @@ def play_until_met(
     interesting: tuple[str, ...],
     least: int,
 ) -> None:
-    """Play some hundred histories, and more if a state was met too rarely to prove anything."""
+    """Play the tier's histories, and more if a state was met too rarely to prove anything.
+
+    In the quick tier they are too few to meet every state: there they are only played.
+    """
+    if is_later(FULL):
+        play(kind, examples(2), 80)
+        return
     reached.clear()
     missed: list[str] = []
-    for _ in range(6):
-        play(kind, 200, 80)
+    for _ in range(MOST_ROUNDS):
+        play(kind, examples(2), 80)
         missed = [name for name in interesting if reached[name] < least]
         if not missed:
             break

@@ -27,6 +27,7 @@ from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockReference, BlockRow
 from acker_redis.shard import RedisShard
 from tests.properties.play import share
+from tests.tiers import examples
 
 BLOCKS = st.integers(1, 4)
 DELTAS = st.sampled_from([0, 0, 1, 2, 3, 1 << 31, (1 << 63) - 1])
@@ -178,7 +179,7 @@ def _ageless(o: BlockOutcome | Outcome | None) -> tuple[Any, ...]:
 
 def test_blocks_on_redis_are_blocks_in_plain_python(server: EmbeddedRedis) -> None:
     machine = type("Machine", (Machine,), {"url": server.url})
-    histories = share(server, 60)
+    histories = share(server, examples(0.6))
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=histories, stateful_step_count=30, deadline=None)
+        machine, settings=settings(max_examples=histories, stateful_step_count=30)
     )

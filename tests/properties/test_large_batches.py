@@ -42,7 +42,9 @@ def ageless(shard: Reference | RedisShard) -> list[Any]:
 
 
 @pytest.mark.parametrize("refresh", ["never", "update"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 3))]
+)
 def test_redis_does_what_the_reference_does_at_size(
     server: EmbeddedRedis, seed: int, refresh: Any
 ) -> None:

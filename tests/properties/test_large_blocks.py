@@ -61,7 +61,9 @@ def deltas(chance: random.Random, model: BlockReference) -> list[BlockRow]:
 
 
 @pytest.mark.parametrize("refresh", ["never", "update"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 3))]
+)
 def test_redis_does_what_the_reference_does_with_large_blocks(
     server: EmbeddedRedis, seed: int, refresh: str
 ) -> None:

@@ -23,6 +23,7 @@ from acker_redis.errors import AckerError, BacklogError, ChangedBatchError
 from acker_redis.reference import Reference, Row
 from tests.properties.play import share
 from tests.support import FAIL, TRACK, columns, send, tick
+from tests.tiers import examples
 
 ANCHORS = st.integers(1, 6)
 DELTAS = st.sampled_from([0, 1, 2, 3, 1 << 31, 1 << 62, (1 << 62) | 1, (1 << 63) - 1])
@@ -132,7 +133,7 @@ def _ageless(outcome: Any) -> tuple[Any, ...]:
 
 def test_redis_does_what_the_reference_does(server: EmbeddedRedis) -> None:
     machine = type("Machine", (Machine,), {"url": server.url})
-    histories = share(server, 150)
+    histories = share(server, examples(1.5))
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=histories, stateful_step_count=30, deadline=None)
+        machine, settings=settings(max_examples=histories, stateful_step_count=30)
     )

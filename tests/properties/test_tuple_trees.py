@@ -33,6 +33,7 @@ from acker_redis.reference import Reference, Row
 from acker_redis.shard import RedisShard
 from tests.properties.play import play, play_until_met, share
 from tests.properties.topology import FAIL, TOUCH, TRACK, Forest, Tree, fold
+from tests.tiers import examples
 
 LANES = ("p", "q", "@r")
 TASK = "t"
@@ -339,7 +340,7 @@ INTERESTING = (
 
 def test_never_a_false_ack(server: EmbeddedRedis) -> None:
     """Redis and the reference, in step."""
-    play(Histories, share(server, 60), 50, url=server.url)
+    play(Histories, share(server, examples(0.6)), 50, url=server.url)
 
 
 def test_never_a_false_ack_in_many_histories() -> None:

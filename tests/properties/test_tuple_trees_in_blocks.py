@@ -6,6 +6,7 @@ The machine is in ``histories.py``, the judge in ``truth.py``.
 from acker_redis.embedded import EmbeddedRedis
 from tests.properties.histories import Histories, reached
 from tests.properties.play import play, play_until_met, share
+from tests.tiers import examples
 
 INTERESTING = (
     "a message of loose trees and blocks",
@@ -64,7 +65,7 @@ INTERESTING = (
 
 def test_never_a_false_ack_in_blocks(server: EmbeddedRedis) -> None:
     """Redis and the reference, in step."""
-    play(Histories, share(server, 80), 50, url=server.url)
+    play(Histories, share(server, examples(0.6)), 50, url=server.url)
 
 
 def test_never_a_false_ack_in_many_histories_of_blocks() -> None:

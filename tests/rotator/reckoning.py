@@ -16,6 +16,7 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.ids import new_anchor, new_tuple_id
 from acker_redis.keys import ShardKeys
 from acker_redis.rotator import Rotator
+from tests.waiting import LIMIT, wait_until
 
 TASKS = ("loose", "blocks")
 LOOSE, SLOTS = 60, 40
@@ -56,7 +57,7 @@ class Rotators:
         assert self._zygote.stdin
         assert self._zygote.stdout
         self._zygote.stdin.close()
-        self._zygote.wait(20)
+        self._zygote.wait(LIMIT)
         self._zygote.stdout.close()
 
     def _ask(self, words: str) -> int:
@@ -179,11 +180,12 @@ def kill_rotators(
     try:
         with rotators(server.url, acker.namespace, kind, count) as running:
             for _ in range(kills):
-                before, deadline = expired(), time.monotonic() + 30
-                while not (waiting() and expired() >= before + KILLS_WHILE):
-                    load.check()
-                    assert time.monotonic() < deadline, "nothing expires"
-                    time.sleep(0.0005)
+                enough = expired() + KILLS_WHILE
+                wait_until(
+                    lambda enough=enough: (load.check(), waiting() and expired() >= enough)[1],
+                    "trees expire",
+                    pause=0.0005,
+                )
                 time.sleep(chance.random() * 0.003)
                 if not spare:
                     running.replace()

@@ -5,6 +5,8 @@ import pytest
 from acker_redis.embedded import EmbeddedRedis
 from tests.conftest import MakeAcker
 from tests.rotator.reckoning import Reckoning, kill_rotators
+from tests.tiers import budget
+from tests.waiting import wait_until
 
 
 def play(make: MakeAcker, server: EmbeddedRedis, kind: str, **how: int | bool) -> Reckoning:
@@ -12,11 +14,11 @@ def play(make: MakeAcker, server: EmbeddedRedis, kind: str, **how: int | bool) -
     return kill_rotators(server, acker, kind=kind, **how)
 
 
-def test_two_hundred_kills_lose_and_double_no_verdict(
+def test_killed_rotators_lose_and_double_no_verdict(
     make_any_acker: MakeAcker, any_server: EmbeddedRedis
 ) -> None:
-    found = play(make_any_acker, any_server, "service", count=2, kills=200)
-    assert found.trees > 200
+    found = play(make_any_acker, any_server, "service", count=2, kills=budget().kills)
+    assert found.trees > budget().kills
     assert found.told == {1}
     assert not found.differences
 
@@ -29,7 +31,13 @@ def test_a_drain_in_steps_is_found_out(
 
     It is the kill that it cannot stand.
     """
-    told = play(make_any_acker, any_server, kind, count=1, kills=10).told
-    least, most = min(told), max(told)
-    assert (least, most > 1) == (1, True) if kind == "tells_first" else (least, most) == (0, 1)
+
+    def wrong() -> bool:
+        told = play(make_any_acker, any_server, kind, count=1, kills=10).told
+        least, most = min(told), max(told)
+        assert least == 1 if kind == "tells_first" else most == 1
+        return least == 0 or most > 1
+
+    # A slow machine may miss the moment between the steps ten times.
+    wait_until(wrong, "a kill between two steps")
     assert play(make_any_acker, any_server, kind, count=1, kills=3, spare=True).told == {1}

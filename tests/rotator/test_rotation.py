@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from acker_redis.rotation import FIRST_RETRY, LONGEST_RETRY, Schedule, Turn
+from tests.tiers import examples
 
 
 @dataclass
@@ -95,7 +96,7 @@ class Model:
             told.ready_at = self.now + pause
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(0.6))
 @given(
     seed=st.integers(0, 2**32),
     workers=st.integers(1, 6),

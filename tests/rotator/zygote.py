@@ -20,6 +20,7 @@ from acker_redis.connection import Connection
 from acker_redis.keys import ShardKeys
 from acker_redis.rotator_jobs import Home, Pace
 from acker_redis.rotator_service import serve
+from tests.waiting import LIMIT
 
 PAUSE = 0.01
 PACE = Pace(records=5, blocks=1, look_every=0.003, follow_every=1.0)
@@ -27,7 +28,7 @@ PACE = Pace(records=5, blocks=1, look_every=0.003, follow_every=1.0)
 
 def rotate(url: str, namespace: str, kind: str) -> None:
     """Rotate for ever."""
-    client = connect(url, 5.0)
+    client = connect(url, LIMIT)
     if kind == "service":
         serve(client, [namespace], stop=threading.Event(), pace=PACE)
     home = Home(Connection(client), namespace)

@@ -10,6 +10,7 @@ from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.errors import RedisUnavailableError
 from acker_redis.ids import new_anchor, new_tuple_id
+from tests.waiting import LIMIT
 
 TREES = 20
 """Trees of a round; in half of them one message is never acked."""
@@ -85,7 +86,7 @@ class Load:
         trace: TracebackType | None,
     ) -> None:
         self._enough.set()
-        self._thread.join(90)
+        self._thread.join(LIMIT)
         if error is None:
             assert not self._thread.is_alive()
             if self._failure:

@@ -1,8 +1,11 @@
 """A master, a replica, and three sentinels that watch them, on loopback."""
 
 import contextlib
+import math
 import os
 import signal
+import time
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -11,15 +14,20 @@ import redis
 
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.server_binary import ServerBinary
-from tests.cluster.servers import wait_until
+from tests.waiting import wait_until
 
 SERVICE = "svc"
 QUORUM = 2
 CONFIG = """\
 sentinel monitor {service} 127.0.0.1 {port} {quorum}
-sentinel down-after-milliseconds {service} 500
+sentinel down-after-milliseconds {service} 600000
 sentinel failover-timeout {service} 10000
 """
+"""A server that stops for some seconds, say with the whole machine, is not taken for dead."""
+DOWN_AFTER = 500
+"""ms, once the master was killed."""
+AGAIN = 15.0
+"""Seconds after which a failover that was asked for has ended, or was given up."""
 PERIODS = {"info-period": 500, "publish-period": 200}
 """In ms. A replaced master is told so after four times the second, else after 8 s."""
 # The guard of an embedded server knows a port, a directory and how to end what it started; a
@@ -68,11 +76,7 @@ class Watched:
 
     def masters(self) -> set[int]:
         """Ports of the masters that the sentinels name: of one, if they agree."""
-        found = set()
-        for sentinel in self.sentinels:
-            with redis.Redis(port=sentinel.port, protocol=2) as client:
-                found.add(int(client.sentinel_get_master_addr_by_name(SERVICE)[1]))
-        return found
+        return {self._named_by(sentinel) for sentinel in self.sentinels}
 
     @property
     def master(self) -> int:
@@ -87,25 +91,36 @@ class Watched:
         return port
 
     def fail_over(self) -> None:
-        """Let the sentinels make the replica the master; returns when that has begun."""
+        """Let the sentinels make the replica the master; returns when one of them names it."""
+        old, first = self.master, self.sentinels[0]
+        asked = -math.inf
 
-        def begun() -> bool:
-            try:
-                self.ask(self.sentinels[0].port, "SENTINEL", "FAILOVER", SERVICE)
-            except redis.ResponseError as error:
-                # What it knows of the replica is older than it likes.
-                if "NOGOODSLAVE" not in str(error):
-                    raise
-                return False
-            return True
+        def done() -> bool:
+            nonlocal asked
+            if self._named_by(first) != old:
+                return True
+            # A sentinel that stops for two seconds does nothing for thirty, and then gives up.
+            if time.monotonic() > asked + AGAIN:
+                try:
+                    self.ask(first.port, "SENTINEL", "FAILOVER", SERVICE)
+                    asked = time.monotonic()
+                except redis.ResponseError as error:
+                    # What it knows of the replica is older than it likes, or it is at it.
+                    if not str(error).startswith(("NOGOODSLAVE", "INPROG")):
+                        raise
+            return False
 
-        wait_until(begun, "a failover that begins", pause=0.05)
+        wait_until(done, "a failover", pause=0.05)
 
     def kill_master(self) -> None:
-        """End the master's process, and nothing else, without a word."""
+        """End the master's process, and nothing else, without a word; sentinels notice it soon."""
         pid = self.servers[self.master].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
+        for sentinel in self.sentinels:
+            self.ask(
+                sentinel.port, "SENTINEL", "SET", SERVICE, "down-after-milliseconds", DOWN_AFTER
+            )
 
     def settle(self) -> None:
         """Wait until each sentinel knows the others, and a replica that may be promoted."""
@@ -125,7 +140,7 @@ class Watched:
         wrapper = self._directory / f"sentinel-{number}"
         wrapper.write_text(WRAPPER.format(binary=self._binary.path, config=config))
         wrapper.chmod(0o700)
-        binary = ServerBinary(wrapper, self._binary.version, self._binary.origin)
+        binary = replace(self._binary, path=wrapper)
         return self._stack.enter_context(EmbeddedRedis(binary=binary))
 
     def _hurry(self) -> None:
@@ -134,6 +149,10 @@ class Watched:
             for period, ms in PERIODS.items():
                 with contextlib.suppress(redis.ResponseError):
                     self.ask(sentinel.port, "SENTINEL", "DEBUG", period, ms)
+
+    def _named_by(self, sentinel: EmbeddedRedis) -> int:
+        with redis.Redis(port=sentinel.port, protocol=2) as client:
+            return int(client.sentinel_get_master_addr_by_name(SERVICE)[1])
 
     def _is_synced(self, port: int) -> bool:
         with redis.Redis(port=port) as client:

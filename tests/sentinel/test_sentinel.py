@@ -1,6 +1,7 @@
 """The master by its sentinels: found, lost, and found again, and never a false ack."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +12,10 @@ from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
 from acker_redis.connecting import connect, connect_async
 from acker_redis.errors import RedisUnavailableError
-from tests.cluster.servers import wait_until
 from tests.sentinel.load import Load
 from tests.sentinel.servers import SERVICE, Watched
 from tests.support import fences, tick, total
+from tests.waiting import LIMIT, wait_until
 
 WAYS: dict[str, Callable[[Watched], None]] = {
     "told": Watched.fail_over,
@@ -26,7 +27,7 @@ WAYS: dict[str, Callable[[Watched], None]] = {
 def test_a_failover_under_load(watched: Watched, way: str) -> None:
     """Writes get lost: the replica has not all of them. What it lost is never acked for that."""
     old, new = watched.master, watched.replica
-    with Acker.from_url(watched.url, "n", timeout=5.0, retry_for=60.0) as acker:
+    with Acker.from_url(watched.url, "n", retry_for=LIMIT) as acker:
         acker.create(AckerConfig(tick_ms=3_600_000, high_water=1_000_000))
         with Load(acker) as load:
             wait_until(lambda: load.ended() or load.rounds > 10, "some rounds")
@@ -67,18 +68,19 @@ def written(port: int) -> int:
 @pytest.mark.parametrize("binary", ["path"], indirect=True)
 def test_a_failover_for_asyncio(watched: Watched) -> None:
     async def run() -> None:
-        client: Any = connect_async(watched.url + "/1", 5.0)
+        client: Any = connect_async(watched.url + "/1", LIMIT)
         await client.set("before", 1)
         assert watched.ask(watched.master, "DBSIZE") == 0
         new = watched.replica
         watched.kill_master()
-        failures = 0
-        for _ in range(2000):
+        failures, deadline = 0, time.monotonic() + LIMIT
+        while True:
             try:
                 await client.set("after", 2)
                 break
             except redis.RedisError:
                 failures += 1
+                assert time.monotonic() < deadline
                 await asyncio.sleep(0.02)
         assert failures
         assert client.connection_pool.master_address == ("127.0.0.1", new)
@@ -103,7 +105,7 @@ def is_open(connection: Any) -> bool:
 
 
 def test_closing_closes_the_connections_to_the_sentinels(at_rest: Watched) -> None:
-    client = connect(at_rest.url, 5.0)
+    client = connect(at_rest.url, LIMIT)
     assert client.ping()
     assert len(connected(client)) == 2
     client.close()
@@ -121,7 +123,7 @@ def test_users_of_the_master_and_of_the_sentinels(at_rest: Watched) -> None:
 
     def whoami(login: str, query: str) -> Any:
         url = f"redis+sentinel://{login}{watched.hosts}/{SERVICE}{query}"
-        with connect(url, 5.0) as client:
+        with connect(url, LIMIT) as client:
             return client.execute_command("ACL", "WHOAMI")
 
     assert whoami("u:p%2Fw@", "?sentinel_username=s&sentinel_password=q%40w") == b"u"

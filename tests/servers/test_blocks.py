@@ -22,6 +22,7 @@ from acker_redis.keys import ShardKeys
 from acker_redis.outcomes import BlockOutcome
 from tests.conftest import MakeAcker
 from tests.support import dump, rotate, tick, total, track, verdicts
+from tests.waiting import LIMIT
 
 CHANCE = random.Random(5)
 IDS = [CHANCE.getrandbits(63) for _ in range(SLOTS)]
@@ -181,9 +182,14 @@ def test_the_live_feed_says_what_the_stream_says(acker: Acker) -> None:
         send(acker, pack_deltas(7, {1: IDS[1]}, {1: 'w"\\'}, touch=True))
         send(acker, pack_deltas(7, {0: IDS[0], 2: IDS[2]}), pack_deltas(8, {0: 1}, {1: "x"}))
         tick(acker, 3)
+        client.publish(f"acker:{acker.namespace}:end", "")
         said = []
-        while message := feed.get_message(timeout=1):
-            said.append((message["channel"].decode(), json.loads(message["data"])))
+        while True:
+            message = feed.get_message(timeout=LIMIT)
+            if message and message["channel"].endswith(b":end"):
+                break
+            if message:
+                said.append((message["channel"].decode(), json.loads(message["data"])))
     stream = client.xrange(ShardKeys(acker.namespace, 0).outcomes("t"))
     expected = []
     for _, fields in stream:

@@ -206,7 +206,7 @@ def test_without_the_right_to_end_it_nothing_is_begun(make_acker: MakeAcker) -> 
     before = dump(acker)
     try:
         with (
-            Acker.from_url(url_of(acker, "almost"), acker.namespace) as almost,
+            Acker.from_url(url_of(acker, "almost"), acker.namespace, timeout=60) as almost,
             pytest.raises(RedisRefusedError, match="acker-redis acl"),
         ):
             almost.drop()
@@ -513,7 +513,7 @@ def test_the_asyncio_twin(make_acker: MakeAcker, server: EmbeddedRedis) -> None:
     acker = filled(make_acker(shards=2))
 
     async def drop() -> None:
-        async with AsyncAcker.from_url(server.url, acker.namespace) as twin:
+        async with AsyncAcker.from_url(server.url, acker.namespace, timeout=60) as twin:
             await twin.drop()
             with pytest.raises(NamespaceNotFoundError):
                 await twin.drop()

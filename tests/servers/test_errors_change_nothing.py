@@ -21,6 +21,7 @@ from acker_redis.ids import block_anchor
 from acker_redis.keys import ShardKeys
 from tests.conftest import MakeAcker
 from tests.support import FAIL, TOUCH, TRACK, columns, dump, fail, row, send, tick, touch, track
+from tests.tiers import examples
 
 A = 0x1234_5678_9ABC
 ODD: list[bytes] = [
@@ -102,7 +103,7 @@ SCRIPTS = [name for name in scripts.NAMES if name != "drop"]
 refused: Counter[str] = Counter()
 
 
-@settings(max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(5), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(script=st.sampled_from(SCRIPTS), seed=st.integers(0, 2**32))
 def fuzz(acker: Acker, script: str, seed: int) -> None:
     client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
@@ -128,9 +129,12 @@ def test_errors_change_nothing(make_acker: MakeAcker) -> None:
     acker = make_acker()
     some_state(acker)
     refused.clear()
-    fuzz(acker)
     many = ("apply", "apply_blocks", "take", "rotate", "expire", "expire_blocks", "show", "list")
-    assert min(refused[script] for script in many) > 20, refused
+    for _ in range(50):
+        fuzz(acker)
+        if min(refused[script] for script in many) > examples(0.2):
+            return
+    raise AssertionError(f"too few refusals to prove anything: {refused}")
 
 
 @pytest.mark.parametrize("seq", ["9007199254740993", "9007199254740992", "inf", "1e15", "1" * 16])

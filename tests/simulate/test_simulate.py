@@ -17,6 +17,7 @@ from acker_redis.simulate import BREAKS, FAULTS, Played, World, parse, play, sum
 from acker_redis.simulate.backends import ReferenceBackend
 from acker_redis.simulate.both import BothBackends
 from acker_redis.simulate.violations import FALSE_ACK
+from tests.tiers import budget
 
 ALL = tuple(FAULTS)
 STATES = [
@@ -85,15 +86,18 @@ def command(*args: str) -> Result:
 
 
 def test_no_promise_is_broken_on_the_reference() -> None:
-    table = dict(summary(clean(play(seed, 40, ALL)) for seed in range(200)))
-    assert table["trees"] == 8000
+    seeds = budget().seeds
+    table = dict(summary(clean(play(seed, 40, ALL)) for seed in range(seeds)))
+    assert table["trees"] == 40 * seeds
     for state in STATES:
-        assert table.get(state, 0) >= 5, state
+        assert table.get(state, 0) >= seeds // 40, state
 
 
 @pytest.mark.parametrize("fault", ["none", *ALL])
 def test_each_fault_alone(fault: str) -> None:
-    table = dict(summary(clean(play(seed, 40, parse(fault))) for seed in range(20)))
+    table = dict(
+        summary(clean(play(seed, 40, parse(fault))) for seed in range(budget().seeds // 10))
+    )
     assert table["acked"] > 100
     if fault not in ("failover", "pause", "rerun"):
         assert "second verdicts" not in table
@@ -138,7 +142,9 @@ def test_one_seed_is_one_history_whatever_the_hash_seed() -> None:
     assert play(3, 40, ALL).digest != play(4, 40, ALL).digest
 
 
-@pytest.mark.parametrize(("blocks", "seeds"), [("some", 5), ("only", 8)])
+@pytest.mark.parametrize(
+    ("blocks", "seeds"), [("some", 5), pytest.param("only", 8, marks=pytest.mark.full)]
+)
 @pytest.mark.parametrize("faults", [(), ALL])
 @pytest.mark.parametrize("rule", BREAKS)
 def test_a_broken_rule_gives_false_acks(

@@ -21,16 +21,16 @@ MakeSource = Callable[..., AnySource]
 
 
 class Clock:
-    """The clock by which sources wait; it goes on by itself, too."""
+    """The clock by which sources wait; it stands still until the test moves it."""
 
     def __init__(self) -> None:
-        self.ahead = 0.0
+        self.now = time.monotonic()
 
     def monotonic(self) -> float:
-        return time.monotonic() + self.ahead
+        return self.now
 
     def advance(self, seconds: float) -> None:
-        self.ahead += seconds
+        self.now += seconds
 
 
 @pytest.fixture

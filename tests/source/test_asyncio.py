@@ -16,6 +16,7 @@ from tests.client.proxy import Proxy
 from tests.source.bolts import Bolts, Told
 from tests.source.twin import LIMIT
 from tests.support import backlog, tick, total
+from tests.waiting import wait_until_async
 
 Open = Callable[..., Any]
 
@@ -39,11 +40,6 @@ def run(main: Awaitable[None]) -> None:
             await main
 
     asyncio.run(within())
-
-
-async def until(happens: Callable[[], object]) -> None:
-    while not happens():
-        await asyncio.sleep(0.001)
 
 
 def test_what_is_due_at_one_time_is_sent_side_by_side(
@@ -119,14 +115,14 @@ def test_a_task_that_is_cancelled_in_emit_has_emitted_nothing(
                     await source.start()
                 await source.emit("a")
                 waiter = asyncio.create_task(source.emit("never"))
-                await until(lambda: bolts.sent)
+                await wait_until_async(lambda: bolts.sent)
                 waiter.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await waiter
                 bolts.ack()
                 assert await source.join()
                 await source.emit("b")
-                await until(lambda: bolts.sent) if pumped else await source.step()
+                await wait_until_async(lambda: bolts.sent) if pumped else await source.step()
                 bolts.ack()
                 assert await source.join()
                 await source.stop()
@@ -178,7 +174,7 @@ def test_run_can_be_cancelled_and_run_again(opened: Open, bolts: Bolts, told: To
             for name in "abc":
                 await source.emit(name)
                 runner = asyncio.create_task(source.run())
-                await until(lambda: bolts.sent)
+                await wait_until_async(lambda: bolts.sent)
                 runner.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await runner
@@ -296,7 +292,7 @@ def test_a_task_that_outlives_the_callback_which_started_it_waits_for_room(
         tasks: list[asyncio.Task[None]] = []
 
         async def later() -> None:
-            await until(lambda: not source._turn.locked())
+            await wait_until_async(lambda: not source._turn.locked())
             await source.emit("too much", timeout=0.01)
 
         async def send(record: Record, ids: tuple[MessageId, ...]) -> None:
@@ -335,7 +331,7 @@ def test_cancelled_while_a_reply_is_awaited_it_applies_the_batch_under_its_numbe
                 await source.emit(f"record-{number}")
                 proxy.swallow = 1
                 step = asyncio.create_task(source.step())
-                await until(lambda: proxy.swallow == 0)
+                await wait_until_async(lambda: proxy.swallow == 0)
                 step.cancel()
                 await asyncio.wait([step])
             while len(bolts.sent) < 10 and source.pending:
@@ -397,7 +393,7 @@ def test_one_that_is_cancelled_while_it_is_tracked_is_not_known(
                 crawler.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await crawler
-            await until(lambda: not source.acker.connection._whole)
+            await wait_until_async(lambda: not source.acker.connection._whole)
             tick(acker, 3)
             await source.step()
             await source.step()

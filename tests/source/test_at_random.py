@@ -1,6 +1,7 @@
 """Sources, bolts and a bad line at random, against the truth of who processed what."""
 
 import asyncio
+import contextlib
 import queue
 import random
 import threading
@@ -12,9 +13,11 @@ import pytest
 
 from acker_redis import Acker, Backoff, Bolt, MessageId, OpenTree, Producer, Record, Rotator, Source
 from acker_redis.aio import AsyncAcker, AsyncBolt, AsyncProducer, AsyncSource
+from acker_redis.errors import LaneError
 from tests.client.proxy import Proxy
 from tests.conftest import MakeAcker
 from tests.support import total
+from tests.waiting import LIMIT
 
 RECORDS = 200
 Key = tuple[str, int]
@@ -137,7 +140,11 @@ def trouble(world: World, acker: Acker, proxy: Proxy) -> Iterator[None]:
         maker.join()
 
 
-@pytest.mark.parametrize("shards", [1, 4])
+BEYOND_THE_HORIZON = contextlib.suppress(LaneError)
+"""A batch may be in doubt for longer than two ticks of 150 ms: its trees expire."""
+
+
+@pytest.mark.parametrize("shards", [4, pytest.param(1, marks=pytest.mark.full)])
 def test_threads_lose_nothing_and_ack_nothing_in_vain(
     make_any_acker: MakeAcker, proxy: Proxy, shards: int
 ) -> None:
@@ -184,19 +191,20 @@ def test_threads_lose_nothing_and_ack_nothing_in_vain(
                 source.emit(f"record-{number}", edges=world.edges(number))
             world.calm = True
             proxy.swallow = proxy.cut = 0
-            assert source.join(60)
+            assert source.join(LIMIT)
     finally:
         for _ in workers:
             jobs.put(None)
         for worker in workers:
             worker.join()
-        producer.close()
+        with BEYOND_THE_HORIZON:
+            producer.close()
         own.close()
         through.close()
     world.check(acker)
 
 
-@pytest.mark.parametrize("shards", [1, 4])
+@pytest.mark.parametrize("shards", [4, pytest.param(1, marks=pytest.mark.full)])
 def test_tasks_lose_nothing_and_ack_nothing_in_vain(
     make_any_acker: MakeAcker, proxy: Proxy, shards: int
 ) -> None:
@@ -204,7 +212,10 @@ def test_tasks_lose_nothing_and_ack_nothing_in_vain(
     print("seed", seed)
     world, acker = World(seed), make_any_acker(shards=shards, high_water=30, tick_ms=150)
 
+    joined = False
+
     async def main() -> None:
+        nonlocal joined
         jobs: asyncio.Queue[tuple[Key, MessageId, int]] = asyncio.Queue()
 
         async def send(record: Record, given: Any) -> None:
@@ -248,11 +259,13 @@ def test_tasks_lose_nothing_and_ack_nothing_in_vain(
                     await source.emit(f"record-{number}", edges=world.edges(number))
                 world.calm = True
                 proxy.swallow = proxy.cut = 0
-                assert await source.join(60)
+                assert await source.join(LIMIT)
+                joined = True
             for worker in workers:
                 worker.cancel()
             await asyncio.wait(workers)
 
-    with trouble(world, acker, proxy):
+    with trouble(world, acker, proxy), BEYOND_THE_HORIZON:
         asyncio.run(main())
+    assert joined
     world.check(acker)

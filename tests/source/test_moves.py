@@ -13,6 +13,7 @@ from tests.source.bolts import Bolts, Told
 from tests.source.conftest import AnySource, Clock, MakeSource
 from tests.source.test_timeouts import TIMEOUT, steps
 from tests.support import row, tick, total
+from tests.waiting import LIMIT
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +43,7 @@ class Move:
                     if not any(status().backlog.values()):
                         break
 
-        assert migrate(self._acker, shards, on_progress=on_progress, wait=30).shards == shards
+        assert migrate(self._acker, shards, on_progress=on_progress, wait=LIMIT).shards == shards
 
 
 def test_what_is_emitted_meanwhile_is_tracked_when_it_has_moved(
@@ -134,7 +135,7 @@ def test_a_program_that_dies_in_a_move_hears_of_its_nack_again(
             tick(acker, 3)
 
     with suppress(KeyboardInterrupt):
-        migrate(acker, shards[1], on_progress=on_progress, wait=30)
+        migrate(acker, shards[1], on_progress=on_progress, wait=LIMIT)
     assert looks
     again = make_source(acker, bolts.send, reload=lambda name: Record(name, name))
     for _ in range(5):

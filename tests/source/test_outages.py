@@ -1,9 +1,10 @@
 """Redis is away for a while, or its replies are lost: nothing is lost, and no attempt is spent."""
 
-import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +14,13 @@ from acker_redis import Acker, AckerConfig, Backoff
 from acker_redis.errors import NamespaceNotFoundError, RedisUnavailableError, WrongShardError
 from acker_redis.server_binary import find_server
 from tests.client.proxy import Proxy
-from tests.cluster.servers import wait_until
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told
 from tests.source.conftest import AnySource, Clock, MakeSource
 from tests.source.test_timeouts import TIMEOUT, lose_all
 from tests.source.test_track import fill
 from tests.support import backlog, tick, total
+from tests.waiting import LIMIT, wait_until
 
 
 def lose(source: AnySource, proxy: Proxy, replies: int = 1) -> None:
@@ -185,7 +186,7 @@ def test_what_could_not_be_said_of_a_send_that_failed_is_said_later(
         source.emit(name, edges=edges)
         with pytest.raises(RedisUnavailableError):
             source.step()
-        assert source.join(30)
+        assert source.join(LIMIT)
         words = f"fail {name} failed OSError: no queue"
         assert told.take() == [words, f"ack {name}"]
 
@@ -228,10 +229,10 @@ def test_the_pump_goes_on_when_redis_is_back(
 ) -> None:
     with make_source(acker, bolts.send_and_ack, url=proxy.url, retry_for=0) as source:
         source.emit("a")
-        assert source.join(30)
+        assert source.join(LIMIT)
         proxy.swallow = 3
         source.emit("b")
-        assert source.join(30)
+        assert source.join(LIMIT)
         assert proxy.swallow == 0
     assert told.take() == ["ack a", "ack b"]
 
@@ -319,15 +320,22 @@ def test_what_is_owed_of_a_shard_that_is_no_more_does_not_stop_it(
     assert source.pending == 0
 
 
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A directory whose name is short enough for a socket."""
+    with tempfile.TemporaryDirectory(prefix="acker-") as name:
+        yield Path(name)
+
+
 @contextmanager
-def server_at(port: int) -> Iterator[str]:
-    """A server that keeps nothing, on this port; its URL."""
+def server_at(socket: Path) -> Iterator[str]:
+    """Start a server that keeps nothing, on this socket; its URL."""
     binary = find_server()
     assert binary
-    options = ("--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no")
+    options = ("--port", "0", "--unixsocket", str(socket), "--save", "", "--appendonly", "no")
     server = subprocess.Popen([str(binary.path), *options], stdout=subprocess.DEVNULL)
     try:
-        url = f"redis://127.0.0.1:{port}/0"
+        url = f"unix://{socket}"
         with redis.Redis.from_url(url) as client:
             wait_until(lambda: answers(client), "a server that answers", pause=0.02)
         yield url
@@ -343,13 +351,13 @@ def answers(client: "redis.Redis") -> bool:
 
 
 def test_a_server_that_restarts_without_its_memory(
-    make_source: MakeSource, told: Told, clock: Clock
+    make_source: MakeSource, told: Told, clock: Clock, directory: Path
 ) -> None:
-    """On the same port, empty: the source asks until the namespace is there, and goes on."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    """At the same address, empty: the source asks until the namespace is there, and goes on."""
+    # Not a port, which another process could take while the server is down.
+    address = directory / "redis.sock"
     config = AckerConfig(tick_ms=3_600_000)
-    with server_at(port) as url:
+    with server_at(address) as url:
         acker = Acker.from_url(url, "restarted")
         acker.create(config)
         bolts = Bolts(acker)
@@ -362,7 +370,7 @@ def test_a_server_that_restarts_without_its_memory(
     source.emit("c")
     with pytest.raises(RedisUnavailableError):
         source.step()
-    with server_at(port):
+    with server_at(address):
         with pytest.raises(NamespaceNotFoundError):
             source.step()
         acker.create(config)

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from acker_redis import Backoff, Entry, Outcome
 from acker_redis.pending import Pending, Record, Verdict
+from tests.tiers import examples
 
 MANY = 10**9
 """A time at which all that waits is due."""
@@ -329,5 +330,5 @@ class Histories(RuleBasedStateMachine):
         assert state != "queued"
 
 
-Histories.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+Histories.TestCase.settings = settings(max_examples=examples(1.5), stateful_step_count=60)
 TestHistories = Histories.TestCase

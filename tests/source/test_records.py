@@ -9,6 +9,7 @@ from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told
 from tests.source.conftest import Clock, MakeSource
 from tests.support import tick, total
+from tests.waiting import LIMIT
 
 
 def test_a_processed_record_is_acked_once(
@@ -171,7 +172,7 @@ def test_a_send_that_always_raises_ends_as_a_dead_letter(
 
     source = make_source(acker, send, attempts=2)
     source.emit("a", edges=edges)
-    assert source.join(30)
+    assert source.join(LIMIT)
     words = "failed OSError: no queue"
     assert told.take() == [f"fail a {words}", f"fail a {words}", f"dead a {words}"]
 
@@ -220,7 +221,7 @@ def test_an_open_tree_whose_send_raises_half_way_fails_though_all_that_was_sent_
 
     source = make_source(acker, send)
     source.emit("a", edges=None)
-    assert source.join(30)
+    assert source.join(LIMIT)
     assert told.take() == ["fail a failed OSError: the file ends too early", "ack a"]
 
 
@@ -260,5 +261,5 @@ def test_more_than_a_batch_over_several_shards(
         source.step()
     assert len(bolts.sent) == 1500
     bolts.ack()
-    assert source.join(30)
+    assert source.join(LIMIT)
     assert sorted(told.take()) == sorted(f"ack record-{number}" for number in range(1500))

@@ -14,6 +14,8 @@ from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told
 from tests.source.conftest import Clock, MakeSource
 from tests.support import backlog, tick
+from tests.tiers import budget
+from tests.waiting import LIMIT
 
 STORE = {"a": Record("a", "a hat"), "b": Record("b", "a coat")}
 """What an earlier program's records were."""
@@ -60,7 +62,7 @@ def test_what_was_tracked_and_expires_after_a_restart_is_replayed_by_reload(
     expected = [STORE[record.source_id].value for record, _, _ in bolts.sent]
     assert [record.value for record, _, _ in bolts.sent] == expected
     bolts.ack()
-    assert again.join(30)
+    assert again.join(LIMIT)
 
 
 def test_what_was_acked_meanwhile_is_told(
@@ -183,7 +185,7 @@ def test_killed_again_and_again_it_processes_all_in_the_end(
             stdout=subprocess.PIPE,
         )
         assert program.stdout
-        if kills == 12:
+        if kills == budget().kills // 4:
             break
         # Not before it has begun; then after so many lines of what it does.
         for _ in range(chance.randint(1, 120)):
@@ -195,7 +197,7 @@ def test_killed_again_and_again_it_processes_all_in_the_end(
         if chance.random() < 0.5:
             tick(acker)
     tick(acker, 3)
-    out, _ = program.communicate(timeout=60)
+    out, _ = program.communicate(timeout=LIMIT)
     assert program.returncode == 0
     processed, done = read(store.with_suffix(".processed")), read(store)
     assert set(done) == {str(number) for number in range(records)}

@@ -13,6 +13,7 @@ from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told
 from tests.source.conftest import AnySource, Clock, MakeSource
 from tests.support import tick, total
+from tests.waiting import LIMIT
 
 
 def send_two(bolts: Bolts, tree: OpenTree, value: Any = None) -> None:
@@ -60,7 +61,7 @@ def test_a_failed_one_is_replayed_by_send(
     ((record, attempt, _),) = bolts.sent
     assert (record.value, attempt) == ("its text", 2)
     bolts.ack()
-    assert source.join(30)
+    assert source.join(LIMIT)
     assert told.take() == ["fail page failed ValueError: no", "ack page"]
 
 
@@ -185,5 +186,5 @@ def track_and_ack(source: AnySource, bolts: Bolts) -> None:
 def run_in_a_thread(what: Any) -> None:
     thread = threading.Thread(target=what)
     thread.start()
-    thread.join(30)
+    thread.join(LIMIT)
     assert not thread.is_alive()

@@ -6,6 +6,7 @@ from acker_redis import Acker, Backoff
 from tests.source.bolts import Bolts, Told
 from tests.source.conftest import MakeSource
 from tests.support import backlog
+from tests.waiting import LIMIT
 
 
 def test_each_verdict_is_handed_out_once(
@@ -91,7 +92,7 @@ def test_what_a_callback_raises_ends_run(
     with pytest.raises(OSError, match="disk full"):
         source.run()
     assert source.pending == 1
-    assert source.join(30)
+    assert source.join(LIMIT)
     assert told.take() == ["ack a", "ack a"]
 
 

@@ -12,9 +12,9 @@ import pytest
 from acker_redis import Acker, Source
 from acker_redis.errors import BufferFullError, ConfigError
 from acker_redis.pending import Record
-from tests.cluster.servers import wait_until
 from tests.source.bolts import Bolts, Told
 from tests.source.conftest import MakeSource
+from tests.waiting import LIMIT, wait_until
 
 
 def in_threads(count: int, work: Callable[[int], object]) -> list[threading.Thread]:
@@ -35,10 +35,10 @@ def test_emit_waits_while_too_many_are_not_closed(
         assert emitter.is_alive()
         assert source.pending == 2
         bolts.ack()
-        emitter.join(30)
+        emitter.join(LIMIT)
         wait_until(lambda: bolts.attempts == [("c", 1)], "the third")
         bolts.ack()
-        assert source.join(30)
+        assert source.join(LIMIT)
 
 
 def test_emit_gives_up_after_its_timeout_and_has_emitted_nothing(
@@ -47,10 +47,10 @@ def test_emit_gives_up_after_its_timeout_and_has_emitted_nothing(
     source = make_source(acker, bolts.send, max_pending=1)
     source.emit("a")
     with pytest.raises(BufferFullError, match="1 records of t are not closed"):
-        source.emit("b", timeout=0.01)
+        source.emit("b", timeout=0.1)
     with (
         pytest.raises(BufferFullError),
-        source.track("c", timeout=0.01),
+        source.track("c", timeout=0.1),
     ):
         raise AssertionError("entered")
     assert source.pending == 1
@@ -63,7 +63,7 @@ def test_emit_steps_itself_where_nobody_does(
     source = make_source(acker, bolts.send_and_ack, max_pending=3)
     for number in range(20):
         source.emit(f"record-{number}")
-    assert source.join(30)
+    assert source.join(LIMIT)
     assert len(told.take()) == 20
 
 
@@ -79,7 +79,7 @@ def test_callbacks_emit_without_waiting(
     source = make_source(acker, bolts.send_and_ack, max_pending=1, on_ack=more)
     with source:
         source.emit("a")
-        assert source.join(30)
+        assert source.join(LIMIT)
     assert told.take() == [f"ack {name}" for name in "abcdefg"]
 
 
@@ -95,7 +95,7 @@ def test_send_emits_without_waiting(
     source = make_source(acker, send, max_pending=1)
     with source:
         source.emit("a")
-        assert source.join(30)
+        assert source.join(LIMIT)
     assert sorted(told.take()) == [f"ack {name}" for name in "abcdefg"]
 
 
@@ -112,8 +112,8 @@ def test_a_crowd_of_waiters_does_not_get_in_at_once(
     with source:
         emitters = in_threads(40, lambda n: source.emit(f"record-{n}"))
         for emitter in emitters:
-            emitter.join(30)
-        assert source.join(30)
+            emitter.join(LIMIT)
+        assert source.join(LIMIT)
     assert len(told.take()) == 40
     assert max(most) <= 3
 
@@ -143,7 +143,7 @@ def test_those_that_are_let_in_together_are_no_more_than_there_is_room(
     refused: list[int] = []
     emitters = in_threads(12, emit)
     for emitter in emitters:
-        emitter.join(30)
+        emitter.join(LIMIT)
     assert (live(), len(refused)) == (3, 9)
 
 
@@ -173,7 +173,7 @@ def test_join_waits_for_the_last_and_says_when_it_gives_up(
     source.emit("a")
     assert not source.join(0.05)
     bolts.ack()
-    assert source.join(30)
+    assert source.join(LIMIT)
     assert told.take() == ["ack a"]
 
 
@@ -196,7 +196,7 @@ def test_between_start_and_stop_callbacks_are_called_by_one_thread(
         with caplog.at_level(logging.ERROR), source:
             source.emit("a")
             source.emit("b")
-            assert source.join(30)
+            assert source.join(LIMIT)
         assert len(callers) == 1
         assert threading.get_ident() not in callers
         callers.clear()
@@ -217,7 +217,7 @@ def test_a_callback_that_raises_is_called_again_by_the_sources_own_thread(
     told.raises = [OSError("disk full")]
     with make_source(acker, bolts.send_and_ack, on_ack=note) as source:
         source.emit("a")
-        assert source.join(30)
+        assert source.join(LIMIT)
     assert told.take() == ["ack a", "ack a"]
     assert threading.get_ident() not in callers
 
@@ -232,7 +232,7 @@ def test_stopped_and_started_it_goes_on(
             wait_until(lambda: len(bolts.sent) == 1, "it is sent")
         bolts.ack()
     with source:
-        assert source.join(30)
+        assert source.join(LIMIT)
     assert sorted(told.take()) == ["ack a", "ack b", "ack c"]
     source.start()
     source.start()
@@ -251,7 +251,7 @@ def test_after_a_stop_run_runs(
     wait_until(lambda: told.words == ["ack a"], "the ack")
     assert runner.is_alive()
     source.stop()
-    runner.join(30)
+    runner.join(LIMIT)
     assert not runner.is_alive()
 
 
@@ -275,13 +275,13 @@ def test_a_second_one_that_runs_is_refused(
     source = make_source(acker, bolts.send_and_ack)
     with source:
         source.emit("a")
-        assert source.join(30)
+        assert source.join(LIMIT)
         with pytest.raises(ConfigError, match="stepped by another"):
             source.run()
         with pytest.raises(ConfigError, match="stepped by another"):
             next(iter(source.verdicts()))
         source.emit("b")
-        assert source.join(30)
+        assert source.join(LIMIT)
     assert told.take() == ["ack a", "ack b"]
 
 
@@ -304,7 +304,7 @@ def test_a_forked_child_has_an_empty_source(
                 assert (bolts.sent, told.words) == ([], [])
                 own_task = Source(own, "child", bolts.send_and_ack, on_ack=told.on_ack)
                 own_task.emit("the child's own")
-                assert own_task.join(30)
+                assert own_task.join(LIMIT)
                 assert told.words == ["ack the child's own"]
                 code = 0
             finally:
@@ -312,6 +312,6 @@ def test_a_forked_child_has_an_empty_source(
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
         bolts.ack()
-        assert source.join(30)
+        assert source.join(LIMIT)
     assert told.take() == ["ack queued before"]
     own.close()

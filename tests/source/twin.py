@@ -10,9 +10,7 @@ from typing import Any
 from acker_redis import OpenTree
 from acker_redis.aio import AsyncAcker, AsyncSource
 from acker_redis.pending import Record, Verdict
-
-LIMIT = 60.0
-"""Seconds after which what hangs is an error."""
+from tests.waiting import LIMIT
 
 
 class Loop:

@@ -72,7 +72,7 @@ def make_spark_acker(spark: "SparkSession", make_any_acker: MakeAcker) -> Iterat
     ) -> Acker:
         plain = client or make_any_acker(**(config or {}))
         settings: dict[str, Any] = {"app_id": "test", "mode": "driver", "query_id": "q"}
-        settings |= {"max_wait": 0.0, **more}
+        settings |= {"max_wait": 0.0, "timeout": 60.0, **more}
         return Acker(spark, plain.namespace, url=url_of(plain), **settings)
 
     yield make

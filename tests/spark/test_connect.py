@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from acker_redis.spark import Acker, BoltWriter, TrackWriter
-from tests.conftest import slow
 from tests.spark.faults.conftest import MakeCase, java, make_case
 from tests.spark.faults.stage import Stage, StageError
 from tests.spark.faults.work import (
@@ -129,7 +128,7 @@ def test_batches_outside_of_a_query(
 
 @pytest.mark.parametrize(
     ("kind", "mode"),
-    [("loose", "driver"), pytest.param("counted", "executors", marks=slow)],
+    [("loose", "driver"), pytest.param("counted", "executors", marks=pytest.mark.nightly)],
 )
 def test_streaming_queries(stage: Stage, make_case: MakeCase, kind: Kind, mode: str) -> None:
     case, client = make_case(2, kind, mode=mode)

@@ -24,6 +24,7 @@ from acker_redis.spark.packed import Kind, bad
 from tests.conftest import MakeAcker
 from tests.spark.conftest import Said, Term, failures, packed, parts_of, said, seal, sealed
 from tests.support import tick, total, verdicts
+from tests.tiers import examples
 
 LABELS = {number: f"label {number}" for number in range(10)}
 SOURCE: dict[str, Any] = {"task": "t", "labels": LABELS}
@@ -209,7 +210,7 @@ def test_other_tracks_have_another_digest() -> None:
 
 
 @given(bolts(), sources(), st.sampled_from([1, 2]), st.randoms(use_true_random=False))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(0.4), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_redis_does_what_the_reference_does(
     make_any_acker: MakeAcker,
     bolt: list[Term],

@@ -72,7 +72,7 @@ class Driver:
     """Applies batches of one query, as the driver does."""
 
     def __init__(self, acker: Acker, on_changed: OnChanged = "raise") -> None:
-        self.target = Target(acker.namespace, url_of(acker))
+        self.target = Target(acker.namespace, url_of(acker), timeout=60)
         self.client = Dying(acker.connection.client, acker.namespace)
         self.on_changed = on_changed
         self.shards = acker.config.shards

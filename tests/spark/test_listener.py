@@ -21,6 +21,7 @@ from acker_redis.spark import Acker
 from acker_redis.spark.listener import AckerListener
 from acker_redis.spark.report import Report
 from tests.conftest import MakeAcker
+from tests.waiting import LIMIT
 
 FIELDS = {
     "query",
@@ -52,13 +53,13 @@ def url_of(acker: client.Acker) -> str:
 @pytest.fixture
 def one(spark: SparkSession, make_any_acker: MakeAcker) -> Acker:
     made = make_any_acker()
-    return Acker(spark, made.namespace, app_id="ingest", url=url_of(made))
+    return Acker(spark, made.namespace, app_id="ingest", url=url_of(made), timeout=60)
 
 
 @pytest.fixture
 def other(spark: SparkSession, make_any_acker: MakeAcker) -> Acker:
     made = make_any_acker()
-    return Acker(spark, made.namespace, app_id="bolts", url=url_of(made))
+    return Acker(spark, made.namespace, app_id="bolts", url=url_of(made), timeout=60)
 
 
 @pytest.fixture
@@ -205,7 +206,7 @@ def test_a_query_of_two_ackers(
         files.run(files.read(), lambda df, _: df.count(), "nobody")
         observed = files.read().observe("in", F.max("source_id").alias("last"))
         query = files.run(observed, both, "two")
-        found = [told.get(timeout=60) for _ in range(4)]
+        found = [told.get(timeout=LIMIT) for _ in range(4)]
     finally:
         spark_.streams.removeListener(listener)
     assert told.empty()

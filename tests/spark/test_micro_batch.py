@@ -33,6 +33,7 @@ from tests.conftest import MakeAcker
 from tests.spark.conftest import MakeSparkAcker, Term, outcomes, packed, sealed, url_of
 from tests.spark.test_lanes import Dying
 from tests.support import tick, total, verdicts
+from tests.tiers import examples
 
 Pair = tuple[int, int]
 """Anchor and id of a message in one tree."""
@@ -883,7 +884,7 @@ class Plans:
         self.world, self.chance = World(client, seed), random.Random(seed)
         chance = self.chance
         self.client = Dying(client.connection.client, client.namespace)
-        self.target = Target(client.namespace, url_of(client))
+        self.target = Target(client.namespace, url_of(client), timeout=60)
         self.shards = client.config.shards
         self.batch_ids = itertools.count()
         self.again: set[int] = set()
@@ -969,7 +970,7 @@ class Plans:
 
 
 @given(seed=st.integers(0, 2**32), shards=st.sampled_from([1, 2]))
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(0.3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_random_plans_never_ack_falsely(make_any_acker: MakeAcker, seed: int, shards: int) -> None:
     client = make_any_acker(shards=shards)
     plans = Plans(client, seed)

@@ -567,7 +567,7 @@ def test_a_task_that_dies_is_run_again(acker: Acker, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     assert sorted(p.name for p in tmp_path.glob("*-of-*")) == ["0-of-0", "0-of-1", "1-of-0"]

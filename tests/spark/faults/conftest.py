@@ -10,11 +10,9 @@ from acker_flights import session
 from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from tests.conftest import missing, slow
+from tests.conftest import missing
 from tests.spark.faults.stage import Stage
 from tests.spark.faults.work import Case, Kind
-
-__all__ = ["slow"]
 
 MakeCase = Callable[..., tuple[Case, Acker]]
 
@@ -39,7 +37,7 @@ def make_case(any_server: EmbeddedRedis, tmp_path: Path) -> Iterator[MakeCase]:
     made: list[Acker] = []
 
     def make(shards: int, kind: Kind, **fields: object) -> tuple[Case, Acker]:
-        client = Acker.from_url(any_server.url, f"f-{uuid.uuid4().hex[:12]}")
+        client = Acker.from_url(any_server.url, f"f-{uuid.uuid4().hex[:12]}", timeout=60)
         client.create(AckerConfig(shards=shards, tick_ms=3_600_000))
         made.append(client)
         folder = tmp_path / client.namespace

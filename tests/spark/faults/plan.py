@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -23,9 +22,9 @@ from acker_redis.client import Acker
 from acker_redis.spark import lanes
 from acker_redis.spark.packed import Packer
 from acker_redis.spark.queue import FileQueue
+from tests.waiting import LIMIT, wait_until
 
 VARIABLE = "ACKER_FAULTS"
-_PATIENCE = 45.0
 
 
 @dataclass(frozen=True)
@@ -79,14 +78,6 @@ def plan(folder: Path, where: str, at: int, what: str, **details: Any) -> Fault:
     aside.write_text(json.dumps({"where": where, "at": at, "what": what, **details}))
     aside.rename(path)
     return Fault(path)
-
-
-def wait_until(done: Callable[[], bool], what: str) -> None:
-    """Wait for a signal."""
-    limit = time.monotonic() + _PATIENCE
-    while not done():
-        assert time.monotonic() < limit, f"{what} did not come"
-        time.sleep(0.01)
 
 
 def install() -> None:
@@ -169,4 +160,4 @@ def _happen(path: Path, fault: dict[str, Any]) -> None:
     if what == "wait":
         wait_until(path.with_suffix(".go").exists, "the word to go on")
     else:
-        time.sleep(_PATIENCE)  # for the signal to come
+        time.sleep(LIMIT)  # for the signal to come

@@ -18,11 +18,12 @@ from typing import Any
 
 import psutil
 
+from tests.spark.classes import JVM_OPTIONS
 from tests.spark.faults import plan
-from tests.spark_classes import JVM_OPTIONS
+from tests.waiting import LIMIT
 
 ROOT = Path(__file__).parents[3]
-_SECONDS = 60.0
+_SECONDS = 600.0
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -32,6 +33,9 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
+    # To compile a plan takes longer than to run it, as few rows as there are here.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.python.daemon.module": "tests.spark.faults.daemon",
 }
 _LOGGING = """
@@ -143,12 +147,12 @@ class Stage:
         if self._process.poll() is None:
             os.killpg(self.pid, signal.SIGKILL)
         self._line.close()
-        self._process.wait(20)
+        self._process.wait(LIMIT)
         # Its executors and Python workers notice that it is gone, one after the other.
         _, alive = psutil.wait_procs(self.members(), timeout=10)
         for each in alive:
             each.kill()
-        psutil.wait_procs(alive, timeout=10)
+        psutil.wait_procs(alive, timeout=LIMIT)
 
     def members(self) -> list[psutil.Process]:
         """The driver, and all that was started by it, also by who is gone."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.spark.faults.conftest import MakeCase, slow
+from tests.spark.faults.conftest import MakeCase
 from tests.spark.faults.stage import Stage, StageError
 from tests.spark.faults.streams import (
     BATCHES,
@@ -48,7 +48,7 @@ def test_a_checkpoint_that_was_set_back(stage: Stage, make_case: MakeCase, kind:
     reconcile(case, client)
 
 
-@pytest.mark.parametrize("kind", ["loose", pytest.param("counted", marks=slow)])
+@pytest.mark.parametrize("kind", ["loose", pytest.param("counted", marks=pytest.mark.nightly)])
 def test_a_checkpoint_that_was_deleted(stage: Stage, make_case: MakeCase, kind: Kind) -> None:
     """A new query: it processes all records anew, and all of them are told of.
 
@@ -85,7 +85,7 @@ def test_a_deleted_checkpoint_of_a_query_with_a_name(stage: Stage, make_case: Ma
     reconcile(case, client)
 
 
-@pytest.mark.parametrize("mode", ["driver", pytest.param("executors", marks=slow)])
+@pytest.mark.parametrize("mode", ["driver", pytest.param("executors", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", ["loose", "counted"])
 def test_other_content_after_a_death(
     stage: Stage, make_case: MakeCase, kind: Kind, mode: str

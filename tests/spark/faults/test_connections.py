@@ -9,15 +9,15 @@ import pytest
 from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from tests.spark.faults.conftest import MakeCase, slow
+from tests.spark.faults.conftest import MakeCase
 from tests.spark.faults.stage import Stage
 from tests.spark.faults.work import STEPS
 
 
-@pytest.mark.parametrize("shards", [pytest.param(1, marks=slow), 4])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.nightly), 4])
 def test_a_connection_for_each_worker(stage: Stage, make_case: MakeCase, shards: int) -> None:
     given, _ = make_case(shards, "loose", mode="executors")
-    with EmbeddedRedis() as server, Acker.from_url(server.url, "connections") as client:
+    with EmbeddedRedis() as server, Acker.from_url(server.url, "connections", timeout=60) as client:
         client.create(AckerConfig(shards=shards))
         case = replace(given, url=server.url, namespace="connections")
         seen: list[dict[str, int]] = []

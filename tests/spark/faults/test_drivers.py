@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from acker_redis.spark.acker import Mode
-from tests.spark.faults.conftest import MakeCase, slow
+from tests.spark.faults.conftest import MakeCase
 from tests.spark.faults.stage import Stage
 from tests.spark.faults.streams import drain, pour
 from tests.spark.faults.work import Kind, reconcile
@@ -14,7 +14,7 @@ from tests.spark.faults.work import Kind, reconcile
 Kill = tuple[str, int]
 KILLS: dict[str, list[Kill]] = {
     # (where, at which call): the driver before, or one that was killed, has applied some of it.
-    "few": [("sent", 2), ("write", 3), ("sent", 7)],
+    "few": [("sent", 2), ("write", 3)],
     "many": [
         ("send", 1),
         ("sent", 3),
@@ -29,15 +29,17 @@ KILLS: dict[str, list[Kill]] = {
     ],
 }
 
+nightly = pytest.mark.nightly
+
 
 @pytest.mark.parametrize(
     ("kind", "source", "middle", "last", "kills"),
     [
         ("loose", "driver", "executors", "driver", "few"),
-        pytest.param("counted", "executors", "driver", "executors", "few", marks=slow),
-        pytest.param("loose", "executors", "executors", "executors", "many", marks=slow),
-        pytest.param("loose", "driver", "driver", "driver", "many", marks=slow),
-        pytest.param("counted", "executors", "driver", "executors", "many", marks=slow),
+        pytest.param("counted", "executors", "driver", "executors", "few", marks=nightly),
+        pytest.param("loose", "executors", "executors", "executors", "many", marks=nightly),
+        pytest.param("loose", "driver", "driver", "driver", "many", marks=nightly),
+        pytest.param("counted", "executors", "driver", "executors", "many", marks=nightly),
     ],
 )
 def test_a_driver_that_is_killed(

@@ -9,7 +9,7 @@ import pyspark
 import pytest
 
 from acker_redis.spark.acker import Mode
-from tests.spark.faults.conftest import MakeCase, slow
+from tests.spark.faults.conftest import MakeCase
 from tests.spark.faults.stage import Stage, StageError
 from tests.spark.faults.work import STEPS, TASK, Kind, picked, reconcile
 
@@ -32,9 +32,9 @@ def cluster(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
     ("kind", "shards", "step", "where", "at"),
     [
         ("loose", 1, "middle", "sent", 2),
-        pytest.param("loose", 4, "track", "sent", 2, marks=slow),
+        pytest.param("loose", 4, "track", "sent", 2, marks=pytest.mark.nightly),
         ("loose", 1, "last", "pack", 1),
-        pytest.param("counted", 4, "middle", "sent", 2, marks=slow),
+        pytest.param("counted", 4, "middle", "sent", 2, marks=pytest.mark.nightly),
     ],
 )
 def test_an_executor_that_is_killed(

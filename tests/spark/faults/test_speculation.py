@@ -11,12 +11,13 @@ import psutil
 import pyspark
 import pytest
 
-from tests.spark.faults.conftest import MakeCase, slow
-from tests.spark.faults.plan import VARIABLE, wait_until
+from tests.spark.faults.conftest import MakeCase
+from tests.spark.faults.plan import VARIABLE
 from tests.spark.faults.stage import ROOT, Stage
 from tests.spark.faults.work import last, middle, reconcile, track
+from tests.waiting import LIMIT, wait_until
 
-pytestmark = slow
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def standalone(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             if process.is_running():
                 process.kill()
         for each in started:
-            each.wait(20)
+            each.wait(LIMIT)
 
 
 def test_a_speculative_twin(standalone: Stage, make_case: MakeCase) -> None:

@@ -20,6 +20,7 @@ from tests.conftest import MakeAcker
 from tests.spark.conftest import url_of
 from tests.spark.faults import plan
 from tests.support import total
+from tests.waiting import LIMIT
 
 TREES = 3000
 
@@ -73,11 +74,11 @@ def twins(tmp_path: Path) -> Twins:
         for process in processes:
             process.start()
         fault.wait()
-        second = answers[1].get(timeout=60)
+        second = answers[1].get(timeout=LIMIT)
         fault.go()
-        first = answers[0].get(timeout=60)
+        first = answers[0].get(timeout=LIMIT)
         for process in processes:
-            process.join(60)
+            process.join(LIMIT)
         return first, second
 
     return run
@@ -91,7 +92,7 @@ def test_both_are_one(
     make_any_acker: MakeAcker, twins: Twins, shards: int, where: str, at: int
 ) -> None:
     client = make_any_acker(shards=shards)
-    target = Target(client.namespace, url_of(client))
+    target = Target(client.namespace, url_of(client), timeout=60)
     source = Job(target, shards, "@spark/app/source", 0, task="t")
     spark_apply.in_driver(source, tracks(shards))
     job = Job(target, shards, "@spark/app/bolt", 0)

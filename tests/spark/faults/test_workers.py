@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.spark.faults.conftest import MakeCase, slow
+from tests.spark.faults.conftest import MakeCase
 from tests.spark.faults.stage import Stage, StageError
 from tests.spark.faults.work import STEPS, Kind, middle, reconcile, track
 
@@ -27,9 +27,9 @@ def test_when_nothing_happens(stage: Stage, make_case: MakeCase, kind: Kind, sha
         ("counted", 1, "track", "sent", 1, "throw"),
         ("counted", 1, "middle", "sent", 1, "kill"),
         ("loose", 4, "middle", "sent", 2, "kill"),
-        pytest.param("counted", 4, "middle", "send", 3, "kill", marks=slow),
-        pytest.param("loose", 4, "track", "pack", 2, "throw", marks=slow),
-        pytest.param("loose", 4, "last", "sent", 3, "throw", marks=slow),
+        pytest.param("counted", 4, "middle", "send", 3, "kill", marks=pytest.mark.nightly),
+        pytest.param("loose", 4, "track", "pack", 2, "throw", marks=pytest.mark.nightly),
+        pytest.param("loose", 4, "last", "sent", 3, "throw", marks=pytest.mark.nightly),
     ],
 )
 def test_a_task_that_is_run_again_is_applied_once(

@@ -59,6 +59,7 @@ class Case:
             app_id="app",
             url=self.url,
             mode=self.mode,
+            timeout=60,
             on_changed_batch=self.on_changed,
         )
 

@@ -1,0 +1,7 @@
+"""The time that a client waits for a reply, where a program says nothing of it."""
+
+from tests import DEFAULT_TIMEOUTS
+
+
+def test_a_reply_is_waited_for_five_seconds_by_default() -> None:
+    assert set(DEFAULT_TIMEOUTS.values()) == {5.0}

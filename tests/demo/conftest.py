@@ -1,0 +1,5 @@
+"""A folder for the demo's temporary files."""
+
+from tests.demo.running import scratch
+
+__all__ = ["scratch"]

@@ -1,0 +1,1 @@
+"""fakeredis as a test server: the scripts run on its Lua too."""

@@ -1,0 +1,74 @@
+--[[
+bit: the part of LuaBitOp that scripts need, in plain Lua, for a Redis that has none.
+
+Arguments are numbers (or strings that read as numbers) up to 2^51 in size; of each the low
+32 bits count. Results are signed, -2^31..2^31-1. Runs on Lua 5.1 to 5.5 and LuaJIT.
+Not here: arshift, rol, ror, bswap.
+--]]
+local floor = math.floor
+local WORD = 4294967296
+-- Adding and taking it away rounds to the nearest whole number, halves to even, as LuaBitOp.
+local ROUND = 6755399441055744
+
+local function unsigned(x) return ((x + ROUND + 0.0) - ROUND) % WORD end
+
+local function signed(x)
+  if x >= WORD / 2 then x = x - WORD end
+  return floor(x)
+end
+
+local AND = {}
+for a = 0, 15 do
+  for b = 0, 15 do
+    local both, x, y, power = 0, a, b, 1
+    while power < 16 do
+      if x % 2 == 1 and y % 2 == 1 then both = both + power end
+      x, y, power = floor(x / 2), floor(y / 2), power * 2
+    end
+    AND[a * 16 + b] = both
+  end
+end
+
+local function both(a, b)
+  local result, power = 0, 1
+  while a > 0 and b > 0 do
+    local x, y = a % 16, b % 16
+    result = result + AND[x * 16 + y] * power
+    a, b, power = (a - x) / 16, (b - y) / 16, power * 16
+  end
+  return result
+end
+
+local function fold(step)
+  return function(first, ...)
+    local result = unsigned(first)
+    for i = 1, select('#', ...) do result = step(result, unsigned((select(i, ...)))) end
+    return signed(result)
+  end
+end
+
+local bit = {
+  band = fold(both),
+  bor = fold(function(a, b) return a + b - both(a, b) end),
+  bxor = fold(function(a, b) return a + b - 2 * both(a, b) end),
+}
+
+function bit.tobit(x) return signed(unsigned(x)) end
+
+function bit.bnot(x) return signed(WORD - 1 - unsigned(x)) end
+
+function bit.lshift(x, by) return signed(unsigned(x) * 2 ^ (unsigned(by) % 32) % WORD) end
+
+function bit.rshift(x, by) return signed(floor(unsigned(x) / 2 ^ (unsigned(by) % 32))) end
+
+function bit.tohex(x, digits)
+  digits = bit.tobit(digits or 8)
+  local shape = '%04x%04x'
+  if digits < 0 then digits, shape = -digits, '%04X%04X' end
+  x = unsigned(x)
+  -- In halves: a Lua whose %x takes a C int would cut the whole word.
+  local text = string.format(shape, floor(x / 65536), floor(x % 65536))
+  return string.sub(text, 9 - math.min(digits, 8))
+end
+
+return bit

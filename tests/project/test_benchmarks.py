@@ -1,0 +1,55 @@
+"""The benchmarks run, and measure what they say; no figure is judged here."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from acker_flights import session
+from acker_redis.embedded import find_server
+from tests.conftest import missing
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "says"),
+    [
+        ("apply", ("--rows", "50", "--rounds", "1"), "track+ack"),
+        ("parts", ("--rows", "50", "--rounds", "2"), "in all"),
+        ("columns", ("--rows", "20000", "--blocks", "2", "--rounds", "1"), "ColumnBatch"),
+        ("blocks", ("--quick", "--rounds", "1"), "break-even"),
+        ("producer", ("--operations", "200", "--trees", "200"), "Source and Bolt"),
+        ("frontier", ("--offsets", "20000", "--rounds", "1"), "Frontier"),
+        ("latency", ("--calls", "2", "--pending", "2000"), "status, 1000 tasks"),
+        ("drain", ("--trees", "50000", "--beside", "0.2"), "during the drain"),
+        (
+            "admin",
+            ("--trees", "4000", "--calls", "2", "--rounds", "0"),
+            "the producer applied",
+        ),
+        ("events", ("--listeners", "10", "--seconds", "0.3"), "\n10  "),
+        pytest.param(
+            *("spark", ("--messages", "50000", "--rounds", "1"), "acks, loose"),
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            "spark_demo",
+            ("--days", "1", "--rounds", "1"),
+            "1 days, medians of 1",
+            marks=pytest.mark.nightly,
+        ),
+    ],
+)
+def test_benchmark_runs(name: str, arguments: tuple[str, ...], says: str) -> None:
+    if find_server() is None:
+        missing("redis-server")
+    if name.startswith("spark"):
+        advice = session.missing_java()
+        if advice:
+            missing(advice)
+    command = [sys.executable, ROOT / "benchmarks" / f"{name}.py", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    assert says in done.stdout

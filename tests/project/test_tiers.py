@@ -1,0 +1,99 @@
+"""The tiers name files that exist, each test is in one, and a silent folder is a failure."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests import areas, tiers
+from tests.coverage_of_wings import ROOT, wing_of
+
+NAMES = sorted(tiers.TIER_OF)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tier_names_what_exists(name: str) -> None:
+    assert (tiers.TESTS / name).exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "tier"),
+    [
+        ("trees/test_frontier.py", tiers.QUICK),
+        ("spark/test_writers.py", tiers.FULL),
+        ("spark/smoke/test_pipeline.py", tiers.QUICK),
+        ("spark/faults/test_drivers.py", tiers.FULL),
+        ("servers/test_a_million.py", tiers.NIGHTLY),
+        ("servers/test_list.py", tiers.QUICK),
+    ],
+)
+def test_the_longest_name_decides_the_tier_of_a_file(place: str, tier: str) -> None:
+    assert tiers.tier_of(tiers.TESTS / place) == tier
+
+
+def test_a_folder_with_an_earlier_file_is_entered() -> None:
+    assert tiers.tier_of(tiers.TESTS / "spark") == tiers.QUICK
+    assert tiers.tier_of(tiers.TESTS / "browser") == tiers.FULL
+
+
+def test_quick_keeps_tests_of_every_wing_that_needs_one_server_only() -> None:
+    needed = {"api", "cli", "client", "conformance", "doctor", "producer", "rotator", "source"}
+    quick = {
+        file.parent.name
+        for file in tiers.TESTS.rglob("test_*.py")
+        if tiers.tier_of(file) == tiers.QUICK
+    }
+    assert needed <= quick
+
+
+def finished(*reports: tuple[str, str]) -> tuple[areas.EveryArea, Any]:
+    """A session that has ended well, with these outcomes by test."""
+    plugin = areas.EveryArea()
+    for nodeid, outcome in reports:
+        skipped = outcome == "skipped"
+        when = "setup" if outcome == "skipped in setup" else "call"
+        report: Any = SimpleNamespace(nodeid=nodeid, when=when, skipped=skipped)
+        plugin.pytest_runtest_logreport(report)
+    session: Any = SimpleNamespace(exitstatus=pytest.ExitCode.OK)
+    plugin.pytest_sessionfinish(session)
+    return plugin, session
+
+
+def test_a_folder_of_skips_fails_a_run_that_asks_for_every_area(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(areas, "areas", lambda: {"tests/one", "tests/two", "tests/three"})
+    plugin, session = finished(
+        ("tests/one/test_a.py::test", "passed"),
+        ("tests/two/test_b.py::test", "skipped"),
+        ("tests/three/test_c.py::test", "skipped in setup"),
+    )
+    assert plugin.silent == ["tests/three", "tests/two"]
+    assert session.exitstatus == pytest.ExitCode.TESTS_FAILED
+
+
+def test_a_folder_of_which_one_test_ran_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(areas, "areas", lambda: {"tests/one"})
+    plugin, session = finished(
+        ("tests/one/test_a.py::test_1", "skipped"), ("tests/one/test_a.py::test_2", "failed")
+    )
+    assert (plugin.silent, session.exitstatus) == ([], pytest.ExitCode.OK)
+
+
+def test_the_folders_are_those_of_the_tier() -> None:
+    found = areas.areas()
+    assert {"tests/trees", "tests/spark/smoke"} <= found
+    assert ("tests/browser" in found) != tiers.is_later(tiers.FULL)
+
+
+@pytest.mark.parametrize(
+    ("file", "wing"),
+    [
+        ("acker_redis/client.py", "acker_redis"),
+        ("acker_redis/spark/acker.py", "acker_redis/spark"),
+        ("api/acker_api/routes/trees.py", "api/acker_api/routes"),
+        ("tests/conftest.py", None),
+    ],
+)
+def test_coverage_is_told_by_wing(file: str, wing: str | None) -> None:
+    assert wing_of(ROOT / file) == wing

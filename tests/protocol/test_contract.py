@@ -1,0 +1,169 @@
+"""Headers of the scripts, lua/README.md and the docs say what the code does."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from acker_redis import commands, scripts
+from acker_redis.batch import MAX_ROWS, MAX_TEXTS
+from acker_redis.blocks import MAX_BLOCKS, MAX_CALL, MAX_NAMED
+from acker_redis.config import AckerConfig
+from acker_redis.ids import SLOTS
+from acker_redis.keys import ShardKeys
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTRACT = (ROOT / "lua" / "README.md").read_text()
+CODES = re.compile(r"refuse\('([A-Z]+)'|ACKER ([A-Z]+)")
+
+
+def parts(name: str) -> tuple[str, str]:
+    header, code = (ROOT / "lua" / f"{name}.lua").read_text().split("--]]", 1)
+    return header, code
+
+
+@pytest.mark.parametrize("name", scripts.NAMES)
+def test_header_names_keys_reply_and_errors(name: str) -> None:
+    header, code = parts(name)
+    assert header.startswith(f"--[[\n{name}: ")
+    assert "KEYS[1]  shard " in header
+    assert "KEYS[2]  meta " in header
+    assert "\nReply " in header
+    line = re.search(r"Errors   ACKER ([A-Z |\n]+) <words>", header)
+    assert line
+    documented = set(re.findall(r"[A-Z]+", line.group(1)))
+    used = {a or b for a, b in CODES.findall(code)}
+    assert used == documented
+
+
+@pytest.mark.parametrize("name", scripts.NAMES)
+def test_header_lists_the_keys_and_arguments_that_are_used(name: str) -> None:
+    header, code = parts(name)
+    assert {int(n) for n in re.findall(r"KEYS\[(\d+)\]", code)} == {1, 2}
+    assert re.findall(r"KEYS\[(\d+)\]", header) == ["1", "2"]
+    used = {int(n) for n in re.findall(r"ARGV\[(\d+)\]", code)}
+    listed = [(int(n), more) for n, more in re.findall(r"^ARGV\[(\d+)(\+?)\]", header, re.M)]
+    assert [n for n, _ in listed] == list(range(1, len(listed) + 1))
+    open_end = {n for n, more in listed if more}
+    assert used | open_end >= {n for n, _ in listed}, "an argument is documented, and not used"
+    assert used <= {n for n, _ in listed}
+
+
+def lists(text: str, opening: re.Pattern[str]) -> list[int]:
+    """Lengths of the Lua or documented lists ``{a, {b, c}, d}`` that begin where it matches."""
+    found = []
+    for match in opening.finditer(text):
+        depth, length = 1, 1
+        for char in text[match.end() :]:
+            depth += (char in "{(") - (char in "})")
+            if depth == 0:
+                break
+            length += char == "," and depth == 1
+        found.append(length)
+    return found
+
+
+@pytest.mark.parametrize("name", [name for name in scripts.NAMES if name != "create"])
+def test_replies_are_as_long_as_the_header_says(name: str) -> None:
+    header, code = parts(name)
+    reply = header[header.index("\nReply ") : header.index("\nErrors ")]
+    documented = lists(reply, re.compile(r"^(?:Reply)? +\{(?!field)", re.M))
+    if name == "status":
+        documented = documented[:1]
+    returned = lists(code, re.compile(r"^ *return \{", re.M))
+    assert set(returned) == set(documented)
+
+
+def test_commands_that_a_user_needs_are_in_the_contract() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (`[A-Z` ]+`) \|", CONTRACT.split("## Rights")[1], re.M)
+    documented = {name: set(re.findall(r"[A-Z]+", commands)) for name, commands in rows}
+    for name in scripts.NAMES:
+        _, code = parts(name)
+        used = set(re.findall(r"call\('([A-Z]+)'", code))
+        assert documented[name] == used
+
+
+def test_every_error_code_is_in_the_contract_and_has_a_class() -> None:
+    used = set()
+    for name in scripts.NAMES:
+        used |= {a or b for a, b in CODES.findall(parts(name)[1])}
+    documented = set(re.findall(r"^\| `([A-Z]+)` \|", CONTRACT, re.MULTILINE))
+    assert used == documented == set(commands._KINDS)
+
+
+def test_keys_of_the_contract_are_those_of_the_code() -> None:
+    keys = ShardKeys("n", 3)
+    names = [keys.meta, keys.pending(1), keys.fence(1), keys.durable_fences, keys.expiring]
+    names += [keys.blocks_expiring, keys.blocks(1), keys.block(2**48), keys.failed(2**48)]
+    for name in [*names, keys.dropping, keys.outcomes("task")]:
+        suffix = name.removeprefix("acker:{n:3}")
+        shown = suffix.replace(f"{2**48:013x}", "<hex>")
+        shown = shown.replace(":1", ":<i>").replace(":task", ":<task>")
+        assert f"| `<shard>{shown}` |" in CONTRACT
+        base = suffix.split(":")[1]
+        assert any(f":{base}" in parts(script)[1] for script in scripts.NAMES)
+
+
+def test_the_fence_is_the_same_in_both_scripts_that_have_one() -> None:
+    """Scripts cannot share code; what they must agree on is kept equal, letter by letter."""
+    sections = []
+    for name in ("apply", "apply_blocks"):
+        _, code = parts(name)
+        sections.append(code[code.index("-- The fence.") : code.index("-- Look the ")])
+    assert sections[0] == sections[1]
+
+
+def test_no_script_touches_a_key_that_is_not_of_its_shard() -> None:
+    for name in scripts.NAMES:
+        _, code = parts(name)
+        for literal in re.findall(r"'(acker:[^']*)'", code):
+            assert literal == "acker:", f"{name}: {literal}"
+            assert "PUBLISH" in code
+        assert "#!lua" not in code
+
+
+def test_configuration_of_the_contract_is_that_of_the_code() -> None:
+    rows = dict(
+        re.findall(r"^\| `(\w+)` \| `?(\w+)`? \|", CONTRACT.split("## Configuration")[1], re.M)
+    )
+    wire = dict(zip(AckerConfig.__slots__, AckerConfig().to_wire(), strict=True))
+    assert {field: rows[field] for field in wire} == wire
+
+
+def test_limits_of_the_contract_are_those_of_the_code() -> None:
+    assert f"{MAX_ROWS} rows and {MAX_TEXTS // 1024} KiB of texts" in CONTRACT
+    _, code = parts("apply")
+    assert "MAX_ROWS, MAX_TEXTS, MAX_TASKS, MAX_FENCES = 1024, 64 * 1024, 1000, 100000" in code
+    assert "local MAX_IDS, MAX_BYTES = 64, 512 * 1024" in parts("take")[1]
+    assert "up to 512 KiB of entries" in CONTRACT
+    assert commands.MAX_TAKE == 64
+    _, code = parts("apply_blocks")
+    numbers = f"{MAX_BLOCKS}, {SLOTS}, 1024 * 1024, 64 * 1024"
+    assert f"MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = {numbers}" in code
+    assert re.search(rf"MAX_SPARSE, MAX_TASKS, MAX_FENCES.* = {MAX_NAMED}, 1000, 100000", code)
+    assert (MAX_CALL, MAX_TEXTS) == (1024 * 1024, 64 * 1024)
+    words = f"{MAX_BLOCKS} blocks, {MAX_CALL >> 20} MiB, {MAX_NAMED} slots that are named"
+    assert words in CONTRACT
+    assert f"{SLOTS} trees" in CONTRACT
+
+
+def test_scripts_use_no_numbers_for_ids() -> None:
+    """A 64-bit id in a Lua number loses its low bits; halves of 32 bits do not."""
+    for name in scripts.NAMES:
+        _, code = parts(name)
+        assert not re.search(r"I8|i8|>d", code)
+
+
+def test_every_test_that_the_docs_name_exists() -> None:
+    code = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "guarantees.md").read_text()))
+    assert len(named) > 20
+    assert [name for name in sorted(named) if f"def {name}(" not in code] == []
+
+
+def test_links_of_the_docs_lead_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("*/*.md"), *ROOT.glob("examples/*/*.md")]
+    assert len(pages) > 8
+    for page in pages:
+        for link in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+            assert link.startswith("http") or (page.parent / link).exists(), f"{page.name}: {link}"

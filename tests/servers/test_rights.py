@@ -1,0 +1,70 @@
+"""A right that is missing inside a script: every server says so in other words, with code ERR."""
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import RedisRefusedError
+from acker_redis.redis_errors import is_denied, translate
+
+USER = "narrow"
+
+
+@pytest.fixture
+def narrow(server: EmbeddedRedis) -> Iterator[redis.Redis]:
+    """A user who may run scripts on the keys of ackers, but not HINCRBY, and may not publish."""
+    with redis.Redis(port=server.port) as admin:
+        admin.flushall()
+        rule = f"{USER} reset on >secret ~acker:* resetchannels +@all -hincrby"
+        admin.execute_command("ACL", "SETUSER", *rule.split())
+        with redis.Redis(port=server.port, username=USER, password="secret") as client:
+            yield client
+        admin.acl_deluser(USER)
+        admin.flushall()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return redis.call('HINCRBY', KEYS[1], 'field', 1)",
+        "return redis.call('GET', 'not-an-ackers')",
+        "return redis.call('PUBLISH', 'channel', 'message')",
+        "return redis.error_reply(redis.pcall('HINCRBY', KEYS[1], 'field', 1).err)",
+    ],
+    ids=["command", "key", "channel", "caught"],
+)
+def test_a_missing_right_inside_a_script_is_recognised(narrow: redis.Redis, body: str) -> None:
+    with pytest.raises(redis.ResponseError) as raised:
+        narrow.eval(body, 1, "acker:{n:0}:meta")
+    assert is_denied(raised.value)
+    assert "this user may not do that" in str(translate(raised.value))
+
+
+def test_a_missing_right_is_reported_with_the_command_that_grants_it(
+    server: EmbeddedRedis, narrow: redis.Redis
+) -> None:
+    with Acker.from_url(server.url, "n") as acker:
+        acker.create(AckerConfig())
+    with Acker(narrow, "n") as refused, pytest.raises(RedisRefusedError) as raised:
+        refused.track_block("task", "label", [5])
+    assert "this user may not do that" in str(raised.value)
+    assert "acker-redis acl" in str(raised.value)
+    assert is_denied(raised.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return redis.call('HGET', KEYS[1])",
+        "return redis.call('NOSUCH')",
+        "return redis.error_reply('ACKER ARGS a user who can\\'t run this command')",
+    ],
+)
+def test_other_errors_inside_a_script_are_no_missing_right(narrow: redis.Redis, body: str) -> None:
+    with pytest.raises(redis.ResponseError) as raised:
+        narrow.eval(body, 1, "acker:{n:0}:meta")
+    assert not is_denied(raised.value)

@@ -1,0 +1,260 @@
+"""What was found by reading against the grain: each of these lost a record, or hung."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from acker_redis import Acker, AckerConfig, Batch, Bolt, Producer, Record, Source
+from acker_redis.aio import AsyncAcker, AsyncSource
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import BufferFullError, ConfigError, InvalidBatchError
+from acker_redis.tuple_tree import OpenTree
+from tests.conftest import MakeAcker
+from tests.source.bolts import Bolts, Told
+from tests.source.conftest import MakeSource
+from tests.waiting import LIMIT, wait_until
+
+
+def test_new_shards_are_heard_though_nothing_failed(
+    make_any_acker: MakeAcker, make_source: MakeSource, told: Told
+) -> None:
+    """Another user of the acker notices first that the namespace was created anew."""
+    acker = make_any_acker(shards=1)
+    bolts = Bolts(acker)
+    source = make_source(acker, bolts.send_and_ack)
+    source.step()
+    acker.connection.client.flushall()
+    made_anew = AckerConfig(shards=8, tick_ms=3_600_000)
+    acker.create(made_anew)
+    source.acker.flows.known = made_anew
+    for number in range(40):
+        source.emit(str(number))
+    for _ in range(4):
+        source.step()
+    assert len(told.take()) == 40
+    assert source.pending == 0
+
+
+def test_no_verdict_is_lost_to_an_emit_that_steps(acker: Acker, bolts: Bolts) -> None:
+    """Without callbacks nobody would hear it."""
+    source = Source(acker, "t", bolts.send_and_ack, max_pending=10)
+    with pytest.raises(BufferFullError, match="hear verdicts meanwhile"):
+        for number in range(25):
+            source.emit(str(number))
+    heard = [verdict.record.source_id for verdict in source.verdicts(until_closed=True)]
+    assert sorted(heard, key=int) == [str(number) for number in range(10)]
+
+
+@pytest.mark.parametrize("edges", [-1, 65_537, 2**60, 1.0, True])
+def test_edges_that_cannot_be_are_refused(acker: Acker, bolts: Bolts, edges: Any) -> None:
+    with pytest.raises(InvalidBatchError, match="edges"):
+        Source(acker, "t", bolts.send).emit("odd", edges=edges)
+
+
+def test_no_record_is_lost_when_a_batch_cannot_be_built(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = make_source(acker, bolts.send_and_ack)
+    for number in range(5):
+        source.emit(str(number))
+    fold, left = Batch.fold, [3]
+
+    def fails_once(self: Batch, *args: Any) -> bool:
+        left[0] -= 1
+        if not left[0]:
+            raise MemoryError
+        return fold(self, *args)
+
+    monkeypatch.setattr(Batch, "fold", fails_once)
+    with pytest.raises(MemoryError):
+        source.step()
+    wait_until(lambda: source.step() >= 0 and not source.pending, "all five")
+    assert sorted(told.take()) == [f"ack {number}" for number in range(5)]
+
+
+def test_a_tree_that_send_closes_itself_fails_and_the_others_go_on(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> None:
+    def send(record: Record, tree: OpenTree) -> None:
+        if record.source_id == "2" and record.attempt == 1:
+            tree.close()
+
+    source = make_source(acker, send)
+    for number in range(5):
+        source.emit(str(number), edges=None)
+    wait_until(lambda: source.step() >= 0 and not source.pending, "all five")
+    words = told.take()
+    assert sorted(word for word in words if word.startswith("ack")) == [
+        f"ack {number}" for number in range(5)
+    ]
+    assert "fail 2 failed send() has closed its tree, which is for the source to do" in words
+
+
+def test_a_callback_that_stops_the_source_and_raises_has_stopped_it(
+    acker: Acker, bolts: Bolts
+) -> None:
+    calls: list[str] = []
+
+    def on_ack(record: Record) -> None:
+        calls.append(record.source_id)
+        source.stop()
+        raise ValueError("and out")
+
+    source = Source(acker, "t", bolts.send_and_ack, on_ack=on_ack, poll=0.001)
+    source.start()
+    pump = source._pump
+    source.emit("a")
+    assert pump
+    wait_until(lambda: not pump.is_alive(), "the end of the pump")
+    assert calls == ["a"]
+
+
+def test_a_generator_of_verdicts_that_was_kept_does_not_hang_stop(
+    acker: Acker, bolts: Bolts
+) -> None:
+    source = Source(acker, "t", bolts.send_and_ack)
+    source.emit("a")
+    kept = source.verdicts()
+    next(kept)
+    source.start()
+    stopper = threading.Thread(target=source.stop)
+    stopper.start()
+    stopper.join(LIMIT)
+    assert not stopper.is_alive()
+    kept.close()
+
+
+def test_a_slow_send_holds_up_nobody(any_server: EmbeddedRedis, acker: Acker) -> None:
+    async def main() -> None:
+        done: list[str] = []
+        slow = asyncio.Event()
+        with Producer(acker, linger=0) as producer:
+            bolt = Bolt(producer)
+
+            async def send(record: Record, ids: Any) -> None:
+                if record.source_id == "slow":
+                    await slow.wait()
+                with bolt.process(*ids):
+                    pass
+
+            async with AsyncAcker.from_url(any_server.url, acker.namespace) as twin:
+                source = AsyncSource(twin, "t", send, on_ack=lambda r: done.append(r.source_id))
+                async with source:
+                    for name in ("a", "slow", "b"):
+                        await source.emit(name)
+                    while len(done) < 2:
+                        await asyncio.sleep(0.001)
+                    await source.emit("c")
+                    while len(done) < 3:
+                        await asyncio.sleep(0.001)
+                    assert sorted(done) == ["a", "b", "c"]
+                    slow.set()
+                    assert await source.join(LIMIT)
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT))
+
+
+def test_a_send_that_was_cancelled_from_within_fails_alone(
+    any_server: EmbeddedRedis, acker: Acker
+) -> None:
+    async def main() -> None:
+        failed: list[str] = []
+
+        async def send(record: Record, tree: OpenTree) -> None:
+            if record.source_id == "3" and record.attempt == 1:
+                sub = asyncio.ensure_future(asyncio.sleep(60))
+                sub.cancel()
+                await sub
+
+        async with AsyncAcker.from_url(any_server.url, acker.namespace) as twin:
+            source = AsyncSource(
+                twin, "t", send, on_fail=lambda r, reason, why: failed.append(why), poll=0.001
+            )
+            async with source:
+                for number in range(6):
+                    await source.emit(str(number), edges=None)
+                assert await source.join(LIMIT)
+        assert failed == ["CancelledError"]
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT))
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "generator", "object"])
+def test_a_send_that_was_not_run_has_not_sent(acker: Acker, kind: str) -> None:
+    """It looks as if it had come back: the open tree would be closed, and acked."""
+
+    async def coroutine(record: Record, tree: Any) -> None: ...
+
+    def generator(record: Record, tree: Any) -> Any:
+        yield tree.emit()
+
+    class Sender:
+        async def __call__(self, record: Record, tree: Any) -> None: ...
+
+    sends = {"coroutine": lambda r, t: coroutine(r, t), "generator": generator, "object": Sender()}
+    told: list[str] = []
+    source = Source(
+        acker, "t", sends[kind], attempts=1,
+        on_ack=lambda r: told.append("ack"),
+        dead_letter=lambda r, reason, why: told.append(why),
+    )  # fmt: skip
+    source.emit("a", edges=None)
+    assert source.join(LIMIT)
+    (why,) = told
+    assert "was not run" in why
+
+
+def test_a_callback_that_was_not_run_has_told_nobody(acker: Acker, bolts: Bolts) -> None:
+    async def later(record: Record) -> None: ...
+
+    source = Source(acker, "t", bolts.send_and_ack, on_ack=lambda record: later(record))
+    source.emit("a")
+    with pytest.raises(ConfigError, match="was not run"):
+        for _ in range(5):
+            source.step()
+    assert source.pending == 1
+
+
+def test_stopped_twice_at_once_it_says_all_it_has_to_say(
+    any_server: EmbeddedRedis, acker: Acker
+) -> None:
+    async def main() -> None:
+        all_sending = asyncio.Event()
+
+        async def send(record: Record, tree: OpenTree) -> None:
+            await all_sending.wait()
+
+        async with AsyncAcker.from_url(any_server.url, acker.namespace) as twin:
+            for _ in range(30):
+                all_sending.clear()
+                source = AsyncSource(twin, "t", send, poll=0.001)
+                await source.start()
+                for number in range(5):
+                    await source.emit(str(number), edges=None)
+                while len(source._sending) < 5:
+                    await asyncio.sleep(0)
+                all_sending.set()
+                await asyncio.gather(source.stop(), source.stop(), source.stop())
+                assert not source._flows._work
+                assert not source._flows._sent
+
+    asyncio.run(asyncio.wait_for(main(), LIMIT))
+
+
+def test_a_source_that_was_never_started_may_be_stopped(acker: Acker, bolts: Bolts) -> None:
+    """It steps afterwards as before, and waits in between."""
+    source = Source(acker, "t", bolts.send_and_ack, on_ack=lambda record: None)
+    source.stop()
+    assert not source._stop.is_set()
+    source.emit("a")
+    assert source.join(LIMIT)
+
+
+def test_who_steps_a_source_that_has_a_thread_is_told(acker: Acker, bolts: Bolts) -> None:
+    with (
+        Source(acker, "t", bolts.send_and_ack) as source,
+        pytest.raises(ConfigError, match="of its own"),
+    ):
+        source.step()

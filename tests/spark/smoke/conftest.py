@@ -1,0 +1,5 @@
+"""The cases of the faults, for the smoke test of a driver that is killed."""
+
+from tests.spark.faults.conftest import MakeCase, java, make_case
+
+__all__ = ["MakeCase", "java", "make_case"]

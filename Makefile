@@ -1,4 +1,4 @@
-# make demo | make test | make lint | make bench: each sets up what it needs, in .venv.
+# `make help` says what there is. Each target sets up what it needs, in .venv.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
@@ -7,25 +7,51 @@ BIN := $(VENV)/bin
 CONSTRAINTS := constraints.txt
 # Tests wait more than they compute: one process each for so many files at a time.
 WORKERS ?= 3
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS)
+# Modules are compiled when they are first imported, and kept: most of Spark's never are.
+unexport PYTHONDONTWRITEBYTECODE
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c $(CONSTRAINTS)
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_EXTRA)
+COVERAGE := --cov --cov-report=
 
-.PHONY: demo test lint bench classes clean
+.PHONY: help demo test test-all test-nightly lint lint-python lint-lua bench clean
 .DELETE_ON_ERROR:
+
+help:
+	@echo "make demo          a Spark pipeline over real flights, each verdict checked (Java 17)"
+	@echo "make test          the essentials, on one real server: minutes, Python and make suffice"
+	@echo "make test-all      everything CI holds: all servers, Spark, languages, browser, deploy"
+	@echo "make test-nightly  that and mutants, long histories, a million trees, benchmarks that run"
+	@echo "make lint          ruff, mypy --strict, luacheck"
+	@echo "make bench         figures, side by side"
+	@echo "make clean         remove .venv and what builds and tests leave"
+	@echo
+	@echo "ARGS='tests/trees -k frontier' selects tests, WORKERS=0 runs them in one process,"
+	@echo "PYTHON=python3.13 sets .venv up with another Python."
 
 demo: $(VENV)/.demo
 	@$(BIN)/acker-redis demo $(ARGS)
 
-test: $(VENV)/.dev classes
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+# Coverage is of a whole run: it is left out where ARGS choose some tests.
+test: $(VENV)/.test
+	@$(PYTEST) $(if $(ARGS),,--tier quick $(COVERAGE)) $(ARGS)
+	@$(if $(ARGS),,$(BIN)/python -m tests.coverage_of_wings)
 
-# What a JVM has loaded for Spark; with it those of the tests begin in half the time.
-classes: $(VENV)/spark.jsa
+test-all: $(VENV)/.dev $(VENV)/spark.jsa
+	@$(PYTEST) --tier full $(COVERAGE) $(ARGS)
+	@$(BIN)/python -m tests.coverage_of_wings
 
-lint: $(VENV)/.dev
+test-nightly: $(VENV)/.dev $(VENV)/spark.jsa
+	@$(PYTEST) --tier nightly --timeout 7200 $(ARGS)
+
+lint: lint-python lint-lua
+
+lint-python: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@if command -v luacheck >/dev/null; then luacheck --quiet lua acker_redis/fake_lua; \
+
+lint-lua:
+	@if command -v luacheck >/dev/null; then luacheck --quiet lua tests/fake/lua; \
 	elif [ "$$CI" = true ]; then echo "luacheck is missing; apt install lua-check" >&2; exit 1; \
 	else echo "luacheck skipped: not installed (apt install lua-check)"; fi
 
@@ -46,22 +72,40 @@ bench: $(VENV)/.demo
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
+# .venv keeps the Python that it was made with: asking for another one is an error, not ignored.
+ifneq ($(origin PYTHON),file)
+ifneq ($(filter-out clean help,$(or $(MAKECMDGOALS),help)),)
+ifneq ($(wildcard $(BIN)/python),)
+version = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+ifneq ($(call version,$(PYTHON)),$(call version,$(BIN)/python))
+$(error $(VENV) has Python $(call version,$(BIN)/python): remove it first (make clean))
+endif
+endif
+endif
+endif
+
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or later is needed: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); echo "python3 -m venv failed; on Debian: apt install python3-venv" >&2; exit 1; }
 
-$(VENV)/spark.jsa: tests/spark_classes.py $(VENV)/.dev
+# What a JVM has loaded for Spark; with it those of the tests begin in half the time.
+$(VENV)/spark.jsa: tests/spark/classes.py $(VENV)/.dev
 	@rm -f $@
-	@$(BIN)/python -m tests.spark_classes $@ >/dev/null 2>&1 || echo "no archive of Spark's classes: tests are slower"
+	@$(BIN)/python -m tests.spark.classes $@ >/dev/null 2>&1 || echo "no archive of Spark's classes: tests are slower"
 
 $(VENV)/.demo: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo "setting up $(VENV) (Spark is 450 MB: a minute or two)"
 	@$(INSTALL) -e '.[demo]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
-	@echo "setting up $(VENV) with what the tests need"
-	@$(INSTALL) -e '.[dev]'
+$(VENV)/.test: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
+	@echo "setting up $(VENV) with what the tests need (Spark is 450 MB: a minute or two)"
+	@$(INSTALL) -e '.[test]'
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.dev: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
+	@echo "setting up $(VENV) with what all tests need"
+	@$(INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/.demo $(VENV)/.test

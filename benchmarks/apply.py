@@ -27,7 +27,7 @@ import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from acker_redis import commands, scripts
+from acker_redis import commands, scripts, server_version
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.commands import Fence
@@ -110,7 +110,7 @@ class Rows:
 
 def measure(url: str, rows: int, rounds: int) -> None:
     """Print the table."""
-    acker = Acker.from_url(url, NAMESPACE)
+    acker = Acker.from_url(url, NAMESPACE, timeout=60)
     client = acker.connection.client
     acker.create(AckerConfig(high_water=10**9, outcomes_limit=10**9, tick_ms=3_600_000))
     client.script_load(scripts.load("apply").source)
@@ -142,8 +142,8 @@ def measure(url: str, rows: int, rounds: int) -> None:
     counters = acker.status().counters
     if counters["acked"] != total * rounds or counters["repeated"]:
         raise RuntimeError(f"the calls did not do what is measured: {counters}")
-    version = client.info("server")["redis_version"]
-    print(f"Redis {version}, {rows} rows a call, {rounds} rounds of {total} rows")
+    version = server_version.of_info(client.info("server"))
+    print(f"{version}, {rows} rows a call, {rounds} rounds of {total} rows")
     print(f"{'':10} {'messages/s':>12} {'of HINCRBY':>11}")
     for name, seconds in times.items():
         messages = FOLD if name == "folded" else 1

@@ -27,7 +27,7 @@ from typing import Any
 import redis
 from apply import Wire, pack
 
-from acker_redis import commands, scripts
+from acker_redis import commands, scripts, server_version
 from acker_redis.blocks import MAX_BLOCKS, BlockPart, calls, pack_deltas, pack_track
 from acker_redis.client import Acker
 from acker_redis.commands import Fence
@@ -49,7 +49,7 @@ class Bench:
     """A namespace of its own, with numbers for its batches, blocks and loose trees."""
 
     def __init__(self, url: str, quick: bool) -> None:
-        self.acker = Acker.from_url(url, NAMESPACE)
+        self.acker = Acker.from_url(url, NAMESPACE, timeout=60)
         self.client: redis.Redis = self.acker.connection.client
         self.wire = Wire(url)
         self.scale = 50 if quick else 1
@@ -256,7 +256,7 @@ def measure(url: str, rounds: int, quick: bool) -> None:
     """Print all figures."""
     bench = Bench(url, quick)
     bench.client.config_set("slowlog-max-len", 10_000)
-    print(f"Redis {bench.client.info('server')['redis_version']}, {rounds} rounds")
+    print(f"{server_version.of_info(bench.client.info('server'))}, {rounds} rounds")
     rates(bench, rounds)
     memory(bench, SLOTS, 10)
     memory(bench, 500, 14)

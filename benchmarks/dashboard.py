@@ -29,6 +29,8 @@ LINGER = 12.0
 """Seconds until the service has forgotten who listened."""
 SETTLE = 5.0
 """Seconds until a page that was opened has all it wants."""
+PATIENCE = 120.0
+"""Seconds until a page is given up."""
 
 WATCH = """
 const told = new Set();
@@ -70,10 +72,10 @@ def opened(browser: Browser, url: str) -> tuple[Page, dict[str, float]]:
 
 def wait(page: Page, told: dict[str, float], what: str) -> None:
     """Until a page has come so far."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while what not in told:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"the page did not come to its {what} in 30 s")
+            raise RuntimeError(f"the page did not come to its {what} in {PATIENCE:.0f} s")
         page.wait_for_timeout(5)
 
 

@@ -69,7 +69,7 @@ def serving(url: str, **fields: str) -> Iterator[tuple[int, psutil.Process]]:
 
 def produce(url: str, rate: float, trees: int, ended: Event) -> None:
     """Track and ack, at a steady rate; and take what was told."""
-    with Acker.from_url(url, NAMESPACE) as acker:
+    with Acker.from_url(url, NAMESPACE, timeout=60) as acker:
         outcomes = acker.outcomes("shop")
         while not ended.wait(1 / rate):
             batch = Batch("shop")
@@ -128,6 +128,8 @@ async def measure(
         )
     await asyncio.sleep(min(5.0, seconds))  # rings and buffers fill
     quick = [listener for _, listener in opened if not listener.slow]
+    while not all(each.status for each in quick):
+        await asyncio.sleep(0.05)
     before = [spent(each) for each in processes], sum(each.events for each in quick)
     begun = time.monotonic()
     memory = [processes[0].memory_info().rss]
@@ -157,7 +159,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=50.0)
     parser.add_argument("--trees", type=int, default=20)
     args = parser.parse_args()
-    with EmbeddedRedis() as server, Acker.from_url(server.url, NAMESPACE) as acker:
+    with EmbeddedRedis() as server, Acker.from_url(server.url, NAMESPACE, timeout=60) as acker:
         acker.create(AckerConfig(shards=16, tick_ms=3_600_000, high_water=10**6))
         client = acker.connection.client
         spawn = multiprocessing.get_context("spawn")

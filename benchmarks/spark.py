@@ -49,7 +49,7 @@ class Bench:
 
     def __init__(self, spark: SparkSession, url: str, folder: Path, rounds: int) -> None:
         self.spark, self.url, self.folder, self.rounds = spark, url, folder, rounds
-        self.direct = client.Acker.from_url(url, NAMESPACE)
+        self.direct = client.Acker.from_url(url, NAMESPACE, timeout=60)
         self.batches = 0
         self._random = np.random.default_rng(1)
 

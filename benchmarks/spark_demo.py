@@ -93,7 +93,7 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="acker-bench-")))
         data.split_by_day(data.Selection((1,), given.days), folder / "days")
         spark = stack.enter_context(session.started(folder / "spark"))
-        direct = client.Acker.from_url(server.url, "flights")
+        direct = client.Acker.from_url(server.url, "flights", timeout=60)
         for turn in range(given.rounds + 1):
             for side in times:
                 direct.connection.client.flushall()

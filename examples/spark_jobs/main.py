@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 ITEMS = ("apple", "pear", "plum", "moon")
 DAYS, ORDERS = 4, 250
 """Files of orders, and orders in each."""
-PATIENCE = 240
+PATIENCE = 600
 """Seconds."""
 
 
@@ -79,7 +79,7 @@ def disturb(work: Path, url: str, running: "dict[str, subprocess.Popen[bytes]]")
     wait("the end", running, lambda: rows(work, "priced") + rows(work, "given_up") >= total)
     (work / "stop").touch()
     for job in running.values():
-        job.wait(60)
+        job.wait(PATIENCE)
 
 
 def all_orders() -> Iterator[tuple[str, str]]:

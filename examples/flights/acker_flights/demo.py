@@ -32,7 +32,7 @@ from acker_redis.spark import Acker
 from acker_redis.urls import redact
 
 NAMESPACE = "flights"
-CONFIG = AckerConfig(tick_ms=60_000)
+CONFIG = AckerConfig(tick_ms=600_000)
 """No healthy tree lives that long here; what is left is expired by forced ticks."""
 REFRESH_SECONDS = 0.25
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -119,7 +119,7 @@ class _Foreign:
 def _server(url: str | None) -> Iterator[EmbeddedRedis | _Foreign]:
     """A Redis of our own, or the one at ``url``, from which the namespace goes in the end."""
     if url is None:
-        with EmbeddedRedis(allow_fake=True) as server:
+        with EmbeddedRedis() as server:
             yield server
         return
     with (
@@ -136,7 +136,7 @@ def _server(url: str | None) -> Iterator[EmbeddedRedis | _Foreign]:
 
 
 def _run(options: Options, console: Console, server: EmbeddedRedis | _Foreign) -> Summary:
-    console.print(f"Redis: {server.description}, {redact(server.url)}", highlight=False)
+    console.print(f"Server: {server.description}, {redact(server.url)}", highlight=False)
     work = server.directory / "demo"
     tables = options.keep or work / "tables"
     days = data.split_by_day(options.selection, work / "days")

@@ -4,6 +4,8 @@ So a machine that stops for some seconds loses no reply. A test of lost replies 
 ``timeout``, or loses the reply by closing the connection.
 """
 
+from tests import tracing  # noqa: F401, I001  registers itself before the package does
+
 from acker_redis.aio import AsyncAcker
 from acker_redis.client import Acker
 from tests.waiting import LIMIT

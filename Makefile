@@ -7,9 +7,11 @@ BIN := $(VENV)/bin
 CONSTRAINTS := constraints.txt
 # Tests wait more than they compute: one process each for so many files at a time.
 WORKERS ?= 3
-# Modules are compiled when they are first imported, and kept: most of Spark's never are.
+# Without this each process of the tests would compile for itself what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c $(CONSTRAINTS)
+# pip compiles in one process, this in one for each core. Not all that is in packages compiles.
+COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || true
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_EXTRA)
 COVERAGE := --cov --cov-report=
 
@@ -103,9 +105,11 @@ $(VENV)/.demo: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 $(VENV)/.test: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo "setting up $(VENV) with what the tests need (Spark is 450 MB: a minute or two)"
 	@$(INSTALL) -e '.[test]'
+	@$(COMPILE)
 	@touch $@ $(VENV)/.demo
 
 $(VENV)/.dev: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo "setting up $(VENV) with what all tests need"
 	@$(INSTALL) -e '.[dev]'
+	@$(COMPILE)
 	@touch $@ $(VENV)/.demo $(VENV)/.test

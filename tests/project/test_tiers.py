@@ -21,7 +21,7 @@ def test_a_tier_names_what_exists(name: str) -> None:
     [
         ("trees/test_frontier.py", tiers.QUICK),
         ("spark/test_writers.py", tiers.FULL),
-        ("spark/smoke/test_pipeline.py", tiers.QUICK),
+        ("spark/smoke/test_smoke.py", tiers.QUICK),
         ("spark/faults/test_drivers.py", tiers.FULL),
         ("servers/test_a_million.py", tiers.NIGHTLY),
         ("servers/test_list.py", tiers.QUICK),

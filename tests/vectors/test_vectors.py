@@ -1,9 +1,10 @@
 """The vectors of ``tests/vectors``: current, right, and able to tell right from wrong."""
 
+import contextlib
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,23 @@ BATCHES = {
     for number, step in enumerate(vector["steps"])
     if "apply" in (step.get("do") or {})
 }
+each_topic = pytest.mark.parametrize("topic", FILES)
+"""One test for each file: one for each vector would take ten times as long."""
+
+
+def of(topic: str, names: Iterable[str]) -> list[str]:
+    """Return those names, of vectors or of batches, that are of a topic."""
+    return [name for name in names if name.startswith(f"{topic}: ")]
+
+
+@contextlib.contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Add to an error in which vector it was."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"vector {name!r}")
+        raise
 
 
 @pytest.fixture
@@ -67,14 +85,22 @@ def test_check_names_a_file_that_is_not_current(
     assert [w for w in words if w.endswith(".json")] == ["chains.json", "flags.json", "gone.json"]
 
 
-@pytest.mark.parametrize("name", VECTORS)
-def test_on_a_server(client: "redis.Redis", name: str) -> None:
-    run(client, VECTORS[name])
+@each_topic
+def test_on_a_server(client: "redis.Redis", topic: str) -> None:
+    for name in of(topic, VECTORS):
+        with naming(name):
+            run(client, VECTORS[name])
+        client.flushall()
 
 
-@pytest.mark.parametrize("name", VECTORS)
-def test_python_client_sends_these_bytes(name: str) -> None:
-    vector = VECTORS[name]
+@each_topic
+def test_python_client_sends_these_bytes(topic: str) -> None:
+    for name in of(topic, VECTORS):
+        with naming(name):
+            _python_client_sends(VECTORS[name])
+
+
+def _python_client_sends(vector: Json) -> None:
     config = AckerConfig(**vector["config"])
     for step in vector["steps"]:
         do = step.get("do")
@@ -127,14 +153,19 @@ FENCED = {
 }
 
 
-@pytest.mark.parametrize("name", FENCED)
-def test_acker_numbers_its_calls_so(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@each_topic
+def test_acker_numbers_its_calls_so(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole client, with producer, number and digest put in; what it says is the vector's."""
-    vector, step = FENCED[name]
+    for name in of(topic, FENCED):
+        with naming(name), monkeypatch.context() as patches:
+            _acker_sends(*FENCED[name], patches)
+
+
+def _acker_sends(vector: Json, step: Json, patches: pytest.MonkeyPatch) -> None:
     do = step["do"]["apply"]
     # A digest is the client's own affair.
     for kind in (Columns, Blocks):
-        monkeypatch.setattr(kind, "digest", property(lambda _: do["digest"]))
+        patches.setattr(kind, "digest", property(lambda _: do["digest"]))
     acker = Acker.from_url("redis://localhost:1", vector["namespace"])
     acker.flows.known = AckerConfig(**vector["config"])
     acker._lane.name, acker._lane.seq = do["producer"], int(do["seq"]) - 1
@@ -154,35 +185,39 @@ def test_acker_numbers_its_calls_so(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert sorted(made, key=lambda c: int(bytes.fromhex(c[2][1]).split(b":")[0])) == sent
 
 
-@pytest.mark.parametrize("name", [n for n, (_, step) in BATCHES.items() if "refused" not in step])
-def test_bytes_follow_from_the_page_alone(name: str) -> None:
-    vector, step = BATCHES[name]
-    shards = vector["config"]["shards"]
-    calls = plain.apply_calls(step["do"]["apply"], shards, vector["namespace"])
-    sent = [(call["script"], call["keys"], call["argv"]) for call in step["calls"]]
-    assert calls[: len(sent)] == sent
-    assert len(calls) == len(sent) or ends_early(step)
+@each_topic
+def test_bytes_follow_from_the_page_alone(topic: str) -> None:
+    for name in of(topic, BATCHES):
+        vector, step = BATCHES[name]
+        if "refused" in step:
+            continue
+        with naming(name):
+            shards = vector["config"]["shards"]
+            calls = plain.apply_calls(step["do"]["apply"], shards, vector["namespace"])
+            sent = [(call["script"], call["keys"], call["argv"]) for call in step["calls"]]
+            assert calls[: len(sent)] == sent
+            assert len(calls) == len(sent) or ends_early(step)
 
 
-@pytest.mark.parametrize("name", BATCHES)
-def test_a_client_that_packs_sparse_only_makes_these_calls(name: str) -> None:
+def test_a_client_that_packs_sparse_only_makes_these_calls() -> None:
     """No batch names so many slots of a block that it may be packed in more than one way."""
-    slots: dict[int, set[int]] = {}
-    for row in BATCHES[name][1]["do"]["apply"]["rows"]:
-        ((verb, fields),) = row.items()
-        anchor = int(fields.get("anchor", 0))
-        if verb != "track_block" and anchor >> 62 == 1:
-            slots.setdefault(anchor >> 12, set()).add(anchor)
-    assert all(len(its) < DENSE_LEAST for its in slots.values())
+    for name, (_, step) in BATCHES.items():
+        slots: dict[int, set[int]] = {}
+        for row in step["do"]["apply"]["rows"]:
+            ((verb, fields),) = row.items()
+            anchor = int(fields.get("anchor", 0))
+            if verb != "track_block" and anchor >> 62 == 1:
+                slots.setdefault(anchor >> 12, set()).add(anchor)
+        assert all(len(its) < DENSE_LEAST for its in slots.values()), name
 
 
-@pytest.mark.parametrize("name", VECTORS)
-def test_errors_of_the_vectors_have_a_class(name: str) -> None:
-    for step in VECTORS[name]["steps"]:
-        for call in filter(is_error, step.get("calls", [])):
-            error = commands.parse_error(f"ACKER {call['reply']['error']} words")
-            assert error is not None
-            assert type(error) is not AckerError
+def test_errors_of_the_vectors_have_a_class() -> None:
+    for name, vector in VECTORS.items():
+        for step in vector["steps"]:
+            for call in filter(is_error, step.get("calls", [])):
+                error = commands.parse_error(f"ACKER {call['reply']['error']} words")
+                assert error is not None, name
+                assert type(error) is not AckerError, name
 
 
 def test_every_error_code_has_a_vector() -> None:

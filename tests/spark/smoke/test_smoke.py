@@ -1,4 +1,7 @@
-"""Each writer and each data source once, in queries that hand on to each other."""
+"""Each writer and each data source once, in queries that hand on to each other; a killed driver.
+
+One file, so that one process runs it, with one Spark session.
+"""
 
 from pathlib import Path
 
@@ -12,6 +15,10 @@ from acker_redis.spark.acker import Mode
 from acker_redis.spark.outcomes_source import register as register_outcomes
 from acker_redis.spark.sink import register as register_sink
 from tests.spark.conftest import MakeSparkAcker, url_of
+from tests.spark.faults.stage import Stage
+from tests.spark.faults.streams import drain, pour
+from tests.spark.faults.work import reconcile
+from tests.spark.smoke.conftest import MakeCase
 from tests.support import tick, total
 
 MESSAGE = "source_id STRING, anchor BIGINT, tuple BIGINT"
@@ -86,3 +93,19 @@ def test_each_writer_and_source_gives_each_record_its_verdict(
     counters = total(acker.client)
     assert (counters["acked"], counters["failed"], counters["expired"]) == (2, 1, 1)
     assert (counters["conflict"], counters["pending"], counters["repeated"]) == (0, 0, 0)
+
+
+def test_a_killed_driver_loses_and_doubles_nothing(
+    spark: SparkSession, tmp_path: Path, make_case: MakeCase
+) -> None:
+    """It is killed when Redis has a batch of which Spark knows nothing yet; another one goes on."""
+    case, client = make_case(2, "loose")
+    pour(case)
+    with Stage(tmp_path / "stage") as stage:
+        fault = stage.plan("sent", 2, "kill-driver")
+        with pytest.raises(EOFError):
+            stage.run(drain, case, {"source": "driver"})
+        assert fault.happened
+    drain(spark, case, {"source": "driver", "middle": "executors", "last": "driver"})
+    assert client.status().counters["repeated"] > 0
+    reconcile(case, client, None)

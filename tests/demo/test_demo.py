@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 from urllib.request import urlopen
 
 import psutil
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from pyspark.errors import PySparkException
 from rich.console import Console
 
 from acker_redis.client import Acker
@@ -143,6 +145,28 @@ def test_a_difference_is_exit_code_1(scratch: Path, tmp_path: Path) -> None:
     assert "acked, but should not be: 1 flights, e.g. 2013-01-01T" in done.stdout.replace("\n", " ")
     assert "failed, is missing: 1 flights" in done.stdout
     assert not list(scratch.iterdir())
+
+
+class Gone(PySparkException):  # type: ignore[misc]
+    """As those of Spark: its text is in a JVM, and with that it goes."""
+
+    running = True
+
+    def __str__(self) -> str:
+        assert self.running
+        return "Python worker failed to connect back"
+
+
+def test_a_query_that_fails_is_told_in_the_words_of_spark() -> None:
+    """Spark has stopped when the words are printed."""
+
+    def work() -> None:
+        raise Gone("")
+
+    with pytest.raises(demo.DemoError) as raised:
+        demo._watch(MagicMock(), "verdicts", MagicMock(), MagicMock(), work)
+    Gone.running = False
+    assert str(raised.value) == "Spark failed (verdicts): Python worker failed to connect back"
 
 
 def test_expected_comes_from_the_files_alone() -> None:

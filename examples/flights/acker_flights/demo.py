@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from pydantic import SecretStr
+from pyspark.errors import PySparkException
 from rich.console import Console
 
 from acker_api.server import in_background
@@ -25,7 +26,7 @@ from acker_flights.results import Results
 from acker_redis import client
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.errors import ConfigError, NamespaceNotFoundError
+from acker_redis.errors import AckerError, ConfigError, NamespaceNotFoundError
 from acker_redis.rotator import Rotator
 from acker_redis.settings import Settings
 from acker_redis.spark import Acker
@@ -37,6 +38,10 @@ CONFIG = AckerConfig(tick_ms=600_000)
 REFRESH_SECONDS = 0.25
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT_OK, EXIT_DIFFERS, EXIT_NO_JAVA, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+
+class DemoError(AckerError):
+    """Raised when a query of the demo failed; has the text that Spark gave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +196,9 @@ def _watch(
         try:
             work()
             doing.set_result(None)
+        except PySparkException as error:
+            # Its text is in the JVM, which is gone when somebody prints it.
+            doing.set_exception(DemoError(f"Spark failed ({what}): {error}"))
         except BaseException as error:
             doing.set_exception(error)
 

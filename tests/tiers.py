@@ -42,6 +42,7 @@ TIER_OF = {
     "simulate/test_block_mutants.py": NIGHTLY,
     "simulate/test_mutants.py": NIGHTLY,
     "spark": FULL,
+    "spark/faults/test_speculation.py": NIGHTLY,
     "spark/smoke": QUICK,
     "spark/test_content.py": QUICK,
     "spark/test_lanes.py": QUICK,

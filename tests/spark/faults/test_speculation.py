@@ -17,8 +17,6 @@ from tests.spark.faults.stage import ROOT, Stage
 from tests.spark.faults.work import last, middle, reconcile, track
 from tests.waiting import LIMIT, wait_until
 
-pytestmark = pytest.mark.nightly
-
 
 @pytest.fixture(scope="module")
 def standalone(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:

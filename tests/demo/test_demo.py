@@ -15,7 +15,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from rich.console import Console
 
 from acker_redis.client import Acker
@@ -25,7 +25,7 @@ from tests.conftest import missing
 from tests.demo.running import DASHBOARD, start, until
 
 pytest.importorskip("acker_flights.data")
-from acker_flights import data, demo, report, session
+from acker_flights import data, demo, report, results, session
 from acker_flights.data import Selection
 from tests.waiting import LIMIT, wait_until
 
@@ -167,6 +167,24 @@ def test_a_query_that_fails_is_told_in_the_words_of_spark() -> None:
         demo._watch(MagicMock(), "verdicts", MagicMock(), MagicMock(), work)
     Gone.running = False
     assert str(raised.value) == "Spark failed (verdicts): Python worker failed to connect back"
+
+
+def test_verdicts_go_on_when_spark_gave_up_on_its_python_worker() -> None:
+    """Another error ends them, and so does a worker that is late again and again."""
+    late = StreamingQueryException("[STREAM_FAILED] .. Python worker failed to connect back.")
+    stream = MagicMock()
+    verdicts = results.Verdicts(stream)
+    drain = stream.start.return_value.processAllAvailable
+    drain.side_effect = [late, late, None]
+    verdicts.drain()
+    assert stream.start.call_count == 3
+    drain.side_effect = StreamingQueryException("the disk is full")
+    with pytest.raises(StreamingQueryException, match="disk"):
+        verdicts.drain()
+    assert stream.start.call_count == 3
+    drain.side_effect = late
+    with pytest.raises(StreamingQueryException, match="connect back"):
+        verdicts.drain()
 
 
 def test_expected_comes_from_the_files_alone() -> None:

@@ -163,7 +163,7 @@ def _run(options: Options, console: Console, server: EmbeddedRedis | _Foreign) -
         with Rotator([acker]) as rotator, Display(console, expected.flights) as display:
             _watch(display, "processing", running, acker, running.drain)
             _watch(display, "expiring", running, acker, lambda: _expire_all(rotator, acker))
-            _watch(display, "verdicts", running, acker, verdicts.processAllAvailable)
+            _watch(display, "verdicts", running, acker, verdicts.drain)
         running.stop()
         verdicts.stop()
         seconds = time.monotonic() - began

@@ -4,14 +4,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker_redis.spark import FileQueue, query_id_of
 
 _TABLES = {"ack": "done", "nack": "replay"}
 _COLUMNS = ("source_id", "anchor", "reason", "why", "age_ms", "at")
 _EVERY = "2 seconds"
+_RESTARTS = 3
 
 
 class Results:
@@ -23,13 +25,13 @@ class Results:
 
     def start(
         self, spark: SparkSession, url: str, namespace: str, source: str, checkpoint: Path
-    ) -> StreamingQuery:
+    ) -> "Verdicts":
         """Start the query that writes them, each batch of verdicts once."""
         verdicts = spark.readStream.format("acker-outcomes").option("url", url)
         verdicts = verdicts.option("namespace", namespace).option("source", source)
         stream = verdicts.load().writeStream.queryName("verdicts").foreachBatch(self._write)
         stream = stream.option("checkpointLocation", str(checkpoint))
-        return stream.trigger(processingTime=_EVERY).start()
+        return Verdicts(stream.trigger(processingTime=_EVERY))
 
     def read(self, table: str) -> pa.Table:
         """The table ``done`` or ``replay``, whole."""
@@ -42,3 +44,30 @@ class Results:
         for verdict, table in self._tables.items():
             rows = verdicts.where(verdicts.verdict == verdict).select(*_COLUMNS)
             table.write(rows, query_id_of(verdicts), batch_id)
+
+
+class Verdicts:
+    """The running query; starts again, from its checkpoint, if Spark gave up on its Python worker.
+
+    Spark waits 10 seconds for the Python process of a data source to import PySpark and connect.
+    No setting changes that, and a busy machine or a cold disk may take longer.
+    """
+
+    def __init__(self, stream: DataStreamWriter) -> None:
+        self._stream = stream
+        self._query = stream.start()
+
+    def drain(self) -> None:
+        """Process all verdicts that there are. Raises StreamingQueryException."""
+        for _ in range(_RESTARTS):
+            try:
+                return self._query.processAllAvailable()
+            except StreamingQueryException as error:
+                if "Python worker failed to connect back" not in str(error):
+                    raise
+            self._query = self._stream.start()
+        self._query.processAllAvailable()
+
+    def stop(self) -> None:
+        """Stop the query."""
+        self._query.stop()

@@ -20,9 +20,9 @@ from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.listener import AckerListener
 from acker_redis.spark.micro_batch import MicroBatch
 from acker_redis.spark.queries import query_id_of
-from acker_redis.spark.queue import FileQueue
+from acker_redis.spark.queue import FileQueue, Queue
 from acker_redis.spark.report import Report
-from acker_redis.spark.writers import BoltWriter, Queue, TrackWriter
+from acker_redis.spark.writers import BoltWriter, TrackWriter
 
 __all__ = [
     "Acker",

@@ -92,6 +92,7 @@ class Acker:
         self._began: dict[str, float] = {}
         self._kept: dict[str, list[DataFrame]] = {}
         self._warned: set[str] = set()
+        self._applied: dict[str, tuple[str, int]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
@@ -198,6 +199,11 @@ class Acker:
                 now - before,
             )
 
+    def has_applied(self, query_id: str, run_id: str | None, batch_id: int) -> bool:
+        """Return whether this very run of a query has applied this batch."""
+        with self._lock:
+            return self._applied.get(query_id) == (run_id, batch_id)
+
     def report(self, query_id: str, batch_id: int) -> Report | None:
         """What became of a batch when it was last run; None if it is none of the last 100."""
         with self._lock:
@@ -207,10 +213,12 @@ class Acker:
                 return report
         return None
 
-    def note(self, report: Report) -> None:
-        """Keep what became of a batch."""
+    def note(self, report: Report, run_id: str | None = None) -> None:
+        """Keep what became of a batch, and which run of its query applied it, if known."""
         with self._lock:
             self.reports.append(report)
             self._messages[report.query_id] = report.messages
+            if run_id:
+                self._applied[report.query_id] = (run_id, report.batch_id)
         level = logging.WARNING if report.rejected or report.changed else logging.INFO
         log.log(level, "%s: %s", self.namespace, report)

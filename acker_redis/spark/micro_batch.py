@@ -5,9 +5,10 @@ whole, whichever DataFrames its input and its children came through. If the bloc
 acked, and Spark runs the batch again.
 """
 
+import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -16,12 +17,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import ArrayType, LongType
 
-from acker_redis.errors import DuplicateMessageError, InvalidBatchError
+from acker_redis.errors import (
+    ChangedBatchError,
+    DuplicateMessageError,
+    InvalidBatchError,
+    LaneError,
+)
+from acker_redis.spark import lanes
 from acker_redis.spark.apply import Job, Terms, apply
 from acker_redis.spark.columns import check_hidden, need_ids
 from acker_redis.spark.functions import Counted, tuple_id
 from acker_redis.spark.packed import Kind
-from acker_redis.spark.queries import described, is_local
+from acker_redis.spark.queries import described, is_local, run_id_of
+from acker_redis.spark.queue import Queue
 from acker_redis.spark.report import Report, combine
 from acker_redis.spark.tracking import Tracking
 
@@ -122,9 +130,9 @@ class MicroBatch:
         if not names or len(set(names)) < len(names) or not all(names):
             raise InvalidBatchError(f"edges are one or more different names, not {edges!r}")
         tracking = Tracking(self, source, names, attempt)
-        with described(self._given.sparkSession, self._words("track")):
+        with described(self._given.sparkSession, self._words("track")), self._once_a_run():
             messages, self.report = tracking.run(self._rows(), source_id)
-        self.acker.note(self.report)
+        self.acker.note(self.report, run_id_of(self._given))
         return messages
 
     def emit(
@@ -220,6 +228,47 @@ class MicroBatch:
         pairs = self._pairs(df, unanchored=False)
         self._terms.append(Terms(Kind.TOUCH, pairs.select("anchor")))
 
+    def write(self, df: DataFrame, sink: Queue) -> None:
+        """Write rows of a last bolt, before its messages are acked.
+
+        While the acker has nothing of this batch, the rows replace what an earlier run has written:
+        that run may have seen other rows, and its acks were never applied. Once the acker has
+        acks of this batch, the rows of that run stay. ``df`` must be of the one evaluation that is
+        acked, see :meth:`freeze`.
+
+        Raises LaneError if a second driver applied the batch while this one replaced its rows.
+        """
+        self._check_bolt()
+        if self._stands():
+            sink.write(df, self.query_id, self.batch_id)
+            return
+        sink.replace(df, self.query_id, self.batch_id)
+        if self._stands():
+            raise LaneError(
+                f"batch {self.batch_id} of query {self.query_id} was applied by a second driver "
+                "while this one replaced its rows in the sink: rows that were acked may be "
+                "missing there. Stop one of the two, and process this batch again under a new "
+                "checkpoint"
+            )
+
+    def hand_on(self, messages: DataFrame, queue: Queue) -> None:
+        """Write messages to the next queue, after the batch was applied.
+
+        If the acker had nothing of this batch before, a batch of this name in the queue is of
+        another life of the namespace, and is replaced. Of a batch that was changed nothing is
+        written: its trees are nacked, or were acked before.
+        """
+        if self.report is None:
+            raise InvalidBatchError("a batch is handed on after it was applied, not before")
+        rows = messages.limit(0) if self.report.changed else messages
+        write = queue.write if self.report.repeated or self.report.changed else queue.replace
+        write(rows, self.query_id, self.batch_id)
+
+    def _stands(self) -> bool:
+        """Whether the acker has applied any call of this batch."""
+        lane = self.acker.lane(self.query_id)
+        return lanes.standing(self.acker.client, lane, self.batch_id) is not None
+
     def __enter__(self) -> "MicroBatch":
         if self._opened:
             raise InvalidBatchError("a batch is opened once: acker.batch(df, batch_id) again")
@@ -263,7 +312,7 @@ class MicroBatch:
         began = time.monotonic()
         frozen = self._frozen is not None
         place = self.acker.place(self._rows(), self.query_id, frozen)
-        with described(self._given.sparkSession, self._words("apply")):
+        with described(self._given.sparkSession, self._words("apply")), self._once_a_run():
             try:
                 done = apply(self.job(), self._terms, place)
             except DuplicateMessageError:
@@ -280,7 +329,21 @@ class MicroBatch:
             ms=round(1000 * (time.monotonic() - began)),
             changed=done.changed,
         )
-        self.acker.note(self.report)
+        self.acker.note(self.report, run_id_of(self._given))
+
+    @contextlib.contextmanager
+    def _once_a_run(self) -> Iterator[None]:
+        """Tell apart a batch that is run again and a second batch under the same number."""
+        try:
+            yield
+        except ChangedBatchError as error:
+            if not self.acker.has_applied(self.query_id, run_id_of(self._given), self.batch_id):
+                raise
+            raise ChangedBatchError(
+                f"batch {self.batch_id} of query {self.query_id} was applied already by this run "
+                "of the query: foreachBatch opened two batches on one lane. Say all in one "
+                "`with acker.batch(..)` block, or use an Acker with another app_id for the second"
+            ) from error
 
     def _delivered_twice(self) -> DataFrame:
         """Anchors of messages that are in this batch more than once, as queues deliver at times."""

@@ -1,6 +1,7 @@
 """Which streaming query a DataFrame belongs to, and what the Spark UI says of its jobs."""
 
 import contextlib
+import uuid
 from collections.abc import Iterator
 
 from pyspark.sql import DataFrame, SparkSession
@@ -9,6 +10,7 @@ from acker_redis.errors import ConfigError
 from acker_redis.keys import check_name
 
 _QUERY = "sql.streaming.queryId"
+_GROUP = "spark.jobGroup.id"
 _DESCRIPTION = "spark.job.description"
 
 
@@ -26,6 +28,18 @@ def query_id_of(df: DataFrame, given: str | None = None) -> str:
             "checkpoint"
         )
     return check_name("query id", query_id)
+
+
+def run_id_of(df: DataFrame) -> str | None:
+    """Return the id of this run of the streaming query, which a restart changes; None if unknown.
+
+    Spark runs a query's jobs in a group of that name. A program may have set another one.
+    """
+    group = _local(df.sparkSession, _GROUP)
+    try:
+        return str(uuid.UUID(group)) if group else None
+    except ValueError:
+        return None
 
 
 def is_local(spark: SparkSession) -> bool:

@@ -1,12 +1,14 @@
 """Writers for ``foreachBatch``: one that tracks, one that acks and fails.
 
-Both keep one order: the acker hears of the batch first, under the query's fence, and only then are
-its messages written to the next queues. If the query dies in between, Spark runs the batch again:
-the fence passes over what was applied, the queue over what was written.
+Both keep one order: the batch is applied first, under the query's fence, and only then are its
+messages written to the next queues. If the query dies in between, Spark runs the batch again: the
+fence makes the second application a no-op, and the queue gets the messages then.
+
+Only the sink of a last bolt is written before the batch is applied, because an ack says that the
+rows are there.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
@@ -15,14 +17,8 @@ from acker_redis.errors import ConfigError
 from acker_redis.spark.acker import Acker
 from acker_redis.spark.columns import optional_why
 from acker_redis.spark.functions import Counted
+from acker_redis.spark.queue import Queue, check_queues
 from acker_redis.spark.report import Report
-
-
-class Queue(Protocol):
-    """Where messages go: writes each batch once, and all of it or nothing."""
-
-    def write(self, df: DataFrame, query_id: str, batch_id: int) -> object:
-        """Write this batch of this query, or do nothing if it was written before."""
 
 
 class TrackWriter:
@@ -44,6 +40,7 @@ class TrackWriter:
     ) -> None:
         if not queues:
             raise ConfigError("a source needs at least one edge, with a queue to write to")
+        check_queues(queues)
         self._acker = acker
         self._source = source
         self._queues = dict(queues)
@@ -66,7 +63,7 @@ class TrackWriter:
         edge_column = self._acker.names.edge
         for edge, queue in self._queues.items():
             mine = messages.where(F.col(edge_column) == edge).drop(edge_column)
-            queue.write(mine, b.query_id, batch_id)
+            b.hand_on(mine, queue)
 
 
 class BoltWriter:
@@ -78,8 +75,12 @@ class BoltWriter:
     if one message causes several rows on an edge, ``key`` names the columns that tell them apart.
     A message from which no row came is done: it is acked alone.
 
-    Without queues the bolt is the last one: what it does with the rows it has done when
-    ``process`` returns, and then they are acked.
+    ``sink`` is for the last bolt: the rows that did not fail, without the columns of ids, are
+    written to it before their messages are acked, see :meth:`MicroBatch.write`. Without queues and
+    without a sink, ``process`` itself has done all that there is to do when it returns; what it
+    writes must replace what an earlier run of the batch has written.
+
+    Raises ConfigError if two edges share a queue, and for a queue or sink without ``replace()``.
     """
 
     def __init__(
@@ -89,11 +90,14 @@ class BoltWriter:
         queues: Mapping[str, Queue] | None = None,
         *,
         key: Sequence[str | Column] = (),
+        sink: Queue | None = None,
         query_id: str | None = None,
     ) -> None:
+        check_queues({**(queues or {}), **({"the sink": sink} if sink is not None else {})})
         self._acker = acker
         self._process = process
         self._queues = dict(queues or {})
+        self._sink = sink
         self._key = key
         self._query_id = query_id
         self.last_report: Report | None = None
@@ -106,19 +110,18 @@ class BoltWriter:
             out = self._process(b.df, batch_id)
             names = self._acker.names
             fails = optional_why(out, names)
-            if fails or self._queues:
-                # One evaluation, for what has failed and for what goes out on which edge.
+            if fails or self._queues or self._sink is not None:
+                # One evaluation, for what has failed, what is written and what goes out.
                 out = b.freeze(out)
             if fails:
                 why = F.col(names.why)
                 b.fail(out.where(why.isNotNull()), why)
                 out = out.where(why.isNull()).drop(names.why)
+            if self._sink is not None:
+                b.write(out.drop(names.anchor, names.tuple, names.anchors), self._sink)
             pure = all(isinstance(column, str) for column in self._key)
             for edge in self._queues:
                 messages[edge] = b.emit(out, edge=edge, key=self._key, freeze=not pure)
         self.last_report = b.report
         for edge, queue in self._queues.items():
-            # Trees of a batch that came back with other content are nacked, or were acked before:
-            # what it would send now belongs to nothing.
-            out = messages[edge].limit(0) if b.changed else messages[edge]
-            queue.write(out, b.query_id, batch_id)
+            b.hand_on(messages[edge], queue)

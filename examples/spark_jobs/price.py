@@ -20,23 +20,23 @@ def main(work: Path, url: str) -> None:
     """Process what job A and the replays have written."""
     spark = session("price", work)
     acker = Acker(spark, "orders", app_id="price", url=url)
-    priced = FileQueue(work / "priced")
+    lists = FileQueue(work / "price-lists")
 
     def process(messages: DataFrame, batch_id: int) -> DataFrame:
-        # The list may change at any time: one look at it for all that is made of this batch.
-        prices = spark.createDataFrame(
-            spark.read.schema(PRICE).json(str(work / "prices")).toPandas(), PRICE
-        )
+        # The list may change at any time. Each batch keeps the one that it was processed with, so
+        # that a batch that is run again gives the same rows, and fails the same orders.
+        query = query_id_of(messages)
+        lists.write(spark.read.schema(PRICE).json(str(work / "prices")), query, batch_id)
+        prices = spark.read.schema(PRICE).parquet(str(lists.batch_path(query, batch_id)))
         found = messages.join(prices, "item", "left")
-        total = F.col("pieces") * F.col("price")
-        done = found.where("price IS NOT NULL").select("order_id", total.alias("total"))
-        # This bolt is the last: what it does with a batch is done when process() returns.
-        priced.write(done, query_id_of(messages), batch_id)
         why = F.when(F.col("price").isNull(), F.concat(F.lit("no price for "), "item"))
-        return found.withColumn("why", why)
+        total = (F.col("pieces") * F.col("price")).alias("total")
+        return found.select("order_id", total, "anchor", "tuple", why.alias("why"))
 
     messages = FileQueue(work / "queue").read_stream(spark, MESSAGE)
-    stream = messages.writeStream.foreachBatch(BoltWriter(acker, process))
+    # This bolt is the last: its rows are written to the table before their messages are acked.
+    writer = BoltWriter(acker, process, sink=FileQueue(work / "priced"))
+    stream = messages.writeStream.foreachBatch(writer)
     checkpoint = str(work / "checkpoints" / "price")
     run_until_told(stream.option("checkpointLocation", checkpoint).start(), work)
 

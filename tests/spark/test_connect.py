@@ -91,7 +91,7 @@ def last_stream(spark: SparkSession, case: Case) -> None:
 
     def call(df: DataFrame, batch_id: int) -> None:
         with acker.batch(df, batch_id) as b:
-            done.write(b.df, "last", batch_id)
+            b.write(b.df, done)
 
     stream(spark, case, "children", "done", CHILDREN, call)
 

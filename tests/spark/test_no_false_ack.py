@@ -197,6 +197,8 @@ def test_a_changed_batch_writes_nothing(
                 raise OSError("killed")
             written.extend(df.collect())  # type: ignore[arg-type]
 
+        replace = write
+
     def bolt(keep: str) -> BoltWriter:
         return BoltWriter(acker, lambda df, _: df.where(keep), {"e": Queue()}, query_id="bolt")
 

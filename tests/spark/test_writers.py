@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +21,7 @@ from acker_redis.spark import (
     anchors_of,
     collect_anchors,
     counted,
+    micro_batch,
 )
 from tests.spark.conftest import MakeSparkAcker, outcomes
 from tests.support import tick, total
@@ -44,6 +46,15 @@ class MemoryQueue:
             self.pending.append(self._client.status().pending)
         if batch_id not in self.batches:
             self.batches[batch_id] = df.localCheckpoint()
+
+    def replace(self, df: DataFrame, query_id: str, batch_id: int) -> None:
+        before = self.batches.pop(batch_id, None)
+        try:
+            self.write(df, query_id, batch_id)
+        except OSError:
+            if before is not None:
+                self.batches[batch_id] = before
+            raise
 
     def ids(self, batch_id: int = 0) -> list[str]:
         return sorted(r.source_id for r in self.batches[batch_id].select("source_id").collect())
@@ -322,6 +333,128 @@ def test_messages_of_another_batch(spark: SparkSession, by_driver: Acker) -> Non
     assert {v[:2] for v in outcomes(by_driver.client)} == {("nack", "expired")}
 
 
+class Cut(Exception):
+    """The query dies here."""
+
+
+def orders(spark: SparkSession, acker: Acker) -> DataFrame:
+    """Messages of two orders, for the last bolt."""
+    queue = MemoryQueue()
+    TrackWriter(acker, "t", {"e": queue}, query_id="source")(records(spark, "one", "two"), 0)
+    return queue.batches[0]
+
+
+def pricing(prices: dict[str, int]) -> Callable[[DataFrame, int], DataFrame]:
+    """A last bolt with a price list that changes between two runs of a batch."""
+
+    def process(df: DataFrame, batch_id: int) -> DataFrame:
+        known = F.create_map(*[F.lit(each) for pair in prices.items() for each in pair])
+        priced = df.withColumn("price", known[F.col("source_id")])
+        why = F.when(F.col("price").isNull(), F.lit("no price"))
+        return priced.withColumn("why", why)
+
+    return process
+
+
+def test_a_sink_has_the_rows_of_the_run_that_was_acked(
+    spark: SparkSession, acker: Acker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run writes its rows and dies before its ack; the second one sees other prices."""
+    messages, table = orders(spark, acker), FileQueue(tmp_path / "priced")
+    prices = {"one": 1}
+    last = BoltWriter(acker, pricing(prices), sink=table, query_id="last")
+    with monkeypatch.context() as patch:
+        patch.setattr(micro_batch, "apply", MagicMock(side_effect=Cut))
+        with pytest.raises(Cut):
+            last(messages, 0)
+    schema = "source_id STRING, price INT"
+    assert sorted(map(tuple, table.read(spark, schema).collect())) == [("one", 1)]
+    prices |= {"one": 10, "two": 2}
+    last(messages, 0)
+    assert [v[:3] for v in outcomes(acker.client)] == [
+        ("ack", "completed", "one"), ("ack", "completed", "two"),
+    ]  # fmt: skip
+    assert sorted(map(tuple, table.read(spark, schema).collect())) == [("one", 10), ("two", 2)]
+    assert table.read(spark, schema).columns == ["source_id", "price"]
+    assert [each.name for each in table.path.iterdir()] == ["batch-last-000000000000"]
+
+
+def test_a_sink_keeps_the_rows_of_the_run_that_was_acked(
+    spark: SparkSession, acker: Acker, tmp_path: Path
+) -> None:
+    """The first run dies after its ack. Its rows stay, whatever the second one sees."""
+    messages, table = orders(spark, acker), FileQueue(tmp_path / "priced")
+    prices = {"one": 1, "two": 2}
+    last = BoltWriter(acker, pricing(prices), sink=table, query_id="last")
+    last(messages, 0)
+    prices |= {"one": 10, "two": 20}
+    last(messages, 0)
+    assert last.last_report
+    assert last.last_report.repeated == last.last_report.calls
+    rows = table.read(spark, "source_id STRING, price INT").collect()
+    assert sorted(map(tuple, rows)) == [("one", 1), ("two", 2)]
+    del prices["two"]
+    with pytest.raises(ChangedBatchError, match="came back with other content"):
+        last(messages, 0)
+
+
+def test_a_second_driver_that_acks_while_a_sink_is_replaced_is_noticed(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, tmp_path: Path
+) -> None:
+    by_driver = make_spark_acker(query_id=None)
+    second = make_spark_acker(client=by_driver.client, query_id=None)
+    messages, table = orders(spark, by_driver), FileQueue(tmp_path / "priced")
+    other = BoltWriter(second, pricing({"one": 1, "two": 2}), sink=table, query_id="last")
+
+    class Slow(FileQueue):
+        def replace(self, df: DataFrame, query_id: str, batch_id: int) -> None:
+            other(messages, 0)
+            super().replace(df, query_id, batch_id)
+
+    slow = BoltWriter(by_driver, pricing({"one": 1}), sink=Slow(table.path), query_id="last")
+    with pytest.raises(LaneError, match="second driver"):
+        slow(messages, 0)
+
+
+def test_a_batch_that_is_new_to_the_acker_replaces_what_the_queue_has(
+    spark: SparkSession, acker: Acker, tmp_path: Path
+) -> None:
+    """Here the namespace was dropped and created again, and the checkpoint stayed."""
+    queue = FileQueue(tmp_path / "q")
+    queue.write(orders(spark, acker).where("source_id = 'one'"), "q", 0)
+    TrackWriter(acker, "t", {"e": queue}, query_id="q")(records(spark, "three", "four"), 0)
+    names = {row.source_id for row in queue.read(spark, "source_id STRING").collect()}
+    assert names == {"three", "four"}
+
+
+def test_two_edges_do_not_share_a_queue(by_driver: Acker, tmp_path: Path) -> None:
+    """The queue would take the rows of the first edge, and lose those of the second."""
+    (tmp_path / "link").symlink_to(tmp_path / "q")
+    one, same, linked = (FileQueue(tmp_path / name) for name in ("q", "x/../q", "link"))
+    for other in (one, same, linked):
+        with pytest.raises(ConfigError, match="'a' and 'b' share one queue"):
+            TrackWriter(by_driver, "t", {"a": one, "b": other})
+        with pytest.raises(ConfigError, match="'a' and 'b' share one queue"):
+            BoltWriter(by_driver, keep, {"a": one, "b": other})
+        with pytest.raises(ConfigError, match="'a' and 'the sink' share one queue"):
+            BoltWriter(by_driver, keep, {"a": one}, sink=other)
+    assert one != FileQueue(tmp_path / "r")
+
+
+def test_a_queue_that_cannot_replace_a_batch_is_refused(by_driver: Acker) -> None:
+    class Appends:
+        def write(self, df: DataFrame, query_id: str, batch_id: int) -> None: ...
+
+    queue: Any = Appends()
+    for make in (
+        lambda: TrackWriter(by_driver, "t", {"e": queue}),
+        lambda: BoltWriter(by_driver, keep, {"e": queue}),
+        lambda: BoltWriter(by_driver, keep, sink=queue),
+    ):
+        with pytest.raises(ConfigError, match=r"has no replace\(df, query_id, batch_id\)"):
+            make()
+
+
 def test_a_source_without_edges(by_driver: Acker) -> None:
     with pytest.raises(ConfigError, match="at least one edge"):
         TrackWriter(by_driver, "t", {})
@@ -386,6 +519,8 @@ class Dies:
             raise OSError("killed")
         self.queue.write(df, query_id, batch_id)
 
+    replace = write
+
 
 def test_streaming_queries_that_die_and_start_again(
     spark: SparkSession, by_driver: Acker, tmp_path: Path
@@ -439,6 +574,27 @@ def test_a_new_checkpoint_tracks_anew(
     assert [v[:3] for v in outcomes(by_driver.client)] == [
         ("ack", "completed", name) for name in ("a", "a", "b", "b")
     ]
+
+
+def test_two_batches_on_one_lane_are_named(
+    spark: SparkSession, by_driver: Acker, tmp_path: Path
+) -> None:
+    """One foreachBatch acks twice: nothing in its plan changes, and the error does not say so."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.csv").write_text("a\nb\n")
+    source = spark.readStream.schema("source_id STRING").csv(str(tmp_path / "in"))
+    queue = FileQueue(tmp_path / "queue")
+    run(spark, tmp_path, "source", source, TrackWriter(by_driver, "t", {"e": queue}))
+
+    def twice(df: DataFrame, batch_id: int) -> None:
+        by_driver.ack(df.where("source_id = 'a'"), batch_id)
+        by_driver.ack(df.where("source_id = 'b'"), batch_id)
+
+    for words in ("foreachBatch opened two batches on one lane", "came back with other content"):
+        with pytest.raises(Exception, match=words):
+            run(spark, tmp_path, "last", queue.read_stream(spark, MESSAGE), twice)
+        # After a restart, it is the first of the two that has changed.
+        by_driver._applied.clear()
 
 
 def test_a_stream_joined_with_itself(spark: SparkSession, by_driver: Acker) -> None:

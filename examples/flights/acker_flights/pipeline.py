@@ -14,6 +14,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
@@ -21,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from acker_flights.data import FLIGHT_SCHEMA, KEY, WEATHER_SCHEMA
 from acker_flights.data import directory as data_directory
-from acker_redis.spark import Acker, BoltWriter, FileQueue, TrackWriter, query_id_of, source_id
+from acker_redis.spark import Acker, BoltWriter, FileQueue, Report, TrackWriter, source_id
 
 SOURCE = "flights"
 """Under whose name the outcomes are read."""
@@ -33,6 +34,15 @@ FLIGHT_MESSAGE = (
     "hour INT, dep_delay DOUBLE, arr_delay DOUBLE, anchor BIGINT, tuple BIGINT"
 )
 DELAY_MESSAGE = "kind STRING, carrier STRING, hour INT, delay DOUBLE, anchor BIGINT, tuple BIGINT"
+
+
+class Writer(Protocol):
+    """A function for ``foreachBatch`` that keeps what became of its last batch."""
+
+    last_report: Report | None
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Process a batch."""
 
 
 @dataclass
@@ -68,7 +78,7 @@ def start(
         for edge in ("weather", "plane", "weather-delays", "plane-delays")
     }
 
-    def begin(stage: str, df: DataFrame, writer: TrackWriter | BoltWriter) -> None:
+    def begin(stage: str, df: DataFrame, writer: Writer) -> None:
         def counted(batch: DataFrame, batch_id: int) -> None:
             writer(batch, batch_id)
             if writer.last_report:
@@ -93,7 +103,7 @@ def start(
     begin("plane", known, BoltWriter(acker, with_plane, {"delays": queues["plane-delays"]}))
     both = queues["weather-delays"].read_stream(spark, DELAY_MESSAGE)
     both = both.unionByName(queues["plane-delays"].read_stream(spark, DELAY_MESSAGE))
-    begin("delays", both, BoltWriter(acker, add_up(FileQueue(tables / "delays"))))
+    begin("delays", both, DelaysWriter(acker, FileQueue(tables / "delays")))
     return pipeline
 
 
@@ -149,16 +159,20 @@ def with_plane(df: DataFrame, batch_id: int) -> DataFrame:
     )
 
 
-def add_up(table: FileQueue) -> Callable[[DataFrame, int], DataFrame]:
-    """Bolt ``delays``: sums of this batch by kind, carrier and hour, into ``table``."""
+class DelaysWriter:
+    """Bolt ``delays``: sums of each batch by kind, carrier and hour, into ``table``."""
 
-    def process(df: DataFrame, batch_id: int) -> DataFrame:
-        sums = df.groupBy("kind", "carrier", "hour")
-        table.write(
-            sums.agg(F.count("delay").alias("flights"), F.sum("delay").alias("minutes")),
-            query_id_of(df),
-            batch_id,
-        )
-        return df
+    def __init__(self, acker: Acker, table: FileQueue) -> None:
+        self._acker, self._table = acker, table
+        self.last_report: Report | None = None
+        """What became of the last batch."""
 
-    return process
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write the sums of a batch, then ack its messages."""
+        with self._acker.batch(df, batch_id) as b:
+            sums = b.df.groupBy("kind", "carrier", "hour")
+            b.write(
+                sums.agg(F.count("delay").alias("flights"), F.sum("delay").alias("minutes")),
+                self._table,
+            )
+        self.last_report = b.report

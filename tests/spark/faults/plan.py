@@ -85,7 +85,8 @@ def install() -> None:
     lanes.standing = _after(lanes.standing, "standing")
     Packer.add = _before(Packer.add, "pack")  # type: ignore[method-assign]
     Acker.apply_part = _after(_before(Acker.apply_part, "send"), "sent")  # type: ignore[method-assign]
-    FileQueue.write = _after(_before(FileQueue.write, "write"), "written")  # type: ignore[method-assign]
+    for name in ("write", "replace"):
+        setattr(FileQueue, name, _after(_before(getattr(FileQueue, name), "write"), "written"))
 
 
 def _before(call: Any, where: str) -> Any:

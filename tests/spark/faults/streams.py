@@ -111,7 +111,7 @@ def _last(case: Case, spark: SparkSession, query_id: str | None) -> Job:
     def job(df: DataFrame, batch_id: int) -> None:
         with acker.batch(df, batch_id, query_id=query_id) as b:
             done = b.df.where("i % 10 <> 6 or k = 0")
-            queue.write(done.coalesce(1), b.query_id, batch_id)
+            b.write(done.coalesce(1), queue)
             b.ack(done)
 
     return job

@@ -125,7 +125,7 @@ def last(spark: SparkSession, case: Case) -> dict[str, Any]:
     rows = case.queue("children").read(spark, CHILDREN)
     done = rows.where("i % 10 <> 6 or k = 0")
     with case.acker(spark).batch(rows, 0, query_id="last") as b:
-        case.queue("done").write(done, "last", 0)
+        b.write(done, case.queue("done"))
         b.ack(done)
     return asdict(b.report) if b.report else {}
 

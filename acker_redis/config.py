@@ -72,6 +72,11 @@ class AckerConfig:
         return max(1, -(-self.high_water // self.shards))
 
     @property
+    def backlog_share(self) -> int:
+        """A shard's share of ``outcomes_limit``: at so many verdicts of a task it is full."""
+        return max(1, -(-self.outcomes_limit // self.shards))
+
+    @property
     def fence_ms(self) -> int:
         """Milliseconds for which a batch may be sent again under its number: N-1 ticks."""
         return (self.buckets - 1) * self.tick_ms

@@ -6,13 +6,17 @@ is given up. A nack queues it again, after a while.
 Verdicts are worked off one by one, and count when whoever was told of one has come back. An entry
 of the stream may be taken when all of its verdicts have counted, and each record that it nacked is
 tracked anew: until then the stream alone knows, should this program die, that it is not done.
+
+Only two things take such an entry earlier, because nothing can be tracked otherwise: a move to
+fewer shards (:meth:`Pending.settle_all`) and a full backlog (:meth:`Pending.let_go`).
 """
 
 import heapq
 import itertools
+import math
 import random
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -183,6 +187,40 @@ class Pending:
         for reading in self._readings.values():
             if reading.entry.shard >= first:
                 reading.owed.clear()
+
+    def let_go(self, wanted: Mapping[int, int], now: float) -> bool:
+        """Let entries be taken early, so that ``wanted[shard]`` verdicts fewer wait on each shard.
+
+        Only entries of which each nacked record is due are let go: :meth:`next` then returns those
+        records first, and the caller tracks them at once. The entries with the fewest such records
+        go first, and no more than needed. Returns False, and lets nothing go, while the shards'
+        entries do not suffice: records of them still wait for their back-off.
+        """
+        later = {record for due, _, record in self._waiting if due > now}
+        chosen: list[_Reading] = []
+        for shard, verdicts in wanted.items():
+            ready = [
+                reading
+                for reading in self._readings.values()
+                if reading.entry.shard == shard and reading.read and reading.owed
+                and not reading.owed & later
+            ]  # fmt: skip
+            for reading in sorted(ready, key=lambda each: len(each.owed)):
+                if verdicts <= 0:
+                    break
+                chosen.append(reading)
+                verdicts -= sum(1 for _ in reading.entry)
+            if verdicts > 0:
+                return False
+        records = {record for reading in chosen for record in reading.owed}
+        self._waiting = [
+            (-math.inf if record in records else due, number, record)
+            for due, number, record in self._waiting
+        ]
+        heapq.heapify(self._waiting)
+        for reading in chosen:
+            reading.owed.clear()
+        return True
 
     def verdicts(self, entry: Entry, now: float) -> Generator[Verdict, None, None]:
         """The verdicts of an entry that count, each once; it counts when the next is asked for."""

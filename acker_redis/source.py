@@ -49,9 +49,10 @@ class Source:
 
     **When the program dies**, begin as after a restart: emit whatever is not known to be done.
     Verdicts are confirmed when the callbacks have returned, and a nack when its record is tracked
-    anew, so they come again. Those on records of an earlier program have ``record.attempt == 0``
-    and no value. They are told (``on_ack``, ``on_fail``); and replayed where ``reload(source_id)``
-    gives the record, ``Record(source_id, value, edges)``, and not None, as it is done or unknown.
+    anew (at a full backlog right before), so they come again. Those on records of an earlier
+    program have ``record.attempt == 0`` and no value. They are told (``on_ack``, ``on_fail``); and
+    replayed where ``reload(source_id)`` gives the record, ``Record(source_id, value, edges)``, and
+    not None, as it is done or unknown.
 
     Records that were not closed are ``max_pending`` at most (Storm's ``max.spout.pending``); then
     :meth:`emit` waits. When the acker has too much pending, the source pauses and tries again.

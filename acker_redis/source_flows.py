@@ -100,6 +100,8 @@ class SourceFlows:
         """What became of those that were to be sent: what ``send`` returned, or its exception."""
         self._work: deque[Batch] = deque()
         """What is still to be said of what was sent."""
+        self._full = False
+        """Whether the backlog was full when a batch was last to be tracked."""
         self._resume_at = 0.0
         self._paused = 0
         """How often in a row it was paused, as too much was pending, or the namespace moves."""
@@ -121,6 +123,8 @@ class SourceFlows:
             if self._all_heard:
                 yield from self._give_up()
             yield from self._say()
+            if self._full and heard and not self._all_heard:
+                return 0.0  # what waits to be heard may make room
             emitted = yield from self._emit()
         except AckerError as error:
             if isinstance(error, WrongShardError | NamespaceNotFoundError):
@@ -256,6 +260,8 @@ class SourceFlows:
         if self._doubt is None:
             if not (yield from self._may_emit()):
                 return 0
+            if self._full:
+                yield from self._make_room()
             self._doubt = self._next_batch()
         if self._doubt is None:
             return 0
@@ -272,10 +278,9 @@ class SourceFlows:
                     yield from self._leave_shards()
                     self._pause("the namespace moves to other shards")
                     return 0
-                # Nacks that are kept in the stream until their records are tracked anew would
-                # keep those from being tracked.
-                self.pending.settle_all()
+                self._full = True
             raise
+        self._full = False
         waiting = [a for a in attempts if self.pending.tracked(a.record, a.row.anchor)]
         self._notice(applied)
         yield from self._take()
@@ -284,6 +289,23 @@ class SourceFlows:
         yield from self._send(accepted)
         yield from self._say()
         return len(attempts)
+
+    def _make_room(self) -> Flow[None]:
+        """Take nacks from a full backlog, if nothing else is left and their replays are due.
+
+        A nack stays in the stream until its record is tracked again, and a full backlog lets
+        nothing be tracked. So entries are taken just before the batch of their replays is applied,
+        after all settled ones were taken and all verdicts were heard, and no more than makes room.
+        """
+        if not self._all_heard or self.pending.due() is None:
+            return
+        yield from self._take()
+        status = yield from self._flows.status()
+        most = status.config.backlog_share
+        waits = {shard: each.backlog.get(self.task, 0) for shard, each in enumerate(status.shards)}
+        wanted = {shard: count - most + 1 for shard, count in waits.items() if count >= most}
+        if wanted and self.pending.let_go(wanted, time.monotonic()):
+            yield from self._take()
 
     def _next_batch(self) -> tuple[Batch, list[_Attempt]] | None:
         now, record = time.monotonic(), None
@@ -310,7 +332,9 @@ class SourceFlows:
     def _not_tracked(self, attempts: list[_Attempt], error: BaseException) -> None:
         """Put the records back; some of their trees may be there, and then expire unheard."""
         now = time.monotonic()
-        after = 0.0 if isinstance(error, LaneError) else self.settings.backoff.draw(1)
+        # Of a full backlog, the records of an entry have to be due together: see _make_room.
+        at_once = isinstance(error, LaneError | BacklogError)
+        after = 0.0 if at_once else self.settings.backoff.draw(1)
         for attempt in attempts:
             self.pending.untracked(attempt.record, attempt.row.anchor, now, after)
 

@@ -202,7 +202,7 @@ def high_water(facts: NamespaceFacts) -> Finding:
 def outcomes(facts: NamespaceFacts) -> Finding:
     """Somebody reads the verdicts."""
     config = facts.known[0].config
-    limit = max(1, -(-config.outcomes_limit // config.shards))
+    limit = config.backlog_share
     worst: dict[str, int] = {}
     for shard in facts.known:
         for task, count in shard.backlog.items():

@@ -39,7 +39,7 @@ def wait_for_room(
         )
     # Shard by shard, as the scripts judge it; a lopsided batch may need the reserve.
     limits = np.where(wanted <= share, share, 2 * share)
-    backlog_limit = max(1, -(-config.outcomes_limit // config.shards))
+    backlog_limit = config.backlog_share
     began = told = time.monotonic()
     while True:
         if len(status.shards) != len(wanted):

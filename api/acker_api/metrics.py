@@ -214,7 +214,7 @@ def most(backlog: dict[str, int], together: Callable[[Iterable[int]], int] = sum
 
 def backlog_ratio(status: Status) -> dict[str, float]:
     """By task, how full its fullest shard is: the scripts hold each to its share of the limit."""
-    share = max(1, -(-status.config.outcomes_limit // status.config.shards))
+    share = status.config.backlog_share
     fullest: dict[str, int] = {}
     for shard in status.shards:
         for task, waiting in shard.backlog.items():

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from acker_redis import Batch
+from acker_redis import Acker, Backoff, Batch
+from acker_redis.errors import BacklogError
 from acker_redis.pending import Record
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told
-from tests.source.conftest import Clock, MakeSource
+from tests.source.conftest import AnySource, Clock, MakeSource
 from tests.support import backlog, total
 
 
@@ -109,6 +110,118 @@ def test_a_batch_that_is_refused_is_no_attempt(
     del source._flows._hear
     source.step()
     assert bolts.attempts == [("a", 1)]
+
+
+NAMES = "abcd"
+STORE = {name: Record(name, "reloaded") for name in NAMES}
+
+
+class KilledError(BaseException):
+    """Raised where the program is killed."""
+
+
+def full_backlog_of_nacks(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, backoff: Backoff
+) -> AnySource:
+    """Return a source that has heard a nack of each of ``NAMES``; they fill its backlog."""
+    source = make_source(acker, bolts.send, backoff=backoff)
+    for name in NAMES:
+        source.emit(name)
+    source.step()
+    bolts.fail("no")
+    source._flows._emit = nothing_heard
+    source.step()
+    del source._flows._emit
+    assert sorted(told.take()) == [f"fail {name} failed no" for name in NAMES]
+    return source
+
+
+def nacks_after_a_restart(
+    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+) -> list[str]:
+    """Return the records of which a source that begins now hears a nack."""
+    told.take()
+    again = make_source(acker, bolts.send, reload=STORE.get, backoff=Backoff(3600, 3600))
+    for _ in range(3):
+        again.step()
+    return sorted(word.split()[1] for word in told.take())
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_killed_after_an_emit_at_a_full_backlog_no_nack_is_lost(
+    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock, shards: int
+) -> None:
+    acker = make_any_acker(outcomes_limit=shards, shards=shards)
+    bolts = Bolts(acker)
+    source = full_backlog_of_nacks(make_source, acker, bolts, told, Backoff(3600, 3600))
+    for number in range(20):
+        source.emit(f"one more {number}")
+    for _ in range(5):
+        with pytest.raises(BacklogError, match="take its outcomes"):
+            source.step()
+        clock.advance(60)
+    assert nacks_after_a_restart(make_source, acker, bolts, told) == list(NAMES)
+
+
+def test_killed_while_it_makes_room_only_the_nack_that_is_replayed_just_then_is_lost(
+    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+) -> None:
+    acker = make_any_acker(outcomes_limit=len(NAMES))
+    bolts = Bolts(acker)
+    source = full_backlog_of_nacks(make_source, acker, bolts, told, Backoff(1, 1))
+    clock.advance(60)
+    with pytest.raises(BacklogError):
+        source.step()
+    assert backlog(acker) == len(NAMES), "first it hears whether others make room"
+    batches = []
+
+    def killed(batch: Batch, lane: object) -> Iterator[None]:
+        batches.append(batch)
+        raise KilledError
+        yield
+
+    flows = source._flows._flows
+    flows.apply = killed
+    with pytest.raises(KilledError):
+        source.step()
+    del flows.apply
+    assert backlog(acker) == len(NAMES) - 1
+    heard = nacks_after_a_restart(make_source, acker, bolts, told)
+    (lost,) = set(NAMES) - set(heard)
+    assert b"".join(next(iter(batches[0].parts(1))).rows.texts).startswith(lost.encode())
+
+
+def test_a_full_backlog_of_more_entries_than_are_read_at_once_is_no_deadlock(
+    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+) -> None:
+    """And no nack is taken before all verdicts were heard, for an ack among them makes room."""
+    acker = make_any_acker(outcomes_limit=40)
+    bolts = Bolts(acker)
+    source = make_source(acker, bolts.send)
+    names = [f"record-{number}" for number in range(40)]
+    for name in names:
+        source.emit(name)
+    source.step()
+    last = bolts.sent.pop()
+    bolts.fail("no")
+    bolts.sent = [last]
+    bolts.ack()
+    assert backlog(acker) == len(names)
+    with pytest.raises(BacklogError):
+        source.step()
+    while len(told.words) < len(names):
+        assert backlog(acker) == len(names), "all it has heard are nacks that wait for a replay"
+        source.step()
+    for _ in range(3):
+        clock.advance(60)
+        source.step()
+        bolts.ack()
+    source.step()
+    words = told.take()
+    assert sorted(word for word in words if word.startswith("ack")) == sorted(
+        f"ack {name}" for name in names
+    )
+    assert (source.pending, backlog(acker)) == (0, 0)
 
 
 def nothing_heard() -> Iterator[None]:

@@ -17,6 +17,11 @@ def tracking(*anchors: int) -> Pending:
     return pending
 
 
+def heard(pending: Pending, *entries: Entry) -> None:
+    for entry in entries:
+        assert list(pending.verdicts(entry, 0))
+
+
 def track_next(pending: Pending, anchor: int) -> None:
     record = pending.next(LATER)
     assert record
@@ -50,4 +55,29 @@ def test_what_was_let_go_settles_no_other_record_of_its_entry() -> None:
     track_next(pending, 11)
     assert pending.settled() == []
     track_next(pending, 12)
+    assert pending.settled() == [entry]
+
+
+def test_entries_with_the_fewest_nacks_are_let_go_and_no_more_than_needed() -> None:
+    pending, first, second = tracking(1, 2, 3, 4), nacks("5-0", 1, 2, 3), nacks("6-0", 4)
+    heard(pending, first, second)
+    assert pending.let_go({0: 1}, LATER)
+    assert pending.settled() == [second]
+    record = pending.next(LATER)
+    assert record
+    assert record.source_id == "r4", "its record is tracked next: nothing else says that it is open"
+
+
+def test_no_entry_is_let_go_before_all_its_records_are_due() -> None:
+    pending = Pending(5, Backoff(10, 10), replays=True)
+    entry, other = nacks("5-0", 1, 2), nacks("6-0", 3)
+    for anchor in (1, 2, 3):
+        pending.add(Record(f"r{anchor}"), anchor)
+    heard(pending, entry)
+    list(pending.verdicts(other, 100))
+    assert not pending.let_go({0: 1}, 4), "no back-off is shorter than five seconds"
+    assert not pending.let_go({0: 3}, 50), "r3 waits: what is due would not make room"
+    assert not pending.let_go({0: 1, 1: 1}, LATER), "nor does it make room on the other shard"
+    assert pending.settled() == []
+    assert pending.let_go({0: 1}, 50)
     assert pending.settled() == [entry]

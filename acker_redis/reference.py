@@ -23,6 +23,8 @@ from acker_redis.outcome import Outcome, Verdict
 
 DURABLE_MS = 30 * 24 * 3600 * 1000
 """A durable lane ends so long after its last batch."""
+QUIET_TICKS = 100
+"""A name without verdicts is forgotten so many ticks after its last use; no tree lives so long."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,9 @@ class Reference:
         self.expiring: dict[int, Record] = {}
         self.ticked_ms = self.now_ms
         self.late_ms = 0  # of the last tick
+        self.ticks = 0
+        self.names: dict[str, int] = {}
+        """Names of sources, and the tick in which each last put a tree into the newest bucket."""
         self._told: dict[tuple[str, Verdict, str], list[Outcome]] = {}
         self.high_water = self.config.share
         self.outcomes_limit = max(1, -(-self.config.outcomes_limit // shards))
@@ -110,6 +115,8 @@ class Reference:
             )
         if fence:
             self._remember(fence)
+        if tracks:
+            self.names[task] = self.ticks
         before = self.counters.copy()
         rejected = [row.anchor for row in rows if self._row(row, task)]
         self._deliver()
@@ -140,6 +147,10 @@ class Reference:
         for lane, (*_, used_ms) in list(self.durable.items()):
             if self.now_ms - used_ms > DURABLE_MS:
                 del self.durable[lane]
+        for name, used in list(self.names.items()):
+            if self.ticks - used >= QUIET_TICKS and not self.backlog(name):
+                del self.names[name]
+        self.ticks += 1
         self.late_ms = max(0, late - self.config.tick_ms)
         self.ticked_ms = self.now_ms  # a late tick is not caught up
         return True
@@ -204,6 +215,8 @@ class Reference:
         elif row.flags & (TOUCH | FAIL) or self.config.refresh == "update":
             self._forget(row.anchor)
             self.buckets[0][row.anchor] = record
+            if record.task:
+                self.names[record.task] = self.ticks
         if row.flags & TOUCH and record.task:
             self._tell("touch", "reset", row.anchor, record)
         return False

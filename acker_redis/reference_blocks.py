@@ -150,6 +150,7 @@ class BlockReference(Reference):
             column = _column(row)
             block = Block(self.now_ms, row.task, row.label, column, list(column))
             self.counters["tracked"] += len(column)
+            self.names[row.task] = self.ticks
             for reason, refused in (
                 ("conflict", row.block in self.blocks_expiring),
                 ("overflow", self._taken + len(column) > 2 * self.high_water),
@@ -181,6 +182,7 @@ class BlockReference(Reference):
         if row.touch or self.config.refresh == "update":
             del bucket[row.block]
             self.block_buckets[0][row.block] = block
+            self.names[block.task] = self.ticks
         if row.touch:
             self._tell_block("touch", "reset", row.block, block)
         return False

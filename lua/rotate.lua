@@ -1,6 +1,6 @@
 --[[
-rotate: make the oldest bucket the one that expires, if a tick is due. Any number of rotators
-may call it: by the clock of Redis, a tick happens once.
+rotate: make the oldest bucket the one that expires, if a tick is due, and forget idle tasks. Any
+number of rotators may call it: by the clock of Redis, a tick happens once.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
@@ -13,6 +13,7 @@ Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 --]]
 local shard, meta = KEYS[1], KEYS[2]
 local DURABLE_MS = 30 * 24 * 3600 * 1000
+local QUIET_TICKS, MAX_FORGOTTEN, MAX_ARGS = 100, 100, 1000
 local call = redis.call
 
 local function refuse(code, words)
@@ -56,6 +57,30 @@ for i = 1, #page[2], 2 do
   local used = string.match(page[2][i + 1], ':(%d+)$')
   if used and now - used > DURABLE_MS then aged[#aged + 1] = page[2][i] end
 end
+-- A task without verdicts is forgotten so many ticks after its last use that all buckets of then,
+-- and all its trees, have expired. An older client marks no use: its tasks count as used now. If a
+-- task with a tree were forgotten all the same, its next verdict would register it again.
+local ticks, tasks, used, begins, forgotten = tonumber(conf[7]) or 0, {}, {}, {}, {}
+local fields, names = call('HGETALL', meta), 0
+for i = 1, #fields, 2 do
+  local kind, task = string.match(fields[i], '^(%l+):(.+)$')
+  if kind == 'backlog' then
+    tasks[task], names = fields[i + 1], names + 1
+  elseif kind == 'used' then
+    used[task] = tonumber(fields[i + 1])
+  end
+end
+for task, backlog in pairs(tasks) do
+  if not used[task] then
+    if #begins < MAX_ARGS then
+      begins[#begins + 1], begins[#begins + 2] = 'used:' .. task, string.format('%.0f', ticks)
+    end
+  elseif backlog == '0' and ticks - used[task] >= QUIET_TICKS and #forgotten < MAX_FORGOTTEN
+    and redis.pcall('XLEN', shard .. ':outcomes:' .. task) == 0 then
+    -- A rotator without the right to ask for the length forgets nothing, and ticks.
+    forgotten[#forgotten + 1] = task
+  end
+end
 local oldest = (tonumber(conf[3]) + 1) % buckets
 local pending, blocks = shard .. ':pending:' .. oldest, shard .. ':blocks:' .. oldest
 local records, block_count = call('HLEN', pending), call('HLEN', blocks)
@@ -71,7 +96,12 @@ if block_count > 0 then
   call('HDEL', meta, 'slots:' .. oldest)
 end
 for _, lane in ipairs(aged) do call('HDEL', lanes, lane) end
+for _, task in ipairs(forgotten) do
+  call('UNLINK', shard .. ':outcomes:' .. task)
+  call('HDEL', meta, 'backlog:' .. task, 'used:' .. task)
+end
+if #begins > 0 then call('HSET', meta, unpack(begins)) end
 call('HSET', meta, 'current', oldest, 'ticked_ms', string.format('%.0f', now), 'cursor', '0',
   'blocks_cursor', '0', 'lanes_cursor', page[1], 'late_ms', string.format('%.0f', late), 'ticks',
-  string.format('%.0f', (tonumber(conf[7]) or 0) + 1))
+  string.format('%.0f', ticks + 1), 'tasks', names - #forgotten)
 return { 1, tick_ms, records + block_count, late }

@@ -219,6 +219,11 @@ def backlog(target: Target, task: str = "t") -> int:
     return target.status().backlog.get(task, 0)
 
 
+def names(target: Target) -> set[str]:
+    """Tasks that are registered."""
+    return set(target.names) if isinstance(target, Reference) else set(target.status().backlog)
+
+
 def dump(target: Target) -> Any:
     """Every key of the server and what it holds, down to the last id of a stream.
 

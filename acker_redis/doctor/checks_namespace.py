@@ -11,6 +11,8 @@ FULL = 0.8
 """Share of a limit from which on there is too little room left."""
 MOST_FENCES = 100_000
 """Per shard in the buckets, and as many durable ones."""
+MAX_TASKS = 1000
+"""Per shard."""
 SOONEST_LATE = 1000
 """Milliseconds that a rotator may always be late: it looks once a second."""
 _CONFIG = ("shards", "buckets", "tick_ms", "high_water", "refresh", "outcomes_limit", "publish")
@@ -30,6 +32,7 @@ def check(first: NamespaceFacts, second: NamespaceFacts, retry_for: float) -> It
     yield outcomes(second)
     yield counters(first, second)
     yield fences(second)
+    yield tasks(second)
     yield tick(second, retry_for)
 
 
@@ -281,6 +284,21 @@ def fences(facts: NamespaceFacts) -> Finding:
     if max(lanes, durable) > FULL * MOST_FENCES:
         return warning("fences", text, fix, facts.name)
     return ok("fences", text, facts.name)
+
+
+def tasks(facts: NamespaceFacts) -> Finding:
+    """Room for sources under other names."""
+    most = max(len(shard.backlog) for shard in facts.known)
+    text = f"{most:,} on the fullest shard, of {MAX_TASKS:,}"
+    fix = (
+        "let sources reuse their names; a name is forgotten 100 ticks after its last tree, once "
+        f"its verdicts are taken: acker-redis outcomes {facts.name} TASK --take"
+    )
+    if most >= MAX_TASKS:
+        return error("tasks", f"{text}: sources under new names are refused", fix, facts.name)
+    if most > FULL * MAX_TASKS:
+        return warning("tasks", text, fix, facts.name)
+    return ok("tasks", text, facts.name)
 
 
 def tick(facts: NamespaceFacts, retry_for: float) -> Finding:

@@ -36,6 +36,7 @@ TITLES = {
     "outcomes": "Verdicts that wait",
     "counters": "Trees that went wrong",
     "fences": "Fences",
+    "tasks": "Names of sources",
     "tick": "Length of a tick",
     "canaries": "Canaries of other doctors",
     "canary": "Round trip of a canary",

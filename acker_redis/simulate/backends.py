@@ -51,6 +51,9 @@ class Backend(Protocol):
     def counters(self) -> dict[str, int]:
         """The shard's counters, by name."""
 
+    def names(self) -> set[str]:
+        """Tasks that are registered."""
+
     def tracked_records(self) -> int:
         """Trees without a verdict."""
 
@@ -127,6 +130,10 @@ class ReferenceBackend:
         """The shard's counters, by name."""
         counters = self._shard.counters
         return {name: counters[name] for name in COUNTERS}
+
+    def names(self) -> set[str]:
+        """Tasks that are registered."""
+        return set(self._shard.names)
 
     def tracked_records(self) -> int:
         """Trees without a verdict."""

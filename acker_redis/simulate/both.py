@@ -85,6 +85,10 @@ class BothBackends:
         """The shard's counters, by name."""
         return self._same("counters", self._first.counters(), self._second.counters())
 
+    def names(self) -> set[str]:
+        """Tasks that are registered."""
+        return self._same("names of tasks", self._first.names(), self._second.names())
+
     def tracked_records(self) -> int:
         """Trees without a verdict."""
         one, other = self._first.tracked_records(), self._second.tracked_records()

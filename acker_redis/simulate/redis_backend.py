@@ -93,6 +93,11 @@ class RedisBackend:
         values = self._client.hmget(self._shard.keys.meta, COUNTERS)
         return {name: int(value or 0) for name, value in zip(COUNTERS, values, strict=True)}
 
+    def names(self) -> set[str]:
+        """Tasks that are registered."""
+        fields = self._client.hkeys(self._shard.keys.meta)
+        return {field[8:].decode() for field in fields if field.startswith(b"backlog:")}
+
     def tracked_records(self) -> int:
         """Trees without a verdict."""
         return self._shard.tracked_records + self._shard.trees_in_blocks

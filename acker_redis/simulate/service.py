@@ -139,6 +139,8 @@ class Service:
         open_ = found["tracked"] - sum(found[name] for name in ended)
         if open_ != self._backend.tracked_records():
             raise Violation("counters", f"{found} leave {open_} trees that are not there")
+        if open_ and not self._backend.names():
+            raise Violation("names", f"{open_} trees are pending, and all tasks are forgotten")
 
 
 def _words(outcomes: Iterable[Outcome]) -> str:

@@ -112,6 +112,16 @@ def test_fences(lanes: int, durable: int, level: str) -> None:
     assert checks.fences(namespace(lanes=lanes, durable=durable)).level == level
 
 
+@pytest.mark.parametrize(
+    ("most", "level"), [(0, "ok"), (800, "ok"), (801, "warning"), (1000, "error")]
+)
+def test_tasks(most: int, level: str) -> None:
+    few, many = ({f"pod-{n}": 0 for n in range(number)} for number in (min(most, 3), most))
+    found = checks.tasks(namespace(status(0, backlog=few), status(0, backlog=many)))
+    assert found.level == level
+    assert found.detail.startswith(f"{most:,} on the fullest shard")
+
+
 @pytest.mark.parametrize(("retry_for", "level"), [(10.0, "ok"), (20.0, "ok"), (20.1, "warning")])
 def test_tick(retry_for: float, level: str) -> None:
     found = checks.tick(namespace(), retry_for)

@@ -146,6 +146,7 @@ class Machine(RuleBasedStateMachine):
         assert sum(shard.pending) == self.model.pending
         assert shard.counters == {name: self.model.counters[name] for name in commands.COUNTERS}
         assert shard.backlog.get("t", 0) == self.model.backlog("t")
+        assert set(shard.backlog) == set(self.model.names)
         assert shard.expiring == len(self.model.expiring) + len(self.model.blocks_expiring)
         client, keys = self.redis.acker.connection.client, self.redis.keys
         for place in (*self.model.block_buckets, self.model.blocks_expiring):

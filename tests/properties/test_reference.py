@@ -114,6 +114,7 @@ class Machine(RuleBasedStateMachine):
         assert shard.counters == {name: self.model.counters[name] for name in commands.COUNTERS}
         waiting = {task: len(rows) for task, rows in self.model.outcomes.items() if rows}
         assert {task: n for task, n in shard.backlog.items() if n} == waiting
+        assert set(shard.backlog) == set(self.model.names)
         lanes = sum(map(len, self.model.fences)) + len(self.model.durable)
         assert shard.fences == lanes
         assert shard.latency.count == shard.counters["acked"]

@@ -82,6 +82,17 @@ def test_tasks(acker: Acker) -> None:
     send(acker, pack_track(2001, "task999", LABEL, [1]))
 
 
+def test_rows_of_a_block_whose_task_was_forgotten_are_not_refused_for_room(
+    acker: Acker, keys: ShardKeys
+) -> None:
+    """Only a TRACK needs a place among the tasks: a row that is refused would expire its tree."""
+    send(acker, pack_track(1, "older", LABEL, [1]))
+    acker.connection.client.hdel(keys.meta, "backlog:older", "used:older")
+    acker.connection.client.hset(keys.meta, "tasks", 1000)
+    send(acker, pack_deltas(1, {0: 1}))
+    assert acker.status().backlog == {"older": 1}
+
+
 def test_fences(acker: Acker, keys: ShardKeys) -> None:
     for start in range(0, 99_999, 11_111):
         mapping = {f"p{i}": "1:" for i in range(start, start + 11_111)}

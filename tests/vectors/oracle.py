@@ -30,7 +30,6 @@ class Oracle:
     def __init__(self, config: AckerConfig) -> None:
         self.reference = BlockReference(config, now_ms=1_700_000_000_000)
         self._rotations = 0
-        self._tasks: set[str] = set()
         self._seen: Counter[tuple[str, bool]] = Counter()
         self._entries: Counter[str] = Counter()
         self._whys: dict[int, dict[int, str]] = {}
@@ -41,20 +40,17 @@ class Oracle:
             return self._apply_blocks([block_row(part) for part in rows.parts], fence)
         applied = self.reference.apply(rows_of(rows), rows.task, fence)
         numbers = [n for n in range(len(rows)) if rows.anchor(n) in set(applied.rejected)]
-        return self._applied(applied, {rows.task}, len(applied.rejected), numbers)
+        return self._applied(applied, len(applied.rejected), numbers)
 
     def _apply_blocks(self, rows: list[BlockRow], fence: Fence | None) -> Json:
         applied = self.reference.apply_blocks(rows, fence)
         numbers = [n for n, row in enumerate(rows) if row.block in applied.rejected]
         trees = sum(len(rows[n].deltas) for n in numbers)
-        return self._applied(applied, {row.task for row in rows}, trees, numbers)
+        return self._applied(applied, trees, numbers)
 
-    def _applied(
-        self, applied: ShardApplied, tasks: set[str], rejected: int, numbers: list[int]
-    ) -> Json:
+    def _applied(self, applied: ShardApplied, rejected: int, numbers: list[int]) -> Json:
         if applied.highest is not None:
             return [0, str(applied.highest)]
-        self._tasks |= tasks - {""}
         return [
             1,
             applied.tracked,
@@ -184,7 +180,7 @@ class Oracle:
                 for lane, (seq, digest, _) in sorted(reference.durable.items())
             },
             "counters": {name: reference.counters[name] for name in commands.COUNTERS},
-            "backlog": {task: reference.backlog(task) for task in sorted(self._tasks)},
+            "backlog": {task: reference.backlog(task) for task in sorted(reference.names)},
         }
 
     def _left(self) -> int:

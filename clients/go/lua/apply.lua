@@ -47,7 +47,8 @@ if #KEYS ~= 2 or #ARGV < 6 or not namespace or meta ~= shard .. ':meta' then
     .. 'least six arguments are needed')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
-  'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'moving')
+  'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'moving',
+  'ticks')
 if not conf[1] then
   return refuse('NAMESPACE', 'not created: ' .. shard)
 elseif conf[1] ~= SCHEMA then
@@ -77,7 +78,8 @@ elseif (tracks > 0) ~= (task ~= '') then
 elseif task ~= '' and (#task > 64 or find(task, '[^A-Za-z0-9_.-]')) then
   return refuse('ARGS', 'a task is 1 to 64 of A-Z a-z 0-9 _ . -')
 elseif tracks > 0 and not conf[10] and tonumber(conf[11] or 0) >= MAX_TASKS then
-  return refuse('ARGS', 'a shard has at most ' .. MAX_TASKS .. ' tasks')
+  return refuse('ARGS', 'a shard has at most ' .. MAX_TASKS
+    .. ' tasks; one whose verdicts are taken is forgotten after 100 ticks without a TRACK')
 end
 
 -- UTF-8 from U+0080 up, without overlong forms and surrogates.
@@ -227,6 +229,9 @@ elseif tracks > 0 and tonumber(conf[10] or 0) >= backlog_limit then
   return refuse('BACKLOG', 'task ' .. task .. ' has ' .. conf[10]
     .. ' verdicts waiting to be taken; its source must read and take its outcomes')
 end
+-- Sources of the trees that this batch puts into the newest bucket: rotate forgets no other names.
+local ticks, used = conf[14] or '0', {}
+if tracks > 0 then used[task] = true end
 
 -- Decide row by row what will be written; still nothing is. A list keeps its length in n:
 -- Lua has to search for it.
@@ -340,6 +345,7 @@ local function decide(r)
     else
       value = pack('>I4I4BI6B', high, low, why and 1 or 0, first, 0) .. (why or '')
     end
+    if moves and owner ~= '' then used[owner] = true end
     put(moves and current or bucket, r, value)
     if not old then created, pending = created + 1, pending + 1 end
     ended = bucket ~= current and moves
@@ -386,6 +392,9 @@ for _, group in ipairs(groups) do
   end
   group.told = group.verdict ~= 'touch' or backlog < backlog_limit
   waiting[group.task] = backlog + (group.told and group.n or 0)
+end
+for owner in pairs(used) do
+  if call('HGET', meta, 'used:' .. owner) == ticks then used[owner] = nil end
 end
 
 -- Write. Redis checks maxmemory at a script's first write only: a batch that creates records
@@ -439,6 +448,7 @@ if tracks > 0 and not conf[10] then
   call('HINCRBY', meta, 'tasks', 1)
   call('HINCRBY', meta, 'backlog:' .. task, 0)
 end
+for owner in pairs(used) do call('HSET', meta, 'used:' .. owner, ticks) end
 for name, count in pairs({ tracked = tracked, acked = acked, failed = failed,
   overflow = overflow, conflict = conflict, orphaned = orphaned }) do
   if count > 0 then call('HINCRBY', meta, name, count) end

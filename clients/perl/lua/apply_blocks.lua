@@ -51,7 +51,7 @@ if #KEYS ~= 2 or #ARGV < 8 or #ARGV % 6 ~= 2 or not namespace or meta ~= shard .
     .. 'arguments and six more for each block are needed')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
-  'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'moving')
+  'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'moving', 'ticks')
 if not conf[1] then
   return refuse('NAMESPACE', 'not created: ' .. shard)
 elseif conf[1] ~= SCHEMA then
@@ -230,7 +230,7 @@ end
 
 -- Look the blocks up, newest bucket first, and count what is pending.
 
-local pending, moving = tonumber(conf[10] or 0), conf[12]
+local pending, moving, ticks = tonumber(conf[10] or 0), conf[12], conf[13] or '0'
 local new_bucket = call('HLEN', shard .. ':blocks:' .. current) == 0
 local ask, asked = ids, items
 for age = 0, buckets - 1 do
@@ -253,9 +253,8 @@ local waiting, new_tasks = {}, 0
 local function backlog_of(task)
   if not waiting[task] then
     local kind = call('TYPE', shard .. ':outcomes:' .. task).ok
-    local backlog = call('HGET', meta, 'backlog:' .. task)
-    if not backlog then new_tasks = new_tasks + 1 end
-    waiting[task] = { number = tonumber(backlog or 0), new = not backlog,
+    local backlog, used = unpack(call('HMGET', meta, 'backlog:' .. task, 'used:' .. task))
+    waiting[task] = { number = tonumber(backlog or 0), new = not backlog, used = used,
       good = kind == 'stream' or kind == 'none' }
   end
   return waiting[task]
@@ -290,11 +289,16 @@ for _, item in ipairs(items) do
       return refuse('BACKLOG', 'task ' .. item.task .. ' has ' .. backlog.number
         .. ' verdicts waiting to be taken; its source must read and take its outcomes')
     end
+    if item.track and not item.header then
+      if backlog.new and not backlog.tracks then new_tasks = new_tasks + 1 end
+      backlog.tracks = true
+    end
     failed_keys[#failed_keys + 1] = failed_of .. item.name
   end
 end
 if new_tasks > 0 and tonumber(conf[11] or 0) + new_tasks > MAX_TASKS then
-  return refuse('ARGS', 'a shard has at most ' .. MAX_TASKS .. ' tasks')
+  return refuse('ARGS', 'a shard has at most ' .. MAX_TASKS
+    .. ' tasks; one whose verdicts are taken is forgotten after 100 ticks without a TRACK')
 end
 -- Whatever is read is read here, because it could raise.
 local expiring = {}
@@ -513,7 +517,7 @@ for _, item in ipairs(work) do
       puts[#puts + 1] = item.header or pack('>I6I2', now, item.slots)
         .. sub(redis.sha1hex(item.deltas), 1, 8) .. pack('>B', #item.task) .. item.task
         .. item.label
-      moved[current] = moved[current] + item.slots
+      moved[current], waiting[item.task].tracks = moved[current] + item.slots, true
       if item.header then leave(item) end
     end
   end
@@ -542,6 +546,8 @@ if all ~= 0 then call('HINCRBY', meta, 'slots', all) end
 for task, backlog in pairs(waiting) do
   if backlog.new then call('HINCRBY', meta, 'tasks', 1) end
   if backlog.new or backlog.told then call('HSET', meta, 'backlog:' .. task, backlog.number) end
+  -- rotate forgets the names of sources without a tree that was put into a bucket lately.
+  if backlog.tracks and backlog.used ~= ticks then call('HSET', meta, 'used:' .. task, ticks) end
 end
 if conf[9] == 'yes' then
   for _, told in ipairs(entries) do

@@ -154,3 +154,18 @@ def _(v: Vector) -> None:
     v.apply(track(1, "s1", A), track(2, "s2", A), task="t")
     v.apply(track(3, "s3", A), task="u")
     v.tick(3)
+
+
+@expiry.vector(
+    "idle tasks are forgotten",
+    "After 100 ticks without a TRACK, and none whose verdicts wait: the backlog names who is left.",
+)
+def _(v: Vector) -> None:
+    v.apply(track(1, "s1"), task="t")
+    v.apply(track(2, "s2"), task="u")
+    v.take("t")
+    v.rotate()
+    v.apply(track(3, "s3"), task="w")
+    v.take("w")
+    for _ in range(100):
+        v.rotate()

@@ -82,7 +82,7 @@ def test_task_of_a_block_that_is_kept_alive_is_not_forgotten(make_acker: MakeTar
     track_block(acker, 5, [A, A])
     for _ in range(QUIET_TICKS):
         tick(acker, 2)
+        assert names(acker) == {"t"}
         block_row(acker, 5, {0: 0})
-    assert names(acker) == {"t"}
     block_row(acker, 5, {0: A, 1: A})
     assert backlog(acker) == 2

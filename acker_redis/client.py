@@ -166,26 +166,37 @@ class Acker:
         count: int = 100,
         source_id: str = "",
         task: str = "",
+        *,
+        prefix: bool = False,
     ) -> TreePage:
         """Some of what is pending: about ``count`` (1 .. 1000) trees and blocks.
 
         It goes on at ``page.next``, which is None when all was looked at. With ``source_id`` (of a
-        block: its label) or ``task`` only what was tracked under just these. A page takes at most
+        block: its label) or ``task`` only what was tracked under just these; with ``prefix`` the
+        source id or label only has to begin with ``source_id``. A page takes at most
         16 short calls, so it may hold fewer, and none; a small bucket comes whole, so it may hold
         more. Whoever walks sees all that stays pending meanwhile, some of it twice perhaps: see
         :mod:`acker_redis.tree_page`.
         """
-        return self.connection.drive(self.flows.page(cursor, count, source_id, task))
+        return self.connection.drive(self.flows.page(cursor, count, source_id, task, prefix))
 
-    def find(self, source_id: str, task: str = "", limit: int = 10, most: int = 1_000_000) -> Found:
-        """Trees with this source id, and blocks with this label.
+    def find(
+        self,
+        source_id: str,
+        task: str = "",
+        limit: int = 10,
+        most: int = 1_000_000,
+        *,
+        prefix: bool = False,
+    ) -> Found:
+        """Trees with this source id, and blocks with this label; or with this ``prefix`` of one.
 
         It is a scan over all that is pending, in calls of some thousand records or 128 KiB; each
         keeps its shard busy for 1 or 2 ms, and some 500,000 records are looked at a second. It ends
         when ``limit`` were found or ``most`` records looked at, and is then not ``complete``. Trees
         in a block have no source id of their own. Whoever has the anchor asks :meth:`show`.
         """
-        return self.connection.drive(self.flows.find(source_id, task, limit, most))
+        return self.connection.drive(self.flows.find(source_id, task, limit, most, prefix))
 
     def oldest(self) -> OldestTree | None:
         """The oldest pending tree, of a sample: some 500 of the oldest bucket of each shard.

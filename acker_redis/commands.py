@@ -224,10 +224,21 @@ def show(keys: ShardKeys, anchor: int) -> Call:
 
 
 def list_page(
-    keys: ShardKeys, kind: Kind, bucket: int, cursor: int, count: int, text: str, task: str
+    keys: ShardKeys,
+    kind: Kind,
+    bucket: int,
+    cursor: int,
+    count: int,
+    text: str,
+    task: str,
+    prefix: bool = False,
 ) -> Call:
-    """Read a page of about ``count`` (1 .. 1000) of a bucket, and on from ``cursor``."""
-    return Call("list", keys.both, (kind, bucket, cursor, count, text, task))
+    """Read a page of about ``count`` (1 .. 1000) of a bucket, and on from ``cursor``.
+
+    ``text`` is a whole source id or label, or with ``prefix`` the beginning of one.
+    """
+    match = ("prefix",) if prefix else ()
+    return Call("list", keys.both, (kind, bucket, cursor, count, text, task, *match))
 
 
 def parse_list(reply: Sequence[Any]) -> Listed:

@@ -235,16 +235,16 @@ class Flows:
                 return parse_show(reply, anchor)
 
     def page(
-        self, cursor: PageCursor | None, count: int, source_id: str, task: str
+        self, cursor: PageCursor | None, count: int, source_id: str, task: str, prefix: bool
     ) -> Flow[TreePage]:
         """As :meth:`Acker.page`."""
-        look = self._look(source_id, task)
+        look = self._look(source_id, task, prefix)
         return (yield from read_page(look, cursor, count, bool(source_id or task)))
 
-    def find(self, source_id: str, task: str, limit: int, most: int) -> Flow[Found]:
+    def find(self, source_id: str, task: str, limit: int, most: int, prefix: bool) -> Flow[Found]:
         """As :meth:`Acker.find`."""
         check_text("source id", source_id, 1)
-        return (yield from search(self._look(source_id, task), limit, most))
+        return (yield from search(self._look(source_id, task, prefix), limit, most))
 
     def oldest(self) -> Flow[OldestTree | None]:
         """As :meth:`Acker.oldest`."""
@@ -362,7 +362,7 @@ class Flows:
         reply = yield from run_until(commands.status(keys), self._deadline())
         return commands.parse_status(reply, keys)
 
-    def _look(self, source_id: str, task: str) -> Look:
+    def _look(self, source_id: str, task: str, prefix: bool = False) -> Look:
         """Reads a page of a bucket; ``source_id`` and ``task`` are '' for all."""
         if source_id:
             check_text("source id", source_id, 1)
@@ -371,7 +371,7 @@ class Flows:
 
         def look(at: PageCursor, count: int) -> Flow[Listed]:
             keys = ShardKeys(self.namespace, at.shard)
-            args = (at.kind, at.bucket, at.at, count, source_id, task)
+            args = (at.kind, at.bucket, at.at, count, source_id, task, prefix)
             try:
                 reply = yield from run_until(commands.list_page(keys, *args), self._deadline())
             except NamespaceNotFoundError:

@@ -10,6 +10,7 @@ ARGV[4]  count     how many records to look at about, 1..1000; it stops early at
 ARGV[5]  text      '' = all; else only what was tracked under this source id or label, up to
                    255 bytes
 ARGV[6]  task      '' = all; else only what this task has tracked
+ARGV[7]  match     prefix = the text is a prefix; '' or left out = it is the whole text
 
 Reply    {now ms, shards, bucket, age, cursor, looked, page}
          bucket: which was read; an empty one is passed over, and one that is there no more or
@@ -20,6 +21,7 @@ Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>
 --]]
 local shard, meta, kind, cursor, text, task =
   KEYS[1], KEYS[2], ARGV[1], ARGV[3], ARGV[5], ARGV[6]
+local prefix = ARGV[7] == 'prefix'
 local STEP, MAX_BYTES = 100, 128 * 1024
 local call, byte, sub, find = redis.call, string.byte, string.sub, string.find
 
@@ -27,8 +29,10 @@ local function refuse(code, words)
   return redis.error_reply('ACKER ' .. code .. ' ' .. words)
 end
 
-if #KEYS ~= 2 or #ARGV ~= 6 or meta ~= shard .. ':meta' then
-  return refuse('ARGS', 'two keys (shard, shard:meta) and six arguments are needed')
+if #KEYS ~= 2 or #ARGV < 6 or #ARGV > 7 or meta ~= shard .. ':meta' then
+  return refuse('ARGS', 'two keys (shard, shard:meta) and six or seven arguments are needed')
+elseif (ARGV[7] or '') ~= '' and ARGV[7] ~= 'prefix' then
+  return refuse('ARGS', "match is prefix or ''")
 elseif kind ~= 'pending' and kind ~= 'blocks' then
   return refuse('ARGS', 'a kind is pending or blocks')
 elseif #ARGV[2] > 15 or #cursor > 19 or not find(ARGV[2] .. ',' .. cursor, '^%d+,%d+$') then
@@ -73,9 +77,10 @@ for from = 1, count, STEP do
     if not matches then
       -- A record or a header ends with the length of the task, the task, and the text.
       local length = byte(record, at) or 0
-      matches = length > 0 and (text == '' or #record == at + length + #text)
+      local begins = at + length + 1
+      matches = length > 0 and (prefix or text == '' or #record == begins - 1 + #text)
         and (task == '' or sub(record, at + 1, at + length) == task)
-        and (text == '' or sub(record, at + length + 1) == text)
+        and (text == '' or sub(record, begins, begins - 1 + #text) == text)
     end
     if matches then page[n + 1], page[n + 2], n = records[i], record, n + 2 end
     bytes = bytes + #record

@@ -104,15 +104,24 @@ class AsyncAcker:
         count: int = 100,
         source_id: str = "",
         task: str = "",
+        *,
+        prefix: bool = False,
     ) -> TreePage:
         """As :meth:`Acker.page`."""
-        return await self.connection.drive(self.flows.page(cursor, count, source_id, task))
+        flow = self.flows.page(cursor, count, source_id, task, prefix)
+        return await self.connection.drive(flow)
 
     async def find(
-        self, source_id: str, task: str = "", limit: int = 10, most: int = 1_000_000
+        self,
+        source_id: str,
+        task: str = "",
+        limit: int = 10,
+        most: int = 1_000_000,
+        *,
+        prefix: bool = False,
     ) -> Found:
         """As :meth:`Acker.find`."""
-        return await self.connection.drive(self.flows.find(source_id, task, limit, most))
+        return await self.connection.drive(self.flows.find(source_id, task, limit, most, prefix))
 
     async def oldest(self) -> OldestTree | None:
         """As :meth:`Acker.oldest`."""

@@ -14,7 +14,7 @@ from acker_redis.cli.options import AsJson, Namespace, Url, add
 from acker_redis.cli.output import Exit, say, say_json, warn
 
 if TYPE_CHECKING:
-    from acker_redis.tree_page import BlockEntry
+    from acker_redis.tree_page import BlockEntry, PageCursor
     from acker_redis.tree_state import TreeState
 
 PAGE = 500
@@ -28,9 +28,10 @@ def find(
         str, typer.Argument(help="The source's own id, or the label of a block; all, if none")
     ] = "",
     task: Annotated[str, typer.Option(help="Only what this source has tracked")] = "",
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, help="Stop after about so many were found")
-    ] = 20,
+    prefix: Annotated[
+        bool, typer.Option("--prefix", "-p", help="Find what begins with the source id or label")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Print at most so many")] = 20,
     most: Annotated[
         int, typer.Option(min=1, help="Stop after about so many were looked at")
     ] = 1_000_000,
@@ -40,39 +41,63 @@ def find(
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find pending trees by the source's own id.
+    """Find pending trees by the source's own id, or by its beginning.
 
     This is a scan over all that is pending, in short calls between which Redis serves others. It
-    ends when enough was shown or looked at, and says where to go on. A line each: anchor, state,
+    ends when --limit trees and blocks were printed, or --most looked at, and prints on stderr how
+    to go on. A line each: anchor, state,
     task, source id, age in ms, why, with tabs between; of a block: its number, slots, task, label,
     age. Exit code 1 if nothing was found. If you have the anchor, ask show.
     """
     from acker_redis.cli import shapes
     from acker_redis.tree_page import PageCursor
 
-    place = PageCursor.parse(cursor) if cursor else None
-    looked, seen = 0, set[tuple[str, int]]()
+    place, shown = _resume(cursor) if cursor else (None, set[str]())
+    looked = printed = 0
     with options.acker(namespace, url) as acker, _progress() as told:
         while True:
-            page = acker.page(place, min(PAGE, limit), source_id, task)
-            looked, place = looked + page.looked, page.next
-            for tree in page.trees:
-                if ("tree", tree.anchor) not in seen:
-                    seen.add(("tree", tree.anchor))
+            page = acker.page(place, min(PAGE, limit - printed), source_id, task, prefix=prefix)
+            looked += page.looked
+            # HSCAN may return a record twice.
+            trees = {f"{tree.anchor:x}": tree for tree in page.trees}
+            blocks = {f"b{block.block:x}": block for block in page.blocks}
+            new = [key for key in (*trees, *blocks) if key not in shown]
+            for key in new[: limit - printed]:
+                shown.add(key)
+                if key in trees:
+                    tree = trees[key]
                     say_json(shapes.tree(tree), False) if as_json else say(_tree(tree))
-            for block in page.blocks:
-                if ("block", block.block) not in seen:
-                    seen.add(("block", block.block))
+                else:
+                    block = blocks[key]
                     say_json(shapes.block(block), False) if as_json else say(_block(block))
+            cut = len(new) > limit - printed
+            printed += min(len(new), limit - printed)
             told(looked)
-            if place is None or len(seen) >= limit or looked >= most:
+            if cut:
+                # This page again, without what was printed of it.
+                again = [key for key in (*trees, *blocks) if key in shown]
+                more = f"{place or PageCursor()}+{','.join(again)}"
                 break
-    if place is None:
-        warn(f"looked at all that is pending: {looked:,}; found {len(seen):,}")
+            place = page.next
+            more = str(place) if place else ""
+            if place is None or printed >= limit or looked >= most:
+                break
+    if more:
+        warn(f"looked at {looked:,}, there are more; go on with --cursor {more}")
     else:
-        warn(f"looked at {looked:,}, there are more; go on with --cursor {place}")
-    if not seen and place is None:
-        raise typer.Exit(Exit.FAILED)
+        warn(f"looked at all that is pending: {looked:,}; found {printed:,}")
+        if not printed and source_id and not prefix:
+            warn(f"no source id or label is {source_id!r}; --prefix finds those that begin so")
+        if not printed:
+            raise typer.Exit(Exit.FAILED)
+
+
+def _resume(cursor: str) -> tuple[PageCursor, set[str]]:
+    """Return where to go on, and what was printed of that page already."""
+    from acker_redis.tree_page import PageCursor
+
+    place, _, printed = cursor.partition("+")
+    return PageCursor.parse(place), set(printed.split(",")) if printed else set()
 
 
 @contextlib.contextmanager

@@ -38,7 +38,10 @@ def outcomes(
         bool, typer.Option("--take", help="Delete what was printed; not into a pipe, see below")
     ] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Stop after about so many verdicts")
+        int | None,
+        typer.Option(
+            "--limit", "-n", min=1, help="Print at most so many; with --take, whole entries"
+        ),
     ] = None,
     url: Url = None,
     as_json: AsJson = False,
@@ -60,6 +63,9 @@ def outcomes(
         printed = 0
         for entry in _entries(acker, flows, follow, take):
             for outcome in shapes.outcomes(entry):
+                # An entry is taken as a whole, so that with --take all of it is printed.
+                if printed == limit and not take:
+                    return
                 printed += 1
                 say_json(outcome, pretty=False) if as_json else say(_line(outcome))
             if take:

@@ -213,8 +213,9 @@ def outcomes(facts: NamespaceFacts) -> Finding:
     full = {task: count for task, count in worst.items() if count > FULL * limit}
     totals = _status(facts).backlog
     fix = (
-        "start its source, or if it is gone for good take its verdicts: "
-        f"acker-redis outcomes {facts.name} TASK --take"
+        "start its source. If the source is gone for good, take its verdicts: "
+        f"acker-redis outcomes {facts.name} TASK --take; never beside a source that runs, which "
+        "would lose them"
     )
     if any(count >= limit for count in full.values()):
         return error(
@@ -243,8 +244,9 @@ def outcomes(facts: NamespaceFacts) -> Finding:
         )
         return warning(
             "outcomes",
-            f"nobody takes the verdicts of {len(ages)} tasks, for longer than a tree lives: {text}",
-            fix,
+            f"verdicts of {len(ages)} sources wait for longer than a tree lives: {text}",
+            "nothing, if a Spark query (acker-outcomes) reads them: it keeps those of its last "
+            f"micro-batch until the next one. Otherwise {fix}",
             facts.name,
         )
     more = f"; {facts.unseen} streams were not looked at" if facts.unseen else ""

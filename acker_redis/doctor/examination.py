@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 from acker_redis import namespaces as namespace_list
@@ -19,6 +20,7 @@ from acker_redis.doctor import (
     checks_stalls,
     reading,
 )
+from acker_redis.doctor.addresses import addressed
 from acker_redis.doctor.facts import ClockSample, ClusterFacts, Missing, NamespaceFacts, NodeFacts
 from acker_redis.doctor.finding import Finding, error, merge, ok, skipped
 from acker_redis.doctor.reading_namespaces import read_namespace
@@ -122,8 +124,9 @@ class _Examination:
         for name in silent.keys() - away.keys():
             yield silent[name].finding("clock", name)
         cluster = self._read_cluster({name: named[name] for name in named if name not in away})
-        yield from self._servers(nodes, cluster)
-        yield from self._namespaces(nodes, cluster)
+        known = {node.name: node for node in nodes}
+        for finding in chain(self._servers(nodes, cluster), self._namespaces(nodes, cluster)):
+            yield addressed(finding, known, clustered=cluster is not None)
         again = {node.name: reading.ask("TIME", _clock(named[node.name])) for node in nodes}
         if nodes:
             yield checks_clock.check({node.name: _both(node, again) for node in nodes})

@@ -202,12 +202,32 @@ def test_find_goes_on_where_it_stopped(make_any_acker: MakeAcker, shell: Shell) 
     put(acker, {anchor: f"record {anchor}" for anchor in range(1, 41)})
     found, more = set[str](), list[str]()
     while True:
-        ran = shell("find", acker.namespace, "--limit", "5", "--json", *more)
-        found |= {json.loads(line)["anchor"] for line in ran.out.splitlines()}
+        ran = shell("find", acker.namespace, "--limit", "3", "--json", *more)
+        lines = ran.out.splitlines()
+        assert len(lines) <= 3
+        found |= {json.loads(line)["anchor"] for line in lines}
         if "--cursor" not in ran.err:
             break
         more = ["--cursor", ran.err.split()[-1]]
     assert found == {str(anchor) for anchor in range(1, 41)}
+
+
+def test_find_by_prefix(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker(shards=2)
+    put(acker, {1: "order-1", 2: "order-10", 3: "order-2", 4: "ord"})
+    acker.track_block("bulk", "order-1/page", [40])
+    ran = shell("find", acker.namespace, "order-1", "--prefix")
+    assert sorted(line.split("\t")[3] for line in ran.out.splitlines()) == [
+        "order-1", "order-1/page", "order-10",
+    ]  # fmt: skip
+    assert len(shell("find", acker.namespace, "ord", "--prefix", "-n", "1").out.splitlines()) == 1
+    assert len(shell("find", acker.namespace, "order-1").out.splitlines()) == 1
+    ran = shell("find", acker.namespace, "order")
+    assert ran.code == 1
+    assert "--prefix finds those that begin so" in ran.err
+    found = acker.find("order-", task="bulk", prefix=True)
+    assert [block.label for block in found.blocks] == ["order-1/page"]
+    assert not found.trees
 
 
 @pytest.mark.parametrize(

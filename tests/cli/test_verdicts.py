@@ -35,6 +35,17 @@ def test_limit(make_any_acker: MakeAcker, shell: Shell) -> None:
     assert len(shell("outcomes", acker.namespace, "t", "--follow", "-n", "5").out.splitlines()) == 5
 
 
+def test_limit_within_an_entry(make_any_acker: MakeAcker, shell: Shell) -> None:
+    """An entry holds up to 256 verdicts. It is taken as a whole, so --take prints all of it."""
+    acker = make_any_acker()
+    acked(acker, 1, 9)
+    lines = shell("outcomes", acker.namespace, "t").out.splitlines()
+    assert shell("outcomes", acker.namespace, "t", "--limit", "1").out.splitlines() == lines[:1]
+    taken = shell("outcomes", acker.namespace, "t", "--limit", "1", "--take").out.splitlines()
+    assert taken == lines
+    assert not acker.outcomes("t").read()
+
+
 def test_those_of_a_block_are_told_one_by_one(make_any_acker: MakeAcker, shell: Shell) -> None:
     acker = make_any_acker()
     acker.track_block("t", "page/1", [0, 0, 0])

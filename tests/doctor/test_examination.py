@@ -111,8 +111,9 @@ def test_the_fix_of_a_setting_mends_it(own: EmbeddedRedis, admin: redis.Redis) -
     admin.config_set("maxmemory-policy", "allkeys-lfu")
     for id_ in ("listpack", "eviction"):
         fix = look(own.url)[id_].fix
-        assert fix.startswith("redis-cli CONFIG SET ")
-        name, value = fix.replace(",", "").split()[3:5]
+        host, port = own.url.removeprefix("redis://").split("/")[0].split(":")
+        assert fix.startswith(f"redis-cli -h {host} -p {port} CONFIG SET ")
+        name, value = fix.replace(",", "").split()[7:9]
         admin.config_set(name, value)
     assert levels(look(own.url), "listpack", "eviction") == ["ok", "ok"]
 
@@ -177,7 +178,7 @@ def test_a_right_that_is_missing(admin: redis.Redis, orders: Acker, lost: str) -
     assert found.level == "error"
     assert lost.upper() in found.detail
     # And the fix mends it.
-    admin.execute_command(*found.fix.replace("<user>", "producer").split()[1:])
+    admin.execute_command(*found.fix.replace("<user>", "producer").split()[5:])
     assert look(url, "orders", role="producer")["rights"].level == "ok"
 
 

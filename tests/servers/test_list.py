@@ -280,6 +280,7 @@ def test_it_changes_nothing(acker: Acker) -> None:
 
 
 RIGHT = ("pending", "0", "0", "1", "", "")
+"""A seventh argument says how the text matches, and may be left out."""
 
 
 @pytest.mark.parametrize(
@@ -291,6 +292,7 @@ RIGHT = ("pending", "0", "0", "1", "", "")
         *((3, text) for text in ("", "0", "1001", "01", "-5", "1.5")),
         (4, "x" * 256),
         (5, "x" * 65),
+        *((6, text) for text in ("x", "PREFIX", "suffix")),
     ],
 )
 def test_arguments_that_cannot_be(acker: Acker, at: int, wrong: str) -> None:
@@ -309,7 +311,7 @@ def test_calls_that_are_none(acker: Acker) -> None:
         ([prefix, meta, "more"], RIGHT),
         ([prefix, f"{prefix}:other"], RIGHT),
         ([prefix, meta], RIGHT[:-1]),
-        ([prefix, meta], [*RIGHT, ""]),
+        ([prefix, meta], [*RIGHT, "", ""]),
     ):
         with pytest.raises(redis.ResponseError, match="ACKER ARGS two keys"):
             client.eval(script, len(names), *names, *args)

@@ -119,6 +119,8 @@ class ShardStatus:
     """Where the namespace moves, if it does; nothing is tracked meanwhile."""
     late_ms: int = 0
     """How late the last tick was."""
+    ticks: int = 0
+    """Ticks since the shard was created; 0: no rotator has come by yet."""
     latency: Latency = field(default_factory=Latency)
     """How long the trees took that were acked."""
 
@@ -292,6 +294,7 @@ def _parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
         backlog={k[8:]: int(v) for k, v in meta.items() if k.startswith("backlog:")},
         moving=Move.from_wire(meta.get("moving", "")),
         late_ms=int(meta.get("late_ms", 0)),
+        ticks=int(meta.get("ticks", 0)),
         latency=Latency.from_meta(meta),
     )
 

@@ -57,6 +57,11 @@ class Status:
         return max(shard.late_ms for shard in self.shards)
 
     @property
+    def ticks(self) -> int:
+        """Ticks of the shard that has most; 0: whether a rotator runs is not known yet."""
+        return max(shard.ticks for shard in self.shards)
+
+    @property
     def counters(self) -> dict[str, int]:
         """tracked, acked, failed, expired, overflow, conflict, repeated, orphaned."""
         names = commands.COUNTERS

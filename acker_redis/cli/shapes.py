@@ -32,6 +32,7 @@ def status(status: Status) -> dict[str, Any]:
         "high_water_ratio": status.high_water_ratio,
         "lag_ms": status.lag_ms,
         "late_ms": status.late_ms,
+        "ticks": status.ticks,
         "counters": status.counters,
         "latency": latency(status.latency),
         "backlog": status.backlog,

@@ -139,6 +139,9 @@ def _rotator(status: Status) -> RenderableType:
         return Text(f"late by {span(status.lag_ms)}: does any run?", style="red")
     if status.lag_ms > 1000:
         return Text(f"late by {span(status.lag_ms)}", style="yellow")
+    if not status.ticks:
+        due = span(max(0, shard.ticked_ms + status.config.tick_ms - shard.now_ms))
+        return Text(f"no tick yet; the first one is due in {due}: does a rotator run?")
     return Text(f"on time; the last tick was {since} ago, {span(status.late_ms)} late")
 
 

@@ -159,6 +159,14 @@ def rotator(facts: NamespaceFacts) -> Finding:
             fix,
             facts.name,
         )
+    if not any(shard.ticks for shard in facts.known):
+        due = max(shard.ticked_ms + tick_ms - shard.now_ms for shard in facts.known)
+        return ok(
+            "rotator",
+            f"no tick yet, the first one is due in {max(0, due) / 1000:,.0f} s: whether a rotator "
+            "runs is not known before",
+            facts.name,
+        )
     return ok("rotator", f"on time; the latest tick is {worst / 1000:,.1f} s late", facts.name)
 
 

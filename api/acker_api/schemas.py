@@ -207,6 +207,9 @@ class NamespaceStatus(BaseModel):
     late_ms: int = Field(
         description="By so much the last tick was late, on the worst shard", examples=[12]
     )
+    ticks: int = Field(
+        description="Ticks of the shard that has most; 0: no rotator has come by yet", examples=[17]
+    )
     counters: Counters
     latency: LatencyCounts
     backlog: dict[str, int] = Field(
@@ -256,6 +259,7 @@ class NamespaceStatus(BaseModel):
             high_water_ratio=status.high_water_ratio,
             lag_ms=status.lag_ms,
             late_ms=status.late_ms,
+            ticks=status.ticks,
             counters=Counters(**status.counters),
             latency=LatencyCounts.of(status.latency),
             backlog=most(status.backlog),

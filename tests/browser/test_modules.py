@@ -86,6 +86,13 @@ def test_what_is_wrong_is_found(page: Page, fields: dict[str, Any], levels: list
     assert call(page, "data/diagnose", body, status(**fields)) == levels
 
 
+def test_before_the_first_tick_no_rotator_is_on_time(page: Page) -> None:
+    """Nor is one away: whether any runs is not known."""
+    body = "return x.map((each) => m.rotator(each).words);"
+    cases = [status(ticks=0), status(ticks=1), status(ticks=0, lag_ms=30_001)]
+    assert call(page, "data/diagnose", body, cases) == ["No tick yet", "On time", "Away"]
+
+
 def lately(seconds: float, pending: int = 0, **counted: int) -> dict[str, Any]:
     """What has happened in the last seconds."""
     names = ("tracked", "acked", "failed", "expired", "overflow", "conflict")

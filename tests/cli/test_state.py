@@ -39,6 +39,9 @@ def test_status_of_an_empty_namespace(make_any_acker: MakeAcker, shell: Shell) -
     assert "nothing is pending" in shown
     assert "no verdicts wait" in shown
     assert "/s" not in shown
+    assert re.search(r"no tick yet; the first one is due in (1 h|59 min)", shown)
+    shell("rotate", ns, "--force")
+    assert "on time; the last tick was" in shell("status", ns, "--sample", "0").out
 
 
 def test_status_names_the_server_and_its_own_version(server: EmbeddedRedis) -> None:

@@ -35,6 +35,13 @@ def test_rotator(ticked_ms: int, tick_ms: int, level: str) -> None:
         assert "acker-redis rotator orders" in found.fix
 
 
+def test_before_the_first_tick_no_rotator_is_on_time() -> None:
+    for ticks, words in ((0, "no tick yet, the first one is due in 60 s"), (1, "on time")):
+        fresh = status(0, AckerConfig(tick_ms=60_000), ticks=ticks)
+        found = checks.rotator(namespace(fresh))
+        assert (found.level, found.detail.startswith(words)) == ("ok", True), found.detail
+
+
 @pytest.mark.parametrize(
     ("expiring", "since", "level"),
     [(0, 9000, "ok"), (5, 5000, "ok"), (5, 5001, "warning")],

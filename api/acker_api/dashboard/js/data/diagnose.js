@@ -158,12 +158,15 @@ function isolated(name) {
 /**
  * How the rotator does.
  *
- * @param {Pick<import("./types.js").Status, "lag_ms" | "config">} status
+ * @param {Pick<import("./types.js").Status, "lag_ms" | "config"> & {ticks?: number}} status without
+ *   ticks: of a shard
  * @returns {{level: "ok" | "high" | "over", words: string}}
  */
-export function rotator({ lag_ms, config }) {
+export function rotator({ lag_ms, config, ticks }) {
   if (lag_ms > Math.max(config.tick_ms, LEAST_LAG_MS)) return { level: "over", words: "Away" };
   if (lag_ms > Math.min(1000, config.tick_ms)) return { level: "high", words: "Late" };
+  // Whether a rotator runs is not known before the first tick is due.
+  if (ticks === 0) return { level: "ok", words: "No tick yet" };
   return { level: "ok", words: "On time" };
 }
 

@@ -82,6 +82,7 @@
  * @property {number} high_water_ratio
  * @property {number} lag_ms
  * @property {number} late_ms
+ * @property {number} ticks of the shard that has most
  * @property {Record<string, number>} counters
  * @property {Record<string, number>} backlog
  * @property {Record<string, number>} [backlog_ratio] of the fullest shard, of its share of the limit

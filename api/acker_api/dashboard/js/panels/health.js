@@ -26,7 +26,8 @@ export function rotatorPanel(feed, scope) {
   panel.follow(scope, feed.status, (status) => {
     const { shards, config } = status;
     const turn = rotator(status);
-    const words = turn.level === "ok" ? "Every shard is rotated in time."
+    const words = status.ticks === 0 && turn.level === "ok" ? "The first tick will show whether a rotator runs."
+      : turn.level === "ok" ? "Every shard is rotated in time."
       : turn.level === "high" ? "A tick is due; it should come any moment."
         : "No rotator turns this namespace: nothing expires.";
     if (said !== turn.words) {

@@ -45,7 +45,8 @@ export function namespace(scope, place) {
     // It is there after all: begin anew.
     if (gone) return void window.dispatchEvent(new HashChangeEvent("hashchange"));
     const findings = feed.findings(status);
-    const found = JSON.stringify(findings.map(({ level, key }) => [level, key]));
+    const turns = status.ticks === 0 ? "No tick was due yet" : "The rotator is on time";
+    const found = JSON.stringify([turns, findings.map(({ level, key }) => [level, key])]);
     const moving = status.moving_to ?? null;
     if (moves !== moving) {
       moves = moving;
@@ -64,7 +65,7 @@ export function namespace(scope, place) {
       h("li", { class: `finding ${each.level}` }, icon(each.level === "info" ? "info" : "alert"),
         h("div", { class: "finding-text" }, text(each)))))
       : h("p", { class: "finding ok" }, icon("check"), h("span", {},
-        h("strong", {}, "Healthy."), " The rotator is on time, and there is room below the high-water mark.")));
+        h("strong", {}, "Healthy."), ` ${turns}, and there is room below the high-water mark.`)));
   });
   feed.error.hear(scope, (error) => {
     if (scope.over) return;

@@ -61,7 +61,7 @@ _READING = _words("XRANGE XREVRANGE")
 _LISTENING = _words("SUBSCRIBE UNSUBSCRIBE PSUBSCRIBE PUNSUBSCRIBE")
 _FINDING = _words("SMEMBERS")
 _SERVING = _words(
-    "SADD SREM SISMEMBER INFO CLIENT|LIST CONFIG|GET SLOWLOG|GET SLOWLOG|LEN "
+    "SADD SREM SISMEMBER XTRIM EXPIRE INFO CLIENT|LIST CONFIG|GET SLOWLOG|GET SLOWLOG|LEN "
     "LATENCY|LATEST LATENCY|HISTORY LATENCY|DOCTOR LATENCY|GRAPH LATENCY|HISTOGRAM "
     "CLUSTER|INFO CLUSTER|KEYSLOT CLUSTER|COUNTKEYSINSLOT CLUSTER|REPLICAS WAIT "
     "ACL|WHOAMI ACL|CAT ACL|DRYRUN"
@@ -107,7 +107,7 @@ def keys(role: str, namespace: str | None) -> tuple[str, ...]:
     The list of all namespaces is one key. Who serves all of them may read it; of those who serve
     one only the admin, who writes it when a namespace is created or dropped. 6.2 has no right
     to read a key and not write it, and a rotator's commands could do away with the list. The audit
-    log of all namespaces is one key too, of the same admins and viewers.
+    log belongs to the admins and viewers of all namespaces.
     """
     _role(role)
     lists = role in _LISTS_NAMESPACES and (namespace is None or role == "admin")
@@ -115,8 +115,8 @@ def keys(role: str, namespace: str | None) -> tuple[str, ...]:
     if namespace is not None:
         # The : behind the name and the { before it keep orders2 and my-orders out.
         every_key = ShardKeys(check_name("namespace", namespace), 0).prefix[:-2] + "*}*"
-    audits = lists and role != "rotator"
-    return (every_key, *([NAMESPACES] if lists else []), *([AUDIT] if audits else []))
+    audits = role in ("viewer", "admin") and namespace is None
+    return (every_key, *([NAMESPACES] if lists else []), *([f"{AUDIT}*"] if audits else []))
 
 
 def channels(namespace: str | None) -> str:

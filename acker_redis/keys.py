@@ -14,7 +14,9 @@ RESERVED = "acker-canary-"
 NAMESPACES = "acker:namespaces"
 """SET of the names of all namespaces."""
 AUDIT = "acker:audit"
-"""STREAM of what was done by the admin service, in all namespaces."""
+"""STREAM of requests that the admin service refused outside of any namespace that exists."""
+AUDITED = "acker:audited"
+"""SET of the namespaces for which there is, or was, a stream of audit entries."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -91,6 +93,11 @@ class ShardKeys:
     def outcomes(self, task: str) -> str:
         """STREAM of the outcomes of a task that were not taken yet."""
         return f"{self.prefix}:outcomes:{task}"
+
+
+def audit_of(namespace: str) -> str:
+    """STREAM of the actions of the admin service in one namespace; it outlives the namespace."""
+    return f"{AUDIT}:{namespace}"
 
 
 def channel(namespace: str, verdict: str, task: str) -> str:

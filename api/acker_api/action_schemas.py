@@ -112,7 +112,7 @@ class Login(BaseModel):
 class AuditEntry(BaseModel):
     """What somebody did, or was refused."""
 
-    id: str = Field(examples=["1700000000000-0"])
+    id: str = Field(description="One of its namespace", examples=["1700000000000-0"])
     at_ms: int = Field(description="By Redis's clock", examples=[1_700_000_000_000])
     who: str = Field(description="Name of the token", examples=["alice"])
     action: str = Field(examples=["fail_tree"])
@@ -142,10 +142,10 @@ class AuditEntry(BaseModel):
 
 
 class AuditLog(BaseModel):
-    """What was done, newest first; some 10,000 entries are kept."""
+    """What was done, newest first; entries are kept for 7 days at least, and for 90 by default."""
 
     entries: list[AuditEntry]
     next: str | None = Field(
         description="Give it as `before` for older ones; null: there are none",
-        examples=["1700000000000-0"],
+        examples=["1700000000000-0:orders"],
     )

@@ -7,10 +7,10 @@ may be asked for again: but for a forced tick, what is done twice comes to the s
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, TypeVar
 
-from acker_api.audit import Audit, Deed, State
+from acker_api.audit import UNCHANGED, Audit, Deed, State
 from acker_api.drain import Ticked, tick
 from acker_api.fail_all import FailAll, Failing
 from acker_api.problems import Problem
@@ -22,12 +22,25 @@ from acker_redis.batch import Batch
 from acker_redis.columns import check_text
 from acker_redis.config import AckerConfig
 from acker_redis.errors import AckerError, NamespaceNotFoundError, RedisUnavailableError
+from acker_redis.flow import AskAll, Flow
+from acker_redis.keys import ShardKeys
 from acker_redis.lane import Lane
 from acker_redis.tree_state import TreeState
 
 T = TypeVar("T")
-Done = tuple[T, State]
-"""What came of an action: for who asked, and for the audit log."""
+
+
+@dataclass(frozen=True)
+class Done(Generic[T]):
+    """The result of an action."""
+
+    value: T
+    """For the caller."""
+    after: State
+    """For the audit log."""
+    changed: bool = True
+    """False for a no-op, which leaves no entry."""
+
 
 WITHIN = 10.0
 """Seconds that one waits for an action; it is then done to its end all the same."""
@@ -55,9 +68,10 @@ class Actions:
                 return None
 
         async def create() -> Done[bool]:
-            return await acker.create(config), asdict(config)
+            created = await acker.create(config)
+            return Done(created, asdict(config), changed=created)
 
-        return await self._act(Deed(who.name, "create_namespace", namespace), before, create)
+        return await self._act(who, Deed(who.name, "create_namespace", namespace), before, create)
 
     async def drop(self, who: Who, namespace: str) -> None:
         """End a namespace, and all that is in it."""
@@ -77,9 +91,9 @@ class Actions:
 
         async def drop() -> Done[None]:
             await acker.drop()
-            return None, None
+            return Done(None, None)
 
-        await self._act(Deed(who.name, "drop_namespace", namespace), before, drop)
+        await self._act(who, Deed(who.name, "drop_namespace", namespace), before, drop)
 
     async def configure(
         self, who: Who, namespace: str, changes: dict[str, int]
@@ -87,16 +101,20 @@ class Actions:
         """Change settings of a living namespace: what they were, and are."""
         acker = self._acker(namespace)
         were: list[AckerConfig] = []
+        same = False
 
         async def before() -> State:
+            nonlocal same
             were.append(await self._reader.read(self._reader.acker(namespace).config))
+            same = await self._reader.drive(_has(namespace, were[0].shards, changes))
             return {name: getattr(were[0], name) for name in changes}
 
         async def configure() -> Done[AckerConfig]:
             config = await acker.configure(**changes)
-            return config, {name: getattr(config, name) for name in changes}
+            after = {name: getattr(config, name) for name in changes}
+            return Done(config, after, changed=not same)
 
-        now = await self._act(Deed(who.name, "configure", namespace), before, configure)
+        now = await self._act(who, Deed(who.name, "configure", namespace), before, configure)
         return were[0], now
 
     async def rotate(self, who: Who, namespace: str) -> Ticked:
@@ -109,9 +127,9 @@ class Actions:
 
         async def rotate() -> Done[Ticked]:
             ticked = await tick(acker)
-            return ticked, asdict(ticked)
+            return Done(ticked, asdict(ticked))
 
-        return await self._act(Deed(who.name, "rotate", namespace), before, rotate)
+        return await self._act(who, Deed(who.name, "rotate", namespace), before, rotate)
 
     async def fail(self, who: Who, namespace: str, anchor: int, why: str) -> int:
         """Fail a tree; 1 if it was nacked by this, 0 if it was only marked, or ended meanwhile."""
@@ -143,38 +161,45 @@ class Actions:
 
         async def fail_all() -> Done[FailAll]:
             done = await failing.run(acker, lane)
-            return done, done.counts()
+            return Done(done, done.counts(), changed=bool(done.matched))
 
-        return await self._act(Deed(who.name, "fail_trees", namespace), before, fail_all)
+        return await self._act(who, Deed(who.name, "fail_trees", namespace), before, fail_all)
 
     async def _on_tree(
         self, action: str, who: Who, namespace: str, anchor: int, batch: Batch, told: dict[str, Any]
     ) -> Applied:
         acker = self._acker(namespace)
+        had_failed = False
 
         async def before() -> State:
+            nonlocal had_failed
             tree = await self._reader.read(lambda: self._reader.acker(namespace).show(anchor))
             if tree is None:
                 # A FAIL of it would be remembered until it expires, for a tree that is to come.
                 raise not_pending()
+            had_failed = tree.state == "failed"
             return _summary(tree)
 
         async def apply() -> Done[Applied]:
             applied = await acker.apply(batch, self._lane(namespace))
-            return applied, {**told, "failed": applied.failed}
+            # A tree that has failed, and whose block is pending, can be failed again: a no-op.
+            changed = not (action == "fail_tree" and had_failed and not applied.failed)
+            return Done(applied, {**told, "failed": applied.failed}, changed)
 
-        return await self._act(Deed(who.name, action, namespace, str(anchor)), before, apply)
+        return await self._act(who, Deed(who.name, action, namespace, str(anchor)), before, apply)
 
     async def _act(
         self,
+        who: Who,
         deed: Deed,
         before: Callable[[], Awaitable[State]],
         do: Callable[[], Awaitable[Done[T]]],
     ) -> T:
-        return await self._in_time(self._reader.whole(self._audited(deed, before, do)))
+        return await self._in_time(self._reader.whole(self._audited(who, deed, before, do)))
 
     async def _audited(
         self,
+        who: Who,
         deed: Deed,
         before: Callable[[], Awaitable[State]],
         do: Callable[[], Awaitable[Done[T]]],
@@ -185,17 +210,17 @@ class Actions:
             away = isinstance(error, RedisUnavailableError)
             await self._audit.failed(deed, _why(error), away)
             raise
-        begun = await self._audit.begin(deed, was)
+        begun = await self._audit.begin(who, deed, was)
         try:
-            value, after = await do()
+            done = await do()
         except (AckerError, Problem) as error:
             await self._audit.end(begun, "failed", why=_why(error))
             raise
         except BaseException:
             await self._audit.end(begun, "failed", why="a bug; the log of the service says more")
             raise
-        await self._audit.end(begun, "done", after)
-        return value
+        await self._audit.end(begun, "done" if done.changed else UNCHANGED, done.after)
+        return done.value
 
     async def _in_time(self, work: Awaitable[T]) -> T:
         try:
@@ -217,6 +242,14 @@ class Actions:
         if len(self._lanes) > LANES:
             self._lanes.popitem(last=False)
         return lane
+
+
+def _has(namespace: str, shards: int, settings: dict[str, int]) -> Flow[bool]:
+    """Whether every shard has these settings already: one may lack them after an error."""
+    keys = (ShardKeys(namespace, shard).meta for shard in range(shards))
+    replies = yield AskAll(tuple(("HMGET", meta, *settings) for meta in keys))
+    wanted = [str(value).encode() for value in settings.values()]
+    return all(reply == wanted for reply in replies)
 
 
 def not_pending() -> Problem:

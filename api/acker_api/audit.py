@@ -1,37 +1,56 @@
-"""What was done by whom: the stream ``acker:audit`` of Redis, and the log of the process.
+"""The audit log: actions and refusals, in streams of Redis, and in the log of the process.
 
-An entry is written before anything is done, with the result ``begun``; without it nothing is done.
-When it is done the entry with the result takes its place. So one that stays ``begun`` says that
-nobody knows: the process or Redis ended in between. What somebody known was refused is written too,
-but not without end: refusals could push out what was done. All of it, and what strangers were
-refused, is in the log as well, by the logger ``acker_api.audit``.
+Each namespace has a stream of its own (``acker:audit:<namespace>``), so the operators of one
+namespace cannot push out the entries of another. Requests that were refused outside of any
+namespace that exists are in the shared stream ``acker:audit``.
+
+An entry is written before an action, with the result ``begun``; without the entry the action is not
+done. After the action an entry with its result replaces the first. An entry that stays ``begun``
+means that the process or Redis ended in between, and the result is unknown. An action that changed
+nothing leaves no entry. Refusals and failures of a known caller are written too, at a limited rate.
+All of it, and refusals of unknown callers, is in the log of the process as well, by the logger
+``acker_api.audit``.
+
+Invariant: an entry is kept for ``KEPT_SURELY`` at least. Entries go when they are older than the
+setting ``audit_days``, or, in a stream with more than ``MAX_ENTRIES``, older than ``KEPT_SURELY``.
+If a stream is full of younger entries, actions in its namespace are refused: nobody can erase
+their own tracks by many actions.
 """
 
 import json
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from acker_api import audit_page
+from acker_api.audit_page import Found
 from acker_api.limits import Limiter
 from acker_api.problems import Problem
-from acker_api.reader import Reader
-from acker_api.tokens import Who
-from acker_redis.errors import AckerError, ConfigError
-from acker_redis.keys import AUDIT
+from acker_api.reader import Reader, name_of
+from acker_api.tokens import Role, Who
+from acker_redis.errors import AckerError
+from acker_redis.keys import AUDIT, AUDITED, NAMESPACES, audit_of
 from acker_redis.logs import Event
 
 log = logging.getLogger("acker_api.audit")
 
-KEPT = 10_000
-"""Entries that the stream has at most, about."""
+DAY_MS = 86_400_000
+KEPT_SURELY = 7 * DAY_MS
+"""Milliseconds for which an entry is kept, whatever comes after it."""
+MAX_ENTRIES = 50_000
+"""Entries of a stream, from which on older ones than KEPT_SURELY make room for new ones."""
+RESERVE = 1000
+"""Entries beyond MAX_ENTRIES for admins: operators who fill a stream do not shut them out."""
+MAX_WITH_NOTES = MAX_ENTRIES // 2
+"""Entries of a stream from which on refusals are not added: they cannot fill it."""
 REFUSALS = 30
 """Refusals a minute of one person that go into the stream."""
+UNCHANGED = "unchanged"
+"""The result of an action that changed nothing; it is in the log only."""
 LONGEST = 300
 """Characters of a text in an entry."""
 
-_ID = re.compile(r"[0-9]{1,15}-[0-9]{1,15}", re.ASCII)
 _TEXTS = ("who", "action", "namespace", "target", "result", "why")
 State = Mapping[str, Any] | None
 
@@ -72,29 +91,53 @@ class Begun:
 
 
 class Audit:
-    """Writes and reads the audit log."""
+    """Writes and reads the audit log; entries are kept for ``days`` at most."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, days: int) -> None:
         self._reader = reader
+        self._kept_ms = days * DAY_MS
+        self._surely_ms = min(KEPT_SURELY, self._kept_ms)
         self._refusals = Limiter(REFUSALS)
 
-    async def begin(self, deed: Deed, before: State) -> Begun:
-        """Write that something begins; an AckerError if that cannot be: then it must not."""
-        return Begun(deed, before, await self._write(deed, "begun", before=before))
+    async def begin(self, who: Who, deed: Deed, before: State) -> Begun:
+        """Write that an action begins. Raises AckerError if that failed: do not act then.
+
+        Raises Problem (429) if the stream of the namespace is full of entries that must be kept.
+        """
+        key = audit_of(deed.namespace)
+        begun = Begun(deed, before, await self._write(key, deed, "begun", before=before))
+        most = MAX_ENTRIES + (RESERVE if who.may(Role.ADMIN) else 0)
+        try:
+            await self._reader.command("SADD", AUDITED, deed.namespace)
+            room = await self._make_room(key, begun.id, most)
+        except AckerError:
+            await self._remove(key, begun.id)
+            raise
+        if not room:
+            await self._remove(key, begun.id)
+            raise full(self._surely_ms)
+        return begun
 
     async def end(self, begun: Begun, result: str, after: State = None, why: str = "") -> None:
-        """Write what came of it. It raises nothing: if it cannot be written, ``begun`` stays."""
+        """Write the result of an action; with the result ``unchanged`` remove its entry.
+
+        It raises nothing: if the result cannot be written, ``begun`` stays.
+        """
         _log(begun.deed, result, why)
+        key = audit_of(begun.deed.namespace)
         try:
-            await self._write(begun.deed, result, begun.before, after, why)
-            await self._reader.command("XDEL", AUDIT, begun.id)
+            if result != UNCHANGED:
+                id_ = await self._write(key, begun.deed, result, begun.before, after, why)
+                await self._forget_old(key, id_)
         except AckerError as error:
             log.warning(Event("audit_incomplete", entry=begun.id, why=str(error)))
+        else:
+            await self._remove(key, begun.id)
 
     async def failed(self, deed: Deed, why: str, away: bool = False) -> None:
-        """Write that something was not begun because it cannot be. It raises nothing.
+        """Write that an action was not begun. It raises nothing.
 
-        ``away``: Redis does not answer; only the log is told, and nobody waits for longer.
+        ``away``: Redis does not answer; only the log gets it, and the caller does not wait longer.
         """
         await self._note(deed, "failed", why, only_log=away)
 
@@ -105,27 +148,72 @@ class Audit:
         deed = Deed(who.name if who else "", action, namespace, target)
         await self._note(deed, "refused", f"{problem.title}: {problem.detail}", only_log=not who)
 
-    async def read(self, limit: int, before: str = "") -> tuple[list[Record], str | None]:
-        """The newest entries, newest first, and what to give as ``before`` for those behind."""
-        if before and not _ID.fullmatch(before):
-            raise ConfigError("before is a text that a page of the audit log gave")
-        last = f"({before}" if before else "+"
-        found = await self._reader.ask("XREVRANGE", AUDIT, last, "-", "COUNT", limit)
-        records = [_parse(id_.decode(), fields) for id_, fields in found]
-        return records, records[-1].id if len(records) == limit else None
+    async def read(self, who: Who, limit: int, before: str = "") -> tuple[list[Record], str | None]:
+        """The newest entries that ``who`` may see, and the ``before`` of the next page.
+
+        Only streams of namespaces that they see are read: neither the entries nor the cursor tell
+        anything of other namespaces. The shared stream is for those who see all.
+        """
+        begin = audit_page.parse(before) if before else None
+        members = await self._reader.ask("SMEMBERS", AUDITED)
+        names = [name for name in sorted(map(name_of, members)) if name and who.sees(name)]
+        streams = ["", *names] if who.everywhere else names
+        found = await self._reader.drive(audit_page.newest(streams, limit, begin))
+        next_ = audit_page.cursor(found[-1].key) if len(found) == limit else None
+        return [_parse(each) for each in found], next_
 
     async def _note(self, deed: Deed, result: str, why: str, only_log: bool = False) -> None:
         _log(deed, result, why)
-        # Who is nobody, or asks without end, could push out all that was done.
+        # Many refusals could fill the stream.
         if only_log or self._refusals.wait(deed.who):
             return
         try:
-            await self._write(deed, result, why=why)
+            there = deed.namespace and await self._reader.command(
+                "SISMEMBER", NAMESPACES, _short(deed.namespace)
+            )
+            key = audit_of(deed.namespace) if there else AUDIT
+            id_ = await self._write(key, deed, result, why=why)
+            if there:
+                await self._reader.command("SADD", AUDITED, deed.namespace)
+            if not await self._make_room(key, id_, MAX_WITH_NOTES):
+                await self._remove(key, id_)
+            await self._forget_old(key, id_)
         except AckerError as error:
             log.warning(Event("audit_incomplete", entry="", why=str(error)))
 
+    async def _make_room(self, key: str, newest: str, most: int) -> bool:
+        """Let a stream have ``most`` entries; False if too many of them must be kept.
+
+        ``newest`` is the id of an entry that was just written: it tells the time of Redis.
+        """
+        excess: int = await self._reader.command("XLEN", key) - most
+        if excess <= 0:
+            return True
+        until = _ms(newest) - self._surely_ms
+        old = await self._reader.command("XRANGE", key, "-", until, "COUNT", min(excess, 1000))
+        if old:
+            await self._reader.command("XDEL", key, *(id_ for id_, _ in old))
+        return len(old) == excess
+
+    async def _forget_old(self, key: str, newest: str) -> None:
+        """Remove the entries that are too old, and later the stream, if nothing is written."""
+        await self._reader.command("XTRIM", key, "MINID", max(0, _ms(newest) - self._kept_ms))
+        await self._reader.command("EXPIRE", key, self._kept_ms // 1000 + 1)
+
+    async def _remove(self, key: str, id_: str) -> None:
+        try:
+            await self._reader.command("XDEL", key, id_)
+        except AckerError as error:
+            log.warning(Event("audit_incomplete", entry=id_, why=str(error)))
+
     async def _write(
-        self, deed: Deed, result: str, before: State = None, after: State = None, why: str = ""
+        self,
+        key: str,
+        deed: Deed,
+        result: str,
+        before: State = None,
+        after: State = None,
+        why: str = "",
     ) -> str:
         texts = (deed.who, deed.action, deed.namespace, deed.target, result, why)
         fields = [
@@ -137,9 +225,24 @@ class Audit:
         for name, state in (("before", before), ("after", after)):
             if state is not None:
                 fields += [name, json.dumps(state, ensure_ascii=False, separators=(",", ":"))]
-        head = ("XADD", AUDIT, "MAXLEN", "~", KEPT, "*")
-        id_: bytes = await self._reader.command(*head, *fields)
+        id_: bytes = await self._reader.command("XADD", key, "*", *fields)
         return id_.decode()
+
+
+def full(surely_ms: int) -> Problem:
+    """The stream of a namespace has no room for an action."""
+    return Problem(
+        429,
+        "audit-full",
+        "Too many requests",
+        f"the audit log of the namespace is full: entries are kept for {surely_ms // DAY_MS} days; "
+        "use fewer actions, such as one that fails all trees that match",
+        headers={"Retry-After": "3600"},
+    )
+
+
+def _ms(id_: str) -> int:
+    return int(id_.partition("-")[0])
 
 
 def _log(deed: Deed, result: str, why: str) -> None:
@@ -160,14 +263,17 @@ def _short(text: str) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
-def _parse(id_: str, flat: Any) -> Record:
-    """An entry, also one that somebody else has put there."""
+def _parse(found: Found) -> Record:
+    """An entry, also one that another program has written."""
+    flat = found.fields
     pairs = flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=False))
     texts = {k.decode(errors="replace"): v.decode(errors="replace") for k, v in pairs.items()}
-    deed = Deed(*(texts.get(name, "") for name in ("who", "action", "namespace", "target")))
-    at_ms = int(id_.partition("-")[0])
+    at_ms, _, namespace = found.key
+    who, action, named, target = (texts.get(name, "") for name in _TEXTS[:4])
+    deed = Deed(who, action, namespace or named, target)
     result, why = texts.get("result", ""), texts.get("why", "")
-    return Record(id_, at_ms, deed, result, why, _state(texts, "before"), _state(texts, "after"))
+    before, after = _state(texts, "before"), _state(texts, "after")
+    return Record(found.id, at_ms, deed, result, why, before, after)
 
 
 def _state(texts: Mapping[str, str], name: str) -> State:

@@ -204,10 +204,10 @@ class _Gated(AsyncConnection):
 
 def _names(deadline: float) -> Flow[list[str]]:
     members = yield from ask_until(("SMEMBERS", NAMESPACES), deadline)
-    return sorted(filter(None, map(_name, members)))
+    return sorted(filter(None, map(name_of, members)))
 
 
-def _name(member: bytes) -> str:
+def name_of(member: bytes) -> str:
     """'' for what is no namespace, whoever has put it there."""
     try:
         return check_name("namespace", member.decode())

@@ -92,7 +92,7 @@ class Services:
             was_ready = found.ready
             return found
 
-        audit = Audit(reader)
+        audit = Audit(reader, api_settings.audit_days)
         services = cls(
             settings=api_settings,
             identity=identity,

@@ -64,6 +64,12 @@ class ApiSettings(BaseSettings):
     max_body: int = Field(
         default=65536, ge=1024, le=2**20, description="Bytes that the body of a request may have"
     )
+    audit_days: int = Field(
+        default=90,
+        ge=1,
+        le=3650,
+        description="Days for which entries of the audit log are kept",
+    )
     metrics: bool = Field(default=True, description="Serve /metrics")
     docs: bool = Field(
         default=False,

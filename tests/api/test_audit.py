@@ -2,24 +2,27 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
 import pytest
 
-from acker_api.audit import KEPT, REFUSALS, Audit, Deed
+from acker_api import audit as auditing
+from acker_api.audit import DAY_MS, KEPT_SURELY, REFUSALS, RESERVE, Audit, Deed
 from acker_api.problems import Problem
 from acker_api.reader import Reader
 from acker_api.tokens import Role, Who
 from acker_redis.connecting import connect_async
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import RedisUnavailableError
-from acker_redis.keys import AUDIT, ShardKeys
+from acker_redis.ids import block_anchor
+from acker_redis.keys import AUDIT, AUDITED, ShardKeys, audit_of
 from tests.api.operations import ACTIONS
 from tests.api.service import asked, bearer, is_problem
 from tests.api.test_namespaces import V1
 from tests.conftest import MakeAcker
-from tests.support import dump, track
+from tests.support import dump, track, track_block
 from tests.waiting import LIMIT
 
 LOG = "/api/v1/audit"
@@ -51,9 +54,13 @@ def test_each_action_is_written_once_with_all_about_it(
         path = f"{V1}/{ns}"
         await client.post(f"{path}/trees/7/touch", headers=one)
         await client.post(f"{path}/trees/7/fail", json={"why": "by hand"}, headers=one)
-        await client.post(
-            f"{path}/trees/fail", json={"filter": {"task": "t"}, "dry_run": False}, headers=one
-        )
+        track(acker, 8, 40, "order-2", "shop")
+        for _ in range(2):  # the second finds nothing to fail
+            await client.post(
+                f"{path}/trees/fail",
+                json={"filter": {"task": "shop"}, "dry_run": False},
+                headers=one,
+            )
         await client.patch(f"{path}/config", json={"high_water": 9}, headers=one)
         await client.post(f"{path}/rotate", headers=one)
         await client.post(V1, json={"name": "made", "tick_ms": 3_600_000}, headers=root)
@@ -66,8 +73,10 @@ def test_each_action_is_written_once_with_all_about_it(
         assert touch["before"]["source_id"] == "order-1"
         assert fail["before"]["state"] == "open"
         assert fail["after"] == {"why": "by hand", "failed": 1}
-        assert fail_trees["before"] == {"task": "t", "min_age_ms": 0, "state": "open", "most": 1000}
-        assert (fail_trees["action"], fail_trees["after"]["matched"]) == ("fail_trees", 0)
+        assert fail_trees["before"] == {
+            **{"task": "shop", "min_age_ms": 0, "state": "open", "most": 1000}
+        }
+        assert (fail_trees["action"], fail_trees["after"]["matched"]) == ("fail_trees", 1)
         assert (configure["before"], configure["after"]) == ({"high_water": 5}, {"high_water": 9})
         assert rotate["before"] == {"pending_by_bucket": [0, 0, 0]}
         assert rotate["after"]["ticked"] == 1
@@ -79,7 +88,8 @@ def test_each_action_is_written_once_with_all_about_it(
         assert all(now - 60_000 < each["at_ms"] <= now for each in found)
 
     asked(any_server.url, talk, tokens=TOKENS)
-    assert acker.connection.client.xlen(AUDIT) == 7, "what was begun has ended, and is told once"
+    streams = [acker.connection.client.xlen(audit_of(name)) for name in (ns, "made")]
+    assert streams == [5, 2], "what was begun has ended, and is told once"
 
 
 @pytest.mark.parametrize("operation", ACTIONS, ids=lambda each: each.action)
@@ -111,12 +121,12 @@ def test_what_cannot_be_written_is_not_done(
 ) -> None:
     acker = make_any_acker()
     track(acker, 7, 40)
-    acker.connection.client.set(AUDIT, "no stream")
+    # One that is not there yet would be created.
+    name = "made" if operation.action == "create_namespace" else acker.namespace
+    acker.connection.client.set(audit_of(name), "no stream")
     before = dump(acker)
 
     async def talk(client: httpx.AsyncClient) -> None:
-        # One that is not there yet would be created.
-        name = "made" if operation.action == "create_namespace" else acker.namespace
         is_problem(await operation.ask(client, name), 502, "redis-refused")
 
     asked(any_server.url, talk)
@@ -159,14 +169,14 @@ def test_an_action_ends_also_when_nobody_waits_for_it(
         path = f"{V1}/{acker.namespace}/trees/7/fail"
         asking = asyncio.create_task(client.post(path, json={}))
         async with asyncio.timeout(LIMIT):
-            while not acker.connection.client.xlen(AUDIT):
+            while not acker.connection.client.xlen(audit_of(acker.namespace)):
                 await asyncio.sleep(0)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
 
     asked(any_server.url, talk)
-    ((_, fields),) = acker.connection.client.xrange(AUDIT)
+    ((_, fields),) = acker.connection.client.xrange(audit_of(acker.namespace))
     assert fields[b"result"] == b"done"
     assert acker.status().counters["failed"] == 1
 
@@ -200,9 +210,9 @@ def test_pages_and_what_a_token_for_some_sees(
     )
 
     async def talk(client: httpx.AsyncClient) -> None:
-        for acker in (one, other, one, other, one):
+        for mark, acker in enumerate((one, other, one, other, one), 1):
             path = f"{V1}/{acker.namespace}/config"
-            await client.patch(path, json={"high_water": 9}, headers=bearer(ADMIN))
+            await client.patch(path, json={"high_water": mark}, headers=bearer(ADMIN))
         whole = await entries(client)
         found: list[Any] = []
         before = ""
@@ -215,40 +225,193 @@ def test_pages_and_what_a_token_for_some_sees(
         assert len(whole) == 5
         seen = (await client.get(LOG, headers=bearer(some))).json()["entries"]
         assert [each["namespace"] for each in seen] == [one.namespace] * 3
+        # Not even the time of an entry of another namespace is told.
+        await client.patch(
+            f"{V1}/{other.namespace}/config", json={"high_water": 77}, headers=bearer(ADMIN)
+        )
+        newest = (await client.get(LOG, params={"limit": 1}, headers=bearer(some))).json()
+        assert newest["entries"] == seen[:1]
+        assert newest["next"] == f"{seen[0]['id']}:{one.namespace}"
         wrong = await client.get(LOG, params={"before": "x"}, headers=bearer(ADMIN))
         is_problem(wrong, 422, "bad-request")
 
     asked(any_server.url, talk, tokens=more)
 
 
-def test_it_is_bounded_and_takes_any_text(
+async def auditing_of(url: str, talk: Callable[[Audit], Awaitable[None]], days: int = 90) -> None:
+    reader = Reader(connect_async(url, 60.0), 60.0, 60.0)
+    try:
+        await talk(Audit(reader, days))
+    finally:
+        await reader.close()
+
+
+ROOT, OPERATOR = Who("root", Role.ADMIN), Who("alice", Role.OPERATOR)
+
+
+def test_it_takes_any_text(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, caplog: pytest.LogCaptureFixture
 ) -> None:
     # What is logged here is no UTF-8, and a report of pytest-xdist has to be.
     caplog.set_level(logging.CRITICAL, "acker_api")
     client = make_any_acker().connection.client
-    pipe = client.pipeline(transaction=False)
-    for _ in range(KEPT + 200):
-        pipe.xadd(AUDIT, {"who": "x"})
-    pipe.execute()
 
-    async def run() -> None:
-        reader = Reader(connect_async(any_server.url, 60.0), 60.0, 60.0)
-        audit = Audit(reader)
-        await audit.begin(Deed("w", "a", "n", "t" * 5000), {"text": "\U0001f600\n"})
+    async def talk(audit: Audit) -> None:
+        await audit.begin(ROOT, Deed("w", "a", "n", "t" * 5000), {"text": "\U0001f600\n"})
         who = Who("bob", Role.VIEWER)
         await audit.refused(who, "\udc80", "n", "\n", Problem(403, "c", "t"))
+        await audit.refused(who, "a", "\udc80", "", Problem(403, "c", "t"))
         client.xadd(AUDIT, {b"\xff": b"\xff", "before": "{", "after": "[1]"})
-        (odd, refused, begun), next_ = await audit.read(3)
+        client.sadd(AUDITED, b"\xff", "a b")
+        (odd, by_name, refused, begun), next_ = await audit.read(ROOT, 4)
         assert (odd.deed.who, odd.before, odd.after) == ("", None, None)
+        assert by_name.deed.namespace == "?"
         assert (refused.deed.action, refused.deed.target) == ("?", "\n")
         assert len(begun.deed.target) == 300
         assert begun.before == {"text": "\U0001f600\n"}
-        assert next_ == begun.id
-        await reader.close()
+        assert next_ == f"{begun.id}:n"
 
-    asyncio.run(run())
-    assert client.xlen(AUDIT) < KEPT + 150
+    asyncio.run(auditing_of(any_server.url, talk))
+
+
+def test_no_op_leaves_no_entry(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    acker, blocks = make_any_acker(high_water=5, shards=2), make_any_acker()
+    track_block(blocks, 5, [40, 41], "page", "t")
+    anchor = block_anchor(5, 0)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        one, path = bearer(ALICE), f"{V1}/{acker.namespace}"
+        new = {"name": acker.namespace, "tick_ms": 3_600_000, "high_water": 5, "shards": 2}
+        for _ in range(3):
+            same = await client.patch(f"{path}/config", json={"high_water": 5}, headers=one)
+            assert (same.status_code, same.json()["high_water"]) == (200, 5)
+            again = await client.post(V1, json=new, headers=bearer(ADMIN))
+            assert again.status_code == 200
+            tree = f"{V1}/{blocks.namespace}/trees/{anchor}"
+            fail = await client.post(f"{tree}/fail", json={}, headers=one)
+            assert fail.status_code == 200
+        assert [each["action"] for each in await entries(client)] == ["fail_tree"]
+        # After an error one shard may lack a change: the next attempt is no no-op.
+        acker.connection.client.hset(ShardKeys(acker.namespace, 1).meta, "high_water", 4)
+        await client.patch(f"{path}/config", json={"high_water": 5}, headers=one)
+        assert [each["action"] for each in await entries(client)] == ["configure", "fail_tree"]
+
+    asked(any_server.url, talk, tokens=TOKENS)
+
+
+def test_actions_in_one_namespace_push_out_no_entry_of_another(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor young ones of its own: from then on actions are refused."""
+    monkeypatch.setattr(auditing, "MAX_ENTRIES", 5)
+    mine, other = make_any_acker(high_water=1), make_any_acker(high_water=1)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{other.namespace}/config"
+        assert (await client.patch(path, json={"high_water": 2}, headers=bearer(ADMIN))).is_success
+        path = f"{V1}/{mine.namespace}/config"
+        for mark in range(2, 7):
+            done = await client.patch(path, json={"high_water": mark}, headers=bearer(ALICE))
+            assert done.status_code == 200
+        full = await client.patch(path, json={"high_water": 7}, headers=bearer(ALICE))
+        is_problem(full, 429, "audit-full")
+        assert "retry-after" in full.headers
+        assert mine.status().config.high_water == 6
+        assert [each["namespace"] for each in await entries(client)] == [
+            *([mine.namespace] * 5),
+            other.namespace,
+        ]
+        # An admin is not shut out.
+        done = await client.patch(path, json={"high_water": 8}, headers=bearer(ADMIN))
+        assert done.status_code == 200
+        assert len(await entries(client)) == 7
+
+    asked(any_server.url, talk, tokens=TOKENS)
+    assert RESERVE > 1
+
+
+def test_entries_go_by_age(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auditing, "MAX_ENTRIES", 6)
+    client = make_any_acker().connection.client
+    now = int(client.time()[0]) * 1000
+    key, deed = audit_of("n"), Deed("w", "a", "n")
+
+    def kept() -> list[int]:
+        """Ages of the entries in days."""
+        return [round((now - int(id_.split(b"-")[0])) / DAY_MS) for id_, _ in client.xrange(key)]
+
+    async def act(audit: Audit) -> None:
+        await audit.end(await audit.begin(OPERATOR, deed, None), "done")
+
+    async def talk(audit: Audit) -> None:
+        for days in (100, 91, 89, 8, 6):
+            client.xadd(key, {"who": "x"}, id=now - days * DAY_MS - 60_000)
+        await act(audit)
+        assert kept() == [89, 8, 6, 0], "two were too old"
+        assert client.ttl(key) > 80 * 86_400, "the stream goes some day too"
+        for left in ([89, 8, 6, 0, 0], [89, 8, 6, 0, 0, 0], [8, 6, 0, 0, 0, 0], [6, 0, 0, 0, 0, 0]):
+            await act(audit)
+            assert kept() == left, "in a full stream the oldest make room"
+        with pytest.raises(Problem, match="429"):
+            await act(audit)
+        assert kept() == [6, 0, 0, 0, 0, 0], "but none of less than 7 days"
+
+    asyncio.run(auditing_of(any_server.url, talk))
+    assert KEPT_SURELY == 7 * DAY_MS
+
+
+def test_refusals_fill_no_stream(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those for names of namespaces that do not exist make no stream."""
+    monkeypatch.setattr(auditing, "MAX_WITH_NOTES", 3)
+    acker = make_any_acker()
+    client, bob = acker.connection.client, Who("bob", Role.VIEWER)
+
+    async def talk(audit: Audit) -> None:
+        for _ in range(5):
+            await audit.refused(bob, "rotate", acker.namespace, "", Problem(403, "c", "t"))
+        for number in range(5):
+            await audit.refused(bob, "rotate", f"none-{number}", "", Problem(403, "c", "t"))
+        assert client.xlen(audit_of(acker.namespace)) == 3
+        assert client.xlen(AUDIT) == 3
+        assert client.keys(audit_of("*")) == [audit_of(acker.namespace).encode()]
+
+    asyncio.run(auditing_of(any_server.url, talk))
+
+
+def test_pages_merge_the_streams_by_time(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    """Also where entries of several namespaces have one id."""
+    client = make_any_acker().connection.client
+    written: list[tuple[int, str]] = []
+    for number in range(40):
+        for name in ("", "a", "b", *("cd" if number > 20 else "")):
+            client.xadd(audit_of(name) if name else AUDIT, {"who": "x"}, id=f"{1000 + number}-1")
+            written.append((1000 + number, name))
+            client.sadd(AUDITED, *([name] if name else ["gone"]))
+    written.sort(key=lambda each: (-each[0], each[1]))
+
+    async def walk(audit: Audit, who: Who, limit: int) -> list[tuple[int, str]]:
+        found, before = [], ""
+        while before is not None:
+            records, before = await audit.read(who, limit, before)
+            assert len(records) <= limit
+            found += [(each.at_ms, each.deed.namespace) for each in records]
+        return found
+
+    async def talk(audit: Audit) -> None:
+        for limit in (1, 7, 1000):
+            assert await walk(audit, ROOT, limit) == written
+            some = Who("s", Role.VIEWER, ("b", "c*"))
+            assert await walk(audit, some, limit) == [
+                each for each in written if each[1] in {"b", "c"}
+            ]
+
+    asyncio.run(auditing_of(any_server.url, talk))
 
 
 def test_a_user_without_rights_is_told_which(

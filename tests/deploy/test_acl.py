@@ -9,7 +9,7 @@ import redis
 from acker_redis import Acker, AckerConfig, Batch, acl
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import RedisRefusedError
-from acker_redis.keys import AUDIT, NAMESPACES, ShardKeys, channel
+from acker_redis.keys import AUDIT, AUDITED, NAMESPACES, ShardKeys, audit_of, channel
 from tests.cluster.servers import Cluster
 from tests.conftest import binary_of
 from tests.deploy import work
@@ -166,7 +166,8 @@ def test_keys_of_others_are_refused(one: Users, role: str) -> None:
         "other",
         f"acker:{name}:0",
         f"{{{name}:0}}",
-        *([NAMESPACES, AUDIT] if role != "admin" else []),
+        *(AUDIT, AUDITED, audit_of(name), audit_of("other")),
+        *([NAMESPACES] if role != "admin" else []),
     ]
     known, own = every_command(one.clients[0]), own_key(name)
     with Login(one.ports[0], one.name(role)) as login:

@@ -1,0 +1,112 @@
+"""Pages of the audit log: the streams of several namespaces, merged by time. No I/O.
+
+Entries are ordered by the time and number of their id, at one id by the name of their namespace;
+the shared stream has the name ''. A page reads a few entries of each stream, and more of those
+alone whose entries were all used.
+"""
+
+import heapq
+import re
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from acker_redis.errors import ConfigError
+from acker_redis.flow import AskAll, Flow
+from acker_redis.keys import AUDIT, audit_of
+
+FIRST = 4
+"""Entries of a stream that are read first."""
+AT_ONCE = 256
+"""Streams that are read by one round of calls."""
+
+_TEXT = re.compile(r"([0-9]{1,15})-([0-9]{1,15})(?::([A-Za-z0-9_.-]{1,64}))?", re.ASCII)
+Key = tuple[int, int, str]
+"""Time and number of an entry, and its namespace: by this entries are merged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An entry as it was read."""
+
+    key: Key
+    fields: Any
+
+    @property
+    def id(self) -> str:
+        """Its id, unique within its namespace."""
+        return f"{self.key[0]}-{self.key[1]}"
+
+
+def parse(cursor: str) -> Key:
+    """The entry after which a page begins; ConfigError if no page has given this text.
+
+    >>> parse("1700000000000-0:orders")
+    (1700000000000, 0, 'orders')
+    """
+    if not (found := _TEXT.fullmatch(cursor)):
+        raise ConfigError("before is a text that a page of the audit log gave")
+    return int(found[1]), int(found[2]), found[3] or ""
+
+
+def cursor(key: Key) -> str:
+    """The text of it, for URLs."""
+    ms, number, name = key
+    return f"{ms}-{number}:{name}" if name else f"{ms}-{number}"
+
+
+class _Stream:
+    """Entries of one stream, newest first, that were read and not used."""
+
+    def __init__(self, name: str, before: Key | None) -> None:
+        self.name, self.entries, self.ended = name, deque[Found](), False
+        self._last = "+"
+        if before:
+            ms, number, other = before
+            self._last = f"{'' if name > other else '('}{ms}-{number}"
+
+    def more(self, count: int) -> tuple[str | bytes | int, ...]:
+        """The command that reads more."""
+        key = audit_of(self.name) if self.name else AUDIT
+        return ("XREVRANGE", key, self._last, "-", "COUNT", count)
+
+    def add(self, reply: Iterable[Any], count: int) -> None:
+        """Take what was read."""
+        got = [(id_.decode(), fields) for id_, fields in reply]
+        for id_, fields in got:
+            ms, _, number = id_.partition("-")
+            self.entries.append(Found((int(ms), int(number), self.name), fields))
+        self.ended = len(got) < count
+        if got:
+            self._last = f"({got[-1][0]}"
+
+
+def newest(names: Iterable[str], limit: int, before: Key | None) -> Flow[list[Found]]:
+    """The newest entries of these streams, newest first, ``limit`` at most."""
+    streams = [_Stream(name, before) for name in names]
+    count = max(FIRST, -(-limit // max(1, len(streams))))
+    page: list[Found] = []
+    heap: list[tuple[int, int, str, _Stream]] = []  # no two have one key: streams are not compared
+    empty = deque(streams)
+
+    def offer(stream: _Stream) -> None:
+        if stream.entries:
+            ms, number, name = stream.entries[0].key
+            heapq.heappush(heap, (-ms, -number, name, stream))
+        elif not stream.ended:
+            empty.append(stream)
+
+    while True:
+        while empty:
+            some = [empty.popleft() for _ in range(min(AT_ONCE, len(empty)))]
+            replies = yield AskAll(tuple(stream.more(count) for stream in some))
+            for stream, reply in zip(some, replies, strict=True):
+                stream.add(reply, count)
+                offer(stream)
+        if not heap or len(page) == limit:
+            return page
+        count = max(FIRST, limit - len(page))
+        stream = heapq.heappop(heap)[-1]
+        page.append(stream.entries.popleft())
+        offer(stream)

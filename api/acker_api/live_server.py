@@ -1,18 +1,32 @@
-"""The HTTP server that ends streams of events first: it would wait for them otherwise."""
+"""The HTTP server: it ends streams of events first, for which it would wait otherwise.
 
+When descriptors run out, asyncio would log a traceback for each connection that it cannot accept,
+thousands a second. This server logs one line in ten seconds, and tries again after a second.
+"""
+
+import asyncio
+import errno
 import socket
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import uvicorn
+
+from acker_api.seldom import Seldom
+
+EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Errors of accept() for which asyncio waits a second by itself."""
 
 
 class StreamServer(uvicorn.Server):
     """A server that calls ``end`` as soon as it is told to shut down."""
 
-    def __init__(self, config: uvicorn.Config, end: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, end: Callable[[], None], seldom: Seldom | None = None
+    ) -> None:
         super().__init__(config)
-        self._end = end
+        self._end, self._seldom = end, seldom or Seldom()
         self.passes_over: frozenset[int] = frozenset()
         """Signals that do not end it."""
 
@@ -20,6 +34,19 @@ class StreamServer(uvicorn.Server):
         """A signal has come."""
         if sig not in self.passes_over:
             super().handle_exit(sig, frame)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve."""
+        asyncio.get_running_loop().set_exception_handler(self.on_loop_error)
+        await super().startup(sockets)
+
+    def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log what the event loop reports."""
+        error = context.get("exception")
+        if isinstance(error, OSError) and error.errno in EXHAUSTED and "socket" in context:
+            self._seldom.warn("cannot_accept", why=error.strerror)
+        else:
+            loop.default_exception_handler(context)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let what is under way end."""

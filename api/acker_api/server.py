@@ -11,9 +11,12 @@ from types import FrameType
 import uvicorn
 
 from acker_api.app import create_app
+from acker_api.crowd import Crowd
 from acker_api.live_server import StreamServer
-from acker_api.patience import PatientProtocol
+from acker_api.patience import PatientProtocol, limit_writes
 from acker_api.security import check_bind
+from acker_api.seldom import Seldom
+from acker_api.services import share
 from acker_api.settings import ApiSettings
 from acker_api.workers import ENDS, Workers
 from acker_redis.errors import ConfigError
@@ -21,6 +24,10 @@ from acker_redis.logs import Event
 from acker_redis.settings import Settings
 
 log = logging.getLogger("acker_api")
+
+BACKLOG = 128
+"""Connections that wait to be accepted, and that are accepted in one go before others are closed:
+below the descriptors that are spare."""
 
 
 def serve(settings: Settings, api_settings: ApiSettings | None = None) -> int:
@@ -69,9 +76,20 @@ def in_background(settings: Settings, api_settings: ApiSettings) -> Iterator[str
 def _server(settings: Settings, api_settings: ApiSettings) -> StreamServer:
     check_bind(api_settings)
     app = create_app(settings, api_settings)
+    seldom = Seldom()
+
+    class Protocol(PatientProtocol):
+        crowd = Crowd(
+            share(api_settings.max_connections, api_settings.workers),
+            share(api_settings.max_connections_of_address, api_settings.workers),
+            seldom,
+        )
+
+    Protocol.seldom = seldom
     config = uvicorn.Config(
         app,
-        http=PatientProtocol,
+        http=Protocol,
+        backlog=BACKLOG,
         lifespan="on",
         ws="none",
         log_config=None,
@@ -80,7 +98,7 @@ def _server(settings: Settings, api_settings: ApiSettings) -> StreamServer:
         proxy_headers=False,
         timeout_graceful_shutdown=api_settings.stop_within,
     )
-    return StreamServer(config, app.state.services.live.end)
+    return StreamServer(config, app.state.services.live.end, seldom)
 
 
 def _where(listener: socket.socket, api_settings: ApiSettings) -> str:
@@ -98,10 +116,11 @@ def _listen(host: str, port: int) -> socket.socket:
         family, *_, address = min(places, key=lambda place: place[0] != socket.AF_INET)
         place = (str(address[0]), port)
         both = place[0] == "::" and socket.has_dualstack_ipv6()
-        listener = socket.create_server(place, family=family, backlog=1024, dualstack_ipv6=both)
+        listener = socket.create_server(place, family=family, backlog=BACKLOG, dualstack_ipv6=both)
         # asyncio does it for sockets of its own only. Without it the body of an answer waits for
         # the other side to acknowledge its head, which that puts off for 40 ms.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        limit_writes(listener)
         return listener
     except OSError as error:
         raise ConfigError(

@@ -96,8 +96,8 @@ class Services:
         services = cls(
             settings=api_settings,
             identity=identity,
-            requests=Limiter(_share(api_settings.rate_limit, api_settings.workers)),
-            logins=Limiter(_share(LOGINS, api_settings.workers)),
+            requests=Limiter(share(api_settings.rate_limit, api_settings.workers)),
+            logins=Limiter(share(LOGINS, api_settings.workers)),
             reader=reader,
             audit=audit,
             actions=Actions(reader, audit),
@@ -135,7 +135,7 @@ def kept_longer(readiness: Readiness, took: float) -> float:
     return min(READINESS_MOST, READINESS_TIMES * took) if readiness.ready else 0.0
 
 
-def _share(limit: int, workers: int) -> int:
+def share(limit: int, workers: int) -> int:
     """Of each worker, which knows nothing of the others; 0 of 0, which is no limit."""
     return -(-limit // workers)
 

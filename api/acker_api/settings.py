@@ -61,6 +61,18 @@ class ApiSettings(BaseSettings):
         le=10**6,
         description="Requests a minute of one token, or without one of one address; 0: any number",
     )
+    max_connections: int = Field(
+        default=2048,
+        ge=1,
+        le=10**6,
+        description="Connections that may be open; fewer if the limit of descriptors is low",
+    )
+    max_connections_of_address: int = Field(
+        default=512,
+        ge=0,
+        le=10**6,
+        description="Connections of one address, half of all at most; 0, for a proxy: any number",
+    )
     max_body: int = Field(
         default=65536, ge=1024, le=2**20, description="Bytes that the body of a request may have"
     )

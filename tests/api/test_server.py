@@ -1,19 +1,27 @@
 """The service as a process of its own: starts, serves, ends; and refuses what is not safe."""
 
+import asyncio
+import errno
 import http.client
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 import pytest
+import uvicorn
 
 from acker_api import ApiSettings, serve
 from acker_api.__main__ import main
+from acker_api.crowd import Crowd
+from acker_api.live_server import StreamServer
+from acker_api.patience import PROGRESS, SEND_BUFFER, WRITE_WITHIN, PatientProtocol, limit_writes
+from acker_api.seldom import Seldom
 from acker_api.server import in_background
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError
@@ -21,7 +29,7 @@ from acker_redis.settings import Settings
 from tests.api.service import TOKEN, api
 from tests.api.test_namespaces import V1
 from tests.conftest import MakeAcker
-from tests.waiting import LIMIT
+from tests.waiting import LIMIT, wait_until
 
 PATIENT = {"TIMEOUT": 60, "API_ANSWER_WITHIN": 60, "API_SCRAPE_WITHIN": 60}
 """Settings for a machine that stalls."""
@@ -33,10 +41,12 @@ def _environment(**settings: object) -> dict[str, str]:
 
 
 @contextmanager
-def running(**settings: object) -> Iterator[tuple[subprocess.Popen[str], int, list[str]]]:
+def running(
+    under: Sequence[str] = (), **settings: object
+) -> Iterator[tuple[subprocess.Popen[str], int, list[str]]]:
     """A service on a free port: process, port, and what it has logged until it listened."""
     with subprocess.Popen(
-        [sys.executable, "-m", "acker_api"],
+        [*under, sys.executable, "-m", "acker_api"],
         env=_environment(**{**PATIENT, "API_PORT": 0, **settings}),
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -175,3 +185,186 @@ def test_nobody_takes_a_connection_with_half_a_request(
             assert bool(got) is bool(answer)
         monkeypatch.setattr("acker_api.patience.HEAD_WITHIN", LIMIT)
         assert get_at(port, "/livez").status == 200
+
+
+STATIC = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
+"""The largest file that strangers may ask for."""
+
+
+def reads_little(port: int) -> socket.socket:
+    """A client with a small receive buffer, which reads only when it is told to."""
+    line = socket.socket()
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    line.settimeout(LIMIT)
+    line.connect(("127.0.0.1", port))
+    return line
+
+
+def was_reset(line: socket.socket) -> bool:
+    """Whether the other side resets a connection, within LIMIT; nothing is read."""
+    poll = select.poll()
+    poll.register(line, 0)  # errors are reported in any case
+    return bool(poll.poll(LIMIT * 1000))
+
+
+@pytest.mark.parametrize(
+    "ends", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"]
+)
+def test_unread_answers_hold_no_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ends: bytes
+) -> None:
+    """Nor when the service itself would end it: it would wait until all was read."""
+    monkeypatch.setattr("acker_api.patience.WRITE_WITHIN", LIMIT)
+    monkeypatch.setattr("acker_api.patience.HEAD_WITHIN", LIMIT)
+    settings = Settings.read(url="redis://127.0.0.1:1/0")
+    with in_background(settings, api(port=0, token=TOKEN, docs=True)) as url:
+        # Not for the listener: the kernel would tell the client nothing.
+        monkeypatch.setattr("acker_api.patience.WRITE_WITHIN", 0.2)
+        lines = [reads_little(int(url.rpartition(":")[2])) for _ in range(5)]
+        for line in lines:
+            line.sendall(STATIC * 20 + ends)
+        assert all(was_reset(line) for line in lines)
+        for line in lines:
+            line.close()
+    told = [r.getMessage() for r in caplog.records if "answer_not_read" in r.getMessage()]
+    assert len(told) == 1, "one line in ten seconds"
+
+
+def test_a_slow_reader_gets_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time that it has read some more it has time again."""
+    monkeypatch.setattr("acker_api.patience.WRITE_WITHIN", LIMIT)
+    settings = Settings.read(url="redis://127.0.0.1:1/0")
+    with in_background(settings, api(port=0, token=TOKEN, docs=True)) as url:
+        with reads_little(int(url.rpartition(":")[2])) as line:
+            line.sendall(STATIC.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+            got = b"".join(iter(lambda: line.recv(4096), b""))
+        head, _, body = got.partition(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head)
+        assert length
+        assert len(body) == int(length[1]) > 10**6
+
+
+def test_the_kernel_holds_little_of_an_answer_and_not_for_long() -> None:
+    """Also of a connection that the service has closed."""
+    with socket.socket() as listener:
+        limit_writes(listener)
+        assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 2 * SEND_BUFFER
+        if sys.platform == "linux":
+            kept = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
+            assert kept == WRITE_WITHIN * 1000
+
+
+def test_progress_is_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Transport:
+        left, aborted = 10 * PROGRESS, False
+
+        def get_write_buffer_size(self) -> int:
+            return self.left
+
+        def get_extra_info(self, name: str) -> None:
+            return None
+
+        def abort(self) -> None:
+            self.aborted = True
+
+    async def run() -> None:
+        protocol = object.__new__(PatientProtocol)
+        protocol.transport, protocol.seldom = transport, Seldom()
+        transport.left -= PROGRESS
+        protocol._judge(10 * PROGRESS)
+        assert protocol._stuck
+        assert not transport.aborted
+        protocol._stop_watching()
+        transport.left -= PROGRESS - 1
+        protocol._judge(9 * PROGRESS)
+        assert transport.aborted
+        assert not protocol._stuck
+
+    transport = Transport()
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("caps", "event"),
+    [
+        ({"max_connections": 6, "max_connections_of_address": 0}, "connections_full"),
+        ({"max_connections": 100, "max_connections_of_address": 6}, "connections_of_address_full"),
+    ],
+)
+def test_connections_are_capped(
+    caplog: pytest.LogCaptureFixture, caps: dict[str, int], event: str
+) -> None:
+    settings = Settings.read(url="redis://127.0.0.1:1/0")
+    with in_background(settings, api(port=0, token=TOKEN, **caps)) as url:
+        port = int(url.rpartition(":")[2])
+        held = [http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT) for _ in range(6)]
+        for line in held:
+            line.request("GET", "/livez")
+            assert line.getresponse().read()
+        for _ in range(3):
+            one_more = socket.create_connection(("127.0.0.1", port), timeout=LIMIT)
+            with one_more, suppress(ConnectionError):
+                assert one_more.recv(1) == b""
+        told = [r.getMessage() for r in caplog.records if "connections_" in r.getMessage()]
+        assert len(told) == 1, "one line in ten seconds"
+        assert f"{event} " in told[0]
+        held.pop().close()
+
+        def is_served() -> bool:
+            try:
+                return get_at(port, "/livez").status == 200
+            except (ConnectionError, http.client.HTTPException):
+                return False
+
+        wait_until(is_served)
+        for line in held:
+            line.close()
+
+
+def test_an_address_has_half_of_all_connections_at_most() -> None:
+    crowd = Crowd(10, 100, Seldom())
+    addresses = [("192.0.2.1", 1)] * 6 + [("192.0.2.2", 1)] * 6
+    assert [crowd.enter(each) for each in addresses] == [*([True] * 5), False, *([True] * 5), False]
+    assert not crowd.enter(("192.0.2.3", 1))
+    crowd.leave(addresses[0])
+    assert crowd.enter(("192.0.2.3", 1))
+    # Behind a proxy.
+    crowd = Crowd(10, 0, Seldom())
+    assert [crowd.enter(("192.0.2.1", 1)) for _ in range(11)] == [True] * 10 + [False]
+
+
+def test_exhausted_descriptors_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    server = StreamServer(uvicorn.Config("x:y"), lambda: None, Seldom(lambda: now[0]))
+    loop = asyncio.new_event_loop()
+    context = {
+        "message": "socket.accept() out of system resource",
+        "exception": OSError(errno.EMFILE, "Too many open files"),
+        "socket": None,
+    }
+    for _ in range(1000):
+        server.on_loop_error(loop, context)
+    assert len(caplog.records) == 1
+    now[0] = 10.0
+    server.on_loop_error(loop, context)
+    assert "cannot_accept times=1000 why=" in caplog.records[1].getMessage()
+    server.on_loop_error(loop, {"message": "a bug", "exception": ValueError("words")})
+    assert "a bug" in caplog.records[2].getMessage(), "anything else is reported as ever"
+    loop.close()
+
+
+def test_more_clients_than_descriptors_leave_no_traceback() -> None:
+    few = ["sh", "-c", 'ulimit -n 64; exec "$0" "$@"']
+    with running(few, URL="redis://127.0.0.1:1/0") as (process, port, _):
+        lines = [socket.create_connection(("127.0.0.1", port), timeout=LIMIT) for _ in range(200)]
+        for line in lines[:]:
+            with suppress(ConnectionError):
+                line.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                line.recv(100)
+            line.close()
+        assert get_at(port, "/livez").status == 200
+        process.terminate()
+        _, err = process.communicate(timeout=LIMIT)
+    assert "Traceback" not in err
+    warnings = [line for line in err.splitlines() if "connections_" in line or "accept" in line]
+    assert len(warnings) < 20, "the service was full two hundred times"

@@ -52,6 +52,6 @@ def create_app(settings: Settings, api_settings: ApiSettings | None = None) -> F
     app.state.services = services
     problems.install(app)
     app.add_middleware(Gate, services=services)
-    app.add_middleware(Guard, hosts=Hosts(api_settings))
+    app.add_middleware(Guard, hosts=Hosts(api_settings), requests=services.requests)
     routes.install(app, with_metrics=api_settings.metrics, with_docs=api_settings.docs)
     return app

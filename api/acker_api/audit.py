@@ -250,7 +250,7 @@ def _log(deed: Deed, result: str, why: str) -> None:
         "audit",
         who=deed.who,
         action=deed.action,
-        namespace=deed.namespace,
+        namespace=_short(deed.namespace),
         target=_short(deed.target),
         result=result,
         why=_short(why),

@@ -5,7 +5,6 @@ this service; a machine says nothing of the kind, and must show its token.
 """
 
 import asyncio
-import math
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -13,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from acker_api.limits import address_of
 from acker_api.paths import PROBES, SESSION, STATIC
-from acker_api.problems import Problem, unauthorized
+from acker_api.problems import Problem, too_many, unauthorized
 from acker_api.services import Services
 from acker_api.tokens import Who
 
@@ -49,11 +48,16 @@ class Gate:
 
     async def _refusal(self, scope: Scope, headers: Headers, who: Who | None) -> Problem | None:
         path, method = scope["path"], scope["method"]
+        address = address_of(scope.get("client"))
+        if self._services.identity.shows_token(headers):
+            name = self._services.identity.name_of_token(headers)
+            if wait := self._services.failures.wait(address, name):
+                return too_many(wait)
         if path in PROBES or (method in SAFE and path.startswith(STATIC)):
             return None
         client = f"token {who.name}" if who and who.name else ""
         if not who or self._services.identity.tokens.open:
-            client = f"address {address_of(scope.get('client'))}"
+            client = f"address {address}"
         if wait := self._services.requests.wait(client):
             return too_many(wait)
         if method in SAFE:
@@ -96,18 +100,6 @@ async def read_whole(headers: Headers, receive: Receive, most: int) -> Receive:
 def too_large(most: int) -> Problem:
     """The body has more bytes than it may."""
     return Problem(413, "body-too-large", "The body is too large", f"it may have {most} bytes")
-
-
-def too_many(wait: float) -> Problem:
-    """Who asks too often."""
-    seconds = max(1, math.ceil(wait))
-    return Problem(
-        429,
-        "too-many-requests",
-        "Too many requests",
-        f"ask again in {seconds} s",
-        headers={"Retry-After": str(seconds)},
-    )
 
 
 def cross_site(headers: Headers, compulsory: bool) -> Problem | None:

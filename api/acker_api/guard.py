@@ -11,8 +11,9 @@ from urllib.parse import quote
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from acker_api.limits import Limiter, address_of
 from acker_api.paths import PROBES
-from acker_api.problems import INTERNAL, Problem
+from acker_api.problems import INTERNAL, Problem, too_many
 from acker_api.security import Hosts
 from acker_redis.logs import Event
 
@@ -42,11 +43,25 @@ _FOREIGN = Problem(
 )
 
 
+LONGEST = 300
+"""Characters of a path in a log."""
+
+
+def shown(path: str) -> str:
+    r"""A path, or a method, as it stands in a log: quoted, and cut off where it is long.
+
+    >>> shown("/a b"), len(shown("/" + "\xfc" * 60_000))
+    ('/a%20b', 301)
+    """
+    quoted = quote(path[:LONGEST], errors="replace")
+    return quoted if len(quoted) <= LONGEST and len(path) <= LONGEST else f"{quoted[:LONGEST]}…"
+
+
 class Guard:
     """The outermost layer of the app."""
 
-    def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
-        self._app, self._hosts = app, hosts
+    def __init__(self, app: ASGIApp, hosts: Hosts, requests: Limiter) -> None:
+        self._app, self._hosts, self._requests = app, hosts, requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -74,9 +89,12 @@ class Guard:
             if self._hosts.allow(Headers(scope=scope).get("host", "")):
                 await self._app(scope, receive, guarded)
             else:
-                await _FOREIGN.response()(scope, receive, guarded)
+                # Before anybody asks for a token: an address is all that is known.
+                wait = self._requests.wait(f"address {address_of(scope.get('client'))}")
+                problem = too_many(wait) if wait else _FOREIGN
+                await problem.response()(scope, receive, guarded)
         except Exception:
-            log.exception(Event("bug", method=scope["method"], path=quote(path)))
+            log.exception(Event("bug", method=shown(scope["method"]), path=shown(path)))
             if status:  # it has begun to answer: all that can be said now is that it broke off
                 raise
             await INTERNAL.response()(scope, receive, guarded)
@@ -90,8 +108,8 @@ class Guard:
                 "request",
                 client=client[0] if client else "",
                 who=who.name if who else "",
-                method=scope["method"],
-                path=quote(path),
+                method=shown(scope["method"]),
+                path=shown(path),
                 status=status,
                 ms=round(1000 * (time.monotonic() - begun), 1),
             )

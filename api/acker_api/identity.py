@@ -39,6 +39,15 @@ class Identity:
             return found
         return replace(ANYBODY, metrics=bool(found) or not self.tokens.for_metrics)
 
+    def shows_token(self, headers: Headers) -> bool:
+        """Whether a request shows a token, right or wrong, where there are tokens."""
+        return bool(headers.get("authorization")) and self.tokens.for_metrics
+
+    def name_of_token(self, headers: Headers) -> str | None:
+        """The name of the token that a request shows; None if that is wrong."""
+        grant = self._granted(headers.get("authorization", ""))
+        return grant.who.name if grant else None
+
     def begin(self, grant: Grant) -> str:
         """Value of a cookie for a new session."""
         return _signer(grant).sign(f"{_id_of(grant)}.{secrets.token_urlsafe(12)}").decode()
@@ -54,10 +63,13 @@ class Identity:
             return None
         return replace(grant.who, by_cookie=True)
 
+    def _granted(self, authorization: str) -> Grant | None:
+        scheme, _, token = authorization.partition(" ")
+        return self.tokens.find(token.strip()) if scheme.lower() == "bearer" else None
+
     def _shown(self, headers: Headers) -> Who | None:
         if authorization := headers.get("authorization"):
-            scheme, _, token = authorization.partition(" ")
-            grant = self.tokens.find(token.strip()) if scheme.lower() == "bearer" else None
+            grant = self._granted(authorization)
             return grant.who if grant else None
         cookies = cookie_parser(headers.get("cookie", ""))
         value = cookies.get(SECURE_COOKIE) or cookies.get(COOKIE)

@@ -34,14 +34,53 @@ class Limiter:
         """Count a call; seconds to wait before the next is allowed, and 0.0 if this one is."""
         if not self._most:
             return 0.0
-        now = self._clock()
-        left, at = self._left.pop(client, (float(self._most), now))
-        left = min(float(self._most), left + (now - at) * self._most / 60)
+        left, now = self._has(client)
+        self._left.pop(client, None)
         allowed = left >= 1
         self._left[client] = (left - 1 if allowed else left), now
         if len(self._left) > self._clients:
             self._left.popitem(last=False)
         return 0.0 if allowed else (1 - left) * 60 / self._most
+
+    def left(self, client: str) -> float:
+        """Likewise, but do not count a call."""
+        left, _ = self._has(client)
+        return 0.0 if left >= 1 or not self._most else (1 - left) * 60 / self._most
+
+    def _has(self, client: str) -> tuple[float, float]:
+        """Calls that a client has left, and the time."""
+        now = self._clock()
+        left, at = self._left.get(client, (float(self._most), now))
+        return min(float(self._most), left + (now - at) * self._most / 60), now
+
+
+class Failures:
+    """Wrong tokens of an address: after so many a minute its tokens are not looked at.
+
+    Otherwise a client could try tokens wherever no other limit holds. A right token is refused
+    then too, or trying could go on; but not one that this address has shown before.
+    """
+
+    def __init__(self, per_minute: int, clients: int = CLIENTS) -> None:
+        self.limiter = Limiter(per_minute, clients)
+        self._clients = clients
+        self._shown: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def wait(self, address: str, name: str | None) -> float:
+        """Seconds to wait before an address may show a token; 0.0 if this one counts.
+
+        ``name`` is that of the token, None for a wrong one.
+        """
+        if name is None:
+            return self.limiter.wait(address)
+        known = (address, name)
+        if known not in self._shown and (wait := self.limiter.left(address)):
+            return wait
+        self._shown[known] = None
+        self._shown.move_to_end(known)
+        if len(self._shown) > self._clients:
+            self._shown.popitem(last=False)
+        return 0.0
 
 
 def address_of(client: tuple[str, int] | None) -> str:

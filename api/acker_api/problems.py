@@ -3,6 +3,7 @@
 ``type`` is a URN that stays the same from version to version; ``detail`` says what to do.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -72,6 +73,18 @@ def unauthorized() -> Problem:
         "A token is needed",
         "send the header Authorization: Bearer TOKEN, or log in",
         headers={"WWW-Authenticate": 'Bearer realm="acker-redis"'},
+    )
+
+
+def too_many(wait: float) -> Problem:
+    """Who asks too often."""
+    seconds = max(1, math.ceil(wait))
+    return Problem(
+        429,
+        "too-many-requests",
+        "Too many requests",
+        f"ask again in {seconds} s",
+        headers={"Retry-After": str(seconds)},
     )
 
 

@@ -13,7 +13,7 @@ from acker_api.canary import Canary, Flight
 from acker_api.health import Readiness, judge
 from acker_api.identity import Identity
 from acker_api.kept import Kept, KeptEach
-from acker_api.limits import Limiter
+from acker_api.limits import Failures, Limiter
 from acker_api.live import Hub
 from acker_api.pulse import Pulse
 from acker_api.rates import Growth
@@ -40,6 +40,8 @@ OLDEST_STALE = 10.0
 """Seconds more for which it is told while the next is looked for: nobody waits for it."""
 LOGINS = 10
 """Attempts to log in, a minute of one address."""
+WRONG_TOKENS = 60
+"""Wrong tokens in a header, a minute of one address."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class Services:
     identity: Identity
     requests: Limiter
     logins: Limiter
+    failures: Failures
     reader: Reader
     audit: Audit
     actions: Actions
@@ -98,6 +101,7 @@ class Services:
             identity=identity,
             requests=Limiter(share(api_settings.rate_limit, api_settings.workers)),
             logins=Limiter(share(LOGINS, api_settings.workers)),
+            failures=Failures(share(WRONG_TOKENS, api_settings.workers)),
             reader=reader,
             audit=audit,
             actions=Actions(reader, audit),

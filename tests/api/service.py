@@ -36,7 +36,12 @@ def app_of(url: str, **fields: Any) -> FastAPI:
     """The app for the Redis at a URL: patient, and with limits of rate that refill never."""
     app = create_app(Settings.read(url=url, timeout=60), api(**PATIENT | fields))
     services = app.state.services
-    for limiter in (services.requests, services.logins, services.audit._refusals):
+    for limiter in (
+        services.requests,
+        services.logins,
+        services.failures.limiter,
+        services.audit._refusals,
+    ):
         limiter._clock = lambda: 0.0
     return app
 

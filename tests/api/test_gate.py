@@ -10,9 +10,10 @@ from starlette.datastructures import Headers
 
 from acker_api.gate import cross_site
 from acker_api.limits import Limiter
+from acker_api.services import WRONG_TOKENS
 from acker_redis.embedded import EmbeddedRedis
 from tests.api.operations import OPERATIONS
-from tests.api.service import HOST, TOKEN, asked, bearer, is_problem
+from tests.api.service import HOST, METRICS_TOKEN, TOKEN, asked, bearer, is_problem
 from tests.api.test_namespaces import V1
 from tests.conftest import MakeAcker
 from tests.support import dump, track
@@ -129,6 +130,39 @@ def test_who_asks_too_often_waits(any_server: EmbeddedRedis, make_any_acker: Mak
         assert [each.status_code for each in strangers] == [401] * 5 + [429]
 
     asked(any_server.url, talk, token=TOKEN, tokens=both, rate_limit=5)
+
+
+@pytest.mark.parametrize(
+    "path", [V1, "/metrics", "/livez", "/readyz", "/static/0/x.js", "/docs", "/x"]
+)
+def test_wrong_tokens_are_limited_everywhere(any_server: EmbeddedRedis, path: str) -> None:
+    """A right one is refused then, too: else one could go on trying."""
+    other = f'tokens = [{{name="b", role="viewer", token="{"b" * 20}"}}]'
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        assert (await client.get(path, headers=bearer(TOKEN))).status_code in (200, 404)
+        answers = [await client.get(path, headers=bearer(f"{n}" * 20)) for n in range(WRONG_TOKENS)]
+        assert 429 not in {each.status_code for each in answers}
+        for headers in (bearer("z" * 20), bearer("b" * 20), {"Authorization": "Basic x"}):
+            refused = await client.get(path, headers=headers)
+            is_problem(refused, 429, "too-many-requests")
+            assert int(refused.headers["retry-after"]) >= 1
+        # Clients that were here before are not shut out, nor those without any token.
+        assert (await client.get(path, headers=bearer(TOKEN))).status_code in (200, 404)
+        assert (await client.get("/livez")).status_code == 200
+
+    asked(any_server.url, talk, token=TOKEN, tokens=other, docs=True)
+
+
+def test_the_token_for_metrics_alone_cannot_be_guessed(any_server: EmbeddedRedis) -> None:
+    async def talk(client: httpx.AsyncClient) -> None:
+        for n in range(WRONG_TOKENS):
+            wrong = await client.get("/metrics", headers=bearer(f"{n}" * 20))
+            is_problem(wrong, 401, "unauthorized")
+        right = await client.get("/metrics", headers=bearer(METRICS_TOKEN))
+        is_problem(right, 429, "too-many-requests")
+
+    asked(any_server.url, talk, metrics_token=METRICS_TOKEN)
 
 
 def test_without_tokens_an_address_is_a_client(

@@ -166,6 +166,15 @@ def test_on_loopback_a_foreign_name_is_refused(any_server: EmbeddedRedis) -> Non
     asked(any_server.url, talk)
 
 
+def test_requests_for_foreign_names_are_limited(any_server: EmbeddedRedis) -> None:
+    async def talk(client: httpx.AsyncClient) -> None:
+        foreign = {"Host": "evil.example"}
+        found = [(await client.get("/livez", headers=foreign)).status_code for _ in range(5)]
+        assert found == [421, 421, 421, 429, 429]
+
+    asked(any_server.url, talk, rate_limit=3)
+
+
 def test_names_that_are_allowed() -> None:
     def allowed(header: str, names: str = "", host: str = "127.0.0.1") -> bool:
         return Hosts(ApiSettings(allowed_hosts=names, host=host)).allow(header)
@@ -222,6 +231,26 @@ def test_the_access_log_holds_no_secret(
     everything = "\n".join(r.getMessage() for r in caplog.records if r.name.startswith("acker"))
     assert TOKEN not in everything
     assert "in-the-query" not in everything
+
+
+def test_long_paths_are_cut_off_in_logs(
+    any_server: EmbeddedRedis, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    long = "%C3%BC" * 10_000
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        for path in (f"/{long}", f"{V1}/{long}/rotate", f"/api/v1/session/{long}"):
+            for method in ("GET", "POST", "X" * 10_000):
+                await client.request(method, path)
+                await client.request(method, path, headers=bearer("x" * 20))
+                await client.request(method, path, headers={"Origin": "https://evil.example"})
+                await client.request(method, path, headers=bearer(TOKEN))
+
+    asked(any_server.url, talk, token=TOKEN)
+    logged = [r.getMessage() for r in caplog.records if r.name.startswith("acker_api")]
+    assert len(logged) > 36
+    assert max(map(len, logged)) < 4000
 
 
 def test_a_bug_is_told_without_its_words(

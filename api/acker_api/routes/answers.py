@@ -19,10 +19,10 @@ _WORDS = {
 }
 
 
-def answers(*statuses: int, probe: bool = False) -> dict[int | str, dict[str, Any]]:
-    """Problems that a route may answer with; 421, as any route, and 429, as any but a probe."""
+def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Problems that a route may answer with; 421 and 429, as any route."""
     schema = ProblemDetails.model_json_schema()
-    common = {421} if probe else {421, 429}
+    common = {421, 429}
     return {
         status: {"description": _WORDS[status], "content": {MEDIA_TYPE: {"schema": schema}}}
         for status in sorted({*statuses, *common})

@@ -12,13 +12,13 @@ from acker_api.services import Shared
 router = APIRouter(tags=["health"])
 
 
-@router.get("/livez", responses=answers(probe=True))
+@router.get("/livez", responses=answers())
 async def livez() -> Live:
     """Whether the process answers. It depends on nothing, Redis neither."""
     return Live()
 
 
-@router.get("/readyz", responses=answers(503, probe=True))
+@router.get("/readyz", responses=answers(503))
 async def readyz(services: Shared, details: Annotated[bool, Details]) -> Ready:
     """Whether Redis takes trees and tells of them, and every namespace is rotated in time.
 

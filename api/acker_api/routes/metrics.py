@@ -21,7 +21,7 @@ router = APIRouter(tags=["metrics"], dependencies=[require(Role.METRICS)])
             "description": "All metrics, in the text format of Prometheus or OpenMetrics",
             "content": {"text/plain": {"example": 'acker_up{namespace="orders"} 1.0\n'}},
         },
-        **answers(401, 403, probe=True),
+        **answers(401, 403),
     },
 )
 async def metrics(services: Shared, request: Request) -> Response:

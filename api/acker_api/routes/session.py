@@ -4,10 +4,9 @@ from fastapi import APIRouter, Request, Response
 
 from acker_api.access import Asking
 from acker_api.action_schemas import Login, Session
-from acker_api.gate import too_many
 from acker_api.identity import COOKIE, SECURE_COOKIE
 from acker_api.limits import address_of
-from acker_api.problems import Problem
+from acker_api.problems import Problem, too_many
 from acker_api.routes.answers import answers
 from acker_api.services import Shared
 from acker_api.tokens import Role

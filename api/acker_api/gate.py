@@ -5,6 +5,7 @@ this service; a machine says nothing of the kind, and must show its token.
 """
 
 import asyncio
+import re
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -62,7 +63,11 @@ class Gate:
             return too_many(wait)
         if method in SAFE:
             return None
-        if refused := cross_site(headers, bool(who and who.by_cookie)):
+        if refused := cross_site(
+            headers,
+            bool(who and who.by_cookie),
+            self._services.identity.by_https(scope.get("scheme", ""), headers),
+        ):
             await self._services.audit.refused(who, "cross_site", "", f"{method} {path}", refused)
             return refused
         # Here, and not in the route: a body is read before a route is asked.
@@ -102,18 +107,24 @@ def too_large(most: int) -> Problem:
     return Problem(413, "body-too-large", "The body is too large", f"it may have {most} bytes")
 
 
-def cross_site(headers: Headers, compulsory: bool) -> Problem | None:
+def cross_site(headers: Headers, compulsory: bool, https: bool = False) -> Problem | None:
     """Why a request that changes something is not one of our own pages' or a machine's.
 
     ``compulsory``: a browser has sent a cookie with it, and must say where it comes from. Browsers
     that send no ``Sec-Fetch-Site`` send an ``Origin`` with whatever is not a GET.
+
+    ``https``: the browser is known to have come by https; a page that came by http, which others
+    on the way may have written, is not ours then. Otherwise a proxy may have ended TLS, and the
+    scheme of the page says by what the browser came.
     """
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None:
         ours = site == "same-origin"
     elif origin is not None:
-        ours = bool(host := _authority(origin)) and host == _authority(
-            f"{urlsplit(origin).scheme}://{headers.get('host', '')}"
+        scheme = origin.partition("://")[0].lower()
+        ours = scheme in (("https",) if https else ("https", "http")) and (
+            bool(host := _authority(origin))
+            and host == _authority(f"{scheme}://{headers.get('host', '')}")
         )
     else:
         ours = not compulsory
@@ -128,8 +139,15 @@ def cross_site(headers: Headers, compulsory: bool) -> Problem | None:
     )
 
 
+_ORIGIN = re.compile(
+    r"https?://(\[[0-9a-f:.]+\]|[^\[\]:@/?#\\\s]+)(:[0-9]{1,5})?", re.ASCII | re.IGNORECASE
+)
+
+
 def _authority(url: str) -> tuple[str, int] | None:
-    """Host and port of an origin; None for ``null`` and for what is none."""
+    """Host and port of an origin; None for ``null`` and for an invalid origin."""
+    if not _ORIGIN.fullmatch(url):
+        return None
     try:
         parts = urlsplit(url)
         port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)

@@ -19,17 +19,19 @@ from acker_api.tokens import ANYBODY, Grant, Tokens, Who
 COOKIE = "acker-redis"
 SECURE_COOKIE = f"__Host-{COOKIE}"
 """Its name where it is set by https: no other host and no plain page can set one."""
-_SALT = "acker-redis session"
+_SALTS = {COOKIE: "acker-redis session", SECURE_COOKIE: "acker-redis session, https only"}
+"""Another for each name: the value of one cookie is no value of the other."""
 
 
 class Identity:
     """Tells who sends a request.
 
-    ``session_for`` is how many seconds a session lasts.
+    ``session_for`` is how many seconds a session lasts. With ``https_only`` browsers reach the
+    service by https alone: the plain cookie, which another host could have planted, does not count.
     """
 
-    def __init__(self, tokens: Tokens, session_for: int) -> None:
-        self.tokens, self.session_for = tokens, session_for
+    def __init__(self, tokens: Tokens, session_for: int, https_only: bool = False) -> None:
+        self.tokens, self.session_for, self.https_only = tokens, session_for, https_only
         self._by_id = {_id_of(grant): grant for grant in tokens}
 
     def of(self, headers: Headers) -> Who | None:
@@ -48,17 +50,29 @@ class Identity:
         grant = self._granted(headers.get("authorization", ""))
         return grant.who.name if grant else None
 
-    def begin(self, grant: Grant) -> str:
-        """Value of a cookie for a new session."""
-        return _signer(grant).sign(f"{_id_of(grant)}.{secrets.token_urlsafe(12)}").decode()
+    def by_https(self, scheme: str, headers: Headers) -> bool:
+        """Whether a browser has reached the service by https, also where a proxy ended TLS.
 
-    def of_cookie(self, value: str) -> Who | None:
-        """Whose session it is; None if it has ended, or is none."""
+        A page of another site cannot set these headers, nor that cookie.
+        """
+        return (
+            self.https_only
+            or scheme == "https"
+            or headers.get("x-forwarded-proto", "").strip().lower() == "https"
+            or SECURE_COOKIE in cookie_parser(headers.get("cookie", ""))
+        )
+
+    def begin(self, grant: Grant, cookie: str = COOKIE) -> str:
+        """Value of a cookie of this name for a new session."""
+        return _signer(grant, cookie).sign(f"{_id_of(grant)}.{secrets.token_urlsafe(12)}").decode()
+
+    def of_cookie(self, value: str, cookie: str = COOKIE) -> Who | None:
+        """The owner of a session, by the value of its cookie; None if it has ended, or is none."""
         grant = self._by_id.get(value.partition(".")[0])
         if not grant:
             return None
         try:
-            _signer(grant).unsign(value, max_age=self.session_for)
+            _signer(grant, cookie).unsign(value, max_age=self.session_for)
         except BadData:
             return None
         return replace(grant.who, by_cookie=True)
@@ -72,13 +86,15 @@ class Identity:
             grant = self._granted(authorization)
             return grant.who if grant else None
         cookies = cookie_parser(headers.get("cookie", ""))
-        value = cookies.get(SECURE_COOKIE) or cookies.get(COOKIE)
-        return self.of_cookie(value) if value else None
+        for name in (SECURE_COOKIE,) if self.https_only else (SECURE_COOKIE, COOKIE):
+            if value := cookies.get(name):
+                return self.of_cookie(value, name)
+        return None
 
 
-def _signer(grant: Grant) -> TimestampSigner:
+def _signer(grant: Grant, cookie: str) -> TimestampSigner:
     return TimestampSigner(
-        grant.digest, salt=_SALT, key_derivation="hmac", digest_method=hashlib.sha256
+        grant.digest, salt=_SALTS[cookie], key_derivation="hmac", digest_method=hashlib.sha256
     )
 
 

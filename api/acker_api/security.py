@@ -6,6 +6,7 @@ where a request comes from (:mod:`acker_api.gate`). Any other address needs one.
 """
 
 import ipaddress
+import re
 
 from acker_api.settings import PREFIX, ApiSettings
 from acker_api.tokens import Role, Tokens
@@ -13,6 +14,7 @@ from acker_redis.errors import ConfigError
 
 __all__ = ["Hosts", "Role", "check_bind", "is_loopback", "without_port"]
 
+_PORT = re.compile(r":[0-9]{1,5}", re.ASCII)
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -66,8 +68,13 @@ class Hosts:
 
 
 def without_port(host: str) -> str:
-    """The name or address of a Host header."""
+    """The name or address of a Host header; all of the header if it is malformed.
+
+    >>> [without_port(each) for each in ("[::1]:80", "a.example:80", "[::1]evil", "[::1", "a:b")]
+    ['::1', 'a.example', '[::1]evil', '[::1', 'a:b']
+    """
     if host.startswith("["):
-        return host[1:].partition("]")[0]
-    name, _, port = host.rpartition(":")
-    return name if name and port.isdigit() else host
+        name, closed, rest = host[1:].partition("]")
+        return name if closed and (not rest or _PORT.fullmatch(rest)) else host
+    name, colon, port = host.rpartition(":")
+    return name if name and _PORT.fullmatch(colon + port) else host

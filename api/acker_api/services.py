@@ -71,7 +71,9 @@ class Services:
 
         Raises ConfigError for a URL that cannot be, a token that is weak or cannot be read.
         """
-        identity = Identity(Tokens.of(api_settings), api_settings.session_for)
+        identity = Identity(
+            Tokens.of(api_settings), api_settings.session_for, api_settings.https_only
+        )
         client = settings.connect_async()
         reader = Reader(client, api_settings.answer_within, api_settings.scrape_within)
 

@@ -55,6 +55,10 @@ class ApiSettings(BaseSettings):
         le=30 * 86400,
         description="Seconds that a browser stays logged in",
     )
+    https_only: bool = Field(
+        default=False,
+        description="Browsers come by https alone: only a cookie for https counts",
+    )
     rate_limit: int = Field(
         default=3000,
         ge=0,

@@ -87,11 +87,47 @@ def test_by_all_that_a_browser_may_say(compulsory: bool) -> None:
         ("[::1]:8000", "http://[::1]:8000", True),
         ("", "http://", False),
         ("acker.example", "file://acker.example", False),
+        ("[::1]evil", "http://[::1]", False),
+        ("[::1]", "http://[::1]evil", False),
+        ("user@acker.example", "http://acker.example", False),
+        ("acker.example", "http://user@acker.example", False),
     ],
 )
 def test_ports_that_go_without_saying(host: str, origin: str, ours: bool) -> None:
     headers = Headers({"host": host, "origin": origin})
     assert (cross_site(headers, True) is None) == ours
+
+
+@pytest.mark.parametrize("origin", ["http://acker.example", "HTTP://acker.example:443"])
+def test_by_https_a_page_that_came_by_http_is_another(origin: str) -> None:
+    for port in ("", ":443", ":80"):
+        headers = Headers({"host": f"acker.example{port}", "origin": origin})
+        assert cross_site(headers, True, https=True) is not None
+    ours = Headers({"host": "acker.example", "origin": "https://acker.example"})
+    assert cross_site(ours, True, https=True) is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "fields"),
+    [
+        ({"X-Forwarded-Proto": "https"}, {}),
+        ({"Cookie": "__Host-acker-redis=x"}, {}),
+        ({}, {"https_only": True}),
+    ],
+)
+def test_https_is_known_by_the_proxy_a_cookie_or_a_setting(
+    any_server: EmbeddedRedis, headers: dict[str, str], fields: dict[str, Any]
+) -> None:
+    async def talk(client: httpx.AsyncClient) -> None:
+        plain = {**headers, "Origin": HOST}
+        is_problem(await client.delete("/api/v1/session", headers=plain), 403, "cross-site")
+        by_https = {**headers, "Origin": HOST.replace("http", "https")}
+        assert (await client.delete("/api/v1/session", headers=by_https)).status_code == 204
+        unknown = {"Origin": HOST}
+        status = 403 if fields else 204
+        assert (await client.delete("/api/v1/session", headers=unknown)).status_code == status
+
+    asked(any_server.url, talk, **fields)
 
 
 def test_a_machine_with_a_token_needs_to_say_nothing(

@@ -154,9 +154,20 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert "hunter2" not in str(raised.value)
 
 
+ODD = ("[::1]evil", "[::1]:80evil", "[::1]evil:80", "[::1", "[::1].evil.example", "127.0.0.1:8o")
+"""Malformed, though they begin with a name of loopback."""
+
+
 def test_on_loopback_a_foreign_name_is_refused(any_server: EmbeddedRedis) -> None:
     async def talk(client: httpx.AsyncClient) -> None:
-        for host in ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "", "a:b"):
+        for host in (
+            "evil.example",
+            "evil.example:8000",
+            "127.0.0.1.evil.example",
+            "",
+            "a:b",
+            *ODD,
+        ):
             for path in ("/livez", V1, "/nothing"):
                 refused = await client.get(path, headers={"Host": host})
                 is_problem(refused, 421, "unknown-host")

@@ -101,6 +101,40 @@ def test_by_https_the_cookie_is_for_https(any_server: EmbeddedRedis) -> None:
     asked(any_server.url, talk, token=TOKEN, allowed_hosts="acker.example")
 
 
+def test_each_cookie_has_values_of_its_own() -> None:
+    """A value for https is no session where it stands in the plain cookie, nor the other way."""
+    identity = Identity(Tokens.of(api(token=TOKEN)), 3600)
+    strict = Identity(Tokens.of(api(token=TOKEN)), 3600, https_only=True)
+    (grant,) = identity.tokens
+    for name in (COOKIE, SECURE_COOKIE):
+        value = identity.begin(grant, name)
+        for under in (COOKIE, SECURE_COOKIE):
+            headers = Headers({"cookie": f"{under}={value}"})
+            assert bool(identity.of(headers)) == (name == under)
+            assert bool(strict.of(headers)) == (name == under == SECURE_COOKIE)
+
+
+def test_where_all_is_https_the_plain_cookie_does_not_count(any_server: EmbeddedRedis) -> None:
+    values: list[str] = []
+
+    async def plain(client: httpx.AsyncClient) -> None:
+        answer = await client.post(SESSION, json={"token": TOKEN}, headers=OURS)
+        values.append(cookie_of(answer).value)
+
+    async def strict(client: httpx.AsyncClient) -> None:
+        planted = {"Cookie": f"{COOKIE}={values[0]}"}
+        assert (await client.get(SESSION, headers=planted)).json()["who"] is None
+        is_problem(await client.get(V1, headers=planted), 401, "unauthorized")
+        answer = await client.post(SESSION, json={"token": TOKEN})
+        cookie = cookie_of(answer)
+        assert (cookie.key, cookie["secure"]) == (SECURE_COOKIE, True)
+        both = {"Cookie": f"{SECURE_COOKIE}={cookie.value}; {COOKIE}={values[0]}"}
+        assert (await client.get(SESSION, headers=both)).json()["who"] == "admin"
+
+    asked(any_server.url, plain, token=TOKEN)
+    asked(any_server.url, strict, token=TOKEN, https_only=True)
+
+
 def test_wrong_tokens_and_too_many(
     any_server: EmbeddedRedis, caplog: pytest.LogCaptureFixture
 ) -> None:

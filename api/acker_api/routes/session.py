@@ -1,5 +1,7 @@
 """Who asks; and how a browser logs in and out."""
 
+from urllib.parse import urlsplit
+
 from fastapi import APIRouter, Request, Response
 
 from acker_api.access import Asking
@@ -38,11 +40,15 @@ async def log_in(services: Shared, login: Login, request: Request, response: Res
         raise Problem(
             403, "forbidden", "The token is not for this", "it opens /metrics and nothing else"
         )
-    # Behind a proxy only the browser knows that it is https.
-    secure = "https" in (request.url.scheme, request.headers.get("origin", "").partition(":")[0])
+    # A proxy may not say that it is https; the browser does.
+    secure = (
+        services.identity.by_https(request.url.scheme, request.headers)
+        or urlsplit(request.headers.get("origin", "")).scheme == "https"
+    )
+    name = SECURE_COOKIE if secure else COOKIE
     response.set_cookie(
-        SECURE_COOKIE if secure else COOKIE,
-        services.identity.begin(grant),
+        name,
+        services.identity.begin(grant, name),
         max_age=services.identity.session_for,
         path="/",
         secure=secure,

@@ -24,7 +24,7 @@ from acker_redis.errors import (
 )
 from acker_redis.flow import Ask, Flow, Pauses, Run, Version, ask_until, run_until, together
 from acker_redis.ids import check_anchor, shard_of
-from acker_redis.keys import NAMESPACES, RESERVED, ShardKeys, check_name
+from acker_redis.keys import DOTS, NAMESPACES, RESERVED, ShardKeys, check_name
 from acker_redis.lane import Lane
 from acker_redis.move import Move
 from acker_redis.parts import Part, Sendable, Sent
@@ -65,6 +65,10 @@ class Flows:
         config.validate()
         if self.namespace.startswith(RESERVED):
             raise ConfigError(f"{RESERVED}* are the admin service's own; take another name")
+        if self.namespace in DOTS:
+            raise ConfigError(
+                f"a namespace is not {self.namespace!r}: no URL can name it; take another name"
+            )
         version: ServerVersion | None = yield Version()
         if version and not version.is_supported:
             raise ConfigError(f"{version} is too old; Redis 6.2 or Valkey 7.2 or later is needed")

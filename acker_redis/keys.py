@@ -18,6 +18,10 @@ AUDIT = "acker:audit"
 AUDITED = "acker:audited"
 """SET of the namespaces for which there is, or was, a stream of audit entries."""
 
+DOTS = frozenset({".", ".."})
+"""Legal for a task, but no name of a namespace: no path of a URL can have them, so no client of the
+admin service would reach it. They are refused at creation; one that is there can be dropped."""
+
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 

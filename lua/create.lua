@@ -26,6 +26,8 @@ if #KEYS ~= 2 or #ARGV ~= #FIELDS or not namespace or #namespace > 64
   or meta ~= shard .. ':meta' then
   return refuse('ARGS', 'two keys, acker:{<namespace>:<shard>} and the same with :meta, and '
     .. #FIELDS .. ' arguments are needed')
+elseif namespace == '.' or namespace == '..' then
+  return refuse('ARGS', 'a namespace is not . or .., which no URL can name')
 end
 local given = {}
 for i, field in ipairs(FIELDS) do given[field] = ARGV[i] end

@@ -19,7 +19,7 @@ from acker_api.pulse import Pulse
 from acker_api.rates import Growth
 from acker_api.reader import Reader, Survey
 from acker_api.schemas import NamespaceStatus
-from acker_api.settings import ApiSettings
+from acker_api.settings import ApiSettings, open_files
 from acker_api.tokens import Tokens
 from acker_redis.logs import Event
 from acker_redis.settings import Settings
@@ -74,6 +74,8 @@ class Services:
         identity = Identity(
             Tokens.of(api_settings), api_settings.session_for, api_settings.https_only
         )
+        for sentence in open_files(api_settings):
+            log.warning(Event("open_file", why=sentence))
         client = settings.connect_async()
         reader = Reader(client, api_settings.answer_within, api_settings.scrape_within)
 

@@ -1,5 +1,6 @@
 """Settings of the admin service, from the environment."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,23 @@ class ApiSettings(BaseSettings):
     def hosts(self) -> tuple[str, ...]:
         """``allowed_hosts``, one by one, in small letters."""
         return tuple(name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip())
+
+
+def open_files(settings: ApiSettings) -> list[str]:
+    """A sentence for each file with secrets that other users of this machine may read."""
+    found = []
+    for name in ("token", "tokens", "metrics_token"):
+        path: Path | None = getattr(settings, f"{name}_file")
+        try:
+            mode = path.stat().st_mode if path and os.name == "posix" else 0
+        except OSError:
+            continue  # reported when it is read
+        if mode & 0o077:
+            found.append(
+                f"{PREFIX}{name.upper()}_FILE: {path} has mode {mode & 0o777:04o}, others than its "
+                f"owner may use it; chmod 600 {path}"
+            )
+    return found
 
 
 SHORTEST_TOKEN = 16

@@ -77,6 +77,8 @@ def test_a_namespace_from_its_beginning_to_its_end(
         {"name": "a b"},
         {"name": "x" * 65},
         {"name": "orders\n"},
+        {"name": "."},  # no path of a URL could name it
+        {"name": ".."},
         {"name": NAME},  # the canary flies there
         {"name": "orders", "shards": 3},
         {"name": "orders", "buckets": 1},

@@ -134,6 +134,21 @@ def test_tokens_come_from_a_file_or_the_environment(
     check_bind(ApiSettings.read(host="0.0.0.0"))
 
 
+@pytest.mark.parametrize("name", ["tokens", "token", "metrics_token"])
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o644, 0o640, 0o604, 0o620])
+def test_file_that_others_may_read_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, mode: int
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(tokens("orders") if name == "tokens" else TOKEN)
+    file.chmod(mode)
+    create_app(Settings(), ApiSettings.read(**{f"{name}_file": file}))
+    told = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert len(told) == bool(mode & 0o077)
+    assert all(f"{name.upper()}_FILE" in line and f"{mode:04o}" in line for line in told)
+    assert all("chmod 600" in line and TOKEN not in line for line in told)
+
+
 def test_one_for_metrics_alone_does_not_close_the_rest() -> None:
     text = f'tokens = [{{name="m", role="metrics", token="{TOKEN}"}}]'
     assert Tokens.of(api(tokens=text)).open

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import redis
 
-from acker_redis import server_version, urls
+from acker_redis import commands, server_version, urls
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
+    AckerError,
     BacklogError,
     ConfigError,
     InvalidBatchError,
@@ -264,3 +265,21 @@ def test_names_of_the_canary_are_nobody_elses(any_server: EmbeddedRedis) -> None
         pytest.raises(ConfigError, match="the admin service's own; take another name"),
     ):
         acker.create(AckerConfig())
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+def test_namespace_that_no_url_can_name_is_not_created(
+    any_server: EmbeddedRedis, name: str
+) -> None:
+    """By the client, and by the script for clients of other languages. A task may have the name."""
+    with Acker.from_url(any_server.url, name) as acker:
+        with pytest.raises(ConfigError, match="no URL can name it; take another name"):
+            acker.create(AckerConfig())
+        client = acker.connection.client
+        assert not client.sismember(NAMESPACES, name)
+        with pytest.raises(AckerError, match="no URL can name"):
+            acker.connection.run(commands.create(ShardKeys(name, 0), AckerConfig()))
+        assert not client.exists(ShardKeys(name, 0).meta)
+    with Acker.from_url(any_server.url, "..." + name) as acker:
+        assert acker.create(AckerConfig())
+    Batch(name)

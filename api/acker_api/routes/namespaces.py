@@ -14,7 +14,7 @@ from acker_api.routes.paths import V1
 from acker_api.schemas import Configuration, Named, Namespaces, NamespaceStatus
 from acker_api.services import Shared
 from acker_api.tokens import Role, Who
-from acker_redis.keys import RESERVED
+from acker_redis.keys import DOTS, RESERVED
 
 router = APIRouter(prefix="/namespaces", tags=["namespaces"])
 
@@ -68,6 +68,10 @@ async def create_namespace(
             "bad-request",
             "The request cannot be",
             f"{RESERVED}* are the service's own; take another name",
+        )
+    if new.name in DOTS:
+        raise Problem(
+            422, "bad-request", "The request cannot be", "no URL can name it; take another name"
         )
     config = new.config()
     created = await services.actions.create(who, new.name, config)

@@ -1,9 +1,10 @@
 """Which role a route needs, and whether who asks has it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
+from fastapi.dependencies.models import Dependant
 from fastapi.security import APIKeyCookie, HTTPAuthorizationCredentials, HTTPBearer
 
 from acker_api.gate import SAFE
@@ -17,6 +18,9 @@ _cookie = APIKeyCookie(name=COOKIE, auto_error=False, description="Of a browser 
 # For OpenAPI; who asks was told before, by the gate.
 _Bearer = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 _Cookie = Annotated[str | None, Depends(_cookie)]
+
+UNKNOWN_SHOWN, NAME_SHOWN = 10, 64
+"""Unknown query parameters that a problem names, and characters of each name."""
 
 
 def asking(request: Request) -> Who | None:
@@ -48,10 +52,43 @@ def require(role: Role) -> Any:
                 route, anchor = request.scope["route"].name, request.path_params.get("anchor", "")
                 await services.audit.refused(who, route, namespace or "", anchor, problem)
             raise problem
+        if role is not Role.METRICS:  # a scraper may add parameters of its own
+            known_query(request)
         assert who  # noqa: S101 - for mypy
         return who
 
     return Depends(check)
+
+
+def known_query(request: Request) -> None:
+    """Raise a Problem (422) for a query parameter that the route does not have.
+
+    Ignored, a misspelt filter would return everything.
+    """
+    known = set(_names(request.scope["route"].dependant))
+    if unknown := [name for name in request.query_params if name not in known]:
+        there = f"there are {', '.join(sorted(known))}" if known else "there are none"
+        raise Problem(
+            422,
+            "bad-request",
+            "The request cannot be",
+            f"unknown query parameter; {there}",
+            [
+                {"where": f"query.{name[:NAME_SHOWN]}", "what": "there is no such parameter"}
+                for name in unknown[:UNKNOWN_SHOWN]
+            ],
+        )
+
+
+def _names(dependant: Dependant) -> Iterator[str]:
+    """Names of the query parameters of a route and of what it depends on."""
+    yield from (field.alias for field in dependant.query_params)
+    for each in dependant.dependencies:
+        yield from _names(each)
+
+
+KnownQuery = Depends(known_query)
+"""For routes that need no role."""
 
 
 def refusal(who: Who | None, role: Role, namespace: str | None = None) -> Problem | None:

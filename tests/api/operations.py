@@ -60,9 +60,9 @@ class Operation:
 
 WHY = {"why": "by hand"}
 OPERATIONS = (
-    Operation("GET", f"{V1}/session", None),
+    Operation("GET", f"{V1}/session", None, bad_query="?x=1"),
     Operation("POST", f"{V1}/session", None, {"token": "no such token"}, bad_body={}),
-    Operation("DELETE", f"{V1}/session", None),
+    Operation("DELETE", f"{V1}/session", None, bad_query="?x=1"),
     Operation("GET", f"{V1}/namespaces", Role.VIEWER, bad_query="?limit=0"),
     Operation(
         "POST",

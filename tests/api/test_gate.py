@@ -12,7 +12,7 @@ from acker_api.gate import cross_site
 from acker_api.limits import Limiter
 from acker_api.services import WRONG_TOKENS
 from acker_redis.embedded import EmbeddedRedis
-from tests.api.operations import OPERATIONS
+from tests.api.operations import OPERATIONS, Operation
 from tests.api.service import HOST, METRICS_TOKEN, TOKEN, asked, bearer, is_problem
 from tests.api.test_namespaces import V1
 from tests.conftest import MakeAcker
@@ -262,6 +262,45 @@ def test_a_body_that_is_too_large_is_refused(
 
 
 _TOO_LARGE = "body-too-large"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: " ".join(each.key))
+def test_unknown_query_parameter_is_refused(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, operation: Operation
+) -> None:
+    """Ignored, a misspelt filter would return everything. Nothing is done."""
+    acker = make_any_acker()
+    track(acker, 7, 40)
+    before = dump(acker)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = operation.path(acker.namespace)
+        path += "&" if "?" in path else "?"
+        sent = operation.body and {**operation.body, "name": "made"}
+        sent = sent if operation.action == "create_namespace" else operation.body
+        for query in ("sourceid=x", "Limit=1", "x", "%00=1", f"{'y' * 5000}=1", "confirm=y&z=2"):
+            answer = await client.request(operation.method, path + query, json=sent)
+            body = is_problem(answer, 422, "bad-request")
+            assert body["detail"].startswith("unknown query parameter; there are ")
+            assert len(str(body)) < 1000
+        if operation.template.endswith("/trees"):
+            body = (await client.get(path + "sourceid=x")).json()
+            assert "source_id" in body["detail"]
+            assert [each["where"] for each in body["errors"]] == ["query.sourceid"]
+
+    asked(any_server.url, talk)
+    assert dump(acker) == before
+
+
+def test_a_stranger_is_told_to_show_a_token_first(any_server: EmbeddedRedis) -> None:
+    async def talk(client: httpx.AsyncClient) -> None:
+        is_problem(await client.get(f"{V1}?nonsense=1"), 401, "unauthorized")
+        # Others than the API may be given anything: by scrapers, probes, browsers.
+        for path in ("/metrics", "/livez", "/readyz", "/"):
+            answer = await client.get(f"{path}?nonsense=1", headers=bearer(TOKEN))
+            assert answer.status_code == 200
+
+    asked(any_server.url, talk, token=TOKEN)
 
 
 def test_a_body_is_json_and_says_so(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:

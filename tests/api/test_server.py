@@ -80,7 +80,10 @@ def test_it_serves_and_ends(any_server: EmbeddedRedis, make_any_acker: MakeAcker
     with running(URL=url, API_TOKEN=TOKEN, LOG_LEVEL="debug") as (process, port, logged):
         assert get_at(port, "/livez").status == 200
         assert get_at(port, V1).status == 401
-        answer = get_at(port, f"{V1}?token=in-the-query", Authorization=f"Bearer {TOKEN}")
+        odd = get_at(port, f"{V1}?token=in-the-query", Authorization=f"Bearer {TOKEN}")
+        assert odd.status == 422
+        assert b"in-the-query" not in odd.read()
+        answer = get_at(port, V1, Authorization=f"Bearer {TOKEN}")
         assert answer.status == 200
         assert not answer.headers["server"]
         assert answer.headers["content-security-policy"]

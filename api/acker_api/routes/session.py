@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request, Response
 
-from acker_api.access import Asking
+from acker_api.access import Asking, KnownQuery
 from acker_api.action_schemas import Login, Session
 from acker_api.identity import COOKIE, SECURE_COOKIE
 from acker_api.limits import address_of
@@ -16,13 +16,13 @@ from acker_api.tokens import Role
 router = APIRouter(prefix="/session", tags=["session"])
 
 
-@router.get("", responses=answers())
+@router.get("", responses=answers(422), dependencies=[KnownQuery])
 async def get_session(services: Shared, who: Asking) -> Session:
     """Who asks, and what they may do; open to everyone."""
     return Session.of(who, not services.identity.tokens.open)
 
 
-@router.post("", responses=answers(401, 403, 413, 422))
+@router.post("", responses=answers(401, 403, 413, 422), dependencies=[KnownQuery])
 async def log_in(services: Shared, login: Login, request: Request, response: Response) -> Session:
     """Begin a session with a token: it is a cookie that scripts cannot read, for a browser.
 
@@ -58,7 +58,13 @@ async def log_in(services: Shared, login: Login, request: Request, response: Res
     return Session.of(grant.who, needed=True)
 
 
-@router.delete("", status_code=204, response_class=Response, responses=answers(403, 413))
+@router.delete(
+    "",
+    status_code=204,
+    response_class=Response,
+    responses=answers(403, 413, 422),
+    dependencies=[KnownQuery],
+)
 async def log_out(response: Response) -> None:
     """End the session of this browser."""
     for name, secure in ((COOKIE, False), (SECURE_COOKIE, True)):

@@ -89,8 +89,8 @@ class Guard:
             if self._hosts.allow(Headers(scope=scope).get("host", "")):
                 await self._app(scope, receive, guarded)
             else:
-                # Before anybody asks for a token: an address is all that is known.
-                wait = self._requests.wait(f"address {address_of(scope.get('client'))}")
+                # Not from the requests of the address: a page elsewhere may send these.
+                wait = self._requests.wait(f"foreign {address_of(scope.get('client'))}")
                 problem = too_many(wait) if wait else _FOREIGN
                 await problem.response()(scope, receive, guarded)
         except Exception:

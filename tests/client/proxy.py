@@ -27,7 +27,7 @@ class Proxy:
         self.stall = False
         """Whether nothing goes on for the time being; what came meanwhile goes on afterwards."""
         self.held = 0
-        """Requests that came while it stalled."""
+        """Requests and replies that came while it stalled; their calls wait."""
         self.lost = 0
         load_scripts(url)
         self._listener = Listener(self._serve)
@@ -45,7 +45,7 @@ class Proxy:
                 # A command first: its reply cannot be there before it.
                 source = client if client in ready else server
                 data = _receive(source)
-                self.held += self.stall and source is client
+                self.held += self.stall and bool(data)
                 while self.stall:
                     time.sleep(0.002)
                 if not data or (losing and source is server):

@@ -1,6 +1,7 @@
 --[[
-rotate: make the oldest bucket the one that expires, if a tick is due, and forget idle tasks. Any
-number of rotators may call it: by the clock of Redis, a tick happens once.
+rotate: make the oldest bucket the one that expires, if a tick is due; forget idle tasks, and
+correct the backlog of a task whose stream is empty. Any number of rotators may call it: by the
+clock of Redis, a tick happens once.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
@@ -60,7 +61,7 @@ end
 -- A task without verdicts is forgotten so many ticks after its last use that all buckets of then,
 -- and all its trees, have expired. An older client marks no use: its tasks count as used now. If a
 -- task with a tree were forgotten all the same, its next verdict would register it again.
-local ticks, tasks, used, begins, forgotten = tonumber(conf[7]) or 0, {}, {}, {}, {}
+local ticks, tasks, used, changed, forgotten = tonumber(conf[7]) or 0, {}, {}, {}, {}
 local fields, names = call('HGETALL', meta), 0
 for i = 1, #fields, 2 do
   local kind, task = string.match(fields[i], '^(%l+):(.+)$')
@@ -70,15 +71,22 @@ for i = 1, #fields, 2 do
     used[task] = tonumber(fields[i + 1])
   end
 end
+-- A stream that was deleted leaves its count. No source takes from an empty stream, so the
+-- count would stay, and a full one would refuse TRACK for ever.
 for task, backlog in pairs(tasks) do
-  if not used[task] then
-    if #begins < MAX_ARGS then
-      begins[#begins + 1], begins[#begins + 2] = 'used:' .. task, string.format('%.0f', ticks)
+  local idle = used[task] and ticks - used[task] >= QUIET_TICKS and #forgotten < MAX_FORGOTTEN
+  -- A rotator without the right to ask for the length ticks, forgets nothing and corrects no count.
+  local empty = (idle or backlog ~= '0')
+    and redis.pcall('XLEN', shard .. ':outcomes:' .. task) == 0
+  if empty and backlog ~= '0' then
+    if #changed < MAX_ARGS then
+      changed[#changed + 1], changed[#changed + 2] = 'backlog:' .. task, '0'
     end
-  elseif backlog == '0' and ticks - used[task] >= QUIET_TICKS and #forgotten < MAX_FORGOTTEN
-    and redis.pcall('XLEN', shard .. ':outcomes:' .. task) == 0 then
-    -- A rotator without the right to ask for the length forgets nothing, and ticks.
+  elseif empty then
     forgotten[#forgotten + 1] = task
+  end
+  if not used[task] and #changed < MAX_ARGS then
+    changed[#changed + 1], changed[#changed + 2] = 'used:' .. task, string.format('%.0f', ticks)
   end
 end
 local oldest = (tonumber(conf[3]) + 1) % buckets
@@ -100,7 +108,7 @@ for _, task in ipairs(forgotten) do
   call('UNLINK', shard .. ':outcomes:' .. task)
   call('HDEL', meta, 'backlog:' .. task, 'used:' .. task)
 end
-if #begins > 0 then call('HSET', meta, unpack(begins)) end
+if #changed > 0 then call('HSET', meta, unpack(changed)) end
 call('HSET', meta, 'current', oldest, 'ticked_ms', string.format('%.0f', now), 'cursor', '0',
   'blocks_cursor', '0', 'lanes_cursor', page[1], 'late_ms', string.format('%.0f', late), 'ticks',
   string.format('%.0f', ticks + 1), 'tasks', names - #forgotten)

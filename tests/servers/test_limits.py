@@ -70,17 +70,24 @@ def test_a_task_that_is_forgotten_with_a_tree_gets_its_verdict_all_the_same(acke
     assert client.hget(keys.meta, "tasks") == b"1", "each tick counts them again"
 
 
-@pytest.mark.parametrize("lost", ["backlog", "stream"])
-def test_a_task_whose_stream_is_not_empty_is_not_forgotten(acker: Acker, lost: str) -> None:
-    """Whatever the count says; and a stream that was deleted leaves its count for ``take``."""
+def test_a_task_whose_stream_is_not_empty_is_not_forgotten(acker: Acker) -> None:
+    """Whatever the count says."""
     keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
     track(acker, 7, 0, "s7")
-    if lost == "backlog":
-        client.hset(keys.meta, "backlog:t", 0)
-    else:
-        client.delete(keys.outcomes("t"))
+    client.hset(keys.meta, "backlog:t", 0)
     tick(acker, QUIET_TICKS + 10)
     assert names(acker) == {"t"}
+
+
+def test_a_task_whose_stream_was_deleted_is_not_forgotten_before_its_time(acker: Acker) -> None:
+    """The first tick corrects the count; after that it is a task without verdicts."""
+    keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
+    track(acker, 7, 0, "s7")
+    client.delete(keys.outcomes("t"))
+    tick(acker, QUIET_TICKS)
+    assert (names(acker), backlog(acker)) == ({"t"}, 0)
+    tick(acker)
+    assert names(acker) == set()
 
 
 def test_a_rotator_without_the_right_to_xlen_ticks_and_forgets_nothing(acker: Acker) -> None:

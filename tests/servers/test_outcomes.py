@@ -7,10 +7,22 @@ import pytest
 from acker_redis import commands
 from acker_redis.client import Acker
 from acker_redis.commands import Call
-from acker_redis.errors import SchemaError
+from acker_redis.errors import BacklogError, SchemaError
 from acker_redis.keys import ShardKeys, channel
 from tests.conftest import MakeAcker
-from tests.support import FAIL, TRACK, columns, dump, fail, row, send, tick, touch, track
+from tests.support import (
+    FAIL,
+    TRACK,
+    columns,
+    dump,
+    fail,
+    row,
+    send,
+    tick,
+    touch,
+    track,
+    track_block,
+)
 
 A = 0xABCDEF
 
@@ -225,3 +237,63 @@ def test_status_reads_only(acker: Acker) -> None:
     before = dump(acker)
     acker.connection.run(commands.status(ShardKeys(acker.namespace, 0)))
     assert dump(acker) == before
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_a_deleted_stream_does_not_close_its_task_for_ever(
+    make_acker: MakeAcker, in_blocks: bool
+) -> None:
+    """An operator's DEL: the source finds nothing to take, and may not track."""
+    acker = make_acker(outcomes_limit=3)
+    three(acker)
+    acker.connection.client.delete(ShardKeys(acker.namespace, 0).outcomes("t"))
+    with pytest.raises(BacklogError):
+        track(acker, 9, 0)
+    assert acker.outcomes("t").read() == []
+    tick(acker)
+    assert acker.status().backlog == {"t": 0}
+    if in_blocks:
+        track_block(acker, 1, [0])
+    else:
+        track(acker, 9, 0)
+    assert acker.status().backlog == {"t": 1}
+    assert len(list(acker.outcomes("t"))) == 1
+
+
+def test_a_deleted_stream_with_newer_verdicts_loses_none_of_them(make_acker: MakeAcker) -> None:
+    """A tick corrects the count of an empty stream, ``take`` that of one that becomes empty."""
+    acker = make_acker(outcomes_limit=3)
+    track(acker, 8, A, "later")
+    three(acker)
+    acker.connection.client.delete(ShardKeys(acker.namespace, 0).outcomes("t"))
+    row(acker, 8, A)
+    tick(acker)
+    assert acker.status().backlog == {"t": 4}
+    assert [each.source_id for each in acker.outcomes("t")] == ["later"]
+    assert acker.status().backlog == {"t": 0}
+    track(acker, 9, 0)
+
+
+def test_a_thousand_deleted_streams_are_corrected_in_two_ticks(acker: Acker) -> None:
+    keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
+    for i in range(1, 1001):
+        track(acker, i, 0, "s", f"t{i}")
+    client.delete(*(keys.outcomes(f"t{i}") for i in range(1, 1001)))
+    tick(acker)
+    assert sum(acker.status().backlog.values()) == 500
+    tick(acker)
+    assert sum(acker.status().backlog.values()) == 0
+
+
+def test_a_rotator_without_the_right_to_xlen_ticks_and_corrects_no_backlog(acker: Acker) -> None:
+    three(acker)
+    client = acker.connection.client
+    client.delete(ShardKeys(acker.namespace, 0).outcomes("t"))
+    client.execute_command("ACL", "SETUSER", "default", "-xlen")
+    try:
+        tick(acker)
+        assert acker.status().backlog == {"t": 3}
+    finally:
+        client.execute_command("ACL", "SETUSER", "default", "+xlen")
+    tick(acker)
+    assert acker.status().backlog == {"t": 0}

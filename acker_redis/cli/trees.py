@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,15 +13,18 @@ from acker_redis.cli import options
 from acker_redis.cli.lines import chunks
 from acker_redis.cli.options import AsJson, Namespace, Task, Url, add
 from acker_redis.cli.output import Exit, say, say_json, warn
-from acker_redis.errors import AckerError, InvalidBatchError
+from acker_redis.columns import TOUCH
+from acker_redis.errors import AckerError
 
 if TYPE_CHECKING:
+    from acker_redis.applied import Applied
+    from acker_redis.batch import Batch
     from acker_redis.client import Acker
     from acker_redis.row import Row
     from acker_redis.tuple_tree import Processing
 
 LINES = 256
-"""Lines of a batch at most."""
+"""Lines of a batch at most, and rows: a message of more trees has batches of its own."""
 
 Messages = Annotated[
     list[str],
@@ -157,12 +162,14 @@ def _send(
 
     batch, waiting, totals = Batch(), list[list[str]](), {"acked": 0, "failed": 0}
 
+    def count(applied: Applied) -> None:
+        totals["acked"] += applied.acked
+        totals["failed"] += applied.failed
+
     def flush() -> None:
         nonlocal batch, waiting
         if batch:
-            applied = acker.apply(batch)
-            totals["acked"] += applied.acked
-            totals["failed"] += applied.failed
+            count(acker.apply(batch))
         for ids in waiting:
             if lines_out and as_json:
                 say_json({"messages": ids}, False)
@@ -173,13 +180,62 @@ def _send(
     for rows, ids in done:
         if batch and len(batch) + len(rows) > LINES:
             flush()
-        for row in rows:
-            if not batch.add(row):
-                raise InvalidBatchError("too many trees for one message; nothing of it was sent")
+        if len(rows) > LINES:
+            for applied in _apply_large(acker, rows):
+                count(applied)
+        else:
+            for row in rows:
+                batch.add(row)
         waiting.append(ids)
     flush()
     if as_json and not lines_out:
         say_json(totals, False)
+
+
+def _apply_large(acker: Acker, rows: list[Row]) -> Iterator[Applied]:
+    """Apply the rows of one processing in several batches, all whole rows.
+
+    A command that is run again after an error sends the same batches. Each ack or failure has a
+    lane named after its content, and one part per shard, so Redis applies the batch once while
+    the fence holds (N-1 ticks). A touch is applied each time.
+    """
+    from acker_redis.lane import Lane
+
+    batches = large_batches(rows)
+    for number, batch in enumerate(batches):
+        lane = Lane(threading.Lock)
+        if rows[0].flags != TOUCH:
+            lane.name = (
+                "content:" + blake2b(repr(batch.rows()).encode(), digest_size=16).hexdigest()
+            )
+        try:
+            yield acker.apply(batch, lane)
+        except AckerError as error:
+            raise type(error)(
+                f"{error}; {number} of {len(batches)} batches of this message were applied; give "
+                "this message again at once: without --emit no row is applied twice; with --emit "
+                "its trees expire"
+            ) from error
+
+
+def large_batches(rows: list[Row]) -> list[Batch]:
+    """Rows of one processing in batches, each of which has at most one part per shard."""
+    from acker_redis.batch import Batch
+    from acker_redis.blocks import MAX_BLOCKS
+    from acker_redis.ids import split_anchor
+
+    batches, blocks = list[Batch](), set[int]()
+    # Loose rows first, then block by block: the two kinds are parts of their own.
+    for row in sorted(rows):
+        place = split_anchor(row.anchor)
+        first = place is not None and not blocks
+        if place:
+            blocks.add(place[0])
+        if not batches or first or len(blocks) > MAX_BLOCKS or not batches[-1].add(row):
+            batches.append(Batch())
+            batches[-1].add(row)
+            blocks = {place[0]} if place else set()
+    return batches
 
 
 def _input(arguments: list[str]) -> Iterator[list[tuple[int, str]]]:

@@ -1,11 +1,20 @@
 """A shell as source and as bolt: what it prints goes into the next command, as in a pipe."""
 
 import json
+from _thread import LockType
+from collections import Counter
 
 import pytest
 
-from acker_redis.ids import format_tuple
+from acker_redis.applied import Applied
+from acker_redis.batch import Batch
+from acker_redis.cli.trees import large_batches
+from acker_redis.client import Acker
+from acker_redis.errors import RedisUnavailableError
+from acker_redis.ids import block_anchor, format_tuple, split_anchor
+from acker_redis.lane import Lane
 from acker_redis.message_id import MessageId
+from acker_redis.row import Row
 from tests.cli.support import Ran, Shell
 from tests.conftest import MakeAcker
 
@@ -74,7 +83,8 @@ def test_fail_and_touch(make_any_acker: MakeAcker, shell: Shell) -> None:
     [[_, message]] = words(shell("track", ns, "shop", "a"))
     words(shell("touch", ns, message))
     words(shell("fail", ns, message, "--why", "no such address"))
-    told = [json.loads(each) for each in shell("outcomes", ns, "shop", "--json").out.splitlines()]
+    lines = shell("outcomes", ns, "shop", "--json").out.splitlines()
+    told = [json.loads(each) for each in lines]
     assert [(o["verdict"], o["reason"], o["why"]) for o in told] == [
         ("touch", "reset", ""),
         ("nack", "failed", "no such address"),
@@ -124,3 +134,116 @@ def test_whatever_stands_before_a_wrong_line_of_a_batch_is_not_applied(
     ran = shell("ack", acker.namespace, "-", stdin=f"{format_tuple(7, 40)}\n9:x\n")
     assert ran.code == 1
     assert acker.status().pending == 0
+
+
+TREES = 1638
+"""Trees that a message may name; a batch has up to 1024 rows."""
+
+
+def large_message(acker: Acker, in_blocks: bool) -> str:
+    """Id of a message of so many trees, each of which has no other."""
+    if in_blocks:
+        anchors = [block_anchor(number, slot) for number in range(1, 100) for slot in range(17)][
+            :TREES
+        ]
+        for start in range(0, 99, 33):
+            batch = Batch("shop")
+            for number in range(start + 1, start + 34):
+                trees = [anchor for anchor in anchors if split_anchor(anchor)[0] == number]  # type: ignore[index]
+                if trees:
+                    batch.track_block(f"b{number}", [40] * len(trees), number)
+            acker.apply(batch)
+    else:
+        anchors = [*range(1, TREES + 1)]
+        for start in range(0, TREES, 819):
+            batch = Batch("shop")
+            for anchor in anchors[start : start + 819]:
+                batch.track(anchor, f"s{anchor}", [40])
+            acker.apply(batch)
+    return str(MessageId(dict.fromkeys(anchors, 40)))
+
+
+def told(acker: Acker) -> Counter[str]:
+    """Verdicts of the task, by their kind."""
+    return Counter(each.verdict for each in acker.outcomes("shop"))
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+@pytest.mark.parametrize("shards", [1, 4])
+def test_a_message_of_1638_trees_is_acked(
+    make_any_acker: MakeAcker, shell: Shell, in_blocks: bool, shards: int
+) -> None:
+    acker = make_any_acker(shards=shards)
+    message = large_message(acker, in_blocks)
+    assert words(shell("ack", acker.namespace, message)) == []
+    assert told(acker) == {"ack": TREES}
+    assert acker.status().pending == 0
+
+
+@pytest.mark.parametrize("stdin", [False, True])
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_a_message_of_1638_trees_is_touched_and_failed(
+    make_any_acker: MakeAcker, shell: Shell, in_blocks: bool, stdin: bool
+) -> None:
+    acker = make_any_acker(shards=2)
+    message = large_message(acker, in_blocks)
+    given, lines = ("-", message) if stdin else (message, "")
+    for _ in range(2):
+        words(shell("touch", acker.namespace, given, stdin=lines))
+        # A block is touched as a whole, and twice if its rows are in two batches.
+        touches = told(acker)
+        assert set(touches) == {"touch"}
+        assert TREES <= touches["touch"] <= TREES + 17 * in_blocks
+    words(shell("fail", acker.namespace, given, "--why", "x" * 255, stdin=lines))
+    assert told(acker) == {"nack": TREES}
+
+
+def test_a_child_of_1638_trees(make_any_acker: MakeAcker, shell: Shell) -> None:
+    acker = make_any_acker(shards=2)
+    message = large_message(acker, False)
+    [[child]] = words(shell("ack", acker.namespace, message, "--emit", "1"))
+    assert told(acker) == {}
+    shell("ack", acker.namespace, "-", stdin=child)
+    assert told(acker) == {"ack": TREES}
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+@pytest.mark.parametrize("children", [(), ("--child", "mill")])
+def test_a_message_of_1638_trees_that_failed_in_the_middle_may_be_acked_again(
+    make_any_acker: MakeAcker,
+    shell: Shell,
+    monkeypatch: pytest.MonkeyPatch,
+    in_blocks: bool,
+    children: tuple[str, ...],
+) -> None:
+    """The second batch never comes. Rows that are applied twice would cancel."""
+    acker = make_any_acker(shards=2)
+    message, batches, apply = large_message(acker, in_blocks), list[Batch](), Acker.apply
+
+    def dies(acker: Acker, batch: Batch, lane: Lane[LockType] | None = None) -> Applied:
+        batches.append(batch)
+        if len(batches) == 2:
+            raise RedisUnavailableError("Redis is away")
+        return apply(acker, batch, lane)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Acker, "apply", dies)
+        ran = shell("ack", acker.namespace, message, *children)
+    assert (ran.code, ran.out) == (1, "")
+    assert "1 of 2 batches of this message were applied" in ran.err
+    lines = words(shell("ack", acker.namespace, message, *children))
+    assert words(shell("ack", acker.namespace, message, *children)) == lines
+    for child in (each for line in lines for each in line):
+        shell("ack", acker.namespace, child)
+    assert told(acker) == {"ack": TREES}
+
+
+def test_each_large_batch_has_one_part_a_shard() -> None:
+    """A lane that is named after its content has one number on each shard."""
+    anchors = [*range(1, 1100), *(block_anchor(n, s) for n in range(1, 130) for s in range(9))]
+    rows = [Row(anchor, 40) for anchor in reversed(anchors)]
+    batches = large_batches(rows)
+    assert sorted(row for batch in batches for row in batch.rows()) == sorted(rows)
+    for batch in batches:
+        shards = [part.shard for part in batch.parts(4)]
+        assert len(shards) == len(set(shards))

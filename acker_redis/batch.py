@@ -31,6 +31,7 @@ from acker_redis.ids import (
     xor_ids,
 )
 from acker_redis.keys import check_name
+from acker_redis.labels import is_counted
 from acker_redis.parts import Part, Sent
 from acker_redis.row import Row, check_row, whole
 
@@ -98,7 +99,8 @@ class Batch:
 
         ``label``, 1 to 255 bytes, is the source's own name for the block, and comes back with its
         verdicts. The block's number is derived from task and label: whoever runs again what it
-        did before tracks the same block. So the label must tell attempts apart. Or give ``block``.
+        did before tracks the same block. So the label must tell attempts apart. Or give ``block``:
+        then a label like ``orders/3@1000`` is refused, which Spark would take for one of its own.
 
         Emit the messages when the batch was applied and the block was not rejected
         (:attr:`Applied.rejected_blocks`): what comes for a block that is not there is dropped.
@@ -106,6 +108,12 @@ class Batch:
         self._needs_task()
         check_text("label", label, 1)
         number = block_number(self.task, label) if block is None else check_block(block)
+        if is_counted(self.task, label, number):
+            raise InvalidBatchError(
+                f"label {label!r} with a block number of your own reads like one of Spark's, which "
+                "names consecutive records: take a label that does not end in @ and a number, or "
+                "leave the block's number to be derived"
+            )
         part = pack_track(number, self.task, label, deltas)
         if number in self._blocks:
             raise InvalidBatchError(f"block {label!r} is tracked twice; name each attempt")

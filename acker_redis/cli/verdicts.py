@@ -14,6 +14,7 @@ from acker_redis.cli.lines import chunks
 from acker_redis.cli.options import AsJson, Namespace, Task, Url, add
 from acker_redis.cli.output import say, say_json, warn
 from acker_redis.errors import InvalidBatchError, RedisUnavailableError
+from acker_redis.labels import source_id_of
 
 if TYPE_CHECKING:
     from acker_redis.client import Acker
@@ -49,7 +50,8 @@ def outcomes(
     """Print the verdicts that wait for a source, and leave them there.
 
     A line each: verdict, reason, source id, anchor, age in ms, why, entry, with tabs between. Of a
-    tree in a block, label and slot stand for the source id: LABEL#SLOT.
+    tree in a block, label and slot stand for the source id: LABEL#SLOT. Records that Spark has
+    counted have the source id that Spark gives them.
 
     Who handles them says so by take: in between stands a program that prints a line, or its last
     field, for each line that it has handled. --take deletes them as soon as they are printed: that
@@ -67,7 +69,7 @@ def outcomes(
                 if printed == limit and not take:
                     return
                 printed += 1
-                say_json(outcome, pretty=False) if as_json else say(_line(outcome))
+                say_json(outcome, pretty=False) if as_json else say(_line(task, outcome))
             if take:
                 try:
                     acker.connection.drive(flows.take([entry]))
@@ -189,9 +191,10 @@ def _place(text: str, where: str) -> Place:
     return int(shard), id_
 
 
-def _line(outcome: dict[str, Any]) -> str:
-    slot = outcome["slot"]
-    name = outcome["source_id"] if slot is None else f"{outcome['source_id']}#{slot}"
+def _line(task: str, outcome: dict[str, Any]) -> str:
+    name = outcome["source_id"]
+    if outcome["slot"] is not None:
+        name = source_id_of(task, name, int(outcome["anchor"]))
     fields = (outcome["verdict"], outcome["reason"], name, outcome["anchor"])
     return "\t".join([*fields, str(outcome["age_ms"]), outcome["why"], outcome["entry"]])
 

@@ -1,14 +1,13 @@
 """Entries of a task's stream as rows of a table, without the I/O."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from acker_redis.ids import block_anchor
+from acker_redis.labels import namer
 from acker_redis.outcome import BlockOutcome, Entry
-from acker_redis.spark.labels import source_id_of
 
 SCHEMA = (
     "namespace STRING, task STRING, verdict STRING, reason STRING, why STRING, anchor BIGINT, "
@@ -38,7 +37,7 @@ class Row(NamedTuple):
     anchor: int
     """Of the first tree."""
     source_id: str
-    """Of the first tree: of a block by its label, see :func:`source_id_of`."""
+    """Of the first tree: of a block by its label, see :mod:`acker_redis.labels`."""
     age_ms: int
     at_ms: int
     """When Redis wrote the entry, in ms since 1970."""
@@ -47,7 +46,7 @@ class Row(NamedTuple):
     """Of the block; None for a loose tree."""
 
 
-def rows_of(entry: Entry, expand: bool) -> Iterator[Row]:
+def rows_of(entry: Entry, task: str, expand: bool) -> Iterator[Row]:
     """Rows of an entry: one per tree if ``expand``, else one per range of acks or touches.
 
     Nacks and loose trees have a row each in any case. Together the rows hold each verdict of the
@@ -60,15 +59,15 @@ def rows_of(entry: Entry, expand: bool) -> Iterator[Row]:
                 o.verdict, o.reason, o.why, o.anchor, o.source_id, o.age_ms, entry.at_ms, 1, None
             )
         return
-    named = partial(source_id_of, block.label)
+    named = namer(task, block.label, block.block)
     for verdict, reason, slot, trees, why in _singles(block) if expand else _ranges(block):
-        anchor, source_id = block_anchor(block.block, slot), named(slot)
+        anchor = block_anchor(block.block, slot)
         yield Row(
             verdict,
             reason,
             why,
             anchor,
-            source_id,
+            named(slot),
             block.age_ms,
             entry.at_ms,
             trees,
@@ -104,7 +103,7 @@ def record_batches(
     """Rows of entries, of which it holds no more than make one batch."""
     rows: list[Row] = []
     for entry in entries:
-        rows += rows_of(entry, expand)
+        rows += rows_of(entry, task, expand)
         if len(rows) >= BATCH_ROWS:
             yield _batch(rows, namespace, task)
             rows = []

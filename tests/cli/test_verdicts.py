@@ -15,7 +15,7 @@ from acker_redis.keys import ShardKeys
 from acker_redis.migrate import migrate
 from tests.cli.support import PATIENT, Shell
 from tests.conftest import MakeAcker
-from tests.support import track
+from tests.support import track, track_block
 from tests.waiting import LIMIT
 
 
@@ -178,3 +178,14 @@ def test_who_takes_hears_of_other_shards(make_any_acker: MakeAcker, shell: Shell
     for line in lines:
         taker.handled(verdicts._place(line, "a line"))
     assert (taker.taken, len(taker.waiting)) == (4, 0)
+
+
+def test_a_tree_in_a_block_has_the_source_id_that_spark_gives_it(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
+    acker = make_any_acker()
+    acker.track_block("t", "page@5", [0])
+    track_block(acker, 9, [0, 0], label="orders/3@1000")
+    lines = shell("outcomes", acker.namespace, "t").out.splitlines()
+    names = [line.split("\t")[2] for line in lines]
+    assert names == ["page@5#0", "orders/3/1000", "orders/3/1001"]

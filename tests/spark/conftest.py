@@ -217,10 +217,12 @@ def parts_of(found: Mapping[int, Sealed]) -> list[Part]:
 
 def outcomes(client: Client, task: str = "t") -> list[Outcome]:
     """All verdicts that wait, one a tree, by source id; they are taken."""
-    from acker_redis.spark.labels import source_id_of
+    from acker_redis.labels import source_id_of
 
     waiting, rows = client.outcomes(task), []
     for each in waiting:
-        name = each.source_id if each.slot is None else source_id_of(each.source_id, each.slot)
+        name = (
+            each.source_id if each.slot is None else source_id_of(task, each.source_id, each.anchor)
+        )
         rows.append((each.verdict, each.reason, name, each.why))
     return sorted(rows)

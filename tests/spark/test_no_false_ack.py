@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from acker_redis.blocks import calls, pack_track
 from acker_redis.errors import ConfigError, HighWaterError, InvalidBatchError
+from acker_redis.labels import CountedLabel
 from acker_redis.spark import BoltWriter, FileQueue, anchors_of, counted, tuple_id
-from acker_redis.spark.labels import CountedLabel
 from acker_redis.spark.packed import Kind
 from acker_redis.spark.tracking import Tracking
 from tests.spark.conftest import MakeSparkAcker, outcomes, sealed

@@ -27,9 +27,9 @@ from acker_redis.errors import (
 )
 from acker_redis.ids import block_anchor
 from acker_redis.keys import ShardKeys
+from acker_redis.labels import source_id_of
 from acker_redis.outcome import BlockOutcome, Entry, Outcome
 from acker_redis.spark import outcomes_source
-from acker_redis.spark.labels import source_id_of
 from acker_redis.spark.outcome_offsets import VerdictOffset
 from acker_redis.spark.outcome_options import OutcomeOptions
 from acker_redis.spark.outcome_rows import BATCH_ROWS, SCHEMA, Row, record_batches, rows_of
@@ -136,6 +136,13 @@ def test_loose_verdicts_of_every_kind(acker: Acker) -> None:
     assert all(r["age_ms"] >= 0 for r in rows)
 
 
+def test_a_users_own_label_reads_the_same_in_spark(acker: Acker) -> None:
+    for label in ("page@5", "page@6"):
+        acker.track_block(TASK, label, [0, 0])
+    found = [(r["source_id"], r["trees"]) for r in read_now(acker)]
+    assert found == [("page@5#0", 2), ("page@6#0", 2)]
+
+
 def test_verdicts_of_blocks_of_every_kind(acker: Acker) -> None:
     track_block(acker, 5, [1, 2, 4, 8], label="orders/3@1000")
     touch_block(acker, 5)
@@ -149,8 +156,8 @@ def test_verdicts_of_blocks_of_every_kind(acker: Acker) -> None:
 
     def line(block: tuple[str, int], verdict: str, reason: str, why: str, slot: int, n: int) -> Any:
         label, number = block
-        source_id = source_id_of(label, slot)
-        return verdict, reason, why, block_anchor(number, slot), source_id, n, label
+        anchor = block_anchor(number, slot)
+        return verdict, reason, why, anchor, source_id_of("t", label, anchor), n, label
 
     rejected = [line(("orders/4@0", 7), "nack", "overflow", "", s, 1) for s in range(41)]
     assert told(read_now(acker)) == [
@@ -224,7 +231,7 @@ def as_told(outcome: Outcome, entry: Entry) -> tuple[Any, ...]:
 @given(entries)
 def test_rows_hold_each_outcome_of_an_entry_once(entry: Entry) -> None:
     expected = [as_told(outcome, entry) for outcome in entry]
-    expanded, ranges = list(rows_of(entry, True)), list(rows_of(entry, False))
+    expanded, ranges = list(rows_of(entry, TASK, True)), list(rows_of(entry, TASK, False))
     assert [one for found in expanded for one in singles(found)] == expected
     assert all(found.trees == 1 for found in expanded)
     assert sorted(one for found in ranges for one in singles(found)) == sorted(expected)
@@ -232,7 +239,8 @@ def test_rows_hold_each_outcome_of_an_entry_once(entry: Entry) -> None:
     names = {found.anchor: found.source_id for found in expanded}
     if entry.block:
         assert all(names[found.anchor] == found.source_id for found in ranges)
-        assert all(name == source_id_of(entry.block.label, a & 0xFFF) for a, name in names.items())
+        label = entry.block.label
+        assert all(name == source_id_of(TASK, label, a) for a, name in names.items())
     else:
         assert [found.source_id for found in expanded] == [o.source_id for o in entry]
 
@@ -240,7 +248,7 @@ def test_rows_hold_each_outcome_of_an_entry_once(entry: Entry) -> None:
 @given(st.lists(entries, max_size=5), st.booleans())
 def test_a_batch_has_the_rows_of_its_entries(some: list[Entry], expand: bool) -> None:
     batches = list(record_batches(iter(some), "n", TASK, expand))
-    rows = [found for entry in some for found in rows_of(entry, expand)]
+    rows = [found for entry in some for found in rows_of(entry, TASK, expand)]
     assert told([r for batch in batches for r in batch.to_pylist()]) == [
         (r.verdict, r.reason, r.why, r.anchor, r.source_id, r.trees, r.label) for r in rows
     ]

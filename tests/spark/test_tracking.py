@@ -18,7 +18,8 @@ from acker_redis.errors import (
     InvalidBatchError,
     LaneError,
 )
-from acker_redis.ids import split_anchor
+from acker_redis.ids import block_anchor, split_anchor
+from acker_redis.labels import CountedLabel, source_id_of
 from acker_redis.spark import (
     Acker,
     Counted,
@@ -33,7 +34,6 @@ from acker_redis.spark import (
     tuple_id,
 )
 from acker_redis.spark import acker as acker_module
-from acker_redis.spark.labels import CountedLabel, source_id_of
 from tests.spark.conftest import MakeSparkAcker, outcomes
 from tests.support import block_outcomes, tick, total
 
@@ -202,7 +202,7 @@ def test_slots_follow_the_numbers(spark: SparkSession, by_driver: Acker) -> None
     for r in out.collect():
         place = split_anchor(r["anchor"])
         assert place is not None
-        assert source_id_of("p@100", place[1]) == f"p/{r['n']}"
+        assert source_id_of("t", "p@100", r["anchor"]) == f"p/{r['n']}"
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_labels() -> None:
         for attempt in (0, 1, 2**31 - 1):
             label = CountedLabel(prefix, 17, attempt)
             assert CountedLabel.parse(str(label)) == label
-            assert source_id_of(str(label), 3) == f"{prefix}/20"
+            assert source_id_of("t", str(label), block_anchor(9, 3)) == f"{prefix}/20"
 
 
 def test_a_changed_batch_of_blocks(spark: SparkSession, by_driver: Acker) -> None:
@@ -573,7 +573,7 @@ def verdict_rows(spark: SparkSession, acker: Acker) -> DataFrame:
                     acker.namespace, "t", r.verdict, r.reason, r.why, r.anchor, r.source_id,
                     r.age_ms, None, r.trees, r.label,
                 )
-                for r in rows_of(entry, expand=False)
+                for r in rows_of(entry, "t", expand=False)
             ]  # fmt: skip
         waiting.take(entries)
     return spark.createDataFrame(found, SCHEMA)

@@ -25,10 +25,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from acker_redis.client import Acker as Client
+from acker_redis.labels import source_id_of
 from acker_redis.rotator import Rotator
 from acker_redis.spark import Acker, Counted, FileQueue, counted
 from acker_redis.spark.acker import Mode
-from acker_redis.spark.labels import source_id_of
 
 RECORDS = 2520
 PER_PREFIX = 360
@@ -151,7 +151,7 @@ def settled(client: Client) -> tuple[dict[str, list[Verdict]], Counter[str]]:
     while entries := list(waiting.read()):
         for entry in entries:
             for o in entry:
-                name = o.source_id if o.slot is None else source_id_of(o.source_id, o.slot)
+                name = o.source_id if o.slot is None else source_id_of(TASK, o.source_id, o.anchor)
                 found.setdefault(name, []).append((o.verdict, o.reason, o.why))
         waiting.take(entries)
     status = client.status()

@@ -1,0 +1,82 @@
+"""Source ids of trees in blocks: one rule for Spark, Python and the command line.
+
+A block has one label, and a tree in it is named by label and slot: ``page 1#7``. Spark's records
+that count (offsets, row numbers) have a label from which the source id of each record follows::
+
+    orders/3@1000        slot 0 is the record orders/3/1000, slot 7 is orders/3/1007
+    orders/3@1000~2      the same records' third attempt
+
+Such a label is made of a prefix, the base (the first record's number), and the attempt unless it is
+the first. A user's own label may look the same. The block's number tells them apart: a client
+derives it from task and label, Spark from task, lane, batch and label. A number of the user's own
+choice with such a label is refused by ``Batch.track_block``.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from acker_redis.errors import InvalidBatchError
+from acker_redis.ids import block_number, split_anchor
+
+_LABEL = re.compile(r"(.*)@(0|[1-9][0-9]{0,18})(?:~([1-9][0-9]{0,9}))?", re.S)
+
+
+@dataclass(frozen=True, slots=True)
+class CountedLabel:
+    """Label of a block of consecutive records."""
+
+    prefix: str
+    base: int
+    attempt: int = 0
+
+    @classmethod
+    def parse(cls, label: str) -> "CountedLabel | None":
+        """The label in its parts; None if it is another kind of label.
+
+        >>> CountedLabel.parse("orders/3@1000")
+        CountedLabel(prefix='orders/3', base=1000, attempt=0)
+        """
+        found = _LABEL.fullmatch(label)
+        return cls(found[1], int(found[2]), int(found[3] or 0)) if found else None
+
+    def __str__(self) -> str:
+        return f"{self.prefix}@{self.base}" + (f"~{self.attempt}" if self.attempt else "")
+
+    def source_id(self, slot: int) -> str:
+        """Source id of the record in a slot."""
+        return f"{self.prefix}/{self.base + slot}"
+
+
+def is_counted(task: str, label: str, block: int) -> bool:
+    """Whether Spark has made this label, of a block with this number, from records that count.
+
+    >>> is_counted("shop", "page@5", block_number("shop", "page@5"))
+    False
+    """
+    return CountedLabel.parse(label) is not None and block != block_number(task, label)
+
+
+def namer(task: str, label: str, block: int) -> Callable[[int], str]:
+    """Source ids of a block by slot: what :func:`source_id_of` says, for many trees."""
+    counted = CountedLabel.parse(label)
+    if counted and is_counted(task, label, block):
+        return counted.source_id
+    return lambda slot: f"{label}#{slot}"
+
+
+def source_id_of(task: str, label: str, anchor: int) -> str:
+    """Source id of a tree in a block, whatever its label; of a user's own, ``<label>#<slot>``.
+
+    >>> source_id_of("shop", "orders/3@1000", 1 << 62 | 5 << 12 | 7)
+    'orders/3/1007'
+    >>> source_id_of("shop", "page@5", 1 << 62 | block_number("shop", "page@5") << 12 | 7)
+    'page@5#7'
+
+    Raises InvalidBatchError for the anchor of a loose tree.
+    """
+    place = split_anchor(anchor)
+    if place is None:
+        raise InvalidBatchError(f"anchor {anchor} is of a loose tree, and of no block")
+    block, slot = place
+    return namer(task, label, block)(slot)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
+from acker_redis.columns import MAX_TEXT
+
 ANCHOR_MASK = 2**62 - 1
 TUPLE_MASK = 2**63 - 1
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -93,8 +95,18 @@ def kafka_source_id(
     partition: str | Column = "partition",
     offset: str | Column = "offset",
 ) -> Counted:
-    """Source ids ``<topic>/<partition>/<offset>`` of the rows of Spark's Kafka source."""
-    return counted(topic, partition, number=offset)
+    """Source ids ``<topic>/<partition>/<offset>`` of the rows of Spark's Kafka source.
+
+    A source id has up to 255 bytes, and a topic up to 249. Where all three are longer, 180
+    characters of the topic stand for it, then ``#``, which no topic has, and 32 hex digits of its
+    SHA-256.
+    """
+    name = F.col(topic) if isinstance(topic, str) else topic
+    whole = counted(name, partition, number=offset)
+    text = F.concat_ws("/", whole.prefix, whole.number.cast("string"))
+    short = F.concat(F.substring(name, 1, 180), F.lit("#"), F.substring(F.sha2(name, 256), 1, 32))
+    named = F.when(F.octet_length(text) > F.lit(MAX_TEXT), short).otherwise(name)
+    return counted(named, partition, number=offset)
 
 
 def anchors_of(*pairs: tuple[str | Column, str | Column]) -> Column:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
+from acker_redis.columns import MAX_TEXT
 from acker_redis.errors import InvalidBatchError
 from acker_redis.ids import ANCHOR_MAX, SLOTS, block_number
 from acker_redis.labels import CountedLabel
@@ -105,10 +106,18 @@ def _blocks(
             )
         if attempt < 0:
             raise InvalidBatchError(f"an attempt is 0 or more, not {attempt}")
+        if len(f"{prefix}/{most}".encode()) > MAX_TEXT:
+            raise InvalidBatchError(
+                f"a source id {prefix[:40]!r}../{most} has more than {MAX_TEXT} bytes, of which "
+                f"the prefix has {len(prefix.encode())}: take a shorter one, as by "
+                "counted(lit(name), ..., number=...); nothing of this batch was tracked"
+            )
         slots = most - least + 1
         if rows < enough or rows < slots:
             continue
         label = str(CountedLabel(prefix, least, attempt))
+        if len(label.encode()) > MAX_TEXT:
+            continue  # the attempt makes it too long; source ids of loose trees do not name it
         yield Block(block_number(*identity, label), label, prefix, attempt, window, least, slots)
 
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -193,6 +194,43 @@ def test_records_of_kafka(spark: SparkSession, by_driver: Acker) -> None:
             labels.add((entry.block.label, entry.block.slots))
     assert labels == {("orders/3@4070", 25), ("orders/3@4095", 25), ("orders/4@4070", 25)}
     assert done(by_driver) == sorted(expected)
+
+
+@pytest.mark.parametrize("attempt", [0, 2**31 - 1])
+def test_a_topic_of_249_bytes(spark: SparkSession, by_driver: Acker, attempt: int) -> None:
+    """From offset 1000 on its source ids would pass 255 bytes, and labels of attempts earlier."""
+    topics = ["x" * 248 + end for end in "ab"]
+    df = spark.range(980, 1020).select(
+        F.explode(F.array(*map(F.lit, topics))).alias("topic"),
+        F.lit(7).alias("partition"),
+        F.col("id").alias("offset"),
+    )
+    out = track(by_driver, df, kafka_source_id(), attempt=attempt)
+    assert by_driver.reports[-1].tracked == 80
+    # An attempt does not fit into the label of a whole topic: those trees are loose.
+    assert len(blocks(out)) == (2 if attempt else 4)
+    by_driver.ack(out, 0, query_id="one")
+    names = done(by_driver)
+    assert len(set(names)) == 80
+    assert max(len(name.encode()) for name in names) <= 255
+    assert {f"{topic}/7/999" for topic in topics} <= set(names)
+    short = [name.split("/") for name in names if name.endswith("/7/1000")]
+    assert sorted(topic for topic, _, _ in short) == sorted(
+        f"{'x' * 180}#{sha256(topic.encode()).hexdigest()[:32]}" for topic in topics
+    )
+
+
+def test_a_prefix_that_becomes_too_long_is_refused_before_anything_is_tracked(
+    spark: SparkSession, by_driver: Acker
+) -> None:
+    prefix = "x" * 251
+    rows = [*range(990, 1001)]
+    df = numbered(spark, *rows, prefix=prefix).union(numbered(spark, *range(20), prefix="short"))
+    with pytest.raises(InvalidBatchError, match="take a shorter one, as by counted"):
+        track(by_driver, df, by_number())
+    assert by_driver.client.status().counters["tracked"] == 0
+    track(by_driver, numbered(spark, *rows[:-1], prefix=prefix), by_number(), 1)
+    assert by_driver.client.status().counters["tracked"] == 10
 
 
 def test_slots_follow_the_numbers(spark: SparkSession, by_driver: Acker) -> None:

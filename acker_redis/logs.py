@@ -16,11 +16,12 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
 from acker_redis.errors import ConfigError
+from acker_redis.terminal import plain
 
 Format = Literal["text", "json"]
 LEVELS = ("debug", "info", "warning", "error")
 
-_PLAIN = re.compile(r"[^\s\"=\x00-\x1f\x7f]+")
+_PLAIN = re.compile(r"[^\s\"=\x00-\x1f\x7f-\x9f]+")
 
 
 class Event:
@@ -45,6 +46,10 @@ class TextFormatter(logging.Formatter):
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Lines without controls that a terminal would obey."""
+        return plain(super().format(record))
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
         """Time of a record, as in RFC 3339, in UTC."""

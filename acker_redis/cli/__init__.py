@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from acker_redis.cli import checks, finding, namespaces, services, state, trees, verdicts
-from acker_redis.cli.output import Exit, warn
+from acker_redis.cli.output import Exit, escape_controls, warn
 from acker_redis.errors import AckerError
 
 app = typer.Typer(
@@ -48,6 +48,7 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             # Ids are UTF-8, whatever the terminal speaks.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    escape_controls()
     try:
         app(prog_name="acker-redis")
     except AckerError as error:

@@ -6,9 +6,11 @@ import sys
 import threading
 from enum import IntEnum
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO, cast
 
 import typer
+
+from acker_redis.terminal import VisibleStream, plain, visible_json
 
 
 class Exit(IntEnum):
@@ -25,6 +27,16 @@ class Exit(IntEnum):
     """Ctrl-C."""
 
 
+def escape_controls() -> None:
+    """Have C1 controls escaped on stderr, and on stdout if a person reads it.
+
+    Into a pipe ids go as they are: the next program needs them so.
+    """
+    sys.stderr = cast(TextIO, VisibleStream(sys.stderr))
+    if sys.stdout.isatty():
+        sys.stdout = cast(TextIO, VisibleStream(sys.stdout))
+
+
 def say(text: str = "") -> None:
     """A line on stdout, at once: whoever reads the pipe waits for it."""
     sys.stdout.write(f"{text}\n")
@@ -34,17 +46,17 @@ def say(text: str = "") -> None:
 def say_json(value: Any, pretty: bool | None = None) -> None:
     """An object on stdout: over several lines for a person, in one for a program."""
     nice = sys.stdout.isatty() if pretty is None else pretty
-    say(json.dumps(value, indent=2 if nice else None, ensure_ascii=False))
+    say(visible_json(json.dumps(value, indent=2 if nice else None, ensure_ascii=False)))
 
 
 def warn(text: str) -> None:
     """A line on stderr."""
-    typer.echo(f"acker-redis: {text}", err=True)
+    typer.echo(plain(f"acker-redis: {text}"), err=True)
 
 
 def confirm(question: str) -> None:
     """Ask on stderr, so that stdout stays for programs; end the command unless it is a yes."""
-    typer.echo(f"{question} [y/N] ", nl=False, err=True)
+    typer.echo(plain(f"{question} [y/N] "), nl=False, err=True)
     answer = sys.stdin.readline()
     if answer.strip().lower() not in ("y", "yes"):
         warn("nothing was changed" if answer else "nobody answers: add --yes; nothing was changed")

@@ -32,9 +32,9 @@ class Shell:
     def __init__(self, server: EmbeddedRedis) -> None:
         self.url = server.url
 
-    def __call__(self, *args: str, stdin: str | bytes = b"") -> Ran:
+    def __call__(self, *args: str, stdin: str | bytes = b"", tty: bool = False) -> Ran:
         """Run a command; the URL is added."""
-        return run(*args, "--url", self.url, stdin=stdin)
+        return run(*args, "--url", self.url, stdin=stdin, tty=tty)
 
 
 @contextlib.contextmanager
@@ -52,10 +52,19 @@ def as_it_was() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def run(*args: str, stdin: str | bytes = b"") -> Ran:
+class Terminal(io.StringIO):
+    """A stream that a person reads."""
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+
+def run(*args: str, stdin: str | bytes = b"", tty: bool = False) -> Ran:
     """Run a command; whatever it raises beyond an exit is the test's failure."""
     given = stdin.encode() if isinstance(stdin, str) else stdin
-    out, err, code = io.StringIO(), io.StringIO(), 0
+    made = Terminal if tty else io.StringIO
+    out, err, code = made(), made(), 0
     with (
         mock.patch.object(sys, "argv", ["acker-redis", *args]),
         mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(given))),

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -44,6 +45,22 @@ def test_text(logged: Callable[..., io.StringIO]) -> None:
     assert words[1].startswith("namespace=orders shard=0 late_ms=12 why=")
     why, _, empty = words[1].partition("why=")[2].rpartition(" empty=")
     assert (json.loads(why), json.loads(empty)) == (ODD, "")
+
+
+def test_controls_do_not_reach_a_terminal(logged: Callable[..., io.StringIO]) -> None:
+    """Also C1: some terminals take U+009B for ESC [."""
+    out = logged("text")
+    log.info(Event("tick", why="page \x9b2J", label="a\x80b"))
+    log.warning("the words of another: \x9b2J \x1b[2J")
+    try:
+        raise ValueError("page \x9b2J")
+    except ValueError:
+        log.exception(Event("broken"))
+    text = out.getvalue()
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", text)
+    assert 'why="page \\u009b2J" label="a\\u0080b"' in text
+    assert "ValueError: page \\x9b2J\n" in text
+    assert Event("tick", label="a\x80b").__str__() == 'tick label="a\\u0080b"'
 
 
 def test_json(logged: Callable[..., io.StringIO]) -> None:

@@ -1,7 +1,7 @@
 """The data source ``acker-outcomes``: verdicts of a task, as a stream or as a table.
 
 Reading a stream deletes: the one streaming query of a task is its reader, in place of
-``acker.outcomes(task)``. A batch read only looks.
+``acker.outcomes(task)``, see :mod:`acker_redis.spark.one_reader`. A batch read only looks.
 
 What was read is named by its ids, see :mod:`acker_redis.spark.outcome_offsets`. Spark tells when a
 micro-batch may be forgotten: when the next one has been logged (``commit``). Until then its entries
@@ -33,6 +33,7 @@ from pyspark.sql.types import StructType
 
 from acker_redis.errors import ConfigError, DataLossError
 from acker_redis.outcome import Entry
+from acker_redis.spark.one_reader import OneReader
 from acker_redis.spark.outcome_offsets import Ids, VerdictOffset
 from acker_redis.spark.outcome_options import MOST_ENTRIES, OutcomeOptions
 from acker_redis.spark.outcome_rows import SCHEMA, record_batches
@@ -73,7 +74,9 @@ class OutcomesSource(DataSource):
 
     def streamReader(self, schema: StructType) -> "OutcomesStreamReader":  # noqa: N802 - Spark's
         """Reader of a streaming query."""
-        return OutcomesStreamReader(self._options(schema))
+        options = self._options(schema)
+        one = OneReader(options.target.url, options.target.namespace, options.source)
+        return OutcomesStreamReader(options, one)
 
     def _options(self, schema: StructType) -> OutcomeOptions:
         if schema.fieldNames() != [column.split()[0] for column in SCHEMA.split(", ")]:
@@ -127,8 +130,9 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Every so many looks also what seldom changes is looked at: how many shards there are, and
     whether a failover brought new entries in between those of the last batch."""
 
-    def __init__(self, options: OutcomeOptions) -> None:
+    def __init__(self, options: OutcomeOptions, one: OneReader | None = None) -> None:
         self._options = options
+        self._one = one
         self._until: dict[int, str] | None = None
         self._looks = 0
         self._idle: tuple[VerdictOffset | None, int] = (None, 0)
@@ -146,6 +150,7 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
         """Note what waits now; what comes later is left for another run."""
+        self._hold()
         self._until = _streams(self._options).last_ids()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -154,6 +159,7 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         An empty look is followed by a pause before the next one. Without a limit it is 10,000
         entries per shard.
         """
+        self._hold()
         done = self._nothing.parse(start)
         time.sleep(max(0.0, self._not_before - time.monotonic()))
         streams = _streams(self._options)
@@ -172,11 +178,13 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One per shard of the micro-batch.
 
-        Raises ConfigError if the one before it was not committed.
+        Raises ConfigError if the one before it was not committed, or another reader of the task
+        is there.
         """
         # Spark asks so on a restart, when the last batch may not be done yet.
         if start == end:
             return []
+        self._hold()
         before, batch = self._nothing.parse(start), self._nothing.parse(end)
         if before.ids and before != self._done:
             if self._planned:
@@ -211,7 +219,18 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Delete the entries of a micro-batch that is done, and no others."""
+        self._hold()
         self._take(self._nothing.parse(end))
+
+    def stop(self) -> None:
+        """The query has ended: the next one may read."""
+        if self._one:
+            self._one.release()
+
+    def _hold(self) -> None:
+        # Not when it is made: each task of the query makes one as well, to read what was planned.
+        if self._one:
+            self._one.hold()
 
     @property
     def _nothing(self) -> VerdictOffset:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -750,6 +751,56 @@ def test_a_stream_over_several_batches_and_restarts(
     running.stop()
     assert query.seen[5:] == [["after"]]
     assert query.batches == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("join", [True, False])
+def test_two_readers_of_a_task_in_one_application_are_refused(
+    spark_: SparkSession, acker: Acker, tmp_path: Path, join: bool
+) -> None:
+    """A self-join, or two queries: each would take entries that the other has only planned."""
+    acked(acker, "a", "b", "c")
+    loader = spark_.readStream.format("acker-outcomes").options(**options(acker))
+    if join:
+        one, two = loader.load().alias("one"), loader.load().alias("two")
+        df = one.join(two, F.expr("one.source_id = two.source_id"))
+    else:
+        first = Query(spark_, acker, tmp_path / "first")
+        running = first.start()
+        running.processAllAvailable()
+        df = loader.load()
+    writer = df.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "query"))
+    query = writer.start()
+    with pytest.raises(StreamingQueryException, match="two readers of task t of namespace"):
+        query.awaitTermination(300)
+    if not join:
+        acked(acker, "d")
+        running.processAllAvailable()
+        running.stop()
+        assert first.seen == [["a", "b", "c"], ["d"]]
+        return
+    assert backlog(acker) == 3
+    again = Query(spark_, acker, tmp_path / "again")
+    again.start().processAllAvailable()
+    assert again.seen == [["a", "b", "c"]]
+
+
+def test_a_stream_that_is_read_once_and_used_twice_has_one_reader(
+    spark_: SparkSession, acker: Acker, tmp_path: Path
+) -> None:
+    acked(acker, "a", "b")
+    seen: list[int] = []
+
+    def join(df: DataFrame, _: int) -> None:
+        kept = df.localCheckpoint()
+        seen.append(kept.alias("x").join(kept.alias("y"), "source_id").count())
+
+    stream = spark_.readStream.format("acker-outcomes").options(**options(acker)).load()
+    writer = stream.writeStream.foreachBatch(join)
+    query = writer.option("checkpointLocation", str(tmp_path)).start()
+    query.processAllAvailable()
+    query.stop()
+    assert seen == [2]
 
 
 def test_a_query_that_dies_between_sink_and_commit(

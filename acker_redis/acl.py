@@ -13,12 +13,14 @@ of its caller. So a user who may run a script may run its commands on the same k
 too: **roles keep namespaces apart, and readers from writing; they do not make a producer honest.**
 deploy/acl/README.md says what each role can still do.
 
-Nothing is sent from here. Rules hold on Redis 6.2 and later: no selectors, and no ``%R~``.
+Nothing is sent from here. Rules hold on Redis 6.2 and later: no selectors, and no ``%R~``. Only
+with ``functions`` do they need Redis 7.0: such a user has FCALL_RO in place of EVAL.
 """
 
 import hashlib
 import re
 
+from acker_redis import functions as library
 from acker_redis.errors import ConfigError
 from acker_redis.keys import AUDIT, NAMESPACES, ShardKeys, check_name
 
@@ -57,6 +59,7 @@ here: Redis 7.0 refuses a rule that names a command it does not know. Libraries 
 refusal."""
 
 _RUNNING = _words("EVAL EVALSHA")
+_CALLING = _words("FCALL_RO")
 _READING = _words("XRANGE XREVRANGE")
 _LISTENING = _words("SUBSCRIBE UNSUBSCRIBE PSUBSCRIBE PUNSUBSCRIBE")
 _FINDING = _words("SMEMBERS")
@@ -92,13 +95,23 @@ def scripts(role: str) -> tuple[str, ...]:
     return _role(role)[0]
 
 
-def commands(role: str) -> frozenset[str]:
+def commands(role: str, functions: bool = False) -> frozenset[str]:
     """Every command that a role needs, and that its rule allows; ConfigError for no such role.
 
     In capitals; a subcommand as ``CONFIG|GET``. Only PUBLISH may be missing without harm.
+    ``functions``: FCALL_RO in place of EVAL and EVALSHA; ConfigError if the role's scripts write.
     """
     names, beside = _role(role)
-    return CONNECTING | _RUNNING | beside | frozenset().union(*(SCRIPTS[name] for name in names))
+    if functions and not calls_functions(role):
+        can = ", ".join(filter(calls_functions, _ROLES))
+        raise ConfigError(f"a {role} needs scripts that write, which are no functions; use: {can}")
+    running = _CALLING if functions else _RUNNING
+    return CONNECTING | running | beside | frozenset().union(*(SCRIPTS[name] for name in names))
+
+
+def calls_functions(role: str) -> bool:
+    """Return whether all scripts of a role are functions too, so that it can do without EVAL."""
+    return set(scripts(role)) <= set(library.NAMES)
 
 
 def keys(role: str, namespace: str | None) -> tuple[str, ...]:
@@ -130,13 +143,15 @@ def rule(
     user: str | None = None,
     password: str | None = None,
     password_hash: str | None = None,
+    functions: bool = False,
 ) -> str:
     """The line of an ACL file, or the arguments of ACL SETUSER, that make a user of this role.
 
     ``namespace`` None: all namespaces. ``user`` is the role's name unless it is given. The line
     holds the SHA256 of ``password``, or ``password_hash``, which is that (64 hex digits). Without
     either nobody can log in as this user, until ``ACL SETUSER user >password``. ``reset`` takes
-    from a user who is there already all that it had, passwords too.
+    from a user who is there already all that it had, passwords too. ``functions``: a user without
+    EVAL, whose keys are read-only; for Redis 7.0 or later, and for roles that only read.
 
     Raises ConfigError for a role, namespace, user or password that cannot be.
 
@@ -144,8 +159,8 @@ def rule(
     'user rotator reset on #2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b \
 resetkeys ~acker:{orders:*}* resetchannels &acker:orders:*'
     """
-    granted = " ".join(f"+{command.lower()}" for command in sorted(commands(role)))
-    names = " ".join(f"~{each}" for each in keys(role, namespace))
+    granted = " ".join(f"+{command.lower()}" for command in sorted(commands(role, functions)))
+    names = " ".join(f"{'%R~' if functions else '~'}{each}" for each in keys(role, namespace))
     return (
         f"user {check_user(role if user is None else user)} reset on"
         f"{_login(password, password_hash)} resetkeys {names} "

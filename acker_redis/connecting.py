@@ -22,6 +22,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
+from acker_redis import functions
 from acker_redis.errors import AckerError, ConfigError, RedisRefusedError, RedisUnavailableError
 from acker_redis.urls import Kind, RedisUrl, parse, shown
 
@@ -149,6 +150,11 @@ def _make(target: RedisUrl, timeout: float, kit: _Kit) -> Any:
     common |= {**dict(target.options), "retry": kit.retry(NoBackoff(), 0)}
     common["decode_responses"] = False
     login = _credentials(target.username, target.password)
+    client = _client(target, kit, common, login)
+    return functions.use(client) if target.functions else client
+
+
+def _client(target: RedisUrl, kit: _Kit, common: dict[str, Any], login: dict[str, Any]) -> Any:
     if target.kind == "cluster":
         nodes = [kit.node(*host) for host in target.hosts]
         return kit.cluster(startup_nodes=nodes, ssl=target.tls, **common, **login)

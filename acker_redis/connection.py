@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import redis
 
-from acker_redis import scripts, server_version
+from acker_redis import functions, scripts, server_version
 from acker_redis.commands import Call
 from acker_redis.errors import ConfigError
 from acker_redis.flow import Ask, AskAll, Flow, Pause, Run, Send, Step, Tell, Together
@@ -36,6 +36,7 @@ class Connection:
         if client.get_encoder().decode_responses:
             raise ConfigError("replies are bytes: the client may not have decode_responses=True")
         self.client = client
+        self.functions = functions.are_used(client)
         self._threads: ThreadPoolExecutor | None = None
         begins_in_children(self)
 
@@ -46,7 +47,10 @@ class Connection:
         came (it may have run), RedisRefusedError when Redis refused to run it.
         """
         script = scripts.load(call.script)
+        function = functions.function(call.script) if self.functions else None
         try:
+            if function:
+                return self.client.fcall_ro(function, 2, *call.keys, *call.args)
             try:
                 return self.client.evalsha(script.sha, 2, *call.keys, *call.args)
             except redis.exceptions.NoScriptError:

@@ -67,4 +67,9 @@ def translate(error: Exception) -> AckerError:
             f"this user may not do that: {words}; acker-redis acl ROLE NAMESPACE prints a line "
             "that grants what a role needs"
         )
+    if words.startswith("Function not found"):
+        return RedisRefusedError(
+            "Redis lacks the functions of this version; run acker-redis functions load as a user "
+            "who may FUNCTION LOAD"
+        )
     return RedisRefusedError(f"Redis refused the call: {words}")

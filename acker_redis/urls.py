@@ -11,7 +11,8 @@
 ``rediss`` instead of ``redis`` means TLS, to the sentinels too. Options follow as in redis-py's
 own URLs, ``?NAME=VALUE&...``: see ``_OPTIONS``. What sentinels ask for is ``sentinel_username`` and
 ``sentinel_password``: the master's password is not sent to them. All parts may be %-encoded; a
-password must be where it holds one of ``/?#@%``.
+password must be where it holds one of ``/?#@%``. ``functions=yes`` is an option of ours, see
+:mod:`acker_redis.functions`.
 
 There is no standard for sentinels. This is the form of redis-sentinel-url on PyPI, which LangChain,
 RedisVL, Harbor and Prefect took over, with Prefect's names for the credentials. Others have one URL
@@ -69,6 +70,8 @@ class RedisUrl:
     sentinel_password: str | None = field(default=None, repr=False)
     options: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
     """Arguments for redis-py's connections."""
+    functions: bool = False
+    """Whether scripts that only read are called as functions: :mod:`acker_redis.functions`."""
 
     @classmethod
     def parse(cls, url: str) -> "RedisUrl":
@@ -157,6 +160,7 @@ def _parse(url: str) -> RedisUrl:
         password=_decode(password) or options.pop("password", None),
         sentinel_username=options.pop("sentinel_username", None),
         sentinel_password=options.pop("sentinel_password", None),
+        functions=options.pop("functions", False),
         options=tuple((name, value) for name, value in options.items() if name not in _LOGIN),
     )
 
@@ -243,6 +247,7 @@ _yes_no = _one_of(true=True, yes=True, false=False, no=False, **{"1": True, "0":
 _LOGIN: dict[str, Callable[[str], Any]] = {"username": str, "password": str}
 _EACH: dict[str, Callable[[str], Any]] = _LOGIN | {
     "client_name": str,
+    "functions": _yes_no,
     "max_connections": _number,
     "protocol": _one_of(**{"2": 2, "3": 3}),
     "socket_connect_timeout": _seconds,

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import redis
 
-from acker_redis import scripts, server_version
+from acker_redis import functions, scripts, server_version
 from acker_redis.commands import Call
 from acker_redis.errors import ConfigError
 from acker_redis.flow import Ask, AskAll, Flow, Pause, Run, Step, Tell, Together
@@ -29,12 +29,16 @@ class AsyncConnection:
         if client.get_encoder().decode_responses:
             raise ConfigError("replies are bytes: the client may not have decode_responses=True")
         self.client = client
+        self.functions = functions.are_used(client)
         self._whole: set[asyncio.Task[Any]] = set()
 
     async def run(self, call: Call) -> Any:
         """Send a call once and return its reply; the errors are those of ``Connection.run``."""
         script = scripts.load(call.script)
+        function = functions.function(call.script) if self.functions else None
         try:
+            if function:
+                return await self.client.fcall_ro(function, 2, *call.keys, *call.args)
             try:
                 return await self.client.evalsha(script.sha, 2, *call.keys, *call.args)
             except redis.exceptions.NoScriptError:

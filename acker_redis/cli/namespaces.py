@@ -216,6 +216,10 @@ def acl(
         Path | None,
         typer.Option(help="File with the password, - for stdin; none: set it by ACL SETUSER"),
     ] = None,
+    functions: Annotated[
+        bool,
+        typer.Option("--functions", help="Without EVAL: for a viewer, on Redis 7.0 or later"),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Print the line of an ACL file that makes a user of a role; it holds the password's SHA256."""
@@ -226,12 +230,31 @@ def acl(
     if password_file:
         path = Path("/dev/stdin") if str(password_file) == "-" else password_file
         password = read_secret(path, "--password-file")
-    line = rights.rule(role, namespace, user, password)
+    line = rights.rule(role, namespace, user, password, functions=functions)
     if as_json:
-        found = {"role": role, "namespace": namespace, "commands": sorted(rights.commands(role))}
+        granted = sorted(rights.commands(role, functions))
+        found = {"role": role, "namespace": namespace, "commands": granted}
         say_json({**found, "rule": line})
     else:
         say(line)
+
+
+def functions_load(url: Url = None, as_json: AsJson = False) -> None:
+    """Load the scripts that only read as functions, for viewers without EVAL.
+
+    Load them again after an update of acker-redis. It takes Redis 7.0 or Valkey, and a user who may
+    FUNCTION LOAD.
+    """
+    from acker_redis.connection import Connection
+    from acker_redis.functions import load
+
+    connection = Connection(options.settings(url).connect())
+    name = load(connection)
+    connection.close()
+    if as_json:
+        say_json({"library": name})
+    else:
+        say(f"{name}: loaded")
 
 
 PANEL = "Namespaces"
@@ -251,5 +274,9 @@ def register(app: typer.Typer) -> None:
         PANEL,
         acl,
         "acl producer orders --user shop --password-file secret.txt >> users.acl",
+        "acl viewer orders --functions --password-file secret.txt >> users.acl",
     )
+    functions = typer.Typer(no_args_is_help=True, help="Functions for viewers without EVAL.")
+    add(functions, PANEL, functions_load, "functions load", name="load")
+    app.add_typer(functions, name="functions", rich_help_panel=PANEL)
     add(app, PANEL, drop, "drop orders", "drop orders --yes")

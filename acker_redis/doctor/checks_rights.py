@@ -57,7 +57,8 @@ def check(facts: RightsFacts, role: str | None) -> Finding:
 
 
 def _lacks(facts: RightsFacts, role: str) -> frozenset[str]:
-    lacks = set(commands(role) & facts.refused.keys())
+    functions = facts.functions and acl.calls_functions(role)
+    lacks = set(acl.commands(role, functions) & facts.refused.keys())
     if NAMESPACES not in acl.keys(role, facts.namespace):
         # Who serves one namespace needs no list of all.
         lacks = {name for name in lacks if name != "SMEMBERS" or facts.refused[name] != "keys"}

@@ -210,6 +210,8 @@ class RightsFacts:
     """Commands, as in :func:`acker_redis.acl.commands`."""
     refused: Mapping[str, str]
     """Command -> ``command``, ``keys`` or ``channel``: what the user may not."""
+    functions: bool = False
+    """Whether scripts that only read are called as functions, without EVAL."""
 
     @property
     def allowed(self) -> frozenset[str]:

@@ -123,7 +123,7 @@ def try_commands(connection: Connection, namespace: str, commands: Collection[st
             refused[name] = "command"
     user = ask("ACL WHOAMI", lambda: run("ACL WHOAMI"))
     who = "" if isinstance(user, Missing) else _text(user)
-    return RightsFacts(who, namespace, frozenset(tried), refused)
+    return RightsFacts(who, namespace, frozenset(tried), refused, connection.functions)
 
 
 def _send(server: Any, commands: dict[str, Args]) -> list[Any]:

@@ -36,6 +36,7 @@ def test_there_are_all_commands() -> None:
         "config get",
         "config set",
         "acl",
+        "functions load",
         "drop",
         "migrate",
         "status",
@@ -115,6 +116,7 @@ def test_acker_is_what_the_package_exports() -> None:
         (["find", "nobody", "--cursor", "x"], "a cursor is a text that a page gave"),
         (["track", "nobody", "a task", "x"], "a task is 1 to 64"),
         (["acl", "viewer", "x y"], "a namespace is 1 to 64"),
+        (["acl", "producer", "x", "--functions"], "a producer needs scripts that write"),
     ],
 )
 def test_errors_are_one_sentence_and_exit_code_1(shell: Shell, args: list[str], words: str) -> None:

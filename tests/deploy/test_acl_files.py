@@ -106,5 +106,6 @@ def test_who_may_do_what() -> None:
     assert not acl.commands("producer") & {"XDEL", "XRANGE", "XREAD", "XLEN", "HSCAN", "SMEMBERS"}
     strong = {"ACL|SETUSER", "ACL|GETUSER", "CONFIG|SET", "KEYS", "SCAN", "FLUSHALL", "DEBUG"}
     strong |= {"SCRIPT", "SCRIPT|KILL", "FUNCTION|LOAD", "MONITOR", "CLIENT|KILL", "DEL", "RESTORE"}
+    strong |= {"APPEND", "FCALL"}
     for role in acl.roles():
         assert not acl.commands(role) & strong

@@ -28,6 +28,8 @@ class Users:
     """Clients of each node, without restrictions."""
     namespace: str
     all_namespaces: bool = False
+    functions: bool = False
+    """Whether roles that can do without EVAL have none; clients call functions."""
 
     def name(self, role: str) -> str:
         """User of a role."""
@@ -38,13 +40,17 @@ class Users:
         login = f"{self.name(role)}:{PASSWORD.replace(' ', '%20')}"
         hosts = ",".join(f"127.0.0.1:{port}" for port in self.ports)
         kind, db = ("redis", "/0") if len(self.ports) == 1 else ("redis+cluster", "")
-        return f"{kind}://{login}@{hosts}{db}?client_name=test"
+        without_eval = self.functions and acl.calls_functions(role)
+        functions = "&functions=yes" if without_eval else ""
+        return f"{kind}://{login}@{hosts}{db}?client_name=test{functions}"
 
     def make(self) -> None:
         """Make the users, by the very words of their rules, on each node."""
         of = None if self.all_namespaces else self.namespace
         for role in acl.roles():
-            words = acl.rule(role, of, self.name(role), PASSWORD).split(" ")
+            functions = self.functions and acl.calls_functions(role)
+            rule = acl.rule(role, of, self.name(role), PASSWORD, functions=functions)
+            words = rule.split(" ")
             assert words[:2] == ["user", self.name(role)]
             for client in self.clients:
                 client.execute_command("ACL", "SETUSER", *words[1:])
@@ -71,11 +77,15 @@ class Users:
 
 @contextlib.contextmanager
 def users(
-    ports: Iterable[int], clients: Iterable[Any], namespace: str = "", everywhere: bool = False
+    ports: Iterable[int],
+    clients: Iterable[Any],
+    namespace: str = "",
+    everywhere: bool = False,
+    functions: bool = False,
 ) -> Iterator[Users]:
     """Users of all roles, for as long as the block lasts."""
     name = namespace or f"acl-{uuid.uuid4().hex[:8]}"
-    made = Users(list(ports), list(clients), name, everywhere)
+    made = Users(list(ports), list(clients), name, everywhere, functions)
     made.make()
     made.refusals()
     try:
@@ -117,6 +127,10 @@ class Login:
             return self._connection.read_response()
         except ResponseError as error:
             return error
+
+    def write(self, sent: bytes) -> None:
+        """Send bytes as they are, and read no reply."""
+        self._connection.send_packed_command([sent])
 
     def refused(self, *args: str | bytes | int) -> bool:
         """Whether this user may not do it."""

@@ -1,5 +1,6 @@
 """What is wrong with replicas, sentinels, clusters, clocks, clients and rights: tables."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -213,6 +214,14 @@ def test_rights(role: str | None, refused: dict[str, str], level: str, says: str
     found = checks_rights.check(rights(refused), role)
     assert found.level == level
     assert says in found.detail
+
+
+def test_a_viewer_that_calls_functions_needs_no_eval() -> None:
+    facts = replace(rights({"EVAL": "command", "EVALSHA": "command"}), functions=True)
+    assert checks_rights.check(facts, "viewer").level == "ok"
+    assert "roles need: viewer" in checks_rights.check(facts, None).detail
+    assert checks_rights.check(facts, "producer").level == "error"
+    assert checks_rights.check(replace(facts, functions=False), "viewer").level == "error"
 
 
 def test_the_fix_of_rights_grants_no_more_than_is_needed() -> None:

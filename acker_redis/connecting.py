@@ -1,6 +1,5 @@
 """Clients of redis-py for a URL; see :mod:`acker_redis.urls`."""
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,22 +12,12 @@ import redis.cluster
 import redis.sentinel
 from redis.backoff import NoBackoff
 from redis.credentials import UsernamePasswordCredentialProvider
-from redis.exceptions import (
-    MasterDownError,
-    ReadOnlyError,
-    RedisClusterException,
-    RedisError,
-    ResponseError,
-)
+from redis.exceptions import RedisClusterException, RedisError, ResponseError
 from redis.retry import Retry
 
 from acker_redis import functions
 from acker_redis.errors import AckerError, ConfigError, RedisRefusedError, RedisUnavailableError
 from acker_redis.urls import Kind, RedisUrl, parse, shown
-
-_DEMOTED = re.compile(r"(?:^| -)(?:READONLY|MASTERDOWN|NOREPLICAS) ")
-"""Refusals of what is no master any longer, or was left alone by its replicas and may be replaced;
-with a dash where Redis 6.2 tells of them from inside a script."""
 
 
 def connect(url: str | RedisUrl, timeout: float) -> "redis.Redis | redis.RedisCluster":
@@ -38,8 +27,8 @@ def connect(url: str | RedisUrl, timeout: float) -> "redis.Redis | redis.RedisCl
     node of a cluster; ``socket_timeout`` and ``socket_connect_timeout`` in the URL win. The client
     never sends a command again by itself after its reply was lost: whoever sends again must do so
     under the same fence. On a cluster it follows MOVED and ASK, and waits at TRYAGAIN: those have
-    run nothing. By sentinels it asks them for the master whenever it connects, and connects anew
-    when the master refuses to write as one does that was replaced.
+    run nothing. By sentinels it asks them for the master whenever it connects. To leave a demoted
+    master is the part of :class:`acker_redis.connection.Connection`, for every client.
 
     Nothing is sent yet, except to a cluster: its nodes are asked at once who has which slots.
     RedisUnavailableError if none of them answers, RedisRefusedError if none lets this user in,
@@ -62,14 +51,6 @@ def connect_async(url: str | RedisUrl, timeout: float) -> "aio.Redis | aio.Redis
 class _Master(redis.Redis):
     """Client of whichever server the sentinels call the master."""
 
-    def parse_response(self, connection: Any, command_name: Any, **options: Any) -> Any:
-        try:
-            return super().parse_response(connection, command_name, **options)  # type: ignore[no-untyped-call]
-        except ResponseError as error:
-            if _is_demoted(error):
-                connection.disconnect()
-            raise
-
     def close(self) -> None:
         super().close()
         pool: Any = self.connection_pool
@@ -80,23 +61,11 @@ class _Master(redis.Redis):
 class _AsyncMaster(aio.Redis):
     """Client of whichever server the sentinels call the master."""
 
-    async def parse_response(self, connection: Any, command_name: Any, **options: Any) -> Any:
-        try:
-            return await super().parse_response(connection, command_name, **options)
-        except ResponseError as error:
-            if _is_demoted(error):
-                await connection.disconnect()
-            raise
-
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
         await super().aclose(close_connection_pool)
         pool: Any = self.connection_pool
         for sentinel in pool.sentinel_manager.sentinels:
             await sentinel.aclose()
-
-
-def _is_demoted(error: ResponseError) -> bool:
-    return isinstance(error, ReadOnlyError | MasterDownError) or bool(_DEMOTED.search(str(error)))
 
 
 @dataclass(frozen=True)

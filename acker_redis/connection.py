@@ -11,10 +11,10 @@ import redis
 
 from acker_redis import functions, scripts, server_version
 from acker_redis.commands import Call
-from acker_redis.errors import ConfigError
+from acker_redis.errors import AckerError, ConfigError
 from acker_redis.flow import Ask, AskAll, Flow, Pause, Run, Send, Step, Tell, Together
 from acker_redis.forks import begins_in_children
-from acker_redis.redis_errors import FAILED, translate
+from acker_redis.redis_errors import FAILED, is_demoted, translate
 from acker_redis.scripts import Script
 from acker_redis.server_version import ServerVersion
 
@@ -56,7 +56,7 @@ class Connection:
             except redis.exceptions.NoScriptError:
                 return self._eval(script, call)
         except FAILED as error:
-            raise translate(error) from error
+            raise self._failed(error) from error
         except BaseException:
             self._drop_unread()
             raise
@@ -66,7 +66,7 @@ class Connection:
         try:
             return self.client.execute_command(*args)
         except FAILED as error:
-            raise translate(error) from error
+            raise self._failed(error) from error
         except BaseException:
             self._drop_unread()
             raise
@@ -81,7 +81,7 @@ class Connection:
                 pipe.execute_command(*command)
             return list(pipe.execute())
         except FAILED as error:
-            raise translate(error) from error
+            raise self._failed(error) from error
         except BaseException:
             self._drop_unread()
             raise
@@ -93,7 +93,7 @@ class Connection:
         except redis.exceptions.NoPermissionError:
             return None
         except FAILED as error:
-            raise translate(error) from error
+            raise self._failed(error) from error
         except BaseException:
             self._drop_unread()
             raise
@@ -186,18 +186,50 @@ class Connection:
         except Exception as error:
             return error
 
-    def _drop_unread(self) -> None:
-        """Drop the connections that nobody uses.
+    def _failed(self, error: Exception) -> AckerError:
+        """AckerError for an error of redis-py; after a demoted master's, connect again."""
+        if is_demoted(error):
+            # redis-py keeps a connection that has answered. Where a name, a virtual address or a
+            # proxy leads to the new master, only a new connection gets there.
+            self._drop_used()
+            self._drop_idle()
+        return translate(error)
 
-        Among them is one that an exception from outside, of a signal's handler say, may have taken
-        from redis-py between a command and its reply. That would be read by the next command.
+    def _drop_unread(self) -> None:
+        """Drop the connection that an exception from outside has interrupted, and all idle ones.
+
+        A signal's handler, for example, may raise between a command and its reply. The next command
+        would read that reply.
         """
+        self._drop_idle()
+
+    def _drop_used(self) -> None:
+        """Let a pool drop the connections of other threads when they are given back.
+
+        redis-py before 7 cannot: such a connection stays until a write on it is refused.
+        """
+        for client in self._clients():
+            pool = getattr(client, "connection_pool", None)
+            mark = getattr(pool, "update_active_connections_for_reconnect", None)
+            if mark is not None:
+                mark()
+
+    def _clients(self) -> list[Any]:
+        """The client, and those of a cluster's nodes."""
         nodes = getattr(self.client, "nodes_manager", None)
-        clients = [node.redis_connection for node in nodes.nodes_cache.values()] if nodes else []
-        for client in (self.client, *clients):
+        known = [node.redis_connection for node in nodes.nodes_cache.values()] if nodes else []
+        return [self.client, *known]
+
+    def _drop_idle(self) -> None:
+        """Drop the connections that no call uses at the moment."""
+        for client in self._clients():
             pool = getattr(client, "connection_pool", None)
             if pool is not None:
                 pool.disconnect(inuse_connections=False)
+            # With single_connection_client=True it is in use for as long as the client is there.
+            single = getattr(client, "connection", None)
+            if single is not None:
+                single.disconnect()
 
     def _eval(self, script: Script, call: Call) -> Any:
         return self.client.eval(script.source, 2, *call.keys, *call.args)

@@ -22,6 +22,9 @@ _NO_RIGHT = re.compile(
 )
 """By which a command inside a script fails for want of a right; the code is ERR in most versions.
 Outside of scripts the code is NOPERM, of which redis-py makes NoPermissionError."""
+_DEMOTED = re.compile(r"(?:^| -)(?:READONLY|MASTERDOWN|NOREPLICAS) ")
+"""Codes of a server that is no master any longer, or that its replicas have left. In Redis 6.2 an
+error inside a script has its code after a dash."""
 FAILED = (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, AttributeError)
 """What redis-py raises when a command fails. AttributeError is its bug #4015: ASK named a master
 that has no slots yet, and the cluster client knows none such. It passes once the slot has moved."""
@@ -32,6 +35,16 @@ def is_denied(error: Exception) -> bool:
     kind = redis.exceptions.NoPermissionError
     known = isinstance(error, kind) or isinstance(error.__cause__, kind)
     return known or bool(_NO_RIGHT.search(str(error)))
+
+
+def is_demoted(error: Exception) -> bool:
+    """Whether the server refused as a demoted master does; nothing has run, so send it again.
+
+    The address may lead to another server by now, and only a new connection finds out.
+    UNBLOCKED is not here: it answers blocking commands only, and no client sends one.
+    """
+    kinds = redis.exceptions.ReadOnlyError | redis.exceptions.MasterDownError
+    return isinstance(error, kinds) or bool(_DEMOTED.search(str(error)))
 
 
 def translate(error: Exception) -> AckerError:

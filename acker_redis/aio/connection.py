@@ -9,9 +9,9 @@ import redis
 
 from acker_redis import functions, scripts, server_version
 from acker_redis.commands import Call
-from acker_redis.errors import ConfigError
+from acker_redis.errors import AckerError, ConfigError
 from acker_redis.flow import Ask, AskAll, Flow, Pause, Run, Step, Tell, Together
-from acker_redis.redis_errors import FAILED, translate
+from acker_redis.redis_errors import FAILED, is_demoted, translate
 from acker_redis.server_version import ServerVersion
 
 T = TypeVar("T")
@@ -44,14 +44,14 @@ class AsyncConnection:
             except redis.exceptions.NoScriptError:
                 return await self.client.eval(script.source, 2, *call.keys, *call.args)
         except FAILED as error:
-            raise translate(error) from error
+            raise await self._failed(error) from error
 
     async def command(self, *args: str | bytes | int) -> Any:
         """Run a plain command; the same errors as ``run``."""
         try:
             return await self.client.execute_command(*args)
         except FAILED as error:
-            raise translate(error) from error
+            raise await self._failed(error) from error
 
     async def commands(self, commands: Sequence[tuple[str | bytes | int, ...]]) -> list[Any]:
         """Run plain commands that change nothing, in one go; the same errors as ``run``."""
@@ -63,7 +63,7 @@ class AsyncConnection:
                 pipe.execute_command(*command)
             return list(await pipe.execute())
         except FAILED as error:
-            raise translate(error) from error
+            raise await self._failed(error) from error
 
     async def version(self) -> ServerVersion | None:
         """Product and version of the server; None where INFO is not allowed."""
@@ -72,7 +72,7 @@ class AsyncConnection:
         except redis.exceptions.NoPermissionError:
             return None
         except FAILED as error:
-            raise translate(error) from error
+            raise await self._failed(error) from error
 
     async def drive(self, flow: Flow[T]) -> T:
         """Run a flow to its end, and return what it returns."""
@@ -135,6 +135,27 @@ class AsyncConnection:
         self._whole.discard(task)
         if not task.cancelled():
             task.exception()  # who was cancelled does not ask for it
+
+    async def leave(self) -> None:
+        """Drop the connections, those in use when they are given back; see ``Connection._failed``.
+
+        The asyncio client of a cluster has no such pool: its nodes answer MOVED.
+        """
+        pool = getattr(self.client, "connection_pool", None)
+        mark = getattr(pool, "update_active_connections_for_reconnect", None)
+        if mark is not None:
+            await mark()
+        if pool is not None:
+            await pool.disconnect(inuse_connections=False)
+        single = getattr(self.client, "connection", None)
+        if single is not None:
+            await single.disconnect()
+
+    async def _failed(self, error: Exception) -> AckerError:
+        """AckerError for an error of redis-py; after a demoted master's, connect again."""
+        if is_demoted(error):
+            await self.leave()
+        return translate(error)
 
     async def _call(self, step: Tell, args: tuple[Any, ...]) -> Any:
         return await outcome_of(step.function, args)

@@ -130,6 +130,11 @@ class Hub:
                 watch.hears(why)
             watch.poke()
 
+    def listen_again(self) -> None:
+        """The master was demoted: its replica's connections reach another one by now."""
+        if self._feed:
+            self._feed.leave()
+
     def late(self, error: AckerError) -> None:
         """Of the feed: Redis does not answer."""
         for watch in self._watches.values():

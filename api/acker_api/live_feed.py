@@ -56,7 +56,12 @@ class Feed:
         """Why nothing is heard; '' while it is."""
         self.tried = asyncio.Event()
         """Set when it was seen whether it can be."""
+        self._left = False
         self._task = asyncio.create_task(self._run(), name="acker-live-feed")
+
+    def leave(self) -> None:
+        """Subscribe on a new connection: the server of this one is no master any longer."""
+        self._left = True
 
     async def close(self) -> None:
         """End it, and close its connection."""
@@ -95,6 +100,7 @@ class Feed:
         self._hears.changed()
 
     async def _listen(self) -> None:
+        self._left = False
         client = await self._any_node()
         pubsub = client.pubsub()
         try:
@@ -115,6 +121,8 @@ class Feed:
         heard, asked, taken = time.monotonic(), False, 0
         while True:
             message = await _next(pubsub, QUIET)
+            if self._left:
+                raise RedisUnavailableError("the master was demoted; the subscription moves")
             if message is None:
                 silent = time.monotonic() - heard
                 if silent > SILENCE:

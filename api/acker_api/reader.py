@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from redis.exceptions import NoPermissionError
 
+from acker_api.moved import Moved
 from acker_redis.aio import AsyncAcker
 from acker_redis.aio.connection import AsyncConnection
 from acker_redis.commands import Call
@@ -62,6 +63,8 @@ class Reader:
     def __init__(self, client: Any, answer_within: float, scrape_within: float) -> None:
         self._client = client
         self._connection = _Gated(client)
+        self.moved = self._connection.moved
+        """Notices that the master was demoted."""
         self._answer_within, self._scrape_within = answer_within, scrape_within
         self._known: list[str] = []
         self._may_info = True
@@ -78,6 +81,7 @@ class Reader:
 
     async def read(self, read: Callable[[], Awaitable[T]]) -> T:
         """What is read, in the time that an answer may take; else RedisUnavailableError."""
+        self.moved.look()
         return await _within(self._answer_within, read)
 
     async def drive(self, flow: Flow[T]) -> T:
@@ -106,7 +110,7 @@ class Reader:
     async def status(self, namespace: str) -> Status:
         """State of a namespace; the errors of ``AsyncAcker.status``, and in time."""
         acker = self.acker(namespace)
-        return await _within(self._answer_within, lambda: _state(acker))
+        return await self.read(lambda: _state(acker))
 
     async def oldest(self, namespace: str) -> OldestTree | None:
         """The oldest tree, by ``AsyncAcker.oldest``; None if nothing is pending, or not known."""
@@ -122,6 +126,7 @@ class Reader:
         ``oldest`` asks for the age of the oldest trees too, ``scripts`` for the time of scripts.
         """
         begun = time.monotonic()
+        self.moved.look()
         try:
             names, error = await self.names(), None
         except AckerError as failed:
@@ -150,6 +155,7 @@ class Reader:
 
     async def close(self) -> None:
         """Close the connections."""
+        await self.moved.close()
         await self._connection.close()
 
     async def _read(self, found: dict[str, Seen | AckerError], oldest: bool) -> None:
@@ -196,6 +202,11 @@ class _Gated(AsyncConnection):
     def __init__(self, client: Any) -> None:
         super().__init__(client)
         self._gate = asyncio.Semaphore(CALLS)
+        self.moved = Moved(client, super().leave)
+
+    async def leave(self) -> None:
+        await super().leave()
+        self.moved.suspect()
 
     async def run(self, call: Call) -> Any:
         async with self._gate:

@@ -117,6 +117,7 @@ class Services:
             pulse=Pulse(reader.ping, api_settings.answer_within),
             live=Hub(client, lambda name: services.standing(name), reader.survey),
         )
+        reader.moved.listens = services.live.listen_again
         return services
 
     async def standing(self, namespace: str) -> NamespaceStatus:

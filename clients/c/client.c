@@ -221,6 +221,35 @@ static int issue(acker_client *client, node *one, bool asking, call *its, int ar
     return transmit(one, its, argc, argv, sizes, error);
 }
 
+/* Words of an error reply, without what Redis 6.2 puts before an error inside a script. */
+static const char *words_of(const redisReply *reply) {
+    const char *words = reply->str, *at = strstr(words, "Error running script ");
+    bool in_script = at && at - words <= 4;
+    while (in_script && (at = strstr(at, ": "))) {
+        at += 2;
+        const char *code = at + (*at == '-');
+        size_t size = strspn(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+        if (size && code[size] == ' ') return code;
+    }
+    return words;
+}
+
+/* Whether an error reply begins with one of these codes. */
+static bool has_code(const char *words, const char *const *codes, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        size_t size = strlen(codes[i]);
+        if (!strncmp(words, codes[i], size) && (words[size] == ' ' || !words[size])) return true;
+    }
+    return false;
+}
+
+/* After the reply of a master that was replaced, or may be soon, connect again: the address may
+ * lead to another master by now, and only a new connection finds out. */
+static void leave_demoted(node *one, const redisReply *reply) {
+    static const char *const codes[] = {"READONLY", "MASTERDOWN", "NOREPLICAS", "LOADING"};
+    if (has_code(words_of(reply), codes, sizeof codes / sizeof *codes)) hang_up(one);
+}
+
 /* --- Clusters --- */
 
 static unsigned slot_of(const char *key) {
@@ -336,6 +365,7 @@ static redisReply *ask(acker_client *client, unsigned slot, node *one, redisRepl
             sizes[1] = scripts[script].size;
             script = -1;
         } else {
+            leave_demoted(one, reply);
             return reply;
         }
         freeReplyObject(reply);
@@ -367,22 +397,10 @@ static const char *advice(const char *code) {
 /* What an error reply means. */
 static int translate(const redisReply *reply, acker_error *error) {
     /* States that pass: start-up, failover, a slot that moves, a long script. */
-    static const char *passing[] = {"LOADING",    "TRYAGAIN", "CLUSTERDOWN",
-                                    "MASTERDOWN", "READONLY", "BUSY",
-                                    "NOREPLICAS", "MOVED",    "ASK"};
-    const char *words = reply->str;
-    /* What Redis 6.2 puts before an error that a command in a script has met. */
-    const char *at = strstr(words, "Error running script ");
-    bool in_script = at && at - words <= 4;
-    while (in_script && (at = strstr(at, ": "))) {
-        at += 2;
-        const char *code = at + (*at == '-');
-        size_t size = strspn(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
-        if (size && code[size] == ' ') {
-            words = code;
-            break;
-        }
-    }
+    static const char *const passing[] = {"LOADING",    "TRYAGAIN", "CLUSTERDOWN",
+                                          "MASTERDOWN", "READONLY", "BUSY",
+                                          "NOREPLICAS", "MOVED",    "ASK"};
+    const char *words = words_of(reply);
     if (!strncmp(words, "ACKER ", 6)) {
         size_t size = strcspn(words + 6, " ");
         char code[16];
@@ -390,11 +408,8 @@ static int translate(const redisReply *reply, acker_error *error) {
         return acker_say(error, code, "%s%s", words + 6 + size + (words[6 + size] != 0),
                          advice(code));
     }
-    for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) {
-        size_t size = strlen(passing[i]);
-        if (!strncmp(words, passing[i], size) && (words[size] == ' ' || !words[size])) {
-            return acker_say(error, "UNAVAILABLE", "Redis cannot do it now: %.200s", words);
-        }
+    if (has_code(words, passing, sizeof passing / sizeof *passing)) {
+        return acker_say(error, "UNAVAILABLE", "Redis cannot do it now: %.200s", words);
     }
     if (!strncmp(words, "OOM", 3)) {
         words = "it is at maxmemory; raise it, lower high_water, or let the sources take their "

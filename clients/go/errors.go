@@ -73,6 +73,16 @@ var advice = map[string]string{
 var passing = regexp.MustCompile(
 	`^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK)\b`)
 
+// Of a master that was replaced, or may be soon.
+var demoted = regexp.MustCompile(`^(READONLY|MASTERDOWN|NOREPLICAS|LOADING)\b`)
+
+// isDemoted says whether a server replied so as a demoted master does.
+func isDemoted(err error) bool {
+	var replied redis.Error
+	return errors.As(err, &replied) &&
+		demoted.MatchString(inScript.ReplaceAllString(string(replied), "$1"))
+}
+
 // What Redis 6.2 puts before an error that a command in a script has met.
 var inScript = regexp.MustCompile(`^(?s:(?:ERR )?Error running script .*?: -?)([A-Z]+ )`)
 

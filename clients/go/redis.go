@@ -26,22 +26,56 @@ const Timeout = 5 * time.Second
 
 // Dial connects to one Redis, by host:port, or the path of a socket. Nothing is sent yet.
 func Dial(address string, options ...redis.DialOption) Redis {
-	return FromPool(newPool(address, options))
+	renew := func() *redis.Pool { return newPool(address, options) }
+	return &one{pool: renew(), renew: renew}
 }
 
 // FromPool uses a pool of yours. Its connections need redis.DialReadTimeout: without it a reply
 // that is lost is waited for for ever.
-func FromPool(pool *redis.Pool) Redis { return one{pool} }
+func FromPool(pool *redis.Pool) Redis { return &one{pool: pool} }
 
-type one struct{ pool *redis.Pool }
+type one struct {
+	renew func() *redis.Pool // nil: the pool is the user's
 
-func (o one) Do(_, command string, args ...interface{}) (interface{}, error) {
-	conn := o.pool.Get()
-	defer conn.Close()
-	return conn.Do(command, args...)
+	mu   sync.Mutex
+	pool *redis.Pool
 }
 
-func (o one) Close() error { return o.pool.Close() }
+func (o *one) Do(_, command string, args ...interface{}) (interface{}, error) {
+	pool := o.current()
+	conn := pool.Get()
+	defer conn.Close()
+	reply, err := conn.Do(command, args...)
+	if isDemoted(err) {
+		o.leave(pool, conn)
+	}
+	return reply, err
+}
+
+func (o *one) Close() error { return o.current().Close() }
+
+func (o *one) current() *redis.Pool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.pool
+}
+
+// leave connects again: the address may lead to another master by now, and only a new connection
+// finds out. redigo keeps every connection that has answered.
+func (o *one) leave(pool *redis.Pool, conn redis.Conn) {
+	if o.renew == nil {
+		// Of the user's pool this connection only: it fails, waiting for a reply to nothing, and a
+		// pool closes a connection that has failed.
+		redis.ReceiveWithTimeout(conn, time.Nanosecond)
+		return
+	}
+	o.mu.Lock()
+	if o.pool == pool {
+		o.pool = o.renew()
+	}
+	o.mu.Unlock()
+	pool.Close() // also those in use, when they are given back
+}
 
 func newPool(address string, options []redis.DialOption) *redis.Pool {
 	network := "tcp"

@@ -28,10 +28,17 @@ const PASSING =
 // What Redis 6.2 puts before an error that a command in a script has met.
 const IN_SCRIPT = /^(?:ERR )?Error running script [\s\S]*?: -?(?=[A-Z]+ )/;
 
+const wordsOf = (error) => String(error?.message ?? error).replace(IN_SCRIPT, '');
+
+/** Whether a server replied so as a master does that was replaced, or may be soon: connect again. */
+export function isDemoted(error) {
+  return /^(READONLY|MASTERDOWN|NOREPLICAS|LOADING)\b/.test(wordsOf(error));
+}
+
 /** AckerError for what a Redis client has thrown. */
 export function translate(error) {
   if (error instanceof AckerError) return error;
-  const words = String(error?.message ?? error).replace(IN_SCRIPT, '');
+  const words = wordsOf(error);
   const ours = /^ACKER ([A-Z]+) ([\s\S]*)/.exec(words);
   if (ours) return new AckerError(ours[1], ours[2] + (ADVICE[ours[1]] ?? ''));
   const replied =

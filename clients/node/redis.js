@@ -3,22 +3,42 @@
 
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { AckerError, refuse, translate } from './errors.js';
+import { AckerError, isDemoted, refuse, translate } from './errors.js';
 
 const BULK_STRING = 36; // RESP_TYPES.BLOB_STRING of node-redis
 
-/** (key, [word, ..]) => reply, whichever client it is. */
+const nothing = () => {};
+
+/**
+ * send: (key, [word, ..]) => reply, whichever client it is.
+ * leave: connect again, since the address may lead to another master by now. A cluster is told by
+ * MOVED, and does nothing.
+ */
 function adapt(client) {
   if (typeof client?.callBuffer === 'function') {
-    return (key, words) => client.callBuffer(...words); // ioredis finds the key itself
+    return {
+      send: (key, words) => client.callBuffer(...words), // ioredis finds the key itself
+      leave: client.isCluster ? nothing : () => client.status === 'ready' && client.disconnect(true),
+    };
   }
   if (typeof client?.sendCommand !== 'function' || typeof client.withTypeMapping !== 'function') {
     return refuse('this takes a client of ioredis, or of redis (node-redis) from version 5');
   }
   const binary = client.withTypeMapping({ [BULK_STRING]: Buffer });
   // A cluster is told by its masters; it routes by a key that it is given.
-  if (Array.isArray(client.masters)) return (key, words) => binary.sendCommand(key, false, words);
-  return (key, words) => binary.sendCommand(words);
+  if (Array.isArray(client.masters)) {
+    return { send: (key, words) => binary.sendCommand(key, false, words), leave: nothing };
+  }
+  let leaving = false;
+  const leave = () => {
+    if (leaving || !client.isReady) return;
+    leaving = true;
+    // Sent as a plain command: the server hangs up, and the client connects again. Its own quit()
+    // and destroy() would end it for the program, too.
+    const left = () => (leaving = false);
+    client.sendCommand(['QUIT']).then(left, left);
+  };
+  return { send: (key, words) => binary.sendCommand(words), leave };
 }
 
 const scripts = new Map();
@@ -36,10 +56,11 @@ function script(name) {
 /** Sends calls of scripts, each once; throws AckerErrors. */
 export class Connection {
   #send;
+  #leave;
   #replyMs;
 
   constructor(client, replyMs) {
-    this.#send = adapt(client);
+    ({ send: this.#send, leave: this.#leave } = adapt(client));
     this.#replyMs = replyMs;
   }
 
@@ -73,7 +94,11 @@ export class Connection {
         clearTimeout(timer);
         settle(what);
       };
-      Promise.resolve(this.#send(key, words)).then(done(resolve), done(reject));
+      const fail = (error) => {
+        if (isDemoted(error)) this.#leave();
+        reject(error);
+      };
+      Promise.resolve(this.#send(key, words)).then(done(resolve), done(fail));
     });
   }
 }

@@ -251,6 +251,8 @@ _acker_replied() { # WORDS of an error
       ;;
     LOADING* | TRYAGAIN* | CLUSTERDOWN* | MASTERDOWN* | READONLY* | BUSY* | NOREPLICAS* | MOVED* | ASK*)
       _acker_fault=UNAVAILABLE _acker_said="Redis did not answer: $words"
+      # The address may lead to another master by now; only a new connection finds out.
+      [[ $words == @(READONLY|MASTERDOWN|NOREPLICAS|LOADING)* ]] && _acker_hang_up
       ;;
     NOSCRIPT*) _acker_fault=NOSCRIPT _acker_said=$words ;;
     OOM*)

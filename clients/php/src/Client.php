@@ -567,6 +567,17 @@ final class Client
         return str_starts_with($words, 'NOSCRIPT') ? null : throw $this->refused($words);
     }
 
+    /** Connect again before the next command: the address may lead to another master by now. */
+    private function leave(): void
+    {
+        try {
+            $this->redis?->close();
+        } catch (\Throwable) {
+            // it is closed already
+        }
+        $this->redis = null;
+    }
+
     private function refused(string $words): AckerException
     {
         $words = preg_replace(self::IN_SCRIPT, '', $words);
@@ -574,8 +585,8 @@ final class Client
             return new AckerException($match[1], $match[2] . (self::ADVICE[$match[1]] ?? ''));
         }
         if (preg_match(self::PASSING, $words)) {
-            if (preg_match('/^(READONLY|MASTERDOWN|CLUSTERDOWN)/', $words)) {
-                $this->redis = null; // connected anew, it may be another master
+            if (preg_match('/^(READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN)\b/', $words)) {
+                $this->leave();
             }
             return new AckerException('UNAVAILABLE', "Redis did not answer: $words; is it running and reachable?");
         }

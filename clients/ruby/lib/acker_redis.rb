@@ -26,6 +26,7 @@ module AckerRedis
     LONGEST_PAUSE = 0.5
     # Error codes of states that pass: start-up, failover, a slot that moves, a long script.
     PASSING = /\A(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK)\b/.freeze
+    DEMOTED = /\A(READONLY|MASTERDOWN|NOREPLICAS|LOADING)\b/.freeze
     # What Redis 6.2 puts before an error that a command in a script has met.
     IN_SCRIPT = /\A(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )/m.freeze
     ADVICE = {
@@ -390,8 +391,8 @@ module AckerRedis
         return Error.new(ours[1], "#{ours[2]}#{ADVICE[ours[1]]}")
       end
       if words.match?(PASSING)
-        # Connected anew, it may be another master.
-        @redis.close if words.start_with?("READONLY", "MASTERDOWN")
+        # The address may lead to another master by now; only a new connection finds out.
+        @redis.close if words.match?(DEMOTED)
         return Error.new("UNAVAILABLE", "Redis did not answer: #{words}; is it running and reachable?")
       end
       if words.start_with?("OOM")

@@ -19,6 +19,7 @@ use constant MAX_REDIRECTS => 5;
 
 # States that pass: start-up, failover, a slot that moves, a long script.
 my $PASSING = qr/\A(?:LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK)\b/;
+my $DEMOTED = qr/\A(?:READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN)\b/;
 # What Redis 6.2 puts before an error that a command in a script has met.
 my $IN_SCRIPT = qr/\A(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )/s;
 # What Redis.pm says when no answer came.
@@ -454,9 +455,10 @@ sub _ask {
             push @{ $self->{known} }, $node if !grep { $_ eq $node } @{ $self->{known} };
             next;
         }
-        # Connected anew, it may be another master.
-        $self->_forget($node) if $words =~ /\A(?:READONLY|MASTERDOWN|CLUSTERDOWN)/;
-        die _refused($words);
+        my $refused = _refused($words);
+        # The address may lead to another master by now; only a new connection finds out.
+        $self->_forget($node) if $refused->{reply} =~ $DEMOTED;
+        die $refused;
     }
 }
 

@@ -35,6 +35,10 @@ public final class AckerException extends RuntimeException {
             Pattern.compile("^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK)\\b.*",
                     Pattern.DOTALL);
 
+    /** Of a master that was replaced, or may be soon. */
+    private static final Pattern DEMOTED =
+            Pattern.compile("^(READONLY|MASTERDOWN|NOREPLICAS|LOADING)\\b.*", Pattern.DOTALL);
+
     private static final Map<String, String> ADVICE = Map.of(
             "NAMESPACE", "; create it (acker-redis create), or finish dropping it (acker-redis drop)",
             "SCHEMA", "; use the version of acker-redis that wrote it",
@@ -66,6 +70,11 @@ public final class AckerException extends RuntimeException {
 
     static AckerException refused(String words, Object... values) {
         return new AckerException("REFUSED", String.format(words, values));
+    }
+
+    /** Whether a server replied so as a demoted master does: connect again. */
+    static boolean isDemoted(String reply) {
+        return DEMOTED.matcher(IN_SCRIPT.matcher(reply).replaceFirst("")).matches();
     }
 
     /** For an error that Redis has replied. */

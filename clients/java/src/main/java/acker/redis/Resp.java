@@ -48,6 +48,7 @@ public final class Resp implements Commands, Closeable {
     private final List<String> given = new ArrayList<>();
     private final Map<Integer, String> nodeOf = new ConcurrentHashMap<>();
     private final Map<String, Deque<Connection>> idle = new HashMap<>();
+    private final Map<String, Integer> drops = new HashMap<>(); // with the lock of idle
     private boolean closed;
 
     private Resp(String url, Duration timeout) {
@@ -135,6 +136,8 @@ public final class Resp implements Commands, Closeable {
                 }
             } else if (!words[0].equals("TRYAGAIN")) {
                 if (words[0].equals("CLUSTERDOWN") || words[0].equals("READONLY")) nodeOf.remove(slot, node);
+                // The address may lead to another master by now; only a new connection finds out.
+                if (AckerException.isDemoted(error.getMessage())) drop(node);
                 throw error;
             } else {
                 if (System.nanoTime() + PAUSE_MS * 1_000_000 > end) throw error;
@@ -209,12 +212,14 @@ public final class Resp implements Commands, Closeable {
     }
 
     private Connection borrow(String node) throws IOException {
+        int drop;
         synchronized (idle) {
             if (closed) throw new IOException("this client was closed");
             Deque<Connection> its = idle.get(node);
             if (its != null && !its.isEmpty()) return its.pop();
+            drop = drops.getOrDefault(node, 0);
         }
-        Connection connection = new Connection(node);
+        Connection connection = new Connection(node, drop);
         boolean ready = false;
         try {
             if (!password.isEmpty()) {
@@ -231,7 +236,7 @@ public final class Resp implements Commands, Closeable {
 
     private void giveBack(Connection connection) {
         synchronized (idle) {
-            if (!closed) {
+            if (!closed && connection.drop == drops.getOrDefault(connection.node, 0)) {
                 idle.computeIfAbsent(connection.node, node -> new ArrayDeque<>()).push(connection);
                 return;
             }
@@ -239,10 +244,12 @@ public final class Resp implements Commands, Closeable {
         connection.close();
     }
 
+    /** Close the connections of a node: those that are idle now, the others when they are given back. */
     private void drop(String node) {
         Deque<Connection> its;
         synchronized (idle) {
             its = idle.remove(node);
+            drops.merge(node, 1, Integer::sum);
         }
         if (its != null) its.forEach(Connection::close);
     }
@@ -275,6 +282,7 @@ public final class Resp implements Commands, Closeable {
     /** One connection; one thread at a time. */
     private final class Connection {
         final String node;
+        final int drop;
         final OutputStream out;
         private final Socket socket;
         private final InputStream in;
@@ -282,8 +290,9 @@ public final class Resp implements Commands, Closeable {
         private int at;
         private int end;
 
-        Connection(String node) throws IOException {
+        Connection(String node, int drop) throws IOException {
             this.node = node;
+            this.drop = drop;
             String host = host(node);
             if (host.startsWith("[") && host.endsWith("]")) host = host.substring(1, host.length() - 1);
             int port = Integer.parseInt(node.substring(node.lastIndexOf(':') + 1));

@@ -1,0 +1,42 @@
+"""A master is demoted, its address moves, and no connection is cut: each client connects again."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from acker_redis.client import Acker
+from acker_redis.config import AckerConfig
+from tests.client.address import TwoServers
+from tests.conftest import OLDEST_AND_NEWEST, binary_of
+from tests.languages.driver import Driver
+from tests.support import total, verdicts
+from tests.waiting import wait_until
+
+
+@pytest.fixture(scope="module", params=OLDEST_AND_NEWEST)
+def two(request: pytest.FixtureRequest) -> Iterator[TwoServers]:
+    """Redis 6.2 has READONLY inside a script in the middle of its words."""
+    with TwoServers(binary_of(request.param)) as running:
+        yield running
+
+
+def test_a_client_in_each_language_leaves_the_demoted_master(
+    driver: Driver, two: TwoServers, request: pytest.FixtureRequest
+) -> None:
+    namespace = f"{driver.client.name}-{driver.library}"
+    with Acker.from_url(two.url, namespace) as acker:
+        acker.create(AckerConfig(tick_ms=3_600_000))
+    others = two.connected(two.old)  # drivers of other clients, which are at rest
+    driver.connect(two.address.port)
+    driver.begin(namespace, retry_ms=120_000)
+    (message,) = driver.ask("track", task="t", source_id="s", emit=1)["emitted"]
+    assert driver.ask("read", task="t")["outcomes"] == []
+    two.catch_up()
+    two.fail_over()
+    request.addfinalizer(two.swap)
+    driver.ask("work", inputs=[message], emit=[], end="ack", why="", flush=True)
+    wait_until(lambda: two.connected(two.old) <= others, "a demoted master without this client")
+    ((verdict, reason, *_),) = driver.ask("take", task="t")["outcomes"]
+    assert (verdict, reason) == ("ack", "completed")
+    with Acker.from_url(two.new.url, namespace) as direct:
+        assert (total(direct)["acked"], verdicts(direct)) == (1, [])

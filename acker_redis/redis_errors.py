@@ -22,19 +22,45 @@ _NO_RIGHT = re.compile(
 )
 """By which a command inside a script fails for want of a right; the code is ERR in most versions.
 Outside of scripts the code is NOPERM, of which redis-py makes NoPermissionError."""
-_DEMOTED = re.compile(r"(?:^| -)(?:READONLY|MASTERDOWN|NOREPLICAS) ")
-"""Codes of a server that is no master any longer, or that its replicas have left. In Redis 6.2 an
-error inside a script has its code after a dash."""
+_DEMOTED = ("READONLY", "MASTERDOWN", "NOREPLICAS")
+"""Codes of a server that is no master any longer, or that its replicas have left."""
+_CODE = re.compile(
+    # What redis-py puts before an error of a pipeline, in brackets or not.
+    r"(?:Command # [0-9]+ \(.*\) of pipeline caused error: (?:\(['\"])?)?([A-Z]+)(?: |$)",
+    re.DOTALL,
+)
+_CODE_OF = {
+    redis.exceptions.BusyLoadingError: "LOADING",
+    redis.exceptions.MasterDownError: "MASTERDOWN",
+    redis.exceptions.NoPermissionError: "NOPERM",
+    redis.exceptions.OutOfMemoryError: "OOM",
+    redis.exceptions.ReadOnlyError: "READONLY",
+}
+"""Errors from whose words redis-py has taken the code."""
 FAILED = (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, AttributeError)
 """What redis-py raises when a command fails. AttributeError is its bug #4015: ASK named a master
 that has no slots yet, and the cluster client knows none such. It passes once the slot has moved."""
 
 
+def code_of(error: BaseException) -> str:
+    """Return the code of a server's error reply, such as ``READONLY``; "" if there is none.
+
+    ``error`` is one of redis-py, or an AckerError that it caused. Codes are the same in all
+    versions; words are not. A missing right is NOPERM, also inside a script, where its code is ERR.
+    """
+    said = error.__cause__ if isinstance(error, AckerError) else error
+    for kind, code in _CODE_OF.items():
+        if isinstance(said, kind):
+            return code
+    if _NO_RIGHT.search(str(said)):
+        return "NOPERM"
+    found = _CODE.match(_IN_SCRIPT.sub("", str(said)))
+    return found[1] if found and isinstance(said, redis.exceptions.ResponseError) else ""
+
+
 def is_denied(error: Exception) -> bool:
     """Whether Redis refused for want of a right; an error of redis-py, or an AckerError of it."""
-    kind = redis.exceptions.NoPermissionError
-    known = isinstance(error, kind) or isinstance(error.__cause__, kind)
-    return known or bool(_NO_RIGHT.search(str(error)))
+    return code_of(error) == "NOPERM"
 
 
 def is_demoted(error: Exception) -> bool:
@@ -43,19 +69,18 @@ def is_demoted(error: Exception) -> bool:
     The address may lead to another server by now, and only a new connection finds out.
     UNBLOCKED is not here: it answers blocking commands only, and no client sends one.
     """
-    kinds = redis.exceptions.ReadOnlyError | redis.exceptions.MasterDownError
-    return isinstance(error, kinds) or bool(_DEMOTED.search(str(error)))
+    return code_of(error) in _DEMOTED
 
 
 def translate(error: Exception) -> AckerError:
     """AckerError for an error of redis-py. No message holds a password."""
-    words = _IN_SCRIPT.sub("", str(error))
+    words, code = _IN_SCRIPT.sub("", str(error)), code_of(error)
     known = parse_error(words)
     if known:
         return known
     if isinstance(error, redis.exceptions.AuthenticationError):
         return RedisRefusedError(f"Redis refused the user or password: {words}")
-    if isinstance(error, redis.exceptions.OutOfMemoryError) or words.startswith("OOM"):
+    if code == "OOM":
         return RedisRefusedError(
             "Redis is at maxmemory and refused the call; nothing was changed. "
             "Raise maxmemory, lower high_water, or let the sources take their outcomes"
@@ -71,7 +96,7 @@ def translate(error: Exception) -> AckerError:
         | redis.exceptions.RedisClusterException
         | AttributeError,
     )
-    if passing or words.startswith(_PASSING):
+    if passing or code in _PASSING:
         return RedisUnavailableError(
             f"Redis did not answer: {words.rstrip('.')}; is it running and reachable?"
         )

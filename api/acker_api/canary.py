@@ -28,7 +28,7 @@ from acker_redis.flow import AskAll, Flow, Pauses, Run
 from acker_redis.ids import new_anchor, new_tuple_id
 from acker_redis.keys import RESERVED, ShardKeys
 from acker_redis.outcome import Entry, parse_entry
-from acker_redis.redis_errors import is_denied
+from acker_redis.redis_errors import code_of, is_denied
 
 NAME = f"{RESERVED}{SCHEMA}"
 """Its namespace; versions of another schema have another."""
@@ -194,27 +194,24 @@ def _tells(entry: Entry, anchor: int) -> bool:
 
 
 _PREFIX = ShardKeys(NAME, 0).prefix
-_KNOWN = (
-    (
-        "read only replica",
-        "it is a read-only replica, or a failover is under way; let the URL name the master, or "
-        "its sentinels",
-    ),
-    ("maxmemory", "it is at maxmemory, and takes no trees; raise it, or lower high_water"),
-    ("MISCONF", "it cannot save its data to disk, and refuses writes (MISCONF); see its log"),
-    ("NOREPLICAS", "it has fewer replicas than min-replicas-to-write says, and refuses writes"),
-)
-"""By what Redis says: what it means."""
+_KNOWN = {
+    "READONLY": "it is a read-only replica, or a failover is under way; let the URL name the "
+    "master, or its sentinels",
+    "OOM": "it is at maxmemory, and takes no trees; raise it, or lower high_water",
+    "MISCONF": "it cannot save its data to disk, and refuses writes (MISCONF); see its log",
+    "NOREPLICAS": "it has fewer replicas than min-replicas-to-write says, and refuses writes",
+}
+"""What the code of Redis's reply means."""
 
 
 def _failed_by(error: AckerError) -> Flight:
     words = str(error)
-    for said, meaning in _KNOWN:
-        if said in words:
-            return _failed(meaning)
+    code = code_of(error)
+    if code in _KNOWN:
+        return _failed(_KNOWN[code])
     if isinstance(error, RedisUnavailableError | _LostError):
         return Flight("failed", words, "a round trip did not come to its end")
-    tampered = isinstance(error, SchemaError) or "WRONGTYPE" in words
+    tampered = isinstance(error, SchemaError) or code == "WRONGTYPE"
     fix = f"; remove its keys, {_PREFIX}:*, and it is made anew" if tampered else ""
     return Flight("failed", words + fix)
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from redis.exceptions import NoPermissionError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
@@ -29,6 +28,7 @@ from acker_redis.errors import (
     SchemaError,
     WrongShardError,
 )
+from acker_redis.redis_errors import is_denied
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:acker-redis:problem:"
@@ -117,7 +117,7 @@ def of_error(error: AckerError) -> Problem:
 
 def _advice(error: AckerError) -> str:
     """What to do, where only a service knows."""
-    if isinstance(error.__cause__, NoPermissionError) or "ACL failure" in str(error):
+    if is_denied(error):
         return (
             "; its user in Redis needs the rights of a viewer to read and of an admin to act: "
             "acker-redis acl admin"

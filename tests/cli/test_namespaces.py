@@ -35,6 +35,35 @@ def test_create_twice_and_list(make_any_acker: MakeAcker, shell: Shell) -> None:
     }
 
 
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+def test_create_warns_where_redis_may_evict(
+    make_any_acker: MakeAcker, shell: Shell, policy: str
+) -> None:
+    client = make_any_acker().connection.client
+    client.config_set("maxmemory-policy", policy)
+    try:
+        made = shell("create", "evicted", "--json")
+    finally:
+        client.config_set("maxmemory-policy", "noeviction")
+    assert (made.code, json.loads(made.out)["created"]) == (0, True)
+    assert f"maxmemory-policy is {policy}" in made.err
+    assert "CONFIG SET maxmemory-policy noeviction" in made.err
+    assert shell("create", "evicted").err == ""
+
+
+def test_create_warns_nobody_who_may_not_ask(make_any_acker: MakeAcker, shell: Shell) -> None:
+    client = make_any_acker().connection.client
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    client.execute_command("ACL", "SETUSER", "maker", "on", ">pw", "~*", "&*", "+@all", "-info")
+    try:
+        url = shell.url.replace("//", "//maker:pw@")
+        made = run("create", "evicted", "--url", url)
+    finally:
+        client.config_set("maxmemory-policy", "noeviction")
+        client.acl_deluser("maker")
+    assert (made.code, made.err) == (0, "")
+
+
 def test_the_url_comes_from_the_environment(
     make_any_acker: MakeAcker, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from redis.retry import Retry
 
 from acker_redis import functions
 from acker_redis.errors import AckerError, ConfigError, RedisRefusedError, RedisUnavailableError
+from acker_redis.redis_errors import tls_trouble
 from acker_redis.urls import Kind, RedisUrl, parse, shown
 
 
@@ -38,6 +39,9 @@ def connect(url: str | RedisUrl, timeout: float) -> "redis.Redis | redis.RedisCl
         client: redis.Redis | redis.RedisCluster = _make(parse(url), timeout, _SYNC)
     except (RedisError, RedisClusterException) as error:
         # The others do nothing yet that could fail.
+        if trouble := tls_trouble(error, dict(parse(url).options)):
+            words = f"the cluster {shown(url)} cannot be reached by TLS: {trouble}"
+            raise RedisUnavailableError(words) from error
         raise _no_cluster(shown(url), error) from error
     return client
 

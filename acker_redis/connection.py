@@ -14,7 +14,7 @@ from acker_redis.commands import Call
 from acker_redis.errors import AckerError, ConfigError
 from acker_redis.flow import Ask, AskAll, Flow, Pause, Run, Send, Step, Tell, Together
 from acker_redis.forks import begins_in_children
-from acker_redis.redis_errors import FAILED, is_demoted, translate
+from acker_redis.redis_errors import FAILED, is_demoted, tls_options, translate
 from acker_redis.scripts import Script
 from acker_redis.server_version import ServerVersion
 
@@ -193,7 +193,7 @@ class Connection:
             # proxy leads to the new master, only a new connection gets there.
             self._drop_used()
             self._drop_idle()
-        return translate(error)
+        return translate(error, tls_options(self.client))
 
     def _drop_unread(self) -> None:
         """Drop the connection that an exception from outside has interrupted, and all idle ones.

@@ -1,6 +1,11 @@
 """What redis-py raises, as an AckerError."""
 
 import re
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import redis
 
@@ -72,8 +77,48 @@ def is_demoted(error: Exception) -> bool:
     return code_of(error) in _DEMOTED
 
 
-def translate(error: Exception) -> AckerError:
-    """AckerError for an error of redis-py. No message holds a password."""
+def tls_options(client: Any) -> Mapping[str, Any]:
+    """Return the options of a client of redis-py, those of TLS among them."""
+    holder = getattr(client, "connection_pool", None) or getattr(client, "nodes_manager", None)
+    return getattr(holder, "connection_kwargs", None) or {}
+
+
+def tls_trouble(error: BaseException, options: Mapping[str, Any]) -> str:
+    """Return what is wrong with a file or a certificate of TLS, with the path; "" if nothing is.
+
+    redis-py says only that a file is missing, and not which.
+    """
+    for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
+        if path := options.get(name):
+            try:
+                with Path(path).open("rb"):
+                    pass
+            except OSError as refused:
+                return f"cannot read {path} ({name}): {refused.strerror}"
+    authority = options.get("ssl_ca_certs")
+    cause: BaseException | None = error
+    while cause:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            against = authority or "those of this system; name yours as ssl_ca_certs=PATH"
+            why = str(cause.verify_message).rstrip(".")
+            return f"the server's certificate is not trusted: {why}; checked against {against}"
+        cause = cause.__cause__ or cause.__context__
+    if authority:
+        try:
+            ssl.create_default_context(cafile=authority)
+        except ssl.SSLError:
+            return f"{authority} (ssl_ca_certs) holds no certificate as PEM"
+    return ""
+
+
+def translate(error: Exception, options: Mapping[str, Any] = MappingProxyType({})) -> AckerError:
+    """AckerError for an error of redis-py. No message holds a password.
+
+    ``options`` are those of the client, by which an error of TLS names its file.
+    """
+    away = redis.exceptions.ConnectionError | redis.exceptions.RedisClusterException
+    if isinstance(error, away) and (trouble := tls_trouble(error, options)):
+        return RedisUnavailableError(f"Redis cannot be reached by TLS: {trouble}")
     words, code = _IN_SCRIPT.sub("", str(error)), code_of(error)
     known = parse_error(words)
     if known:

@@ -11,7 +11,7 @@ from acker_redis import functions, scripts, server_version
 from acker_redis.commands import Call
 from acker_redis.errors import AckerError, ConfigError
 from acker_redis.flow import Ask, AskAll, Flow, Pause, Run, Step, Tell, Together
-from acker_redis.redis_errors import FAILED, is_demoted, translate
+from acker_redis.redis_errors import FAILED, is_demoted, tls_options, translate
 from acker_redis.server_version import ServerVersion
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ class AsyncConnection:
         """AckerError for an error of redis-py; after a demoted master's, connect again."""
         if is_demoted(error):
             await self.leave()
-        return translate(error)
+        return translate(error, tls_options(self.client))
 
     async def _call(self, step: Tell, args: tuple[Any, ...]) -> Any:
         return await outcome_of(step.function, args)

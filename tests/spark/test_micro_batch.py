@@ -59,7 +59,7 @@ class World:
         if block:
             deltas = [xor(each) for each in ids]
             anchors = list(self.client.track_block("t", f"{block}@0", deltas))
-            self.names |= {anchor: f"{block}/{slot}" for slot, anchor in enumerate(anchors)}
+            self.names |= {anchor: f"{block}@0#{slot}" for slot, anchor in enumerate(anchors)}
         else:
             anchors, batch = [self._chance.getrandbits(62) | 1 for _ in firsts], Batch("t")
             for anchor, each in zip(anchors, ids, strict=True):

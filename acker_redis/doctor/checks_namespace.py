@@ -1,6 +1,6 @@
 """Checks of a namespace: two looks at it, some time apart. No I/O."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from acker_redis.config import SCHEMA
 from acker_redis.doctor.facts import Missing, NamespaceFacts
@@ -21,15 +21,23 @@ _WRONG = ("overflow", "conflict", "orphaned")
 _SHOWN = 4
 
 
-def check(first: NamespaceFacts, second: NamespaceFacts, retry_for: float) -> Iterator[Finding]:
-    """All checks of a namespace; ``retry_for`` is that of its clients, in seconds."""
+def check(
+    first: NamespaceFacts,
+    second: NamespaceFacts,
+    retry_for: float,
+    readers: Set[tuple[str, str]] = frozenset(),
+) -> Iterator[Finding]:
+    """All checks of a namespace; ``retry_for`` is that of its clients, in seconds.
+
+    ``readers`` are namespace and source of the Spark queries that wait for verdicts.
+    """
     yield namespace(second)
     if not second.known:
         return
     yield rotator(second)
     yield drain(first, second)
     yield high_water(second)
-    yield outcomes(second)
+    yield outcomes(second, frozenset(task for name, task in readers if name == second.name))
     yield counters(first, second)
     yield fences(second)
     yield tasks(second)
@@ -210,8 +218,11 @@ def high_water(facts: NamespaceFacts) -> Finding:
     return ok("high-water", text, facts.name)
 
 
-def outcomes(facts: NamespaceFacts) -> Finding:
-    """Somebody reads the verdicts."""
+def outcomes(facts: NamespaceFacts, kept_by: Set[str] = frozenset()) -> Finding:
+    """The verdicts are read.
+
+    ``kept_by`` are sources whose reader waits for more, and keeps what it has read last.
+    """
     config = facts.known[0].config
     limit = config.backlog_share
     worst: dict[str, int] = {}
@@ -243,7 +254,9 @@ def outcomes(facts: NamespaceFacts) -> Finding:
         return facts.waiting.finding("outcomes", facts.name)
     ages: dict[str, int] = {}
     for each in facts.waiting:
-        if each.oldest_ms is not None and each.oldest_ms > config.timeout_ms:
+        if each.task in kept_by or each.oldest_ms is None:
+            continue
+        if each.oldest_ms > config.timeout_ms:
             ages[each.task] = max(each.oldest_ms, ages.get(each.task, 0))
     if ages:
         text = ", ".join(
@@ -258,6 +271,9 @@ def outcomes(facts: NamespaceFacts) -> Finding:
             facts.name,
         )
     more = f"; {facts.unseen} streams were not looked at" if facts.unseen else ""
+    kept = sum(totals.get(task, 0) for task in kept_by)
+    if kept:
+        more += f"; {kept:,} of them are kept by Spark queries until their next micro-batch"
     return ok("outcomes", f"{sum(totals.values()):,} wait, none for long{more}", facts.name)
 
 

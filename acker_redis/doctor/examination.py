@@ -26,6 +26,7 @@ from acker_redis.doctor.finding import Finding, error, merge, ok, skipped
 from acker_redis.doctor.reading_namespaces import read_namespace
 from acker_redis.doctor.rights import try_commands
 from acker_redis.errors import RedisRefusedError, RedisUnavailableError
+from acker_redis.readers import waiting_readers
 
 STALE_MS = 600_000
 """Age from which on a canary of another doctor was left behind, and does not fly any more."""
@@ -164,6 +165,8 @@ class _Examination:
                 "name those that it may see: acker-redis doctor NAMESPACE",
             )
             names, others = [], None
+        clients = (node.clients for node in nodes if not isinstance(node.clients, Missing))
+        readers = waiting_readers(chain.from_iterable(clients))
         began = time.monotonic()
         first = {name: read_namespace(self._connection, name) for name in names}
         yield from merge(
@@ -181,7 +184,7 @@ class _Examination:
                 yield checks_namespace.refused(name, after)
                 continue
             before = after if isinstance(before, Missing) else before
-            yield from checks_namespace.check(before, after, self._retry_for)
+            yield from checks_namespace.check(before, after, self._retry_for, readers)
             if isinstance(cluster, ClusterFacts):
                 yield checks_cluster.spread(cluster, after)
         if others is not None:

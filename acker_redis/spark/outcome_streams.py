@@ -3,14 +3,16 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from acker_redis.client import Acker
-from acker_redis.errors import RedisUnavailableError
+from acker_redis.errors import AckerError, RedisUnavailableError
 from acker_redis.flow import Pauses
 from acker_redis.keys import ShardKeys
 from acker_redis.outcome import Entry, parse_entry
+from acker_redis.readers import reader_name
 from acker_redis.spark.outcome_offsets import Ids
 
 PAGE = 16
@@ -39,6 +41,18 @@ class OutcomeStreams:
         if anew:
             self._acker.flows.known = None
         return self._patiently(lambda: self._acker.config.shards)
+
+    def announce(self) -> None:
+        """Name the connection after its reader, for CLIENT LIST and the doctor.
+
+        Do nothing without the right to CLIENT SETNAME, or with a name in the URL.
+        """
+        pool = getattr(self._acker.connection.client, "connection_pool", None)
+        if pool is not None and pool.connection_kwargs.get("client_name"):
+            return
+        with suppress(AckerError):
+            name = reader_name(self._acker.namespace, self._task)
+            self._acker.connection.command("CLIENT", "SETNAME", name)
 
     def last_ids(self) -> dict[int, str]:
         """Highest id that waits, per shard that has any."""

@@ -163,7 +163,10 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         done = self._nothing.parse(start)
         time.sleep(max(0.0, self._not_before - time.monotonic()))
         streams = _streams(self._options)
-        streams.shards(anew=self._looks % self.THOROUGH == 0)
+        thorough = self._looks % self.THOROUGH == 0
+        if thorough:
+            streams.announce()
+        streams.shards(anew=thorough)
         self._looks += 1
         before, times = self._idle
         times = times if before == done else 0

@@ -35,6 +35,20 @@ def test_rotator(ticked_ms: int, tick_ms: int, level: str) -> None:
         assert "acker-redis rotator orders" in found.fix
 
 
+def test_what_a_spark_query_keeps_is_not_left_lying() -> None:
+    """It reads, waits for more, and keeps its last micro-batch; another source's are reported."""
+    config = AckerConfig(tick_ms=TICK_MS)
+    shard = status(0, config, backlog={"shop": 5, "till": 1})
+    old = 10 * config.timeout_ms
+    waiting = (Waiting("shop", 1, 5, old), Waiting("till", 1, 1, old))
+    both = checks.outcomes(namespace(shard, waiting=waiting), {"shop", "till"})
+    assert (both.level, "6 of them are kept by Spark queries" in both.detail) == ("ok", True)
+    one = checks.outcomes(namespace(shard, waiting=waiting), {"shop"})
+    assert one.level == "warning"
+    assert "till (1," in one.detail
+    assert "shop" not in one.detail
+
+
 def test_before_the_first_tick_no_rotator_is_on_time() -> None:
     for ticks, words in ((0, "no tick yet, the first one is due in 60 s"), (1, "on time")):
         fresh = status(0, AckerConfig(tick_ms=60_000), ticks=ticks)

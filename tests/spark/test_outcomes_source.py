@@ -30,6 +30,7 @@ from acker_redis.ids import block_anchor
 from acker_redis.keys import ShardKeys
 from acker_redis.labels import source_id_of
 from acker_redis.outcome import BlockOutcome, Entry, Outcome
+from acker_redis.readers import waiting_readers
 from acker_redis.spark import outcomes_source
 from acker_redis.spark.outcome_offsets import VerdictOffset
 from acker_redis.spark.outcome_options import OutcomeOptions
@@ -850,6 +851,20 @@ def test_a_query_that_dies_before_its_commit_tells_nothing_twice(
     running.stop()
     assert query.seen == [["a"], ["b"], ["c"]]
     assert backlog(acker) == 1
+
+
+def test_the_doctor_knows_the_reader_of_an_idle_query(
+    spark_: SparkSession, acker: Acker, tmp_path: Path
+) -> None:
+    """The verdicts of its last micro-batch wait for the next one: nobody is to take them."""
+    acked(acker, "a")
+    query = Query(spark_, acker, tmp_path)
+    running = query.start()
+    running.processAllAvailable()
+    assert backlog(acker) == 1
+    clients = acker.connection.client.client_list()
+    assert (acker.namespace, TASK) in waiting_readers(clients)
+    running.stop()
 
 
 def test_available_now_ends_with_what_waited(

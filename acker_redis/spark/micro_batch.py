@@ -66,6 +66,7 @@ class MicroBatch:
         self._frozen: DataFrame | None = None
         self._terms: list[Terms] = []
         self._edges: set[str] = set()
+        self._written: list[Queue] = []
         self._acks = False
         self._tracked = False
         self._open = False
@@ -236,9 +237,11 @@ class MicroBatch:
         acks of this batch, the rows of that run stay. ``df`` must be of the one evaluation that is
         acked, see :meth:`freeze`.
 
-        Raises LaneError if a second driver applied the batch while this one replaced its rows.
+        Raises LaneError if a second driver applied the batch while this one replaced its rows,
+        InvalidBatchError if this batch was written to this sink before.
         """
         self._check_bolt()
+        self._check_unwritten(sink)
         if self._stands():
             sink.write(df, self.query_id, self.batch_id)
             return
@@ -260,9 +263,19 @@ class MicroBatch:
         """
         if self.report is None:
             raise InvalidBatchError("a batch is handed on after it was applied, not before")
+        self._check_unwritten(queue)
         rows = messages.limit(0) if self.report.changed else messages
         write = queue.write if self.report.repeated or self.report.changed else queue.replace
         write(rows, self.query_id, self.batch_id)
+
+    def _check_unwritten(self, queue: Queue) -> None:
+        """Refuse a second write of this batch to a queue: it would replace the first one."""
+        if any(queue is each or queue == each for each in self._written):
+            raise InvalidBatchError(
+                "this batch was written to this queue already, and a queue takes a batch once: "
+                "union the rows, or give each its own queue"
+            )
+        self._written.append(queue)
 
     def _stands(self) -> bool:
         """Whether the acker has applied any call of this batch."""

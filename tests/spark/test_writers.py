@@ -416,6 +416,19 @@ def test_a_second_driver_that_acks_while_a_sink_is_replaced_is_noticed(
         slow(messages, 0)
 
 
+def test_a_sink_takes_a_batch_once(spark: SparkSession, by_driver: Acker, tmp_path: Path) -> None:
+    """The second write would replace the rows of the first one, and both are acked."""
+    messages = orders(spark, by_driver)
+    one, other = (messages.where(f"source_id = '{each}'") for each in ("one", "two"))
+    with (
+        pytest.raises(InvalidBatchError, match="union the rows"),
+        by_driver.batch(messages, 0, query_id="last") as b,
+    ):
+        b.write(one, FileQueue(tmp_path / "table"))
+        b.write(other, FileQueue(tmp_path / "table"))
+    assert outcomes(by_driver.client) == []
+
+
 def test_a_batch_that_is_new_to_the_acker_replaces_what_the_queue_has(
     spark: SparkSession, acker: Acker, tmp_path: Path
 ) -> None:

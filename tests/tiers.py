@@ -24,6 +24,7 @@ TIER_OF = {
     "api/test_events_cluster.py": FULL,
     "api/test_schemathesis.py": FULL,
     "browser": FULL,
+    "client/test_tls.py": FULL,
     "cluster": FULL,
     "deploy": FULL,
     "doctor/test_cluster.py": FULL,

@@ -1,9 +1,9 @@
 """What the conformance tests run against: every implementation there is.
 
 ``reference`` is the acker in plain Python; ``default`` is the server that a user gets. In later
-tiers there are also the other servers, ``cluster`` (three masters) and ``fake`` (fakeredis with
-Lua, which passes all of it). ``functions`` is Valkey 9.1 with scripts that only read called
-as functions. What fakeredis lacks (maxmemory, encodings, rights, how a scan walks,
+tiers there are also the other servers, ``cluster`` (three masters), ``fake`` (fakeredis with
+Lua, which passes all of it) and ``functions`` (Valkey 9.1, with the scripts that only read called
+as functions). What fakeredis lacks (maxmemory, encodings, rights, how a scan walks,
 the time that a call takes) is tested in ``tests/servers``.
 """
 
@@ -34,8 +34,7 @@ _names = itertools.count(1)
 IMPLEMENTATIONS = [
     "reference",
     *servers(),
-    "functions",
-    *(() if is_later(FULL) else ("cluster", "fake")),
+    *(() if is_later(FULL) else ("cluster", "fake", "functions")),
 ]
 
 

@@ -225,7 +225,10 @@ class Connection:
         for client in self._clients():
             pool = getattr(client, "connection_pool", None)
             if pool is not None:
-                pool.disconnect(inuse_connections=False)
+                try:
+                    pool.disconnect(inuse_connections=False)
+                except TypeError:  # a blocking pool of redis-py 6 drops all connections
+                    pool.disconnect()
             # With single_connection_client=True it is in use for as long as the client is there.
             single = getattr(client, "connection", None)
             if single is not None:

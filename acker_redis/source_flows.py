@@ -293,19 +293,27 @@ class SourceFlows:
     def _make_room(self) -> Flow[None]:
         """Take nacks from a full backlog, if nothing else is left and their replays are due.
 
+        Raises BacklogError where that leaves a shard full. Nothing is to be tracked then: other
+        shards would apply their part, and the trees there would expire.
+
         A nack stays in the stream until its record is tracked again, and a full backlog lets
         nothing be tracked. So entries are taken just before the batch of their replays is applied,
         after all settled ones were taken and all verdicts were heard, and no more than makes room.
         """
-        if not self._all_heard or self.pending.due() is None:
-            return
         yield from self._take()
         status = yield from self._flows.status()
         most = status.config.backlog_share
         waits = {shard: each.backlog.get(self.task, 0) for shard, each in enumerate(status.shards)}
         wanted = {shard: count - most + 1 for shard, count in waits.items() if count >= most}
-        if wanted and self.pending.let_go(wanted, time.monotonic()):
-            yield from self._take()
+        if not wanted:
+            return
+        if not self._all_heard or not self.pending.let_go(wanted, time.monotonic()):
+            shard = min(wanted)
+            raise BacklogError(
+                f"task {self.task} has {waits[shard]} verdicts waiting to be taken on shard "
+                f"{shard}; its source must read and take its outcomes"
+            )
+        yield from self._take()
 
     def _next_batch(self) -> tuple[Batch, list[_Attempt]] | None:
         now, record = time.monotonic(), None

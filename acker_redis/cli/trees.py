@@ -183,9 +183,11 @@ def _send(
         if len(rows) > LINES:
             for applied in _apply_large(acker, rows):
                 count(applied)
-        else:
-            for row in rows:
-                batch.add(row)
+            waiting.append(ids)
+            flush()  # it was applied: an error further on must not keep its ids from being printed
+            continue
+        for row in rows:
+            batch.add(row)
         waiting.append(ids)
     flush()
     if as_json and not lines_out:

@@ -19,6 +19,7 @@ from pyspark.sql.types import ArrayType, LongType
 
 from acker_redis.errors import (
     ChangedBatchError,
+    ConfigError,
     DuplicateMessageError,
     InvalidBatchError,
     LaneError,
@@ -229,6 +230,11 @@ class MicroBatch:
         pairs = self._pairs(df, unanchored=False)
         self._terms.append(Terms(Kind.TOUCH, pairs.select("anchor")))
 
+    @property
+    def name(self) -> str:
+        """The query's name for queues and sinks: two apps may have queries of the same id."""
+        return f"{self.acker.app_id}@{self.query_id}"
+
     def write(self, df: DataFrame, sink: Queue) -> None:
         """Write rows of a last bolt, before its messages are acked.
 
@@ -238,14 +244,21 @@ class MicroBatch:
         acked, see :meth:`freeze`.
 
         Raises LaneError if a second driver applied the batch while this one replaced its rows,
-        InvalidBatchError if this batch was written to this sink before.
+        InvalidBatchError if this batch was written to this sink before, and ConfigError with
+        ``on_changed_batch='fail_trees'``.
         """
         self._check_bolt()
+        if self.acker.on_changed_batch != "raise":
+            raise ConfigError(
+                "on_changed_batch='fail_trees' goes on after a batch that came back with other "
+                "content, and then nobody can tell whether the sink has the rows that were acked: "
+                "use 'raise' for a query that writes before its ack"
+            )
         self._check_unwritten(sink)
         if self._stands():
-            sink.write(df, self.query_id, self.batch_id)
+            sink.write(df, self.name, self.batch_id)
             return
-        sink.replace(df, self.query_id, self.batch_id)
+        sink.replace(df, self.name, self.batch_id)
         if self._stands():
             raise LaneError(
                 f"batch {self.batch_id} of query {self.query_id} was applied by a second driver "
@@ -266,7 +279,7 @@ class MicroBatch:
         self._check_unwritten(queue)
         rows = messages.limit(0) if self.report.changed else messages
         write = queue.write if self.report.repeated or self.report.changed else queue.replace
-        write(rows, self.query_id, self.batch_id)
+        write(rows, self.name, self.batch_id)
 
     def _check_unwritten(self, queue: Queue) -> None:
         """Refuse a second write of this batch to a queue: it would replace the first one."""

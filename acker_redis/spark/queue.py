@@ -1,6 +1,7 @@
 """A queue between two streaming queries; one that is a directory with a subdirectory per batch."""
 
 import contextlib
+import re
 import shutil
 import time
 import uuid
@@ -13,17 +14,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from acker_redis.errors import ConfigError
-from acker_redis.keys import check_name
 
 _ABANDONED_SECONDS = 3600.0
+_QUERY = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
 
 
 class Queue(Protocol):
     """Where rows go, by batches: all rows of a batch or none.
 
-    A batch is named by the id of its query and its number, and may come more than once: Spark runs
-    a batch again if the query dies before its commit. The acker decides which run counts, and so
-    which method is called.
+    A batch is named by its query (``APP@QUERY``) and its number, and may come more than once: Spark
+    runs a batch again if the query dies before its commit. The acker decides which run counts, and
+    so which method is called.
     """
 
     def write(self, df: DataFrame, query_id: str, batch_id: int) -> object:
@@ -104,13 +105,19 @@ class FileQueue:
 
     def batch_path(self, query_id: str, batch_id: int) -> Path:
         """Return the directory of a batch of a query, which exists once the batch is written."""
-        return self.path / f"batch-{check_name('query id', query_id)}-{batch_id:012d}"
+        if not _QUERY.fullmatch(query_id):
+            raise ConfigError(
+                f"a query is named by 1 to 128 of A-Z a-z 0-9 _ . - @ and not by {query_id!r}"
+            )
+        return self.path / f"batch-{query_id}-{batch_id:012d}"
 
     def _write_aside(self, df: DataFrame, done: Path) -> Path:
         # Spark's file sources ignore names with a leading underscore. Each writer has a directory
         # of its own: what another driver has half written must not get the batch's name.
         name = done.name.removeprefix("batch-")
-        left = [*self.path.glob(f"_writing-{name}-*"), *self.path.glob(f"_replaced-*{name}-*")]
+        left = [*self.path.glob(f"_writing-{name}-*")]
+        if done.exists():  # else these may be the only rows of the batch
+            left += self.path.glob(f"_replaced-_writing-{name}-*")
         for each in left:
             with contextlib.suppress(FileNotFoundError):  # its writer is at work after all
                 if time.time() - each.stat().st_mtime > _ABANDONED_SECONDS:
@@ -122,7 +129,8 @@ class FileQueue:
     def read_stream(self, spark: SparkSession, schema: StructType | str) -> DataFrame:
         """The messages, as a streaming DataFrame."""
         reader = spark.readStream.schema(schema).option("recursiveFileLookup", "true")
-        return reader.parquet(str(self.path))
+        # A batch that replace() has deleted since must not stop the reader for good.
+        return reader.option("ignoreMissingFiles", "true").parquet(str(self.path))
 
     def read(self, spark: SparkSession, schema: StructType | str) -> DataFrame:
         """All messages there are now."""

@@ -123,7 +123,7 @@ class Tracking:
                 f"a source id is there {worst['n']} times in this batch: make it unique"
             )
         kept = found.trees.selectExpr(f"`{self._names.anchor}` AS anchor", f"{_SAVED} AS source_id")
-        ledger.write(kept, batch.query_id, batch.batch_id, anew=not self._again)
+        ledger.write(kept, batch.name, batch.batch_id, anew=not self._again)
         return found
 
     def _track(self, found: Numbered) -> tuple[Place, Done]:

@@ -88,11 +88,17 @@ def address_of(client: tuple[str, int] | None) -> str:
 
     >>> address_of(("2001:db8::7", 1)), address_of(("192.0.2.1", 1)), address_of(None)
     ('2001:db8::/64', '192.0.2.1', '')
+    >>> address_of(("::ffff:192.0.2.1", 1))
+    '192.0.2.1'
     """
     host = client[0] if client else ""
     if ":" not in host:
         return host
     try:
+        # A listener for both families names IPv4 clients so: each has an address of its own.
+        mapped = ipaddress.IPv6Address(host.partition("%")[0]).ipv4_mapped
+        if mapped:
+            return str(mapped)
         return str(ipaddress.ip_network(f"{host.partition('%')[0]}/64", strict=False))
     except ValueError:
         return host

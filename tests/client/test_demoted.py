@@ -11,6 +11,7 @@ import redis.asyncio as aio
 
 from acker_redis import Acker, AckerConfig, Batch, Producer, Rotator, Source
 from acker_redis.aio import AsyncAcker
+from acker_redis.connection import Connection
 from acker_redis.errors import RedisUnavailableError
 from tests.client.address import TwoServers
 from tests.conftest import binary_of
@@ -167,3 +168,17 @@ def test_ticks_reach_the_new_master(two: TwoServers) -> None:
         moved = ticked()
         wait_until(lambda: ticked() > moved, "ticks of the new master")
         wait_until(lambda: not two.connected(two.old), "a demoted master without clients")
+
+
+def test_a_pool_that_cannot_spare_connections_in_use_drops_them_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The blocking pool of redis-py 6: without it READONLY was a TypeError, and no retry."""
+    dropped: list[bool] = []
+    with redis.Redis() as client:
+        pool = client.connection_pool
+        monkeypatch.setattr(pool, "disconnect", lambda: dropped.append(True))
+        error = Connection(client)._failed(redis.exceptions.ReadOnlyError("READONLY no writes"))
+        monkeypatch.undo()
+    assert isinstance(error, RedisUnavailableError)
+    assert dropped

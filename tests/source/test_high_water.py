@@ -147,6 +147,37 @@ def nacks_after_a_restart(
     return sorted(word.split()[1] for word in told.take())
 
 
+def test_at_a_full_backlog_nothing_is_tracked_on_the_other_shards(
+    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+) -> None:
+    """The first refusal is news; after it, each attempt would leave trees there that expire."""
+    acker = make_any_acker(outcomes_limit=8, shards=2)
+    bolts = Bolts(acker)
+    source = make_source(acker, bolts.send, backoff=Backoff(3600, 3600))
+    for number in range(40):
+        source.emit(f"record {number}")
+    source.step()
+    anchors = [next(iter(ids[0])) for _, _, ids in bolts.sent]
+    mine = [anchor for anchor in anchors if anchor % 2 == 0][:4]
+    batch = Batch()
+    for anchor in mine:
+        batch.fail(anchor, "no")
+    acker.apply(batch)
+    source._flows._emit = nothing_heard
+    source.step()
+    del source._flows._emit
+    assert acker.status().shards[0].backlog == {"t": 4}
+    for number in range(40):
+        source.emit(f"one more {number}")
+    pending = []
+    for _ in range(5):
+        with pytest.raises(BacklogError, match="take its outcomes"):
+            source.step()
+        pending.append(sum(acker.status().shards[1].pending))
+        clock.advance(60)
+    assert len(set(pending)) == 1, pending
+
+
 @pytest.mark.parametrize("shards", [1, 4])
 def test_killed_after_an_emit_at_a_full_backlog_no_nack_is_lost(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock, shards: int

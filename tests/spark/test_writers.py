@@ -376,7 +376,7 @@ def test_a_sink_has_the_rows_of_the_run_that_was_acked(
     ]  # fmt: skip
     assert sorted(map(tuple, table.read(spark, schema).collect())) == [("one", 10), ("two", 2)]
     assert table.read(spark, schema).columns == ["source_id", "price"]
-    assert [each.name for each in table.path.iterdir()] == ["batch-last-000000000000"]
+    assert [each.name for each in table.path.iterdir()] == ["batch-test@last-000000000000"]
 
 
 def test_a_sink_keeps_the_rows_of_the_run_that_was_acked(
@@ -416,6 +416,50 @@ def test_a_second_driver_that_acks_while_a_sink_is_replaced_is_noticed(
         slow(messages, 0)
 
 
+def test_two_apps_with_queries_of_one_name_do_not_replace_each_other(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, tmp_path: Path
+) -> None:
+    """Also two batches of one foreachBatch, of two app ids: each lane has its own batch."""
+    price = make_spark_acker(query_id=None, app_id="price")
+    tax = make_spark_acker(client=price.client, query_id=None, app_id="tax")
+    messages, table = orders(spark, price), FileQueue(tmp_path / "table")
+    for acker, name in ((price, "one"), (tax, "two")):
+        mine = messages.where(f"source_id = '{name}'")
+        with acker.batch(mine, 0, query_id="last") as b:
+            b.write(b.df, table)
+    assert [v[2] for v in outcomes(price.client)] == ["one", "two"]
+    rows = table.read(spark, "source_id STRING").collect()
+    assert sorted(row.source_id for row in rows) == ["one", "two"]
+
+
+def test_a_query_that_writes_before_its_ack_does_not_go_on_after_other_content(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker, tmp_path: Path
+) -> None:
+    """Nobody could tell then whether the sink has the rows that were acked."""
+    acker = make_spark_acker(query_id=None, on_changed_batch="fail_trees")
+    messages = orders(spark, acker)
+    last = BoltWriter(acker, keep, sink=FileQueue(tmp_path / "table"), query_id="last")
+    with pytest.raises(ConfigError, match="use 'raise'"):
+        last(messages, 0)
+    assert outcomes(acker.client) == []
+
+
+def test_rows_that_were_replaced_stay_while_the_batch_has_no_others(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The writer died between its two renames, however long ago."""
+    queue = FileQueue(tmp_path / "q")
+    queue.write(records(spark, "a"), "q", 0)
+    replaced = queue.path / "_replaced-_writing-q-000000000000-x"
+    queue.batch_path("q", 0).rename(replaced)
+    os.utime(replaced, (0, 0))
+    aside = queue._write_aside(records(spark, "b"), queue.batch_path("q", 0))
+    assert replaced.exists()
+    aside.rename(queue.batch_path("q", 0))
+    queue.replace(records(spark, "c"), "q", 0)
+    assert not replaced.exists()
+
+
 def test_a_sink_takes_a_batch_once(spark: SparkSession, by_driver: Acker, tmp_path: Path) -> None:
     """The second write would replace the rows of the first one, and both are acked."""
     messages = orders(spark, by_driver)
@@ -434,7 +478,7 @@ def test_a_batch_that_is_new_to_the_acker_replaces_what_the_queue_has(
 ) -> None:
     """Here the namespace was dropped and created again, and the checkpoint stayed."""
     queue = FileQueue(tmp_path / "q")
-    queue.write(orders(spark, acker).where("source_id = 'one'"), "q", 0)
+    queue.write(orders(spark, acker).where("source_id = 'one'"), "test@q", 0)
     TrackWriter(acker, "t", {"e": queue}, query_id="q")(records(spark, "three", "four"), 0)
     names = {row.source_id for row in queue.read(spark, "source_id STRING").collect()}
     assert names == {"three", "four"}

@@ -113,7 +113,7 @@ def test_a_panel_fails_alone(make_load: MakeLoad, open_page: OpenPage) -> None:
     for title in ("Oldest trees", "Waiting verdicts", "Recent failures", "Verdicts"):
         expect(panel(page, title)).to_contain_text("It broke")
     expect(figure(page, "Pending")).to_have_text("30")
-    expect(panel(page, "Rotator")).to_contain_text("On time")
+    expect(panel(page, "Rotator")).to_contain_text("No tick yet")
     expect(page.locator("#banner")).to_be_hidden()
     load.track(5)
     expect(figure(page, "Pending")).to_have_text("35")

@@ -19,6 +19,7 @@ their own tracks by many actions.
 
 import json
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -42,6 +43,8 @@ MAX_ENTRIES = 50_000
 """Entries of a stream, from which on older ones than KEPT_SURELY make room for new ones."""
 RESERVE = 1000
 """Entries beyond MAX_ENTRIES for admins: operators who fill a stream do not shut them out."""
+DAILY = MAX_ENTRIES // 2 // 7
+"""Actions a day of one person in one namespace: alone they fill half of its stream in 7 days."""
 MAX_WITH_NOTES = MAX_ENTRIES // 2
 """Entries of a stream from which on refusals are not added: they cannot fill it."""
 REFUSALS = 30
@@ -98,13 +101,20 @@ class Audit:
         self._kept_ms = days * DAY_MS
         self._surely_ms = min(KEPT_SURELY, self._kept_ms)
         self._refusals = Limiter(REFUSALS)
+        self._shares = Limiter(DAILY, seconds=DAY_MS / 1000)
 
     async def begin(self, who: Who, deed: Deed, before: State) -> Begun:
         """Write that an action begins. Raises AckerError if that failed: do not act then.
 
-        Raises Problem (429) if the stream of the namespace is full of entries that must be kept.
+        Raises Problem (429) if the stream of the namespace is full of entries that must be kept, or
+        this person has used up a share of it.
         """
         key = audit_of(deed.namespace)
+        # Not of admins: they must be able to act when it matters, and have a reserve.
+        if not who.may(Role.ADMIN):
+            wait = self._shares.wait(f"{deed.namespace} {deed.who}")
+            if wait:
+                raise full(self._surely_ms, math.ceil(wait))
         begun = Begun(deed, before, await self._write(key, deed, "begun", before=before))
         most = MAX_ENTRIES + (RESERVE if who.may(Role.ADMIN) else 0)
         try:
@@ -229,15 +239,15 @@ class Audit:
         return id_.decode()
 
 
-def full(surely_ms: int) -> Problem:
-    """The stream of a namespace has no room for an action."""
+def full(surely_ms: int, retry_after: int = 3600) -> Problem:
+    """The stream of a namespace has no room for an action, or none for this person's."""
     return Problem(
         429,
         "audit-full",
         "Too many requests",
         f"the audit log of the namespace is full: entries are kept for {surely_ms // DAY_MS} days; "
         "use fewer actions, such as one that fails all trees that match",
-        headers={"Retry-After": "3600"},
+        headers={"Retry-After": str(retry_after)},
     )
 
 

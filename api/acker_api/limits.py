@@ -10,7 +10,7 @@ CLIENTS = 10_000
 
 
 class Limiter:
-    """So many calls a minute of each client, and as many at once.
+    """So many calls a minute, or in ``seconds``, of each client, and as many at once.
 
     It counts in this process alone: with several workers each allows as many.
 
@@ -26,8 +26,10 @@ class Limiter:
         per_minute: int,
         clients: int = CLIENTS,
         clock: Callable[[], float] = time.monotonic,
+        seconds: float = 60.0,
     ) -> None:
         self._most, self._clients, self._clock = per_minute, clients, clock
+        self._seconds = seconds
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, client: str) -> float:
@@ -40,18 +42,18 @@ class Limiter:
         self._left[client] = (left - 1 if allowed else left), now
         if len(self._left) > self._clients:
             self._left.popitem(last=False)
-        return 0.0 if allowed else (1 - left) * 60 / self._most
+        return 0.0 if allowed else (1 - left) * self._seconds / self._most
 
     def left(self, client: str) -> float:
         """Likewise, but do not count a call."""
         left, _ = self._has(client)
-        return 0.0 if left >= 1 or not self._most else (1 - left) * 60 / self._most
+        return 0.0 if left >= 1 or not self._most else (1 - left) * self._seconds / self._most
 
     def _has(self, client: str) -> tuple[float, float]:
         """Calls that a client has left, and the time."""
         now = self._clock()
         left, at = self._left.get(client, (float(self._most), now))
-        return min(float(self._most), left + (now - at) * self._most / 60), now
+        return min(float(self._most), left + (now - at) * self._most / self._seconds), now
 
 
 class Failures:

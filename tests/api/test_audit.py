@@ -330,6 +330,34 @@ def test_actions_in_one_namespace_push_out_no_entry_of_another(
     assert RESERVE > 1
 
 
+def test_one_operator_cannot_fill_the_stream_of_the_others(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Full, it would refuse all of them for days."""
+    monkeypatch.setattr(auditing, "DAILY", 2)
+    mine, other = make_any_acker(high_water=1), make_any_acker(high_water=1)
+    carol = "carol-" * 4
+    tokens = TOKENS.replace(
+        "]\n", f'  {{name = "carol", role = "operator", token = "{carol}"}},\n]\n'
+    )
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        path = f"{V1}/{mine.namespace}/config"
+        for mark in (2, 3):
+            done = await client.patch(path, json={"high_water": mark}, headers=bearer(ALICE))
+            assert done.status_code == 200
+        refused = await client.patch(path, json={"high_water": 4}, headers=bearer(ALICE))
+        is_problem(refused, 429, "audit-full")
+        assert 0 < int(refused.headers["retry-after"]) <= DAY_MS // 1000
+        assert mine.status().config.high_water == 3
+        elsewhere = f"{V1}/{other.namespace}/config"
+        for way, who in ((path, carol), (path, ADMIN), (elsewhere, ALICE)):
+            done = await client.patch(way, json={"high_water": 9}, headers=bearer(who))
+            assert done.status_code == 200
+
+    asked(any_server.url, talk, tokens=tokens)
+
+
 def test_entries_go_by_age(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

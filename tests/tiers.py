@@ -21,9 +21,11 @@ TESTS = Path(__file__).parent
 
 TIER_OF = {
     "api/test_cluster.py": FULL,
+    "api/test_demoted.py": FULL,
     "api/test_events_cluster.py": FULL,
     "api/test_schemathesis.py": FULL,
     "browser": FULL,
+    "client/test_demoted.py": FULL,
     "client/test_tls.py": FULL,
     "cluster": FULL,
     "deploy": FULL,

@@ -66,7 +66,7 @@ def namer(task: str, label: str, block: int) -> Callable[[int], str]:
 
 
 def source_id_of(task: str, label: str, anchor: int) -> str:
-    """Source id of a tree in a block, whatever its label; of a user's own, ``<label>#<slot>``.
+    """Return the source id of a tree in a block; for a user's own label, ``<label>#<slot>``.
 
     >>> source_id_of("shop", "orders/3@1000", 1 << 62 | 5 << 12 | 7)
     'orders/3/1007'

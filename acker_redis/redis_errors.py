@@ -28,7 +28,7 @@ _NO_RIGHT = re.compile(
 """By which a command inside a script fails for want of a right; the code is ERR in most versions.
 Outside of scripts the code is NOPERM, of which redis-py makes NoPermissionError."""
 _DEMOTED = ("READONLY", "MASTERDOWN", "NOREPLICAS")
-"""Codes of a server that is no master any longer, or that its replicas have left."""
+"""Codes of a server that is no master any longer, or that has lost its replicas."""
 _CODE = re.compile(
     # What redis-py puts before an error of a pipeline, in brackets or not.
     r"(?:Command # [0-9]+ \(.*\) of pipeline caused error: (?:\(['\"])?)?([A-Z]+)(?: |$)",

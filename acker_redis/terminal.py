@@ -39,7 +39,7 @@ def visible_json(text: str) -> str:
 
 
 class VisibleStream:
-    """A text stream that escapes C1 controls, whoever writes: a command, a log, a table.
+    """A text stream that escapes C1 controls of commands, logs and tables.
 
     ESC goes through, because tables are coloured by it.
     """

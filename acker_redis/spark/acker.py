@@ -40,7 +40,8 @@ class Acker:
     texts), ``executors`` sends from tasks, whatever the size; ``auto`` takes the driver for up to a
     million messages. ``on_changed_batch`` says what to do with a batch that comes back with other
     content than it was applied with: ``raise``, at every restart until the plan is mended, or
-    ``fail_trees``: nack all its trees, so that their sources replay them, and go on. ``max_wait``
+    ``fail_trees``: nack all its trees, so that their sources replay them, and go on (refused for a
+    query that writes to a sink before its ack). ``max_wait``
     is for how many seconds a batch waits for room below the high-water mark. ``names`` are those of
     the columns, and ``ledger`` is where the source ids of trees in blocks are kept, if they do not
     count.

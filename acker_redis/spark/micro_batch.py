@@ -251,7 +251,7 @@ class MicroBatch:
         if self.acker.on_changed_batch != "raise":
             raise ConfigError(
                 "on_changed_batch='fail_trees' goes on after a batch that came back with other "
-                "content, and then nobody can tell whether the sink has the rows that were acked: "
+                "content, and the sink may then lack rows that were acked: "
                 "use 'raise' for a query that writes before its ack"
             )
         self._check_unwritten(sink)

@@ -38,7 +38,7 @@ log = logging.getLogger("acker_api.audit")
 
 DAY_MS = 86_400_000
 KEPT_SURELY = 7 * DAY_MS
-"""Milliseconds for which an entry is kept, whatever comes after it."""
+"""Milliseconds for which an entry is kept, however many follow it."""
 MAX_ENTRIES = 50_000
 """Entries of a stream, from which on older ones than KEPT_SURELY make room for new ones."""
 RESERVE = 1000

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Versions that were tested together; other Pythons than those listed there still resolve.
 CONSTRAINTS := constraints.txt
 # Tests wait more than they compute: one process each for so many files at a time.
-WORKERS ?= 3
+WORKERS ?= 4
 # Without this each process of the tests would compile for itself what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c $(CONSTRAINTS)

@@ -21,6 +21,9 @@ CI = os.environ.get("CI") == "true"
 LONGEST = ("demo/", "examples/test_spark_jobs", "spark/faults/", "spark/", "browser/", "languages/")
 """Files that take longest: if they came last, one process would wait for another."""
 
+NOT_TRACED = ("hazard", "properties", "servers", "vectors")
+"""Folders that run the same code over and over: tracing them costs time and covers nothing more."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let the tier be chosen."""
@@ -66,6 +69,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=later)
         left_out = set(later)
         items[:] = [item for item in items if item not in left_out]
+    for item in items:
+        if item.path.relative_to(Path(__file__).parent).parts[0] in NOT_TRACED:
+            item.add_marker("no_cover")
     if hasattr(config, "workerinput"):
         items.sort(key=_place)
 

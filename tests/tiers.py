@@ -70,11 +70,11 @@ class Budget:
 
 
 BUDGETS = {
-    QUICK: Budget(hazard_trees=400, kills=20, travels=50, seeds=60),
+    QUICK: Budget(hazard_trees=400, kills=20, travels=50, seeds=40),
     FULL: Budget(hazard_trees=5_000, kills=60, travels=400, seeds=200),
     NIGHTLY: Budget(hazard_trees=100_000, kills=200, travels=20_000, seeds=2_000),
 }
-EXAMPLES = {QUICK: 20, FULL: 100, NIGHTLY: 1_000}
+EXAMPLES = {QUICK: 15, FULL: 100, NIGHTLY: 1_000}
 """Examples of a property, where a test does not ask for a share of them."""
 
 for _tier in TIERS:

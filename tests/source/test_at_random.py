@@ -13,7 +13,7 @@ import pytest
 
 from acker_redis import Acker, Backoff, Bolt, MessageId, OpenTree, Producer, Record, Rotator, Source
 from acker_redis.aio import AsyncAcker, AsyncBolt, AsyncProducer, AsyncSource
-from acker_redis.errors import LaneError
+from acker_redis.errors import LaneError, RedisUnavailableError
 from tests.client.proxy import Proxy
 from tests.conftest import MakeAcker
 from tests.support import total
@@ -140,8 +140,9 @@ def trouble(world: World, acker: Acker, proxy: Proxy) -> Iterator[None]:
         maker.join()
 
 
-BEYOND_THE_HORIZON = contextlib.suppress(LaneError)
-"""A batch may be in doubt for longer than two ticks of 150 ms: its trees expire."""
+BEYOND_THE_HORIZON = contextlib.suppress(LaneError, RedisUnavailableError)
+"""On a slow machine a batch stays in doubt for longer than two ticks of 150 ms. The producer then
+gives it up with the error of its last attempt, and its trees expire."""
 
 
 @pytest.mark.parametrize("shards", [4, pytest.param(1, marks=pytest.mark.full)])

@@ -22,7 +22,7 @@ from acker_redis.errors import NamespaceNotFoundError
 from acker_redis.ids import SLOTS, new_tuple_id
 from acker_redis.keys import ShardKeys
 from acker_redis.reference import Row
-from acker_redis.shard import pack
+from acker_redis.reference_rows import pack
 
 ROWS = 1000
 """Rows of a call."""

@@ -14,12 +14,9 @@ client calls the text that it was made with.
 
 import hashlib
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from acker_redis import scripts
-
-if TYPE_CHECKING:
-    from acker_redis.connection import Connection
 
 NAMES = ("status", "show", "list")
 """Scripts that are functions too; none of them writes."""
@@ -27,6 +24,10 @@ NAMES = ("status", "show", "list")
 _USED = "acker_redis_functions"
 
 T = TypeVar("T")
+
+
+class _Connection(Protocol):
+    def command(self, *args: str | bytes | int) -> Any: ...
 
 
 def use(client: T) -> T:
@@ -43,7 +44,7 @@ def are_used(client: Any) -> bool:
     return getattr(client, _USED, False) is True
 
 
-def load(connection: "Connection") -> str:
+def load(connection: _Connection) -> str:
     """Load the library, on a cluster into each master, and return its name. It is idempotent.
 
     Raises RedisRefusedError on Redis 6.2, or if the user lacks ``FUNCTION LOAD``. Redis saves and

@@ -1,20 +1,25 @@
 """Which namespaces a Redis has."""
 
-from acker_redis.connection import Connection
+import math
+from collections.abc import Iterable
+
 from acker_redis.errors import ConfigError
+from acker_redis.flow import Flow, ask_until
 from acker_redis.keys import NAMESPACES, check_name
 
 
-def names(connection: Connection) -> list[str]:
-    """Names of all namespaces, sorted; one may be in the course of being created or dropped.
+def names(deadline: float = -math.inf) -> Flow[list[str]]:
+    """Return the names of all namespaces, sorted; one may just be created or dropped.
 
-    What somebody else has put there, and is no name, is passed over.
+    Members of the set that are no valid names are left out. While Redis does not answer, the
+    command is retried until ``deadline``, on the ``time.monotonic`` clock: by default not at all.
     """
-    return sorted(filter(_is_name, map(_text, connection.command("SMEMBERS", NAMESPACES))))
+    return valid((yield from ask_until(("SMEMBERS", NAMESPACES), deadline)))
 
 
-def _text(name: bytes) -> str:
-    return name.decode(errors="replace")
+def valid(members: Iterable[bytes]) -> list[str]:
+    """Return those members of the set of namespaces that are valid names, sorted."""
+    return sorted(filter(_is_name, (member.decode(errors="replace") for member in members)))
 
 
 def _is_name(name: str) -> bool:

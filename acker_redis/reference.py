@@ -2,7 +2,7 @@
 
 One shard, in dictionaries, with a clock that the caller moves. It is the oracle of the
 tests: whatever Redis does must be what this does. Read it to understand the system; for
-the words, see ``docs/algorithm.md`` and ``lua/README.md``. ``RedisShard`` (``shard.py``)
+the words, see ``docs/algorithm.md`` and ``lua/README.md``. ``RedisShard`` (in ``simulate``)
 has the same methods on a real server.
 
 Not modelled, because they depend on how Redis stores things: which records one call of
@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from acker_redis.batch import FAIL, TOUCH, TRACK
+from acker_redis.columns import FAIL, TOUCH, TRACK
 from acker_redis.commands import Fence, ShardApplied
 from acker_redis.config import AckerConfig
 from acker_redis.errors import BacklogError, ChangedBatchError

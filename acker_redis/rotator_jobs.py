@@ -128,7 +128,7 @@ class NamesJob:
 
     def ask(self) -> float | None:
         """Read the names."""
-        self.found = names(self.connection)
+        self.found = self.connection.drive(names())
         return spread(self._every)
 
 

@@ -273,7 +273,7 @@ class Service:
 def _once(
     connection: Connection, namespaces: Sequence[str] | None, pace: Pace, stop: threading.Event
 ) -> int:
-    wanted = names(connection) if namespaces is None else list(dict.fromkeys(namespaces))
+    wanted = connection.drive(names()) if namespaces is None else list(dict.fromkeys(namespaces))
     done = rotate_once([Home(connection, name) for name in wanted], pace, stop=stop)
     failed = done.stopped
     for name, shard, error in done.errors:

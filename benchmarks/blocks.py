@@ -36,8 +36,8 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.ids import SLOTS
 from acker_redis.keys import ShardKeys
 from acker_redis.reference import Row
+from acker_redis.reference_rows import pack as columns
 from acker_redis.rotator import DRAIN_BLOCKS
-from acker_redis.shard import pack as columns
 
 NAMESPACE, TASK = "bench-blocks", "bench-source"
 KEYS = ShardKeys(NAMESPACE, 0)

@@ -25,8 +25,9 @@ from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.ids import SLOTS
 from acker_redis.reference import Row
+from acker_redis.reference_rows import pack
 from acker_redis.server_binary import find_server, find_wheel
-from acker_redis.shard import RedisShard, pack
+from acker_redis.simulate.redis_shard import RedisShard
 
 HINCRBY = "for i = 1, 1024 do redis.call('HINCRBY', KEYS[1], ARGV[1] + i * 97, 1) end"
 A, B = 0x5A5A_1234_0000_77, 0x1111_2222_3333

@@ -19,7 +19,7 @@ from acker_redis.reference import Reference
 from acker_redis.reference import Row as ReferenceRow
 from acker_redis.reference_blocks import BlockReference, BlockRow
 from acker_redis.rotator import Rotator
-from acker_redis.shard import RedisShard, glob
+from acker_redis.simulate.redis_shard import RedisShard, glob
 
 TRACK, FAIL, TOUCH = 1, 2, 4
 Row = tuple[int, int, int]

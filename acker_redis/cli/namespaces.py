@@ -86,7 +86,7 @@ def namespaces(url: Url = None, as_json: AsJson = False) -> None:
     from acker_redis.namespaces import names
 
     connection = Connection(options.settings(url).connect())
-    found = names(connection)
+    found = connection.drive(names())
     connection.close()
     if as_json:
         say_json({"namespaces": found})

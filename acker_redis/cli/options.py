@@ -25,7 +25,7 @@ def complete_namespace(incomplete: str) -> list[str]:
 
     with contextlib.suppress(AckerError):
         connection = Connection(Settings.read(timeout=1.0).connect())
-        return [name for name in names(connection) if name.startswith(incomplete)]
+        return [name for name in connection.drive(names()) if name.startswith(incomplete)]
     return []
 
 

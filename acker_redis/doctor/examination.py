@@ -194,7 +194,7 @@ class _Examination:
     def _listed(self) -> tuple[list[str], list[str] | None]:
         """Names of the namespaces to look at, and of the canaries there are, if that is known."""
         try:
-            listed = namespace_list.names(self._connection)
+            listed = self._connection.drive(namespace_list.names())
         except RedisRefusedError:
             if self._names is None:
                 raise

@@ -8,9 +8,9 @@ from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.outcome import Outcome, parse_entry
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockRow
-from acker_redis.shard import RedisShard
 from acker_redis.simulate.batches import Reply
 from acker_redis.simulate.books import Told
+from acker_redis.simulate.redis_shard import RedisShard
 
 
 class RedisBackend:

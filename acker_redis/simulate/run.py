@@ -12,10 +12,10 @@ from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.keys import NAMESPACES
 from acker_redis.redis_errors import translate
-from acker_redis.shard import RedisShard, glob
 from acker_redis.simulate.backends import Backend, ReferenceBackend
 from acker_redis.simulate.both import BothBackends
 from acker_redis.simulate.redis_backend import RedisBackend
+from acker_redis.simulate.redis_shard import RedisShard, glob
 from acker_redis.simulate.world import Played, World
 
 ENDINGS = ("tracked", "acked", "failed", "expired", "overflow", "conflict")

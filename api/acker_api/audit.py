@@ -28,11 +28,12 @@ from acker_api import audit_page
 from acker_api.audit_page import Found
 from acker_api.limits import Limiter
 from acker_api.problems import Problem
-from acker_api.reader import Reader, name_of
+from acker_api.reader import Reader
 from acker_api.tokens import Role, Who
 from acker_redis.errors import AckerError
 from acker_redis.keys import AUDIT, AUDITED, NAMESPACES, audit_of
 from acker_redis.logs import Event
+from acker_redis.namespaces import valid
 
 log = logging.getLogger("acker_api.audit")
 
@@ -166,7 +167,7 @@ class Audit:
         """
         begin = audit_page.parse(before) if before else None
         members = await self._reader.ask("SMEMBERS", AUDITED)
-        names = [name for name in sorted(map(name_of, members)) if name and who.sees(name)]
+        names = [name for name in valid(members) if who.sees(name)]
         streams = ["", *names] if who.everywhere else names
         found = await self._reader.drive(audit_page.newest(streams, limit, begin))
         next_ = audit_page.cursor(found[-1].key) if len(found) == limit else None

@@ -17,9 +17,9 @@ from acker_api.moved import Moved
 from acker_redis.aio import AsyncAcker
 from acker_redis.aio.connection import AsyncConnection
 from acker_redis.commands import Call
-from acker_redis.errors import AckerError, ConfigError, RedisUnavailableError, SchemaError
+from acker_redis.errors import AckerError, RedisUnavailableError, SchemaError
 from acker_redis.flow import Flow, ask_until
-from acker_redis.keys import NAMESPACES, check_name
+from acker_redis.namespaces import names
 from acker_redis.redis_errors import FAILED
 from acker_redis.status import Status
 from acker_redis.tree_page import OldestTree
@@ -102,7 +102,7 @@ class Reader:
 
     async def names(self) -> list[str]:
         """Names of all namespaces, sorted; RedisUnavailableError if no answer came in time."""
-        flow = _names(time.monotonic() + RETRY_FOR)
+        flow = names(time.monotonic() + RETRY_FOR)
         within = min(self._answer_within, self._scrape_within)
         self._known = await _within(within, lambda: self._connection.drive(flow))
         return self._known
@@ -211,19 +211,6 @@ class _Gated(AsyncConnection):
     async def run(self, call: Call) -> Any:
         async with self._gate:
             return await super().run(call)
-
-
-def _names(deadline: float) -> Flow[list[str]]:
-    members = yield from ask_until(("SMEMBERS", NAMESPACES), deadline)
-    return sorted(filter(None, map(name_of, members)))
-
-
-def name_of(member: bytes) -> str:
-    """'' for what is no namespace, whoever has put it there."""
-    try:
-        return check_name("namespace", member.decode())
-    except (ConfigError, UnicodeDecodeError):
-        return ""
 
 
 async def _state(acker: AsyncAcker) -> Status:

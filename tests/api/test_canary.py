@@ -19,7 +19,7 @@ from acker_redis import Acker, Batch, acl, commands
 from acker_redis.connecting import connect_async
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.keys import NAMESPACES, ShardKeys
-from acker_redis.shard import glob
+from acker_redis.simulate.redis_shard import glob
 from tests.api.service import TOKEN, asked, bearer, get, is_problem
 from tests.api.test_namespaces import V1, late
 from tests.client.proxy import proxied

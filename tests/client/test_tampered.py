@@ -33,4 +33,4 @@ def test_a_tampered_meta_is_a_schema_error(
 def test_what_is_no_name_is_no_namespace(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
     acker.connection.client.sadd(NAMESPACES, b"\xff\xfe", "two words", "", "x" * 65)
-    assert names(acker.connection) == [acker.namespace]
+    assert acker.connection.drive(names()) == [acker.namespace]

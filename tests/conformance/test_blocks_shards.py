@@ -10,7 +10,7 @@ from acker_redis.errors import BacklogError
 from acker_redis.ids import SLOTS
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockReference, BlockRow
-from acker_redis.shard import RedisShard
+from acker_redis.simulate.redis_shard import RedisShard
 from tests.conformance.conftest import MakeTarget
 from tests.support import (
     TRACK,

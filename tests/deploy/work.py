@@ -34,7 +34,7 @@ def create(users: Users) -> None:
     """Admin: create the namespace, and ask the server how it is doing."""
     with Acker.from_url(users.url("admin"), users.namespace, timeout=60) as acker:
         assert acker.create(AckerConfig(shards=SHARDS, tick_ms=3_600_000))
-        assert users.namespace in names(acker.connection)
+        assert users.namespace in acker.connection.drive(names())
         client = acker.connection.client
         assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
         assert acker.connection.version()
@@ -166,7 +166,7 @@ def rotate(users: Users) -> None:
         assert (status.pending, status.expiring) == (0, 0)
         assert status.counters["expired"] >= 3
         if users.all_namespaces:
-            assert users.namespace in names(acker.connection)
+            assert users.namespace in acker.connection.drive(names())
 
 
 def view(users: Users) -> None:
@@ -184,7 +184,7 @@ def view(users: Users) -> None:
         if live:
             live.close()
         if users.all_namespaces:
-            assert users.namespace in names(acker.connection)
+            assert users.namespace in acker.connection.drive(names())
 
 
 def end(users: Users) -> None:
@@ -197,7 +197,7 @@ def end(users: Users) -> None:
         assert acker.configure(high_water=5000).high_water == 5000
         assert migrate(acker, 2 * SHARDS).shards == 2 * SHARDS
         acker.drop()
-        assert users.namespace not in names(acker.connection)
+        assert users.namespace not in acker.connection.drive(names())
 
 
 def all_roles(users: Users) -> None:

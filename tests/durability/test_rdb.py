@@ -9,7 +9,7 @@ from acker_redis.client import Acker
 from acker_redis.commands import Fence
 from acker_redis.config import AckerConfig
 from acker_redis.server_binary import ServerBinary
-from acker_redis.shard import RedisShard
+from acker_redis.simulate.redis_shard import RedisShard
 from tests.conftest import MakeAcker
 from tests.durability.load import Load
 from tests.durability.records import Replayed

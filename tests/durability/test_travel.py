@@ -7,9 +7,9 @@ from dataclasses import asdict
 import pytest
 
 from acker_redis.reference_blocks import BlockReference
-from acker_redis.shard import RedisShard
 from acker_redis.simulate.backends import ReferenceBackend
 from acker_redis.simulate.redis_backend import RedisBackend
+from acker_redis.simulate.redis_shard import RedisShard
 from tests.conftest import MakeAcker
 from tests.durability.travel import BREAKS, CONFIG, TASK, FalseAck, History
 from tests.tiers import budget

@@ -25,7 +25,7 @@ from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.outcomes import BlockOutcome, Outcome
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockReference, BlockRow
-from acker_redis.shard import RedisShard
+from acker_redis.simulate.redis_shard import RedisShard
 from tests.properties.play import share
 from tests.tiers import examples
 

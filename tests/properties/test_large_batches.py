@@ -16,7 +16,7 @@ from acker_redis.commands import Fence
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.reference import Reference, Row
-from acker_redis.shard import RedisShard
+from acker_redis.simulate.redis_shard import RedisShard
 
 FLAGS = [0] * 12 + [FAIL, TOUCH, TRACK | FAIL]
 

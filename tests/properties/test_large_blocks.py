@@ -17,7 +17,7 @@ from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.ids import SLOTS
 from acker_redis.reference_blocks import BlockReference, BlockRow
-from acker_redis.shard import RedisShard
+from acker_redis.simulate.redis_shard import RedisShard
 from tests.support import block_outcomes, total
 
 SIZES = [(1, 4095), (2, 4095), (24, 1000), (64, 60), (64, 254)]

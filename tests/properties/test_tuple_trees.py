@@ -30,7 +30,7 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BacklogError
 from acker_redis.outcomes import Outcome
 from acker_redis.reference import Reference, Row
-from acker_redis.shard import RedisShard
+from acker_redis.simulate.redis_shard import RedisShard
 from tests.properties.play import play, play_until_met, share
 from tests.properties.topology import FAIL, TOUCH, TRACK, Forest, Tree, fold
 from tests.tiers import examples

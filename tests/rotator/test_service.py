@@ -25,8 +25,8 @@ from acker_redis.logs import Event, set_up
 from acker_redis.rotator_jobs import Pace
 from acker_redis.rotator_service import serve
 from acker_redis.server_binary import find_server
-from acker_redis.shard import glob
 from acker_redis.shard_rotation import ShardRotation
+from acker_redis.simulate.redis_shard import glob
 from tests.client.proxy import proxied
 from tests.cluster.servers import Cluster, slot_of, spread
 from tests.conftest import MakeAcker, missing

@@ -12,7 +12,7 @@ from acker_redis.commands import Call
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.keys import ShardKeys
-from acker_redis.shard import RedisShard
+from acker_redis.simulate.redis_shard import RedisShard
 from tests.support import row, track
 
 COUNT = 1_000_000

@@ -8,7 +8,7 @@ from acker_redis import commands
 from acker_redis.client import Acker
 from acker_redis.keys import ShardKeys
 from acker_redis.reference import Reference
-from acker_redis.shard import RedisShard
+from acker_redis.simulate.redis_shard import RedisShard
 from tests.conftest import MakeAcker
 from tests.support import TRACK, columns, send, tick, total, track, verdicts
 

@@ -1,51 +1,25 @@
-"""One shard of an acker, as the reference and as Redis keep it, under one set of methods.
+"""One shard on a real server, with the methods of the reference.
 
-Tests and the simulator play one history on both and compare. Redis's clock cannot be moved;
-``RedisShard.advance`` moves what was written at a time instead, which comes to the same.
+Tests and the simulator run one history on both and compare. Redis's clock cannot be moved;
+``RedisShard.advance`` changes every stored time instead, which has the same effect.
 """
 
-import struct
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable
 
 from acker_redis import commands
-from acker_redis.batch import FAIL, TRACK, Columns
-from acker_redis.blocks import BlockPart, pack_deltas, pack_track
 from acker_redis.client import Acker
+from acker_redis.columns import Columns
 from acker_redis.commands import Fence, ShardApplied
-from acker_redis.config import AckerConfig
 from acker_redis.keys import ShardKeys
 from acker_redis.outcome import BlockOutcome, Outcome
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockRow
+from acker_redis.reference_rows import pack, pack_block
 
 DRAIN_RECORDS = 500
 _FIRST_SEEN = slice(9, 15)
 _TASK_LENGTH = 15
 _SLOTS = slice(6, 8)
-
-
-class Shard(Protocol):
-    """What ``Reference`` and ``RedisShard`` have in common."""
-
-    config: AckerConfig
-
-    def apply(
-        self, rows: Iterable[Row], task: str = "", fence: Fence | None = None
-    ) -> ShardApplied:
-        """Apply a batch, all or nothing; an AckerError if it is refused."""
-
-    def rotate(self, force: bool = False) -> bool:
-        """Tick if it is due, or forced, and say whether it ticked."""
-
-    def expire(self) -> int:
-        """Drain all that expires; returns the records left, 0."""
-
-    def take(self, task: str) -> list[Outcome]:
-        """Verdicts that wait for a task; they wait no longer."""
-
-    def advance(self, ms: int) -> None:
-        """Move the clock, back if ``ms`` is negative."""
 
 
 class RedisShard:
@@ -161,29 +135,6 @@ class RedisShard:
     def _places(self) -> list[str]:
         buckets = [self.keys.pending(i) for i in range(self.config.buckets)]
         return [*buckets, self.keys.expiring]
-
-
-def pack(rows: Sequence[Row], task: str = "") -> Columns:
-    """Wire columns of rows as they are, right or wrong: nothing is folded or checked."""
-    form = struct.Struct(f">{len(rows)}Q")
-    sources = [row.source_id for row in rows if row.flags & TRACK]
-    whys = [row.why for row in rows if row.flags & FAIL]
-    return Columns(
-        flags=bytes(row.flags for row in rows),
-        anchors=form.pack(*(row.anchor for row in rows)),
-        deltas=form.pack(*(row.delta for row in rows)),
-        task=task,
-        texts=tuple(text.encode() for text in (*sources, *whys)),
-    )
-
-
-def pack_block(row: BlockRow) -> BlockPart:
-    """One block of a call, from the row for the reference."""
-    if not row.task:
-        dense = sorted(row.deltas) == list(range(len(row.deltas)))
-        return pack_deltas(row.block, row.deltas, row.failed, row.touch, dense=dense)
-    column = [row.deltas[slot] for slot in range(len(row.deltas))]
-    return pack_track(row.block, row.task, row.label, column, row.failed, row.touch)
 
 
 def glob(text: str) -> str:

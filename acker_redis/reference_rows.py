@@ -1,0 +1,32 @@
+"""Rows of the reference in the bytes that go over the wire."""
+
+import struct
+from collections.abc import Sequence
+
+from acker_redis.blocks import BlockPart, pack_deltas, pack_track
+from acker_redis.columns import FAIL, TRACK, Columns
+from acker_redis.reference import Row
+from acker_redis.reference_blocks import BlockRow
+
+
+def pack(rows: Sequence[Row], task: str = "") -> Columns:
+    """Wire columns of rows as they are, right or wrong: nothing is folded or checked."""
+    form = struct.Struct(f">{len(rows)}Q")
+    sources = [row.source_id for row in rows if row.flags & TRACK]
+    whys = [row.why for row in rows if row.flags & FAIL]
+    return Columns(
+        flags=bytes(row.flags for row in rows),
+        anchors=form.pack(*(row.anchor for row in rows)),
+        deltas=form.pack(*(row.delta for row in rows)),
+        task=task,
+        texts=tuple(text.encode() for text in (*sources, *whys)),
+    )
+
+
+def pack_block(row: BlockRow) -> BlockPart:
+    """One block of a call, from the row for the reference."""
+    if not row.task:
+        dense = sorted(row.deltas) == list(range(len(row.deltas)))
+        return pack_deltas(row.block, row.deltas, row.failed, row.touch, dense=dense)
+    column = [row.deltas[slot] for slot in range(len(row.deltas))]
+    return pack_track(row.block, row.task, row.label, column, row.failed, row.touch)

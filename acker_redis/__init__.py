@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from acker_redis.applied import Applied
     from acker_redis.batch import Batch
     from acker_redis.bolt import Bolt, Handle
     from acker_redis.client import Acker
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from acker_redis.message_id import MessageId
     from acker_redis.outcome import BlockOutcome, Entry, Outcome
     from acker_redis.outcomes import Outcomes
+    from acker_redis.parts import Applied
     from acker_redis.pending import Backoff, Record, Verdict
     from acker_redis.producer import Producer
     from acker_redis.rotating_map import RotatingMap
@@ -88,7 +88,7 @@ _MODULES = {
     "Acker": "client",
     "AckerConfig": "config",
     "AckerError": "errors",
-    "Applied": "applied",
+    "Applied": "parts",
     "Backoff": "pending",
     "Batch": "batch",
     "BlockEntry": "tree_page",

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from acker_redis.batch import Batch
-from acker_redis.columns import FAIL, TRACK
+from acker_redis.columns import FAIL, TRACK, Row
 from acker_redis.ids import shard_of
-from acker_redis.row import Row
 
 
 @dataclass(slots=True)

@@ -12,12 +12,13 @@ from acker_redis.blocks import MAX_BLOCKS, BlockPart, calls, pack_column, pack_d
 from acker_redis.columns import (
     FAIL,
     MAX_ROWS,
-    MAX_TEXT,
     MAX_TEXTS,
     TOUCH,
     TRACK,
     Columns,
-    check_text,
+    Row,
+    check_row,
+    whole,
 )
 from acker_redis.errors import InvalidBatchError
 from acker_redis.ids import (
@@ -33,7 +34,7 @@ from acker_redis.ids import (
 from acker_redis.keys import check_name
 from acker_redis.labels import is_counted
 from acker_redis.parts import Part, Sent
-from acker_redis.row import Row, check_row, whole
+from acker_redis.texts import MAX_TEXT, check_text
 
 __all__ = ["FAIL", "MAX_ROWS", "MAX_TEXT", "MAX_TEXTS", "TOUCH", "TRACK", "Batch", "Columns"]
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from acker_redis import commands
-from acker_redis.applied import Applied, combine
 from acker_redis.batch import Batch
 from acker_redis.blocks import pack_column
-from acker_redis.columns import Columns, check_text
+from acker_redis.columns import Columns
 from acker_redis.commands import Fence, Listed, ShardApplied, ShardStatus
 from acker_redis.config import AckerConfig
 from acker_redis.errors import (
@@ -27,9 +26,10 @@ from acker_redis.ids import check_anchor, shard_of
 from acker_redis.keys import DOTS, NAMESPACES, RESERVED, ShardKeys, check_name
 from acker_redis.lane import Lane
 from acker_redis.move import Move
-from acker_redis.parts import Part, Sendable, Sent
+from acker_redis.parts import Applied, Part, Sendable, Sent, combine
 from acker_redis.server_version import ServerVersion
 from acker_redis.status import Status
+from acker_redis.texts import check_text
 from acker_redis.tree_page import (
     BlockEntry,
     Found,

@@ -9,41 +9,17 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from acker_redis.arrays import Ints, ints, wire
 from acker_redis.blocks import goes_dense
 from acker_redis.errors import InvalidBatchError
 from acker_redis.ids import BLOCK_MAX, SLOTS
-
-Ints = npt.NDArray[np.int64]
 
 _FEW = 1 << 14
 """Below so many rows sorting is as fast as anything."""
 _HASH_BITS = 22
 _MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F)
 """Odd numbers; with some thousand blocks, one of them is likely to tell them all apart."""
-
-
-def ints(kind: str, column: Any) -> Ints:
-    """A column of numpy, Arrow, pandas or plain Python as int64.
-
-    Raises InvalidBatchError unless all are whole numbers from 0 to 2^63-1.
-    """
-    if np.ma.is_masked(column):
-        raise InvalidBatchError(f"{kind} are one column without nulls, and this one is masked")
-    array = np.asarray(column if hasattr(column, "__len__") else list(column))
-    if array.size == 0:
-        return np.empty(0, dtype=np.int64)
-    # Ids have 63 bits: whatever is narrower was cut, or is a buffer of bytes.
-    if array.dtype.kind not in "iu" or array.dtype.itemsize != 8 or array.ndim != 1:
-        raise InvalidBatchError(
-            f"{kind} are one column of 64-bit integers without nulls, not {array.dtype}"
-        )
-    array = array.astype(np.uint64 if array.dtype == np.uint64 else np.int64, copy=False)
-    signed = array.view(np.int64)
-    if signed.min() < 0:
-        raise InvalidBatchError(f"{kind} are numbers from 0 to 2^63-1")
-    return signed
 
 
 class NumpyFold:
@@ -92,11 +68,6 @@ class NumpyFold:
                 row[slots] = deltas[start:end]
                 yield pack_block(anchors[start] >> 12, slots[deltas[start:end] != 0], row)
                 row[slots] = 0
-
-
-def wire(numbers: Ints) -> bytes:
-    """8 bytes each, big-endian."""
-    return numbers.astype(">i8").tobytes()
 
 
 def pack_block(high: np.int64, slots: Ints, row: Ints) -> tuple[int, bytes, bytes]:

@@ -1,16 +1,19 @@
-"""What one batch sends: a part per call of a script, each all or nothing under a number of its own.
+"""What one batch sends, and what became of it.
 
-Loose rows and blocks go by different scripts, but by one lane: the parts of a batch have
-consecutive numbers, and are sent in this order.
+A part is one call of a script: all or nothing, under a number of its own. Loose rows and blocks
+go by different scripts, but by one lane: the parts of a batch have consecutive numbers, and are
+sent in this order.
 """
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from acker_redis.blocks import Blocks
 from acker_redis.columns import Columns
+from acker_redis.commands import ShardApplied
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +60,57 @@ class Sendable(Protocol):
 
     def parts(self, shards: int) -> list[Part]:
         """The same parts in the same order whenever it is asked, once it was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What became of a batch; the numbers are of all shards that it touched.
+
+    When ``repeated``, a shard had applied its part before, and its reply was lost: its counts
+    are missing, and so are its rejected trees. Those are nacked through the outcomes in any
+    case.
+
+    >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
+    >>> batch.track(7, "order-1", [40])
+    >>> applied = acker.apply(batch)
+    >>> applied.tracked, applied.acked, applied.rejected, applied.repeated
+    (1, 0, (), False)
+    """
+
+    tracked: int
+    acked: int
+    failed: int
+    rejected: tuple[int, ...]
+    """Anchors of the loose trees that were nacked for overflow: do not emit their messages."""
+    rejected_blocks: tuple[range, ...]
+    """Anchors of the blocks that were nacked, because of overflow, or because their last life
+    expires just now: do not emit their messages."""
+    pending: int
+    high_water: int
+    repeated: bool
+
+
+def combine(parts: Sequence[Part], replies: Sequence[ShardApplied]) -> Applied:
+    """Sum the replies to the parts of a batch."""
+    if len(parts) == 1 and isinstance(parts[0].rows, Columns):  # mostly
+        (only,) = replies
+        totals = only.tracked, only.acked, only.failed, only.rejected, ()
+        return Applied(*totals, only.pending, only.high_water, only.highest is not None)
+    last = {part.shard: reply for part, reply in zip(parts, replies, strict=True)}
+    loose: list[int] = []
+    blocks: list[range] = []
+    for part, reply in zip(parts, replies, strict=True):
+        if isinstance(part.rows, Columns):
+            loose += reply.rejected
+        else:
+            blocks += [each.anchors for each in part.rows.parts if each.block in reply.rejected]
+    return Applied(
+        tracked=sum(reply.tracked for reply in replies),
+        acked=sum(reply.acked for reply in replies),
+        failed=sum(reply.failed for reply in replies),
+        rejected=tuple(loose),
+        rejected_blocks=tuple(blocks),
+        pending=sum(reply.pending for reply in last.values()),
+        high_water=sum(reply.high_water for reply in last.values()),
+        repeated=any(reply.highest is not None for reply in replies),
+    )

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from acker_redis.columns import check_text
 from acker_redis.errors import ConfigError, InvalidBatchError
 from acker_redis.pending import Backoff, Record, Verdict
+from acker_redis.texts import check_text
 
 MOST_EDGES = 65_536
 """First messages of a record at most; an open tree may have any number."""

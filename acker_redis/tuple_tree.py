@@ -31,11 +31,11 @@ from os import getpid
 from threading import Lock
 from typing import Literal, NamedTuple
 
-from acker_redis.columns import FAIL, MAX_TEXT, TOUCH, TRACK, check_text
+from acker_redis.columns import FAIL, TOUCH, TRACK, Row
 from acker_redis.errors import ClosedError, InvalidBatchError
 from acker_redis.ids import new_anchor
 from acker_redis.message_id import MessageId, check_size
-from acker_redis.row import Row
+from acker_redis.texts import check_text, clipped, words
 
 DRAWN = 8
 """Ids that are drawn at once for the children of a message."""
@@ -49,7 +49,6 @@ _BEFORE: dict[_State, _State] = {
     "failed": "open",
     "acked, then failed": "acked",
 }
-_CONTROL = {**dict.fromkeys(range(0x20), " "), 0x7F: " "}
 
 
 class Emitted(NamedTuple):
@@ -351,28 +350,6 @@ def emit_from(*processings: Processing, key: str | None = None) -> MessageId:
         (one, place) for one in processings for place, given in enumerate(one.inputs) if given
     ]
     return _emit(processings, parents, key)
-
-
-def words(error: BaseException) -> str:
-    """An exception in words, as a row can hold them: 255 bytes of UTF-8, no control characters.
-
-    >>> words(ValueError("no such address"))
-    'ValueError: no such address'
-    >>> words(KeyboardInterrupt())
-    'KeyboardInterrupt'
-    """
-    name = type(error).__name__
-    try:
-        said = str(error)
-    except Exception:  # a bolt must be able to fail whatever was raised
-        said = ""
-    return clipped(f"{name}: {said}" if said else name)
-
-
-def clipped(text: str) -> str:
-    """Words for people, as a row can hold them: see :func:`words`."""
-    short = text[:MAX_TEXT].translate(_CONTROL).encode(errors="replace")
-    return short[:MAX_TEXT].decode(errors="ignore")
 
 
 def _emit(

@@ -17,10 +17,10 @@ from acker_redis.columns import TOUCH
 from acker_redis.errors import AckerError
 
 if TYPE_CHECKING:
-    from acker_redis.applied import Applied
     from acker_redis.batch import Batch
     from acker_redis.client import Acker
-    from acker_redis.row import Row
+    from acker_redis.columns import Row
+    from acker_redis.parts import Applied
     from acker_redis.tuple_tree import Processing
 
 LINES = 256

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from acker_redis.arrays import Ints, wire
 from acker_redis.blocks import goes_dense
-from acker_redis.fold_numpy import Ints, NumpyFold, wire
+from acker_redis.fold_numpy import NumpyFold
 from acker_redis.ids import SLOTS
 
 

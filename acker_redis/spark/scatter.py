@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from acker_redis.fold_numpy import Ints, pack_block
+from acker_redis.arrays import Ints
+from acker_redis.fold_numpy import pack_block
 from acker_redis.ids import SLOTS
 
 _BITS = 20

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from acker_redis.client import Acker
+from acker_redis.columns import Row, fail_row, touch_row
 from acker_redis.commands import Call
 from acker_redis.config import AckerConfig
 from acker_redis.errors import (
@@ -17,7 +18,6 @@ from acker_redis.errors import (
     WrongShardError,
 )
 from acker_redis.producer import Producer
-from acker_redis.row import Row, fail_row, touch_row
 from tests.client.proxy import Proxy
 from tests.conftest import MakeAcker
 from tests.producer.conftest import MakeRig

@@ -14,6 +14,7 @@ from acker_redis.aio import AsyncAcker
 from acker_redis.batch import Batch
 from acker_redis.blocks import pack_deltas, pack_track
 from acker_redis.client import Acker
+from acker_redis.columns import Row
 from acker_redis.commands import Call, Fence
 from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
@@ -29,7 +30,6 @@ from acker_redis.errors import (
 from acker_redis.keys import NAMESPACES, ShardKeys
 from acker_redis.move import Move
 from acker_redis.producer import Producer
-from acker_redis.row import Row
 from acker_redis.source import Source
 from tests.conftest import MakeAcker
 from tests.servers.test_errors_change_nothing import spoil

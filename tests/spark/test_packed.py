@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acker_redis.blocks import unpack_column
-from acker_redis.columns import check_text
 from acker_redis.errors import InvalidBatchError
 from acker_redis.ids import SLOTS, block_anchor
 from acker_redis.spark import packed as packing
@@ -28,6 +27,7 @@ from acker_redis.spark.packed import (
     unpack_texts,
 )
 from acker_redis.spark.scatter import Scatter
+from acker_redis.texts import check_text
 from tests.spark.conftest import Term, add, packed
 
 SLOT = st.sampled_from([0, 1, 2, 31, 2047, 4093, 4094])

@@ -1,0 +1,37 @@
+"""Columns of 64-bit integers in numpy, and their bytes on the wire."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from acker_redis.errors import InvalidBatchError
+
+Ints = npt.NDArray[np.int64]
+
+
+def ints(kind: str, column: Any) -> Ints:
+    """A column of numpy, Arrow, pandas or plain Python as int64.
+
+    Raises InvalidBatchError unless all are whole numbers from 0 to 2^63-1.
+    """
+    if np.ma.is_masked(column):
+        raise InvalidBatchError(f"{kind} are one column without nulls, and this one is masked")
+    array = np.asarray(column if hasattr(column, "__len__") else list(column))
+    if array.size == 0:
+        return np.empty(0, dtype=np.int64)
+    # Ids have 63 bits: whatever is narrower was cut, or is a buffer of bytes.
+    if array.dtype.kind not in "iu" or array.dtype.itemsize != 8 or array.ndim != 1:
+        raise InvalidBatchError(
+            f"{kind} are one column of 64-bit integers without nulls, not {array.dtype}"
+        )
+    array = array.astype(np.uint64 if array.dtype == np.uint64 else np.int64, copy=False)
+    signed = array.view(np.int64)
+    if signed.min() < 0:
+        raise InvalidBatchError(f"{kind} are numbers from 0 to 2^63-1")
+    return signed
+
+
+def wire(numbers: Ints) -> bytes:
+    """8 bytes each, big-endian."""
+    return numbers.astype(">i8").tobytes()

@@ -1,0 +1,45 @@
+"""Texts in rows: source ids, and the reasons of failures."""
+
+import re
+
+from acker_redis.errors import InvalidBatchError
+
+MAX_TEXT = 255
+"""Maximum length of a source id or of a reason, in bytes."""
+_CONTROL_BYTES = re.compile(rb"[\x00-\x1f\x7f]")
+_CONTROL = {**dict.fromkeys(range(0x20), " "), 0x7F: " "}
+
+
+def check_text(kind: str, text: str, least: int) -> bytes:
+    """UTF-8 of a source id or why; InvalidBatchError if the scripts would refuse it."""
+    try:
+        data = text.encode()
+    except (UnicodeEncodeError, AttributeError):
+        raise InvalidBatchError(f"a {kind} is text that UTF-8 can hold, not {text!r}") from None
+    if not least <= len(data) <= MAX_TEXT:
+        raise InvalidBatchError(f"a {kind} has {least} to {MAX_TEXT} bytes, this one {len(data)}")
+    if _CONTROL_BYTES.search(data):
+        raise InvalidBatchError(f"a {kind} has no control characters: {text!r}")
+    return data
+
+
+def words(error: BaseException) -> str:
+    """An exception in words, as a row can hold them: 255 bytes of UTF-8, no control characters.
+
+    >>> words(ValueError("no such address"))
+    'ValueError: no such address'
+    >>> words(KeyboardInterrupt())
+    'KeyboardInterrupt'
+    """
+    name = type(error).__name__
+    try:
+        said = str(error)
+    except Exception:  # a bolt must be able to fail whatever was raised
+        said = ""
+    return clipped(f"{name}: {said}" if said else name)
+
+
+def clipped(text: str) -> str:
+    """Words for people, as a row can hold them: see :func:`words`."""
+    short = text[:MAX_TEXT].translate(_CONTROL).encode(errors="replace")
+    return short[:MAX_TEXT].decode(errors="ignore")

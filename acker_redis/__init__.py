@@ -14,10 +14,15 @@ if TYPE_CHECKING:
     from acker_redis.bolt import Bolt, Handle
     from acker_redis.client import Acker
     from acker_redis.column_batch import ColumnBatch
-    from acker_redis.config import AckerConfig
     from acker_redis.errors import AckerError
     from acker_redis.frontier import Failures, Frontier, Pin, Quarantined
-    from acker_redis.ids import (
+    from acker_redis.message_id import MessageId
+    from acker_redis.outcomes import Outcomes
+    from acker_redis.parts import Applied
+    from acker_redis.pending import Backoff, Record, Verdict
+    from acker_redis.producer import Producer
+    from acker_redis.protocol.config import AckerConfig
+    from acker_redis.protocol.ids import (
         block_anchor,
         block_number,
         format_tuple,
@@ -26,18 +31,13 @@ if TYPE_CHECKING:
         parse_tuple,
         split_anchor,
     )
-    from acker_redis.message_id import MessageId
-    from acker_redis.outcome import BlockOutcome, Entry, Outcome
-    from acker_redis.outcomes import Outcomes
-    from acker_redis.parts import Applied
-    from acker_redis.pending import Backoff, Record, Verdict
-    from acker_redis.producer import Producer
+    from acker_redis.protocol.outcome import BlockOutcome, Entry, Outcome
+    from acker_redis.protocol.status import Status
+    from acker_redis.protocol.tree import BlockState, TreeState
     from acker_redis.rotating_map import RotatingMap
     from acker_redis.rotator import Rotator
     from acker_redis.source import Source
-    from acker_redis.status import Status
     from acker_redis.tree_page import BlockEntry, Found, OldestTree, PageCursor, TreePage
-    from acker_redis.tree_state import BlockState, TreeState
     from acker_redis.tuple_tree import OpenTree, Processing
 
 __all__ = [
@@ -86,17 +86,17 @@ __all__ = [
 
 _MODULES = {
     "Acker": "client",
-    "AckerConfig": "config",
+    "AckerConfig": "protocol.config",
     "AckerError": "errors",
     "Applied": "parts",
     "Backoff": "pending",
     "Batch": "batch",
     "BlockEntry": "tree_page",
-    "BlockOutcome": "outcome",
-    "BlockState": "tree_state",
+    "BlockOutcome": "protocol.outcome",
+    "BlockState": "protocol.tree",
     "Bolt": "bolt",
     "ColumnBatch": "column_batch",
-    "Entry": "outcome",
+    "Entry": "protocol.outcome",
     "Failures": "frontier",
     "Found": "tree_page",
     "Frontier": "frontier",
@@ -104,7 +104,7 @@ _MODULES = {
     "MessageId": "message_id",
     "OldestTree": "tree_page",
     "OpenTree": "tuple_tree",
-    "Outcome": "outcome",
+    "Outcome": "protocol.outcome",
     "Outcomes": "outcomes",
     "PageCursor": "tree_page",
     "Pin": "frontier",
@@ -115,17 +115,17 @@ _MODULES = {
     "RotatingMap": "rotating_map",
     "Rotator": "rotator",
     "Source": "source",
-    "Status": "status",
+    "Status": "protocol.status",
     "TreePage": "tree_page",
-    "TreeState": "tree_state",
+    "TreeState": "protocol.tree",
     "Verdict": "pending",
-    "block_anchor": "ids",
-    "block_number": "ids",
-    "format_tuple": "ids",
-    "new_anchor": "ids",
-    "new_tuple_id": "ids",
-    "parse_tuple": "ids",
-    "split_anchor": "ids",
+    "block_anchor": "protocol.ids",
+    "block_number": "protocol.ids",
+    "format_tuple": "protocol.ids",
+    "new_anchor": "protocol.ids",
+    "new_tuple_id": "protocol.ids",
+    "parse_tuple": "protocol.ids",
+    "split_anchor": "protocol.ids",
 }
 
 

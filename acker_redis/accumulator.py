@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from acker_redis.batch import Batch
-from acker_redis.columns import FAIL, TRACK, Row
-from acker_redis.ids import shard_of
+from acker_redis.protocol.ids import shard_of
+from acker_redis.protocol.rows import FAIL, TRACK, Row
 
 
 @dataclass(slots=True)

@@ -20,9 +20,9 @@ with ``functions`` do they need Redis 7.0: such a user has FCALL_RO in place of 
 import hashlib
 import re
 
-from acker_redis import functions as library
 from acker_redis.errors import ConfigError
-from acker_redis.keys import AUDIT, NAMESPACES, ShardKeys, check_name
+from acker_redis.protocol import functions as library
+from acker_redis.protocol.keys import AUDIT, NAMESPACES, ShardKeys, check_name
 
 
 def _words(text: str) -> frozenset[str]:

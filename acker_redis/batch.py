@@ -8,8 +8,29 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from acker_redis.blocks import MAX_BLOCKS, BlockPart, calls, pack_column, pack_deltas, pack_track
-from acker_redis.columns import (
+from acker_redis.errors import InvalidBatchError
+from acker_redis.parts import Part, Sent
+from acker_redis.protocol.blocks import (
+    MAX_BLOCKS,
+    BlockPart,
+    calls,
+    pack_column,
+    pack_deltas,
+    pack_track,
+)
+from acker_redis.protocol.ids import (
+    ANCHOR_MAX,
+    block_number,
+    check_anchor,
+    check_block,
+    check_loose,
+    shard_of,
+    split_anchor,
+    xor_ids,
+)
+from acker_redis.protocol.keys import check_name
+from acker_redis.protocol.labels import is_counted
+from acker_redis.protocol.rows import (
     FAIL,
     MAX_ROWS,
     MAX_TEXTS,
@@ -20,21 +41,7 @@ from acker_redis.columns import (
     check_row,
     whole,
 )
-from acker_redis.errors import InvalidBatchError
-from acker_redis.ids import (
-    ANCHOR_MAX,
-    block_number,
-    check_anchor,
-    check_block,
-    check_loose,
-    shard_of,
-    split_anchor,
-    xor_ids,
-)
-from acker_redis.keys import check_name
-from acker_redis.labels import is_counted
-from acker_redis.parts import Part, Sent
-from acker_redis.texts import MAX_TEXT, check_text
+from acker_redis.protocol.texts import MAX_TEXT, check_text
 
 __all__ = ["FAIL", "MAX_ROWS", "MAX_TEXT", "MAX_TEXTS", "TOUCH", "TRACK", "Batch", "Columns"]
 
@@ -95,8 +102,8 @@ class Batch:
         """Begin a block of trees, and return their anchors, by slot.
 
         ``deltas`` has one number per tree, 1 to 4095 of them: the XOR of the ids of the tree's
-        first messages (:func:`~acker_redis.ids.xor_ids`), 0 for a slot that no tree stands in. An
-        array of numpy or Arrow will do, or bytes, 8 a tree and big-endian.
+        first messages (:func:`~acker_redis.protocol.ids.xor_ids`), 0 for a slot without a tree.
+        An array of numpy or Arrow will do, or bytes, 8 a tree and big-endian.
 
         ``label``, 1 to 255 bytes, is the source's own name for the block, and comes back with its
         verdicts. The block's number is derived from task and label: whoever runs again what it

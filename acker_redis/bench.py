@@ -12,15 +12,15 @@ from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
-from acker_redis import commands
 from acker_redis.batch import Batch
-from acker_redis.blocks import pack_deltas, pack_track
 from acker_redis.client import Acker
-from acker_redis.columns import TRACK, Columns
-from acker_redis.config import AckerConfig
 from acker_redis.errors import NamespaceNotFoundError
-from acker_redis.ids import SLOTS, new_tuple_id
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol import commands
+from acker_redis.protocol.blocks import pack_deltas, pack_track
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import SLOTS, new_tuple_id
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.rows import TRACK, Columns
 from acker_redis.reference import Row
 from acker_redis.reference_rows import pack
 

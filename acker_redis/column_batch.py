@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from acker_redis.blocks import BlockPart, calls, pack_deltas, split_failures, unpack_column
-from acker_redis.columns import FAIL, MAX_ROWS, MAX_TEXTS, Columns
 from acker_redis.fold_plain import PlainFold
-from acker_redis.ids import check_anchor, split_anchor
 from acker_redis.parts import Part, Sent
-from acker_redis.texts import MAX_TEXT, check_text
+from acker_redis.protocol.blocks import BlockPart, calls, pack_deltas, split_failures, unpack_column
+from acker_redis.protocol.ids import check_anchor, split_anchor
+from acker_redis.protocol.rows import FAIL, MAX_ROWS, MAX_TEXTS, Columns
+from acker_redis.protocol.texts import MAX_TEXT, check_text
 
 
 class Folded(Protocol):

@@ -15,8 +15,8 @@ from redis.credentials import UsernamePasswordCredentialProvider
 from redis.exceptions import RedisClusterException, RedisError, ResponseError
 from redis.retry import Retry
 
-from acker_redis import functions
 from acker_redis.errors import AckerError, ConfigError, RedisRefusedError, RedisUnavailableError
+from acker_redis.protocol import functions
 from acker_redis.redis_errors import tls_trouble
 from acker_redis.urls import Kind, RedisUrl, parse, shown
 

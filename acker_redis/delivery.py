@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from acker_redis.batch import Batch
-from acker_redis.columns import Row
 from acker_redis.errors import (
     AckerError,
     BacklogError,
@@ -19,6 +18,7 @@ from acker_redis.errors import (
 from acker_redis.flow import Flow, Pause
 from acker_redis.flows import Flows
 from acker_redis.lane import Lane
+from acker_redis.protocol.rows import Row
 
 log = logging.getLogger(__name__)
 

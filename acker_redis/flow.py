@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from acker_redis.commands import Call
 from acker_redis.errors import RedisUnavailableError
+from acker_redis.protocol.commands import Call
 
 T = TypeVar("T")
 

@@ -5,12 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from acker_redis import commands
 from acker_redis.batch import Batch
-from acker_redis.blocks import pack_column
-from acker_redis.columns import Columns
-from acker_redis.commands import Fence, Listed, ShardApplied, ShardStatus
-from acker_redis.config import AckerConfig
 from acker_redis.errors import (
     BacklogError,
     ConfigError,
@@ -22,14 +17,20 @@ from acker_redis.errors import (
     WrongShardError,
 )
 from acker_redis.flow import Ask, Flow, Pauses, Run, Version, ask_until, run_until, together
-from acker_redis.ids import check_anchor, shard_of
-from acker_redis.keys import DOTS, NAMESPACES, RESERVED, ShardKeys, check_name
 from acker_redis.lane import Lane
-from acker_redis.move import Move
 from acker_redis.parts import Applied, Part, Sendable, Sent, combine
-from acker_redis.server_version import ServerVersion
-from acker_redis.status import Status
-from acker_redis.texts import check_text
+from acker_redis.protocol import commands
+from acker_redis.protocol.blocks import pack_column
+from acker_redis.protocol.commands import Fence, Listed, ShardApplied, ShardStatus
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import check_anchor, shard_of
+from acker_redis.protocol.keys import DOTS, NAMESPACES, RESERVED, ShardKeys, check_name
+from acker_redis.protocol.move import Move
+from acker_redis.protocol.rows import Columns
+from acker_redis.protocol.server_version import ServerVersion
+from acker_redis.protocol.status import Status
+from acker_redis.protocol.texts import check_text
+from acker_redis.protocol.tree import TreeState, parse_show
 from acker_redis.tree_page import (
     BlockEntry,
     Found,
@@ -42,7 +43,6 @@ from acker_redis.tree_page import (
     read_page,
     search,
 )
-from acker_redis.tree_state import TreeState, parse_show
 
 """Oldest Redis that the scripts run on."""
 DROP_BLOCKS = 100

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from acker_redis.arrays import Ints, ints, wire
-from acker_redis.blocks import goes_dense
 from acker_redis.errors import InvalidBatchError
-from acker_redis.ids import BLOCK_MAX, SLOTS
+from acker_redis.protocol.arrays import Ints, ints, wire
+from acker_redis.protocol.blocks import goes_dense
+from acker_redis.protocol.ids import BLOCK_MAX, SLOTS
 
 _FEW = 1 << 14
 """Below so many rows sorting is as fast as anything."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from acker_redis.blocks import pack_column, pack_deltas
 from acker_redis.errors import InvalidBatchError
-from acker_redis.ids import ANCHOR_MAX, TUPLE_MAX, check_anchor, split_anchor
+from acker_redis.protocol.blocks import pack_column, pack_deltas
+from acker_redis.protocol.ids import ANCHOR_MAX, TUPLE_MAX, check_anchor, split_anchor
 
 
 class PlainFold:

@@ -8,7 +8,7 @@ from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from typing import Any, Protocol, Self
 
 from acker_redis.errors import InvalidBatchError
-from acker_redis.ids import check_anchor, check_tuple_id, parse_tuple
+from acker_redis.protocol.ids import check_anchor, check_tuple_id, parse_tuple
 
 HEADER = "acker-tuple"
 """Name of the header; it is read in any case."""

@@ -30,10 +30,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
-from acker_redis import commands
 from acker_redis.client import Acker
-from acker_redis.commands import Call, ShardStatus
-from acker_redis.config import AckerConfig
 from acker_redis.errors import (
     AckerError,
     ConfigError,
@@ -44,8 +41,11 @@ from acker_redis.errors import (
 )
 from acker_redis.flow import Ask, AskAll, Flow, Pause, run_until, together
 from acker_redis.flows import Flows
-from acker_redis.keys import ShardKeys
-from acker_redis.move import Move
+from acker_redis.protocol import commands
+from acker_redis.protocol.commands import Call, ShardStatus
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.move import Move
 
 DRAIN_RECORDS = 500
 DRAIN_BLOCKS = 64

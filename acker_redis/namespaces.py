@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from acker_redis.errors import ConfigError
 from acker_redis.flow import Flow, ask_until
-from acker_redis.keys import NAMESPACES, check_name
+from acker_redis.protocol.keys import NAMESPACES, check_name
 
 
 def names(deadline: float = -math.inf) -> Flow[list[str]]:

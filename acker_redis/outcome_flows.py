@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from acker_redis import commands
 from acker_redis.flow import AskAll, Flow, Run, together
-from acker_redis.keys import ShardKeys, check_name
-from acker_redis.outcome import Entry, parse_entry
+from acker_redis.protocol import commands
+from acker_redis.protocol.keys import ShardKeys, check_name
+from acker_redis.protocol.outcome import Entry, parse_entry
 
 
 class OutcomeFlows:

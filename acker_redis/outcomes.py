@@ -7,9 +7,9 @@ crash: no cursor is kept anywhere. One reader per task; others may read but neve
 from collections.abc import Iterable, Iterator, Sequence
 
 from acker_redis.connection import Connection
-from acker_redis.keys import ShardKeys
-from acker_redis.outcome import BlockOutcome, Entry, Outcome, Verdict
 from acker_redis.outcome_flows import OutcomeFlows
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.outcome import BlockOutcome, Entry, Outcome, Verdict
 
 __all__ = ["BlockOutcome", "Entry", "Outcome", "Outcomes", "Verdict"]
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from acker_redis.blocks import Blocks
-from acker_redis.columns import Columns
-from acker_redis.commands import ShardApplied
+from acker_redis.protocol.blocks import Blocks
+from acker_redis.protocol.commands import ShardApplied
+from acker_redis.protocol.rows import Columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from acker_redis.errors import ConfigError
-from acker_redis.outcome import Entry, Outcome
+from acker_redis.protocol.outcome import Entry, Outcome
 from acker_redis.rotating_map import RotatingMap
 
 REMEMBERED = 32_768

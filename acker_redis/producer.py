@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable
 from acker_redis.accumulator import Accumulator
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.columns import Row, ack_row, check_rows, fail_row, touch_row, track_row
 from acker_redis.delivery import MOST_SENDERS, check_settings, deliver, tell_given_up
 from acker_redis.errors import (
     AckerError,
@@ -29,8 +28,9 @@ from acker_redis.errors import (
 from acker_redis.fits import check_is
 from acker_redis.flows import Flows
 from acker_redis.forks import begins_in_children
-from acker_redis.keys import check_name
 from acker_redis.lane import Lane
+from acker_redis.protocol.keys import check_name
+from acker_redis.protocol.rows import Row, ack_row, check_rows, fail_row, touch_row, track_row
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import redis
 
-from acker_redis.commands import parse_error
 from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
+from acker_redis.protocol.commands import parse_error
 
 _PASSING = (
     "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS",

@@ -14,12 +14,12 @@ from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from acker_redis.columns import FAIL, TOUCH, TRACK
-from acker_redis.commands import Fence, ShardApplied
-from acker_redis.config import AckerConfig
 from acker_redis.errors import BacklogError, ChangedBatchError
-from acker_redis.latency import Latency
-from acker_redis.outcome import Outcome, Verdict
+from acker_redis.protocol.commands import Fence, ShardApplied
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.latency import Latency
+from acker_redis.protocol.outcome import Outcome, Verdict
+from acker_redis.protocol.rows import FAIL, TOUCH, TRACK
 
 DURABLE_MS = 30 * 24 * 3600 * 1000
 """A durable lane ends so long after its last batch."""

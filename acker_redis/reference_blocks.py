@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from acker_redis.commands import Fence, ShardApplied
 from acker_redis.errors import BacklogError, ChangedBatchError
-from acker_redis.outcome import BlockOutcome
+from acker_redis.protocol.commands import Fence, ShardApplied
+from acker_redis.protocol.outcome import BlockOutcome
 from acker_redis.reference import Reference
 
 

@@ -3,8 +3,8 @@
 import struct
 from collections.abc import Sequence
 
-from acker_redis.blocks import BlockPart, pack_deltas, pack_track
-from acker_redis.columns import FAIL, TRACK, Columns
+from acker_redis.protocol.blocks import BlockPart, pack_deltas, pack_track
+from acker_redis.protocol.rows import FAIL, TRACK, Columns
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockRow
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from acker_redis.connection import Connection
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.rotator_jobs import Home, Pace, tell
 from acker_redis.shard_rotation import ShardRotation
 

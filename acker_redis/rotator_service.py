@@ -24,10 +24,10 @@ from acker_redis.errors import (
     NamespaceNotFoundError,
     RedisUnavailableError,
 )
-from acker_redis.keys import check_name
 from acker_redis.logs import Event
 from acker_redis.namespaces import names
 from acker_redis.outages import Outages
+from acker_redis.protocol.keys import check_name
 from acker_redis.rotation import Schedule, Turn
 from acker_redis.rotator_jobs import (
     Home,

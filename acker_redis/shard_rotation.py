@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from acker_redis import commands
-from acker_redis.commands import Call
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol import commands
+from acker_redis.protocol.commands import Call
+from acker_redis.protocol.keys import ShardKeys
 
 DRAIN_RECORDS = 1000
 """Records per call while draining: some 5 ms at most, behind which producers get their turn."""

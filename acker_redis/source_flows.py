@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from acker_redis.batch import Batch
-from acker_redis.columns import FAIL, Row
-from acker_redis.config import AckerConfig
 from acker_redis.errors import (
     AckerError,
     BacklogError,
@@ -27,15 +25,17 @@ from acker_redis.errors import (
 )
 from acker_redis.flow import Flow, Hand, Send, Tell
 from acker_redis.flows import Flows
-from acker_redis.keys import check_name
 from acker_redis.lane import Lane
 from acker_redis.message_id import MessageId
 from acker_redis.outcome_flows import OutcomeFlows
 from acker_redis.parts import Applied
 from acker_redis.pending import Backoff, Pending, Record, Verdict
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import check_name
+from acker_redis.protocol.rows import FAIL, Row
+from acker_redis.protocol.status import Status
+from acker_redis.protocol.texts import words
 from acker_redis.source_settings import Settings, check_ran, check_record
-from acker_redis.status import Status
-from acker_redis.texts import words
 from acker_redis.tuple_tree import Emitted, OpenTree, emit, in_bulk
 
 log = logging.getLogger(__name__)

@@ -18,11 +18,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from acker_redis.commands import Kind, Listed
 from acker_redis.errors import ConfigError, SchemaError
 from acker_redis.flow import Flow
-from acker_redis.ids import BLOCK_MAX, block_anchor
-from acker_redis.tree_state import TreeState, parse_show
+from acker_redis.protocol.commands import Kind, Listed
+from acker_redis.protocol.ids import BLOCK_MAX, block_anchor
+from acker_redis.protocol.tree import TreeState, parse_show
 
 MOST_CALLS = 16
 """Calls of the script that a page takes at most."""

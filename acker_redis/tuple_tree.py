@@ -31,11 +31,11 @@ from os import getpid
 from threading import Lock
 from typing import Literal, NamedTuple
 
-from acker_redis.columns import FAIL, TOUCH, TRACK, Row
 from acker_redis.errors import ClosedError, InvalidBatchError
-from acker_redis.ids import new_anchor
 from acker_redis.message_id import MessageId, check_size
-from acker_redis.texts import check_text, clipped, words
+from acker_redis.protocol.ids import new_anchor
+from acker_redis.protocol.rows import FAIL, TOUCH, TRACK, Row
+from acker_redis.protocol.texts import check_text, clipped, words
 
 DRAWN = 8
 """Ids that are drawn at once for the children of a message."""

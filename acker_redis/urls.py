@@ -12,7 +12,7 @@
 own URLs, ``?NAME=VALUE&...``: see ``_OPTIONS``. What sentinels ask for is ``sentinel_username`` and
 ``sentinel_password``: the master's password is not sent to them. All parts may be %-encoded; a
 password must be where it holds one of ``/?#@%``. ``functions=yes`` is an option of ours, see
-:mod:`acker_redis.functions`.
+:mod:`acker_redis.protocol.functions`.
 
 There is no standard for sentinels. This is the form of redis-sentinel-url on PyPI, which LangChain,
 RedisVL, Harbor and Prefect took over, with Prefect's names for the credentials. Others have one URL
@@ -71,7 +71,7 @@ class RedisUrl:
     options: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
     """Arguments for redis-py's connections."""
     functions: bool = False
-    """Whether scripts that only read are called as functions: :mod:`acker_redis.functions`."""
+    """Whether scripts that only read are called as functions; see ``protocol/functions.py``."""
 
     @classmethod
     def parse(cls, url: str) -> "RedisUrl":

@@ -34,12 +34,12 @@ from typing import Any
 from dashboard import browsing, costs, interactive, spend
 from events import serving
 
-from acker_redis import server_version
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.ids import new_anchor, new_tuple_id
+from acker_redis.protocol import server_version
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from acker_redis.rotator import Rotator
 
 NAMESPACE = "bench-admin"

@@ -27,14 +27,14 @@ from typing import Any
 import redis
 from apply import Wire, pack
 
-from acker_redis import commands, scripts, server_version
-from acker_redis.blocks import MAX_BLOCKS, BlockPart, calls, pack_deltas, pack_track
 from acker_redis.client import Acker
-from acker_redis.commands import Fence
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.ids import SLOTS
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol import commands, scripts, server_version
+from acker_redis.protocol.blocks import MAX_BLOCKS, BlockPart, calls, pack_deltas, pack_track
+from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import SLOTS
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.reference import Row
 from acker_redis.reference_rows import pack as columns
 from acker_redis.rotator import DRAIN_BLOCKS

@@ -26,7 +26,7 @@ from acker_redis import column_batch
 from acker_redis.column_batch import ColumnBatch
 from acker_redis.fold_numpy import NumpyFold
 from acker_redis.fold_plain import PlainFold
-from acker_redis.ids import ANCHOR_MAX, SLOTS
+from acker_redis.protocol.ids import ANCHOR_MAX, SLOTS
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -25,16 +25,16 @@ from typing import Any
 
 from apply import Wire, pack
 
-from acker_redis import commands, scripts, server_version
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.columns import Columns
-from acker_redis.config import AckerConfig
 from acker_redis.connecting import connect
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.ids import new_anchor, new_tuple_id
-from acker_redis.keys import ShardKeys
 from acker_redis.logs import Event
+from acker_redis.protocol import commands, scripts, server_version
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import new_anchor, new_tuple_id
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.rows import Columns
 from acker_redis.rotator_jobs import Pace
 from acker_redis.rotator_service import serve
 

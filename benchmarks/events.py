@@ -29,9 +29,9 @@ import psutil
 
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.ids import new_anchor
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import new_anchor
 
 NAMESPACE = "bench-events"
 SLOW = 10

@@ -20,14 +20,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from acker_redis import commands, scripts
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.commands import Fence
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.ids import new_anchor, new_tuple_id
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol import commands, scripts
+from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import new_anchor, new_tuple_id
+from acker_redis.protocol.keys import ShardKeys
 from tests.languages.clients import CLIENTS
 from tests.languages.driver import Driver, DriverError
 

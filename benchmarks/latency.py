@@ -16,14 +16,14 @@ from typing import Any
 
 import redis
 
-from acker_redis import commands, server_version
 from acker_redis.batch import FAIL, MAX_ROWS, MAX_TEXTS, TRACK
-from acker_redis.blocks import MAX_CALL, MAX_NAMED, pack_deltas, pack_track
 from acker_redis.client import Acker
-from acker_redis.commands import Call
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.ids import SLOTS
+from acker_redis.protocol import commands, server_version
+from acker_redis.protocol.blocks import MAX_CALL, MAX_NAMED, pack_deltas, pack_track
+from acker_redis.protocol.commands import Call
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import SLOTS
 from acker_redis.reference import Row
 from acker_redis.reference_rows import pack
 from acker_redis.server_binary import find_server, find_wheel

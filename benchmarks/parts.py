@@ -12,13 +12,13 @@ import argparse
 import itertools
 import statistics
 
-from acker_redis import commands, scripts, server_version
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.ids import new_anchor, new_tuple_id
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol import commands, scripts, server_version
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import new_anchor, new_tuple_id
+from acker_redis.protocol.keys import ShardKeys
 
 PARTS = [
     ("read the configuration", "-- Validation: nothing is written"),

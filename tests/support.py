@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from acker_redis import commands
 from acker_redis.batch import Columns
 from acker_redis.client import Acker
-from acker_redis.commands import Fence, ShardApplied
-from acker_redis.keys import ShardKeys
 from acker_redis.outcomes import BlockOutcome
+from acker_redis.protocol import commands
+from acker_redis.protocol.commands import Fence, ShardApplied
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.reference import Reference
 from acker_redis.reference import Row as ReferenceRow
 from acker_redis.reference_blocks import BlockReference, BlockRow

@@ -5,11 +5,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, Self
 
-from acker_redis.columns import Row
 from acker_redis.errors import ClosedError
 from acker_redis.fits import check_sink
 from acker_redis.message_id import MessageId
-from acker_redis.texts import words
+from acker_redis.protocol.rows import Row
+from acker_redis.protocol.texts import words
 from acker_redis.tuple_tree import Processing, emit_from
 
 

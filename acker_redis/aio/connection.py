@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 import redis
 
-from acker_redis import functions, scripts, server_version
-from acker_redis.commands import Call
 from acker_redis.errors import AckerError, ConfigError
 from acker_redis.flow import Ask, AskAll, Flow, Pause, Run, Step, Tell, Together
+from acker_redis.protocol import functions, scripts, server_version
+from acker_redis.protocol.commands import Call
+from acker_redis.protocol.server_version import ServerVersion
 from acker_redis.redis_errors import FAILED, is_demoted, tls_options, translate
-from acker_redis.server_version import ServerVersion
 
 T = TypeVar("T")
 

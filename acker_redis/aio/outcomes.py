@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from acker_redis.aio.connection import AsyncConnection
-from acker_redis.keys import ShardKeys
-from acker_redis.outcome import Entry, Outcome
 from acker_redis.outcome_flows import OutcomeFlows
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.outcome import Entry, Outcome
 
 
 class AsyncOutcomes:

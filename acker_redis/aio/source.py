@@ -16,9 +16,9 @@ from acker_redis.errors import AckerError, BufferFullError, ConfigError, Rejecte
 from acker_redis.fits import check_is
 from acker_redis.flow import Hand, Send
 from acker_redis.pending import Backoff, Record, Verdict
+from acker_redis.protocol.texts import words
 from acker_redis.source_flows import SourceFlows
 from acker_redis.source_settings import Settings, check_ran, check_record
-from acker_redis.texts import words
 from acker_redis.tuple_tree import OpenTree
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from acker_redis.cli.options import AsJson, Namespace, Url, add
 from acker_redis.cli.output import Exit, say, say_json, warn
 
 if TYPE_CHECKING:
+    from acker_redis.protocol.tree import TreeState
     from acker_redis.tree_page import BlockEntry, PageCursor
-    from acker_redis.tree_state import TreeState
 
 PAGE = 500
 """Trees of a page, about."""

@@ -9,7 +9,7 @@ import typer
 from acker_redis.cli import options
 from acker_redis.cli.options import AsJson, Namespace, Url, Yes, add
 from acker_redis.cli.output import confirm, end_cleanly, say, say_json, warn
-from acker_redis.config import AckerConfig
+from acker_redis.protocol.config import AckerConfig
 
 if TYPE_CHECKING:
     from acker_redis.client import Acker
@@ -268,7 +268,7 @@ def functions_load(url: Url = None, as_json: AsJson = False) -> None:
     FUNCTION LOAD.
     """
     from acker_redis.connection import Connection
-    from acker_redis.functions import load
+    from acker_redis.protocol.functions import load
 
     connection = Connection(options.settings(url).connect())
     name = load(connection)

@@ -14,10 +14,10 @@ from acker_redis.errors import AckerError, NamespaceNotFoundError, RedisRefusedE
 
 if TYPE_CHECKING:
     from acker_redis.client import Acker
-    from acker_redis.server_version import ServerVersion
-    from acker_redis.status import Status
+    from acker_redis.protocol.server_version import ServerVersion
+    from acker_redis.protocol.status import Status
+    from acker_redis.protocol.tree import TreeState
     from acker_redis.tree_page import OldestTree
-    from acker_redis.tree_state import TreeState
 
 
 def status(

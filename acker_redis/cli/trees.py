@@ -13,14 +13,14 @@ from acker_redis.cli import options
 from acker_redis.cli.lines import chunks
 from acker_redis.cli.options import AsJson, Namespace, Task, Url, add
 from acker_redis.cli.output import Exit, say, say_json, warn
-from acker_redis.columns import TOUCH
 from acker_redis.errors import AckerError
+from acker_redis.protocol.rows import TOUCH
 
 if TYPE_CHECKING:
     from acker_redis.batch import Batch
     from acker_redis.client import Acker
-    from acker_redis.columns import Row
     from acker_redis.parts import Applied
+    from acker_redis.protocol.rows import Row
     from acker_redis.tuple_tree import Processing
 
 LINES = 256
@@ -223,8 +223,8 @@ def _apply_large(acker: Acker, rows: list[Row]) -> Iterator[Applied]:
 def large_batches(rows: list[Row]) -> list[Batch]:
     """Rows of one processing in batches, each of which has at most one part per shard."""
     from acker_redis.batch import Batch
-    from acker_redis.blocks import MAX_BLOCKS
-    from acker_redis.ids import split_anchor
+    from acker_redis.protocol.blocks import MAX_BLOCKS
+    from acker_redis.protocol.ids import split_anchor
 
     batches, blocks = list[Batch](), set[int]()
     # Loose rows first, then block by block: the two kinds are parts of their own.

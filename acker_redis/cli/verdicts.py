@@ -14,12 +14,12 @@ from acker_redis.cli.lines import chunks
 from acker_redis.cli.options import AsJson, Namespace, Task, Url, add
 from acker_redis.cli.output import say, say_json, warn
 from acker_redis.errors import InvalidBatchError, RedisUnavailableError
-from acker_redis.labels import source_id_of
+from acker_redis.protocol.labels import source_id_of
 
 if TYPE_CHECKING:
     from acker_redis.client import Acker
-    from acker_redis.outcome import Entry
     from acker_redis.outcome_flows import OutcomeFlows
+    from acker_redis.protocol.outcome import Entry
 
 PANEL = "What is pending"
 FOLLOWED = 0.2

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from acker_redis import acl, commands
+from acker_redis import acl
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
 from acker_redis.connection import Connection
 from acker_redis.doctor.checks_stalls import BOUND
 from acker_redis.doctor.facts import Missing
@@ -26,7 +25,9 @@ from acker_redis.doctor.reading import server_of
 from acker_redis.doctor.rights import try_commands
 from acker_redis.errors import AckerError, NamespaceNotFoundError
 from acker_redis.flow import run_until
-from acker_redis.keys import ShardKeys, channel
+from acker_redis.protocol import commands
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import ShardKeys, channel
 from acker_redis.redis_errors import FAILED, is_denied
 
 PREFIX = "acker-doctor-"

@@ -6,7 +6,7 @@ from redis.crc import key_slot
 
 from acker_redis.doctor.facts import ClusterFacts, Missing, NamespaceFacts, NodeFacts
 from acker_redis.doctor.finding import Finding, error, ok, warning
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol.keys import ShardKeys
 
 SLOTS = 16384
 _SHOWN = 5

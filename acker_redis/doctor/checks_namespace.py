@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Set
 
-from acker_redis.config import SCHEMA
 from acker_redis.doctor.facts import Missing, NamespaceFacts
 from acker_redis.doctor.finding import Finding, error, ok, skipped, warning
-from acker_redis.status import Status
+from acker_redis.protocol.config import SCHEMA
+from acker_redis.protocol.status import Status
 
 FULL = 0.8
 """Share of a limit from which on there is too little room left."""

@@ -4,9 +4,9 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from acker_redis import server_version
 from acker_redis.doctor.facts import Missing, NodeFacts
 from acker_redis.doctor.finding import Finding, error, merge, ok, skipped, warning
+from acker_redis.protocol import server_version
 
 FULL = 0.8
 """Share of maxmemory from which on there is too little room left."""

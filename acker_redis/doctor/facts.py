@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from acker_redis.commands import ShardStatus
 from acker_redis.doctor.finding import Finding, skipped
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol.commands import ShardStatus
+from acker_redis.protocol.keys import ShardKeys
 
 T = TypeVar("T")
 

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import redis
 from redis.exceptions import ResponseError
 
-from acker_redis import scripts
 from acker_redis.doctor.facts import (
     ClockSample,
     ClusterFacts,
@@ -21,7 +20,8 @@ from acker_redis.doctor.facts import (
     SentinelFacts,
     SlowCall,
 )
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol import scripts
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.redis_errors import FAILED, is_denied
 
 T = TypeVar("T")

@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from acker_redis.commands import COUNTERS, Fence
-from acker_redis.config import AckerConfig
 from acker_redis.errors import BacklogError, ChangedBatchError
-from acker_redis.outcome import Outcome
+from acker_redis.protocol.commands import COUNTERS, Fence
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.outcome import Outcome
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockReference, BlockRow
 from acker_redis.simulate.batches import Reply

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from acker_redis.batch import FAIL, TOUCH
-from acker_redis.commands import Fence, ShardApplied
 from acker_redis.errors import AckerError
+from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockRow
 from acker_redis.simulate.trees import Block, Tree

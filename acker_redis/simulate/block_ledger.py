@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from acker_redis.batch import FAIL
-from acker_redis.config import AckerConfig
-from acker_redis.outcome import Outcome
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.outcome import Outcome
 from acker_redis.reference_blocks import BlockRow
 from acker_redis.simulate.batches import AnySent, FoldedBlock, SentBlocks
 from acker_redis.simulate.books import Told

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Self
 
 from acker_redis.batch import TRACK
-from acker_redis.commands import COUNTERS
-from acker_redis.config import AckerConfig
-from acker_redis.outcome import Outcome
+from acker_redis.protocol.commands import COUNTERS
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.outcome import Outcome
 from acker_redis.simulate.batches import AnySent, SentBlocks
 from acker_redis.simulate.fences import Fences
 from acker_redis.simulate.records import Pending, PendingBlock

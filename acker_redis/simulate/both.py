@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from acker_redis.commands import Fence
 from acker_redis.errors import AckerError
-from acker_redis.ids import block_anchor
-from acker_redis.outcome import Outcome
+from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.ids import block_anchor
+from acker_redis.protocol.outcome import Outcome
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockRow
 from acker_redis.simulate.backends import Backend

@@ -1,6 +1,6 @@
 """What the lanes' fences must say, told from numbers and ticks alone."""
 
-from acker_redis.commands import Fence
+from acker_redis.protocol.commands import Fence
 from acker_redis.simulate.violations import Violation
 
 

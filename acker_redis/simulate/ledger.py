@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from acker_redis.batch import FAIL, TOUCH, TRACK
-from acker_redis.commands import ShardApplied
 from acker_redis.errors import BacklogError, ChangedBatchError
-from acker_redis.outcome import Outcome
+from acker_redis.protocol.commands import ShardApplied
+from acker_redis.protocol.outcome import Outcome
 from acker_redis.simulate.batches import AnySent, FoldedRow, Reply, SentBlocks
 from acker_redis.simulate.books import Books, Told
 from acker_redis.simulate.records import Pending

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from acker_redis.commands import COUNTERS, Fence
 from acker_redis.errors import BacklogError, ChangedBatchError
-from acker_redis.outcome import Outcome, parse_entry
+from acker_redis.protocol.commands import COUNTERS, Fence
+from acker_redis.protocol.outcome import Outcome, parse_entry
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockRow
 from acker_redis.simulate.batches import Reply

@@ -6,12 +6,12 @@ Tests and the simulator run one history on both and compare. Redis's clock canno
 
 from collections.abc import Iterable
 
-from acker_redis import commands
 from acker_redis.client import Acker
-from acker_redis.columns import Columns
-from acker_redis.commands import Fence, ShardApplied
-from acker_redis.keys import ShardKeys
-from acker_redis.outcome import BlockOutcome, Outcome
+from acker_redis.protocol import commands
+from acker_redis.protocol.commands import Fence, ShardApplied
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.outcome import BlockOutcome, Outcome
+from acker_redis.protocol.rows import Columns
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockRow
 from acker_redis.reference_rows import pack, pack_block

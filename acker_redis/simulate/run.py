@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import redis
 
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.keys import NAMESPACES
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import NAMESPACES
 from acker_redis.redis_errors import translate
 from acker_redis.simulate.backends import Backend, ReferenceBackend
 from acker_redis.simulate.both import BothBackends

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from acker_redis.commands import ShardApplied
-from acker_redis.config import AckerConfig
-from acker_redis.outcome import Outcome
+from acker_redis.protocol.commands import ShardApplied
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.outcome import Outcome
 from acker_redis.simulate.backends import Backend
 from acker_redis.simulate.batches import AnySent, Reply, SentBlocks
 from acker_redis.simulate.block_ledger import BlockLedger

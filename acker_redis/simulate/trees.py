@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from acker_redis.ids import ANCHOR_MAX, BLOCK_MAX, block_anchor
+from acker_redis.protocol.ids import ANCHOR_MAX, BLOCK_MAX, block_anchor
 
 
 @dataclass(slots=True, eq=False)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from acker_redis.config import AckerConfig
 from acker_redis.errors import AckerError, RedisUnavailableError
+from acker_redis.protocol.config import AckerConfig
 from acker_redis.simulate.actors import Bolt, Rotator, Source
 from acker_redis.simulate.backends import Backend
 from acker_redis.simulate.clock import Clock

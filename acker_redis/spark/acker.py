@@ -9,9 +9,9 @@ from typing import Any, Literal
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from acker_redis import client
-from acker_redis.config import AckerConfig
 from acker_redis.errors import ConfigError
-from acker_redis.keys import check_name
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import check_name
 from acker_redis.spark.apply import OnChanged, Place
 from acker_redis.spark.columns import Names
 from acker_redis.spark.formats import register

@@ -15,16 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from acker_redis.arrays import Ints, wire
-from acker_redis.blocks import BlockPart, calls, pack_deltas, pack_track, split_failures
 from acker_redis.column_batch import ColumnBatch
-from acker_redis.columns import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Columns
 from acker_redis.errors import DuplicateMessageError, InvalidBatchError
-from acker_redis.ids import ANCHOR_MAX, BLOCK_MAX, block_number
 from acker_redis.parts import Part
+from acker_redis.protocol.arrays import Ints, wire
+from acker_redis.protocol.blocks import BlockPart, calls, pack_deltas, pack_track, split_failures
+from acker_redis.protocol.ids import ANCHOR_MAX, BLOCK_MAX, block_number
+from acker_redis.protocol.rows import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Columns
+from acker_redis.protocol.texts import check_text
 from acker_redis.spark.merged import Merged, numbers
 from acker_redis.spark.packed import LOOSE, Kind, Packed, unpack_texts
-from acker_redis.texts import check_text
 
 
 @dataclass(frozen=True, slots=True)

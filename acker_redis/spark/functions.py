@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-from acker_redis.texts import MAX_TEXT
+from acker_redis.protocol.texts import MAX_TEXT
 
 ANCHOR_MASK = 2**62 - 1
 TUPLE_MASK = 2**63 - 1

@@ -14,14 +14,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from acker_redis import commands
 from acker_redis.client import Acker
-from acker_redis.columns import Columns
-from acker_redis.commands import Fence, ShardApplied
 from acker_redis.errors import ChangedBatchError, ConfigError, InvalidBatchError, LaneError
 from acker_redis.flow import run_until
-from acker_redis.keys import ShardKeys, check_name
 from acker_redis.parts import Part
+from acker_redis.protocol import commands
+from acker_redis.protocol.commands import Fence, ShardApplied
+from acker_redis.protocol.keys import ShardKeys, check_name
+from acker_redis.protocol.rows import Columns
 from acker_redis.spark.content import Sealed
 from acker_redis.spark.report import ShardReport
 

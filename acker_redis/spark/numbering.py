@@ -17,10 +17,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from acker_redis.errors import InvalidBatchError
-from acker_redis.ids import ANCHOR_MAX, SLOTS, block_number
-from acker_redis.labels import CountedLabel
+from acker_redis.protocol.ids import ANCHOR_MAX, SLOTS, block_number
+from acker_redis.protocol.labels import CountedLabel
+from acker_redis.protocol.texts import MAX_TEXT
 from acker_redis.spark.functions import anchor
-from acker_redis.texts import MAX_TEXT
 
 SOURCE, PREFIX, NUMBER, ATTEMPT = "_acker_source", "_acker_prefix", "_acker_number", "_acker_try"
 _WINDOW, _BASE, _FIRST = "_acker_window", "_acker_base", "_acker_first"

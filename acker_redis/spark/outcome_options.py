@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from acker_redis.errors import ConfigError
-from acker_redis.keys import check_name
+from acker_redis.protocol.keys import check_name
 from acker_redis.spark.target import URL_VARIABLE, Target
 from acker_redis.urls import RedisUrl
 

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from acker_redis.ids import block_anchor
-from acker_redis.labels import namer
-from acker_redis.outcome import BlockOutcome, Entry
+from acker_redis.protocol.ids import block_anchor
+from acker_redis.protocol.labels import namer
+from acker_redis.protocol.outcome import BlockOutcome, Entry
 
 SCHEMA = (
     "namespace STRING, task STRING, verdict STRING, reason STRING, why STRING, anchor BIGINT, "
@@ -37,7 +37,7 @@ class Row(NamedTuple):
     anchor: int
     """Of the first tree."""
     source_id: str
-    """Of the first tree: of a block by its label, see :mod:`acker_redis.labels`."""
+    """Of the first tree: of a block by its label, see :mod:`acker_redis.protocol.labels`."""
     age_ms: int
     at_ms: int
     """When Redis wrote the entry, in ms since 1970."""

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from acker_redis.client import Acker
 from acker_redis.errors import AckerError, RedisUnavailableError
 from acker_redis.flow import Pauses
-from acker_redis.keys import ShardKeys
-from acker_redis.outcome import Entry, parse_entry
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.outcome import Entry, parse_entry
 from acker_redis.readers import reader_name
 from acker_redis.spark.outcome_offsets import Ids
 

@@ -32,7 +32,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from acker_redis.errors import ConfigError, DataLossError
-from acker_redis.outcome import Entry
+from acker_redis.protocol.outcome import Entry
 from acker_redis.spark.one_reader import OneReader
 from acker_redis.spark.outcome_offsets import Ids, VerdictOffset
 from acker_redis.spark.outcome_options import MOST_ENTRIES, OutcomeOptions

@@ -28,12 +28,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from acker_redis.arrays import Ints, wire
 from acker_redis.errors import InvalidBatchError
-from acker_redis.ids import ANCHOR_MAX, BLOCK_MAX, SLOTS
+from acker_redis.protocol.arrays import Ints, wire
+from acker_redis.protocol.ids import ANCHOR_MAX, BLOCK_MAX, SLOTS
+from acker_redis.protocol.texts import clipped
 from acker_redis.spark.merged import Merged
 from acker_redis.spark.scatter import Scatter
-from acker_redis.texts import clipped
 
 LOOSE = -1
 """In place of a block's number: rows of loose trees."""

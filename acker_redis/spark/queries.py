@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pyspark.sql import DataFrame, SparkSession
 
 from acker_redis.errors import ConfigError
-from acker_redis.keys import check_name
+from acker_redis.protocol.keys import check_name
 
 _QUERY = "sql.streaming.queryId"
 _GROUP = "spark.jobGroup.id"

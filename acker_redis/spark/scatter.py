@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from acker_redis.arrays import Ints
 from acker_redis.fold_numpy import pack_block
-from acker_redis.ids import SLOTS
+from acker_redis.protocol.arrays import Ints
+from acker_redis.protocol.ids import SLOTS
 
 _BITS = 20
 _MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F)

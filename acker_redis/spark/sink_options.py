@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from acker_redis.errors import ConfigError
-from acker_redis.keys import check_name
+from acker_redis.protocol.keys import check_name
 from acker_redis.spark import lanes
 from acker_redis.spark.apply import OnChanged
 from acker_redis.spark.outcome_options import number_of, target_of

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import ArrayType, DataType, LongType, NullType, StringType, StructType
 
-from acker_redis.arrays import Ints
 from acker_redis.errors import ConfigError, InvalidBatchError
+from acker_redis.protocol.arrays import Ints
 from acker_redis.spark.columns import PAIRS
 from acker_redis.spark.packed import Kind, Packed, Packer
 

@@ -9,8 +9,8 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, StringType
 
 from acker_redis.errors import InvalidBatchError
-from acker_redis.ids import BLOCK_MAX, SLOTS
-from acker_redis.keys import check_name
+from acker_redis.protocol.ids import BLOCK_MAX, SLOTS
+from acker_redis.protocol.keys import check_name
 from acker_redis.spark import lanes
 from acker_redis.spark.apply import Done, Place, Terms, apply, collected, in_driver
 from acker_redis.spark.columns import check_case

@@ -9,7 +9,7 @@ from acker_api.audit import Record
 from acker_api.drain import Ticked
 from acker_api.schemas import Configuration
 from acker_api.tokens import Who
-from acker_redis.config import AckerConfig
+from acker_redis.protocol.config import AckerConfig
 
 _MOST = 10**12
 NAME = r"^[A-Za-z0-9_.-]{1,64}$"

@@ -18,14 +18,14 @@ from acker_api.reader import Reader
 from acker_api.tokens import Who
 from acker_redis.aio import AsyncAcker
 from acker_redis.batch import Batch
-from acker_redis.config import AckerConfig
 from acker_redis.errors import AckerError, NamespaceNotFoundError, RedisUnavailableError
 from acker_redis.flow import AskAll, Flow
-from acker_redis.keys import ShardKeys
 from acker_redis.lane import Lane
 from acker_redis.parts import Applied
-from acker_redis.texts import check_text
-from acker_redis.tree_state import TreeState
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.texts import check_text
+from acker_redis.protocol.tree import TreeState
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from acker_redis.errors import ConfigError
 from acker_redis.flow import AskAll, Flow
-from acker_redis.keys import AUDIT, audit_of
+from acker_redis.protocol.keys import AUDIT, audit_of
 
 FIRST = 4
 """Entries of a stream that are read first."""

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from acker_api.reader import RETRY_FOR, Reader
-from acker_redis import commands
 from acker_redis.batch import Batch
-from acker_redis.config import SCHEMA, AckerConfig
 from acker_redis.errors import (
     AckerError,
     BacklogError,
@@ -25,9 +23,11 @@ from acker_redis.errors import (
     SchemaError,
 )
 from acker_redis.flow import AskAll, Flow, Pauses, Run
-from acker_redis.ids import new_anchor, new_tuple_id
-from acker_redis.keys import RESERVED, ShardKeys
-from acker_redis.outcome import Entry, parse_entry
+from acker_redis.protocol import commands
+from acker_redis.protocol.config import SCHEMA, AckerConfig
+from acker_redis.protocol.ids import new_anchor, new_tuple_id
+from acker_redis.protocol.keys import RESERVED, ShardKeys
+from acker_redis.protocol.outcome import Entry, parse_entry
 from acker_redis.redis_errors import code_of, is_denied
 
 NAME = f"{RESERVED}{SCHEMA}"

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from acker_redis import commands
 from acker_redis.aio import AsyncAcker
 from acker_redis.errors import NamespaceNotFoundError
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol import commands
+from acker_redis.protocol.keys import ShardKeys
 
 MOST_CALLS = 32
 """Calls of the drain, of all shards together."""

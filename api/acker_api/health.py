@@ -6,7 +6,7 @@ from acker_api.canary import Flight
 from acker_api.problems import AGAIN, Problem
 from acker_api.reader import Survey
 from acker_redis.errors import AckerError, NamespaceNotFoundError
-from acker_redis.status import Status
+from acker_redis.protocol.status import Status
 
 LEAST_LAG_MS = 5_000
 """Lag that is always forgiven: a rotator looks every second, and backs off when Redis was away."""

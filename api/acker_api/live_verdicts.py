@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from acker_api.verdict_schemas import Outcome
-from acker_redis.ids import block_anchor
+from acker_redis.protocol.ids import block_anchor
 
 MOST = 200
 """Verdicts of an event."""

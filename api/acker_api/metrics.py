@@ -15,7 +15,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 
 from acker_api.reader import Seen, Survey
-from acker_redis.status import Status
+from acker_redis.protocol.status import Status
 
 MOST_TASKS = 1000
 """Tasks of a namespace that have a series of their own: those for which most waits."""

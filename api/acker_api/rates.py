@@ -4,7 +4,7 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from acker_redis.status import Status
+from acker_redis.protocol.status import Status
 
 LEAST_MS, MOST_MS = 5_000, 60_000
 """Two readings are compared that are so far apart at least, and at most."""

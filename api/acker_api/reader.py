@@ -16,12 +16,12 @@ from redis.exceptions import NoPermissionError
 from acker_api.moved import Moved
 from acker_redis.aio import AsyncAcker
 from acker_redis.aio.connection import AsyncConnection
-from acker_redis.commands import Call
 from acker_redis.errors import AckerError, RedisUnavailableError, SchemaError
 from acker_redis.flow import Flow, ask_until
 from acker_redis.namespaces import names
+from acker_redis.protocol.commands import Call
+from acker_redis.protocol.status import Status
 from acker_redis.redis_errors import FAILED
-from acker_redis.status import Status
 from acker_redis.tree_page import OldestTree
 
 T = TypeVar("T")

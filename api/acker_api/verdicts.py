@@ -14,8 +14,8 @@ from typing import Any
 
 from acker_redis.errors import ConfigError
 from acker_redis.flow import AskAll, Flow
-from acker_redis.keys import ShardKeys
-from acker_redis.outcome import Entry, Outcome, parse_entry
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.outcome import Entry, Outcome, parse_entry
 
 STREAMS = 256
 """Streams that a page looks at; of a task all of its shards."""

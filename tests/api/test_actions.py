@@ -10,8 +10,8 @@ from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import NamespaceNotFoundError
-from acker_redis.ids import block_anchor
-from acker_redis.keys import AUDITED, NAMESPACES, ShardKeys, audit_of
+from acker_redis.protocol.ids import block_anchor
+from acker_redis.protocol.keys import AUDITED, NAMESPACES, ShardKeys, audit_of
 from tests.api.service import asked, is_problem
 from tests.api.test_namespaces import V1
 from tests.conftest import MakeAcker

@@ -9,7 +9,7 @@ from prometheus_client import parser
 
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
+from acker_redis.protocol.config import AckerConfig
 from tests.api.service import asked
 from tests.api.test_metrics import of, samples
 from tests.api.test_namespaces import V1

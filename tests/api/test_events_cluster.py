@@ -8,7 +8,7 @@ import redis
 
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
+from acker_redis.protocol.config import AckerConfig
 from tests.api.streams import streaming
 from tests.api.test_namespaces import V1
 from tests.cluster.fixtures import three_masters

@@ -15,9 +15,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from acker_api.metrics import encode
 from acker_api.reader import Survey
 from acker_redis.batch import Batch
-from acker_redis.commands import Fence
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.keys import ShardKeys
 from tests.api.service import asked, get
 from tests.api.test_namespaces import late
 from tests.conftest import MakeAcker

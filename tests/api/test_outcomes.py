@@ -11,7 +11,7 @@ from acker_redis.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BacklogError, ConfigError
 from acker_redis.flow import AskAll
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol.keys import ShardKeys
 from tests.api.service import asked, get
 from tests.api.test_namespaces import V1
 from tests.conftest import MakeAcker
@@ -114,7 +114,7 @@ def test_filters(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
 
 
 def _expire(acker: Any) -> Any:
-    from acker_redis import commands
+    from acker_redis.protocol import commands
 
     return commands.expire(ShardKeys(acker.namespace, 0), 100)
 

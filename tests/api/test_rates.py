@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from acker_api.rates import APART_MS, LEAST_MS, MOST_MS, Growth
-from acker_redis.commands import COUNTERS, ShardStatus
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.keys import ShardKeys
-from acker_redis.move import Move
-from acker_redis.status import Status
+from acker_redis.protocol.commands import COUNTERS, ShardStatus
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.move import Move
+from acker_redis.protocol.status import Status
 from tests.api.service import app_of, client_of
 from tests.api.test_namespaces import V1
 from tests.conftest import MakeAcker

@@ -83,7 +83,7 @@ def test_every_role_opens_its_routes_and_no_others(
 
 
 def make_again(acker: Any) -> None:
-    from acker_redis.config import AckerConfig
+    from acker_redis.protocol.config import AckerConfig
 
     acker.create(AckerConfig(tick_ms=3_600_000))
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from acker_redis.batch import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Batch
 from acker_redis.errors import InvalidBatchError
-from acker_redis.ids import (
+from acker_redis.protocol.ids import (
     ANCHOR_MAX,
     TUPLE_MAX,
     format_tuple,

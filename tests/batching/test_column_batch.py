@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from acker_redis import column_batch, fold_numpy
-from acker_redis.blocks import MAX_BLOCKS, MAX_CALL, MAX_NAMED, Blocks
 from acker_redis.column_batch import ColumnBatch
-from acker_redis.columns import FAIL, MAX_ROWS, MAX_TEXTS, Columns
 from acker_redis.errors import InvalidBatchError
 from acker_redis.fold_numpy import NumpyFold
 from acker_redis.fold_plain import PlainFold
-from acker_redis.ids import SLOTS, block_anchor, shard_of
 from acker_redis.parts import Part
+from acker_redis.protocol.blocks import MAX_BLOCKS, MAX_CALL, MAX_NAMED, Blocks
+from acker_redis.protocol.ids import SLOTS, block_anchor, shard_of
+from acker_redis.protocol.rows import FAIL, MAX_ROWS, MAX_TEXTS, Columns
 
 SLOT = st.sampled_from([0, 1, 2, 31, 32, 33, 2047, 4093, 4094])
 BLOCK = st.sampled_from([0, 1, 2, 2**31, 2**32, 2**50 - 1])

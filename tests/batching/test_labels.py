@@ -4,8 +4,8 @@ import pytest
 
 from acker_redis.batch import Batch
 from acker_redis.errors import InvalidBatchError
-from acker_redis.ids import block_anchor, block_number
-from acker_redis.labels import CountedLabel, is_counted, source_id_of
+from acker_redis.protocol.ids import block_anchor, block_number
+from acker_redis.protocol.labels import CountedLabel, is_counted, source_id_of
 
 
 @pytest.mark.parametrize("label", ["page@5", "orders/3@1000", "p@0~2", "page 1", "a@b"])

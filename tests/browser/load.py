@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.rotator import Rotator
 
 WHYS = ("no such address", "timeout: warehouse", "card was declined")

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Route, expect
 
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol.keys import ShardKeys
 from tests.browser.conftest import MakeLoad, OpenPage, keep
 from tests.browser.look import figure, panel
 from tests.browser.stack import Service

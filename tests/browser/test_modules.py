@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from acker_redis.latency import Latency
+from acker_redis.protocol.latency import Latency
 from tests.browser.conftest import PATIENCE_MS
 from tests.browser.stack import Service
 

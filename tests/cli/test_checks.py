@@ -2,7 +2,7 @@
 
 import json
 
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol.keys import ShardKeys
 from tests.cli.support import Shell, run
 from tests.conftest import MakeAcker
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
 from acker_redis.errors import NamespaceNotFoundError
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import ShardKeys
 from tests.cli.support import PATIENT, Shell, run
 from tests.conftest import MakeAcker
 from tests.support import track

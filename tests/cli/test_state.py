@@ -10,9 +10,9 @@ import pytest
 from acker_redis import acl
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.rotator import Rotator
 from tests.cli.support import PATIENT, Shell, run
 from tests.conftest import MakeAcker

@@ -11,8 +11,8 @@ from acker_redis.batch import Batch
 from acker_redis.cli import verdicts
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.keys import ShardKeys
 from acker_redis.migrate import migrate
+from acker_redis.protocol.keys import ShardKeys
 from tests.cli.support import PATIENT, Shell
 from tests.conftest import MakeAcker
 from tests.support import track, track_block

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import redis
 
-from acker_redis import scripts
+from acker_redis.protocol import scripts
 from tests.client.listener import Listener
 from tests.waiting import LIMIT
 

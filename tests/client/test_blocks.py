@@ -9,11 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from acker_redis import commands
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.column_batch import ColumnBatch
-from acker_redis.commands import Call
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     BacklogError,
@@ -22,7 +20,9 @@ from acker_redis.errors import (
     RedisUnavailableError,
     RejectedError,
 )
-from acker_redis.ids import (
+from acker_redis.protocol import commands
+from acker_redis.protocol.commands import Call
+from acker_redis.protocol.ids import (
     SLOTS,
     block_anchor,
     block_number,
@@ -31,7 +31,7 @@ from acker_redis.ids import (
     split_anchor,
     xor_ids,
 )
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol.keys import ShardKeys
 from tests.client.proxy import Proxy, proxied
 from tests.conftest import MakeAcker
 from tests.support import tick, total

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from acker_redis import commands, server_version, urls
+from acker_redis import urls
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     AckerError,
@@ -22,7 +21,9 @@ from acker_redis.errors import (
     RedisUnavailableError,
     SchemaError,
 )
-from acker_redis.keys import NAMESPACES, RESERVED, ShardKeys
+from acker_redis.protocol import commands, server_version
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import NAMESPACES, RESERVED, ShardKeys
 from tests.conftest import MakeAcker
 
 

@@ -9,8 +9,6 @@ import pytest
 from acker_redis.aio import AsyncAcker
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.commands import Call
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     ConfigError,
@@ -19,6 +17,8 @@ from acker_redis.errors import (
     NamespaceNotFoundError,
     RedisUnavailableError,
 )
+from acker_redis.protocol.commands import Call
+from acker_redis.protocol.config import AckerConfig
 from acker_redis.reference import Reference, Row
 from tests.conftest import MakeAcker
 from tests.support import TRACK, tick, total, track

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from acker_redis import AckerConfig, commands
+from acker_redis import AckerConfig
 from acker_redis.aio import AsyncAcker
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.commands import Call
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     BacklogError,
@@ -27,9 +26,11 @@ from acker_redis.errors import (
     RedisUnavailableError,
     WrongShardError,
 )
-from acker_redis.keys import ShardKeys
 from acker_redis.migrate import Progress, cancel, migrate
-from acker_redis.move import Move
+from acker_redis.protocol import commands
+from acker_redis.protocol.commands import Call
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.move import Move
 from tests.client.moving_load import Load, settled
 from tests.conftest import MakeAcker
 from tests.support import columns, row, send, tick, total, track, track_block

@@ -8,9 +8,9 @@ import redis
 
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import EmbeddedServerError, RedisRefusedError, RedisUnavailableError
+from acker_redis.protocol.config import AckerConfig
 from acker_redis.rotator import Rotator
 from tests.support import row, tick, total, track, verdicts
 from tests.waiting import LIMIT, wait_until

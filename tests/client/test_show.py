@@ -2,13 +2,13 @@
 
 import pytest
 
-from acker_redis import commands
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.errors import InvalidBatchError, SchemaError
-from acker_redis.ids import block_anchor
-from acker_redis.keys import ShardKeys
-from acker_redis.tree_state import TreeState, parse_show
+from acker_redis.protocol import commands
+from acker_redis.protocol.ids import block_anchor
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.tree import TreeState, parse_show
 from tests.conftest import MakeAcker
 from tests.support import rotate, tick
 

@@ -3,8 +3,8 @@
 import pytest
 
 from acker_redis.errors import SchemaError
-from acker_redis.keys import NAMESPACES, ShardKeys
 from acker_redis.namespaces import names
+from acker_redis.protocol.keys import NAMESPACES, ShardKeys
 from tests.conftest import MakeAcker
 
 

@@ -13,7 +13,7 @@ from redis.retry import Retry
 
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import EmbeddedServerError
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.server_binary import ServerBinary
 from tests.waiting import LIMIT, wait_until
 

@@ -6,8 +6,8 @@ import pytest
 
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
-from acker_redis.ids import new_anchor, new_tuple_id
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from tests.cluster.servers import Cluster, spread
 from tests.support import tick, total, verdicts
 

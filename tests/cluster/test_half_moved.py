@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from redis.exceptions import AskError, MovedError, ResponseError, TryAgainError
 
-from acker_redis import commands, scripts
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.commands import Call, Fence
-from acker_redis.config import AckerConfig
 from acker_redis.errors import RedisUnavailableError
-from acker_redis.keys import ShardKeys
 from acker_redis.parts import Applied, Part
+from acker_redis.protocol import commands, scripts
+from acker_redis.protocol.commands import Call, Fence
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.rotator import Rotator
 from tests.cluster.servers import Cluster, slot_of
 from tests.support import TRACK, columns, row, tick, total, verdicts

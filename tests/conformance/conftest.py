@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from acker_redis import functions
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
 from acker_redis.connection import Connection
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.protocol import functions
+from acker_redis.protocol.config import AckerConfig
 from acker_redis.reference_blocks import BlockReference
 from tests.cluster.fixtures import three_masters
 from tests.conftest import binary_of, missing

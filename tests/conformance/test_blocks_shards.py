@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from acker_redis.commands import Fence
 from acker_redis.errors import BacklogError
-from acker_redis.ids import SLOTS
+from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.ids import SLOTS
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockReference, BlockRow
 from acker_redis.simulate.redis_shard import RedisShard

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from acker_redis.ids import BLOCK_MAX, SLOTS, TUPLE_MAX, block_anchor
+from acker_redis.protocol.ids import BLOCK_MAX, SLOTS, TUPLE_MAX, block_anchor
 from tests.support import Target, block_row, block_verdicts, tick, total, track_block, verdicts
 
 BLOCK = 0x2_4B5A_7988_1F2E

@@ -2,11 +2,11 @@
 
 import pytest
 
-from acker_redis import commands
-from acker_redis.commands import Fence
 from acker_redis.errors import BacklogError
-from acker_redis.keys import ShardKeys
-from acker_redis.move import Move
+from acker_redis.protocol import commands
+from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.move import Move
 from acker_redis.reference import Reference
 from acker_redis.reference_blocks import BlockRow
 from tests.conformance.conftest import MakeTarget

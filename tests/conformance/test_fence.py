@@ -2,8 +2,8 @@
 
 import pytest
 
-from acker_redis.commands import Fence
 from acker_redis.errors import BacklogError, ChangedBatchError
+from acker_redis.protocol.commands import Fence
 from tests.conformance.conftest import MakeTarget
 from tests.support import (
     TRACK,

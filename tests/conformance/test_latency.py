@@ -2,8 +2,8 @@
 
 import pytest
 
-from acker_redis.keys import ShardKeys
-from acker_redis.latency import Latency
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.latency import Latency
 from acker_redis.reference import Reference
 from acker_redis.reference_blocks import BlockRow
 from tests.conformance.conftest import MakeTarget

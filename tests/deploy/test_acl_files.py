@@ -10,7 +10,7 @@ import pytest
 
 from acker_redis import acl
 from acker_redis.errors import ConfigError
-from acker_redis.scripts import NAMES
+from acker_redis.protocol.scripts import NAMES
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FILES = ROOT / "deploy" / "acl"

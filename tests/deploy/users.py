@@ -11,7 +11,7 @@ import redis
 from redis.exceptions import NoPermissionError, ResponseError
 
 from acker_redis import acl
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol.keys import ShardKeys
 from tests.waiting import LIMIT
 
 PASSWORD = "correct horse"

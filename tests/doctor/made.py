@@ -3,8 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-from acker_redis.commands import COUNTERS, ShardStatus
-from acker_redis.config import AckerConfig
 from acker_redis.doctor.facts import (
     ClockSample,
     ClusterFacts,
@@ -14,7 +12,9 @@ from acker_redis.doctor.facts import (
     NodeFacts,
     ShardFacts,
 )
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol.commands import COUNTERS, ShardStatus
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import ShardKeys
 
 DENIED = Missing("CONFIG GET", "NOPERM this user has no permissions", denied=True)
 UNKNOWN = Missing("CONFIG GET", "unknown command 'CONFIG'", denied=False)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from acker_redis.config import AckerConfig
 from acker_redis.doctor import checks_namespace as checks
 from acker_redis.doctor.facts import Missing, Waiting
-from acker_redis.move import Move
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.move import Move
 from tests.doctor.made import DENIED, NOW, TICK_MS, namespace, status
 
 MS = NOW * 1000

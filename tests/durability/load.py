@@ -14,10 +14,10 @@ from typing import Literal
 
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.commands import Fence
 from acker_redis.errors import RedisUnavailableError
-from acker_redis.ids import new_anchor, new_tuple_id
-from acker_redis.outcome import Entry
+from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.ids import new_anchor, new_tuple_id
+from acker_redis.protocol.outcome import Entry
 from acker_redis.rotator import Rotator
 from tests.producer.rig import InThread
 from tests.support import total

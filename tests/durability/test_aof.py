@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from acker_redis import commands
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
+from acker_redis.protocol import commands
+from acker_redis.protocol.config import AckerConfig
 from acker_redis.server_binary import ServerBinary
 from tests.durability.load import Books, Load
 from tests.durability.servers import ALWAYS, EVERY_SECOND, Kept

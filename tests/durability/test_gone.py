@@ -7,8 +7,8 @@ import pytest
 
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
 from acker_redis.errors import NamespaceNotFoundError
+from acker_redis.protocol.config import AckerConfig
 from acker_redis.rotator import Rotator
 from acker_redis.server_binary import find_server
 from tests.durability.records import Replayed

@@ -6,8 +6,8 @@ import pytest
 
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.commands import Fence
-from acker_redis.config import AckerConfig
+from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.config import AckerConfig
 from acker_redis.server_binary import ServerBinary
 from acker_redis.simulate.redis_shard import RedisShard
 from tests.conftest import MakeAcker

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from acker_redis.client import Acker
-from acker_redis.commands import Fence
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.config import AckerConfig
 from acker_redis.reference_blocks import BlockRow
 from acker_redis.server_binary import ServerBinary
 from tests.durability.servers import ALWAYS, Kept

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from acker_redis.commands import Fence, ShardApplied
-from acker_redis.config import AckerConfig
-from acker_redis.ids import ANCHOR_MAX
-from acker_redis.outcome import Outcome
+from acker_redis.protocol.commands import Fence, ShardApplied
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import ANCHOR_MAX
+from acker_redis.protocol.outcome import Outcome
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockRow
 from acker_redis.simulate.backends import Backend

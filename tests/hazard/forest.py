@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from acker_redis.columns import Row, ack_row, fail_row, track_row
-from acker_redis.ids import TUPLE_MAX
-from acker_redis.outcome import Outcome
+from acker_redis.protocol.ids import TUPLE_MAX
+from acker_redis.protocol.outcome import Outcome
+from acker_redis.protocol.rows import Row, ack_row, fail_row, track_row
 
 REASONS = {"completed", "failed", "expired"}
 """Why trees end here: none meets a limit, or is tracked twice."""

@@ -6,14 +6,14 @@ import random
 import pytest
 import redis
 
-from acker_redis import commands
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
 from acker_redis.client import Acker
-from acker_redis.columns import Columns
-from acker_redis.commands import Call, Fence
-from acker_redis.keys import ShardKeys
 from acker_redis.producer import Producer
+from acker_redis.protocol import commands
+from acker_redis.protocol.commands import Call, Fence
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.rows import Columns
 from tests.hazard.conftest import MakeRun
 from tests.hazard.runs import ROWS, TIMEOUT, TREES, Run, apply_all, in_threads
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 import pytest
 
-from acker_redis.outcome import Outcome
+from acker_redis.protocol.outcome import Outcome
 from tests.hazard.forest import Forest, Tree
 from tests.hazard.line import _end_of_command
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import redis
 
-from acker_redis import scripts
+from acker_redis.protocol import scripts
 from tests.languages.links import Links
 
 _READ = """

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
+from acker_redis.protocol.config import AckerConfig
 from tests.client.address import TwoServers
 from tests.conftest import OLDEST_AND_NEWEST, binary_of
 from tests.languages.driver import Driver

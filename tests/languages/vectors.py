@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Any
 
-from acker_redis import scripts
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.protocol import scripts
 from tests.languages.clients import CLIENTS
 from tests.languages.driver import Driver, DriverError
 from tests.languages.monitor import Command, Monitor

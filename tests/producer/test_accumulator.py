@@ -11,8 +11,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from acker_redis.accumulator import Accumulator
 from acker_redis.batch import MAX_ROWS, Batch
-from acker_redis.columns import FAIL, TOUCH, TRACK, Row, ack_row, fail_row, touch_row, track_row
-from acker_redis.ids import shard_of
+from acker_redis.protocol.ids import shard_of
+from acker_redis.protocol.rows import (
+    FAIL,
+    TOUCH,
+    TRACK,
+    Row,
+    ack_row,
+    fail_row,
+    touch_row,
+    track_row,
+)
 
 LINGER = 10.0
 

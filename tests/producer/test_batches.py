@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from acker_redis.batch import MAX_ROWS
-from acker_redis.columns import Row, ack_row, fail_row, touch_row, track_row
 from acker_redis.errors import ConfigError, InvalidBatchError
+from acker_redis.protocol.rows import Row, ack_row, fail_row, touch_row, track_row
 from tests.conftest import MakeAcker
 from tests.producer.conftest import MakeRig
 from tests.producer.rig import InThread, Rig, acks_of, prefix, tracks

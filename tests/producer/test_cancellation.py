@@ -11,9 +11,9 @@ from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.columns import Row, track_row
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.ids import new_anchor
+from acker_redis.protocol.ids import new_anchor
+from acker_redis.protocol.rows import Row, track_row
 from tests.conftest import MakeAcker
 from tests.support import total, verdicts
 

@@ -6,9 +6,6 @@ from typing import Any
 import pytest
 
 from acker_redis.client import Acker
-from acker_redis.columns import Row, fail_row, touch_row
-from acker_redis.commands import Call
-from acker_redis.config import AckerConfig
 from acker_redis.errors import (
     AckerError,
     BacklogError,
@@ -18,6 +15,9 @@ from acker_redis.errors import (
     WrongShardError,
 )
 from acker_redis.producer import Producer
+from acker_redis.protocol.commands import Call
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.rows import Row, fail_row, touch_row
 from tests.client.proxy import Proxy
 from tests.conftest import MakeAcker
 from tests.producer.conftest import MakeRig

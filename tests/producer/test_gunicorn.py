@@ -17,7 +17,7 @@ import pytest
 
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.ids import new_anchor
+from acker_redis.protocol.ids import new_anchor
 from tests.conftest import MakeAcker, missing
 from tests.producer.rig import InThread
 from tests.support import tick, total, verdicts

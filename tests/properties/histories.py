@@ -22,11 +22,11 @@ from hypothesis.stateful import (
     rule,
 )
 
-from acker_redis.commands import Fence
-from acker_redis.config import AckerConfig
 from acker_redis.errors import BacklogError, ChangedBatchError
-from acker_redis.ids import split_anchor
 from acker_redis.outcomes import BlockOutcome
+from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import split_anchor
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockReference, BlockRow
 from tests.properties.in_step import TASK, InStep, Part

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 from acker_redis.client import Acker
-from acker_redis.commands import Fence, ShardApplied
-from acker_redis.config import AckerConfig
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.outcomes import BlockOutcome, Outcome
+from acker_redis.protocol.commands import Fence, ShardApplied
+from acker_redis.protocol.config import AckerConfig
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockReference, BlockRow
 from acker_redis.simulate.redis_shard import RedisShard

@@ -16,13 +16,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from acker_redis import commands
 from acker_redis.client import Acker
-from acker_redis.commands import Fence
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.outcomes import BlockOutcome, Outcome
+from acker_redis.protocol import commands
+from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.config import AckerConfig
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockReference, BlockRow
 from acker_redis.simulate.redis_shard import RedisShard

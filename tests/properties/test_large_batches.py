@@ -12,9 +12,9 @@ import pytest
 
 from acker_redis.batch import FAIL, MAX_ROWS, TOUCH, TRACK
 from acker_redis.client import Acker
-from acker_redis.commands import Fence
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.config import AckerConfig
 from acker_redis.reference import Reference, Row
 from acker_redis.simulate.redis_shard import RedisShard
 

@@ -22,13 +22,13 @@ from hypothesis.stateful import (
     rule,
 )
 
-from acker_redis import commands
 from acker_redis.client import Acker
-from acker_redis.commands import Fence
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BacklogError
 from acker_redis.outcomes import Outcome
+from acker_redis.protocol import commands
+from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.config import AckerConfig
 from acker_redis.reference import Reference, Row
 from acker_redis.simulate.redis_shard import RedisShard
 from tests.properties.play import play, play_until_met, share

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from acker_redis.batch import FAIL, TOUCH, TRACK
-from acker_redis.ids import BLOCK_MAX, block_anchor, split_anchor
+from acker_redis.protocol.ids import BLOCK_MAX, block_anchor, split_anchor
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockRow
 

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from acker_redis.commands import ShardApplied
-from acker_redis.config import AckerConfig
-from acker_redis.ids import block_anchor, split_anchor
 from acker_redis.outcomes import BlockOutcome, Outcome
+from acker_redis.protocol.commands import ShardApplied
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import block_anchor, split_anchor
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockReference, BlockRow
 from tests.properties.topology import FAIL, TOUCH, TRACK, Tree

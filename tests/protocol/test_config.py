@@ -2,8 +2,8 @@
 
 import pytest
 
-from acker_redis.config import AckerConfig
 from acker_redis.errors import ConfigError
+from acker_redis.protocol.config import AckerConfig
 
 FIELDS = ("shards", "buckets", "tick_ms", "high_water", "refresh", "outcomes_limit", "publish")
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from acker_redis import commands, scripts
 from acker_redis.batch import MAX_ROWS, MAX_TEXTS
-from acker_redis.blocks import MAX_BLOCKS, MAX_CALL, MAX_NAMED
-from acker_redis.config import AckerConfig
-from acker_redis.ids import SLOTS
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol import commands, scripts
+from acker_redis.protocol.blocks import MAX_BLOCKS, MAX_CALL, MAX_NAMED
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import SLOTS
+from acker_redis.protocol.keys import ShardKeys
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACT = (ROOT / "lua" / "README.md").read_text()

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker_redis.latency import DIGITS, Latency
+from acker_redis.protocol.latency import DIGITS, Latency
 
 AGES = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=50)
 

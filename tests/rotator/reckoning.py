@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.ids import new_anchor, new_tuple_id
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol.ids import new_anchor, new_tuple_id
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.rotator import Rotator
 from tests.waiting import LIMIT, wait_until
 

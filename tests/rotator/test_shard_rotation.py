@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.shard_rotation import Round, ShardRotation, Step
 
 KEYS = ShardKeys("orders", 3)

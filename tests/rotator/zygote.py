@@ -14,10 +14,10 @@ import threading
 import time
 from typing import Any
 
-from acker_redis import commands
 from acker_redis.connecting import connect
 from acker_redis.connection import Connection
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol import commands
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.rotator_jobs import Home, Pace
 from acker_redis.rotator_service import serve
 from tests.waiting import LIMIT

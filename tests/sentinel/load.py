@@ -9,7 +9,7 @@ from typing import Self
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.errors import RedisUnavailableError
-from acker_redis.ids import new_anchor, new_tuple_id
+from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from tests.waiting import LIMIT
 
 TREES = 20

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from acker_redis import commands
 from acker_redis.batch import MAX_ROWS, TRACK, Columns
 from acker_redis.client import Acker
-from acker_redis.commands import Call
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol import commands
+from acker_redis.protocol.commands import Call
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.simulate.redis_shard import RedisShard
 from tests.support import row, track
 

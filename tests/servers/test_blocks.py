@@ -6,10 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from acker_redis import commands
-from acker_redis.blocks import BlockPart, pack_deltas, pack_track
 from acker_redis.client import Acker
-from acker_redis.commands import Fence, ShardApplied
 from acker_redis.errors import (
     BacklogError,
     ChangedBatchError,
@@ -17,9 +14,12 @@ from acker_redis.errors import (
     RedisRefusedError,
     WrongShardError,
 )
-from acker_redis.ids import SLOTS, block_anchor, split_anchor
-from acker_redis.keys import ShardKeys
 from acker_redis.outcomes import BlockOutcome
+from acker_redis.protocol import commands
+from acker_redis.protocol.blocks import BlockPart, pack_deltas, pack_track
+from acker_redis.protocol.commands import Fence, ShardApplied
+from acker_redis.protocol.ids import SLOTS, block_anchor, split_anchor
+from acker_redis.protocol.keys import ShardKeys
 from tests.conftest import MakeAcker
 from tests.support import dump, rotate, tick, total, track, verdicts
 from tests.waiting import LIMIT

@@ -3,14 +3,21 @@
 import pytest
 import redis
 
-from acker_redis import commands, scripts
-from acker_redis.blocks import MAX_BLOCKS, MAX_CALL, MAX_NAMED, BlockPart, pack_deltas, pack_track
 from acker_redis.client import Acker
-from acker_redis.columns import MAX_TEXTS
-from acker_redis.commands import Fence
 from acker_redis.errors import FenceFullError, InvalidBatchError
-from acker_redis.ids import SLOTS
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol import commands, scripts
+from acker_redis.protocol.blocks import (
+    MAX_BLOCKS,
+    MAX_CALL,
+    MAX_NAMED,
+    BlockPart,
+    pack_deltas,
+    pack_track,
+)
+from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.ids import SLOTS
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.rows import MAX_TEXTS
 from tests.support import dump
 
 LABEL = "l"

@@ -9,14 +9,10 @@ from typing import Any
 import pytest
 import redis
 
-from acker_redis import commands, flows, scripts
+from acker_redis import flows
 from acker_redis.aio import AsyncAcker
 from acker_redis.batch import Batch
-from acker_redis.blocks import pack_deltas, pack_track
 from acker_redis.client import Acker
-from acker_redis.columns import Row
-from acker_redis.commands import Call, Fence
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     AckerError,
@@ -27,9 +23,14 @@ from acker_redis.errors import (
     RedisRefusedError,
     SchemaError,
 )
-from acker_redis.keys import NAMESPACES, ShardKeys
-from acker_redis.move import Move
 from acker_redis.producer import Producer
+from acker_redis.protocol import commands, scripts
+from acker_redis.protocol.blocks import pack_deltas, pack_track
+from acker_redis.protocol.commands import Call, Fence
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import NAMESPACES, ShardKeys
+from acker_redis.protocol.move import Move
+from acker_redis.protocol.rows import Row
 from acker_redis.source import Source
 from tests.conftest import MakeAcker
 from tests.servers.test_errors_change_nothing import spoil

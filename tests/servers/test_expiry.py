@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from acker_redis import commands
 from acker_redis.client import Acker
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol import commands
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.reference import Reference
 from acker_redis.simulate.redis_shard import RedisShard
 from tests.conftest import MakeAcker

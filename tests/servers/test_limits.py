@@ -2,9 +2,9 @@
 
 import pytest
 
-from acker_redis import commands
 from acker_redis.client import Acker
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol import commands
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.reference import QUIET_TICKS
 from tests.support import backlog, names, row, tick, track, verdicts
 

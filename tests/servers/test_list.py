@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from acker_redis import commands, scripts
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.commands import Kind, Listed
 from acker_redis.errors import InvalidBatchError, NamespaceNotFoundError, SchemaError
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol import commands, scripts
+from acker_redis.protocol.commands import Kind, Listed
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.tree import TreeState
 from acker_redis.tree_page import BlockEntry, PageCursor, following
-from acker_redis.tree_state import TreeState
 from tests.conftest import MakeAcker
 from tests.support import (
     TRACK,

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from acker_redis import commands
 from acker_redis.client import Acker
-from acker_redis.commands import Fence
 from acker_redis.errors import RedisRefusedError
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol import commands
+from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.rotator import Rotator
 from tests.support import FAIL, TRACK, columns, dump, send, tick, touch, track, verdicts
 

@@ -5,10 +5,8 @@ from typing import Any
 import pytest
 import redis
 
-from acker_redis import commands, scripts
 from acker_redis.batch import Columns
 from acker_redis.client import Acker
-from acker_redis.commands import Call, Fence
 from acker_redis.errors import (
     AckerError,
     InvalidBatchError,
@@ -17,7 +15,9 @@ from acker_redis.errors import (
     SchemaError,
     WrongShardError,
 )
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol import commands, scripts
+from acker_redis.protocol.commands import Call, Fence
+from acker_redis.protocol.keys import ShardKeys
 from tests.conftest import MakeAcker
 from tests.support import FAIL, TRACK, columns, dump, send, tick, track, verdicts
 

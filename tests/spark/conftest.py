@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from acker_redis.blocks import unpack_column
 from acker_redis.client import Acker as Client
-from acker_redis.columns import FAIL, TOUCH, TRACK, Columns
-from acker_redis.ids import ANCHOR_MAX, block_anchor
 from acker_redis.parts import Part
+from acker_redis.protocol.blocks import unpack_column
+from acker_redis.protocol.ids import ANCHOR_MAX, block_anchor
+from acker_redis.protocol.rows import FAIL, TOUCH, TRACK, Columns
 from acker_redis.spark.content import Content, Sealed
 from acker_redis.spark.packed import Kind, Packed, Packer
 from tests.conftest import MakeAcker, missing
@@ -217,7 +217,7 @@ def parts_of(found: Mapping[int, Sealed]) -> list[Part]:
 
 def outcomes(client: Client, task: str = "t") -> list[Outcome]:
     """All verdicts that wait, one a tree, by source id; they are taken."""
-    from acker_redis.labels import source_id_of
+    from acker_redis.protocol.labels import source_id_of
 
     waiting, rows = client.outcomes(task), []
     for each in waiting:

@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from acker_redis.batch import Batch
-from acker_redis.blocks import MAX_BLOCKS, MAX_CALL, MAX_FAILED, MAX_NAMED, Blocks
-from acker_redis.columns import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Columns
-from acker_redis.commands import Fence
-from acker_redis.config import AckerConfig
 from acker_redis.errors import InvalidBatchError
-from acker_redis.ids import SLOTS, block_anchor, block_number, shard_of, split_anchor
 from acker_redis.parts import Part
+from acker_redis.protocol.blocks import MAX_BLOCKS, MAX_CALL, MAX_FAILED, MAX_NAMED, Blocks
+from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import SLOTS, block_anchor, block_number, shard_of, split_anchor
+from acker_redis.protocol.rows import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Columns
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockReference, BlockRow
 from acker_redis.spark import packed as packing

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
-from acker_redis.ids import ANCHOR_MAX, TUPLE_MAX
+from acker_redis.protocol.ids import ANCHOR_MAX, TUPLE_MAX
 from acker_redis.spark.columns import Names, need_ids
 from acker_redis.spark.functions import (
     _in_range,

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from acker_redis.client import Acker
-from acker_redis.commands import Fence
 from acker_redis.errors import (
     AckerError,
     ChangedBatchError,
@@ -18,8 +17,9 @@ from acker_redis.errors import (
     LaneError,
     RedisUnavailableError,
 )
-from acker_redis.ids import block_anchor, block_number
 from acker_redis.parts import Part
+from acker_redis.protocol.commands import Fence
+from acker_redis.protocol.ids import block_anchor, block_number
 from acker_redis.spark import lanes
 from acker_redis.spark.apply import Done, Job, OnChanged, in_driver
 from acker_redis.spark.content import Sealed

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from acker_redis import commands
 from acker_redis.client import Acker
 from acker_redis.errors import (
     BacklogError,
@@ -15,8 +14,9 @@ from acker_redis.errors import (
     RedisUnavailableError,
     WrongShardError,
 )
-from acker_redis.keys import ShardKeys
 from acker_redis.migrate import migrate
+from acker_redis.protocol import commands
+from acker_redis.protocol.keys import ShardKeys
 from acker_redis.spark import lanes, room
 from tests.conftest import MakeAcker
 from tests.spark.test_lanes import Driver, loose, numbers

@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from acker_redis.blocks import calls, pack_track
 from acker_redis.errors import ConfigError, HighWaterError, InvalidBatchError
-from acker_redis.labels import CountedLabel
+from acker_redis.protocol.blocks import calls, pack_track
+from acker_redis.protocol.labels import CountedLabel
 from acker_redis.spark import BoltWriter, FileQueue, anchors_of, counted, tuple_id
 from acker_redis.spark.packed import Kind
 from acker_redis.spark.tracking import Tracking
@@ -266,7 +266,7 @@ def test_a_namespace_with_other_shards(
     for key in redis.scan_iter(f"acker:{{{acker.namespace}:*"):
         redis.delete(key)
     from acker_redis.client import Acker as Client
-    from acker_redis.config import AckerConfig
+    from acker_redis.protocol.config import AckerConfig
 
     other = Client(redis, acker.namespace)
     other.create(AckerConfig(shards=4, tick_ms=3_600_000))

@@ -18,7 +18,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from acker_redis.batch import Batch
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     ConfigError,
@@ -26,10 +25,11 @@ from acker_redis.errors import (
     RedisUnavailableError,
     SchemaError,
 )
-from acker_redis.ids import block_anchor
-from acker_redis.keys import ShardKeys
-from acker_redis.labels import source_id_of
-from acker_redis.outcome import BlockOutcome, Entry, Outcome
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import block_anchor
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.labels import source_id_of
+from acker_redis.protocol.outcome import BlockOutcome, Entry, Outcome
 from acker_redis.readers import waiting_readers
 from acker_redis.spark import outcomes_source
 from acker_redis.spark.outcome_offsets import VerdictOffset

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker_redis.blocks import unpack_column
 from acker_redis.errors import InvalidBatchError
-from acker_redis.ids import SLOTS, block_anchor
+from acker_redis.protocol.blocks import unpack_column
+from acker_redis.protocol.ids import SLOTS, block_anchor
+from acker_redis.protocol.texts import check_text
 from acker_redis.spark import packed as packing
 from acker_redis.spark import scatter
 from acker_redis.spark.merged import Merged, numbers
@@ -27,7 +28,6 @@ from acker_redis.spark.packed import (
     unpack_texts,
 )
 from acker_redis.spark.scatter import Scatter
-from acker_redis.texts import check_text
 from tests.spark.conftest import Term, add, packed
 
 SLOT = st.sampled_from([0, 1, 2, 31, 2047, 4093, 4094])

@@ -19,8 +19,8 @@ from acker_redis.errors import (
     InvalidBatchError,
     LaneError,
 )
-from acker_redis.ids import block_anchor, split_anchor
-from acker_redis.labels import CountedLabel, source_id_of
+from acker_redis.protocol.ids import block_anchor, split_anchor
+from acker_redis.protocol.labels import CountedLabel, source_id_of
 from acker_redis.spark import (
     Acker,
     Counted,

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from acker_redis import commands
 from acker_redis.batch import Batch
-from acker_redis.columns import Columns
-from acker_redis.commands import Call, Fence
-from acker_redis.config import AckerConfig
-from acker_redis.ids import shard_of
-from acker_redis.keys import ShardKeys
 from acker_redis.parts import Part
+from acker_redis.protocol import commands
+from acker_redis.protocol.commands import Call, Fence
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import shard_of
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.rows import Columns
 
 EXPIRE_RECORDS = 500
 EXPIRE_BLOCKS = 64

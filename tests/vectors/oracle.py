@@ -8,13 +8,13 @@ import struct
 from collections import Counter
 from collections.abc import Iterator
 
-from acker_redis import commands
-from acker_redis.blocks import TOUCH, TRACK, BlockPart, Blocks
-from acker_redis.columns import Columns
-from acker_redis.commands import Fence, ShardApplied
-from acker_redis.config import AckerConfig
-from acker_redis.ids import split_anchor
 from acker_redis.outcomes import Outcome
+from acker_redis.protocol import commands
+from acker_redis.protocol.blocks import TOUCH, TRACK, BlockPart, Blocks
+from acker_redis.protocol.commands import Fence, ShardApplied
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import split_anchor
+from acker_redis.protocol.rows import Columns
 from acker_redis.reference import Record
 from acker_redis.reference_blocks import Block, BlockReference, BlockRow
 from tests.support import rows_of

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from acker_redis.blocks import BlockPart, Blocks
-from acker_redis.commands import Call, Fence
-from acker_redis.config import AckerConfig
 from acker_redis.errors import BacklogError, ChangedBatchError, ConfigError, InvalidBatchError
-from acker_redis.ids import shard_of
-from acker_redis.keys import ShardKeys
 from acker_redis.parts import Part
+from acker_redis.protocol.blocks import BlockPart, Blocks
+from acker_redis.protocol.commands import Call, Fence
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import shard_of
+from acker_redis.protocol.keys import ShardKeys
 from tests.vectors.operations import (
     EXPIRE_BLOCKS,
     EXPIRE_RECORDS,

@@ -9,7 +9,7 @@ from typing import Any
 
 import redis.exceptions
 
-from acker_redis import scripts
+from acker_redis.protocol import scripts
 
 Json = Any
 Client = Any

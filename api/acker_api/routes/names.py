@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import Depends, Path
 
-from acker_redis.ids import check_anchor
+from acker_redis.protocol.ids import check_anchor
 
 Namespace = Annotated[
     str,

@@ -14,7 +14,7 @@ from acker_api.routes.paths import V1
 from acker_api.schemas import Configuration, Named, Namespaces, NamespaceStatus
 from acker_api.services import Shared
 from acker_api.tokens import Role, Who
-from acker_redis.keys import DOTS, RESERVED
+from acker_redis.protocol.keys import DOTS, RESERVED
 
 router = APIRouter(prefix="/namespaces", tags=["namespaces"])
 

@@ -12,7 +12,7 @@ from acker_api.services import Shared
 from acker_api.tokens import Role, Who
 from acker_api.verdict_schemas import Backlog, Outcomes, Reason, Verdict, Waiting
 from acker_api.verdicts import Behind, Meant, choose, newest, oldest
-from acker_redis.keys import ShardKeys
+from acker_redis.protocol.keys import ShardKeys
 
 router = APIRouter(prefix="/namespaces/{namespace}", tags=["outcomes"])
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from acker_redis.client import Acker
-from acker_redis.config import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.protocol.config import AckerConfig
 from tests.spark.faults.conftest import MakeCase
 from tests.spark.faults.stage import Stage
 from tests.spark.faults.work import STEPS

@@ -2,7 +2,7 @@
 
 import struct
 
-from acker_redis.blocks import pack_deltas
+from acker_redis.protocol.blocks import pack_deltas
 from tests.vectors.operations import Json, ack, track, track_block
 from tests.vectors.record import Topic, Vector
 from tests.vectors.topics.refusals import BAD_TEXTS, FILL

@@ -1,7 +1,7 @@
 """Blocks: trees that are tracked together, and end together."""
 
-from acker_redis.blocks import pack_deltas
-from acker_redis.ids import BLOCK_MAX, SLOTS, block_anchor
+from acker_redis.protocol.blocks import pack_deltas
+from acker_redis.protocol.ids import BLOCK_MAX, SLOTS, block_anchor
 from tests.vectors.operations import ack, fail, touch, track, track_block
 from tests.vectors.record import Topic, Vector
 

@@ -1,6 +1,6 @@
 """Blocks: failures, touches, fences, admission, expiry, texts."""
 
-from acker_redis.ids import block_anchor
+from acker_redis.protocol.ids import block_anchor
 from tests.vectors.operations import Json, ack, fail, touch, track, track_block
 from tests.vectors.record import Topic, Vector
 from tests.vectors.topics.texts import TEXTS

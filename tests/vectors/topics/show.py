@@ -1,6 +1,6 @@
 """Asking for one tree."""
 
-from acker_redis.ids import BLOCK_MAX, block_anchor
+from acker_redis.protocol.ids import BLOCK_MAX, block_anchor
 from tests.vectors.operations import ack, fail, touch, track, track_block
 from tests.vectors.record import Topic, Vector
 

@@ -17,7 +17,7 @@ OLDEST: Mapping[Product, tuple[int, int]] = {"Redis": (6, 2), "Valkey": (7, 2)}
 class ServerVersion:
     """A server's product and the product's own version.
 
-    >>> from acker_redis.server_version import ServerVersion
+    >>> from acker_redis.protocol.server_version import ServerVersion
     >>> str(ServerVersion("Valkey", "9.1.2")), ServerVersion("Redis", "6.0.16").is_supported
     ('Valkey 9.1.2', False)
     """

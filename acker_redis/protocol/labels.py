@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from acker_redis.errors import InvalidBatchError
-from acker_redis.ids import block_number, split_anchor
+from acker_redis.protocol.ids import block_number, split_anchor
 
 _LABEL = re.compile(r"(.*)@(0|[1-9][0-9]{0,18})(?:~([1-9][0-9]{0,9}))?", re.S)
 

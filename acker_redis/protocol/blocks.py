@@ -9,11 +9,11 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from acker_redis.columns import MAX_TEXTS
 from acker_redis.errors import InvalidBatchError
-from acker_redis.ids import SLOTS, check_block
-from acker_redis.keys import check_name
-from acker_redis.texts import check_text
+from acker_redis.protocol.ids import SLOTS, check_block
+from acker_redis.protocol.keys import check_name
+from acker_redis.protocol.rows import MAX_TEXTS
+from acker_redis.protocol.texts import check_text
 
 TRACK, TOUCH = 1, 4
 MAX_BLOCKS = 64
@@ -185,7 +185,7 @@ def pack_column(deltas: Iterable[int] | bytes) -> bytes:
     elif hasattr(deltas, "to_pybytes"):  # a buffer of Arrow
         column = deltas.to_pybytes()
     elif hasattr(deltas, "__array__"):
-        from acker_redis.arrays import ints, wire
+        from acker_redis.protocol.arrays import ints, wire
 
         return wire(ints("deltas", deltas))
     else:

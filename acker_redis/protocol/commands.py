@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from acker_redis import errors
-from acker_redis.blocks import BlockPart
-from acker_redis.columns import Columns
-from acker_redis.config import SCHEMA, AckerConfig
-from acker_redis.keys import ShardKeys
-from acker_redis.latency import Latency
-from acker_redis.move import Move
+from acker_redis.protocol.blocks import BlockPart
+from acker_redis.protocol.config import SCHEMA, AckerConfig
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.latency import Latency
+from acker_redis.protocol.move import Move
+from acker_redis.protocol.rows import Columns
 
 MAX_TAKE = 64
 """Ids of stream entries per call of ``take``."""

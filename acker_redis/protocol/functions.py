@@ -16,7 +16,7 @@ import hashlib
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
-from acker_redis import scripts
+from acker_redis.protocol import scripts
 
 NAMES = ("status", "show", "list")
 """Scripts that are functions too; none of them writes."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from acker_redis.ids import block_anchor, split_anchor
+from acker_redis.protocol.ids import block_anchor, split_anchor
 
 Verdict = Literal["ack", "nack", "touch"]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from acker_redis.errors import SchemaError
-from acker_redis.ids import split_anchor
-from acker_redis.outcome import ranges_without
+from acker_redis.protocol.ids import split_anchor
+from acker_redis.protocol.outcome import ranges_without
 
 State = Literal["open", "failed", "untracked", "complete"]
 

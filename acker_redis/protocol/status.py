@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from acker_redis import commands
-from acker_redis.commands import ShardStatus
-from acker_redis.config import AckerConfig
-from acker_redis.latency import Latency
-from acker_redis.move import Move
+from acker_redis.protocol import commands
+from acker_redis.protocol.commands import ShardStatus
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.latency import Latency
+from acker_redis.protocol.move import Move
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class Script:
 
 def directory() -> Path:
     """Directory that holds the Lua files; FileNotFoundError if the installation has none."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parent.parent
     for place in (package / "lua", package.parent / "lua"):
         if (place / "apply.lua").is_file():
             return place

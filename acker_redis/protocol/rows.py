@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from acker_redis.errors import InvalidBatchError
-from acker_redis.ids import (
+from acker_redis.protocol.ids import (
     ANCHOR_MAX,
     TUPLE_MAX,
     check_anchor,
@@ -14,7 +14,7 @@ from acker_redis.ids import (
     check_tuple_id,
     xor_ids,
 )
-from acker_redis.texts import check_text
+from acker_redis.protocol.texts import check_text
 
 TRACK, FAIL, TOUCH = 1, 2, 4
 MAX_ROWS = 1024

@@ -10,16 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from acker_redis.batch import Batch
+    from acker_redis.batching.batch import Batch
+    from acker_redis.batching.column_batch import ColumnBatch
+    from acker_redis.batching.sent import Applied
     from acker_redis.bolt import Bolt, Handle
     from acker_redis.client import Acker
-    from acker_redis.column_batch import ColumnBatch
     from acker_redis.errors import AckerError
-    from acker_redis.frontier import Failures, Frontier, Pin, Quarantined
-    from acker_redis.message_id import MessageId
     from acker_redis.outcomes import Outcomes
-    from acker_redis.parts import Applied
-    from acker_redis.pending import Backoff, Record, Verdict
     from acker_redis.producer import Producer
     from acker_redis.protocol.config import AckerConfig
     from acker_redis.protocol.ids import (
@@ -34,11 +31,14 @@ if TYPE_CHECKING:
     from acker_redis.protocol.outcome import BlockOutcome, Entry, Outcome
     from acker_redis.protocol.status import Status
     from acker_redis.protocol.tree import BlockState, TreeState
-    from acker_redis.rotating_map import RotatingMap
     from acker_redis.rotator import Rotator
     from acker_redis.source import Source
     from acker_redis.tree_page import BlockEntry, Found, OldestTree, PageCursor, TreePage
-    from acker_redis.tuple_tree import OpenTree, Processing
+    from acker_redis.trees.frontier import Failures, Frontier, Pin, Quarantined
+    from acker_redis.trees.message_id import MessageId
+    from acker_redis.trees.pending import Backoff, Record, Verdict
+    from acker_redis.trees.processing import OpenTree, Processing
+    from acker_redis.trees.rotating_map import RotatingMap
 
 __all__ = [
     "Acker",
@@ -88,37 +88,37 @@ _MODULES = {
     "Acker": "client",
     "AckerConfig": "protocol.config",
     "AckerError": "errors",
-    "Applied": "parts",
-    "Backoff": "pending",
-    "Batch": "batch",
+    "Applied": "batching.sent",
+    "Backoff": "trees.pending",
+    "Batch": "batching.batch",
     "BlockEntry": "tree_page",
     "BlockOutcome": "protocol.outcome",
     "BlockState": "protocol.tree",
     "Bolt": "bolt",
-    "ColumnBatch": "column_batch",
+    "ColumnBatch": "batching.column_batch",
     "Entry": "protocol.outcome",
-    "Failures": "frontier",
+    "Failures": "trees.frontier",
     "Found": "tree_page",
-    "Frontier": "frontier",
+    "Frontier": "trees.frontier",
     "Handle": "bolt",
-    "MessageId": "message_id",
+    "MessageId": "trees.message_id",
     "OldestTree": "tree_page",
-    "OpenTree": "tuple_tree",
+    "OpenTree": "trees.processing",
     "Outcome": "protocol.outcome",
     "Outcomes": "outcomes",
     "PageCursor": "tree_page",
-    "Pin": "frontier",
-    "Processing": "tuple_tree",
+    "Pin": "trees.frontier",
+    "Processing": "trees.processing",
     "Producer": "producer",
-    "Quarantined": "frontier",
-    "Record": "pending",
-    "RotatingMap": "rotating_map",
+    "Quarantined": "trees.frontier",
+    "Record": "trees.pending",
+    "RotatingMap": "trees.rotating_map",
     "Rotator": "rotator",
     "Source": "source",
     "Status": "protocol.status",
     "TreePage": "tree_page",
     "TreeState": "protocol.tree",
-    "Verdict": "pending",
+    "Verdict": "trees.pending",
     "block_anchor": "protocol.ids",
     "block_number": "protocol.ids",
     "format_tuple": "protocol.ids",

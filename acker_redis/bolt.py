@@ -2,9 +2,10 @@
 
 In Storm's words: ``collector.emit(anchors, values)`` is ``t.emit()``, whose id goes with the
 values; ``collector.ack(tuple)``, ``fail`` and ``resetTimeout`` are ``t.ack()``, ``t.fail()`` and
-``t.reset_timeout()``. In FsShelter's: ``track`` is :func:`acker_redis.tuple_tree.emit`, ``anchor``
-is ``t.emit()``, ``mkAck`` is ``t.ack()`` and ``t.fail()``, and both in one row. What is here only
-sends: :mod:`acker_redis.tuple_tree` knows what a row is. For asyncio: :mod:`acker_redis.aio.bolt`.
+``t.reset_timeout()``. In FsShelter's: ``track`` is :func:`acker_redis.trees.processing.emit`,
+``anchor`` is ``t.emit()``, ``mkAck`` is ``t.ack()`` and ``t.fail()``, and both in one row. What is
+here only sends: :mod:`acker_redis.trees.processing` knows what a row is. For asyncio:
+:mod:`acker_redis.aio.bolt`.
 """
 
 from collections.abc import Iterable
@@ -14,10 +15,10 @@ from typing import Protocol, Self
 
 from acker_redis.errors import ClosedError
 from acker_redis.fits import check_sink
-from acker_redis.message_id import MessageId
 from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import words
-from acker_redis.tuple_tree import Processing, emit_from
+from acker_redis.trees.message_id import MessageId
+from acker_redis.trees.processing import Processing, emit_from
 
 
 class Sink(Protocol):
@@ -64,7 +65,7 @@ class Bolt:
     def emit(self, *handles: "Handle", key: str | None = None) -> MessageId:
         """Id of a message that several handles caused, each of which is acked by itself (a window).
 
-        See :func:`acker_redis.tuple_tree.emit_from`, for its errors too.
+        See :func:`acker_redis.trees.processing.emit_from`, for its errors too.
 
         >>> bolt = Bolt(sink=None)
         >>> window = [bolt.process("7:40"), bolt.process("8:41")]
@@ -115,7 +116,7 @@ class Handle:
         """Id of a message that the inputs caused: all, or those given. Send one message with it.
 
         With a ``key`` it is derived, not drawn; see
-        :meth:`acker_redis.tuple_tree.Processing.emit`, for its errors too.
+        :meth:`acker_redis.trees.processing.Processing.emit`, for its errors too.
 
         >>> t = Bolt(sink=None).process("7:40", "8:41")
         >>> sorted(t.emit()), sorted(t.emit("8:41")), sorted(t.emit([]))

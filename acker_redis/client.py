@@ -4,12 +4,12 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
+from acker_redis.batching.sent import Applied, Part, Sendable
 from acker_redis.connecting import connect
 from acker_redis.connection import Connection
 from acker_redis.flows import Flows
 from acker_redis.lane import Lane
 from acker_redis.outcomes import Outcomes
-from acker_redis.parts import Applied, Part, Sendable
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.status import Status

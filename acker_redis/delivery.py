@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.errors import (
     AckerError,
     BacklogError,

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
+from acker_redis.batching.sent import Applied, Part, Sendable, Sent, combine
 from acker_redis.errors import (
     BacklogError,
     ConfigError,
@@ -18,7 +19,6 @@ from acker_redis.errors import (
 )
 from acker_redis.flow import Ask, Flow, Pauses, Run, Version, ask_until, run_until, together
 from acker_redis.lane import Lane
-from acker_redis.parts import Applied, Part, Sendable, Sent, combine
 from acker_redis.protocol import commands
 from acker_redis.protocol.blocks import pack_column
 from acker_redis.protocol.commands import Fence, Listed, ShardApplied, ShardStatus

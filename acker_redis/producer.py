@@ -1,8 +1,8 @@
 """A producer that batches: many small operations, few calls.
 
 Any thread may call it. Senders, threads of its own, take the batches of one shard after the other
-from the :class:`~acker_redis.accumulator.Accumulator` and apply each under a lane of that shard;
-one lock guards all that changes; nobody holds it while Redis is asked.
+from the :class:`~acker_redis.batching.accumulator.Accumulator` and apply each under a lane of that
+shard; one lock guards all that changes; nobody holds it while Redis is asked.
 
 In a forked child all of it begins anew: what the parent has not sent yet is the parent's, and
 would count twice.
@@ -16,8 +16,8 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 
-from acker_redis.accumulator import Accumulator
-from acker_redis.batch import Batch
+from acker_redis.batching.accumulator import Accumulator
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.delivery import MOST_SENDERS, check_settings, deliver, tell_given_up
 from acker_redis.errors import (

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
+from acker_redis.batching.sent import Applied
 from acker_redis.errors import (
     AckerError,
     BacklogError,
@@ -26,17 +27,16 @@ from acker_redis.errors import (
 from acker_redis.flow import Flow, Hand, Send, Tell
 from acker_redis.flows import Flows
 from acker_redis.lane import Lane
-from acker_redis.message_id import MessageId
 from acker_redis.outcome_flows import OutcomeFlows
-from acker_redis.parts import Applied
-from acker_redis.pending import Backoff, Pending, Record, Verdict
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import check_name
 from acker_redis.protocol.rows import FAIL, Row
 from acker_redis.protocol.status import Status
 from acker_redis.protocol.texts import words
-from acker_redis.source_settings import Settings, check_ran, check_record
-from acker_redis.tuple_tree import Emitted, OpenTree, emit, in_bulk
+from acker_redis.trees.message_id import MessageId
+from acker_redis.trees.pending import Backoff, Pending, Record, Verdict
+from acker_redis.trees.processing import Emitted, OpenTree, emit, in_bulk
+from acker_redis.trees.source_settings import Settings, check_ran, check_record
 
 log = logging.getLogger(__name__)
 

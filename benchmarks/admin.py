@@ -34,7 +34,7 @@ from typing import Any
 from dashboard import browsing, costs, interactive, spend
 from events import serving
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import server_version

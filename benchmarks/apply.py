@@ -27,7 +27,7 @@ import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import commands, scripts, server_version

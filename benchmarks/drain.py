@@ -25,7 +25,7 @@ from typing import Any
 
 from apply import Wire, pack
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.connecting import connect
 from acker_redis.embedded import EmbeddedRedis

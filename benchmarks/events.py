@@ -27,7 +27,7 @@ from multiprocessing.synchronize import Event
 
 import psutil
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.config import AckerConfig

@@ -16,7 +16,7 @@ from typing import Any
 
 import redis
 
-from acker_redis.batch import FAIL, MAX_ROWS, MAX_TEXTS, TRACK
+from acker_redis.batching.batch import FAIL, MAX_ROWS, MAX_TEXTS, TRACK
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import commands, server_version

@@ -12,7 +12,7 @@ import argparse
 import itertools
 import statistics
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import commands, scripts, server_version

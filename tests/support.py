@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from acker_redis.batch import Columns
+from acker_redis.batching.batch import Columns
 from acker_redis.client import Acker
 from acker_redis.outcomes import BlockOutcome
 from acker_redis.protocol import commands

@@ -7,10 +7,10 @@ from typing import Protocol, Self
 
 from acker_redis.errors import ClosedError
 from acker_redis.fits import check_sink
-from acker_redis.message_id import MessageId
 from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import words
-from acker_redis.tuple_tree import Processing, emit_from
+from acker_redis.trees.message_id import MessageId
+from acker_redis.trees.processing import Processing, emit_from
 
 
 class AsyncSink(Protocol):
@@ -54,7 +54,7 @@ class AsyncBolt:
     def emit(self, *handles: "AsyncHandle", key: str | None = None) -> MessageId:
         """Id of a message that several handles caused, each of which is acked by itself (a window).
 
-        See :func:`acker_redis.tuple_tree.emit_from`, for its errors too.
+        See :func:`acker_redis.trees.processing.emit_from`, for its errors too.
 
         >>> bolt = AsyncBolt(sink=None)
         >>> sorted(bolt.emit(bolt.process("7:40"), bolt.process("8:41")))
@@ -100,7 +100,7 @@ class AsyncHandle:
         """Id of a message that the inputs caused: all, or those given. Send one message with it.
 
         With a ``key`` it is derived, not drawn; see
-        :meth:`acker_redis.tuple_tree.Processing.emit`, for its errors too.
+        :meth:`acker_redis.trees.processing.Processing.emit`, for its errors too.
 
         >>> t = AsyncBolt(sink=None).process("7:40", "8:41")
         >>> sorted(t.emit()), sorted(t.emit("8:41")), sorted(t.emit([]))

@@ -10,9 +10,9 @@ import math
 import time
 from collections.abc import Callable, Iterable
 
-from acker_redis.accumulator import Accumulator
 from acker_redis.aio.client import AsyncAcker
-from acker_redis.batch import Batch
+from acker_redis.batching.accumulator import Accumulator
+from acker_redis.batching.batch import Batch
 from acker_redis.delivery import MOST_SENDERS, check_settings, deliver, tell_given_up
 from acker_redis.errors import AckerError, BufferFullError, ClosedError
 from acker_redis.fits import check_is

@@ -11,15 +11,15 @@ from typing import Any
 
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.connection import outcome_of
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, RejectedError
 from acker_redis.fits import check_is
 from acker_redis.flow import Hand, Send
-from acker_redis.pending import Backoff, Record, Verdict
 from acker_redis.protocol.texts import words
 from acker_redis.source_flows import SourceFlows
-from acker_redis.source_settings import Settings, check_ran, check_record
-from acker_redis.tuple_tree import OpenTree
+from acker_redis.trees.pending import Backoff, Record, Verdict
+from acker_redis.trees.processing import OpenTree
+from acker_redis.trees.source_settings import Settings, check_ran, check_record
 
 log = logging.getLogger(__name__)
 

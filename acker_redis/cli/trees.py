@@ -17,11 +17,11 @@ from acker_redis.errors import AckerError
 from acker_redis.protocol.rows import TOUCH
 
 if TYPE_CHECKING:
-    from acker_redis.batch import Batch
+    from acker_redis.batching.batch import Batch
+    from acker_redis.batching.sent import Applied
     from acker_redis.client import Acker
-    from acker_redis.parts import Applied
     from acker_redis.protocol.rows import Row
-    from acker_redis.tuple_tree import Processing
+    from acker_redis.trees.processing import Processing
 
 LINES = 256
 """Lines of a batch at most, and rows: a message of more trees has batches of its own."""
@@ -51,8 +51,8 @@ def track(
     before its line is there. Exit code 3 if some were rejected for want of room: those have no
     line, and their nacks wait.
     """
-    from acker_redis.batch import Batch
-    from acker_redis.tuple_tree import emit
+    from acker_redis.batching.batch import Batch
+    from acker_redis.trees.processing import emit
 
     rejected = 0
     with options.acker(namespace, url) as acker:
@@ -141,7 +141,7 @@ def _process(
     rows_of: Callable[[Processing], tuple[list[Row], list[str]]],
     lines_out: bool,
 ) -> None:
-    from acker_redis.tuple_tree import Processing
+    from acker_redis.trees.processing import Processing
 
     with options.acker(namespace, url) as acker:
         if messages != ["-"]:
@@ -158,7 +158,7 @@ def _send(
     acker: Acker, done: list[tuple[list[Row], list[str]]], as_json: bool, lines_out: bool
 ) -> None:
     """Apply whole processings in batches, and print what each caused once it was applied."""
-    from acker_redis.batch import Batch
+    from acker_redis.batching.batch import Batch
 
     batch, waiting, totals = Batch(), list[list[str]](), {"acked": 0, "failed": 0}
 
@@ -222,7 +222,7 @@ def _apply_large(acker: Acker, rows: list[Row]) -> Iterator[Applied]:
 
 def large_batches(rows: list[Row]) -> list[Batch]:
     """Rows of one processing in batches, each of which has at most one part per shard."""
-    from acker_redis.batch import Batch
+    from acker_redis.batching.batch import Batch
     from acker_redis.protocol.blocks import MAX_BLOCKS
     from acker_redis.protocol.ids import split_anchor
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from acker_redis import acl
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.connection import Connection
 from acker_redis.doctor.checks_stalls import BOUND

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from acker_redis.batch import FAIL, TOUCH, TRACK
+from acker_redis.batching.batch import FAIL, TOUCH, TRACK
 from acker_redis.simulate.batches import FoldedBlock, FoldedRow
 from acker_redis.simulate.lanes import Lane
 from acker_redis.simulate.trees import Block, Message, Part, Tree

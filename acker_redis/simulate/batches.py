@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from acker_redis.batch import FAIL, TOUCH
+from acker_redis.batching.batch import FAIL, TOUCH
 from acker_redis.errors import AckerError
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.reference import Row

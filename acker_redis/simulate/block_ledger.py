@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from acker_redis.batch import FAIL
+from acker_redis.batching.batch import FAIL
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.outcome import Outcome
 from acker_redis.reference_blocks import BlockRow

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Self
 
-from acker_redis.batch import TRACK
+from acker_redis.batching.batch import TRACK
 from acker_redis.protocol.commands import COUNTERS
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.outcome import Outcome

@@ -4,7 +4,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from acker_redis.batch import TRACK
+from acker_redis.batching.batch import TRACK
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol.commands import ShardApplied
 from acker_redis.simulate.batches import (

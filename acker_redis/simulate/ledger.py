@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from acker_redis.batch import FAIL, TOUCH, TRACK
+from acker_redis.batching.batch import FAIL, TOUCH, TRACK
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol.commands import ShardApplied
 from acker_redis.protocol.outcome import Outcome

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from acker_redis.column_batch import ColumnBatch
+from acker_redis.batching.column_batch import ColumnBatch
+from acker_redis.batching.sent import Part
 from acker_redis.errors import DuplicateMessageError, InvalidBatchError
-from acker_redis.parts import Part
 from acker_redis.protocol.arrays import Ints, wire
 from acker_redis.protocol.blocks import BlockPart, calls, pack_deltas, pack_track, split_failures
 from acker_redis.protocol.ids import ANCHOR_MAX, BLOCK_MAX, block_number

@@ -14,10 +14,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from acker_redis.batching.sent import Part
 from acker_redis.client import Acker
 from acker_redis.errors import ChangedBatchError, ConfigError, InvalidBatchError, LaneError
 from acker_redis.flow import run_until
-from acker_redis.parts import Part
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.keys import ShardKeys, check_name

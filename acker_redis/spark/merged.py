@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from acker_redis.fold_numpy import NumpyFold
+from acker_redis.batching.fold_numpy import NumpyFold
 from acker_redis.protocol.arrays import Ints, wire
 from acker_redis.protocol.blocks import goes_dense
 from acker_redis.protocol.ids import SLOTS

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from acker_redis.fold_numpy import pack_block
+from acker_redis.batching.fold_numpy import pack_block
 from acker_redis.protocol.arrays import Ints
 from acker_redis.protocol.ids import SLOTS
 

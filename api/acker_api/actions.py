@@ -17,11 +17,11 @@ from acker_api.problems import Problem
 from acker_api.reader import Reader
 from acker_api.tokens import Who
 from acker_redis.aio import AsyncAcker
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
+from acker_redis.batching.sent import Applied
 from acker_redis.errors import AckerError, NamespaceNotFoundError, RedisUnavailableError
 from acker_redis.flow import AskAll, Flow
 from acker_redis.lane import Lane
-from acker_redis.parts import Applied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.texts import check_text

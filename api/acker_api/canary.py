@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from acker_api.reader import RETRY_FOR, Reader
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.errors import (
     AckerError,
     BacklogError,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from acker_api.walk import Filter, Kind, walk
 from acker_redis.aio import AsyncAcker
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.lane import Lane
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.tree import TreeState

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from acker_api.canary import NAME
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import NamespaceNotFoundError

@@ -7,7 +7,7 @@ import httpx
 import redis
 from prometheus_client import parser
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.protocol.config import AckerConfig
 from tests.api.service import asked

@@ -6,7 +6,7 @@ from typing import Any
 
 import redis
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.protocol.config import AckerConfig
 from tests.api.streams import streaming

@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 
 from acker_api.metrics import encode
 from acker_api.reader import Survey
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.keys import ShardKeys

@@ -7,7 +7,7 @@ import pytest
 
 from acker_api import ApiSettings, create_app
 from acker_api.metrics import OTHERS, most
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
 from acker_redis.settings import Settings

@@ -8,7 +8,7 @@ import pytest
 
 from acker_api import services
 from acker_api.walk import past
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.keys import ShardKeys

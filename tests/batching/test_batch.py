@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker_redis.batch import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Batch
+from acker_redis.batching.batch import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Batch
 from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.ids import (
     ANCHOR_MAX,

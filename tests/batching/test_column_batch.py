@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker_redis import column_batch, fold_numpy
-from acker_redis.column_batch import ColumnBatch
+from acker_redis.batching import column_batch, fold_numpy
+from acker_redis.batching.column_batch import ColumnBatch
+from acker_redis.batching.fold_numpy import NumpyFold
+from acker_redis.batching.fold_plain import PlainFold
+from acker_redis.batching.sent import Part
 from acker_redis.errors import InvalidBatchError
-from acker_redis.fold_numpy import NumpyFold
-from acker_redis.fold_plain import PlainFold
-from acker_redis.parts import Part
 from acker_redis.protocol.blocks import MAX_BLOCKS, MAX_CALL, MAX_NAMED, Blocks
 from acker_redis.protocol.ids import SLOTS, block_anchor, shard_of
 from acker_redis.protocol.rows import FAIL, MAX_ROWS, MAX_TEXTS, Columns
@@ -219,7 +219,7 @@ def test_without_numpy_plain_python_folds(monkeypatch: pytest.MonkeyPatch) -> No
     load = builtins.__import__
 
     def refuses(name: str, *args: Any) -> Any:
-        if name in ("numpy", "acker_redis.fold_numpy"):
+        if name in ("numpy", "acker_redis.batching.fold_numpy"):
             raise ModuleNotFoundError(name)
         return load(name, *args)
 

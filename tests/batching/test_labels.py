@@ -2,7 +2,7 @@
 
 import pytest
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.ids import block_anchor, block_number
 from acker_redis.protocol.labels import CountedLabel, is_counted, source_id_of

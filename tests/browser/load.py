@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterator
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 from playwright.sync_api import Page, Route, expect
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from tests.browser.conftest import MakeLoad, OpenPage
 from tests.browser.look import figure, panel
 from tests.browser.stack import Service

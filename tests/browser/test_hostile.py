@@ -6,7 +6,7 @@ import httpx
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from tests.browser.conftest import PATIENCE_MS, MakeLoad, OpenPage
 from tests.browser.load import HOSTILE
 from tests.browser.look import panel

@@ -5,7 +5,7 @@ from typing import Any
 
 from playwright.sync_api import Route, expect
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.protocol.keys import ShardKeys
 from tests.browser.conftest import MakeLoad, OpenPage, keep
 from tests.browser.look import figure, panel

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from acker_redis import acl
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.config import AckerConfig

@@ -6,15 +6,15 @@ from collections import Counter
 
 import pytest
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
+from acker_redis.batching.sent import Applied
 from acker_redis.cli.trees import large_batches
 from acker_redis.client import Acker
 from acker_redis.errors import RedisUnavailableError
 from acker_redis.lane import Lane
-from acker_redis.message_id import MessageId
-from acker_redis.parts import Applied
 from acker_redis.protocol.ids import block_anchor, format_tuple, split_anchor
 from acker_redis.protocol.rows import Row
+from acker_redis.trees.message_id import MessageId
 from tests.cli.support import Ran, Shell
 from tests.conftest import MakeAcker
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.cli import verdicts
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
+from acker_redis.batching.column_batch import ColumnBatch
 from acker_redis.client import Acker
-from acker_redis.column_batch import ColumnBatch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     BacklogError,

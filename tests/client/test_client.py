@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from acker_redis import urls
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from acker_redis.aio import AsyncAcker
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (

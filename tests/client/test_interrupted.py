@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from tests.client.listener import Listener

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ChangedBatchError, LaneError, RedisUnavailableError

@@ -13,7 +13,7 @@ import pytest
 
 from acker_redis import AckerConfig
 from acker_redis.aio import AsyncAcker
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (

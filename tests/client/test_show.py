@@ -2,7 +2,7 @@
 
 import pytest
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.errors import InvalidBatchError, SchemaError
 from acker_redis.protocol import commands

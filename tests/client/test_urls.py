@@ -14,7 +14,7 @@ import pytest
 import redis
 import redis.asyncio as aio
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.connecting import connect, connect_async
 from acker_redis.embedded import EmbeddedRedis

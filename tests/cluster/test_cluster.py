@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import new_anchor, new_tuple_id

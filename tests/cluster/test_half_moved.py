@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from redis.exceptions import AskError, MovedError, ResponseError, TryAgainError
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
+from acker_redis.batching.sent import Applied, Part
 from acker_redis.client import Acker
 from acker_redis.errors import RedisUnavailableError
-from acker_redis.parts import Applied, Part
 from acker_redis.protocol import commands, scripts
 from acker_redis.protocol.commands import Call, Fence
 from acker_redis.protocol.config import AckerConfig

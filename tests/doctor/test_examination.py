@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from acker_redis import acl
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.connecting import connect
 from acker_redis.doctor import Finding, Report, examine, reading_namespaces

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.errors import NamespaceNotFoundError
 from acker_redis.protocol.config import AckerConfig

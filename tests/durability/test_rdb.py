@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig

@@ -2,11 +2,11 @@
 
 import pytest
 
-from acker_redis import tuple_tree
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.message_id import MessageId
+from acker_redis.trees import processing as tuple_tree
+from acker_redis.trees.message_id import MessageId
 from tests.conftest import CI, MakeAcker, missing
 from tests.languages.clients import Client
 from tests.languages.conftest import SIDES, MakeDriver, name_of

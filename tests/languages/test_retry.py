@@ -14,8 +14,8 @@ import pytest
 from acker_redis.bolt import Bolt
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.message_id import MessageId
 from acker_redis.producer import Producer
+from acker_redis.trees.message_id import MessageId
 from tests.client.proxy import Proxy
 from tests.conftest import MakeAcker
 from tests.languages.driver import PATIENCE_MS, Driver, DriverError

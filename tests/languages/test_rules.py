@@ -6,7 +6,7 @@ import pytest
 
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.message_id import MessageId
+from acker_redis.trees.message_id import MessageId
 from tests.conftest import MakeAcker
 from tests.languages.driver import Driver, DriverError
 from tests.support import verdicts

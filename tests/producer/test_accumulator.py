@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from acker_redis.accumulator import Accumulator
-from acker_redis.batch import MAX_ROWS, Batch
+from acker_redis.batching.accumulator import Accumulator
+from acker_redis.batching.batch import MAX_ROWS, Batch
 from acker_redis.protocol.ids import shard_of
 from acker_redis.protocol.rows import (
     FAIL,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from acker_redis.batch import MAX_ROWS
+from acker_redis.batching.batch import MAX_ROWS
 from acker_redis.errors import ConfigError, InvalidBatchError
 from acker_redis.protocol.rows import Row, ack_row, fail_row, touch_row, track_row
 from tests.conftest import MakeAcker

@@ -9,7 +9,7 @@ import pytest
 
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.ids import new_anchor

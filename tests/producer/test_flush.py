@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from acker_redis.batch import MAX_ROWS
+from acker_redis.batching.batch import MAX_ROWS
 from acker_redis.errors import BufferFullError, RedisRefusedError
 from tests.producer.conftest import MakeRig
 from tests.producer.rig import AnyProducer, InThread, Rig, acks_of, tracks

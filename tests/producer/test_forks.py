@@ -8,7 +8,7 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.producer import Producer

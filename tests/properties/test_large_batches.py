@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from acker_redis.batch import FAIL, MAX_ROWS, TOUCH, TRACK
+from acker_redis.batching.batch import FAIL, MAX_ROWS, TOUCH, TRACK
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.commands import Fence

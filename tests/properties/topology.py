@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from acker_redis.batch import FAIL, TOUCH, TRACK
+from acker_redis.batching.batch import FAIL, TOUCH, TRACK
 from acker_redis.protocol.ids import BLOCK_MAX, block_anchor, split_anchor
 from acker_redis.reference import Row
 from acker_redis.reference_blocks import BlockRow

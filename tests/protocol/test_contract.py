@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from acker_redis.batch import MAX_ROWS, MAX_TEXTS
+from acker_redis.batching.batch import MAX_ROWS, MAX_TEXTS
 from acker_redis.protocol import commands, scripts
 from acker_redis.protocol.blocks import MAX_BLOCKS, MAX_CALL, MAX_NAMED
 from acker_redis.protocol.config import AckerConfig

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.ids import new_anchor, new_tuple_id

@@ -6,7 +6,7 @@ from collections import Counter
 from types import TracebackType
 from typing import Self
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.errors import RedisUnavailableError
 from acker_redis.protocol.ids import new_anchor, new_tuple_id

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from acker_redis.batch import MAX_ROWS, TRACK, Columns
+from acker_redis.batching.batch import MAX_ROWS, TRACK, Columns
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import commands

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
 from acker_redis.errors import InvalidBatchError, NamespaceNotFoundError, SchemaError
 from acker_redis.protocol import commands, scripts

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import redis
 
-from acker_redis.batch import Columns
+from acker_redis.batching.batch import Columns
 from acker_redis.client import Acker
 from acker_redis.errors import (
     AckerError,

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from acker_redis import Acker, Batch, MessageId, OpenTree, Processing
-from acker_redis.pending import Record
 from acker_redis.protocol.rows import Row
+from acker_redis.trees.pending import Record
 
 
 class Bolts:

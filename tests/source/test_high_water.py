@@ -6,7 +6,7 @@ import pytest
 
 from acker_redis import Acker, Backoff, Batch
 from acker_redis.errors import BacklogError
-from acker_redis.pending import Record
+from acker_redis.trees.pending import Record
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told
 from tests.source.conftest import AnySource, Clock, MakeSource

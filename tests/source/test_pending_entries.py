@@ -1,7 +1,7 @@
 """Entries of the stream: when one may be taken, and what happens when an id is given once more."""
 
 from acker_redis import Backoff, Entry, Outcome
-from acker_redis.pending import Pending, Record
+from acker_redis.trees.pending import Pending, Record
 
 LATER = 10.0**9
 

@@ -10,7 +10,7 @@ from acker_redis import Acker, AckerConfig, Batch, Bolt, Producer, Record, Sourc
 from acker_redis.aio import AsyncAcker, AsyncSource
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BufferFullError, ConfigError, InvalidBatchError
-from acker_redis.tuple_tree import OpenTree
+from acker_redis.trees.processing import OpenTree
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told
 from tests.source.conftest import MakeSource

@@ -11,7 +11,7 @@ import pytest
 
 from acker_redis import Acker, Source
 from acker_redis.errors import BufferFullError, ConfigError
-from acker_redis.pending import Record
+from acker_redis.trees.pending import Record
 from tests.source.bolts import Bolts, Told
 from tests.source.conftest import MakeSource
 from tests.waiting import LIMIT, wait_until

@@ -9,7 +9,7 @@ from typing import Any
 
 from acker_redis import OpenTree
 from acker_redis.aio import AsyncAcker, AsyncSource
-from acker_redis.pending import Record, Verdict
+from acker_redis.trees.pending import Record, Verdict
 from tests.waiting import LIMIT
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from acker_redis.batching.sent import Part
 from acker_redis.client import Acker as Client
-from acker_redis.parts import Part
 from acker_redis.protocol.blocks import unpack_column
 from acker_redis.protocol.ids import ANCHOR_MAX, block_anchor
 from acker_redis.protocol.rows import FAIL, TOUCH, TRACK, Columns

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
+from acker_redis.batching.sent import Part
 from acker_redis.errors import InvalidBatchError
-from acker_redis.parts import Part
 from acker_redis.protocol.blocks import MAX_BLOCKS, MAX_CALL, MAX_FAILED, MAX_NAMED, Blocks
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig

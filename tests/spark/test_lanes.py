@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from acker_redis.batching.sent import Part
 from acker_redis.client import Acker
 from acker_redis.errors import (
     AckerError,
@@ -17,7 +18,6 @@ from acker_redis.errors import (
     LaneError,
     RedisUnavailableError,
 )
-from acker_redis.parts import Part
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import block_anchor, block_number
 from acker_redis.spark import lanes

@@ -19,9 +19,9 @@ import acker_redis.bolt
 from acker_redis.aio.bolt import AsyncBolt, AsyncHandle
 from acker_redis.bolt import Bolt, Handle
 from acker_redis.errors import BufferFullError, ClosedError, InvalidBatchError
-from acker_redis.message_id import MessageId
 from acker_redis.protocol.rows import FAIL, TOUCH, Row
-from acker_redis.tuple_tree import OpenTree, Processing
+from acker_redis.trees.message_id import MessageId
+from acker_redis.trees.processing import OpenTree, Processing
 
 MESSAGE = "7:40,8:41"
 OWN = {7: 40, 8: 41}

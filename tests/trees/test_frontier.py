@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from acker_redis import frontier
 from acker_redis.errors import ConfigError
-from acker_redis.frontier import Failures, Frontier, Pin, Quarantined
 from acker_redis.outcomes import BlockOutcome
+from acker_redis.trees import frontier
+from acker_redis.trees.frontier import Failures, Frontier, Pin, Quarantined
 from tests.properties.play import play
 from tests.tiers import examples
 

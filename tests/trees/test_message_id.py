@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker_redis import message_id
 from acker_redis.errors import InvalidBatchError
-from acker_redis.message_id import MAX_ANCHORS, MAX_TEXT, MessageId
 from acker_redis.protocol.ids import ANCHOR_MAX, TUPLE_MAX, block_anchor, parse_tuple
+from acker_redis.trees import message_id
+from acker_redis.trees.message_id import MAX_ANCHORS, MAX_TEXT, MessageId
 
 ANCHORS = st.integers(1, ANCHOR_MAX) | st.builds(
     block_anchor, st.integers(0, 2**50 - 1), st.integers(0, 4094)

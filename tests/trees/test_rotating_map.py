@@ -15,9 +15,9 @@ from hypothesis.stateful import (
     rule,
 )
 
-from acker_redis import rotating_map
 from acker_redis.errors import ConfigError
-from acker_redis.rotating_map import RotatingMap
+from acker_redis.trees import rotating_map
+from acker_redis.trees.rotating_map import RotatingMap
 from tests.properties.play import play
 from tests.tiers import examples
 

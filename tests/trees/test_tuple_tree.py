@@ -24,15 +24,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from acker_redis import tuple_tree
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.errors import ClosedError, InvalidBatchError
-from acker_redis.message_id import MAX_ANCHORS, MessageId
 from acker_redis.protocol.ids import TUPLE_MAX, block_anchor
 from acker_redis.protocol.rows import FAIL, TOUCH, TRACK, Row
 from acker_redis.protocol.texts import check_text, words
 from acker_redis.reference import Reference
-from acker_redis.tuple_tree import Emitted, OpenTree, Processing, emit, emit_from
+from acker_redis.trees import processing as tuple_tree
+from acker_redis.trees.message_id import MAX_ANCHORS, MessageId
+from acker_redis.trees.processing import Emitted, OpenTree, Processing, emit, emit_from
 from tests.support import rows_of
 from tests.tiers import FULL, examples, is_later
 

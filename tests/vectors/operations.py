@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from acker_redis.batch import Batch
-from acker_redis.parts import Part
+from acker_redis.batching.batch import Batch
+from acker_redis.batching.sent import Part
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Call, Fence
 from acker_redis.protocol.config import AckerConfig

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from acker_redis.batching.sent import Part
 from acker_redis.errors import BacklogError, ChangedBatchError, ConfigError, InvalidBatchError
-from acker_redis.parts import Part
 from acker_redis.protocol.blocks import BlockPart, Blocks
 from acker_redis.protocol.commands import Call, Fence
 from acker_redis.protocol.config import AckerConfig

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from acker_redis.batch import Batch
+from acker_redis.batching.batch import Batch
 from acker_redis.protocol.ids import shard_of
 from acker_redis.protocol.rows import FAIL, TRACK, Row
 

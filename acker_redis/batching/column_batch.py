@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Protocol
 
-from acker_redis.fold_plain import PlainFold
-from acker_redis.parts import Part, Sent
+from acker_redis.batching.fold_plain import PlainFold
+from acker_redis.batching.sent import Part, Sent
 from acker_redis.protocol.blocks import BlockPart, calls, pack_deltas, split_failures, unpack_column
 from acker_redis.protocol.ids import check_anchor, split_anchor
 from acker_redis.protocol.rows import FAIL, MAX_ROWS, MAX_TEXTS, Columns
@@ -110,7 +110,7 @@ class ColumnBatch:
 def fold(anchors: Any, deltas: Any) -> Folded:
     """Fold by numpy where it is installed, else in plain Python."""
     try:
-        from acker_redis.fold_numpy import NumpyFold
+        from acker_redis.batching.fold_numpy import NumpyFold
     except ModuleNotFoundError:
         return PlainFold(anchors, deltas)
     return NumpyFold(anchors, deltas)

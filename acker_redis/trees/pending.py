@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.outcome import Entry, Outcome
-from acker_redis.rotating_map import RotatingMap
+from acker_redis.trees.rotating_map import RotatingMap
 
 REMEMBERED = 32_768
 """Closed anchors that are remembered at least: a second verdict of one is passed over."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from acker_redis.errors import ConfigError, InvalidBatchError
-from acker_redis.pending import Backoff, Record, Verdict
 from acker_redis.protocol.texts import check_text
+from acker_redis.trees.pending import Backoff, Record, Verdict
 
 MOST_EDGES = 65_536
 """First messages of a record at most; an open tree may have any number."""

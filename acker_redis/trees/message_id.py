@@ -1,7 +1,7 @@
 """What a message carries: its id in each tree it belongs to (Storm's MessageId).
 
 It travels with the message, as text in a field or in the header ``acker-tuple``. Whoever emits
-the message makes it (:mod:`acker_redis.tuple_tree`), whoever processes the message reads it.
+the message makes it (:mod:`acker_redis.trees.processing`), whoever processes the message reads it.
 """
 
 from collections.abc import ItemsView, Iterable, Iterator, Mapping

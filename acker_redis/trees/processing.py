@@ -32,10 +32,10 @@ from threading import Lock
 from typing import Literal, NamedTuple
 
 from acker_redis.errors import ClosedError, InvalidBatchError
-from acker_redis.message_id import MessageId, check_size
 from acker_redis.protocol.ids import new_anchor
 from acker_redis.protocol.rows import FAIL, TOUCH, TRACK, Row
 from acker_redis.protocol.texts import check_text, clipped, words
+from acker_redis.trees.message_id import MessageId, check_size
 
 DRAWN = 8
 """Ids that are drawn at once for the children of a message."""

@@ -8,8 +8,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from acker_redis.batching.sent import Part, Sent
 from acker_redis.errors import InvalidBatchError
-from acker_redis.parts import Part, Sent
 from acker_redis.protocol.blocks import (
     MAX_BLOCKS,
     BlockPart,
@@ -168,7 +168,7 @@ class Batch:
         self._fold(anchor, 0, TOUCH)
 
     def add(self, row: Row) -> bool:
-        """Fold in a whole row, as :mod:`acker_redis.tuple_tree` makes them.
+        """Fold in a whole row, as :mod:`acker_redis.trees.processing` makes them.
 
         False if it needs another batch: this one is full, or tracks its anchor already.
         """

@@ -21,8 +21,8 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import SLOTS, new_tuple_id
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.rows import TRACK, Columns
-from acker_redis.reference import Row
-from acker_redis.reference_rows import pack
+from acker_redis.reference.acker import Row
+from acker_redis.reference.rows import pack
 
 ROWS = 1000
 """Rows of a call."""

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from acker_redis.batching.sent import Applied, Part, Sendable
-from acker_redis.connecting import connect
 from acker_redis.connection import Connection
 from acker_redis.flows import Flows
 from acker_redis.lane import Lane
@@ -14,6 +13,7 @@ from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.status import Status
 from acker_redis.protocol.tree import TreeState
+from acker_redis.transport.connect import connect
 from acker_redis.tree_page import Found, OldestTree, PageCursor, TreePage
 
 
@@ -46,7 +46,7 @@ class Acker:
         """Client for the Redis at ``url``; ``timeout`` per connect and reply, in seconds.
 
         Nothing is sent yet, but to a cluster, which is asked for its nodes. Raises ConfigError for
-        a URL or namespace that cannot be; the forms are those of :mod:`acker_redis.urls`.
+        a URL or namespace that cannot be; the forms are those of :mod:`acker_redis.transport.urls`.
         """
         return cls(connect(url, timeout), namespace, retry_for=retry_for)
 

@@ -62,10 +62,11 @@ def serve(
 ) -> int:
     """Rotate until ``stop`` is set, or, with ``once``, each shard once; the exit code.
 
-    ``client`` is one of redis-py, as :func:`acker_redis.connecting.connect` makes it; all threads
-    share it. ``namespaces`` None are all there are, at any time. A namespace that is named and not
-    there is waited for; with ``once`` it has failed. When ``stop`` is set, calls in hand are
-    finished, which takes as long as the client's timeouts at most. A signal's handler may set it.
+    ``client`` is one of redis-py, as :func:`acker_redis.transport.connect.connect` makes it; all
+    threads share it. ``namespaces`` None are all there are, at any time. A namespace that is named
+    and not there is waited for; with ``once`` it has failed. When ``stop`` is set, calls in hand
+    are finished, which takes as long as the client's timeouts at most. A signal's handler may set
+    it.
 
     0 is all that a service returns. With ``once`` it is 1 if a shard failed or ``stop`` came first.
     Raises ConfigError for a name that cannot be.

@@ -14,9 +14,9 @@ from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from acker_redis.client import Acker
-from acker_redis.connecting import connect, connect_async
 from acker_redis.errors import ConfigError
-from acker_redis.urls import NOT_SHOWN, RedisUrl, shown
+from acker_redis.transport.connect import connect, connect_async
+from acker_redis.transport.urls import NOT_SHOWN, RedisUrl, shown
 
 if TYPE_CHECKING:
     from acker_redis.aio import AsyncAcker

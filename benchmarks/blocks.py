@@ -35,8 +35,8 @@ from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import SLOTS
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.reference import Row
-from acker_redis.reference_rows import pack as columns
+from acker_redis.reference.acker import Row
+from acker_redis.reference.rows import pack as columns
 from acker_redis.rotator import DRAIN_BLOCKS
 
 NAMESPACE, TASK = "bench-blocks", "bench-source"

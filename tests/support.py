@@ -15,9 +15,9 @@ from acker_redis.outcomes import BlockOutcome
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.reference import Reference
-from acker_redis.reference import Row as ReferenceRow
-from acker_redis.reference_blocks import BlockReference, BlockRow
+from acker_redis.reference.acker import Reference
+from acker_redis.reference.acker import Row as ReferenceRow
+from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.rotator import Rotator
 from acker_redis.simulate.redis_shard import RedisShard, glob
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
-from acker_redis.server_binary import find_on_path
+from acker_redis.embedded.binary import find_on_path
 
 QUICK, FULL, NIGHTLY = TIERS = ("quick", "full", "nightly")
 TESTS = Path(__file__).parent

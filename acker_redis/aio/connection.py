@@ -12,7 +12,7 @@ from acker_redis.flow import Ask, AskAll, Flow, Pause, Run, Step, Tell, Together
 from acker_redis.protocol import functions, scripts, server_version
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.server_version import ServerVersion
-from acker_redis.redis_errors import FAILED, is_demoted, tls_options, translate
+from acker_redis.transport.errors import FAILED, is_demoted, tls_options, translate
 
 T = TypeVar("T")
 

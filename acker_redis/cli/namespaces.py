@@ -68,7 +68,7 @@ def _warn_of_eviction(acker: "Acker") -> None:
     A user without the right to INFO is not told; the doctor says that it could not look.
     """
     from acker_redis.doctor.checks_server import eviction_by
-    from acker_redis.redis_errors import FAILED
+    from acker_redis.transport.errors import FAILED
 
     try:
         info = acker.connection.client.info("memory")

@@ -28,7 +28,7 @@ from acker_redis.flow import run_until
 from acker_redis.protocol import commands
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys, channel
-from acker_redis.redis_errors import FAILED, is_denied
+from acker_redis.transport.errors import FAILED, is_denied
 
 PREFIX = "acker-doctor-"
 """How the names of canaries begin."""

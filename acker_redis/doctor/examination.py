@@ -6,7 +6,6 @@ from itertools import chain
 from typing import Any, Protocol
 
 from acker_redis import namespaces as namespace_list
-from acker_redis.connecting import connect
 from acker_redis.connection import Connection
 from acker_redis.doctor import (
     canary,
@@ -26,7 +25,8 @@ from acker_redis.doctor.finding import Finding, error, merge, ok, skipped
 from acker_redis.doctor.reading_namespaces import read_namespace
 from acker_redis.doctor.rights import try_commands
 from acker_redis.errors import RedisRefusedError, RedisUnavailableError
-from acker_redis.readers import waiting_readers
+from acker_redis.transport.connect import connect
+from acker_redis.transport.readers import waiting_readers
 
 STALE_MS = 600_000
 """Age from which on a canary of another doctor was left behind, and does not fly any more."""

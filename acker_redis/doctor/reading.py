@@ -22,7 +22,7 @@ from acker_redis.doctor.facts import (
 )
 from acker_redis.protocol import scripts
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.redis_errors import FAILED, is_denied
+from acker_redis.transport.errors import FAILED, is_denied
 
 T = TypeVar("T")
 

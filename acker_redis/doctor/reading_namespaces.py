@@ -11,7 +11,7 @@ from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableEr
 from acker_redis.flow import run_until
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
-from acker_redis.redis_errors import is_denied
+from acker_redis.transport.errors import is_denied
 
 MOST_STREAMS = 1000
 """Streams of a namespace that are looked at, those with most verdicts first."""

@@ -16,7 +16,7 @@ from acker_redis.connection import Connection
 from acker_redis.doctor.facts import Missing, RightsFacts
 from acker_redis.doctor.reading import ask, server_of
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys, channel
-from acker_redis.redis_errors import FAILED, is_denied, translate
+from acker_redis.transport.errors import FAILED, is_denied, translate
 
 Args = tuple[str | int, ...]
 

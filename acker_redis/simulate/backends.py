@@ -9,8 +9,8 @@ from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol.commands import COUNTERS, Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.outcome import Outcome
-from acker_redis.reference import Row
-from acker_redis.reference_blocks import BlockReference, BlockRow
+from acker_redis.reference.acker import Row
+from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.simulate.batches import Reply
 from acker_redis.simulate.books import Told
 

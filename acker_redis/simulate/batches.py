@@ -8,8 +8,8 @@ from typing import Self
 from acker_redis.batching.batch import FAIL, TOUCH
 from acker_redis.errors import AckerError
 from acker_redis.protocol.commands import Fence, ShardApplied
-from acker_redis.reference import Row
-from acker_redis.reference_blocks import BlockRow
+from acker_redis.reference.acker import Row
+from acker_redis.reference.blocks import BlockRow
 from acker_redis.simulate.trees import Block, Tree
 
 Reply = ShardApplied | AckerError

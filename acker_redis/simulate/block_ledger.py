@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from acker_redis.batching.batch import FAIL
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.outcome import Outcome
-from acker_redis.reference_blocks import BlockRow
+from acker_redis.reference.blocks import BlockRow
 from acker_redis.simulate.batches import AnySent, FoldedBlock, SentBlocks
 from acker_redis.simulate.books import Told
 from acker_redis.simulate.ledger import Ledger

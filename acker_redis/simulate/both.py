@@ -7,8 +7,8 @@ from acker_redis.errors import AckerError
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.outcome import Outcome
-from acker_redis.reference import Row
-from acker_redis.reference_blocks import BlockRow
+from acker_redis.reference.acker import Row
+from acker_redis.reference.blocks import BlockRow
 from acker_redis.simulate.backends import Backend
 from acker_redis.simulate.batches import Reply
 from acker_redis.simulate.books import Told

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from acker_redis.batching.batch import FAIL, TRACK
-from acker_redis.reference_blocks import BlockRow
+from acker_redis.reference.blocks import BlockRow
 from acker_redis.simulate.batches import FoldedRow
 from acker_redis.simulate.trees import Tree
 

@@ -6,8 +6,8 @@ from typing import Any
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol.commands import COUNTERS, Fence
 from acker_redis.protocol.outcome import Outcome, parse_entry
-from acker_redis.reference import Row
-from acker_redis.reference_blocks import BlockRow
+from acker_redis.reference.acker import Row
+from acker_redis.reference.blocks import BlockRow
 from acker_redis.simulate.batches import Reply
 from acker_redis.simulate.books import Told
 from acker_redis.simulate.redis_shard import RedisShard

@@ -12,9 +12,9 @@ from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.outcome import BlockOutcome, Outcome
 from acker_redis.protocol.rows import Columns
-from acker_redis.reference import Row
-from acker_redis.reference_blocks import BlockRow
-from acker_redis.reference_rows import pack, pack_block
+from acker_redis.reference.acker import Row
+from acker_redis.reference.blocks import BlockRow
+from acker_redis.reference.rows import pack, pack_block
 
 DRAIN_RECORDS = 500
 _FIRST_SEEN = slice(9, 15)

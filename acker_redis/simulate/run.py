@@ -11,12 +11,12 @@ from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import NAMESPACES
-from acker_redis.redis_errors import translate
 from acker_redis.simulate.backends import Backend, ReferenceBackend
 from acker_redis.simulate.both import BothBackends
 from acker_redis.simulate.redis_backend import RedisBackend
 from acker_redis.simulate.redis_shard import RedisShard, glob
 from acker_redis.simulate.world import Played, World
+from acker_redis.transport.errors import translate
 
 ENDINGS = ("tracked", "acked", "failed", "expired", "overflow", "conflict")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from acker_redis.simulate.faults import parse
 from acker_redis.simulate.run import explain, play, summary, url_of
 from acker_redis.simulate.world import Played
-from acker_redis.urls import redact
+from acker_redis.transport.urls import redact
 
 
 def simulate(

@@ -12,8 +12,8 @@ from acker_redis.errors import AckerError, RedisUnavailableError
 from acker_redis.flow import Pauses
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.outcome import Entry, parse_entry
-from acker_redis.readers import reader_name
 from acker_redis.spark.outcome_offsets import Ids
+from acker_redis.transport.readers import reader_name
 
 PAGE = 16
 """Entries of a shard that are asked for at a time; each may hold some hundred KiB."""

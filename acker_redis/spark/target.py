@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from acker_redis.client import Acker
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.keys import check_name
-from acker_redis.urls import RedisUrl, redact
+from acker_redis.transport.urls import RedisUrl, redact
 
 URL_VARIABLE = "ACKER_REDIS_URL"
 

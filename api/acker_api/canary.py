@@ -28,7 +28,7 @@ from acker_redis.protocol.config import SCHEMA, AckerConfig
 from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from acker_redis.protocol.keys import RESERVED, ShardKeys
 from acker_redis.protocol.outcome import Entry, parse_entry
-from acker_redis.redis_errors import code_of, is_denied
+from acker_redis.transport.errors import code_of, is_denied
 
 NAME = f"{RESERVED}{SCHEMA}"
 """Its namespace; versions of another schema have another."""

@@ -17,7 +17,7 @@ from redis.exceptions import NoPermissionError
 from acker_redis.acl import channels
 from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
 from acker_redis.logs import Event
-from acker_redis.redis_errors import FAILED, translate
+from acker_redis.transport.errors import FAILED, translate
 
 log = logging.getLogger("acker_api")
 

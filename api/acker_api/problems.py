@@ -28,7 +28,7 @@ from acker_redis.errors import (
     SchemaError,
     WrongShardError,
 )
-from acker_redis.redis_errors import is_denied
+from acker_redis.transport.errors import is_denied
 
 MEDIA_TYPE = "application/problem+json"
 URN = "urn:acker-redis:problem:"

@@ -21,7 +21,7 @@ from acker_redis.flow import Flow, ask_until
 from acker_redis.namespaces import names
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.status import Status
-from acker_redis.redis_errors import FAILED
+from acker_redis.transport.errors import FAILED
 from acker_redis.tree_page import OldestTree
 
 T = TypeVar("T")

@@ -13,11 +13,11 @@ from acker_api.audit import DAY_MS, KEPT_SURELY, REFUSALS, RESERVE, Audit, Deed
 from acker_api.problems import Problem
 from acker_api.reader import Reader
 from acker_api.tokens import Role, Who
-from acker_redis.connecting import connect_async
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import RedisUnavailableError
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.keys import AUDIT, AUDITED, ShardKeys, audit_of
+from acker_redis.transport.connect import connect_async
 from tests.api.operations import ACTIONS
 from tests.api.service import asked, bearer, is_problem
 from tests.api.test_namespaces import V1

@@ -16,11 +16,11 @@ from acker_api import canary
 from acker_api.canary import NAME, TASK, Canary
 from acker_api.reader import Reader
 from acker_redis import Acker, Batch, acl
-from acker_redis.connecting import connect_async
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
 from acker_redis.simulate.redis_shard import glob
+from acker_redis.transport.connect import connect_async
 from tests.api.service import TOKEN, asked, bearer, get, is_problem
 from tests.api.test_namespaces import V1, late
 from tests.client.proxy import proxied

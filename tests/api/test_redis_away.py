@@ -12,10 +12,10 @@ from prometheus_client import parser
 from acker_api import health
 from acker_api.reader import Reader, Seen, Survey
 from acker_redis.aio import AsyncAcker
-from acker_redis.connecting import connect, connect_async
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import RedisUnavailableError
 from acker_redis.protocol.keys import ShardKeys
+from acker_redis.transport.connect import connect, connect_async
 from tests.api.service import app_of, asked, client_of, is_problem, service, settled
 from tests.api.test_metrics import Samples, of, samples
 from tests.api.test_namespaces import V1, late

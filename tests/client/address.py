@@ -14,7 +14,7 @@ from typing import Self
 import redis
 
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.server_binary import ServerBinary
+from acker_redis.embedded.binary import ServerBinary
 from tests.client.listener import Listener
 from tests.waiting import wait_until
 

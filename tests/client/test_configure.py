@@ -19,7 +19,7 @@ from acker_redis.errors import (
 )
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.reference import Reference, Row
+from acker_redis.reference.acker import Reference, Row
 from tests.conftest import MakeAcker
 from tests.support import TRACK, tick, total, track
 

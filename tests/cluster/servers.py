@@ -12,9 +12,9 @@ from redis.crc import key_slot
 from redis.retry import Retry
 
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.embedded.binary import ServerBinary
 from acker_redis.errors import EmbeddedServerError
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.server_binary import ServerBinary
 from tests.waiting import LIMIT, wait_until
 
 SLOTS = 16384

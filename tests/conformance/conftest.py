@@ -18,7 +18,7 @@ from acker_redis.connection import Connection
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import functions
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.reference_blocks import BlockReference
+from acker_redis.reference.blocks import BlockReference
 from tests.cluster.fixtures import three_masters
 from tests.conftest import binary_of, missing
 from tests.fake.running import installed, running

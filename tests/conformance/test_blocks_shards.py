@@ -8,8 +8,8 @@ import pytest
 from acker_redis.errors import BacklogError
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import SLOTS
-from acker_redis.reference import Row
-from acker_redis.reference_blocks import BlockReference, BlockRow
+from acker_redis.reference.acker import Row
+from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.simulate.redis_shard import RedisShard
 from tests.conformance.conftest import MakeTarget
 from tests.support import (

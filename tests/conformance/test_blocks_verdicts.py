@@ -6,7 +6,7 @@ import pytest
 
 from acker_redis.client import Acker
 from acker_redis.errors import ChangedBatchError
-from acker_redis.reference_blocks import BlockRow
+from acker_redis.reference.blocks import BlockRow
 from tests.conformance.test_verdicts import TEXTS
 from tests.support import (
     TRACK,

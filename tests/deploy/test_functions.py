@@ -7,7 +7,6 @@ import pytest
 import redis
 
 from acker_redis import Acker, AckerConfig, acl
-from acker_redis.connecting import connect
 from acker_redis.connection import Connection
 from acker_redis.doctor import examine
 from acker_redis.embedded import EmbeddedRedis
@@ -15,6 +14,7 @@ from acker_redis.errors import ConfigError, RedisRefusedError
 from acker_redis.protocol import commands, functions
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.scripts import load as load_script
+from acker_redis.transport.connect import connect
 from tests.cli.support import run
 from tests.cluster.servers import Cluster
 from tests.conftest import binary_of

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from acker_redis import Acker, Batch
-from acker_redis.server_binary import find_on_path
+from acker_redis.embedded.binary import find_on_path
 from tests.conftest import missing
 from tests.deploy.compose import Container, Project, free_ports, load, project
 from tests.deploy.metrics import METRICS

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from acker_redis.doctor import Finding, examine
-from acker_redis.server_binary import find_server
+from acker_redis.embedded.binary import find_server
 from tests.conftest import missing
 from tests.sentinel.servers import Watched
 

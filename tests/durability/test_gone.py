@@ -7,10 +7,10 @@ import pytest
 
 from acker_redis.batching.batch import Batch
 from acker_redis.client import Acker
+from acker_redis.embedded.binary import find_server
 from acker_redis.errors import NamespaceNotFoundError
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.rotator import Rotator
-from acker_redis.server_binary import find_server
 from tests.durability.records import Replayed
 from tests.durability.servers import NEITHER, Kept
 from tests.source.conftest import Clock

@@ -13,10 +13,10 @@ import pytest
 
 from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.embedded.binary import ServerBinary
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.reference_blocks import BlockRow
-from acker_redis.server_binary import ServerBinary
+from acker_redis.reference.blocks import BlockRow
 from tests.durability.servers import ALWAYS, Kept
 from tests.support import FAIL, TOUCH, TRACK, columns, send, send_blocks, tick, tracked_block
 

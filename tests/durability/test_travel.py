@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from acker_redis.reference_blocks import BlockReference
+from acker_redis.reference.blocks import BlockReference
 from acker_redis.simulate.backends import ReferenceBackend
 from acker_redis.simulate.redis_backend import RedisBackend
 from acker_redis.simulate.redis_shard import RedisShard

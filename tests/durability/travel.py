@@ -16,8 +16,8 @@ from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import ANCHOR_MAX
 from acker_redis.protocol.outcome import Outcome
-from acker_redis.reference import Row
-from acker_redis.reference_blocks import BlockRow
+from acker_redis.reference.acker import Row
+from acker_redis.reference.blocks import BlockRow
 from acker_redis.simulate.backends import Backend
 from tests.properties.topology import FAIL, TOUCH, TRACK, Forest, fold, fold_blocks
 

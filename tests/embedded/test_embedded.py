@@ -19,8 +19,9 @@ import pytest
 import redis
 
 import acker_redis
-from acker_redis import embedded, embedded_guard
 from acker_redis.embedded import EmbeddedRedis, ServerBinary, find_server
+from acker_redis.embedded import guard as embedded_guard
+from acker_redis.embedded import server as embedded
 from acker_redis.errors import EmbeddedServerError
 from tests import binaries
 from tests.waiting import LIMIT, wait_until

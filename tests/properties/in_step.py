@@ -11,8 +11,8 @@ from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.outcomes import BlockOutcome, Outcome
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.reference import Row
-from acker_redis.reference_blocks import BlockReference, BlockRow
+from acker_redis.reference.acker import Row
+from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.simulate.redis_shard import RedisShard
 from tests.properties.topology import TRACK
 from tests.support import total

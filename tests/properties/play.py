@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.server_binary import find_server
+from acker_redis.embedded.binary import find_server
 from tests.tiers import FULL, examples, is_later
 
 MOST_ROUNDS = 50

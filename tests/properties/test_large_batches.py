@@ -15,7 +15,7 @@ from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.reference import Reference, Row
+from acker_redis.reference.acker import Reference, Row
 from acker_redis.simulate.redis_shard import RedisShard
 
 FLAGS = [0] * 12 + [FAIL, TOUCH, TRACK | FAIL]

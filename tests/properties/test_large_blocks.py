@@ -16,7 +16,7 @@ from acker_redis.protocol.blocks import MAX_BLOCKS, MAX_NAMED
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import SLOTS
-from acker_redis.reference_blocks import BlockReference, BlockRow
+from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.simulate.redis_shard import RedisShard
 from tests.support import block_outcomes, total
 

@@ -20,7 +20,7 @@ from acker_redis.errors import AckerError, BacklogError, ChangedBatchError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.reference import Reference, Row
+from acker_redis.reference.acker import Reference, Row
 from tests.properties.play import share
 from tests.support import FAIL, TRACK, columns, send, tick
 from tests.tiers import examples

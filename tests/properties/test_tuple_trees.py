@@ -29,7 +29,7 @@ from acker_redis.outcomes import Outcome
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.reference import Reference, Row
+from acker_redis.reference.acker import Reference, Row
 from acker_redis.simulate.redis_shard import RedisShard
 from tests.properties.play import play, play_until_met, share
 from tests.properties.topology import FAIL, TOUCH, TRACK, Forest, Tree, fold

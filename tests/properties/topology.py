@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from acker_redis.batching.batch import FAIL, TOUCH, TRACK
 from acker_redis.protocol.ids import BLOCK_MAX, block_anchor, split_anchor
-from acker_redis.reference import Row
-from acker_redis.reference_blocks import BlockRow
+from acker_redis.reference.acker import Row
+from acker_redis.reference.blocks import BlockRow
 
 
 @dataclass(eq=False)

@@ -12,8 +12,8 @@ from acker_redis.outcomes import BlockOutcome, Outcome
 from acker_redis.protocol.commands import ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import block_anchor, split_anchor
-from acker_redis.reference import Row
-from acker_redis.reference_blocks import BlockReference, BlockRow
+from acker_redis.reference.acker import Row
+from acker_redis.reference.blocks import BlockReference, BlockRow
 from tests.properties.topology import FAIL, TOUCH, TRACK, Tree
 
 Content = tuple[str, tuple[int, ...]]

@@ -14,12 +14,12 @@ import threading
 import time
 from typing import Any
 
-from acker_redis.connecting import connect
 from acker_redis.connection import Connection
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.rotator_jobs import Home, Pace
 from acker_redis.rotator_service import serve
+from acker_redis.transport.connect import connect
 from tests.waiting import LIMIT
 
 PAUSE = 0.01

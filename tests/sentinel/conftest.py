@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from acker_redis.server_binary import ServerBinary
+from acker_redis.embedded.binary import ServerBinary
 from tests.conftest import OLDEST_AND_NEWEST, binary_of
 from tests.sentinel.servers import Watched
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 import redis
 
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.server_binary import ServerBinary
+from acker_redis.embedded.binary import ServerBinary
 from tests.waiting import wait_until
 
 SERVICE = "svc"

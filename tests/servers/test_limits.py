@@ -5,7 +5,7 @@ import pytest
 from acker_redis.client import Acker
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.reference import QUIET_TICKS
+from acker_redis.reference.acker import QUIET_TICKS
 from tests.support import backlog, names, row, tick, track, verdicts
 
 A = 0x7777_7777

@@ -9,7 +9,7 @@ from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import RedisRefusedError
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.redis_errors import code_of, is_denied, translate
+from acker_redis.transport.errors import code_of, is_denied, translate
 
 USER = "narrow"
 

@@ -12,7 +12,7 @@ from acker_redis.cli import app
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError, FenceFullError
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.reference_blocks import BlockReference
+from acker_redis.reference.blocks import BlockReference
 from acker_redis.simulate import BREAKS, FAULTS, Played, World, parse, play, summary
 from acker_redis.simulate.backends import ReferenceBackend
 from acker_redis.simulate.both import BothBackends

@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from acker_redis import Acker, AckerConfig, Backoff
+from acker_redis.embedded.binary import find_server
 from acker_redis.errors import NamespaceNotFoundError, RedisUnavailableError, WrongShardError
-from acker_redis.server_binary import find_server
 from tests.client.proxy import Proxy
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told

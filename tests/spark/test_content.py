@@ -16,8 +16,8 @@ from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import SLOTS, block_anchor, block_number, shard_of, split_anchor
 from acker_redis.protocol.rows import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Columns
-from acker_redis.reference import Row
-from acker_redis.reference_blocks import BlockReference, BlockRow
+from acker_redis.reference.acker import Row
+from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.spark import packed as packing
 from acker_redis.spark.content import Content, Sealed
 from acker_redis.spark.packed import Kind, bad

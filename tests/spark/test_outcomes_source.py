@@ -30,7 +30,6 @@ from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.labels import source_id_of
 from acker_redis.protocol.outcome import BlockOutcome, Entry, Outcome
-from acker_redis.readers import waiting_readers
 from acker_redis.spark import outcomes_source
 from acker_redis.spark.outcome_offsets import VerdictOffset
 from acker_redis.spark.outcome_options import OutcomeOptions
@@ -44,7 +43,8 @@ from acker_redis.spark.outcomes_source import (
     register,
 )
 from acker_redis.spark.target import URL_VARIABLE, Target
-from acker_redis.urls import RedisUrl
+from acker_redis.transport.readers import waiting_readers
+from acker_redis.transport.urls import RedisUrl
 from tests.conftest import MakeAcker
 from tests.support import (
     backlog,

@@ -15,8 +15,8 @@ from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import split_anchor
 from acker_redis.protocol.rows import Columns
-from acker_redis.reference import Record
-from acker_redis.reference_blocks import Block, BlockReference, BlockRow
+from acker_redis.reference.acker import Record
+from acker_redis.reference.blocks import Block, BlockReference, BlockRow
 from tests.support import rows_of
 from tests.vectors.operations import Json
 

@@ -30,7 +30,7 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.rotator import Rotator
 from acker_redis.settings import Settings
 from acker_redis.spark import Acker
-from acker_redis.urls import redact
+from acker_redis.transport.urls import redact
 
 NAMESPACE = "flights"
 CONFIG = AckerConfig(tick_ms=600_000)

@@ -1,6 +1,6 @@
 """The guard of an embedded server: a process that starts it and takes it down with its owner.
 
-Run by path, ``python -I -S embedded_guard.py <owner's pid> <command as JSON>``: nothing of the
+Run by path, ``python -I -S guard.py <owner's pid> <command as JSON>``: nothing of the
 package, nothing outside the standard library is imported. In the command the words ``{port}``
 and ``{dir}`` stand for a free port on 127.0.0.1 and for a new directory, mode 0700.
 

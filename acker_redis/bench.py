@@ -13,7 +13,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.errors import NamespaceNotFoundError
 from acker_redis.protocol import commands
 from acker_redis.protocol.blocks import pack_deltas, pack_track
@@ -23,6 +22,7 @@ from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.rows import TRACK, Columns
 from acker_redis.reference.acker import Row
 from acker_redis.reference.rows import pack
+from acker_redis.sync.client import Acker
 
 ROWS = 1000
 """Rows of a call."""

@@ -30,7 +30,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
-from acker_redis.client import Acker
 from acker_redis.errors import (
     AckerError,
     ConfigError,
@@ -39,13 +38,14 @@ from acker_redis.errors import (
     NamespaceNotFoundError,
     SchemaError,
 )
-from acker_redis.flow import Ask, AskAll, Flow, Pause, run_until, together
-from acker_redis.flows import Flows
+from acker_redis.flows.namespace import Flows
+from acker_redis.flows.steps import Ask, AskAll, Flow, Pause, run_until, together
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Call, ShardStatus
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.move import Move
+from acker_redis.sync.client import Acker
 
 DRAIN_RECORDS = 500
 DRAIN_BLOCKS = 64

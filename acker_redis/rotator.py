@@ -10,13 +10,13 @@ For what it does in which order, and what it notices when, see :mod:`acker_redis
 import threading
 from collections.abc import Iterable
 
-from acker_redis.client import Acker
 from acker_redis.errors import AckerError
 from acker_redis.fits import check_is
+from acker_redis.flows.drain import DRAIN_BLOCKS, DRAIN_RECORDS
 from acker_redis.rotator_jobs import Home, Pace
 from acker_redis.rotator_once import rotate_once
 from acker_redis.rotator_service import Service
-from acker_redis.shard_rotation import DRAIN_BLOCKS, DRAIN_RECORDS
+from acker_redis.sync.client import Acker
 
 __all__ = ["DRAIN_BLOCKS", "DRAIN_RECORDS", "Rotator"]
 

@@ -10,13 +10,13 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from acker_redis.connection import Connection
 from acker_redis.errors import NamespaceNotFoundError, SchemaError
+from acker_redis.flows.drain import DRAIN_BLOCKS, DRAIN_RECORDS, Round, ShardRotation
+from acker_redis.flows.names import names
 from acker_redis.logs import Event
-from acker_redis.namespaces import names
 from acker_redis.protocol.config import SCHEMA
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
-from acker_redis.shard_rotation import DRAIN_BLOCKS, DRAIN_RECORDS, Round, ShardRotation
+from acker_redis.sync.connection import Connection
 
 LATE_MS = 1000
 """From here on a late tick is a warning: rotators are too few, too slow, or were away."""

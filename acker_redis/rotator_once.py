@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from acker_redis.connection import Connection
+from acker_redis.flows.drain import ShardRotation
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.rotator_jobs import Home, Pace, tell
-from acker_redis.shard_rotation import ShardRotation
+from acker_redis.sync.connection import Connection
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The rotator as a service: some threads that give the shards of all namespaces their turns.
 
-:mod:`acker_redis.rotation` says whose turn it is, :mod:`acker_redis.shard_rotation` what to send;
+:mod:`acker_redis.rotation` says whose turn it is, :mod:`acker_redis.flows.drain` what to send;
 here are the threads, and what is written to the log. What they share is changed under one lock,
 which nobody holds during a call.
 
@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from acker_redis import heartbeat
-from acker_redis.connection import Connection
 from acker_redis.errors import (
     AckerError,
     NamespaceNotFoundError,
     RedisUnavailableError,
 )
+from acker_redis.flows.names import names
 from acker_redis.logs import Event
-from acker_redis.namespaces import names
 from acker_redis.outages import Outages
 from acker_redis.protocol.keys import check_name
 from acker_redis.rotation import Schedule, Turn
@@ -40,6 +39,7 @@ from acker_redis.rotator_jobs import (
     where,
 )
 from acker_redis.rotator_once import rotate_once
+from acker_redis.sync.connection import Connection
 
 WORKERS = 4
 """Threads, and calls under way; at one server at most half as many."""

@@ -13,8 +13,8 @@ from urllib.parse import quote
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from acker_redis.client import Acker
 from acker_redis.errors import ConfigError
+from acker_redis.sync.client import Acker
 from acker_redis.transport.connect import connect, connect_async
 from acker_redis.transport.urls import NOT_SHOWN, RedisUrl, shown
 

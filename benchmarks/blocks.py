@@ -27,7 +27,6 @@ from typing import Any
 import redis
 from apply import Wire, pack
 
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import commands, scripts, server_version
 from acker_redis.protocol.blocks import MAX_BLOCKS, BlockPart, calls, pack_deltas, pack_track
@@ -38,6 +37,7 @@ from acker_redis.protocol.keys import ShardKeys
 from acker_redis.reference.acker import Row
 from acker_redis.reference.rows import pack as columns
 from acker_redis.rotator import DRAIN_BLOCKS
+from acker_redis.sync.client import Acker
 
 NAMESPACE, TASK = "bench-blocks", "bench-source"
 KEYS = ShardKeys(NAMESPACE, 0)

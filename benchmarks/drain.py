@@ -26,7 +26,6 @@ from typing import Any
 from apply import Wire, pack
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.logs import Event
 from acker_redis.protocol import commands, scripts, server_version
@@ -36,6 +35,7 @@ from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.rows import Columns
 from acker_redis.rotator_jobs import Pace
 from acker_redis.rotator_service import serve
+from acker_redis.sync.client import Acker
 from acker_redis.transport.connect import connect
 
 NAMESPACE = "bench-drain"

@@ -28,10 +28,10 @@ from multiprocessing.synchronize import Event
 import psutil
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import new_anchor
+from acker_redis.sync.client import Acker
 
 NAMESPACE = "bench-events"
 SLOW = 10

@@ -33,11 +33,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from acker_flights import session
-from acker_redis import client
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import SLOTS, block_number
 from acker_redis.spark import Acker, counted
+from acker_redis.sync import client
 
 NAMESPACE, TASK = "bench-spark", "bench"
 PER_TREE = 5

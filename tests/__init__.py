@@ -7,7 +7,7 @@ So a machine that stops for some seconds loses no reply. A test of lost replies 
 from tests import tracing  # noqa: F401, I001  registers itself before the package does
 
 from acker_redis.aio import AsyncAcker
-from acker_redis.client import Acker
+from acker_redis.sync.client import Acker
 from tests.waiting import LIMIT
 
 DEFAULT_TIMEOUTS = {

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.embedded.binary import ServerBinary, find_server
+from acker_redis.sync.client import Acker
 from tests import binaries, tiers
 from tests.areas import EveryArea
 from tests.spark.classes import JVM_OPTIONS

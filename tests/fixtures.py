@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker, binary_of
 from tests.tiers import servers
 

@@ -10,8 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from acker_redis.batching.batch import Columns
-from acker_redis.client import Acker
-from acker_redis.outcomes import BlockOutcome
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.keys import ShardKeys
@@ -20,6 +18,8 @@ from acker_redis.reference.acker import Row as ReferenceRow
 from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.rotator import Rotator
 from acker_redis.simulate.redis_shard import RedisShard, glob
+from acker_redis.sync.client import Acker
+from acker_redis.sync.outcomes import BlockOutcome
 
 TRACK, FAIL, TOUCH = 1, 2, 4
 Row = tuple[int, int, int]

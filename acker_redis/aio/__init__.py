@@ -1,4 +1,8 @@
-"""The asyncio twins: the same names with Async before them, the same methods, to be awaited."""
+"""The clients for asyncio: the names of ``acker_redis`` with Async before them, to be awaited.
+
+It may import ``transport`` and the wings below, and never ``sync``. Begin with ``client.py``
+(AsyncAcker), ``source.py`` and ``bolt.py``; ``connection.py`` runs the flows.
+"""
 
 from acker_redis.aio.bolt import AsyncBolt, AsyncHandle
 from acker_redis.aio.client import AsyncAcker

@@ -1,4 +1,4 @@
-"""Bolts for asyncio: as :mod:`acker_redis.bolt`, with a sink that is awaited."""
+"""Bolts for asyncio: as :mod:`acker_redis.sync.bolt`, with a sink that is awaited."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -44,7 +44,7 @@ class AsyncBolt:
     def process(self, *inputs: str | MessageId) -> "AsyncHandle":
         """Begin to process a message, or several together: a handle, best used by ``async with``.
 
-        As :meth:`acker_redis.bolt.Bolt.process`.
+        As :meth:`acker_redis.sync.bolt.Bolt.process`.
 
         >>> AsyncBolt(sink=None).process("").emit()
         MessageId.parse('')
@@ -66,8 +66,8 @@ class AsyncBolt:
 class AsyncHandle:
     """Messages that are being processed.
 
-    As :class:`acker_redis.bolt.Handle`, by ``async with``. Cancelled in the block they are failed,
-    with the words ``CancelledError``, without suspending, and the cancellation goes on.
+    As :class:`acker_redis.sync.bolt.Handle`, by ``async with``. Cancelled in the block they are
+    failed, with the words ``CancelledError``, without suspending, and the cancellation goes on.
 
     >>> import asyncio
     >>> class Rows(list):

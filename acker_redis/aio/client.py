@@ -7,14 +7,14 @@ from typing import Any
 from acker_redis.aio.connection import AsyncConnection
 from acker_redis.aio.outcomes import AsyncOutcomes
 from acker_redis.batching.sent import Applied, Part, Sendable
-from acker_redis.flows import Flows
-from acker_redis.lane import Lane
+from acker_redis.flows.browse import Found, OldestTree, PageCursor, TreePage
+from acker_redis.flows.lane import Lane
+from acker_redis.flows.namespace import Flows
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.status import Status
 from acker_redis.protocol.tree import TreeState
 from acker_redis.transport.connect import connect_async
-from acker_redis.tree_page import Found, OldestTree, PageCursor, TreePage
 
 
 class AsyncAcker:

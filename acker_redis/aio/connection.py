@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import redis
 
 from acker_redis.errors import AckerError, ConfigError
-from acker_redis.flow import Ask, AskAll, Flow, Pause, Run, Step, Tell, Together
+from acker_redis.flows.steps import Ask, AskAll, Flow, Pause, Run, Step, Tell, Together
 from acker_redis.protocol import functions, scripts, server_version
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.server_version import ServerVersion

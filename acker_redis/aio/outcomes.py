@@ -1,9 +1,9 @@
-"""Verdicts of a source task by asyncio; see :mod:`acker_redis.outcomes`."""
+"""Verdicts of a source task by asyncio; see :mod:`acker_redis.sync.outcomes`."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from acker_redis.aio.connection import AsyncConnection
-from acker_redis.outcome_flows import OutcomeFlows
+from acker_redis.flows.outcomes import OutcomeFlows
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.outcome import Entry, Outcome
 

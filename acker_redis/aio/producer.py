@@ -1,4 +1,4 @@
-"""A producer that batches, by asyncio: see :mod:`acker_redis.producer`.
+"""A producer that batches, by asyncio: see :mod:`acker_redis.sync.producer`.
 
 It belongs to one event loop. What a task adds it adds between two awaits, so there is no lock.
 """
@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.batching.accumulator import Accumulator
 from acker_redis.batching.batch import Batch
-from acker_redis.delivery import MOST_SENDERS, check_settings, deliver, tell_given_up
 from acker_redis.errors import AckerError, BufferFullError, ClosedError
 from acker_redis.fits import check_is
-from acker_redis.flows import Flows
-from acker_redis.lane import Lane
+from acker_redis.flows.delivery import MOST_SENDERS, check_settings, deliver, tell_given_up
+from acker_redis.flows.lane import Lane
+from acker_redis.flows.namespace import Flows
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import check_name
 from acker_redis.protocol.rows import Row, ack_row, check_rows, fail_row, touch_row, track_row

@@ -1,4 +1,4 @@
-"""A source that never loses a message, by asyncio: see :mod:`acker_redis.source`."""
+"""A source that never loses a message, by asyncio: see :mod:`acker_redis.sync.source`."""
 
 import asyncio
 import contextlib
@@ -14,9 +14,9 @@ from acker_redis.aio.connection import outcome_of
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, RejectedError
 from acker_redis.fits import check_is
-from acker_redis.flow import Hand, Send
+from acker_redis.flows.source import SourceFlows
+from acker_redis.flows.steps import Hand, Send
 from acker_redis.protocol.texts import words
-from acker_redis.source_flows import SourceFlows
 from acker_redis.trees.pending import Backoff, Record, Verdict
 from acker_redis.trees.processing import OpenTree
 from acker_redis.trees.source_settings import Settings, check_ran, check_record

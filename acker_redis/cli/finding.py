@@ -14,8 +14,8 @@ from acker_redis.cli.options import AsJson, Namespace, Url, add
 from acker_redis.cli.output import Exit, say, say_json, warn
 
 if TYPE_CHECKING:
+    from acker_redis.flows.browse import BlockEntry, PageCursor
     from acker_redis.protocol.tree import TreeState
-    from acker_redis.tree_page import BlockEntry, PageCursor
 
 PAGE = 500
 """Trees of a page, about."""
@@ -50,7 +50,7 @@ def find(
     age. Exit code 1 if nothing was found. If you have the anchor, ask show.
     """
     from acker_redis.cli import shapes
-    from acker_redis.tree_page import PageCursor
+    from acker_redis.flows.browse import PageCursor
 
     place, shown = _resume(cursor) if cursor else (None, set[str]())
     looked = printed = 0
@@ -94,7 +94,7 @@ def find(
 
 def _resume(cursor: str) -> tuple[PageCursor, set[str]]:
     """Return where to go on, and what was printed of that page already."""
-    from acker_redis.tree_page import PageCursor
+    from acker_redis.flows.browse import PageCursor
 
     place, _, printed = cursor.partition("+")
     return PageCursor.parse(place), set(printed.split(",")) if printed else set()

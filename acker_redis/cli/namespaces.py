@@ -12,7 +12,7 @@ from acker_redis.cli.output import confirm, end_cleanly, say, say_json, warn
 from acker_redis.protocol.config import AckerConfig
 
 if TYPE_CHECKING:
-    from acker_redis.client import Acker
+    from acker_redis.sync.client import Acker
 
 DEFAULTS = AckerConfig()
 
@@ -82,8 +82,8 @@ def _warn_of_eviction(acker: "Acker") -> None:
 
 def namespaces(url: Url = None, as_json: AsJson = False) -> None:
     """List the namespaces of this Redis."""
-    from acker_redis.connection import Connection
-    from acker_redis.namespaces import names
+    from acker_redis.flows.names import names
+    from acker_redis.sync.connection import Connection
 
     connection = Connection(options.settings(url).connect())
     found = connection.drive(names())
@@ -267,8 +267,8 @@ def functions_load(url: Url = None, as_json: AsJson = False) -> None:
     Load them again after an update of acker-redis. It takes Redis 7.0 or Valkey, and a user who may
     FUNCTION LOAD.
     """
-    from acker_redis.connection import Connection
     from acker_redis.protocol.functions import load
+    from acker_redis.sync.connection import Connection
 
     connection = Connection(options.settings(url).connect())
     name = load(connection)

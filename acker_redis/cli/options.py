@@ -13,15 +13,15 @@ from acker_redis.cli.output import Exit, warn
 from acker_redis.errors import AckerError
 
 if TYPE_CHECKING:
-    from acker_redis.client import Acker
     from acker_redis.settings import Settings
+    from acker_redis.sync.client import Acker
 
 
 def complete_namespace(incomplete: str) -> list[str]:
     """Names of namespaces for the shell; none if Redis does not tell."""
-    from acker_redis.connection import Connection
-    from acker_redis.namespaces import names
+    from acker_redis.flows.names import names
     from acker_redis.settings import Settings
+    from acker_redis.sync.connection import Connection
 
     with contextlib.suppress(AckerError):
         connection = Connection(Settings.read(timeout=1.0).connect())

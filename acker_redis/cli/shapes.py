@@ -6,13 +6,13 @@ Anchors and tuple ids are text because a JSON number beyond 2^53 is bent by many
 from dataclasses import asdict
 from typing import Any
 
+from acker_redis.flows.browse import BlockEntry
 from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.latency import Latency
 from acker_redis.protocol.outcome import Entry
 from acker_redis.protocol.status import Status
 from acker_redis.protocol.tree import TreeState
-from acker_redis.tree_page import BlockEntry
 
 
 def config(config: AckerConfig) -> dict[str, Any]:

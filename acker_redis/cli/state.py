@@ -13,11 +13,11 @@ from acker_redis.cli.output import Exit, say, say_json, warn
 from acker_redis.errors import AckerError, NamespaceNotFoundError, RedisRefusedError
 
 if TYPE_CHECKING:
-    from acker_redis.client import Acker
+    from acker_redis.flows.browse import OldestTree
     from acker_redis.protocol.server_version import ServerVersion
     from acker_redis.protocol.status import Status
     from acker_redis.protocol.tree import TreeState
-    from acker_redis.tree_page import OldestTree
+    from acker_redis.sync.client import Acker
 
 
 def status(

@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from acker_redis.flows.browse import OldestTree
 from acker_redis.protocol.latency import Latency
 from acker_redis.protocol.server_version import ServerVersion
 from acker_redis.protocol.status import Status
-from acker_redis.tree_page import OldestTree
 
 WIDTH = 40
 """Columns of the bars."""

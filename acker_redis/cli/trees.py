@@ -19,8 +19,8 @@ from acker_redis.protocol.rows import TOUCH
 if TYPE_CHECKING:
     from acker_redis.batching.batch import Batch
     from acker_redis.batching.sent import Applied
-    from acker_redis.client import Acker
     from acker_redis.protocol.rows import Row
+    from acker_redis.sync.client import Acker
     from acker_redis.trees.processing import Processing
 
 LINES = 256
@@ -201,7 +201,7 @@ def _apply_large(acker: Acker, rows: list[Row]) -> Iterator[Applied]:
     lane named after its content, and one part per shard, so Redis applies the batch once while
     the fence holds (N-1 ticks). A touch is applied each time.
     """
-    from acker_redis.lane import Lane
+    from acker_redis.flows.lane import Lane
 
     batches = large_batches(rows)
     for number, batch in enumerate(batches):

@@ -17,9 +17,9 @@ from acker_redis.errors import InvalidBatchError, RedisUnavailableError
 from acker_redis.protocol.labels import source_id_of
 
 if TYPE_CHECKING:
-    from acker_redis.client import Acker
-    from acker_redis.outcome_flows import OutcomeFlows
+    from acker_redis.flows.outcomes import OutcomeFlows
     from acker_redis.protocol.outcome import Entry
+    from acker_redis.sync.client import Acker
 
 PANEL = "What is pending"
 FOLLOWED = 0.2
@@ -58,7 +58,7 @@ def outcomes(
     is for a file, as whatever a pipe's reader has not read when it dies is gone.
     """
     from acker_redis.cli import shapes
-    from acker_redis.outcome_flows import OutcomeFlows
+    from acker_redis.flows.outcomes import OutcomeFlows
 
     with options.acker(namespace, url) as acker:
         flows = OutcomeFlows(acker.flows.shards(acker.config), task)
@@ -122,7 +122,7 @@ class _Taker:
     """Takes entries, each when all of its verdicts were handled."""
 
     def __init__(self, acker: Acker, task: str) -> None:
-        from acker_redis.outcome_flows import OutcomeFlows
+        from acker_redis.flows.outcomes import OutcomeFlows
 
         self._acker = acker
         self._flows = OutcomeFlows(acker.flows.shards(acker.config), task)

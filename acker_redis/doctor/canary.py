@@ -16,18 +16,18 @@ from typing import Any
 
 from acker_redis import acl
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
-from acker_redis.connection import Connection
 from acker_redis.doctor.checks_stalls import BOUND
 from acker_redis.doctor.facts import Missing
 from acker_redis.doctor.finding import Finding, error, ok, skipped, warning
 from acker_redis.doctor.reading import server_of
 from acker_redis.doctor.rights import try_commands
 from acker_redis.errors import AckerError, NamespaceNotFoundError
-from acker_redis.flow import run_until
+from acker_redis.flows.steps import run_until
 from acker_redis.protocol import commands
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys, channel
+from acker_redis.sync.client import Acker
+from acker_redis.sync.connection import Connection
 from acker_redis.transport.errors import FAILED, is_denied
 
 PREFIX = "acker-doctor-"

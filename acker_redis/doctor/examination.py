@@ -5,8 +5,6 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Protocol
 
-from acker_redis import namespaces as namespace_list
-from acker_redis.connection import Connection
 from acker_redis.doctor import (
     canary,
     checks_clients,
@@ -25,6 +23,8 @@ from acker_redis.doctor.finding import Finding, error, merge, ok, skipped
 from acker_redis.doctor.reading_namespaces import read_namespace
 from acker_redis.doctor.rights import try_commands
 from acker_redis.errors import RedisRefusedError, RedisUnavailableError
+from acker_redis.flows import names as namespace_list
+from acker_redis.sync.connection import Connection
 from acker_redis.transport.connect import connect
 from acker_redis.transport.readers import waiting_readers
 

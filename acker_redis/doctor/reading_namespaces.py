@@ -5,12 +5,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from acker_redis.connection import Connection
 from acker_redis.doctor.facts import Missing, NamespaceFacts, ShardFacts, Waiting
 from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
-from acker_redis.flow import run_until
+from acker_redis.flows.steps import run_until
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
+from acker_redis.sync.connection import Connection
 from acker_redis.transport.errors import is_denied
 
 MOST_STREAMS = 1000

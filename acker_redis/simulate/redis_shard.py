@@ -6,7 +6,6 @@ Tests and the simulator run one history on both and compare. Redis's clock canno
 
 from collections.abc import Iterable
 
-from acker_redis.client import Acker
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.keys import ShardKeys
@@ -15,6 +14,7 @@ from acker_redis.protocol.rows import Columns
 from acker_redis.reference.acker import Row
 from acker_redis.reference.blocks import BlockRow
 from acker_redis.reference.rows import pack, pack_block
+from acker_redis.sync.client import Acker
 
 DRAIN_RECORDS = 500
 _FIRST_SEEN = slice(9, 15)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import redis
 
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import NAMESPACES
@@ -16,6 +15,7 @@ from acker_redis.simulate.both import BothBackends
 from acker_redis.simulate.redis_backend import RedisBackend
 from acker_redis.simulate.redis_shard import RedisShard, glob
 from acker_redis.simulate.world import Played, World
+from acker_redis.sync.client import Acker
 from acker_redis.transport.errors import translate
 
 ENDINGS = ("tracked", "acked", "failed", "expired", "overflow", "conflict")

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from acker_redis import client
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import check_name
@@ -21,6 +20,7 @@ from acker_redis.spark.micro_batch import MicroBatch
 from acker_redis.spark.queries import is_local, query_id_of, release
 from acker_redis.spark.report import Report
 from acker_redis.spark.target import Target
+from acker_redis.sync import client
 
 log = logging.getLogger(__name__)
 

@@ -15,15 +15,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from acker_redis.batching.sent import Part
-from acker_redis.client import Acker
 from acker_redis.errors import ChangedBatchError, ConfigError, InvalidBatchError, LaneError
-from acker_redis.flow import run_until
+from acker_redis.flows.steps import run_until
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.keys import ShardKeys, check_name
 from acker_redis.protocol.rows import Columns
 from acker_redis.spark.content import Sealed
 from acker_redis.spark.report import ShardReport
+from acker_redis.sync.client import Acker
 
 CHUNKS = 100_000
 """Calls of one batch per shard at most: 102 million loose trees at most."""

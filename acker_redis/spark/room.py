@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from acker_redis.client import Acker
 from acker_redis.errors import BacklogError, ConfigError, HighWaterError, WrongShardError
+from acker_redis.sync.client import Acker
 
 log = logging.getLogger(__name__)
 

@@ -3,9 +3,9 @@
 import os
 from dataclasses import dataclass, field
 
-from acker_redis.client import Acker
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.keys import check_name
+from acker_redis.sync.client import Acker
 from acker_redis.transport.urls import RedisUrl, redact
 
 URL_VARIABLE = "ACKER_REDIS_URL"

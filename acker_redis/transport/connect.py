@@ -29,7 +29,7 @@ def connect(url: str | RedisUrl, timeout: float) -> "redis.Redis | redis.RedisCl
     never sends a command again by itself after its reply was lost: whoever sends again must do so
     under the same fence. On a cluster it follows MOVED and ASK, and waits at TRYAGAIN: those have
     run nothing. By sentinels it asks them for the master whenever it connects. To leave a demoted
-    master is the part of :class:`acker_redis.connection.Connection`, for every client.
+    master is the part of :class:`acker_redis.sync.connection.Connection`, for every client.
 
     Nothing is sent yet, except to a cluster: its nodes are asked at once who has which slots.
     RedisUnavailableError if none of them answers, RedisRefusedError if none lets this user in,

@@ -2,7 +2,7 @@
 
 A source makes the first messages (:func:`emit`, :class:`OpenTree`; FsShelter's ``track``), a bolt
 processes messages and makes others (:class:`Processing`; ``anchor`` and ``mkAck``). Both give
-rows, for whoever sends them: :class:`~acker_redis.bolt.Bolt`, or a program of its own.
+rows, for whoever sends them: :class:`~acker_redis.sync.bolt.Bolt`, or a program of its own.
 
 A child of several inputs draws one edge id for each of them; the row of an input is its own id XOR
 its edges, and the child's id in a tree is the XOR of the edges of its inputs there. So the edges

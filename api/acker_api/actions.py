@@ -20,8 +20,8 @@ from acker_redis.aio import AsyncAcker
 from acker_redis.batching.batch import Batch
 from acker_redis.batching.sent import Applied
 from acker_redis.errors import AckerError, NamespaceNotFoundError, RedisUnavailableError
-from acker_redis.flow import AskAll, Flow
-from acker_redis.lane import Lane
+from acker_redis.flows.lane import Lane
+from acker_redis.flows.steps import AskAll, Flow
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.texts import check_text

@@ -31,8 +31,8 @@ from acker_api.problems import Problem
 from acker_api.reader import Reader
 from acker_api.tokens import Role, Who
 from acker_redis.errors import AckerError
+from acker_redis.flows.names import valid
 from acker_redis.logs import Event
-from acker_redis.namespaces import valid
 from acker_redis.protocol.keys import AUDIT, AUDITED, NAMESPACES, audit_of
 
 log = logging.getLogger("acker_api.audit")

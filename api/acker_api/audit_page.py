@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from acker_redis.errors import ConfigError
-from acker_redis.flow import AskAll, Flow
+from acker_redis.flows.steps import AskAll, Flow
 from acker_redis.protocol.keys import AUDIT, audit_of
 
 FIRST = 4

@@ -22,7 +22,7 @@ from acker_redis.errors import (
     RedisUnavailableError,
     SchemaError,
 )
-from acker_redis.flow import AskAll, Flow, Pauses, Run
+from acker_redis.flows.steps import AskAll, Flow, Pauses, Run
 from acker_redis.protocol import commands
 from acker_redis.protocol.config import SCHEMA, AckerConfig
 from acker_redis.protocol.ids import new_anchor, new_tuple_id

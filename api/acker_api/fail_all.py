@@ -13,10 +13,10 @@ from typing import Any, Literal
 from acker_api.walk import Filter, Kind, walk
 from acker_redis.aio import AsyncAcker
 from acker_redis.batching.batch import Batch
-from acker_redis.lane import Lane
+from acker_redis.flows.browse import PageCursor, TreePage
+from acker_redis.flows.lane import Lane
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.tree import TreeState
-from acker_redis.tree_page import PageCursor, TreePage
 
 SAMPLE = 20
 """Trees that are shown of those that match."""

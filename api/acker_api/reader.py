@@ -17,12 +17,12 @@ from acker_api.moved import Moved
 from acker_redis.aio import AsyncAcker
 from acker_redis.aio.connection import AsyncConnection
 from acker_redis.errors import AckerError, RedisUnavailableError, SchemaError
-from acker_redis.flow import Flow, ask_until
-from acker_redis.namespaces import names
+from acker_redis.flows.browse import OldestTree
+from acker_redis.flows.names import names
+from acker_redis.flows.steps import Flow, ask_until
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.status import Status
 from acker_redis.transport.errors import FAILED
-from acker_redis.tree_page import OldestTree
 
 T = TypeVar("T")
 

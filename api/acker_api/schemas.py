@@ -11,12 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from acker_api.metrics import backlog_ratio, most
 from acker_api.rates import Grown
 from acker_api.tree_schemas import Oldest, TreeInBrief
+from acker_redis.flows.browse import OldestTree
 from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.latency import Latency
 from acker_redis.protocol.move import Phase
 from acker_redis.protocol.status import Status
-from acker_redis.tree_page import OldestTree
 
 
 class ProblemDetails(BaseModel):

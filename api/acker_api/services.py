@@ -21,9 +21,9 @@ from acker_api.reader import Reader, Survey
 from acker_api.schemas import NamespaceStatus
 from acker_api.settings import ApiSettings, open_files
 from acker_api.tokens import Tokens
+from acker_redis.flows.browse import OldestTree
 from acker_redis.logs import Event
 from acker_redis.settings import Settings
-from acker_redis.tree_page import OldestTree
 
 log = logging.getLogger("acker_api")
 

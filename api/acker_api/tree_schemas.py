@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from acker_api.fail_all import MOST, FailAll
 from acker_api.walk import Kind
+from acker_redis.flows.browse import BlockEntry
 from acker_redis.protocol.tree import BlockState, State, TreeState
-from acker_redis.tree_page import BlockEntry
 
 
 class BlockInBrief(BaseModel):

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from acker_redis.errors import ConfigError
-from acker_redis.flow import AskAll, Flow
+from acker_redis.flows.steps import AskAll, Flow
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.outcome import Entry, Outcome, parse_entry
 

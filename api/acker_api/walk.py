@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from acker_redis.aio import AsyncAcker
+from acker_redis.flows.browse import BlockEntry, PageCursor, TreePage
 from acker_redis.protocol.tree import State, TreeState
-from acker_redis.tree_page import BlockEntry, PageCursor, TreePage
 
 Kind = Literal["tree", "block"]
 MOST_PAGES = 8

@@ -7,11 +7,11 @@ import pytest
 
 from acker_api.canary import NAME
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import NamespaceNotFoundError
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.keys import AUDITED, NAMESPACES, ShardKeys, audit_of
+from acker_redis.sync.client import Acker
 from tests.api.service import asked, is_problem
 from tests.api.test_namespaces import V1
 from tests.conftest import MakeAcker

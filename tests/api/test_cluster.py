@@ -8,8 +8,8 @@ import redis
 from prometheus_client import parser
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
 from tests.api.service import asked
 from tests.api.test_metrics import of, samples
 from tests.api.test_namespaces import V1

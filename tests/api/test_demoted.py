@@ -8,8 +8,8 @@ import pytest
 
 from acker_api import live, live_watch, moved
 from acker_redis.acl import rule
-from acker_redis.client import Acker
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
 from tests.api.service import asked
 from tests.api.streams import Service, streaming
 from tests.api.test_namespaces import V1

@@ -9,10 +9,10 @@ import httpx
 
 from acker_api.tokens import Tokens
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import NamespaceNotFoundError
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
 from tests.api.service import api, asked
 from tests.conftest import MakeAcker
 

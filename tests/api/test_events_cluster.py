@@ -7,8 +7,8 @@ from typing import Any
 import redis
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
 from tests.api.streams import streaming
 from tests.api.test_namespaces import V1
 from tests.cluster.fixtures import three_masters

@@ -10,7 +10,7 @@ from acker_api.verdicts import MOST_LOOKED, Behind, Meant, choose, newest
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BacklogError, ConfigError
-from acker_redis.flow import AskAll
+from acker_redis.flows.steps import AskAll
 from acker_redis.protocol.keys import ShardKeys
 from tests.api.service import asked, get
 from tests.api.test_namespaces import V1

@@ -10,9 +10,9 @@ from acker_api import services
 from acker_api.walk import past
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.flows.browse import PageCursor
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.tree_page import PageCursor
 from tests.api.service import asked, get, is_problem
 from tests.api.test_namespaces import V1
 from tests.conftest import MakeAcker

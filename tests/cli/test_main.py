@@ -9,8 +9,8 @@ import pytest
 import typer.main
 
 from acker_redis import cli
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.sync.client import Acker
 from tests.cli.support import PATIENT, Shell, run
 from tests.conftest import MakeAcker
 from tests.waiting import LIMIT, wait_until
@@ -84,7 +84,7 @@ def test_help_loads_nothing_big() -> None:
 def test_importing_the_client_imports_nothing_big() -> None:
     """Producers that only need the client do not pay for Spark, Arrow or the command line."""
     code = (
-        "import sys, acker_redis.client; "
+        "import sys, acker_redis.sync.client; "
         "print([m for m in ('pyspark', 'pyarrow', 'numpy', 'pandas', 'typer', 'rich', 'pydantic') "
         "if m in sys.modules])"
     )

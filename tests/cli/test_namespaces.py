@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.errors import NamespaceNotFoundError
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
+from acker_redis.sync.client import Acker
 from tests.cli.support import PATIENT, Shell, run
 from tests.conftest import MakeAcker
 from tests.support import track

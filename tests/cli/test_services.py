@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.outcome import Outcome
+from acker_redis.sync.client import Acker
 from tests.cli.support import PATIENT, Shell, run
 from tests.conftest import MakeAcker
 from tests.support import track

@@ -9,11 +9,11 @@ import pytest
 from acker_redis.batching.batch import Batch
 from acker_redis.batching.sent import Applied
 from acker_redis.cli.trees import large_batches
-from acker_redis.client import Acker
 from acker_redis.errors import RedisUnavailableError
-from acker_redis.lane import Lane
+from acker_redis.flows.lane import Lane
 from acker_redis.protocol.ids import block_anchor, format_tuple, split_anchor
 from acker_redis.protocol.rows import Row
+from acker_redis.sync.client import Acker
 from acker_redis.trees.message_id import MessageId
 from tests.cli.support import Ran, Shell
 from tests.conftest import MakeAcker

@@ -11,7 +11,6 @@ import pytest
 
 from acker_redis.batching.batch import Batch
 from acker_redis.batching.column_batch import ColumnBatch
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     BacklogError,
@@ -32,6 +31,7 @@ from acker_redis.protocol.ids import (
     xor_ids,
 )
 from acker_redis.protocol.keys import ShardKeys
+from acker_redis.sync.client import Acker
 from tests.client.proxy import Proxy, proxied
 from tests.conftest import MakeAcker
 from tests.support import tick, total

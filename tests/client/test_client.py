@@ -7,7 +7,6 @@ import pytest
 import redis
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     AckerError,
@@ -23,6 +22,7 @@ from acker_redis.errors import (
 from acker_redis.protocol import commands, server_version
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import NAMESPACES, RESERVED, ShardKeys
+from acker_redis.sync.client import Acker
 from acker_redis.transport import urls
 from tests.conftest import MakeAcker
 

@@ -8,7 +8,6 @@ import pytest
 
 from acker_redis.aio import AsyncAcker
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     ConfigError,
@@ -20,6 +19,7 @@ from acker_redis.errors import (
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.reference.acker import Reference, Row
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.support import TRACK, tick, total, track
 

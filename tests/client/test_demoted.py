@@ -11,8 +11,8 @@ import redis.asyncio as aio
 
 from acker_redis import Acker, AckerConfig, Batch, Producer, Rotator, Source
 from acker_redis.aio import AsyncAcker
-from acker_redis.connection import Connection
 from acker_redis.errors import RedisUnavailableError
+from acker_redis.sync.connection import Connection
 from tests.client.address import TwoServers
 from tests.conftest import binary_of
 from tests.source.bolts import Bolts, Told

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from acker_redis import tree_page
 from acker_redis.aio import AsyncAcker
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError, InvalidBatchError, NamespaceNotFoundError
+from acker_redis.flows import browse as tree_page
+from acker_redis.flows.browse import PageCursor
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.tree_page import PageCursor
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.support import TRACK, columns, row, send, tick, track
 

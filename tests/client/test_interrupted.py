@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.sync.client import Acker
 from tests.client.listener import Listener
 from tests.conftest import MakeAcker
 

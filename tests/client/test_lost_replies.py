@@ -12,13 +12,13 @@ import pytest
 import redis
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ChangedBatchError, LaneError, RedisUnavailableError
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from acker_redis.protocol.keys import ShardKeys
+from acker_redis.sync.client import Acker
 from tests.client.proxy import Proxy, proxied
 from tests.conftest import MakeAcker
 from tests.support import tick, total

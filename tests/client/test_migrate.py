@@ -14,7 +14,6 @@ import pytest
 from acker_redis import AckerConfig
 from acker_redis.aio import AsyncAcker
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     BacklogError,
@@ -31,6 +30,7 @@ from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.move import Move
+from acker_redis.sync.client import Acker
 from tests.client.moving_load import Load, settled
 from tests.conftest import MakeAcker
 from tests.support import columns, row, send, tick, total, track, track_block

@@ -3,12 +3,12 @@
 import pytest
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.errors import InvalidBatchError, SchemaError
 from acker_redis.protocol import commands
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.tree import TreeState, parse_show
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.support import rotate, tick
 

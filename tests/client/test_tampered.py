@@ -3,7 +3,7 @@
 import pytest
 
 from acker_redis.errors import SchemaError
-from acker_redis.namespaces import names
+from acker_redis.flows.names import names
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
 from tests.conftest import MakeAcker
 

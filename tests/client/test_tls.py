@@ -13,8 +13,8 @@ from urllib.parse import quote
 import pytest
 
 from acker_redis.aio import AsyncAcker
-from acker_redis.client import Acker
 from acker_redis.errors import RedisUnavailableError
+from acker_redis.sync.client import Acker
 from tests.client.listener import Listener
 from tests.conftest import missing
 

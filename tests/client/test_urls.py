@@ -15,11 +15,11 @@ import redis
 import redis.asyncio as aio
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.embedded.binary import find_server
 from acker_redis.errors import ConfigError, RedisRefusedError, RedisUnavailableError
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
 from acker_redis.transport.connect import connect, connect_async
 from acker_redis.transport.urls import NOT_SHOWN, RedisUrl, redact
 from tests.client.listener import Listener

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import new_anchor, new_tuple_id
+from acker_redis.sync.client import Acker
 from tests.cluster.servers import Cluster, spread
 from tests.support import tick, total, verdicts
 

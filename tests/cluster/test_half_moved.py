@@ -13,13 +13,13 @@ from redis.exceptions import AskError, MovedError, ResponseError, TryAgainError
 
 from acker_redis.batching.batch import Batch
 from acker_redis.batching.sent import Applied, Part
-from acker_redis.client import Acker
 from acker_redis.errors import RedisUnavailableError
 from acker_redis.protocol import commands, scripts
 from acker_redis.protocol.commands import Call, Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.rotator import Rotator
+from acker_redis.sync.client import Acker
 from tests.cluster.servers import Cluster, slot_of
 from tests.support import TRACK, columns, row, tick, total, verdicts
 from tests.waiting import LIMIT, wait_until

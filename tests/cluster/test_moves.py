@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from acker_redis.client import Acker
 from acker_redis.migrate import migrate
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
 from tests.client.moving_load import Load, settled
 from tests.cluster.servers import Cluster, spread
 from tests.support import total

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.errors import ChangedBatchError
 from acker_redis.reference.blocks import BlockRow
+from acker_redis.sync.client import Acker
 from tests.conformance.test_verdicts import TEXTS
 from tests.support import (
     TRACK,

@@ -18,9 +18,9 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from rich.console import Console
 
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError
+from acker_redis.sync.client import Acker
 from tests.conftest import missing
 from tests.demo.running import DASHBOARD, start, until
 

@@ -7,13 +7,13 @@ import pytest
 import redis
 
 from acker_redis import Acker, AckerConfig, acl
-from acker_redis.connection import Connection
 from acker_redis.doctor import examine
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError, RedisRefusedError
 from acker_redis.protocol import commands, functions
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.scripts import load as load_script
+from acker_redis.sync.connection import Connection
 from acker_redis.transport.connect import connect
 from tests.cli.support import run
 from tests.cluster.servers import Cluster

@@ -11,10 +11,10 @@ import pytest
 import redis
 
 from acker_redis import Acker, AckerConfig, Batch
-from acker_redis.connection import Connection
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import RedisUnavailableError
 from acker_redis.protocol import functions
+from acker_redis.sync.connection import Connection
 from tests.conftest import binary_of
 from tests.deploy import work
 from tests.deploy.users import Login, Users, own_key, users

@@ -16,8 +16,8 @@ from acker_redis import (
 )
 from acker_redis.aio import AsyncAcker, AsyncBolt, AsyncProducer, AsyncSource
 from acker_redis.batching.sent import Part
+from acker_redis.flows.names import names
 from acker_redis.migrate import migrate
-from acker_redis.namespaces import names
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from acker_redis.protocol.keys import ShardKeys, channel

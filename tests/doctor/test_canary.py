@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from acker_redis import acl
-from acker_redis.client import Acker
-from acker_redis.connection import Connection
 from acker_redis.doctor import Finding, canary
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import RedisRefusedError, RedisUnavailableError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
+from acker_redis.sync.client import Acker
+from acker_redis.sync.connection import Connection
 from tests.conftest import MakeAcker
 from tests.support import dump, track
 

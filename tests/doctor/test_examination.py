@@ -9,13 +9,13 @@ import redis
 
 from acker_redis import acl
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.doctor import Finding, Report, examine, reading_namespaces
 from acker_redis.doctor.reading import read_node
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
+from acker_redis.sync.client import Acker
 from acker_redis.transport.connect import connect
 from tests.conftest import binary_of
 from tests.support import dump

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.embedded.binary import ServerBinary
 from acker_redis.protocol import commands
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
 from tests.durability.load import Books, Load
 from tests.durability.servers import ALWAYS, EVERY_SECOND, Kept
 from tests.support import tick, total

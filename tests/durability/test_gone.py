@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded.binary import find_server
 from acker_redis.errors import NamespaceNotFoundError
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.rotator import Rotator
+from acker_redis.sync.client import Acker
 from tests.durability.records import Replayed
 from tests.durability.servers import NEITHER, Kept
 from tests.source.conftest import Clock

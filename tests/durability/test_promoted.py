@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.embedded.binary import ServerBinary
 from acker_redis.errors import RedisUnavailableError
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
 from tests.durability.load import KINDS, TREES, Load
 from tests.durability.records import Replayed
 from tests.durability.servers import ThreeServers

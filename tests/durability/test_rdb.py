@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded.binary import ServerBinary
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.simulate.redis_shard import RedisShard
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.durability.load import Load
 from tests.durability.records import Replayed

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.embedded.binary import ServerBinary
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.reference.blocks import BlockRow
+from acker_redis.sync.client import Acker
 from tests.durability.servers import ALWAYS, Kept
 from tests.support import FAIL, TOUCH, TRACK, columns, send, send_blocks, tick, tracked_block
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.errors import LaneError, RedisUnavailableError
+from acker_redis.sync.client import Acker
 from tests.hazard.forest import Drawn, Forest
 from tests.hazard.line import BadLine
 from tests.producer.rig import InThread

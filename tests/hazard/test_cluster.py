@@ -17,9 +17,9 @@ from redis.retry import Retry
 
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
-from acker_redis.client import Acker
-from acker_redis.producer import Producer
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
+from acker_redis.sync.producer import Producer
 from tests.cluster.servers import Cluster, spread
 from tests.hazard.line import bad_line
 from tests.hazard.runs import CONFIG, TIMEOUT, Run, apply_all, in_threads

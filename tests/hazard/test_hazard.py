@@ -8,12 +8,12 @@ import redis
 
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
-from acker_redis.client import Acker
-from acker_redis.producer import Producer
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Call, Fence
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.rows import Columns
+from acker_redis.sync.client import Acker
+from acker_redis.sync.producer import Producer
 from tests.hazard.conftest import MakeRun
 from tests.hazard.runs import ROWS, TIMEOUT, TREES, Run, apply_all, in_threads
 

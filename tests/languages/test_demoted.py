@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
 from tests.client.address import TwoServers
 from tests.conftest import OLDEST_AND_NEWEST, binary_of
 from tests.languages.driver import Driver

@@ -3,8 +3,8 @@
 import pytest
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.sync.client import Acker
 from acker_redis.trees import processing as tuple_tree
 from acker_redis.trees.message_id import MessageId
 from tests.conftest import CI, MakeAcker, missing

@@ -1,8 +1,8 @@
 """The namespace has other shards than a client knows of: it asks again, and packs anew."""
 
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.languages.driver import Driver
 from tests.support import total, verdicts

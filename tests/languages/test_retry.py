@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from acker_redis.bolt import Bolt
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.producer import Producer
+from acker_redis.sync.bolt import Bolt
+from acker_redis.sync.client import Acker
+from acker_redis.sync.producer import Producer
 from acker_redis.trees.message_id import MessageId
 from tests.client.proxy import Proxy
 from tests.conftest import MakeAcker

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.sync.client import Acker
 from acker_redis.trees.message_id import MessageId
 from tests.conftest import MakeAcker
 from tests.languages.driver import Driver, DriverError

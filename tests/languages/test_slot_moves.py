@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
+from acker_redis.sync.client import Acker
 from tests.cluster.servers import Cluster, slot_of
 from tests.languages.driver import Driver
 from tests.support import total, verdicts

@@ -10,13 +10,13 @@ from typing import Any, Protocol, TypeVar
 
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
-from acker_redis.client import Acker
 from acker_redis.errors import AckerError
-from acker_redis.producer import Producer
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.rows import Row, ack_row, track_row
+from acker_redis.sync.client import Acker
+from acker_redis.sync.producer import Producer
 from tests.waiting import LIMIT, wait_until
 
 T = TypeVar("T")

@@ -10,10 +10,10 @@ import pytest
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.ids import new_anchor
 from acker_redis.protocol.rows import Row, track_row
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.support import total, verdicts
 

@@ -9,10 +9,10 @@ import pytest
 from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.producer import AsyncProducer
 from acker_redis.batching.batch import MAX_ROWS
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BufferFullError, ClosedError, RedisRefusedError
-from acker_redis.producer import Producer
+from acker_redis.sync.client import Acker
+from acker_redis.sync.producer import Producer
 from tests.client.proxy import Proxy
 from tests.conftest import MakeAcker
 from tests.producer.conftest import MakeRig

@@ -7,16 +7,16 @@ import sys
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.support import row, tick, total, track, verdicts
 from tests.waiting import LIMIT
 
 PROGRAM = """
 import os, signal, sys, threading
-from acker_redis.client import Acker
-from acker_redis.producer import Producer
+from acker_redis.sync.client import Acker
+from acker_redis.sync.producer import Producer
 
 _, url, namespace, first, last = sys.argv
 producer = Producer(Acker.from_url(url, namespace, timeout=100), "t", linger=60)

@@ -9,10 +9,10 @@ from multiprocessing.process import BaseProcess
 import pytest
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.producer import Producer
 from acker_redis.protocol.rows import Row
+from acker_redis.sync.client import Acker
+from acker_redis.sync.producer import Producer
 from tests.conftest import MakeAcker
 from tests.producer.rig import InThread, acks_of, tracks
 from tests.support import tick, total, verdicts

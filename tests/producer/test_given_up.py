@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.errors import (
     AckerError,
     BacklogError,
@@ -14,10 +13,11 @@ from acker_redis.errors import (
     RedisUnavailableError,
     WrongShardError,
 )
-from acker_redis.producer import Producer
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.rows import Row, fail_row, touch_row
+from acker_redis.sync.client import Acker
+from acker_redis.sync.producer import Producer
 from tests.client.proxy import Proxy
 from tests.conftest import MakeAcker
 from tests.producer.conftest import MakeRig

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.ids import new_anchor
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker, missing
 from tests.producer.rig import InThread
 from tests.support import tick, total, verdicts

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from acker_redis.client import Acker
-from acker_redis.producer import Producer
+from acker_redis.sync.client import Acker
+from acker_redis.sync.producer import Producer
 
 producer = Producer(
     Acker.from_url(os.environ["ACKER_TEST_URL"], os.environ["ACKER_TEST_NAMESPACE"]),

@@ -12,9 +12,9 @@ import pytest
 
 import acker_redis
 import acker_redis.aio
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
 
 PUBLIC = [
     *(getattr(acker_redis, name) for name in acker_redis.__all__),

@@ -23,12 +23,12 @@ from hypothesis.stateful import (
 )
 
 from acker_redis.errors import BacklogError, ChangedBatchError
-from acker_redis.outcomes import BlockOutcome
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import split_anchor
 from acker_redis.reference.acker import Row
 from acker_redis.reference.blocks import BlockReference, BlockRow
+from acker_redis.sync.outcomes import BlockOutcome
 from tests.properties.in_step import TASK, InStep, Part
 from tests.properties.topology import FAIL, TOUCH, Forest, Message, Tree, fold, fold_blocks
 from tests.properties.truth import Truth

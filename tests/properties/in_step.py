@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.errors import BacklogError, ChangedBatchError
-from acker_redis.outcomes import BlockOutcome, Outcome
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.reference.acker import Row
 from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.simulate.redis_shard import RedisShard
+from acker_redis.sync.client import Acker
+from acker_redis.sync.outcomes import BlockOutcome, Outcome
 from tests.properties.topology import TRACK
 from tests.support import total
 

@@ -16,16 +16,16 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BacklogError, ChangedBatchError
-from acker_redis.outcomes import BlockOutcome, Outcome
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.reference.acker import Row
 from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.simulate.redis_shard import RedisShard
+from acker_redis.sync.client import Acker
+from acker_redis.sync.outcomes import BlockOutcome, Outcome
 from tests.properties.play import share
 from tests.tiers import examples
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from acker_redis.batching.batch import FAIL, MAX_ROWS, TOUCH, TRACK
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.reference.acker import Reference, Row
 from acker_redis.simulate.redis_shard import RedisShard
+from acker_redis.sync.client import Acker
 
 FLAGS = [0] * 12 + [FAIL, TOUCH, TRACK | FAIL]
 

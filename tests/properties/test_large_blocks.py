@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.blocks import MAX_BLOCKS, MAX_NAMED
 from acker_redis.protocol.commands import Fence
@@ -18,6 +17,7 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import SLOTS
 from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.simulate.redis_shard import RedisShard
+from acker_redis.sync.client import Acker
 from tests.support import block_outcomes, total
 
 SIZES = [(1, 4095), (2, 4095), (24, 1000), (64, 60), (64, 254)]

@@ -22,15 +22,15 @@ from hypothesis.stateful import (
     rule,
 )
 
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BacklogError
-from acker_redis.outcomes import Outcome
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.reference.acker import Reference, Row
 from acker_redis.simulate.redis_shard import RedisShard
+from acker_redis.sync.client import Acker
+from acker_redis.sync.outcomes import Outcome
 from tests.properties.play import play, play_until_met, share
 from tests.properties.topology import FAIL, TOUCH, TRACK, Forest, Tree, fold
 from tests.tiers import examples

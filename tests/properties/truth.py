@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from acker_redis.outcomes import BlockOutcome, Outcome
 from acker_redis.protocol.commands import ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import block_anchor, split_anchor
 from acker_redis.reference.acker import Row
 from acker_redis.reference.blocks import BlockReference, BlockRow
+from acker_redis.sync.outcomes import BlockOutcome, Outcome
 from tests.properties.topology import FAIL, TOUCH, TRACK, Tree
 
 Content = tuple[str, tuple[int, ...]]

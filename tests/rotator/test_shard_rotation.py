@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from acker_redis.flows.drain import Round, ShardRotation, Step
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.shard_rotation import Round, ShardRotation, Step
 
 KEYS = ShardKeys("orders", 3)
 

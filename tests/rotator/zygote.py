@@ -14,11 +14,11 @@ import threading
 import time
 from typing import Any
 
-from acker_redis.connection import Connection
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.rotator_jobs import Home, Pace
 from acker_redis.rotator_service import serve
+from acker_redis.sync.connection import Connection
 from acker_redis.transport.connect import connect
 from tests.waiting import LIMIT
 

@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import Self
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.errors import RedisUnavailableError
 from acker_redis.protocol.ids import new_anchor, new_tuple_id
+from acker_redis.sync.client import Acker
 from tests.waiting import LIMIT
 
 TREES = 20

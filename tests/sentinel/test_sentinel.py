@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import redis
 
-from acker_redis.client import Acker
 from acker_redis.errors import RedisUnavailableError
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
 from acker_redis.transport.connect import connect, connect_async
 from tests.sentinel.load import Load
 from tests.sentinel.servers import SERVICE, Watched

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import pytest
 
 from acker_redis.batching.batch import MAX_ROWS, TRACK, Columns
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.simulate.redis_shard import RedisShard
+from acker_redis.sync.client import Acker
 from tests.support import row, track
 
 COUNT = 1_000_000

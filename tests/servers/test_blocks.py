@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.errors import (
     BacklogError,
     ChangedBatchError,
@@ -14,12 +13,13 @@ from acker_redis.errors import (
     RedisRefusedError,
     WrongShardError,
 )
-from acker_redis.outcomes import BlockOutcome
 from acker_redis.protocol import commands
 from acker_redis.protocol.blocks import BlockPart, pack_deltas, pack_track
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.ids import SLOTS, block_anchor, split_anchor
 from acker_redis.protocol.keys import ShardKeys
+from acker_redis.sync.client import Acker
+from acker_redis.sync.outcomes import BlockOutcome
 from tests.conftest import MakeAcker
 from tests.support import dump, rotate, tick, total, track, verdicts
 from tests.waiting import LIMIT

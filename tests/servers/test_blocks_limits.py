@@ -3,7 +3,6 @@
 import pytest
 import redis
 
-from acker_redis.client import Acker
 from acker_redis.errors import FenceFullError, InvalidBatchError
 from acker_redis.protocol import commands, scripts
 from acker_redis.protocol.blocks import (
@@ -18,6 +17,7 @@ from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import SLOTS
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.rows import MAX_TEXTS
+from acker_redis.sync.client import Acker
 from tests.support import dump
 
 LABEL = "l"

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.errors import ChangedBatchError, InvalidBatchError, MovingError, SchemaError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.keys import ShardKeys
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.support import (
     advance,

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 import redis
 
-from acker_redis import flows
 from acker_redis.aio import AsyncAcker
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     AckerError,
@@ -23,7 +21,7 @@ from acker_redis.errors import (
     RedisRefusedError,
     SchemaError,
 )
-from acker_redis.producer import Producer
+from acker_redis.flows import namespace as flows
 from acker_redis.protocol import commands, scripts
 from acker_redis.protocol.blocks import pack_deltas, pack_track
 from acker_redis.protocol.commands import Call, Fence
@@ -31,7 +29,9 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
 from acker_redis.protocol.move import Move
 from acker_redis.protocol.rows import Row
-from acker_redis.source import Source
+from acker_redis.sync.client import Acker
+from acker_redis.sync.producer import Producer
+from acker_redis.sync.source import Source
 from tests.conftest import MakeAcker
 from tests.servers.test_errors_change_nothing import spoil
 from tests.support import FAIL, TRACK, columns, drain, dump, rotate, send, tick

@@ -12,13 +12,13 @@ import redis
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from acker_redis.client import Acker
 from acker_redis.protocol import commands, scripts
 from acker_redis.protocol.blocks import pack_deltas, pack_track
 from acker_redis.protocol.commands import Call, Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.keys import ShardKeys
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.support import FAIL, TOUCH, TRACK, columns, dump, fail, row, send, tick, touch, track
 from tests.tiers import examples

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.reference.acker import Reference
 from acker_redis.simulate.redis_shard import RedisShard
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.support import TRACK, columns, send, tick, total, track, verdicts
 

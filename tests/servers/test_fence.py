@@ -2,10 +2,10 @@
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.errors import FenceFullError
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.keys import ShardKeys
+from acker_redis.sync.client import Acker
 from tests.support import columns, send, tick
 
 A, B = 0x0F0F_0F0F_0F0F, 0x3333_CCCC_3333

@@ -8,13 +8,13 @@ import pytest
 import redis
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.errors import InvalidBatchError, NamespaceNotFoundError, SchemaError
+from acker_redis.flows.browse import BlockEntry, PageCursor, following
 from acker_redis.protocol import commands, scripts
 from acker_redis.protocol.commands import Kind, Listed
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.tree import TreeState
-from acker_redis.tree_page import BlockEntry, PageCursor, following
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.support import (
     TRACK,

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.errors import RedisRefusedError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.rotator import Rotator
+from acker_redis.sync.client import Acker
 from tests.support import FAIL, TRACK, columns, dump, send, tick, touch, track, verdicts
 
 A, B = 0x1111_2222, 0x3333_0000_4444

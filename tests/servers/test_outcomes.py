@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.errors import BacklogError, SchemaError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.keys import ShardKeys, channel
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.support import (
     FAIL,

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import RedisRefusedError
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
 from acker_redis.transport.errors import code_of, is_denied, translate
 
 USER = "narrow"

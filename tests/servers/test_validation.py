@@ -6,7 +6,6 @@ import pytest
 import redis
 
 from acker_redis.batching.batch import Columns
-from acker_redis.client import Acker
 from acker_redis.errors import (
     AckerError,
     InvalidBatchError,
@@ -18,6 +17,7 @@ from acker_redis.errors import (
 from acker_redis.protocol import commands, scripts
 from acker_redis.protocol.commands import Call, Fence
 from acker_redis.protocol.keys import ShardKeys
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.support import FAIL, TRACK, columns, dump, send, tick, track, verdicts
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from acker_redis import Acker, Backoff, Source, source_flows
+from acker_redis import Acker, Backoff, Source
 from acker_redis.aio import AsyncAcker
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.flows import source as source_flows
 from tests.client.proxy import Proxy, proxied
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told

@@ -3,7 +3,7 @@
 import pytest
 
 from acker_redis import Acker
-from acker_redis.source_flows import MOST_REVIVED
+from acker_redis.flows.source import MOST_REVIVED
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told
 from tests.source.conftest import Clock, MakeSource

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 
 from acker_redis.batching.sent import Part
-from acker_redis.client import Acker as Client
 from acker_redis.protocol.blocks import unpack_column
 from acker_redis.protocol.ids import ANCHOR_MAX, block_anchor
 from acker_redis.protocol.rows import FAIL, TOUCH, TRACK, Columns
 from acker_redis.spark.content import Content, Sealed
 from acker_redis.spark.packed import Kind, Packed, Packer
+from acker_redis.sync.client import Acker as Client
 from tests.conftest import MakeAcker, missing
 
 if TYPE_CHECKING:

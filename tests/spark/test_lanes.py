@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from acker_redis.batching.sent import Part
-from acker_redis.client import Acker
 from acker_redis.errors import (
     AckerError,
     ChangedBatchError,
@@ -36,6 +35,7 @@ from acker_redis.spark.lanes import (
 )
 from acker_redis.spark.packed import Kind
 from acker_redis.spark.target import Target
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.spark.conftest import Term, packed, sealed, url_of
 from tests.support import rotate, tick, total, verdicts

@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker as Client
 from acker_redis.errors import (
     ChangedBatchError,
     ConfigError,
@@ -29,6 +28,7 @@ from acker_redis.spark.apply import Job, in_driver
 from acker_redis.spark.lanes import Turn, digest_of, lane_of, send
 from acker_redis.spark.packed import Kind
 from acker_redis.spark.target import Target
+from acker_redis.sync.client import Acker as Client
 from tests.conftest import MakeAcker
 from tests.spark.conftest import MakeSparkAcker, Term, outcomes, packed, sealed, url_of
 from tests.spark.test_lanes import Dying

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.errors import (
     BacklogError,
     ChangedBatchError,
@@ -18,6 +17,7 @@ from acker_redis.migrate import migrate
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.spark import lanes, room
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.spark.test_lanes import Driver, loose, numbers
 from tests.support import columns, send, tick, total

@@ -265,8 +265,8 @@ def test_a_namespace_with_other_shards(
     redis = acker.client.connection.client
     for key in redis.scan_iter(f"acker:{{{acker.namespace}:*"):
         redis.delete(key)
-    from acker_redis.client import Acker as Client
     from acker_redis.protocol.config import AckerConfig
+    from acker_redis.sync.client import Acker as Client
 
     other = Client(redis, acker.namespace)
     other.create(AckerConfig(shards=4, tick_ms=3_600_000))

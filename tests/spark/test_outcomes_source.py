@@ -17,7 +17,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.streaming.query import StreamingQuery
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     ConfigError,
@@ -43,6 +42,7 @@ from acker_redis.spark.outcomes_source import (
     register,
 )
 from acker_redis.spark.target import URL_VARIABLE, Target
+from acker_redis.sync.client import Acker
 from acker_redis.transport.readers import waiting_readers
 from acker_redis.transport.urls import RedisUrl
 from tests.conftest import MakeAcker

@@ -18,7 +18,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     AckerError,
@@ -32,6 +31,7 @@ from acker_redis.spark.sink import AckerSink, SinkStreamWriter, SinkWriter, regi
 from acker_redis.spark.sink_options import SinkOptions
 from acker_redis.spark.sink_rows import Shape, Staged, stage
 from acker_redis.spark.target import URL_VARIABLE
+from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.support import dump, tick, total
 

@@ -11,7 +11,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from acker_redis.client import Acker as Client
 from acker_redis.errors import ChangedBatchError, ConfigError, InvalidBatchError, LaneError
 from acker_redis.spark import (
     Acker,
@@ -23,6 +22,7 @@ from acker_redis.spark import (
     counted,
     micro_batch,
 )
+from acker_redis.sync.client import Acker as Client
 from tests.spark.conftest import MakeSparkAcker, outcomes
 from tests.support import tick, total
 

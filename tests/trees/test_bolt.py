@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import acker_redis.aio.bolt
-import acker_redis.bolt
+import acker_redis.sync.bolt
 from acker_redis.aio.bolt import AsyncBolt, AsyncHandle
-from acker_redis.bolt import Bolt, Handle
 from acker_redis.errors import BufferFullError, ClosedError, InvalidBatchError
 from acker_redis.protocol.rows import FAIL, TOUCH, Row
+from acker_redis.sync.bolt import Bolt, Handle
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.processing import OpenTree, Processing
 
@@ -27,7 +27,7 @@ MESSAGE = "7:40,8:41"
 OWN = {7: 40, 8: 41}
 
 
-@pytest.mark.parametrize("module", [acker_redis.bolt, acker_redis.aio.bolt])
+@pytest.mark.parametrize("module", [acker_redis.sync.bolt, acker_redis.aio.bolt])
 def test_examples(module: Any) -> None:
     assert doctest.testmod(module).failed == 0
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from acker_redis.errors import ConfigError
-from acker_redis.outcomes import BlockOutcome
+from acker_redis.sync.outcomes import BlockOutcome
 from acker_redis.trees import frontier
 from acker_redis.trees.frontier import Failures, Frontier, Pin, Quarantined
 from tests.properties.play import play

@@ -8,7 +8,6 @@ import struct
 from collections import Counter
 from collections.abc import Iterator
 
-from acker_redis.outcomes import Outcome
 from acker_redis.protocol import commands
 from acker_redis.protocol.blocks import TOUCH, TRACK, BlockPart, Blocks
 from acker_redis.protocol.commands import Fence, ShardApplied
@@ -17,6 +16,7 @@ from acker_redis.protocol.ids import split_anchor
 from acker_redis.protocol.rows import Columns
 from acker_redis.reference.acker import Record
 from acker_redis.reference.blocks import Block, BlockReference, BlockRow
+from acker_redis.sync.outcomes import Outcome
 from tests.support import rows_of
 from tests.vectors.operations import Json
 

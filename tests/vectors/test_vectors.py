@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 import redis
 
-from acker_redis.client import Acker
-from acker_redis.connection import Connection
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import AckerError, ConfigError, InvalidBatchError, LaneError
-from acker_redis.flow import Together
+from acker_redis.flows.steps import Together
 from acker_redis.protocol import commands, scripts
 from acker_redis.protocol.blocks import DENSE_LEAST, Blocks
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.rows import Columns
+from acker_redis.sync.client import Acker
+from acker_redis.sync.connection import Connection
 from tests.vectors import make, plain
 from tests.vectors.operations import batch_of, calls_of, parts_of, wire
 from tests.vectors.run import Mismatch, run

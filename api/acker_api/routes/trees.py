@@ -24,8 +24,8 @@ from acker_api.tree_schemas import (
     Why,
 )
 from acker_api.walk import STEP, Filter, Kind, walk
+from acker_redis.flows.browse import BlockEntry, PageCursor
 from acker_redis.protocol.tree import State, TreeState
-from acker_redis.tree_page import BlockEntry, PageCursor
 
 router = APIRouter(prefix="/namespaces/{namespace}/trees", tags=["trees"])
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from acker_flights import session
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
 from tests.conftest import missing
 from tests.spark.faults.stage import Stage
 from tests.spark.faults.work import Case, Kind

@@ -18,10 +18,10 @@ from typing import Any
 import psutil
 from pyspark import TaskContext
 
-from acker_redis.client import Acker
 from acker_redis.spark import lanes
 from acker_redis.spark.packed import Packer
 from acker_redis.spark.queue import FileQueue
+from acker_redis.sync.client import Acker
 from tests.waiting import LIMIT, wait_until
 
 VARIABLE = "ACKER_FAULTS"

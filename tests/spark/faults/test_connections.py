@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from acker_redis.client import Acker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.sync.client import Acker
 from tests.spark.faults.conftest import MakeCase
 from tests.spark.faults.stage import Stage
 from tests.spark.faults.work import STEPS

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from acker_redis.errors import ConfigError, SchemaError
-from acker_redis.flow import Flow
+from acker_redis.flows.steps import Flow
 from acker_redis.protocol.commands import Kind, Listed
 from acker_redis.protocol.ids import BLOCK_MAX, block_anchor
 from acker_redis.protocol.tree import TreeState, parse_show
@@ -38,7 +38,7 @@ _TEXT = re.compile(r"([0-9]{1,4})\.(pending|blocks)\.([0-9]{1,15})\.([0-9]{1,19}
 class PageCursor:
     """Where a walk over all that is pending goes on; a text for URLs and shells.
 
-    >>> from acker_redis.tree_page import PageCursor
+    >>> from acker_redis.flows.browse import PageCursor
     >>> str(PageCursor.parse("2.blocks.17.4096"))
     '2.blocks.17.4096'
     """

@@ -1,4 +1,4 @@
-"""What a source does in one step: hear, give up, emit. No I/O: see :mod:`acker_redis.flow`.
+"""What a source does in one step: hear, give up, emit. No I/O: see :mod:`acker_redis.flows.steps`.
 
 One step at a time, by one thread or task. Whatever error ends a step, the next one goes on where
 it ended: a verdict that was not confirmed is read again, a batch in doubt is applied again.
@@ -24,10 +24,10 @@ from acker_redis.errors import (
     RedisUnavailableError,
     WrongShardError,
 )
-from acker_redis.flow import Flow, Hand, Send, Tell
-from acker_redis.flows import Flows
-from acker_redis.lane import Lane
-from acker_redis.outcome_flows import OutcomeFlows
+from acker_redis.flows.lane import Lane
+from acker_redis.flows.namespace import Flows
+from acker_redis.flows.outcomes import OutcomeFlows
+from acker_redis.flows.steps import Flow, Hand, Send, Tell
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import check_name
 from acker_redis.protocol.rows import FAIL, Row

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 from acker_redis.errors import ConfigError
-from acker_redis.flow import Flow, ask_until
+from acker_redis.flows.steps import Flow, ask_until
 from acker_redis.protocol.keys import NAMESPACES, check_name
 
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from acker_redis.batching.batch import Batch
-from acker_redis.client import Acker
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, RejectedError
 from acker_redis.fits import check_blocking, check_is
-from acker_redis.flow import Flow, Hand
+from acker_redis.flows.source import SourceFlows
+from acker_redis.flows.steps import Flow, Hand
 from acker_redis.forks import begins_in_children
 from acker_redis.protocol.texts import words
-from acker_redis.source_flows import SourceFlows
+from acker_redis.sync.client import Acker
 from acker_redis.trees.pending import Backoff, Record, Verdict
 from acker_redis.trees.processing import OpenTree
 from acker_redis.trees.source_settings import Settings, check_ran, check_record

@@ -1,8 +1,8 @@
-"""How the verdicts of a task are read and taken, without the I/O: see :mod:`acker_redis.flow`."""
+"""How the verdicts of a source are read and taken, without the I/O; see ``steps.py``."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from acker_redis.flow import AskAll, Flow, Run, together
+from acker_redis.flows.steps import AskAll, Flow, Run, together
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import ShardKeys, check_name
 from acker_redis.protocol.outcome import Entry, parse_entry

@@ -5,16 +5,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from acker_redis.batching.sent import Applied, Part, Sendable
-from acker_redis.connection import Connection
-from acker_redis.flows import Flows
-from acker_redis.lane import Lane
-from acker_redis.outcomes import Outcomes
+from acker_redis.flows.browse import Found, OldestTree, PageCursor, TreePage
+from acker_redis.flows.lane import Lane
+from acker_redis.flows.namespace import Flows
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.status import Status
 from acker_redis.protocol.tree import TreeState
+from acker_redis.sync.connection import Connection
+from acker_redis.sync.outcomes import Outcomes
 from acker_redis.transport.connect import connect
-from acker_redis.tree_page import Found, OldestTree, PageCursor, TreePage
 
 
 class Acker:
@@ -175,7 +175,7 @@ class Acker:
         source id or label only has to begin with ``source_id``. A page takes at most
         16 short calls, so it may hold fewer, and none; a small bucket comes whole, so it may hold
         more. Whoever walks sees all that stays pending meanwhile, some of it twice perhaps: see
-        :mod:`acker_redis.tree_page`.
+        :mod:`acker_redis.flows.browse`.
         """
         return self.connection.drive(self.flows.page(cursor, count, source_id, task, prefix))
 

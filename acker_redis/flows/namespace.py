@@ -1,4 +1,4 @@
-"""What the clients of one namespace do, without the I/O: see :mod:`acker_redis.flow`."""
+"""What the clients of one namespace do, without the I/O: see :mod:`acker_redis.flows.steps`."""
 
 import time
 from collections.abc import Iterable
@@ -17,8 +17,20 @@ from acker_redis.errors import (
     RejectedError,
     WrongShardError,
 )
-from acker_redis.flow import Ask, Flow, Pauses, Run, Version, ask_until, run_until, together
-from acker_redis.lane import Lane
+from acker_redis.flows.browse import (
+    BlockEntry,
+    Found,
+    Look,
+    OldestTree,
+    PageCursor,
+    TreePage,
+    age_of,
+    oldest_of,
+    read_page,
+    search,
+)
+from acker_redis.flows.lane import Lane
+from acker_redis.flows.steps import Ask, Flow, Pauses, Run, Version, ask_until, run_until, together
 from acker_redis.protocol import commands
 from acker_redis.protocol.blocks import pack_column
 from acker_redis.protocol.commands import Fence, Listed, ShardApplied, ShardStatus
@@ -31,18 +43,6 @@ from acker_redis.protocol.server_version import ServerVersion
 from acker_redis.protocol.status import Status
 from acker_redis.protocol.texts import check_text
 from acker_redis.protocol.tree import TreeState, parse_show
-from acker_redis.tree_page import (
-    BlockEntry,
-    Found,
-    Look,
-    OldestTree,
-    PageCursor,
-    TreePage,
-    age_of,
-    oldest_of,
-    read_page,
-    search,
-)
 
 """Oldest Redis that the scripts run on."""
 DROP_BLOCKS = 100

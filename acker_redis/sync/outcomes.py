@@ -6,10 +6,10 @@ crash: no cursor is kept anywhere. One reader per task; others may read but neve
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from acker_redis.connection import Connection
-from acker_redis.outcome_flows import OutcomeFlows
+from acker_redis.flows.outcomes import OutcomeFlows
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.outcome import BlockOutcome, Entry, Outcome, Verdict
+from acker_redis.sync.connection import Connection
 
 __all__ = ["BlockOutcome", "Entry", "Outcome", "Outcomes", "Verdict"]
 

@@ -15,9 +15,9 @@ from acker_redis.errors import (
     ConfigError,
     RedisUnavailableError,
 )
-from acker_redis.flow import Flow, Pause
-from acker_redis.flows import Flows
-from acker_redis.lane import Lane
+from acker_redis.flows.lane import Lane
+from acker_redis.flows.namespace import Flows
+from acker_redis.flows.steps import Flow, Pause
 from acker_redis.protocol.rows import Row
 
 log = logging.getLogger(__name__)

@@ -12,6 +12,7 @@ from acker_redis.flows.steps import Ask, AskAll, Flow, Pause, Run, Step, Tell, T
 from acker_redis.protocol import functions, scripts, server_version
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.server_version import ServerVersion
+from acker_redis.transport.arguments import KEYS, as_text
 from acker_redis.transport.errors import FAILED, is_demoted, tls_options, translate
 
 T = TypeVar("T")
@@ -38,18 +39,18 @@ class AsyncConnection:
         function = functions.function(call.script) if self.functions else None
         try:
             if function:
-                return await self.client.fcall_ro(function, 2, *call.keys, *call.args)
+                return await self.client.fcall_ro(function, KEYS, *call.keys, *call.args)
             try:
-                return await self.client.evalsha(script.sha, 2, *call.keys, *call.args)
+                return await self.client.evalsha(script.sha, KEYS, *call.keys, *call.args)
             except redis.exceptions.NoScriptError:
-                return await self.client.eval(script.source, 2, *call.keys, *call.args)
+                return await self.client.eval(script.source, KEYS, *call.keys, *call.args)
         except FAILED as error:
             raise await self._failed(error) from error
 
     async def command(self, *args: str | bytes | int) -> Any:
         """Run a plain command; the same errors as ``run``."""
         try:
-            return await self.client.execute_command(*args)
+            return await self.client.execute_command(*as_text(args))
         except FAILED as error:
             raise await self._failed(error) from error
 
@@ -60,7 +61,7 @@ class AsyncConnection:
         try:
             pipe = self.client.pipeline(transaction=False)
             for command in commands:
-                pipe.execute_command(*command)
+                pipe.execute_command(*as_text(command))
             return list(await pipe.execute())
         except FAILED as error:
             raise await self._failed(error) from error

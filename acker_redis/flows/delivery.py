@@ -56,7 +56,8 @@ def deliver(
             yield Pause(max(min(wait, end() - now), 0.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
         except AckerError as error:
-            return error
+            # After the horizon nothing is sent again. The reason for the delay says more than that.
+            return unanswered if told and time.monotonic() > _horizon(batch) else error
         else:
             if told:
                 log.info("the batch of %d rows was applied", len(batch))

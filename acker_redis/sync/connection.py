@@ -16,6 +16,7 @@ from acker_redis.protocol import functions, scripts, server_version
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.scripts import Script
 from acker_redis.protocol.server_version import ServerVersion
+from acker_redis.transport.arguments import KEYS, as_text
 from acker_redis.transport.errors import FAILED, is_demoted, tls_options, translate
 
 T = TypeVar("T")
@@ -50,9 +51,9 @@ class Connection:
         function = functions.function(call.script) if self.functions else None
         try:
             if function:
-                return self.client.fcall_ro(function, 2, *call.keys, *call.args)
+                return self.client.fcall_ro(function, KEYS, *call.keys, *call.args)
             try:
-                return self.client.evalsha(script.sha, 2, *call.keys, *call.args)
+                return self.client.evalsha(script.sha, KEYS, *call.keys, *call.args)
             except redis.exceptions.NoScriptError:
                 return self._eval(script, call)
         except FAILED as error:
@@ -64,7 +65,7 @@ class Connection:
     def command(self, *args: str | bytes | int) -> Any:
         """Run a plain command; the same errors as ``run``."""
         try:
-            return self.client.execute_command(*args)
+            return self.client.execute_command(*as_text(args))
         except FAILED as error:
             raise self._failed(error) from error
         except BaseException:
@@ -78,7 +79,7 @@ class Connection:
         try:
             pipe = self.client.pipeline(transaction=False)
             for command in commands:
-                pipe.execute_command(*command)
+                pipe.execute_command(*as_text(command))
             return list(pipe.execute())
         except FAILED as error:
             raise self._failed(error) from error
@@ -235,7 +236,7 @@ class Connection:
                 single.disconnect()
 
     def _eval(self, script: Script, call: Call) -> Any:
-        return self.client.eval(script.source, 2, *call.keys, *call.args)
+        return self.client.eval(script.source, KEYS, *call.keys, *call.args)
 
 
 _LOCKS = ("_lock", "_fork_lock", "_initialization_lock")

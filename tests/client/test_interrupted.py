@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import redis
 
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
@@ -129,3 +130,28 @@ def test_a_batch_gets_no_answer_that_was_meant_for_another(acker: Acker) -> None
     applied = acker.apply(more)
     assert applied.tracked == 3
     assert set(applied.rejected) == {a for a in (2, 3, 4) if acker.show(a) is None} != set()
+
+
+def test_redis_py_packs_no_numbers(acker: Acker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """hiredis ends with a segmentation fault if a handler raises while it converts a number."""
+    packed: list[Any] = []
+    pack = redis.connection.HiredisRespSerializer.pack
+
+    def note(self: Any, *args: Any) -> Any:
+        packed.append(args)
+        return pack(self, *args)
+
+    monkeypatch.setattr(redis.connection.HiredisRespSerializer, "pack", note)
+    batch = Batch("t")
+    batch.track(1, "s", [])
+    acker.apply(batch)
+    acker.show(1)
+    acker.status()
+    assert list(acker.outcomes("t"))
+    acker.connection.command("PEXPIRE", "no such key", 1)
+    acker.connection.commands([("EXPIRE", "no such key", 1), ("SETEX", "key", 1, 2)])
+    commands = {args[0] for args in packed}
+    assert {"EVALSHA", "PEXPIRE"} <= commands
+    ours = [args for args in packed if args[0] != "HELLO"]
+    numbers = [args for args in ours if any(isinstance(arg, int | float) for arg in args)]
+    assert numbers == []

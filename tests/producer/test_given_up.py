@@ -1,18 +1,26 @@
 """Batches that cannot be applied are given up: their trees expire, and the producer goes on."""
 
+import math
+import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from acker_redis.batching.batch import Batch
+from acker_redis.batching.sent import Sent
 from acker_redis.errors import (
     AckerError,
     BacklogError,
+    LaneError,
     NamespaceNotFoundError,
     RedisRefusedError,
     RedisUnavailableError,
     WrongShardError,
 )
+from acker_redis.flows.delivery import deliver
+from acker_redis.flows.namespace import Flows
+from acker_redis.flows.steps import Flow, Pause
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.rows import Row, fail_row, touch_row
@@ -203,6 +211,27 @@ def test_it_is_waited_for_as_long_as_for_redis(make_rig: MakeRig) -> None:
     producer.track(3, "s", [])
     producer.flush()
     assert set(reasons(rig.direct)) == {3}
+
+
+def test_a_batch_that_was_refused_past_its_horizon_says_why_it_had_to_wait() -> None:
+    refused = BacklogError("task t has 1 verdicts waiting to be taken")
+
+    class Slow:
+        """A client that is stalled between two attempts."""
+
+        def apply(self, batch: Batch, lane: Any) -> Flow[Any]:
+            if batch.sent is None:
+                batch.sent = Sent("ns", "p", 0, times={0: time.monotonic()})
+                raise refused
+            batch.sent.fence_ms = 0
+            raise LaneError("first sent too long ago")
+            yield
+
+    steps = deliver(cast(Flows, Slow()), Batch("t"), cast(Any, None), lambda: math.inf)
+    assert isinstance(next(steps), Pause)
+    with pytest.raises(StopIteration) as end:
+        next(steps)
+    assert end.value.value is refused
 
 
 def _given_up(rig: Rig, producer: AnyProducer, errors: tuple[type[AckerError], ...]) -> bool:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from acker_redis.protocol.outcome import BlockOutcome, Entry, Outcome
     from acker_redis.protocol.status import Status
     from acker_redis.protocol.tree import BlockState, TreeState
-    from acker_redis.rotator import Rotator
+    from acker_redis.rotator.rotator import Rotator
     from acker_redis.sync.bolt import Bolt, Handle
     from acker_redis.sync.client import Acker
     from acker_redis.sync.outcomes import Outcomes
@@ -113,7 +113,7 @@ _MODULES = {
     "Quarantined": "trees.frontier",
     "Record": "trees.pending",
     "RotatingMap": "trees.rotating_map",
-    "Rotator": "rotator",
+    "Rotator": "rotator.rotator",
     "Source": "sync.source",
     "Status": "protocol.status",
     "TreePage": "flows.browse",

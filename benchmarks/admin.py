@@ -39,7 +39,7 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import server_version
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import new_anchor, new_tuple_id
-from acker_redis.rotator import Rotator
+from acker_redis.rotator.rotator import Rotator
 from acker_redis.sync.client import Acker
 
 NAMESPACE = "bench-admin"

@@ -36,7 +36,7 @@ from acker_redis.protocol.ids import SLOTS
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.reference.acker import Row
 from acker_redis.reference.rows import pack as columns
-from acker_redis.rotator import DRAIN_BLOCKS
+from acker_redis.rotator.rotator import DRAIN_BLOCKS
 from acker_redis.sync.client import Acker
 
 NAMESPACE, TASK = "bench-blocks", "bench-source"

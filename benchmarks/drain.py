@@ -33,8 +33,8 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.rows import Columns
-from acker_redis.rotator_jobs import Pace
-from acker_redis.rotator_service import serve
+from acker_redis.rotator.jobs import Pace
+from acker_redis.rotator.service import serve
 from acker_redis.sync.client import Acker
 from acker_redis.transport.connect import connect
 
@@ -116,7 +116,11 @@ class Ticks(logging.Handler):
 
 def drain(url: str, trees: int, records: int) -> dict[str, Any]:
     """Have a tick come, and the service drain the bucket; what it logs."""
-    ticks, log, stop = Ticks(trees), logging.getLogger("acker_redis.rotator"), threading.Event()
+    ticks, log, stop = (
+        Ticks(trees),
+        logging.getLogger("acker_redis.rotator"),
+        threading.Event(),
+    )
     log.addHandler(ticks)
     log.setLevel(logging.INFO)
     client = connect(url, 30.0)

@@ -16,7 +16,7 @@ from acker_redis.protocol.keys import ShardKeys
 from acker_redis.reference.acker import Reference
 from acker_redis.reference.acker import Row as ReferenceRow
 from acker_redis.reference.blocks import BlockReference, BlockRow
-from acker_redis.rotator import Rotator
+from acker_redis.rotator.rotator import Rotator
 from acker_redis.simulate.redis_shard import RedisShard, glob
 from acker_redis.sync.client import Acker
 from acker_redis.sync.outcomes import BlockOutcome

@@ -92,7 +92,7 @@ def bench(
     from rich.console import Console
     from rich.table import Table
 
-    from acker_redis import bench as benchmark
+    from acker_redis.ops import bench as benchmark
 
     settings = options.settings(url)
     end_cleanly()  # the namespace of its own goes

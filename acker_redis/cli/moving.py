@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from rich.console import Console
 
-from acker_redis.migrate import Progress
+from acker_redis.ops.reshard import Progress
 
 STEPS = {
     "close": "closing the namespace for new trees",

@@ -186,8 +186,8 @@ def migrate(
     from acker_redis.cli import shapes
     from acker_redis.cli.moving import follow
     from acker_redis.errors import NamespaceNotFoundError
-    from acker_redis.migrate import cancel as call_off
-    from acker_redis.migrate import migrate as move
+    from acker_redis.ops.reshard import cancel as call_off
+    from acker_redis.ops.reshard import migrate as move
 
     if cancel == (shards is not None):
         raise typer.BadParameter("say --shards N, or --cancel")
@@ -245,8 +245,8 @@ def acl(
     as_json: AsJson = False,
 ) -> None:
     """Print the line of an ACL file that makes a user of a role; it holds the password's SHA256."""
-    from acker_redis import acl as rights
-    from acker_redis.settings import read_secret
+    from acker_redis.ops import acl as rights
+    from acker_redis.ops.settings import read_secret
 
     password = None
     if password_file:

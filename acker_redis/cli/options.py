@@ -13,14 +13,14 @@ from acker_redis.cli.output import Exit, warn
 from acker_redis.errors import AckerError
 
 if TYPE_CHECKING:
-    from acker_redis.settings import Settings
+    from acker_redis.ops.settings import Settings
     from acker_redis.sync.client import Acker
 
 
 def complete_namespace(incomplete: str) -> list[str]:
     """Names of namespaces for the shell; none if Redis does not tell."""
     from acker_redis.flows.names import names
-    from acker_redis.settings import Settings
+    from acker_redis.ops.settings import Settings
     from acker_redis.sync.connection import Connection
 
     with contextlib.suppress(AckerError):
@@ -50,7 +50,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")]
 def settings(url: str | None = None, **given: Any) -> Settings:
     """Settings of the environment, and what was given."""
     try:
-        from acker_redis.settings import Settings
+        from acker_redis.ops.settings import Settings
     except ModuleNotFoundError as error:
         warn(f"{error.name} is missing; pip install 'acker-redis[cli]'")
         raise typer.Exit(Exit.USAGE) from None

@@ -17,7 +17,7 @@ from acker_redis.cli.output import Exit, say, say_json, warn
 from acker_redis.errors import RedisUnavailableError
 
 if TYPE_CHECKING:
-    from acker_redis.settings import Settings
+    from acker_redis.ops.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,8 @@ def rotator(
     It says on stderr what it does. Two on different machines are better than one: without any,
     nothing expires.
     """
-    from acker_redis import logs, rotator_service
+    from acker_redis import logs
+    from acker_redis.rotator import service as rotator_service
 
     if check:
         _check(heartbeat_file)
@@ -92,7 +93,7 @@ def _connect(settings: Settings, stop: threading.Event, patient: bool) -> Any:
 
 
 def _check(heartbeat_file: Path | None) -> None:
-    from acker_redis import heartbeat
+    from acker_redis.rotator import heartbeat
 
     if not heartbeat_file:
         raise typer.BadParameter("--check looks at a --heartbeat-file; name it")
@@ -112,7 +113,7 @@ def rotate(
 
     With --force each shard ticks: every pending tree is a tick older then, and the oldest expire.
     """
-    from acker_redis.rotator import Rotator
+    from acker_redis.rotator.rotator import Rotator
 
     with options.acker(namespace, url) as acker:
         before = acker.status()

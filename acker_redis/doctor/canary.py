@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from acker_redis import acl
 from acker_redis.batching.batch import Batch
 from acker_redis.doctor.checks_stalls import BOUND
 from acker_redis.doctor.facts import Missing
@@ -23,6 +22,7 @@ from acker_redis.doctor.reading import server_of
 from acker_redis.doctor.rights import try_commands
 from acker_redis.errors import AckerError, NamespaceNotFoundError
 from acker_redis.flows.steps import run_until
+from acker_redis.ops import acl
 from acker_redis.protocol import commands
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys, channel

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from acker_redis import acl
 from acker_redis.doctor.facts import RightsFacts
 from acker_redis.doctor.finding import Finding, error, ok, warning
+from acker_redis.ops import acl
 from acker_redis.protocol.keys import NAMESPACES
 
 MAY_BE_MISSING = frozenset(("PUBLISH",))

@@ -33,7 +33,7 @@ STALE_MS = 600_000
 
 
 class Connects(Protocol):
-    """What makes a client of redis-py, such as :class:`acker_redis.settings.Settings`."""
+    """What makes a client of redis-py, such as :class:`acker_redis.ops.settings.Settings`."""
 
     def connect(self) -> Any:
         """Make a client, which the caller closes."""
@@ -52,10 +52,11 @@ def examine(
 
     ``target`` is a URL, settings that connect, or a client of redis-py, which is left open.
     ``namespaces`` None: all there are. ``role`` is that of the user who connects: one of
-    ``acker_redis.acl.roles()``; None: it is found out what the user can be. ``retry_for`` is for
-    how many seconds the programs' clients send a batch again; by default what ``target`` says, or
-    10. Each namespace is looked at twice, at least ``interval`` seconds apart. With ``canaries``
-    a namespace is created for a moment and removed again; nothing else is changed in any case.
+    ``acker_redis.ops.acl.roles()``; None: the doctor finds out which the user can be.
+    ``retry_for`` is for how many seconds the programs' clients send a batch again; by default what
+    ``target`` says, or 10. Each namespace is looked at twice, at least ``interval`` seconds apart.
+    With ``canaries`` a namespace is created for a moment and removed again; nothing else is changed
+    in any case.
 
     A Redis that does not answer is a finding. Raises ConfigError for a URL, name or role that
     cannot be. Run it to its end, or close it.

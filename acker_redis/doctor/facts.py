@@ -207,7 +207,7 @@ class RightsFacts:
     """Its name; '' if it may not ask for it."""
     namespace: str
     tried: frozenset[str]
-    """Commands, as in :func:`acker_redis.acl.commands`."""
+    """Commands, as in :func:`acker_redis.ops.acl.commands`."""
     refused: Mapping[str, str]
     """Command -> ``command``, ``keys`` or ``channel``: what the user may not."""
     functions: bool = False

@@ -11,9 +11,9 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from acker_redis import acl
 from acker_redis.doctor.facts import Missing, RightsFacts
 from acker_redis.doctor.reading import ask, server_of
+from acker_redis.ops import acl
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys, channel
 from acker_redis.sync.connection import Connection
 from acker_redis.transport.errors import FAILED, is_denied, translate

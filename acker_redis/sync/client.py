@@ -98,7 +98,7 @@ class Acker:
 
         Raises ConfigError for a value out of its range, NamespaceNotFoundError, and MovingError
         while the namespace moves to another number of shards, which is done by
-        :func:`acker_redis.migrate.migrate`.
+        :func:`acker_redis.ops.reshard.migrate`.
         """
         return self.connection.drive(self.flows.configure(high_water, tick_ms, outcomes_limit))
 

@@ -6,7 +6,7 @@ from acker_api.server import serve
 from acker_api.settings import ApiSettings
 from acker_redis import logs
 from acker_redis.errors import AckerError
-from acker_redis.settings import Settings
+from acker_redis.ops.settings import Settings
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ from acker_api.guard import Guard
 from acker_api.security import Hosts
 from acker_api.services import Services
 from acker_api.settings import ApiSettings
-from acker_redis.settings import Settings
+from acker_redis.ops.settings import Settings
 
 DESCRIPTION = """How the namespaces of an acker-redis stand, what is pending, and what may be done.
 

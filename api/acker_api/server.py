@@ -21,7 +21,7 @@ from acker_api.settings import ApiSettings
 from acker_api.workers import ENDS, Workers
 from acker_redis.errors import ConfigError
 from acker_redis.logs import Event
-from acker_redis.settings import Settings
+from acker_redis.ops.settings import Settings
 
 log = logging.getLogger("acker_api")
 

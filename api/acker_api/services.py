@@ -23,7 +23,7 @@ from acker_api.settings import ApiSettings, open_files
 from acker_api.tokens import Tokens
 from acker_redis.flows.browse import OldestTree
 from acker_redis.logs import Event
-from acker_redis.settings import Settings
+from acker_redis.ops.settings import Settings
 
 log = logging.getLogger("acker_api")
 

@@ -8,7 +8,7 @@ from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from acker_redis.errors import ConfigError
-from acker_redis.settings import explain, read_secret
+from acker_redis.ops.settings import explain, read_secret
 
 PREFIX = "ACKER_REDIS_API_"
 

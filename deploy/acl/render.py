@@ -1,4 +1,4 @@
-"""Writes the .acl files of this folder; run it after a change of acker_redis/acl.py.
+"""Writes the .acl files of this folder; run it after a change of acker_redis/ops/acl.py.
 
     python deploy/acl/render.py
 
@@ -8,7 +8,7 @@ has the users of docker-compose.yml, still without passwords: deploy/secrets.sh 
 
 from pathlib import Path
 
-from acker_redis import acl
+from acker_redis.ops import acl
 
 HERE = Path(__file__).resolve().parent
 EXAMPLE = "orders"

@@ -15,7 +15,7 @@ import pytest
 from fastapi import FastAPI
 
 from acker_api import ApiSettings, actions, create_app, gate
-from acker_redis.settings import Settings
+from acker_redis.ops.settings import Settings
 from tests.waiting import LIMIT
 
 HOST = "http://127.0.0.1:8000"

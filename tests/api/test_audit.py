@@ -445,7 +445,7 @@ def test_pages_merge_the_streams_by_time(
 def test_a_user_without_rights_is_told_which(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
-    from acker_redis import acl
+    from acker_redis.ops import acl
 
     acker = make_any_acker()
     track(acker, 7, 40)

@@ -15,8 +15,9 @@ import redis
 from acker_api import canary
 from acker_api.canary import NAME, TASK, Canary
 from acker_api.reader import Reader
-from acker_redis import Acker, Batch, acl
+from acker_redis import Acker, Batch
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.ops import acl
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
 from acker_redis.simulate.redis_shard import glob

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from acker_api import live, live_watch, moved
-from acker_redis.acl import rule
+from acker_redis.ops.acl import rule
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.sync.client import Acker
 from tests.api.service import asked

@@ -14,8 +14,8 @@ from uvicorn import Config
 from acker_api import live, live_stream, live_watch
 from acker_api.live_ring import Ring
 from acker_api.live_server import StreamServer
-from acker_redis.acl import rule
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.ops.acl import rule
 from acker_redis.protocol.keys import channel
 from acker_redis.sync.client import Acker
 from tests.api.service import METRICS_TOKEN, TOKEN, app_of

@@ -9,8 +9,8 @@ from acker_api import ApiSettings, create_app
 from acker_api.metrics import OTHERS, most
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.ops.settings import Settings
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
-from acker_redis.settings import Settings
 from tests.api.service import asked, get, is_problem
 from tests.conftest import MakeAcker
 from tests.support import fail, rotate, tick, track

@@ -23,8 +23,8 @@ from schemathesis.specs.openapi.checks import (
 
 from acker_api import ApiSettings, create_app
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.ops.settings import Settings
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.settings import Settings
 from acker_redis.sync.client import Acker
 from tests.api.operations import OPERATIONS
 from tests.api.service import app_of

@@ -11,7 +11,7 @@ from acker_api import ApiSettings, check_bind, create_app
 from acker_api.security import Hosts, is_loopback
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError
-from acker_redis.settings import Settings
+from acker_redis.ops.settings import Settings
 from tests.api.service import METRICS_TOKEN, TOKEN, api, asked, bearer, get, is_problem
 from tests.api.test_namespaces import V1, late
 from tests.conftest import MakeAcker

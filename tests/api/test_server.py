@@ -25,7 +25,7 @@ from acker_api.seldom import Seldom
 from acker_api.server import in_background
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError
-from acker_redis.settings import Settings
+from acker_redis.ops.settings import Settings
 from tests.api.service import TOKEN, api
 from tests.api.test_namespaces import V1
 from tests.conftest import MakeAcker

@@ -240,7 +240,7 @@ def test_pages_may_not_be_written_into(any_server: EmbeddedRedis) -> None:
     from fastapi.responses import HTMLResponse
 
     from acker_api import ApiSettings, create_app
-    from acker_redis.settings import Settings
+    from acker_redis.ops.settings import Settings
 
     app = create_app(Settings(), ApiSettings())
 

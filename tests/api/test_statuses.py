@@ -9,8 +9,8 @@ import pytest
 
 from acker_api import ApiSettings, create_app
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.ops.settings import Settings
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.settings import Settings
 from tests.api.operations import NEW, OPERATIONS, Operation
 from tests.api.service import HOST, METRICS_TOKEN, TOKEN, asked, bearer
 from tests.api.test_redis_away import NOBODY

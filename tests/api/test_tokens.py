@@ -10,7 +10,7 @@ from acker_api import ApiSettings, check_bind, create_app
 from acker_api.tokens import Role, Tokens, Who
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError
-from acker_redis.settings import Settings
+from acker_redis.ops.settings import Settings
 from tests.api.operations import OPERATIONS, Operation
 from tests.api.service import TOKEN, api, asked, bearer, is_problem
 from tests.api.test_namespaces import V1

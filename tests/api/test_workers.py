@@ -13,7 +13,7 @@ from acker_api.services import Services
 from acker_api.workers import PAUSES, WELL_AFTER, Workers
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError
-from acker_redis.settings import Settings
+from acker_redis.ops.settings import Settings
 from tests.api.service import TOKEN, api, bearer
 from tests.api.test_namespaces import V1
 from tests.api.test_server import get_at, running

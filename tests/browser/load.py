@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from acker_redis.batching.batch import Batch
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.rotator import Rotator
+from acker_redis.rotator.rotator import Rotator
 from acker_redis.sync.client import Acker
 
 WHYS = ("no such address", "timeout: warehouse", "card was declined")

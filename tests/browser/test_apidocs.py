@@ -4,7 +4,7 @@ from playwright.sync_api import expect
 
 from acker_api import ApiSettings
 from acker_api.server import in_background
-from acker_redis.settings import Settings
+from acker_redis.ops.settings import Settings
 from tests.browser.conftest import OpenPage
 
 

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from acker_redis import acl
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
+from acker_redis.ops import acl
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.rotator import Rotator
+from acker_redis.rotator.rotator import Rotator
 from acker_redis.sync.client import Acker
 from tests.cli.support import PATIENT, Shell, run
 from tests.conftest import MakeAcker

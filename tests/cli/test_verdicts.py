@@ -10,7 +10,7 @@ import pytest
 from acker_redis.batching.batch import Batch
 from acker_redis.cli import verdicts
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.migrate import migrate
+from acker_redis.ops.reshard import migrate
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
 from tests.cli.support import PATIENT, Shell

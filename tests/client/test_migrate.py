@@ -25,7 +25,7 @@ from acker_redis.errors import (
     RedisUnavailableError,
     WrongShardError,
 )
-from acker_redis.migrate import Progress, cancel, migrate
+from acker_redis.ops.reshard import Progress, cancel, migrate
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.keys import ShardKeys
@@ -170,7 +170,7 @@ def calls_of(make: MakeAcker, again: MakeClient, before: int, after: int) -> lis
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A move looks again at once: nothing takes time in these tests."""
-    monkeypatch.setattr("acker_redis.migrate.LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr("acker_redis.ops.reshard.LONGEST_PAUSE", 0.0)
 
 
 @pytest.mark.full

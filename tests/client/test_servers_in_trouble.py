@@ -10,7 +10,7 @@ from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import EmbeddedServerError, RedisRefusedError, RedisUnavailableError
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.rotator import Rotator
+from acker_redis.rotator.rotator import Rotator
 from acker_redis.sync.client import Acker
 from tests.support import row, tick, total, track, verdicts
 from tests.waiting import LIMIT, wait_until

@@ -18,7 +18,7 @@ from acker_redis.protocol import commands, scripts
 from acker_redis.protocol.commands import Call, Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.rotator import Rotator
+from acker_redis.rotator.rotator import Rotator
 from acker_redis.sync.client import Acker
 from tests.cluster.servers import Cluster, slot_of
 from tests.support import TRACK, columns, row, tick, total, verdicts

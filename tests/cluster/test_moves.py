@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from acker_redis.migrate import migrate
+from acker_redis.ops.reshard import migrate
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.sync.client import Acker
 from tests.client.moving_load import Load, settled

@@ -13,7 +13,7 @@ from acker_redis.errors import RedisUnavailableError
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.rotator import Rotator
+from acker_redis.rotator.rotator import Rotator
 from acker_redis.sync.client import Acker
 from acker_redis.sync.outcomes import Entry
 from tests.cluster.servers import Cluster, slot_of, spread

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from acker_redis import Acker, AckerConfig, Batch, acl
+from acker_redis import Acker, AckerConfig, Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import RedisRefusedError
+from acker_redis.ops import acl
 from acker_redis.protocol.keys import AUDIT, AUDITED, NAMESPACES, ShardKeys, audit_of, channel
 from tests.cluster.servers import Cluster
 from tests.conftest import binary_of

@@ -1,4 +1,4 @@
-"""acker_redis/acl.py beside the contract, the files of deploy/acl, and what it refuses."""
+"""acker_redis/ops/acl.py beside the contract, the files of deploy/acl, and what it refuses."""
 
 import hashlib
 import importlib.util
@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from acker_redis import acl
 from acker_redis.errors import ConfigError
+from acker_redis.ops import acl
 from acker_redis.protocol.scripts import NAMES
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -16,7 +16,7 @@ import yaml
 
 from acker_api.settings import ApiSettings
 from acker_redis.cli import app
-from acker_redis.settings import Settings
+from acker_redis.ops.settings import Settings
 from tests.deploy.compose import OURS, ROOT, Container, draw_secrets, load
 
 TEXT = (ROOT / "docker-compose.yml").read_text()

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from acker_redis import Acker, AckerConfig, acl
+from acker_redis import Acker, AckerConfig
 from acker_redis.doctor import examine
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError, RedisRefusedError
+from acker_redis.ops import acl
 from acker_redis.protocol import commands, functions
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.scripts import load as load_script

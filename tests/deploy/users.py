@@ -10,7 +10,7 @@ from typing import Any
 import redis
 from redis.exceptions import NoPermissionError, ResponseError
 
-from acker_redis import acl
+from acker_redis.ops import acl
 from acker_redis.protocol.keys import ShardKeys
 from tests.waiting import LIMIT
 

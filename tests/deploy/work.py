@@ -3,21 +3,12 @@
 import asyncio
 from typing import Any
 
-from acker_redis import (
-    Acker,
-    AckerConfig,
-    Backoff,
-    Batch,
-    Bolt,
-    Producer,
-    Rotator,
-    Source,
-    acl,
-)
+from acker_redis import Acker, AckerConfig, Backoff, Batch, Bolt, Producer, Rotator, Source
 from acker_redis.aio import AsyncAcker, AsyncBolt, AsyncProducer, AsyncSource
 from acker_redis.batching.sent import Part
 from acker_redis.flows.names import names
-from acker_redis.migrate import migrate
+from acker_redis.ops import acl
+from acker_redis.ops.reshard import migrate
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from acker_redis.protocol.keys import ShardKeys, channel

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from acker_redis import acl
 from acker_redis.doctor import Finding, canary
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import RedisRefusedError, RedisUnavailableError
+from acker_redis.ops import acl
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from acker_redis import acl
 from acker_redis.doctor import (
     checks_clients,
     checks_clock,
@@ -16,6 +15,7 @@ from acker_redis.doctor import (
 from acker_redis.doctor.canary import latency
 from acker_redis.doctor.facts import RightsFacts, SentinelFacts
 from acker_redis.doctor.finding import Finding, Report, error, ok, skipped, warning
+from acker_redis.ops import acl
 from tests.doctor.made import (
     DENIED,
     NOW,

@@ -5,9 +5,9 @@ from itertools import count
 
 import pytest
 
-from acker_redis import acl
 from acker_redis.doctor import Finding, canary, examine, reading_namespaces
 from acker_redis.embedded.binary import find_server
+from acker_redis.ops import acl
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import redis
 
-from acker_redis import acl
 from acker_redis.batching.batch import Batch
 from acker_redis.doctor import Finding, Report, examine, reading_namespaces
 from acker_redis.doctor.reading import read_node
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError
+from acker_redis.ops import acl
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
 from acker_redis.sync.client import Acker

@@ -17,7 +17,7 @@ from acker_redis.errors import RedisUnavailableError
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from acker_redis.protocol.outcome import Entry
-from acker_redis.rotator import Rotator
+from acker_redis.rotator.rotator import Rotator
 from acker_redis.sync.client import Acker
 from tests.producer.rig import InThread
 from tests.support import total

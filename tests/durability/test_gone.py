@@ -9,7 +9,7 @@ from acker_redis.batching.batch import Batch
 from acker_redis.embedded.binary import find_server
 from acker_redis.errors import NamespaceNotFoundError
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.rotator import Rotator
+from acker_redis.rotator.rotator import Rotator
 from acker_redis.sync.client import Acker
 from tests.durability.records import Replayed
 from tests.durability.servers import NEITHER, Kept

@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from acker_redis.errors import ConfigError
-from acker_redis.settings import Settings, read_secret
+from acker_redis.ops.settings import Settings, read_secret
 
 OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 

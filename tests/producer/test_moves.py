@@ -3,7 +3,7 @@
 import pytest
 
 from acker_redis.errors import RedisUnavailableError, WrongShardError
-from acker_redis.migrate import Progress, migrate
+from acker_redis.ops.reshard import Progress, migrate
 from tests.producer.conftest import MakeRig
 from tests.producer.rig import acks_of, tracks
 from tests.support import total

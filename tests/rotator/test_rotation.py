@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acker_redis.rotation import FIRST_RETRY, LONGEST_RETRY, Schedule, Turn
+from acker_redis.rotator.schedule import FIRST_RETRY, LONGEST_RETRY, Schedule, Turn
 from tests.tiers import examples
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from acker_redis import heartbeat, rotator_service
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.embedded.binary import find_server
 from acker_redis.errors import ConfigError
@@ -22,8 +21,10 @@ from acker_redis.flows.drain import ShardRotation
 from acker_redis.logs import Event, set_up
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
-from acker_redis.rotator_jobs import Pace
-from acker_redis.rotator_service import serve
+from acker_redis.rotator import heartbeat
+from acker_redis.rotator import service as rotator_service
+from acker_redis.rotator.jobs import Pace
+from acker_redis.rotator.service import serve
 from acker_redis.simulate.redis_shard import glob
 from acker_redis.sync.client import Acker
 from acker_redis.transport.connect import connect

@@ -16,8 +16,8 @@ from typing import Any
 
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.rotator_jobs import Home, Pace
-from acker_redis.rotator_service import serve
+from acker_redis.rotator.jobs import Home, Pace
+from acker_redis.rotator.service import serve
 from acker_redis.sync.connection import Connection
 from acker_redis.transport.connect import connect
 from tests.waiting import LIMIT

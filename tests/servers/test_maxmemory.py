@@ -8,7 +8,7 @@ from acker_redis.errors import RedisRefusedError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.rotator import Rotator
+from acker_redis.rotator.rotator import Rotator
 from acker_redis.sync.client import Acker
 from tests.support import FAIL, TRACK, columns, dump, send, tick, touch, track, verdicts
 

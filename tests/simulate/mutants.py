@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from acker_redis.reference import acker as reference
 from acker_redis.reference import blocks as reference_blocks
-from acker_redis.reference.acker import acker as reference
 from acker_redis.reference.blocks import BlockReference
 from acker_redis.simulate import FAULTS, World
 from acker_redis.simulate.backends import ReferenceBackend

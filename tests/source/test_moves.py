@@ -7,7 +7,7 @@ import pytest
 
 from acker_redis import Acker, Backoff, Batch, Record
 from acker_redis.errors import NamespaceNotFoundError, RedisUnavailableError
-from acker_redis.migrate import Progress, migrate
+from acker_redis.ops.reshard import Progress, migrate
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told
 from tests.source.conftest import AnySource, Clock, MakeSource
@@ -19,7 +19,7 @@ from tests.waiting import LIMIT
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A move looks again at once: nothing takes time in these tests."""
-    monkeypatch.setattr("acker_redis.migrate.LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr("acker_redis.ops.reshard.LONGEST_PAUSE", 0.0)
 
 
 class Move:

@@ -13,7 +13,7 @@ from acker_redis.errors import (
     RedisUnavailableError,
     WrongShardError,
 )
-from acker_redis.migrate import migrate
+from acker_redis.ops.reshard import migrate
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.spark import lanes, room

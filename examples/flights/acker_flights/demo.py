@@ -25,9 +25,9 @@ from acker_flights.progress import Display
 from acker_flights.results import Results
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import AckerError, ConfigError, NamespaceNotFoundError
+from acker_redis.ops.settings import Settings
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.rotator import Rotator
-from acker_redis.settings import Settings
+from acker_redis.rotator.rotator import Rotator
 from acker_redis.spark import Acker
 from acker_redis.sync import client
 from acker_redis.transport.urls import redact

@@ -25,7 +25,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from acker_redis.protocol.labels import source_id_of
-from acker_redis.rotator import Rotator
+from acker_redis.rotator.rotator import Rotator
 from acker_redis.spark import Acker, Counted, FileQueue, counted
 from acker_redis.spark.acker import Mode
 from acker_redis.sync.client import Acker as Client

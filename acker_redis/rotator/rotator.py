@@ -4,7 +4,7 @@ Any number of rotators may serve a namespace: the script decides by Redis's cloc
 a tick is due, so each happens once, and draining twice at once only shares the work. A
 rotator that was away does not catch up ticks: no tree expires early.
 
-For what it does in which order, and what it notices when, see :mod:`acker_redis.rotator_service`.
+For what it does in which order, and what it notices when, see :mod:`acker_redis.rotator.service`.
 """
 
 import threading
@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from acker_redis.errors import AckerError
 from acker_redis.fits import check_is
 from acker_redis.flows.drain import DRAIN_BLOCKS, DRAIN_RECORDS
-from acker_redis.rotator_jobs import Home, Pace
-from acker_redis.rotator_once import rotate_once
-from acker_redis.rotator_service import Service
+from acker_redis.rotator.jobs import Home, Pace
+from acker_redis.rotator.once import rotate_once
+from acker_redis.rotator.service import Service
 from acker_redis.sync.client import Acker
 
 __all__ = ["DRAIN_BLOCKS", "DRAIN_RECORDS", "Rotator"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from acker_redis.flows.drain import ShardRotation
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.rotator_jobs import Home, Pace, tell
+from acker_redis.rotator.jobs import Home, Pace, tell
 from acker_redis.sync.connection import Connection
 
 

@@ -1,8 +1,8 @@
 """The rotator as a service: some threads that give the shards of all namespaces their turns.
 
-:mod:`acker_redis.rotation` says whose turn it is, :mod:`acker_redis.flows.drain` what to send;
-here are the threads, and what is written to the log. What they share is changed under one lock,
-which nobody holds during a call.
+``schedule.py`` says whose turn it is, ``flows/drain.py`` what to send; here are the threads, and
+what is written to the log. What they share is changed under one lock, which nobody holds during a
+call.
 
 What is noticed, and when: a tick when it is due, or later by a twentieth of the time until then
 (at most 0.25 s), so that not all rotators ask at once; a clock that was moved, or a shorter
@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from acker_redis import heartbeat
 from acker_redis.errors import (
     AckerError,
     NamespaceNotFoundError,
@@ -25,10 +24,9 @@ from acker_redis.errors import (
 )
 from acker_redis.flows.names import names
 from acker_redis.logs import Event
-from acker_redis.outages import Outages
 from acker_redis.protocol.keys import check_name
-from acker_redis.rotation import Schedule, Turn
-from acker_redis.rotator_jobs import (
+from acker_redis.rotator import heartbeat
+from acker_redis.rotator.jobs import (
     Home,
     Job,
     NamesJob,
@@ -38,7 +36,9 @@ from acker_redis.rotator_jobs import (
     log,
     where,
 )
-from acker_redis.rotator_once import rotate_once
+from acker_redis.rotator.once import rotate_once
+from acker_redis.rotator.outages import Outages
+from acker_redis.rotator.schedule import Schedule, Turn
 from acker_redis.sync.connection import Connection
 
 WORKERS = 4

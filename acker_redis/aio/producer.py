@@ -14,10 +14,10 @@ from acker_redis.aio.client import AsyncAcker
 from acker_redis.batching.accumulator import Accumulator
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ClosedError
-from acker_redis.fits import check_is
 from acker_redis.flows.delivery import MOST_SENDERS, check_settings, deliver, tell_given_up
 from acker_redis.flows.lane import Lane
 from acker_redis.flows.namespace import Flows
+from acker_redis.kinds import check_is
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import check_name
 from acker_redis.protocol.rows import Row, ack_row, check_rows, fail_row, touch_row, track_row

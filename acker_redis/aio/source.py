@@ -13,9 +13,9 @@ from acker_redis.aio.client import AsyncAcker
 from acker_redis.aio.connection import outcome_of
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, RejectedError
-from acker_redis.fits import check_is
 from acker_redis.flows.source import SourceFlows
 from acker_redis.flows.steps import Hand, Send
+from acker_redis.kinds import check_is
 from acker_redis.protocol.texts import words
 from acker_redis.trees.pending import Backoff, Record, Verdict
 from acker_redis.trees.processing import OpenTree

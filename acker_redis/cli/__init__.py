@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from acker_redis.cli import checks, finding, namespaces, services, state, trees, verdicts
+from acker_redis.cli import find, namespaces, services, state, trees, trials, verdicts
 from acker_redis.cli.output import Exit, escape_controls, warn
 from acker_redis.errors import AckerError
 
@@ -38,7 +38,7 @@ def _options(
 ) -> None: ...
 
 
-for each in (namespaces, state, finding, verdicts, trees, services, checks):
+for each in (namespaces, state, find, verdicts, trees, services, trials):
     each.register(app)
 
 

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from acker_redis.errors import ClosedError
-from acker_redis.fits import check_sink
+from acker_redis.kinds import check_sink
 from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import words
 from acker_redis.trees.message_id import MessageId

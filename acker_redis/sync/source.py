@@ -9,10 +9,10 @@ from typing import Any
 
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, RejectedError
-from acker_redis.fits import check_blocking, check_is
 from acker_redis.flows.source import SourceFlows
 from acker_redis.flows.steps import Flow, Hand
 from acker_redis.forks import begins_in_children
+from acker_redis.kinds import check_blocking, check_is
 from acker_redis.protocol.texts import words
 from acker_redis.sync.client import Acker
 from acker_redis.trees.pending import Backoff, Record, Verdict

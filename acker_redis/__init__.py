@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from acker_redis.trees.frontier import Failures, Frontier, Pin, Quarantined
     from acker_redis.trees.message_id import MessageId
     from acker_redis.trees.pending import Backoff, Record, Verdict
-    from acker_redis.trees.processing import OpenTree, Processing
+    from acker_redis.trees.processing import OpenTree, Processing, emit
     from acker_redis.trees.rotating_map import RotatingMap
 
 __all__ = [
@@ -77,6 +77,7 @@ __all__ = [
     "Verdict",
     "block_anchor",
     "block_number",
+    "emit",
     "format_tuple",
     "new_anchor",
     "new_tuple_id",
@@ -121,6 +122,7 @@ _MODULES = {
     "Verdict": "trees.pending",
     "block_anchor": "protocol.ids",
     "block_number": "protocol.ids",
+    "emit": "trees.processing",
     "format_tuple": "protocol.ids",
     "new_anchor": "protocol.ids",
     "new_tuple_id": "protocol.ids",

@@ -34,13 +34,9 @@ from typing import Any
 from dashboard import browsing, costs, interactive, spend
 from events import serving
 
-from acker_redis.batching.batch import Batch
+from acker_redis import Acker, AckerConfig, Batch, Rotator, new_anchor, new_tuple_id
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import server_version
-from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.ids import new_anchor, new_tuple_id
-from acker_redis.rotator.rotator import Rotator
-from acker_redis.sync.client import Acker
 
 NAMESPACE = "bench-admin"
 ROOT = f"/api/v1/namespaces/{NAMESPACE}"

@@ -27,17 +27,16 @@ from typing import Any
 import redis
 from apply import Wire, pack
 
+from acker_redis import Acker, AckerConfig
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import commands, scripts, server_version
 from acker_redis.protocol.blocks import MAX_BLOCKS, BlockPart, calls, pack_deltas, pack_track
 from acker_redis.protocol.commands import Fence
-from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import SLOTS
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.reference.acker import Row
 from acker_redis.reference.rows import pack as columns
 from acker_redis.rotator.rotator import DRAIN_BLOCKS
-from acker_redis.sync.client import Acker
 
 NAMESPACE, TASK = "bench-blocks", "bench-source"
 KEYS = ShardKeys(NAMESPACE, 0)

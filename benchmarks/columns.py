@@ -22,8 +22,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from acker_redis import ColumnBatch
 from acker_redis.batching import column_batch
-from acker_redis.batching.column_batch import ColumnBatch
 from acker_redis.batching.fold_numpy import NumpyFold
 from acker_redis.batching.fold_plain import PlainFold
 from acker_redis.protocol.ids import ANCHOR_MAX, SLOTS

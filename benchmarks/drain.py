@@ -25,17 +25,14 @@ from typing import Any
 
 from apply import Wire, pack
 
-from acker_redis.batching.batch import Batch
+from acker_redis import Acker, AckerConfig, Batch, new_anchor, new_tuple_id
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.logs import Event
 from acker_redis.protocol import commands, scripts, server_version
-from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.rows import Columns
 from acker_redis.rotator.jobs import Pace
 from acker_redis.rotator.service import serve
-from acker_redis.sync.client import Acker
 from acker_redis.transport.connect import connect
 
 NAMESPACE = "bench-drain"

@@ -27,11 +27,8 @@ from multiprocessing.synchronize import Event
 
 import psutil
 
-from acker_redis.batching.batch import Batch
+from acker_redis import Acker, AckerConfig, Batch, new_anchor
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.ids import new_anchor
-from acker_redis.sync.client import Acker
 
 NAMESPACE = "bench-events"
 SLOW = 10

@@ -36,7 +36,7 @@ from typing import Protocol
 
 from sortedcontainers import SortedDict
 
-from acker_redis.trees.frontier import Frontier
+from acker_redis import Frontier
 
 BLOCK = 4095
 

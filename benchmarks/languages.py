@@ -20,14 +20,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from acker_redis.batching.batch import Batch
+from acker_redis import Acker, AckerConfig, Batch, new_anchor, new_tuple_id
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import commands, scripts
 from acker_redis.protocol.commands import Fence
-from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.sync.client import Acker
 from tests.languages.clients import CLIENTS
 from tests.languages.driver import Driver, DriverError
 

@@ -16,18 +16,17 @@ from typing import Any
 
 import redis
 
+from acker_redis import Acker, AckerConfig
 from acker_redis.batching.batch import FAIL, MAX_ROWS, MAX_TEXTS, TRACK
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.embedded.binary import find_server, find_wheel
 from acker_redis.protocol import commands, server_version
 from acker_redis.protocol.blocks import MAX_CALL, MAX_NAMED, pack_deltas, pack_track
 from acker_redis.protocol.commands import Call
-from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import SLOTS
 from acker_redis.reference.acker import Row
 from acker_redis.reference.rows import pack
 from acker_redis.simulate.redis_shard import RedisShard
-from acker_redis.sync.client import Acker
 
 HINCRBY = "for i = 1, 1024 do redis.call('HINCRBY', KEYS[1], ARGV[1] + i * 97, 1) end"
 A, B = 0x5A5A_1234_0000_77, 0x1111_2222_3333

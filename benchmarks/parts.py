@@ -12,13 +12,10 @@ import argparse
 import itertools
 import statistics
 
-from acker_redis.batching.batch import Batch
+from acker_redis import Acker, AckerConfig, Batch, new_anchor, new_tuple_id
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import commands, scripts, server_version
-from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.sync.client import Acker
 
 PARTS = [
     ("read the configuration", "-- Validation: nothing is written"),

@@ -17,11 +17,20 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from acker_redis import Acker, AckerConfig, Batch, Bolt, MessageId, Producer, Source
+from acker_redis import (
+    Acker,
+    AckerConfig,
+    Batch,
+    Bolt,
+    MessageId,
+    Producer,
+    Source,
+    new_anchor,
+    new_tuple_id,
+)
 from acker_redis.aio import AsyncAcker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import scripts
-from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from acker_redis.protocol.keys import ShardKeys
 
 CONFIG = AckerConfig(tick_ms=3_600_000, high_water=10**9, outcomes_limit=10**9)

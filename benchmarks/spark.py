@@ -33,9 +33,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from acker_flights import session
+from acker_redis import AckerConfig, block_number
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.ids import SLOTS, block_number
+from acker_redis.protocol.ids import SLOTS
 from acker_redis.spark import Acker, counted
 from acker_redis.sync import client
 
@@ -187,8 +187,8 @@ def acks_of_loose(bench: Bench, messages: int) -> None:
         rows = bench.spark.createDataFrame(
             pa.table({"anchor": anchors, "delta": deltas, "text": [f"{n:x}" for n in anchors]})
         )
-        from acker_redis.spark.apply import Job, Terms, apply
-        from acker_redis.spark.packed import Kind
+        from acker_redis.spark.fold.apply import Job, Terms, apply
+        from acker_redis.spark.fold.terms import Kind
 
         job = Job(acker.target, 1, acker.lane("prepare"), bench.batch(), task=TASK)
         apply(job, [Terms(Kind.TRACK, rows)], "driver")

@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from acker_flights import data, pipeline, session
+from acker_redis import AckerConfig
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.protocol.config import AckerConfig
 from acker_redis.spark import Acker, query_id_of
 from acker_redis.sync import client
 

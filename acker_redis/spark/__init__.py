@@ -4,8 +4,7 @@ Needs the extra ``acker-redis[spark]``. See docs/spark.md.
 """
 
 from acker_redis.spark.acker import Acker
-from acker_redis.spark.columns import Names
-from acker_redis.spark.formats import register
+from acker_redis.spark.fold.report import Report
 from acker_redis.spark.functions import (
     Counted,
     anchor,
@@ -19,9 +18,10 @@ from acker_redis.spark.functions import (
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.listener import AckerListener
 from acker_redis.spark.micro_batch import MicroBatch
+from acker_redis.spark.names import Names
 from acker_redis.spark.queries import query_id_of
-from acker_redis.spark.queue import FileQueue, Queue
-from acker_redis.spark.report import Report
+from acker_redis.spark.streams.formats import register
+from acker_redis.spark.streams.queue import FileQueue, Queue
 from acker_redis.spark.writers import BoltWriter, TrackWriter
 
 __all__ = [

@@ -11,15 +11,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import check_name
-from acker_redis.spark.apply import OnChanged, Place
-from acker_redis.spark.columns import Names
-from acker_redis.spark.formats import register
-from acker_redis.spark.lanes import lane_of
+from acker_redis.spark.fold.apply import OnChanged, Place
+from acker_redis.spark.fold.report import Report
+from acker_redis.spark.fold.target import Target
+from acker_redis.spark.fold.turns import lane_of
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.micro_batch import MicroBatch
+from acker_redis.spark.names import Names
 from acker_redis.spark.queries import is_local, query_id_of, release
-from acker_redis.spark.report import Report
-from acker_redis.spark.target import Target
+from acker_redis.spark.streams.formats import register
 from acker_redis.sync import client
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
-from acker_redis.spark.queue import FileQueue
+from acker_redis.spark.streams.queue import FileQueue
 
 _SCHEMA = "anchor BIGINT, source_id STRING"
 

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from acker_redis.spark.acker import Acker
-from acker_redis.spark.report import Report
+from acker_redis.spark.fold.report import Report
 
 log = logging.getLogger(__name__)
 

@@ -24,14 +24,14 @@ from acker_redis.errors import (
     InvalidBatchError,
     LaneError,
 )
-from acker_redis.spark import lanes
-from acker_redis.spark.apply import Job, Terms, apply
-from acker_redis.spark.columns import check_hidden, need_ids
+from acker_redis.spark.fold import turns as lanes
+from acker_redis.spark.fold.apply import Job, Terms, apply
+from acker_redis.spark.fold.report import Report, combine
+from acker_redis.spark.fold.terms import Kind
 from acker_redis.spark.functions import Counted, tuple_id
-from acker_redis.spark.packed import Kind
+from acker_redis.spark.names import check_hidden, need_ids
 from acker_redis.spark.queries import described, is_local, run_id_of
-from acker_redis.spark.queue import Queue
-from acker_redis.spark.report import Report, combine
+from acker_redis.spark.streams.queue import Queue
 from acker_redis.spark.tracking import Tracking
 
 if TYPE_CHECKING:

@@ -11,11 +11,13 @@ from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, String
 from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.ids import BLOCK_MAX, SLOTS
 from acker_redis.protocol.keys import check_name
-from acker_redis.spark import lanes
-from acker_redis.spark.apply import Done, Place, Terms, apply, collected, in_driver
-from acker_redis.spark.columns import check_case
+from acker_redis.spark.fold import turns as lanes
+from acker_redis.spark.fold.apply import Done, Place, Terms, apply, collected, in_driver
+from acker_redis.spark.fold.report import Report, combine
+from acker_redis.spark.fold.terms import Kind
 from acker_redis.spark.functions import Counted, anchor, counted, tuple_id
 from acker_redis.spark.ledger import Ledger
+from acker_redis.spark.names import check_case
 from acker_redis.spark.numbering import (
     ATTEMPT,
     HIDDEN,
@@ -27,8 +29,6 @@ from acker_redis.spark.numbering import (
     in_blocks,
     number,
 )
-from acker_redis.spark.packed import Kind
-from acker_redis.spark.report import Report, combine
 from acker_redis.spark.room import wait_for_room
 
 if TYPE_CHECKING:

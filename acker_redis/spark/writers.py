@@ -15,10 +15,10 @@ from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from acker_redis.errors import ConfigError
 from acker_redis.spark.acker import Acker
-from acker_redis.spark.columns import optional_why
+from acker_redis.spark.fold.report import Report
 from acker_redis.spark.functions import Counted
-from acker_redis.spark.queue import Queue, check_queues
-from acker_redis.spark.report import Report
+from acker_redis.spark.names import optional_why
+from acker_redis.spark.streams.queue import Queue, check_queues
 
 
 class TrackWriter:

@@ -11,8 +11,7 @@ from email.message import Message
 import httpx
 
 from acker_redis import MessageId
-from acker_redis.aio import AsyncBolt
-from acker_redis.aio.bolt import AsyncHandle
+from acker_redis.aio import AsyncBolt, AsyncHandle
 
 SERVICES: dict[str, list[str]] = {
     "billing": ["mailer"],

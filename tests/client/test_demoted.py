@@ -43,7 +43,7 @@ def tracks(anchors: range) -> Batch:
 
 
 def of_spark(url: str) -> Acker:
-    from acker_redis.spark.target import Target  # needs PySpark
+    from acker_redis.spark.fold.target import Target  # needs PySpark
 
     return Target.find("n", url, retry_for=LIMIT).client()
 

@@ -1,6 +1,6 @@
 """One Spark session for all tests; they skip, or on CI fail, without Java. And what they share.
 
-A *term* is (kind, anchor, delta, text), as :mod:`acker_redis.spark.packed` says; tests make terms,
+A *term* is (kind, anchor, delta, text), as ``fold/terms.py`` says; tests make terms,
 cut them into partitions, and read back from the calls what was said of each anchor.
 """
 
@@ -19,8 +19,8 @@ from acker_redis.batching.sent import Part
 from acker_redis.protocol.blocks import unpack_column
 from acker_redis.protocol.ids import ANCHOR_MAX, block_anchor
 from acker_redis.protocol.rows import FAIL, TOUCH, TRACK, Columns
-from acker_redis.spark.content import Content, Sealed
-from acker_redis.spark.packed import Kind, Packed, Packer
+from acker_redis.spark.fold.content import Content, Sealed
+from acker_redis.spark.fold.terms import Kind, Packed, Packer
 from acker_redis.sync.client import Acker as Client
 from tests.conftest import MakeAcker, missing
 
@@ -65,7 +65,7 @@ def make_spark_acker(spark: "SparkSession", make_any_acker: MakeAcker) -> Iterat
     ``client=`` names another one's client, to share its namespace.
     """
     from acker_redis.spark import Acker
-    from acker_redis.spark import target as targets
+    from acker_redis.spark.fold import target as targets
 
     def make(
         config: Mapping[str, Any] | None = None, client: Client | None = None, **more: Any

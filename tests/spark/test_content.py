@@ -18,9 +18,9 @@ from acker_redis.protocol.ids import SLOTS, block_anchor, block_number, shard_of
 from acker_redis.protocol.rows import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Columns
 from acker_redis.reference.acker import Row
 from acker_redis.reference.blocks import BlockReference, BlockRow
-from acker_redis.spark import packed as packing
-from acker_redis.spark.content import Content, Sealed
-from acker_redis.spark.packed import Kind, bad
+from acker_redis.spark.fold import terms as packing
+from acker_redis.spark.fold.content import Content, Sealed
+from acker_redis.spark.fold.terms import Kind, bad
 from tests.conftest import MakeAcker
 from tests.spark.conftest import Said, Term, failures, packed, parts_of, said, seal, sealed
 from tests.support import tick, total, verdicts

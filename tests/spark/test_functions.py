@@ -7,7 +7,6 @@ from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
 from acker_redis.protocol.ids import ANCHOR_MAX, TUPLE_MAX
-from acker_redis.spark.columns import Names, need_ids
 from acker_redis.spark.functions import (
     _in_range,
     anchor,
@@ -18,6 +17,7 @@ from acker_redis.spark.functions import (
     source_id,
     tuple_id,
 )
+from acker_redis.spark.names import Names, need_ids
 
 
 def values(spark: SparkSession, rows: list[tuple[Any, ...]], schema: str, column: Any) -> list[Any]:

@@ -19,10 +19,12 @@ from acker_redis.errors import (
 )
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import block_anchor, block_number
-from acker_redis.spark import lanes
-from acker_redis.spark.apply import Done, Job, OnChanged, in_driver
-from acker_redis.spark.content import Sealed
-from acker_redis.spark.lanes import (
+from acker_redis.spark.fold import turns as lanes
+from acker_redis.spark.fold.apply import Done, Job, OnChanged, in_driver
+from acker_redis.spark.fold.content import Sealed
+from acker_redis.spark.fold.target import Target
+from acker_redis.spark.fold.terms import Kind
+from acker_redis.spark.fold.turns import (
     CHUNKS,
     GENERATIONS,
     MAX_BATCH_ID,
@@ -33,8 +35,6 @@ from acker_redis.spark.lanes import (
     send,
     standing,
 )
-from acker_redis.spark.packed import Kind
-from acker_redis.spark.target import Target
 from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.spark.conftest import Term, packed, sealed, url_of

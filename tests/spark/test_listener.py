@@ -17,8 +17,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from acker_redis.errors import InvalidBatchError
 from acker_redis.spark import Acker
+from acker_redis.spark.fold.report import Report
 from acker_redis.spark.listener import AckerListener
-from acker_redis.spark.report import Report
 from acker_redis.sync import client
 from tests.conftest import MakeAcker
 from tests.waiting import LIMIT

@@ -24,10 +24,10 @@ from acker_redis.errors import (
     RedisUnavailableError,
 )
 from acker_redis.spark import Acker, MicroBatch, Names, anchors_of, collect_anchors, tuple_id
-from acker_redis.spark.apply import Job, in_driver
-from acker_redis.spark.lanes import Turn, digest_of, lane_of, send
-from acker_redis.spark.packed import Kind
-from acker_redis.spark.target import Target
+from acker_redis.spark.fold.apply import Job, in_driver
+from acker_redis.spark.fold.target import Target
+from acker_redis.spark.fold.terms import Kind
+from acker_redis.spark.fold.turns import Turn, digest_of, lane_of, send
 from acker_redis.sync.client import Acker as Client
 from tests.conftest import MakeAcker
 from tests.spark.conftest import MakeSparkAcker, Term, outcomes, packed, sealed, url_of

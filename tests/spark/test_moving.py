@@ -16,7 +16,8 @@ from acker_redis.errors import (
 from acker_redis.ops.reshard import migrate
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.spark import lanes, room
+from acker_redis.spark import room
+from acker_redis.spark.fold import turns as lanes
 from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.spark.test_lanes import Driver, loose, numbers

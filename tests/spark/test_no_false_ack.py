@@ -12,7 +12,7 @@ from acker_redis.errors import ConfigError, HighWaterError, InvalidBatchError
 from acker_redis.protocol.blocks import calls, pack_track
 from acker_redis.protocol.labels import CountedLabel
 from acker_redis.spark import BoltWriter, FileQueue, anchors_of, counted, tuple_id
-from acker_redis.spark.packed import Kind
+from acker_redis.spark.fold.terms import Kind
 from acker_redis.spark.tracking import Tracking
 from tests.spark.conftest import MakeSparkAcker, outcomes, sealed
 

@@ -29,11 +29,12 @@ from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.labels import source_id_of
 from acker_redis.protocol.outcome import BlockOutcome, Entry, Outcome
-from acker_redis.spark import outcomes_source
-from acker_redis.spark.outcome_offsets import VerdictOffset
-from acker_redis.spark.outcome_options import OutcomeOptions
-from acker_redis.spark.outcome_rows import BATCH_ROWS, SCHEMA, Row, record_batches, rows_of
-from acker_redis.spark.outcomes_source import (
+from acker_redis.spark.fold.target import URL_VARIABLE, Target
+from acker_redis.spark.streams import outcomes_source
+from acker_redis.spark.streams.outcome_offsets import VerdictOffset
+from acker_redis.spark.streams.outcome_options import OutcomeOptions
+from acker_redis.spark.streams.outcome_rows import BATCH_ROWS, SCHEMA, Row, record_batches, rows_of
+from acker_redis.spark.streams.outcomes_source import (
     DataLossError,
     ListedPartition,
     OutcomesReader,
@@ -41,7 +42,6 @@ from acker_redis.spark.outcomes_source import (
     OutcomesStreamReader,
     register,
 )
-from acker_redis.spark.target import URL_VARIABLE, Target
 from acker_redis.sync.client import Acker
 from acker_redis.transport.readers import waiting_readers
 from acker_redis.transport.urls import RedisUrl

@@ -14,10 +14,11 @@ from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.blocks import unpack_column
 from acker_redis.protocol.ids import SLOTS, block_anchor
 from acker_redis.protocol.texts import check_text
-from acker_redis.spark import packed as packing
-from acker_redis.spark import scatter
-from acker_redis.spark.merged import Merged, numbers
-from acker_redis.spark.packed import (
+from acker_redis.spark.fold import scatter
+from acker_redis.spark.fold import terms as packing
+from acker_redis.spark.fold.merged import Merged, numbers
+from acker_redis.spark.fold.scatter import Scatter
+from acker_redis.spark.fold.terms import (
     LOOSE,
     Kind,
     Packed,
@@ -27,7 +28,6 @@ from acker_redis.spark.packed import (
     shards_of,
     unpack_texts,
 )
-from acker_redis.spark.scatter import Scatter
 from tests.spark.conftest import Term, add, packed
 
 SLOT = st.sampled_from([0, 1, 2, 31, 2047, 4093, 4094])

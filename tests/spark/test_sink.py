@@ -26,11 +26,11 @@ from acker_redis.errors import (
     WrongShardError,
 )
 from acker_redis.spark import tuple_id
-from acker_redis.spark.packed import Kind
-from acker_redis.spark.sink import AckerSink, SinkStreamWriter, SinkWriter, register
-from acker_redis.spark.sink_options import SinkOptions
-from acker_redis.spark.sink_rows import Shape, Staged, stage
-from acker_redis.spark.target import URL_VARIABLE
+from acker_redis.spark.fold.target import URL_VARIABLE
+from acker_redis.spark.fold.terms import Kind
+from acker_redis.spark.streams.sink import AckerSink, SinkStreamWriter, SinkWriter, register
+from acker_redis.spark.streams.sink_options import SinkOptions
+from acker_redis.spark.streams.sink_rows import Shape, Staged, stage
 from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.support import dump, tick, total
@@ -579,9 +579,9 @@ import json, os, sys
 from pathlib import Path
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
-from acker_redis.spark.sink import AckerSink, SinkWriter
-from acker_redis.spark.sink_options import SinkOptions
-from acker_redis.spark.sink_rows import Shape
+from acker_redis.spark.streams.sink import AckerSink, SinkWriter
+from acker_redis.spark.streams.sink_options import SinkOptions
+from acker_redis.spark.streams.sink_rows import Shape
 
 options, path = json.loads(sys.argv[1]), sys.argv[2]
 os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -601,7 +601,7 @@ def test_ticks_that_are_too_short(
 
 def verdict_rows(spark: SparkSession, acker: Acker) -> DataFrame:
     """Verdicts as ``format("acker-outcomes")`` has them, ranges not expanded."""
-    from acker_redis.spark.outcome_rows import SCHEMA, rows_of
+    from acker_redis.spark.streams.outcome_rows import SCHEMA, rows_of
 
     waiting, found = acker.client.outcomes("t"), []
     while entries := waiting.read(1000):

@@ -23,11 +23,10 @@ from acker_flights import data, pipeline, report, session
 from acker_flights.memory import PeakMemory
 from acker_flights.progress import Display
 from acker_flights.results import Results
+from acker_redis import AckerConfig, AckerError, Rotator
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.errors import AckerError, ConfigError, NamespaceNotFoundError
+from acker_redis.errors import ConfigError, NamespaceNotFoundError
 from acker_redis.ops.settings import Settings
-from acker_redis.protocol.config import AckerConfig
-from acker_redis.rotator.rotator import Rotator
 from acker_redis.spark import Acker
 from acker_redis.sync import client
 from acker_redis.transport.urls import redact

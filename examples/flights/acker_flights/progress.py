@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from acker_flights.pipeline import STAGES
-from acker_redis.protocol.status import Status
+from acker_redis import Status
 
 _BAR = 40
 _LINE_SECONDS = 5.0

@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 from pyspark import TaskContext
 
-from acker_redis.spark import lanes
-from acker_redis.spark.packed import Packer
-from acker_redis.spark.queue import FileQueue
+from acker_redis.spark.fold import turns as lanes
+from acker_redis.spark.fold.terms import Packer
+from acker_redis.spark.streams.queue import FileQueue
 from acker_redis.sync.client import Acker
 from tests.waiting import LIMIT, wait_until
 

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from acker_redis.spark import apply as spark_apply
-from acker_redis.spark import lanes
-from acker_redis.spark.apply import Job, Sealing, Sending
-from acker_redis.spark.packed import Kind, Packed, Packer
-from acker_redis.spark.report import ShardReport
-from acker_redis.spark.target import Target
+from acker_redis.spark.fold import apply as spark_apply
+from acker_redis.spark.fold import turns as lanes
+from acker_redis.spark.fold.apply import Job, Sealing, Sending
+from acker_redis.spark.fold.report import ShardReport
+from acker_redis.spark.fold.target import Target
+from acker_redis.spark.fold.terms import Kind, Packed, Packer
 from tests.conftest import MakeAcker
 from tests.spark.conftest import url_of
 from tests.spark.faults import plan

@@ -12,8 +12,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from acker_redis.spark import BoltWriter, FileQueue, TrackWriter
 from acker_redis.spark.acker import Mode
-from acker_redis.spark.outcomes_source import register as register_outcomes
-from acker_redis.spark.sink import register as register_sink
+from acker_redis.spark.streams.outcomes_source import register as register_outcomes
+from acker_redis.spark.streams.sink import register as register_sink
 from tests.spark.conftest import MakeSparkAcker, url_of
 from tests.spark.faults.stage import Stage
 from tests.spark.faults.streams import drain, pour

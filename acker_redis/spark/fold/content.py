@@ -23,8 +23,8 @@ from acker_redis.protocol.blocks import BlockPart, calls, pack_deltas, pack_trac
 from acker_redis.protocol.ids import ANCHOR_MAX, BLOCK_MAX, block_number
 from acker_redis.protocol.rows import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Columns
 from acker_redis.protocol.texts import check_text
-from acker_redis.spark.merged import Merged, numbers
-from acker_redis.spark.packed import LOOSE, Kind, Packed, unpack_texts
+from acker_redis.spark.fold.merged import Merged, numbers
+from acker_redis.spark.fold.terms import LOOSE, Kind, Packed, unpack_texts
 
 
 @dataclass(frozen=True, slots=True)

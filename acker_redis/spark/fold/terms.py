@@ -2,7 +2,7 @@
 
 Each partition of a DataFrame of *terms* is folded by one :class:`Packer`, in an executor or, for
 small batches, in the driver. What comes out goes to the shard that it is about, and is merged there
-by :mod:`acker_redis.spark.content`. A term is what one message says of one anchor:
+by :mod:`acker_redis.spark.fold.content`. A term is what one message says of one anchor:
 
 =========  ==============================================  ======================
 kind       the anchor's message                            text
@@ -32,8 +32,8 @@ from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.arrays import Ints, wire
 from acker_redis.protocol.ids import ANCHOR_MAX, BLOCK_MAX, SLOTS
 from acker_redis.protocol.texts import clipped
-from acker_redis.spark.merged import Merged
-from acker_redis.spark.scatter import Scatter
+from acker_redis.spark.fold.merged import Merged
+from acker_redis.spark.fold.scatter import Scatter
 
 LOOSE = -1
 """In place of a block's number: rows of loose trees."""

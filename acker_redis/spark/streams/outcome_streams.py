@@ -11,7 +11,7 @@ from acker_redis.errors import AckerError, RedisUnavailableError
 from acker_redis.flows.steps import Pauses
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.outcome import Entry, parse_entry
-from acker_redis.spark.outcome_offsets import Ids
+from acker_redis.spark.streams.outcome_offsets import Ids
 from acker_redis.sync.client import Acker
 from acker_redis.transport.readers import reader_name
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.keys import check_name
-from acker_redis.spark.target import URL_VARIABLE, Target
+from acker_redis.spark.fold.target import URL_VARIABLE, Target
 from acker_redis.transport.urls import RedisUrl
 
 MOST_ENTRIES = 10_000

@@ -2,7 +2,7 @@
 
 from pyspark.sql import SparkSession
 
-from acker_redis.spark import outcomes_source, sink
+from acker_redis.spark.streams import outcomes_source, sink
 
 
 def register(spark: SparkSession) -> None:

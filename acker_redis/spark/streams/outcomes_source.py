@@ -3,11 +3,11 @@
 Reading a stream deletes: the one streaming query of a task is its reader, in place of
 ``acker.outcomes(task)``, see :mod:`acker_redis.spark.one_reader`. A batch read only looks.
 
-What was read is named by its ids, see :mod:`acker_redis.spark.outcome_offsets`. Spark tells when a
-micro-batch may be forgotten: when the next one has been logged (``commit``). Until then its entries
-stay in Redis, so that a batch that is run again reads the same. Who dies in between, after the log
-and before the commit, leaves entries that nobody is told of again; they are taken by the first
-batch that a reader plans, which Spark only lets it do once all batches before it are done.
+Offsets list the ids of the entries that were read, see ``outcome_offsets.py``. Spark commits a
+micro-batch when it has logged the next one. Until then its entries stay in Redis, so a batch that
+runs again reads the same. A query that dies between log and commit leaves entries that no batch
+reads again. The first batch that a new reader plans takes them: Spark plans it only when all
+batches before it are done.
 """
 
 import logging
@@ -34,10 +34,10 @@ from pyspark.sql.types import StructType
 from acker_redis.errors import ConfigError, DataLossError
 from acker_redis.protocol.outcome import Entry
 from acker_redis.spark.one_reader import OneReader
-from acker_redis.spark.outcome_offsets import Ids, VerdictOffset
-from acker_redis.spark.outcome_options import MOST_ENTRIES, OutcomeOptions
-from acker_redis.spark.outcome_rows import SCHEMA, record_batches
-from acker_redis.spark.outcome_streams import OutcomeStreams
+from acker_redis.spark.streams.outcome_offsets import Ids, VerdictOffset
+from acker_redis.spark.streams.outcome_options import MOST_ENTRIES, OutcomeOptions
+from acker_redis.spark.streams.outcome_rows import SCHEMA, record_batches
+from acker_redis.spark.streams.outcome_streams import OutcomeStreams
 
 NAME = "acker-outcomes"
 

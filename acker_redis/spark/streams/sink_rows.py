@@ -19,8 +19,8 @@ from pyspark.sql.types import ArrayType, DataType, LongType, NullType, StringTyp
 
 from acker_redis.errors import ConfigError, InvalidBatchError
 from acker_redis.protocol.arrays import Ints
-from acker_redis.spark.columns import PAIRS
-from acker_redis.spark.packed import Kind, Packed, Packer
+from acker_redis.spark.fold.terms import Kind, Packed, Packer
+from acker_redis.spark.names import PAIRS
 
 COLUMNS = ("anchor", "tuple", "anchors", "children", "why")
 _ID_BYTES = 16

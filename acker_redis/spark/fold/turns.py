@@ -21,8 +21,8 @@ from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.keys import ShardKeys, check_name
 from acker_redis.protocol.rows import Columns
-from acker_redis.spark.content import Sealed
-from acker_redis.spark.report import ShardReport
+from acker_redis.spark.fold.content import Sealed
+from acker_redis.spark.fold.report import ShardReport
 from acker_redis.sync.client import Acker
 
 CHUNKS = 100_000

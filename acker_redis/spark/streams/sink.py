@@ -5,7 +5,7 @@
     done.writeStream.format("acker").options(namespace="flights", app="shop", query="last-bolt") ..
     done.write.format("acker").mode("append").options(namespace="flights", app="shop", run="n7") ..
 
-Each row is one processed message, whole by itself: see :mod:`acker_redis.spark.sink_rows`. Tasks
+Each row is one processed message, whole by itself: see ``sink_rows.py``. Tasks
 pack their rows; what they packed goes through the driver, which merges and applies it when all of
 them are done. So a task that dies or runs twice has said nothing, and the batch is applied once,
 under a durable lane: of the query (``app``, ``query``, the batch id), or of the run (``app``,
@@ -29,9 +29,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from acker_redis.errors import AckerError, ChangedBatchError, ConfigError, WrongShardError
-from acker_redis.spark.apply import Job, in_driver
-from acker_redis.spark.sink_options import SinkOptions
-from acker_redis.spark.sink_rows import Shape, Staged, stage, too_much
+from acker_redis.spark.fold.apply import Job, in_driver
+from acker_redis.spark.streams.sink_options import SinkOptions
+from acker_redis.spark.streams.sink_rows import Shape, Staged, stage, too_much
 
 NAME = "acker"
 

@@ -22,12 +22,12 @@ from acker_redis.errors import (
     InvalidBatchError,
     WrongShardError,
 )
-from acker_redis.spark import lanes
-from acker_redis.spark.content import Content, Sealed
-from acker_redis.spark.packed import ARROW_SCHEMA, SPARK_SCHEMA, Kind, Packed, Packer, bad
+from acker_redis.spark.fold import turns as lanes
+from acker_redis.spark.fold.content import Content, Sealed
+from acker_redis.spark.fold.report import ShardReport
+from acker_redis.spark.fold.target import Target
+from acker_redis.spark.fold.terms import ARROW_SCHEMA, SPARK_SCHEMA, Kind, Packed, Packer, bad
 from acker_redis.spark.queries import is_local, release
-from acker_redis.spark.report import ShardReport
-from acker_redis.spark.target import Target
 
 OnChanged = Literal["raise", "fail_trees"]
 Place = Literal["driver", "executors"]

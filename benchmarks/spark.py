@@ -190,7 +190,9 @@ def acks_of_loose(bench: Bench, messages: int) -> None:
         from acker_redis.spark.fold.apply import Job, Terms, apply
         from acker_redis.spark.fold.terms import Kind
 
-        job = Job(acker.target, 1, acker.lane("prepare"), bench.batch(), task=TASK)
+        job = Job(
+            acker.application.target, 1, acker.application.lane("prepare"), bench.batch(), task=TASK
+        )
         apply(job, [Terms(Kind.TRACK, rows)], "driver")
 
     def plain() -> None:

@@ -3,21 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from acker_redis.batching.batch import FAIL, TOUCH, TRACK
 from acker_redis.simulate.batches import FoldedBlock, FoldedRow
 from acker_redis.simulate.lanes import Lane
+from acker_redis.simulate.stage import Stage
 from acker_redis.simulate.trees import Block, Message, Part, Tree
-
-if TYPE_CHECKING:
-    from acker_redis.simulate.world import World
 
 
 class Source:
     """Emits the first messages of trees and tracks them; takes their verdicts."""
 
-    def __init__(self, world: "World", task: str) -> None:
+    def __init__(self, world: Stage, task: str) -> None:
         chance = world.chance
         self._world, self._task = world, task
         self._late = Lane(world, f"{task}-late", task)
@@ -129,7 +126,7 @@ class Source:
 class Bolt:
     """Processes messages: one whole row per message and tree."""
 
-    def __init__(self, world: "World", name: str) -> None:
+    def __init__(self, world: Stage, name: str) -> None:
         self._world, self._name = world, name
         self._born = 0
         self._down_until = -1
@@ -200,7 +197,7 @@ class Bolt:
 class Rotator:
     """Ticks when a tick is due, and drains after a while."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: Stage) -> None:
         self._world = world
         world.clock.after(0, self._turn, background=True)
 

@@ -2,7 +2,6 @@
 
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from acker_redis.batching.batch import TRACK
 from acker_redis.errors import BacklogError, ChangedBatchError
@@ -17,10 +16,8 @@ from acker_redis.simulate.batches import (
     SentBlocks,
     by_block,
 )
+from acker_redis.simulate.stage import Stage
 from acker_redis.simulate.trees import Tree
-
-if TYPE_CHECKING:
-    from acker_redis.simulate.world import World
 
 MOST_ROWS = 12
 
@@ -32,7 +29,7 @@ class Lane:
     given up takes those behind it along.
     """
 
-    def __init__(self, world: "World", name: str, task: str = "", digests: bool = True) -> None:
+    def __init__(self, world: Stage, name: str, task: str = "", digests: bool = True) -> None:
         self.alive = True
         self._world, self._name, self._task, self._digests = world, name, task, digests
         self._rows: dict[int, FoldedRow] = {}

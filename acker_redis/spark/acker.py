@@ -1,33 +1,21 @@
 """The acker in a Spark application: opens a micro-batch, and keeps what became of it."""
 
-import logging
-import threading
-import time
 from collections import deque
-from typing import Any, Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from acker_redis.errors import ConfigError
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.keys import check_name
-from acker_redis.spark.fold.apply import OnChanged, Place
+from acker_redis.spark.fold.apply import OnChanged
 from acker_redis.spark.fold.report import Report
 from acker_redis.spark.fold.target import Target
-from acker_redis.spark.fold.turns import lane_of
 from acker_redis.spark.ledger import Ledger
+from acker_redis.spark.memory import Application, Memory, Mode
 from acker_redis.spark.micro_batch import MicroBatch
 from acker_redis.spark.names import Names
-from acker_redis.spark.queries import is_local, query_id_of, release
+from acker_redis.spark.queries import query_id_of
 from acker_redis.spark.streams.formats import register
 from acker_redis.sync import client
-
-log = logging.getLogger(__name__)
-
-Mode = Literal["auto", "driver", "executors"]
-DRIVER_MOST = 1_000_000
-"""Messages up to which ``auto`` folds in the driver."""
-_KEPT = 100
 
 
 class Acker:
@@ -67,52 +55,38 @@ class Acker:
         timeout: float = 5.0,
         retry_for: float = 10.0,
     ) -> None:
-        if mode not in ("auto", "driver", "executors"):
-            raise ConfigError(f"mode is 'auto', 'driver' or 'executors', not {mode!r}")
-        if on_changed_batch not in ("raise", "fail_trees"):
-            raise ConfigError(
-                f"on_changed_batch is 'raise' or 'fail_trees', not {on_changed_batch!r}"
-            )
-        if ledger and on_changed_batch == "fail_trees":
-            raise ConfigError(
-                "on_changed_batch='fail_trees' nacks trees that no ledger has: use it without one"
-            )
         register(spark)
-        self.target = Target.find(namespace, url, timeout, retry_for)
-        self.app_id = check_name("app id", app_id)
-        self.mode: Mode = mode
-        self.on_changed_batch: OnChanged = on_changed_batch
-        self.max_wait = max_wait
-        self.names = names or Names()
-        self.ledger = Ledger(ledger) if isinstance(ledger, str) else ledger
-        self.reports: deque[Report] = deque(maxlen=_KEPT)
-        """What became of the last batches, the latest last."""
+        application = Application(
+            target=Target.find(namespace, url, timeout, retry_for),
+            app_id=app_id,
+            mode=mode,
+            on_changed_batch=on_changed_batch,
+            max_wait=max_wait,
+            names=names or Names(),
+            ledger=Ledger(ledger) if isinstance(ledger, str) else ledger,
+        )
+        self.memory = Memory(application)
         self._query_id = query_id
-        self._lock = threading.Lock()
-        self._messages: dict[str, int] = {}
-        self._began: dict[str, float] = {}
-        self._kept: dict[str, list[DataFrame]] = {}
-        self._warned: set[str] = set()
-        self._applied: dict[str, tuple[str, int]] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        del state["_lock"]
-        state["_kept"] = {}
-        return state
+    @property
+    def application(self) -> Application:
+        """The settings."""
+        return self.memory.application
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
+    @property
+    def reports(self) -> deque[Report]:
+        """What became of the last 100 batches, the latest last."""
+        return self.memory.reports
 
     @property
     def namespace(self) -> str:
         """The namespace's name."""
-        return self.target.namespace
+        return self.application.namespace
 
     @property
     def client(self) -> client.Acker:
         """The driver's client: create, status, show, outcomes."""
-        return self.target.client()
+        return self.application.client
 
     def create(self, config: AckerConfig | None = None) -> bool:
         """Create the namespace; False if it exists with this very configuration."""
@@ -131,7 +105,9 @@ class Acker:
         Spark Connect): a name that no other query of this app id has, and that goes with one
         checkpoint: with a new checkpoint batch ids start over, and it needs a new name.
         """
-        return MicroBatch(self, df, batch_id, query_id_of(df, query_id or self._query_id), freeze)
+        return MicroBatch(
+            self.memory, df, batch_id, query_id_of(df, query_id or self._query_id), freeze
+        )
 
     def ack(
         self,
@@ -151,75 +127,6 @@ class Acker:
             raise ConfigError("the batch was not applied")
         return b.report
 
-    def lane(self, query_id: str) -> str:
-        """Name of a query's lane."""
-        return lane_of(self.app_id, query_id)
-
-    def place(self, df: DataFrame, query_id: str, frozen: bool = True) -> Place:
-        """Where the next batch of a query is folded; counts its rows if nothing else tells."""
-        if self.mode != "auto":
-            return self.mode
-        last = self._messages.get(query_id)
-        kept = frozen and not is_local(df.sparkSession)  # computed already: to count costs nothing
-        # What was far below stays below, mostly; and if not, Spark limits what is collected.
-        if kept or last is None or DRIVER_MOST / 4 < last <= DRIVER_MOST:
-            last = df.count() if frozen else DRIVER_MOST + 1
-        return "driver" if last <= DRIVER_MOST else "executors"
-
-    def keep(self, query_id: str, df: DataFrame) -> None:
-        """Note rows that a query has kept, to be given back when its next batch begins."""
-        with self._lock:
-            self._kept.setdefault(query_id, []).append(df)
-
-    def forget(self, query_id: str) -> None:
-        """Forget how large a query's batches are: one has failed, and that may be why."""
-        with self._lock:
-            self._messages.pop(query_id, None)
-
-    def begins(self, query_id: str) -> None:
-        """Note that a batch begins, and warn once if trees live too short for such a query."""
-        now = time.monotonic()
-        with self._lock:
-            before, self._began[query_id] = self._began.get(query_id), now
-            kept = self._kept.pop(query_id, [])
-            warned = query_id in self._warned
-        for df in kept:
-            release(df)
-        if before is None or warned:
-            return
-        least = self.client.config.fence_ms
-        if 3000 * (now - before) > least:
-            with self._lock:
-                self._warned.add(query_id)
-            log.warning(
-                "%s: trees live %.0f s at least, and this query's batches are %.0f s apart; a "
-                "message waits for its next batch in each job, so give the namespace a longer "
-                "tick_ms",
-                self.namespace,
-                least / 1000,
-                now - before,
-            )
-
-    def has_applied(self, query_id: str, run_id: str | None, batch_id: int) -> bool:
-        """Return whether this very run of a query has applied this batch."""
-        with self._lock:
-            return self._applied.get(query_id) == (run_id, batch_id)
-
     def report(self, query_id: str, batch_id: int) -> Report | None:
-        """What became of a batch when it was last run; None if it is none of the last 100."""
-        with self._lock:
-            kept = list(self.reports)
-        for report in reversed(kept):
-            if (report.query_id, report.batch_id) == (query_id, batch_id):
-                return report
-        return None
-
-    def note(self, report: Report, run_id: str | None = None) -> None:
-        """Keep what became of a batch, and which run of its query applied it, if known."""
-        with self._lock:
-            self.reports.append(report)
-            self._messages[report.query_id] = report.messages
-            if run_id:
-                self._applied[report.query_id] = (run_id, report.batch_id)
-        level = logging.WARNING if report.rejected or report.changed else logging.INFO
-        log.log(level, "%s: %s", self.namespace, report)
+        """Return what became of a batch when it last ran; None if it is none of the last 100."""
+        return self.memory.report(query_id, batch_id)

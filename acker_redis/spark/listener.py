@@ -89,7 +89,7 @@ def _fields(progress: StreamingQueryProgress, acker: Acker) -> dict[str, Any] | 
         "query_id": report.query_id,
         "batch_id": report.batch_id,
         "namespace": acker.namespace,
-        "app_id": acker.app_id,
+        "app_id": acker.application.app_id,
         "input_rows": progress.numInputRows,
         "trigger_ms": progress.durationMs.get("triggerExecution"),
         **_counts(report),

@@ -5,44 +5,39 @@ whole, whichever DataFrames its input and its children came through. If the bloc
 acked, and Spark runs the batch again.
 """
 
-import contextlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import reduce
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import ArrayType, LongType
 
 from acker_redis.errors import (
-    ChangedBatchError,
     ConfigError,
     DuplicateMessageError,
     InvalidBatchError,
     LaneError,
 )
-from acker_redis.spark.fold import turns as lanes
-from acker_redis.spark.fold.apply import Job, Terms, apply
+from acker_redis.spark.fold.apply import Terms, apply
 from acker_redis.spark.fold.report import Report, combine
 from acker_redis.spark.fold.terms import Kind
 from acker_redis.spark.functions import Counted, tuple_id
-from acker_redis.spark.names import check_hidden, need_ids
-from acker_redis.spark.queries import described, is_local, run_id_of
+from acker_redis.spark.given import Given
+from acker_redis.spark.memory import Memory
+from acker_redis.spark.names import need_ids
+from acker_redis.spark.queries import described
 from acker_redis.spark.streams.queue import Queue
 from acker_redis.spark.tracking import Tracking
-
-if TYPE_CHECKING:
-    from acker_redis.spark.acker import Acker
-
 
 log = logging.getLogger(__name__)
 
 
 class MicroBatch:
-    """A micro-batch of one query; made by :meth:`Acker.batch`.
+    """A micro-batch of one query; made by ``Acker.batch``.
 
     A source tracks: ``track`` is applied at once, and returns the messages to write. A bolt emits,
     fails and touches; when the block ends, each row of ``df`` is acked with all it caused. Write
@@ -54,17 +49,15 @@ class MicroBatch:
     """
 
     def __init__(
-        self, acker: "Acker", df: DataFrame, batch_id: int, query_id: str, freezes: bool = True
+        self, memory: Memory, df: DataFrame, batch_id: int, query_id: str, freezes: bool = True
     ) -> None:
-        self.acker = acker
+        self._given = Given(memory, df, batch_id, query_id, freezes)
         self.batch_id = batch_id
         self.query_id = query_id
         self.report: Report | None = None
         """What became of it, once it was applied."""
-        check_hidden(df)
-        self._given = df
-        self._freezes = freezes
-        self._frozen: DataFrame | None = None
+        self._application = memory.application
+        self._memory = memory
         self._terms: list[Terms] = []
         self._edges: set[str] = set()
         self._written: list[Queue] = []
@@ -84,9 +77,7 @@ class MicroBatch:
     @property
     def df(self) -> DataFrame:
         """The rows of the batch, of one evaluation."""
-        if self._frozen is None:
-            self._frozen = self.freeze(self._given)
-        return self._frozen
+        return self._given.frozen()
 
     def freeze(self, df: DataFrame) -> DataFrame:
         """The same rows whenever they are asked for, until the query's next batch begins.
@@ -94,11 +85,7 @@ class MicroBatch:
         They are computed now, or, in one process, when they are first asked for: there Spark
         computes a partition once, and the executors of a cluster could compute it at once, twice.
         """
-        if not self._freezes:
-            return df
-        kept = df.localCheckpoint(eager=not is_local(df.sparkSession))
-        self.acker.keep(self.query_id, kept)
-        return kept
+        return self._given.freeze(df)
 
     def track(
         self,
@@ -131,10 +118,10 @@ class MicroBatch:
         names = [edges] if isinstance(edges, str) else list(edges)
         if not names or len(set(names)) < len(names) or not all(names):
             raise InvalidBatchError(f"edges are one or more different names, not {edges!r}")
-        tracking = Tracking(self, source, names, attempt)
-        with described(self._given.sparkSession, self._words("track")), self._once_a_run():
-            messages, self.report = tracking.run(self._rows(), source_id)
-        self.acker.note(self.report, run_id_of(self._given))
+        tracking = Tracking(self._given, source, names, attempt)
+        with self._described("track"), self._given.once_a_run():
+            messages, self.report = tracking.run(self._given.rows, source_id)
+        self._given.note(self.report)
         return messages
 
     def emit(
@@ -166,7 +153,7 @@ class MicroBatch:
         # A row that is kept and emitted again by a later batch is another message: two of one id
         # would cancel.
         way = f"{edge}@{self.query_id}/{self.batch_id}"
-        names = self.acker.names
+        names = self._application.names
         if anchors is not None:
             pairs = F.col(anchors) if isinstance(anchors, str) else anchors
             df = df.withColumn(names.anchors, pairs).drop(names.anchor, names.tuple)
@@ -201,7 +188,7 @@ class MicroBatch:
         self._check_bolt()
         self._acks = True
         rows = self.df if df is None else df
-        names = self.acker.names
+        names = self._application.names
         if children is not None:
             if need_ids(rows, names):
                 raise InvalidBatchError("messages of many trees have no children=: use emit()")
@@ -233,7 +220,7 @@ class MicroBatch:
     @property
     def name(self) -> str:
         """The query's name for queues and sinks: two apps may have queries of the same id."""
-        return f"{self.acker.app_id}@{self.query_id}"
+        return self._given.name
 
     def write(self, df: DataFrame, sink: Queue) -> None:
         """Write rows of a last bolt, before its messages are acked.
@@ -248,18 +235,18 @@ class MicroBatch:
         ``on_changed_batch='fail_trees'``.
         """
         self._check_bolt()
-        if self.acker.on_changed_batch != "raise":
+        if self._application.on_changed_batch != "raise":
             raise ConfigError(
                 "on_changed_batch='fail_trees' goes on after a batch that came back with other "
                 "content, and the sink may then lack rows that were acked: "
                 "use 'raise' for a query that writes before its ack"
             )
         self._check_unwritten(sink)
-        if self._stands():
+        if self._given.was_applied():
             sink.write(df, self.name, self.batch_id)
             return
         sink.replace(df, self.name, self.batch_id)
-        if self._stands():
+        if self._given.was_applied():
             raise LaneError(
                 f"batch {self.batch_id} of query {self.query_id} was applied by a second driver "
                 "while this one replaced its rows in the sink: rows that were acked may be "
@@ -290,16 +277,11 @@ class MicroBatch:
             )
         self._written.append(queue)
 
-    def _stands(self) -> bool:
-        """Whether the acker has applied any call of this batch."""
-        lane = self.acker.lane(self.query_id)
-        return lanes.standing(self.acker.client, lane, self.batch_id) is not None
-
     def __enter__(self) -> "MicroBatch":
         if self._opened:
             raise InvalidBatchError("a batch is opened once: acker.batch(df, batch_id) again")
         self._open = self._opened = True
-        self.acker.begins(self.query_id)
+        self._memory.begins(self.query_id)
         return self
 
     def __exit__(
@@ -309,7 +291,7 @@ class MicroBatch:
         traceback: TracebackType | None,
     ) -> None:
         if kind is not None:
-            self.acker.forget(self.query_id)
+            self._memory.forget(self.query_id)
         elif not self._tracked:
             if not self._acks:
                 self.ack()
@@ -317,35 +299,21 @@ class MicroBatch:
             try:
                 self._apply()
             except BaseException:
-                self.acker.forget(self.query_id)
+                self._memory.forget(self.query_id)
                 raise
         self._open = False
 
-    def job(self, task: str = "", labels: dict[int, str] | None = None) -> Job:
-        """What is common to the calls of this batch."""
-        acker = self.acker
-        return Job(
-            target=acker.target,
-            shards=acker.client.config.shards,
-            lane=acker.lane(self.query_id),
-            batch_id=self.batch_id,
-            on_changed=acker.on_changed_batch,
-            task=task,
-            labels=labels or {},
-        )
-
     def _apply(self) -> None:
         began = time.monotonic()
-        frozen = self._frozen is not None
-        place = self.acker.place(self._rows(), self.query_id, frozen)
-        with described(self._given.sparkSession, self._words("apply")), self._once_a_run():
+        place = self._memory.place(self._given.rows, self.query_id, self._given.is_frozen)
+        with self._described("apply"), self._given.once_a_run():
             try:
-                done = apply(self.job(), self._terms, place)
+                done = apply(self._given.job(), self._terms, place)
             except DuplicateMessageError:
                 twice = self._delivered_twice()
                 if twice.isEmpty():
                     raise
-                done = apply(self.job(), self._without(twice), place)
+                done = apply(self._given.job(), self._without(twice), place)
         self.report = combine(
             done.shards,
             query_id=self.query_id,
@@ -355,21 +323,7 @@ class MicroBatch:
             ms=round(1000 * (time.monotonic() - began)),
             changed=done.changed,
         )
-        self.acker.note(self.report, run_id_of(self._given))
-
-    @contextlib.contextmanager
-    def _once_a_run(self) -> Iterator[None]:
-        """Tell apart a batch that is run again and a second batch under the same number."""
-        try:
-            yield
-        except ChangedBatchError as error:
-            if not self.acker.has_applied(self.query_id, run_id_of(self._given), self.batch_id):
-                raise
-            raise ChangedBatchError(
-                f"batch {self.batch_id} of query {self.query_id} was applied already by this run "
-                "of the query: foreachBatch opened two batches on one lane. Say all in one "
-                "`with acker.batch(..)` block, or use an Acker with another app_id for the second"
-            ) from error
+        self._given.note(self.report)
 
     def _delivered_twice(self) -> DataFrame:
         """Anchors of messages that are in this batch more than once, as queues deliver at times."""
@@ -383,7 +337,7 @@ class MicroBatch:
         """The terms of all other trees; these fail: what was processed twice has sent twice."""
         log.warning(
             "%s: batch %d has messages that were delivered twice; their trees fail",
-            self.acker.namespace,
+            self._application.namespace,
             self.batch_id,
         )
         same = F.col("anchor") == F.col(_TWICE)
@@ -391,12 +345,9 @@ class MicroBatch:
         why = F.lit("a message was delivered twice in one batch").alias("text")
         return [*others, Terms(Kind.FAIL, twice.select(F.col(_TWICE).alias("anchor"), why))]
 
-    def _rows(self) -> DataFrame:
-        return self._given if self._frozen is None else self._frozen
-
     def _pairs(self, df: DataFrame, unanchored: bool) -> DataFrame:
         """Rows (anchor, delta, ..), one for each tree that a message belongs to."""
-        names = self.acker.names
+        names = self._application.names
         more = [name for name in (_WHY,) if name in df.columns]
         if need_ids(df, names):
             # Whatever has no tree is an error, unless that is said.
@@ -413,8 +364,10 @@ class MicroBatch:
             found = found.where("anchor IS NOT NULL OR delta IS NOT NULL")
         return found
 
-    def _words(self, what: str) -> str:
-        return f"acker {self.acker.namespace}: {what} batch {self.batch_id}"
+    def _described(self, what: str) -> AbstractContextManager[None]:
+        """Say in Spark's UI what its jobs are for."""
+        words = f"acker {self._application.namespace}: {what} batch {self.batch_id}"
+        return described(self._given.rows.sparkSession, words)
 
     def _check_open(self) -> None:
         if not self._open:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
@@ -11,11 +10,11 @@ from pyspark.sql.types import ByteType, IntegerType, LongType, ShortType, String
 from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.ids import BLOCK_MAX, SLOTS
 from acker_redis.protocol.keys import check_name
-from acker_redis.spark.fold import turns as lanes
 from acker_redis.spark.fold.apply import Done, Place, Terms, apply, collected, in_driver
 from acker_redis.spark.fold.report import Report, combine
 from acker_redis.spark.fold.terms import Kind
 from acker_redis.spark.functions import Counted, anchor, counted, tuple_id
+from acker_redis.spark.given import Given
 from acker_redis.spark.ledger import Ledger
 from acker_redis.spark.names import check_case
 from acker_redis.spark.numbering import (
@@ -31,9 +30,6 @@ from acker_redis.spark.numbering import (
 )
 from acker_redis.spark.room import wait_for_room
 
-if TYPE_CHECKING:
-    from acker_redis.spark.micro_batch import MicroBatch
-
 _TWICE = "_acker_twice"
 _FEW = 1000
 """Rejected trees that are left out by a list of them; more of them by a join."""
@@ -43,16 +39,16 @@ class Tracking:
     """Tracks one batch of a source."""
 
     def __init__(
-        self, batch: "MicroBatch", source: str, edges: Sequence[str], attempt: int | str | Column
+        self, batch: Given, source: str, edges: Sequence[str], attempt: int | str | Column
     ) -> None:
         self._batch, self._edges = batch, edges
         self._source = check_name("source", source)
-        self._names = batch.acker.names
+        self._names = batch.application.names
         self._attempt = F.col(attempt) if isinstance(attempt, str) else attempt
         self._ids = [f"_acker_id_{each}" for each in range(len(edges))]
-        self._client = batch.acker.client
-        self._lane = batch.acker.lane(batch.query_id)
-        self._again = lanes.standing(self._client, self._lane, batch.batch_id) is not None
+        self._client = batch.application.client
+        self._lane = batch.application.lane(batch.query_id)
+        self._again = batch.was_applied()
         self._waited = 0.0
 
     def run(self, df: DataFrame, source_id: str | Column | Counted) -> tuple[DataFrame, Report]:
@@ -60,7 +56,7 @@ class Tracking:
         self._check(df)
         if isinstance(source_id, Counted):
             trees = self._counted(df, source_id)
-        elif ledger := self._batch.acker.ledger:
+        elif ledger := self._batch.application.ledger:
             trees = self._in_ledger(df, source_id, ledger)
         else:
             trees = self._loose(df, source_id)
@@ -110,7 +106,7 @@ class Tracking:
         twice = F.count("*").over(Window.partitionBy(_SAVED))
         placed = placed.withColumn(_TWICE, twice).sortWithinPartitions(_SAVED)
         place = F.monotonically_increasing_id()
-        name = f"{batch.acker.app_id}.{batch.query_id}.{batch.batch_id}"
+        name = f"{batch.application.app_id}.{batch.query_id}.{batch.batch_id}"
         part = F.shiftright(place, 33).cast("string")
         ids = counted(F.lit(name), part, number=place.bitwiseAND(F.lit(2**33 - 1)))
         found = self._counted(placed, ids, least=1)
@@ -137,7 +133,7 @@ class Tracking:
             mine = trees.where(~in_blocks(name)) if found.blocks else trees
             terms.append(Terms(Kind.TRACK, mine.selectExpr(*row, f"{SOURCE} AS text")))
         job = batch.job(self._source, {block.number: block.label for block in found.blocks})
-        place = batch.acker.place(trees, batch.query_id)
+        place = batch.memory.place(trees, batch.query_id)
         counts = [0] * job.shards
         if place == "driver":
             packed = list(collected(terms, job.shards))
@@ -158,7 +154,7 @@ class Tracking:
 
     def _wait(self, trees: list[int]) -> None:
         # What was tracked of the batch before may be what fills the table.
-        max_wait = self._batch.acker.max_wait
+        max_wait = self._batch.application.max_wait
         self._waited = wait_for_room(self._client, self._source, trees, max_wait, self._again)
 
     def _messages(self, trees: DataFrame, report: Report) -> DataFrame:

@@ -60,7 +60,7 @@ class TrackWriter:
                 attempt=self._attempt,
             )
         self.last_report = b.report
-        edge_column = self._acker.names.edge
+        edge_column = self._acker.application.names.edge
         for edge, queue in self._queues.items():
             mine = messages.where(F.col(edge_column) == edge).drop(edge_column)
             b.hand_on(mine, queue)
@@ -108,7 +108,7 @@ class BoltWriter:
         messages: dict[str, DataFrame] = {}
         with self._acker.batch(df, batch_id, query_id=self._query_id) as b:
             out = self._process(b.df, batch_id)
-            names = self._acker.names
+            names = self._acker.application.names
             fails = optional_why(out, names)
             if fails or self._queues or self._sink is not None:
                 # One evaluation, for what has failed, what is written and what goes out.

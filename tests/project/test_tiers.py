@@ -89,7 +89,7 @@ def test_the_folders_are_those_of_the_tier() -> None:
 @pytest.mark.parametrize(
     ("file", "wing"),
     [
-        ("acker_redis/sync/client.py", "acker_redis"),
+        ("acker_redis/errors.py", "acker_redis"),
         ("acker_redis/spark/acker.py", "acker_redis/spark"),
         ("api/acker_api/routes/trees.py", "api/acker_api/routes"),
         ("tests/conftest.py", None),

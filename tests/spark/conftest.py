@@ -7,7 +7,7 @@ cut them into partitions, and read back from the calls what was said of each anc
 import random
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from acker_redis.spark import Acker
+
 
 Term = tuple[Kind, int, int, str]
 Outcome = tuple[str, str, str, str]
@@ -79,6 +80,11 @@ def make_spark_acker(spark: "SparkSession", make_any_acker: MakeAcker) -> Iterat
     for client in targets._clients.values():
         client.close()
     targets._clients.clear()
+
+
+def change(acker: "Acker", **settings: Any) -> None:
+    """Change settings of an acker that was made."""
+    acker.memory.application = replace(acker.application, **settings)
 
 
 # Terms, and what the calls say.

@@ -93,9 +93,9 @@ def progress(batch_id: int, name: str | None = None, query_id: uuid.UUID = QUERY
 
 def test_the_report_of_the_last_run_of_a_batch_counts(one: Acker) -> None:
     for batch_id in range(150):
-        one.note(report("q", batch_id))
-    one.note(report("other", 120, acked=8))
-    one.note(report("q", 120, repeated=1))
+        one.memory.note(report("q", batch_id))
+    one.memory.note(report("other", 120, acked=8))
+    one.memory.note(report("q", 120, repeated=1))
     found = one.report("q", 120)
     assert found
     assert found.repeated == 1
@@ -108,9 +108,9 @@ def test_progress_is_joined_with_reports(
 ) -> None:
     seen: list[dict[str, Any]] = []
     listener = AckerListener(one, other, on_progress=seen.append)
-    one.note(report(str(QUERY), 1, tracked=5, rejected=(3, 4), rejected_blocks=(9,)))
-    other.note(report("by-hand", 1, acked=2, changed=True))
-    other.note(report(str(QUERY), 2, failed=1, repeated=4, bytes=16, ms=7, waited_ms=6))
+    one.memory.note(report(str(QUERY), 1, tracked=5, rejected=(3, 4), rejected_blocks=(9,)))
+    other.memory.note(report("by-hand", 1, acked=2, changed=True))
+    other.memory.note(report(str(QUERY), 2, failed=1, repeated=4, bytes=16, ms=7, waited_ms=6))
     caplog.clear()
     with caplog.at_level(logging.INFO, "acker_redis.spark.listener"):
         listener.onQueryProgress(progress(1, name="by-hand"))
@@ -148,7 +148,7 @@ def test_what_fails_is_logged_and_not_raised(
         raise OSError("statsd is away")
 
     for acker in (one, other):
-        acker.note(report(str(QUERY), 1))
+        acker.memory.note(report(str(QUERY), 1))
     listener = AckerListener(one, other, on_progress=fail)
     listener.onQueryProgress(progress(1))
     assert seen == [one.namespace, other.namespace], "the second is told of all the same"

@@ -30,7 +30,7 @@ from acker_redis.spark.fold.terms import Kind
 from acker_redis.spark.fold.turns import Turn, digest_of, lane_of, send
 from acker_redis.sync.client import Acker as Client
 from tests.conftest import MakeAcker
-from tests.spark.conftest import MakeSparkAcker, Term, outcomes, packed, sealed, url_of
+from tests.spark.conftest import MakeSparkAcker, Term, change, outcomes, packed, sealed, url_of
 from tests.spark.test_lanes import Dying
 from tests.support import tick, total, verdicts
 from tests.tiers import examples
@@ -157,7 +157,7 @@ def test_one_to_many_with_a_key(spark: SparkSession, acker: Acker, world: World)
         one = b.emit(many, edge="many", key=["k"])
         other = b.emit(b.df.where("n < 2").repartition(3, "n"), edge="few")
     assert b.report
-    assert (b.report.messages, b.report.mode, b.report.repeated) == (4, acker.mode, 0)
+    assert (b.report.messages, b.report.mode, b.report.repeated) == (4, acker.application.mode, 0)
     world.processed |= set(inputs)
     written = world.wrote(one, other)
     assert len(set(written)) == len(written) == 6 + 2
@@ -305,7 +305,7 @@ def test_whole_rows_with_their_children(spark: SparkSession, by_driver: Acker) -
     with by_driver.batch(rows, 0) as b:
         b.ack(rows.where("n = 0"), children="one")
         b.ack(rows.where("n > 0"), children="more")
-    assert b._frozen is None
+    assert not b._given.is_frozen
     world.processed |= set(inputs)
     for row in rows.collect():
         if row.n == 0:
@@ -401,7 +401,7 @@ def test_a_death_between_two_calls(
     contents = sealed(terms, shards)
     digest = digest_of((shard, each.digest) for shard, each in contents.items())
     some = replace(contents[shards - 1], parts=contents[shards - 1].parts[:2])
-    send(acker.client, Turn(acker.lane("q"), 4, 0, digest), some)
+    send(acker.client, Turn(acker.application.lane("q"), 4, 0, digest), some)
     rows = spark.range(3000 * shards).selectExpr("id + 1 AS anchor", "id + 9 AS tuple")
     report = acker.ack(rows, 4)
     assert (report.calls, report.repeated) == (3 * shards, 2)
@@ -421,7 +421,7 @@ def test_a_batch_that_comes_back_changed(
     with pytest.raises(ChangedBatchError, match="fail_trees"), acker.batch(df, 0) as b:
         b.emit(b.df, edge="e", key=[F.col("n") + 1])
     assert outcomes(world.client) == []
-    acker.on_changed_batch = "fail_trees"
+    change(acker, on_changed_batch="fail_trees")
     for turn in range(2):
         with caplog.at_level(logging.WARNING), acker.batch(df, 0) as b:
             b.emit(b.df, edge="e", key=[F.col("n") + 1])
@@ -433,7 +433,7 @@ def test_a_batch_that_comes_back_changed(
     assert outcomes(world.client) == [
         ("nack", "failed", name, words) for name in sorted(world.names.values())
     ]
-    acker.on_changed_batch = "raise"
+    change(acker, on_changed_batch="raise")
     with pytest.raises(ChangedBatchError), acker.batch(df, 0) as b:
         pass
     acker.ack(frame(spark, firsts(world.track(1))), 1)
@@ -484,7 +484,7 @@ def test_columns_of_other_names(spark: SparkSession, make_spark_acker: MakeSpark
 def test_auto_takes_the_driver_for_few(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from acker_redis.spark import acker as module
+    from acker_redis.spark import memory as module
 
     monkeypatch.setattr(module, "DRIVER_MOST", 4)
     acker = make_spark_acker(mode="auto")
@@ -637,7 +637,8 @@ def test_a_namespace_that_nobody_created(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, mode: str
 ) -> None:
     acker = make_spark_acker(mode=mode)
-    acker = Acker(spark, "nobodys", app_id="a", url=acker.target.url, mode=acker.mode, query_id="q")
+    url, mode = acker.application.target.url, acker.application.mode
+    acker = Acker(spark, "nobodys", app_id="a", url=url, mode=mode, query_id="q")
     with pytest.raises(NamespaceNotFoundError):
         acker.ack(frame(spark, [(7, 8)]), 0)
 
@@ -772,7 +773,7 @@ REFUSED: dict[str, tuple[Trick, str]] = {
 }  # fmt: skip
 HARMLESS: dict[str, Trick] = {
     "on two edges": lambda b, old: [b.emit(b.df, edge="e"), b.emit(b.df, edge="f")],
-    "evaluated again": lambda b, old: [b.emit(b._given, edge="e")],
+    "evaluated again": lambda b, old: [b.emit(b._given.rows, edge="e")],
     "fan-out with a key": lambda b, old: fanned(b, ["k"]),
     "swapped anchors": swapped,
     "outer join, unanchored": lambda b, old: outer(b, unanchored=True),

@@ -172,7 +172,9 @@ def test_the_ledger_of_a_run_that_tracked_nothing(
         with pytest.raises(OSError, match="killed"):
             track(acker, records(spark, "a", "b", "c"))
     messages = track(acker, records(spark, "b", "c", "d"))
-    named = acker.ledger.read(spark).join(messages, "anchor").select("source_id", "sid")  # type: ignore[union-attr]
+    ledger = acker.application.ledger
+    assert ledger
+    named = ledger.read(spark).join(messages, "anchor").select("source_id", "sid")
     assert sorted(map(tuple, named.collect())) == [("b", "b"), ("c", "c"), ("d", "d")]
 
 
@@ -329,7 +331,7 @@ def test_a_batch_that_failed_is_counted_when_it_comes_again(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a small one, the driver folds; if that fails, it may have been too large for it."""
-    monkeypatch.setattr("acker_redis.spark.acker.DRIVER_MOST", 4)
+    monkeypatch.setattr("acker_redis.spark.memory.DRIVER_MOST", 4)
     acker = make_spark_acker(mode="auto")
     track(acker, records(spark, "a"))
     assert acker.reports[-1].mode == "driver"

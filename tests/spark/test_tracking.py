@@ -34,8 +34,8 @@ from acker_redis.spark import (
     tracking,
     tuple_id,
 )
-from acker_redis.spark import acker as acker_module
-from tests.spark.conftest import MakeSparkAcker, outcomes
+from acker_redis.spark import memory as acker_module
+from tests.spark.conftest import MakeSparkAcker, change, outcomes
 from tests.support import block_outcomes, tick, total
 
 SID = "concat('s', id) AS sid"
@@ -157,7 +157,7 @@ def test_source_ids_that_cannot_be(spark: SparkSession, by_driver: Acker) -> Non
 
 def test_a_batch_that_comes_back_changed(spark: SparkSession, acker: Acker) -> None:
     """All its trees fail, and nothing is written; of its first content what was not, expires."""
-    acker.on_changed_batch = "fail_trees"
+    change(acker, on_changed_batch="fail_trees")
     df = spark.range(30).selectExpr("*", SID)
     track(acker, df.where("id < 20"), "sid")
     for _ in range(2):
@@ -357,7 +357,7 @@ def test_labels() -> None:
 
 
 def test_a_changed_batch_of_blocks(spark: SparkSession, by_driver: Acker) -> None:
-    by_driver.on_changed_batch = "fail_trees"
+    change(by_driver, on_changed_batch="fail_trees")
     track(by_driver, spark.range(20).selectExpr("'p' AS p", "id AS n"), by_number())
     out = track(by_driver, spark.range(22).selectExpr("'p' AS p", "id AS n"), by_number())
     assert out.count() == 0
@@ -570,7 +570,7 @@ def test_verdicts_that_nobody_takes(
     acker.ack(track(acker, df.where("id < 5"), "sid"), 0, query_id="bolt")
     with pytest.raises(BacklogError, match="5 verdicts of t wait to be taken"):
         track(acker, df.where("id >= 5"), "sid", 1)
-    acker.max_wait = 100.0
+    change(acker, max_wait=100.0)
     waiting(monkeypatch, lambda: outcomes(acker.client))
     assert track(acker, df.where("id >= 5"), "sid", 1).count() == 5
 
@@ -589,7 +589,7 @@ def test_ticks_that_are_too_short(
         caplog.clear()
         for _ in range(4):
             with caplog.at_level(logging.WARNING):
-                acker.begins(query)
+                acker.memory.begins(query)
             now[0] += seconds
         told = caplog.text.count("trees live 20 s at least, and this query's batches are 7 s apart")
         assert told == (query == "slow")
@@ -629,7 +629,7 @@ def ledger(tmp_path: Path) -> Ledger:
 def test_records_that_do_not_count_by_a_ledger(
     spark: SparkSession, acker: Acker, ledger: Ledger
 ) -> None:
-    acker.ledger = ledger
+    change(acker, ledger=ledger)
     df = spark.range(30).withColumn("sid", F.concat(F.lit("key "), F.col("id") * 7919 % 31))
     expected = sorted(r["sid"] for r in df.collect())
     first = track(acker, df, "sid", edges=["a", "b"])
@@ -650,7 +650,7 @@ def test_records_that_do_not_count_by_a_ledger(
 def test_a_ledger_of_more_than_a_block(
     spark: SparkSession, by_driver: Acker, ledger: Ledger
 ) -> None:
-    by_driver.ledger = ledger
+    change(by_driver, ledger=ledger)
     df = spark.range(9000).selectExpr("*", SID)
     out = track(by_driver, df, "sid")
     assert len(blocks(out)) >= 3
@@ -666,7 +666,7 @@ def test_a_ledger_that_was_written_before_its_batch_was_tracked(
     spark: SparkSession, by_driver: Acker, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes back with other records: nobody's verdict goes by another's name."""
-    by_driver.ledger = ledger
+    change(by_driver, ledger=ledger)
     df = spark.range(40).selectExpr("*", SID)
 
     def dies(*args: Any) -> Any:
@@ -684,7 +684,7 @@ def test_a_ledger_that_was_written_before_its_batch_was_tracked(
 
 
 def test_what_a_ledger_refuses(spark: SparkSession, by_driver: Acker, ledger: Ledger) -> None:
-    by_driver.ledger = ledger
+    change(by_driver, ledger=ledger)
     df = spark.range(20).selectExpr("*", SID)
     for more, words in ((None, "1 rows have no source id"), ("s3", "is there 2 times")):
         extra = spark.createDataFrame([(99, more)], "id BIGINT, sid STRING")

@@ -23,7 +23,7 @@ from acker_redis.spark import (
     micro_batch,
 )
 from acker_redis.sync.client import Acker as Client
-from tests.spark.conftest import MakeSparkAcker, outcomes
+from tests.spark.conftest import MakeSparkAcker, change, outcomes
 from tests.support import tick, total
 
 MESSAGE = "source_id STRING, anchor BIGINT, tuple BIGINT"
@@ -85,7 +85,7 @@ def test_from_source_to_verdict(spark: SparkSession, acker: Acker) -> None:
     source = TrackWriter(acker, "t", {"left": left, "right": right}, query_id="source")
     source(records(spark, "good", "bad", "dropped"), 0)
     assert source.last_report
-    assert (source.last_report.tracked, source.last_report.mode) == (3, acker.mode)
+    assert (source.last_report.tracked, source.last_report.mode) == (3, acker.application.mode)
     assert left.batches[0].columns == ["source_id", "anchor", "tuple"]
 
     def process(df: DataFrame, batch_id: int) -> DataFrame:
@@ -202,7 +202,7 @@ def test_other_content_under_the_same_number_is_refused(
         source(records(spark, *again), 0)
     assert queue.batches == {}
     assert total(by_driver.client)["tracked"] == 2
-    by_driver.on_changed_batch = "fail_trees"
+    change(by_driver, on_changed_batch="fail_trees")
     source(records(spark, *again), 0)
     assert queue.ids() == []
     assert {v[:1] for v in outcomes(by_driver.client)} == ({("nack",)} if again else set())
@@ -213,7 +213,7 @@ def test_a_bolt_with_other_content_writes_nothing(spark: SparkSession, by_driver
     queue, end = MemoryQueue(), MemoryQueue()
     TrackWriter(by_driver, "t", {"e": queue}, query_id="source")(records(spark, "a", "b"), 0)
     end.dies = 1
-    by_driver.on_changed_batch = "fail_trees"
+    change(by_driver, on_changed_batch="fail_trees")
     some: list[str] = ["a"]
 
     def process(df: DataFrame, batch_id: int) -> DataFrame:
@@ -651,7 +651,7 @@ def test_two_batches_on_one_lane_are_named(
         with pytest.raises(Exception, match=words):
             run(spark, tmp_path, "last", queue.read_stream(spark, MESSAGE), twice)
         # After a restart, it is the first of the two that has changed.
-        by_driver._applied.clear()
+        by_driver.memory._applied.clear()
 
 
 def test_a_stream_joined_with_itself(spark: SparkSession, by_driver: Acker) -> None:

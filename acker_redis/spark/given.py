@@ -1,0 +1,99 @@
+"""One micro-batch as Spark gave it: its rows, its number, and who it is to Redis."""
+
+import contextlib
+from collections.abc import Iterator
+
+from pyspark.sql import DataFrame
+
+from acker_redis.errors import ChangedBatchError
+from acker_redis.spark.fold import turns
+from acker_redis.spark.fold.apply import Job
+from acker_redis.spark.fold.report import Report
+from acker_redis.spark.memory import Application, Memory
+from acker_redis.spark.names import check_hidden
+from acker_redis.spark.queries import is_local, run_id_of
+
+
+class Given:
+    """A micro-batch of a query; ``freezes`` says whether rows are kept or read again."""
+
+    def __init__(
+        self, memory: Memory, df: DataFrame, batch_id: int, query_id: str, freezes: bool
+    ) -> None:
+        check_hidden(df)
+        self.memory = memory
+        self.batch_id = batch_id
+        self.query_id = query_id
+        self._df = df
+        self._freezes = freezes
+        self._frozen: DataFrame | None = None
+
+    @property
+    def application(self) -> Application:
+        """Settings of the application."""
+        return self.memory.application
+
+    @property
+    def rows(self) -> DataFrame:
+        """The rows: frozen if they were frozen before, else as they came."""
+        return self._df if self._frozen is None else self._frozen
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether ``rows`` are of one evaluation."""
+        return self._frozen is not None
+
+    def frozen(self) -> DataFrame:
+        """Return the rows of one evaluation."""
+        if self._frozen is None:
+            self._frozen = self.freeze(self._df)
+        return self._frozen
+
+    def freeze(self, df: DataFrame) -> DataFrame:
+        """Return rows that stay the same until the query's next batch begins."""
+        if not self._freezes:
+            return df
+        kept = df.localCheckpoint(eager=not is_local(df.sparkSession))
+        self.memory.keep(self.query_id, kept)
+        return kept
+
+    @property
+    def name(self) -> str:
+        """The query's name for queues and sinks: two apps may have queries of the same id."""
+        return f"{self.application.app_id}@{self.query_id}"
+
+    def was_applied(self) -> bool:
+        """Return whether Redis has applied any call of this batch."""
+        lane = self.application.lane(self.query_id)
+        return turns.standing(self.application.client, lane, self.batch_id) is not None
+
+    def job(self, task: str = "", labels: dict[int, str] | None = None) -> Job:
+        """Return what is common to the calls of this batch."""
+        application = self.application
+        return Job(
+            target=application.target,
+            shards=application.client.config.shards,
+            lane=application.lane(self.query_id),
+            batch_id=self.batch_id,
+            on_changed=application.on_changed_batch,
+            task=task,
+            labels=labels or {},
+        )
+
+    def note(self, report: Report) -> None:
+        """Keep what became of the batch."""
+        self.memory.note(report, run_id_of(self._df))
+
+    @contextlib.contextmanager
+    def once_a_run(self) -> Iterator[None]:
+        """Tell apart a batch that is run again and a second batch under the same number."""
+        try:
+            yield
+        except ChangedBatchError as error:
+            if not self.memory.has_applied(self.query_id, run_id_of(self._df), self.batch_id):
+                raise
+            raise ChangedBatchError(
+                f"batch {self.batch_id} of query {self.query_id} was applied already by this run "
+                "of the query: foreachBatch opened two batches on one lane. Say all in one "
+                "`with acker.batch(..)` block, or use an Acker with another app_id for the second"
+            ) from error

@@ -1,4 +1,9 @@
-"""The command line. What a command needs is imported when it runs: ``--help`` loads no Redis."""
+"""The command line.
+
+It may import every other wing. What a command needs is imported when it runs, so ``--help`` loads
+no Redis. Begin with ``namespaces.py`` or ``trees.py``: a function is a command; ``options.py`` has
+what they share.
+"""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import typer
 from acker_redis.cli import options
 from acker_redis.cli.options import AsJson, Namespace, Url, add, complete_namespace
 from acker_redis.cli.output import Exit, say, say_json, warn
+from acker_redis.cli.programs import program
 from acker_redis.errors import RedisUnavailableError
 
 if TYPE_CHECKING:
@@ -156,15 +157,10 @@ def serve(
     """
     from acker_redis import logs
 
-    try:
-        from acker_api import serve as run
-        from acker_api.settings import ApiSettings
-    except ModuleNotFoundError as error:
-        typer.echo(f"{error.name} is missing; pip install 'acker-redis[api]'", err=True)
-        raise typer.Exit(Exit.USAGE) from None
+    run = program("serve", extra="api")
     settings = options.settings(url, log_format="json" if as_json else None)
     logs.set_up(settings.log_level, settings.log_format)
-    raise typer.Exit(run(settings, ApiSettings.read(host=host, port=port, workers=workers)))
+    raise typer.Exit(run(settings, host=host, port=port, workers=workers))
 
 
 PANEL = "Services"

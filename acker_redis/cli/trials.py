@@ -12,6 +12,7 @@ import typer
 from acker_redis.cli import options
 from acker_redis.cli.options import AsJson, Url, add, complete_namespace
 from acker_redis.cli.output import Exit, end_cleanly, say_json
+from acker_redis.cli.programs import program
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -143,14 +144,9 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Account for every flight that left New York: Spark, Redis and the acker on real data."""
-    try:
-        from rich.console import Console
+    from rich.console import Console
 
-        from acker_flights import data
-        from acker_flights.demo import Options, run
-    except ModuleNotFoundError as error:
-        typer.echo(f"{error.name} is missing; pip install 'acker-redis[demo]'", err=True)
-        raise typer.Exit(Exit.USAGE) from None
+    run = program("demo", extra="demo")
     if keep and keep.exists():
         typer.echo(f"{keep} exists; name a directory that does not, for the tables", err=True)
         raise typer.Exit(Exit.USAGE)
@@ -158,11 +154,10 @@ def demo(
     if url:
         url = options.settings(None if url == "-" else url).complete_url
     days_per_batch = files_per_trigger or (7 if year else 1)
-    chosen = Options(data.Selection(months, days), days_per_batch, keep, url, serve)
     # Tables and bars are for people; a program reads stdout.
     console = Console(highlight=False, stderr=as_json)
     show = (lambda summary: say_json(asdict(summary))) if as_json else None
-    raise typer.Exit(run(chosen, console, show))
+    raise typer.Exit(run(months, days, days_per_batch, keep, url, serve, console, show))
 
 
 def simulate(

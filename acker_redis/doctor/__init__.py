@@ -3,7 +3,8 @@
     for finding in examine("redis://127.0.0.1:6379/0", ["orders"]):
         print(finding.level, finding.title, finding.detail, finding.fix)
 
-docs/doctor.md lists what it looks at.
+It may import ``ops`` and the wings below. Begin with ``examination.py``: it reads facts
+(``reading.py``) and asks checks about them (``checks_*.py``). docs/doctor.md lists the checks.
 """
 
 from acker_redis.doctor.examination import examine

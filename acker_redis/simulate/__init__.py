@@ -2,7 +2,9 @@
 
 One seed is one history, byte for byte: a virtual clock, one stream of chance, no threads.
 Sources track random tuple trees, bolts process their messages, rotators tick, and a network
-loses, repeats, delays and reorders. Producers keep the rules of ``client.py``, and the three
+loses, repeats, delays and reorders. It may import ``reference``, ``embedded``, ``sync`` and the
+wings below. Begin with ``world.py`` (a history), ``actors.py`` (who acts) and ``ledger.py`` (the
+oracle). Producers keep the rules of ``flows/namespace.py``, and the three
 rules of ``lua/README.md`` unless one is broken on purpose.
 
 In every fourth history all trees are loose, in every fourth all stand in blocks, in the others a
@@ -64,7 +66,7 @@ What a fault relaxes, and no more than for the trees concerned:
 - ``rotators``, ``clock``: 4 counts ticks, not time: a tick that is late is not caught up.
 
 Not simulated: several shards (a shard is the unit of atomicity, and a tree lives in one), what
-``reference.py`` names as not modelled, and sources that lose their own list of open trees.
+``reference/acker.py`` names as not modelled, and sources that lose their own list of open trees.
 """
 
 from acker_redis.simulate.faults import BREAKS, FAULTS, parse

@@ -1,6 +1,8 @@
 """Spark Structured Streaming: which of a stream's records have arrived, across jobs.
 
-Needs the extra ``acker-redis[spark]``. See docs/spark.md.
+Needs the extra ``acker-redis[spark]``. It may import ``sync`` and the wings below. Begin with
+``micro_batch.py`` (what is said of a batch); the folder ``fold`` turns it into calls, ``streams``
+has data sources and sinks. See docs/spark.md.
 """
 
 from acker_redis.spark.acker import Acker

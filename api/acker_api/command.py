@@ -1,0 +1,10 @@
+"""What ``acker-redis serve`` runs."""
+
+from acker_api.server import serve as run
+from acker_api.settings import ApiSettings
+from acker_redis.ops.settings import Settings
+
+
+def serve(settings: Settings, host: str | None, port: int | None, workers: int | None) -> int:
+    """Serve until SIGTERM or Ctrl-C, and return the exit code; None: as the environment says."""
+    return run(settings, ApiSettings.read(host=host, port=port, workers=workers))

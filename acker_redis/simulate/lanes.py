@@ -1,4 +1,4 @@
-"""A producer lane as ``flows/namespace.py`` keeps it: one call in flight, and never past the horizon."""
+"""A producer lane as ``flows`` keeps it: one call in flight, and never past the horizon."""
 
 from functools import partial
 from itertools import islice

@@ -1,0 +1,77 @@
+"""What the files of a package import, and the order of the wings of ``acker_redis``."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "acker_redis"
+ORDER = (
+    ("errors", "forks", "kinds", "logs", "terminal"),
+    ("protocol",),
+    ("batching", "trees", "embedded", "reference"),
+    ("flows", "transport"),
+    ("sync", "aio"),
+    ("rotator",),
+    ("ops",),
+    ("doctor", "spark", "simulate"),
+    ("cli",),
+    ("__main__",),
+)
+"""Wings from the bottom to the top. Wings of one line do not import each other."""
+BELOW = {"reference": {"protocol", "errors"}}
+"""Wings that may import less than what is below them."""
+FLOOR = {name: floor for floor, names in enumerate(ORDER) for name in names}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import of a module of ours."""
+
+    file: Path
+    line: int
+    module: str
+    """What it imports, dotted."""
+
+    def __str__(self) -> str:
+        return f"{self.file.relative_to(ROOT)}:{self.line} imports {self.module}"
+
+
+def modules(package: Path) -> dict[str, Path]:
+    """Each module below a package by its dotted name."""
+    found = {}
+    for file in package.rglob("*.py"):
+        parts = (package.name, *file.relative_to(package).with_suffix("").parts)
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return found
+
+
+def imports(file: Path, known: dict[str, Path], package: str) -> Iterator[Import]:
+    """All imports of a file that name its own package, or others of ours."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno}: write the whole name"
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [each if each in known else str(node.module) for each in whole]
+        else:
+            continue
+        for name in dict.fromkeys(names):
+            if name.split(".")[0] in (package, "acker_api", "acker_flights"):
+                yield Import(file, node.lineno, name)
+
+
+def wing(module: str) -> str:
+    """The wing of a module, or its own name at the top."""
+    return module.split(".")[1] if "." in module else ""
+
+
+MODULES = modules(PACKAGE)
+IMPORTS = [
+    each
+    for file in sorted(MODULES.values())
+    if file != PACKAGE / "__init__.py"
+    for each in imports(file, MODULES, "acker_redis")
+]

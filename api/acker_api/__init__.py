@@ -3,9 +3,9 @@
 ``acker-redis serve`` and ``python -m acker_api`` run it.
 """
 
-from acker_api.app import create_app
-from acker_api.security import check_bind
-from acker_api.server import serve
+from acker_api.auth.hosts import check_bind
+from acker_api.http.app import create_app
+from acker_api.serving.server import serve
 from acker_api.settings import ApiSettings
 
 __all__ = ["ApiSettings", "check_bind", "create_app", "serve"]

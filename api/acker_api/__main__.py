@@ -2,7 +2,7 @@
 
 import sys
 
-from acker_api.server import serve
+from acker_api.serving.server import serve
 from acker_api.settings import ApiSettings
 from acker_redis import logs
 from acker_redis.errors import AckerError

@@ -1,6 +1,6 @@
 """What ``acker-redis serve`` runs."""
 
-from acker_api.server import serve as run
+from acker_api.serving.server import serve as run
 from acker_api.settings import ApiSettings
 from acker_redis.ops.settings import Settings
 

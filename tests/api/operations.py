@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from acker_api.tokens import Role
+from acker_api.auth.tokens import Role
 
 V1 = "/api/v1"
 HERE = f"{V1}/namespaces/{{namespace}}"

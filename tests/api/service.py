@@ -14,7 +14,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from acker_api import ApiSettings, actions, create_app, gate
+from acker_api import ApiSettings, create_app
+from acker_api.acting import actions
+from acker_api.http import gate
 from acker_redis.ops.settings import Settings
 from tests.waiting import LIMIT
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from acker_api import live, live_feed
-from acker_api.services import Services
+from acker_api.http.services import Services
+from acker_api.live import feed as live_feed
+from acker_api.live import hub as live
 from tests.api.service import app_of
 from tests.waiting import LIMIT
 

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from acker_api.canary import NAME
+from acker_api.reading.canary import NAME
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import NamespaceNotFoundError
@@ -225,8 +225,8 @@ def test_a_touch_begins_its_time_anew(any_server: EmbeddedRedis, make_any_acker:
 def test_a_tick_is_forced_and_what_expires_is_drained(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("acker_api.drain.RECORDS", 10)
-    monkeypatch.setattr("acker_api.drain.MOST_CALLS", 4)
+    monkeypatch.setattr("acker_api.acting.drain.RECORDS", 10)
+    monkeypatch.setattr("acker_api.acting.drain.MOST_CALLS", 4)
     acker = make_any_acker(buckets=2, shards=2)
     batch = Batch("t")
     for anchor in range(2, 802, 2):  # on shard 0

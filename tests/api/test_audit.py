@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from acker_api import audit as auditing
-from acker_api.audit import DAY_MS, KEPT_SURELY, REFUSALS, RESERVE, Audit, Deed
+from acker_api.acting import audit as auditing
+from acker_api.acting.audit import DAY_MS, KEPT_SURELY, REFUSALS, RESERVE, Audit, Deed
+from acker_api.auth.tokens import Role, Who
 from acker_api.problems import Problem
-from acker_api.reader import Reader
-from acker_api.tokens import Role, Who
+from acker_api.reading.reader import Reader
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import RedisUnavailableError
 from acker_redis.protocol.ids import block_anchor

@@ -12,9 +12,9 @@ import httpx
 import pytest
 import redis
 
-from acker_api import canary
-from acker_api.canary import NAME, TASK, Canary
-from acker_api.reader import Reader
+from acker_api.reading import canary
+from acker_api.reading.canary import NAME, TASK, Canary
+from acker_api.reading.reader import Reader
 from acker_redis import Acker, Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.ops import acl

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from acker_api import live, live_watch, moved
+from acker_api.live import hub as live
+from acker_api.live import watch as live_watch
+from acker_api.reading import moved
 from acker_redis.ops.acl import rule
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.sync.client import Acker

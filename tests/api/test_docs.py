@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 
-from acker_api.tokens import Tokens
+from acker_api.auth.tokens import Tokens
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import NamespaceNotFoundError

@@ -11,9 +11,11 @@ from urllib.parse import urlsplit
 import pytest
 from uvicorn import Config
 
-from acker_api import live, live_stream, live_watch
-from acker_api.live_ring import Ring
-from acker_api.live_server import StreamServer
+from acker_api.live import hub as live
+from acker_api.live import stream as live_stream
+from acker_api.live import watch as live_watch
+from acker_api.live.ring import Ring
+from acker_api.serving.uvicorn_server import StreamServer
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.ops.acl import rule
 from acker_redis.protocol.keys import channel

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acker_api import live_verdicts
-from acker_api.live_board import Board, Listener
-from acker_api.live_ring import Ring
-from acker_api.live_verdicts import Address, Gathering
-from acker_api.tokens import ANYBODY
+from acker_api.auth.tokens import ANYBODY
+from acker_api.live import verdicts as live_verdicts
+from acker_api.live.board import Board, Listener
+from acker_api.live.ring import Ring
+from acker_api.live.verdicts import Address, Gathering
 
 ACK, NACK = Address("orders", "ack", "t"), Address("orders", "nack", "t")
 

@@ -8,9 +8,9 @@ import httpx
 import pytest
 from starlette.datastructures import Headers
 
-from acker_api.gate import cross_site
-from acker_api.limits import Limiter
-from acker_api.services import WRONG_TOKENS
+from acker_api.auth.limits import Limiter
+from acker_api.http.gate import cross_site
+from acker_api.http.services import WRONG_TOKENS
 from acker_redis.embedded import EmbeddedRedis
 from tests.api.operations import OPERATIONS, Operation
 from tests.api.service import HOST, METRICS_TOKEN, TOKEN, asked, bearer, is_problem

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from acker_api.canary import Flight
-from acker_api.health import Readiness
-from acker_api.kept import Kept, KeptEach
-from acker_api.services import kept_longer
+from acker_api.http.services import kept_longer
+from acker_api.reading.canary import Flight
+from acker_api.reading.health import Readiness
+from acker_api.reading.kept import Kept, KeptEach
 
 
 class Made:

@@ -12,8 +12,8 @@ import pytest
 from prometheus_client import Metric, parser
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 
-from acker_api.metrics import encode
-from acker_api.reader import Survey
+from acker_api.reading.metrics import encode
+from acker_api.reading.reader import Survey
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.commands import Fence
@@ -261,6 +261,6 @@ def test_others_are_served_while_it_is_written(
         wrote.append(threading.current_thread() is threading.main_thread())
         return encode(survey, accept)
 
-    monkeypatch.setattr("acker_api.routes.metrics.encode", slow)
+    monkeypatch.setattr("acker_api.http.routes.metrics.encode", slow)
     assert get(any_server.url, "/metrics").status_code == 200
     assert wrote == [False]

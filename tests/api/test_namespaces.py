@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from acker_api import ApiSettings, create_app
-from acker_api.metrics import OTHERS, most
+from acker_api.reading.metrics import OTHERS, most
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.ops.settings import Settings

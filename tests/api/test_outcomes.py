@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from acker_api.verdicts import MOST_LOOKED, Behind, Meant, choose, newest
+from acker_api.reading.verdicts import MOST_LOOKED, Behind, Meant, choose, newest
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BacklogError, ConfigError

@@ -8,8 +8,8 @@ import httpx
 import pytest
 import redis.exceptions
 
-from acker_api import pulse
-from acker_api.pulse import Pulse
+from acker_api.reading import pulse
+from acker_api.reading.pulse import Pulse
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import NamespaceNotFoundError, RedisUnavailableError
 from tests.api.service import is_problem, service, settled

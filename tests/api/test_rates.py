@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from acker_api.rates import APART_MS, LEAST_MS, MOST_MS, Growth
+from acker_api.reading.rates import APART_MS, LEAST_MS, MOST_MS, Growth
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.commands import COUNTERS, ShardStatus
 from acker_redis.protocol.config import AckerConfig

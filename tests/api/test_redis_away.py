@@ -9,8 +9,8 @@ import httpx
 import pytest
 from prometheus_client import parser
 
-from acker_api import health
-from acker_api.reader import Reader, Seen, Survey
+from acker_api.reading import health
+from acker_api.reading.reader import Reader, Seen, Survey
 from acker_redis.aio import AsyncAcker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import RedisUnavailableError
@@ -79,7 +79,7 @@ def test_it_is_back_when_redis_is(any_server: EmbeddedRedis, make_any_acker: Mak
 def test_connections_that_died_meanwhile_are_no_matter(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("reader", "canary"):
+    for module in ("reading.reader", "reading.canary"):
         monkeypatch.setattr(f"acker_api.{module}.RETRY_FOR", 60.0)
     acker = make_any_acker(shards=4)
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from acker_api import ApiSettings, check_bind, create_app
-from acker_api.security import Hosts, is_loopback
+from acker_api.auth.hosts import Hosts, is_loopback
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError
 from acker_redis.ops.settings import Settings

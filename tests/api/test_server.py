@@ -18,11 +18,17 @@ import uvicorn
 
 from acker_api import ApiSettings, serve
 from acker_api.__main__ import main
-from acker_api.crowd import Crowd
-from acker_api.live_server import StreamServer
-from acker_api.patience import PROGRESS, SEND_BUFFER, WRITE_WITHIN, PatientProtocol, limit_writes
+from acker_api.auth.crowd import Crowd
 from acker_api.seldom import Seldom
-from acker_api.server import in_background
+from acker_api.serving.patience import (
+    PROGRESS,
+    SEND_BUFFER,
+    WRITE_WITHIN,
+    PatientProtocol,
+    limit_writes,
+)
+from acker_api.serving.server import in_background
+from acker_api.serving.uvicorn_server import StreamServer
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError
 from acker_redis.ops.settings import Settings
@@ -159,10 +165,10 @@ def test_a_port_that_is_taken_is_told() -> None:
 @pytest.mark.parametrize(
     ("limit", "half", "answer"),
     [
-        ("patience.HEAD_WITHIN", b"", b""),
-        ("patience.HEAD_WITHIN", b"GET /livez HTTP/1.1\r\nHo", b""),
+        ("serving.patience.HEAD_WITHIN", b"", b""),
+        ("serving.patience.HEAD_WITHIN", b"GET /livez HTTP/1.1\r\nHo", b""),
         (
-            "gate.BODY_WITHIN",
+            "http.gate.BODY_WITHIN",
             b"POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\n"
             b"Content-Type: application/json\r\nContent-Length: 50\r\n\r\n{",
             b"HTTP/1.1 408 ",
@@ -173,7 +179,7 @@ def test_nobody_takes_a_connection_with_half_a_request(
     monkeypatch: pytest.MonkeyPatch, limit: str, half: bytes, answer: bytes
 ) -> None:
     """Else strangers could take them all."""
-    for each in ("patience.HEAD_WITHIN", "gate.BODY_WITHIN"):
+    for each in ("serving.patience.HEAD_WITHIN", "http.gate.BODY_WITHIN"):
         monkeypatch.setattr(f"acker_api.{each}", 0.1 if each == limit else LIMIT)
     settings = Settings.read(url="redis://127.0.0.1:1/0")
     with in_background(settings, api(port=0, token=TOKEN)) as url:
@@ -186,7 +192,7 @@ def test_nobody_takes_a_connection_with_half_a_request(
                 got = b""  # it was closed before all was sent
             assert got.startswith(answer)
             assert bool(got) is bool(answer)
-        monkeypatch.setattr("acker_api.patience.HEAD_WITHIN", LIMIT)
+        monkeypatch.setattr("acker_api.serving.patience.HEAD_WITHIN", LIMIT)
         assert get_at(port, "/livez").status == 200
 
 
@@ -217,12 +223,12 @@ def test_unread_answers_hold_no_connection(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ends: bytes
 ) -> None:
     """Nor when the service itself would end it: it would wait until all was read."""
-    monkeypatch.setattr("acker_api.patience.WRITE_WITHIN", LIMIT)
-    monkeypatch.setattr("acker_api.patience.HEAD_WITHIN", LIMIT)
+    monkeypatch.setattr("acker_api.serving.patience.WRITE_WITHIN", LIMIT)
+    monkeypatch.setattr("acker_api.serving.patience.HEAD_WITHIN", LIMIT)
     settings = Settings.read(url="redis://127.0.0.1:1/0")
     with in_background(settings, api(port=0, token=TOKEN, docs=True)) as url:
         # Not for the listener: the kernel would tell the client nothing.
-        monkeypatch.setattr("acker_api.patience.WRITE_WITHIN", 0.2)
+        monkeypatch.setattr("acker_api.serving.patience.WRITE_WITHIN", 0.2)
         lines = [reads_little(int(url.rpartition(":")[2])) for _ in range(5)]
         for line in lines:
             line.sendall(STATIC * 20 + ends)
@@ -235,7 +241,7 @@ def test_unread_answers_hold_no_connection(
 
 def test_a_slow_reader_gets_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each time that it has read some more it has time again."""
-    monkeypatch.setattr("acker_api.patience.WRITE_WITHIN", LIMIT)
+    monkeypatch.setattr("acker_api.serving.patience.WRITE_WITHIN", LIMIT)
     settings = Settings.read(url="redis://127.0.0.1:1/0")
     with in_background(settings, api(port=0, token=TOKEN, docs=True)) as url:
         with reads_little(int(url.rpartition(":")[2])) as line:

@@ -9,8 +9,8 @@ import pytest
 from itsdangerous import TimestampSigner
 from starlette.datastructures import Headers
 
-from acker_api.identity import COOKIE, SECURE_COOKIE, Identity
-from acker_api.tokens import Tokens
+from acker_api.auth.identity import COOKIE, SECURE_COOKIE, Identity
+from acker_api.auth.tokens import Tokens
 from acker_redis.embedded import EmbeddedRedis
 from tests.api.service import HOST, METRICS_TOKEN, TOKEN, api, asked, bearer, is_problem
 from tests.api.test_namespaces import V1

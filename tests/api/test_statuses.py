@@ -45,7 +45,7 @@ def test_each_operation_of_the_api_is_known() -> None:
 def test_every_documented_status_is_real(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("reader", "actions"):
+    for module in ("reading.reader", "acting.actions"):
         monkeypatch.setattr(f"acker_api.{module}.RETRY_FOR", 0.0)  # nobody would come
     acker, other = make_any_acker(), make_any_acker()
     client_ = acker.connection.client

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from acker_api import ApiSettings, check_bind, create_app
-from acker_api.tokens import Role, Tokens, Who
+from acker_api.auth.tokens import Role, Tokens, Who
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError
 from acker_redis.ops.settings import Settings

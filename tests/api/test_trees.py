@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from acker_api import services
-from acker_api.walk import past
+from acker_api.http import services
+from acker_api.reading.walk import past
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.flows.browse import PageCursor
@@ -179,7 +179,7 @@ def test_what_is_of_the_other_kind_is_passed_over() -> None:
 def test_a_page_that_is_filtered_may_be_empty_and_go_on(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("acker_api.walk.MOST_LOOKED", 300)
+    monkeypatch.setattr("acker_api.reading.walk.MOST_LOOKED", 300)
     acker = make_any_acker()
     batch = Batch("shop")
     for anchor in range(1, 1001):

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from acker_api.services import Services
-from acker_api.workers import PAUSES, WELL_AFTER, Workers
+from acker_api.http.services import Services
+from acker_api.serving.workers import PAUSES, WELL_AFTER, Workers
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError
 from acker_redis.ops.settings import Settings
@@ -69,7 +69,7 @@ def test_they_share_a_socket_and_sessions_and_end_together(
 
 SCRIPT = """
 import os, signal, socket, time
-from acker_api.workers import Workers
+from acker_api.serving.workers import Workers
 
 class NeverStarts:
     should_exit = started = False
@@ -133,7 +133,7 @@ def test_one_that_dies_again_and_again_is_started_ever_less_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("acker_api.workers.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("acker_api.serving.workers.time.monotonic", lambda: now[0])
     workers = Workers(None, None, 1, 0)  # type: ignore[arg-type]
     (place,) = workers._places
     pauses = []
@@ -156,6 +156,6 @@ def test_each_has_its_share_of_what_is_allowed() -> None:
 
 
 def test_only_the_main_thread_may_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acker_api.workers.threading.main_thread", lambda: None)
+    monkeypatch.setattr("acker_api.serving.workers.threading.main_thread", lambda: None)
     with pytest.raises(ConfigError, match="main thread"):
         Workers(None, None, 2, 0)  # type: ignore[arg-type]

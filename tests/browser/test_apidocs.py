@@ -3,7 +3,7 @@
 from playwright.sync_api import expect
 
 from acker_api import ApiSettings
-from acker_api.server import in_background
+from acker_api.serving.server import in_background
 from acker_redis.ops.settings import Settings
 from tests.browser.conftest import OpenPage
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from acker_api.dashboard.site import ROOT, Site
-from acker_api.server import _listen
+from acker_api.serving.server import _listen
 from tests.browser.stack import Service
 from tests.waiting import LIMIT
 

@@ -296,7 +296,7 @@ def test_the_wheel_is_built_from_what_the_dockerfile_copies(tmp_path: Path) -> N
     assert done.returncode == 0, done.stdout + done.stderr
     [wheel] = (tmp_path / "out").glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    for needed in ("acker_redis/lua/apply.lua", "acker_api/app.py", "acker_flights/demo.py"):
+    for needed in ("acker_redis/lua/apply.lua", "acker_api/http/app.py", "acker_flights/demo.py"):
         assert needed in names
 
 

@@ -75,3 +75,26 @@ IMPORTS = [
     if file != PACKAGE / "__init__.py"
     for each in imports(file, MODULES, "acker_redis")
 ]
+
+
+API = ROOT / "api/acker_api"
+API_ORDER = (
+    ("paths", "problems", "seldom", "settings"),
+    ("auth",),
+    ("reading",),
+    ("acting",),
+    ("shapes",),
+    ("live", "dashboard"),
+    ("apidocs",),
+    ("http",),
+    ("serving",),
+    ("command", "__main__"),
+)
+API_FLOOR = {name: floor for floor, names in enumerate(API_ORDER) for name in names}
+API_MODULES = modules(API)
+API_IMPORTS = [
+    each
+    for file in sorted(API_MODULES.values())
+    if file != API / "__init__.py"
+    for each in imports(file, API_MODULES, "acker_api")
+]

@@ -91,7 +91,7 @@ def test_the_folders_are_those_of_the_tier() -> None:
     [
         ("acker_redis/errors.py", "acker_redis"),
         ("acker_redis/spark/acker.py", "acker_redis/spark"),
-        ("api/acker_api/routes/trees.py", "api/acker_api/routes"),
+        ("api/acker_api/http/routes/trees.py", "api/acker_api/http"),
         ("tests/conftest.py", None),
     ],
 )

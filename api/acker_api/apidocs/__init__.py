@@ -7,8 +7,8 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
+from acker_api.auth.guard import PAGE_CSP
 from acker_api.dashboard.site import ASKED, MEDIA_TYPES, StaticFile
-from acker_api.guard import PAGE_CSP
 
 ROOT = Path(__file__).parent
 PAGE = "index.html"

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from pyspark.errors import PySparkException
 from rich.console import Console
 
-from acker_api.server import in_background
+from acker_api.serving.server import in_background
 from acker_api.settings import ApiSettings
 from acker_flights import data, pipeline, report, session
 from acker_flights.memory import PeakMemory

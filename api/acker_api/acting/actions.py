@@ -1,0 +1,277 @@
+"""What may be changed: each action is written into the audit log before it is done, and after.
+
+An action that has begun is done to its end, also when who asked for it has gone. After an error it
+may be asked for again: but for a forced tick, what is done twice comes to the same.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, TypeVar
+
+from acker_api.acting.audit import UNCHANGED, Audit, Deed, State
+from acker_api.acting.drain import Ticked, tick
+from acker_api.acting.fail_all import FailAll, Failing
+from acker_api.auth.tokens import Who
+from acker_api.problems import Problem
+from acker_api.reading.reader import Reader
+from acker_redis.aio import AsyncAcker
+from acker_redis.batching.batch import Batch
+from acker_redis.batching.sent import Applied
+from acker_redis.errors import AckerError, NamespaceNotFoundError, RedisUnavailableError
+from acker_redis.flows.lane import Lane
+from acker_redis.flows.steps import AskAll, Flow
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.texts import check_text
+from acker_redis.protocol.tree import TreeState
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Done(Generic[T]):
+    """The result of an action."""
+
+    value: T
+    """For the caller."""
+    after: State
+    """For the audit log."""
+    changed: bool = True
+    """False for a no-op, which leaves no entry."""
+
+
+WITHIN = 10.0
+"""Seconds that one waits for an action; it is then done to its end all the same."""
+RETRY_FOR = 1.0
+"""Seconds for which a call of an action is sent again."""
+LANES = 1000
+"""Namespaces for which a producer lane is kept."""
+
+
+class Actions:
+    """Does what operators and admins ask for."""
+
+    def __init__(self, reader: Reader, audit: Audit) -> None:
+        self._reader, self._audit = reader, audit
+        self._lanes: OrderedDict[str, Lane[asyncio.Lock]] = OrderedDict()
+
+    async def create(self, who: Who, namespace: str, config: AckerConfig) -> bool:
+        """Create a namespace; False if it is there with this very configuration."""
+        acker = self._acker(namespace)
+
+        async def before() -> State:
+            try:
+                return asdict(await self._reader.read(self._reader.acker(namespace).config))
+            except NamespaceNotFoundError:
+                return None
+
+        async def create() -> Done[bool]:
+            created = await acker.create(config)
+            return Done(created, asdict(config), changed=created)
+
+        return await self._act(who, Deed(who.name, "create_namespace", namespace), before, create)
+
+    async def drop(self, who: Who, namespace: str) -> None:
+        """End a namespace, and all that is in it."""
+        acker = self._acker(namespace)
+
+        async def before() -> State:
+            try:
+                status = await self._reader.status(namespace)
+            except NamespaceNotFoundError:
+                # Its drop was interrupted, perhaps; if not, the drop says that there is none.
+                return None
+            return {
+                "pending": status.pending,
+                "waiting": sum(status.backlog.values()),
+                **asdict(status.config),
+            }
+
+        async def drop() -> Done[None]:
+            await acker.drop()
+            return Done(None, None)
+
+        await self._act(who, Deed(who.name, "drop_namespace", namespace), before, drop)
+
+    async def configure(
+        self, who: Who, namespace: str, changes: dict[str, int]
+    ) -> tuple[AckerConfig, AckerConfig]:
+        """Change settings of a living namespace: what they were, and are."""
+        acker = self._acker(namespace)
+        were: list[AckerConfig] = []
+        same = False
+
+        async def before() -> State:
+            nonlocal same
+            were.append(await self._reader.read(self._reader.acker(namespace).config))
+            same = await self._reader.drive(_has(namespace, were[0].shards, changes))
+            return {name: getattr(were[0], name) for name in changes}
+
+        async def configure() -> Done[AckerConfig]:
+            config = await acker.configure(**changes)
+            after = {name: getattr(config, name) for name in changes}
+            return Done(config, after, changed=not same)
+
+        now = await self._act(who, Deed(who.name, "configure", namespace), before, configure)
+        return were[0], now
+
+    async def rotate(self, who: Who, namespace: str) -> Ticked:
+        """Force a tick of each shard, and drain some of what expires."""
+        acker = self._acker(namespace)
+
+        async def before() -> State:
+            status = await self._reader.status(namespace)
+            return {"pending_by_bucket": list(status.pending_by_bucket)}
+
+        async def rotate() -> Done[Ticked]:
+            ticked = await tick(acker)
+            return Done(ticked, asdict(ticked))
+
+        return await self._act(who, Deed(who.name, "rotate", namespace), before, rotate)
+
+    async def fail(self, who: Who, namespace: str, anchor: int, why: str) -> int:
+        """Fail a tree; 1 if it was nacked by this, 0 if it was only marked, or ended meanwhile."""
+        check_text("why", why, 0)
+        batch = Batch()
+        batch.fail(anchor, why)
+        applied = await self._on_tree("fail_tree", who, namespace, anchor, batch, {"why": why})
+        return applied.failed
+
+    async def touch(self, who: Who, namespace: str, anchor: int) -> None:
+        """Set the clock of a tree back, of one in a block that of the block."""
+        batch = Batch()
+        batch.touch(anchor)
+        await self._on_tree("touch_tree", who, namespace, anchor, batch, {})
+
+    async def fail_all(self, who: Who, namespace: str, failing: Failing) -> FailAll:
+        """Fail all trees that match, or count them; in calls that are bounded.
+
+        To count changes nothing, and is not in the audit log.
+        """
+        check_text("why", failing.why, 0)
+        acker, lane = self._acker(namespace), self._lane(namespace)
+        if failing.dry_run:
+            return await self._in_time(failing.run(acker, lane))
+
+        async def before() -> State:
+            await self._reader.read(self._reader.acker(namespace).config)
+            return failing.asked()
+
+        async def fail_all() -> Done[FailAll]:
+            done = await failing.run(acker, lane)
+            return Done(done, done.counts(), changed=bool(done.matched))
+
+        return await self._act(who, Deed(who.name, "fail_trees", namespace), before, fail_all)
+
+    async def _on_tree(
+        self, action: str, who: Who, namespace: str, anchor: int, batch: Batch, told: dict[str, Any]
+    ) -> Applied:
+        acker = self._acker(namespace)
+        had_failed = False
+
+        async def before() -> State:
+            nonlocal had_failed
+            tree = await self._reader.read(lambda: self._reader.acker(namespace).show(anchor))
+            if tree is None:
+                # A FAIL of it would be remembered until it expires, for a tree that is to come.
+                raise not_pending()
+            had_failed = tree.state == "failed"
+            return _summary(tree)
+
+        async def apply() -> Done[Applied]:
+            applied = await acker.apply(batch, self._lane(namespace))
+            # A tree that has failed, and whose block is pending, can be failed again: a no-op.
+            changed = not (action == "fail_tree" and had_failed and not applied.failed)
+            return Done(applied, {**told, "failed": applied.failed}, changed)
+
+        return await self._act(who, Deed(who.name, action, namespace, str(anchor)), before, apply)
+
+    async def _act(
+        self,
+        who: Who,
+        deed: Deed,
+        before: Callable[[], Awaitable[State]],
+        do: Callable[[], Awaitable[Done[T]]],
+    ) -> T:
+        return await self._in_time(self._reader.whole(self._audited(who, deed, before, do)))
+
+    async def _audited(
+        self,
+        who: Who,
+        deed: Deed,
+        before: Callable[[], Awaitable[State]],
+        do: Callable[[], Awaitable[Done[T]]],
+    ) -> T:
+        try:
+            was = await before()
+        except (AckerError, Problem) as error:
+            away = isinstance(error, RedisUnavailableError)
+            await self._audit.failed(deed, _why(error), away)
+            raise
+        begun = await self._audit.begin(who, deed, was)
+        try:
+            done = await do()
+        except (AckerError, Problem) as error:
+            await self._audit.end(begun, "failed", why=_why(error))
+            raise
+        except BaseException:
+            await self._audit.end(begun, "failed", why="a bug; the log of the service says more")
+            raise
+        await self._audit.end(begun, "done" if done.changed else UNCHANGED, done.after)
+        return done.value
+
+    async def _in_time(self, work: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(WITHIN):
+                return await work
+        except TimeoutError:
+            raise RedisUnavailableError(
+                f"it is not done after {WITHIN:g} s, and goes on; the audit log will say what "
+                "came of it"
+            ) from None
+
+    def _acker(self, namespace: str) -> AsyncAcker:
+        return self._reader.acker(namespace, RETRY_FOR)
+
+    def _lane(self, namespace: str) -> "Lane[asyncio.Lock]":
+        """One lane for each namespace: shards remember the name of each for a while."""
+        lane = self._lanes.pop(namespace, None) or Lane(asyncio.Lock)
+        self._lanes[namespace] = lane
+        if len(self._lanes) > LANES:
+            self._lanes.popitem(last=False)
+        return lane
+
+
+def _has(namespace: str, shards: int, settings: dict[str, int]) -> Flow[bool]:
+    """Whether every shard has these settings already: one may lack them after an error."""
+    keys = (ShardKeys(namespace, shard).meta for shard in range(shards))
+    replies = yield AskAll(tuple(("HMGET", meta, *settings) for meta in keys))
+    wanted = [str(value).encode() for value in settings.values()]
+    return all(reply == wanted for reply in replies)
+
+
+def not_pending() -> Problem:
+    """There is no such tree."""
+    return Problem(
+        404,
+        "tree-not-pending",
+        "The tree is not pending",
+        "it was told of, acked or nacked, or was never tracked",
+    )
+
+
+def _summary(tree: TreeState) -> State:
+    return {
+        "state": tree.state,
+        "task": tree.task,
+        "source_id": tree.source_id,
+        "age_ms": tree.age_ms,
+        "bucket": tree.bucket,
+        **({"block": str(tree.block.block)} if tree.block else {}),
+    }
+
+
+def _why(error: AckerError | Problem) -> str:
+    return f"{error.title}: {error.detail}" if isinstance(error, Problem) else str(error)

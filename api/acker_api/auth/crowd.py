@@ -1,0 +1,53 @@
+"""How many connections are open: of all clients together, and of each address."""
+
+from collections import Counter
+
+from acker_api.auth.limits import address_of
+from acker_api.seldom import Seldom
+
+SPARE = 256
+"""Descriptors that are left to Redis, files, and connections that are about to be closed."""
+
+
+class Crowd:
+    """Counts the connections of one process.
+
+    ``total`` and ``of_address`` are the caps. ``total`` is at most what the limit of descriptors
+    leaves, so that accept() does not fail; one address gets half of it at most. ``of_address`` 0
+    stands for no cap of its own: behind a proxy all clients have one address.
+    """
+
+    def __init__(self, total: int, of_address: int, seldom: Seldom) -> None:
+        self.total = min(total, _descriptors())
+        self.of_address = min(of_address, max(1, self.total // 2)) or self.total
+        self._open: Counter[str] = Counter()
+        self._seldom = seldom
+
+    def enter(self, client: tuple[str, int] | None) -> bool:
+        """Count a connection; False, and it does not count, if there are too many."""
+        address = address_of(client)
+        if self._open.total() >= self.total:
+            self._seldom.warn("connections_full", most=self.total, client=address)
+        elif self._open[address] >= self.of_address:
+            self._seldom.warn("connections_of_address_full", most=self.of_address, client=address)
+        else:
+            self._open[address] += 1
+            return True
+        return False
+
+    def leave(self, client: tuple[str, int] | None) -> None:
+        """A connection that was counted has ended."""
+        address = address_of(client)
+        self._open[address] -= 1
+        if not self._open[address]:
+            del self._open[address]
+
+
+def _descriptors() -> int:
+    """Connections that the limit of descriptors leaves room for."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return 2**20
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**20 if soft == resource.RLIM_INFINITY else max(soft // 2, soft - SPARE)

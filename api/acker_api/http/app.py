@@ -1,0 +1,58 @@
+"""The app: what is served where, and what belongs to it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from acker_api import problems
+from acker_api.auth.guard import Guard
+from acker_api.auth.hosts import Hosts
+from acker_api.http import routes
+from acker_api.http.gate import Gate
+from acker_api.http.services import Services
+from acker_api.settings import ApiSettings
+from acker_redis.ops.settings import Settings
+
+DESCRIPTION = """How the namespaces of an acker-redis stand, what is pending, and what may be done.
+
+Times are milliseconds, counts are whole numbers, anchors are text, errors are
+`application/problem+json`. Where a token is set it is sent as `Authorization: Bearer TOKEN`.
+A viewer reads, an operator acts on trees and settings, an admin creates and drops namespaces.
+What changes something is written to the audit log before it is done."""
+
+
+def create_app(settings: Settings, api_settings: ApiSettings | None = None) -> FastAPI:
+    """The service for the Redis of ``settings``; nothing is sent to it before the first request.
+
+    One app belongs to one event loop, and its lifespan closes the connections. It does not look
+    at where it is bound: see :func:`acker_api.check_bind`. Raises ConfigError for a URL that
+    cannot be, and for a token that is weak or cannot be read.
+    """
+    api_settings = api_settings or ApiSettings.read()
+    services = Services.of(settings, api_settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await services.close()
+
+    app = FastAPI(
+        title="acker-redis",
+        version=version("acker-redis"),
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        openapi_url="/openapi.json" if api_settings.docs else None,
+        docs_url=None,  # a page of its own, which loads nothing from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.services = services
+    problems.install(app)
+    app.add_middleware(Gate, services=services)
+    app.add_middleware(Guard, hosts=Hosts(api_settings), requests=services.requests)
+    routes.install(app, with_metrics=api_settings.metrics, with_docs=api_settings.docs)
+    return app

@@ -1,0 +1,156 @@
+"""Before any route: who asks, how often, on which site's page, and how much is sent.
+
+A browser says of each request where it comes from. What changes something must come from a page of
+this service; a machine says nothing of the kind, and must show its token.
+"""
+
+import asyncio
+import re
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from acker_api.auth.limits import address_of
+from acker_api.auth.tokens import Who
+from acker_api.http.services import Services
+from acker_api.paths import PROBES, SESSION, STATIC
+from acker_api.problems import Problem, too_many, unauthorized
+
+BODY_WITHIN = 10.0
+"""Seconds that the body of a request may take."""
+SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+"""Methods that change nothing."""
+
+
+class Gate:
+    """Puts who asks into the scope, as ``state["who"]``: None if that is not known."""
+
+    def __init__(self, app: ASGIApp, services: Services) -> None:
+        self._app, self._services = app, services
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer why not."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        who = self._services.identity.of(headers)
+        scope.setdefault("state", {})["who"] = who
+        try:
+            if problem := await self._refusal(scope, headers, who):
+                raise problem
+            if scope["method"] not in SAFE:
+                receive = await read_whole(headers, receive, self._services.settings.max_body)
+        except Problem as problem:
+            await problem.response()(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    async def _refusal(self, scope: Scope, headers: Headers, who: Who | None) -> Problem | None:
+        path, method = scope["path"], scope["method"]
+        address = address_of(scope.get("client"))
+        if self._services.identity.shows_token(headers):
+            name = self._services.identity.name_of_token(headers)
+            if wait := self._services.failures.wait(address, name):
+                return too_many(wait)
+        if path in PROBES or (method in SAFE and path.startswith(STATIC)):
+            return None
+        client = f"token {who.name}" if who and who.name else ""
+        if not who or self._services.identity.tokens.open:
+            client = f"address {address}"
+        if wait := self._services.requests.wait(client):
+            return too_many(wait)
+        if method in SAFE:
+            return None
+        if refused := cross_site(
+            headers,
+            bool(who and who.by_cookie),
+            self._services.identity.by_https(scope.get("scheme", ""), headers),
+        ):
+            await self._services.audit.refused(who, "cross_site", "", f"{method} {path}", refused)
+            return refused
+        # Here, and not in the route: a body is read before a route is asked.
+        return None if who or path == SESSION else unauthorized()
+
+
+async def read_whole(headers: Headers, receive: Receive, most: int) -> Receive:
+    """What gives a route the body, once all of it was read; a Problem if it is too large."""
+    told, chunks, size, more = headers.get("content-length", ""), [], 0, True
+    if told.isdigit() and int(told[:20]) > most:
+        raise too_large(most)
+    end = asyncio.get_running_loop().time() + BODY_WITHIN
+    while more:
+        try:
+            async with asyncio.timeout_at(end):
+                message = await receive()
+        except TimeoutError:
+            raise Problem(
+                408, "too-slow", "The body did not come", f"send it within {BODY_WITHIN:g} s"
+            ) from None
+        if message["type"] != "http.request":
+            raise Problem(400, "broken-off", "The request broke off")
+        chunks.append(message.get("body", b""))
+        size, more = size + len(chunks[-1]), message.get("more_body", False)
+        if size > most:
+            raise too_large(most)
+    whole: list[Message] = [{"type": "http.request", "body": b"".join(chunks)}]
+
+    async def replay() -> Message:
+        return whole.pop() if whole else await receive()
+
+    return replay
+
+
+def too_large(most: int) -> Problem:
+    """The body has more bytes than it may."""
+    return Problem(413, "body-too-large", "The body is too large", f"it may have {most} bytes")
+
+
+def cross_site(headers: Headers, compulsory: bool, https: bool = False) -> Problem | None:
+    """Why a request that changes something is not one of our own pages' or a machine's.
+
+    ``compulsory``: a browser has sent a cookie with it, and must say where it comes from. Browsers
+    that send no ``Sec-Fetch-Site`` send an ``Origin`` with whatever is not a GET.
+
+    ``https``: the browser is known to have come by https; a page that came by http, which others
+    on the way may have written, is not ours then. Otherwise a proxy may have ended TLS, and the
+    scheme of the page says by what the browser came.
+    """
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None:
+        ours = site == "same-origin"
+    elif origin is not None:
+        scheme = origin.partition("://")[0].lower()
+        ours = scheme in (("https",) if https else ("https", "http")) and (
+            bool(host := _authority(origin))
+            and host == _authority(f"{scheme}://{headers.get('host', '')}")
+        )
+    else:
+        ours = not compulsory
+    if ours:
+        return None
+    return Problem(
+        403,
+        "cross-site",
+        "The request comes from another site",
+        "a page of another origin may change nothing; a program sends its token as "
+        "Authorization: Bearer TOKEN, and neither a cookie nor Origin nor Sec-Fetch-Site",
+    )
+
+
+_ORIGIN = re.compile(
+    r"https?://(\[[0-9a-f:.]+\]|[^\[\]:@/?#\\\s]+)(:[0-9]{1,5})?", re.ASCII | re.IGNORECASE
+)
+
+
+def _authority(url: str) -> tuple[str, int] | None:
+    """Host and port of an origin; None for ``null`` and for an invalid origin."""
+    if not _ORIGIN.fullmatch(url):
+        return None
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return None
+    return (parts.hostname, port) if parts.hostname and port else None

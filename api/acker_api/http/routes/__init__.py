@@ -1,0 +1,31 @@
+"""What is served where. Everything but the probes, ``/metrics`` and pages is under ``/api/v1``."""
+
+from fastapi import APIRouter, FastAPI
+
+from acker_api.http.routes import (
+    audit,
+    dashboard,
+    docs,
+    events,
+    health,
+    metrics,
+    namespaces,
+    outcomes,
+    session,
+    trees,
+)
+from acker_api.http.routes.paths import V1
+
+
+def install(app: FastAPI, with_metrics: bool, with_docs: bool) -> None:
+    """Add all routes."""
+    v1 = APIRouter(prefix=V1)
+    for part in (session, namespaces, trees, outcomes, events, audit):
+        v1.include_router(part.router)
+    app.include_router(health.router)
+    app.include_router(dashboard.router)
+    if with_docs:
+        app.include_router(docs.router)
+    if with_metrics:
+        app.include_router(metrics.router)
+    app.include_router(v1)

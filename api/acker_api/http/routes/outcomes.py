@@ -1,0 +1,74 @@
+"""Verdicts that wait for their sources."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from acker_api.auth.tokens import Role, Who
+from acker_api.http.access import require
+from acker_api.http.routes.answers import READS, answers
+from acker_api.http.routes.names import Namespace
+from acker_api.http.services import Shared
+from acker_api.reading.metrics import backlog_ratio
+from acker_api.reading.verdicts import Behind, Meant, choose, newest, oldest
+from acker_api.shapes.verdicts import Backlog, Outcomes, Reason, Verdict, Waiting
+from acker_redis.protocol.keys import ShardKeys
+
+router = APIRouter(prefix="/namespaces/{namespace}", tags=["outcomes"])
+
+Viewer = Annotated[Who, require(Role.VIEWER)]
+
+
+@router.get("/outcomes", responses=answers(*READS))
+async def list_outcomes(
+    services: Shared,
+    who: Viewer,
+    namespace: Namespace,
+    task: Annotated[
+        str, Query(description="Only of this task", pattern=r"^[A-Za-z0-9_.-]{0,64}$")
+    ] = "",
+    verdict: Annotated[Verdict | None, Query()] = None,
+    reason: Annotated[Reason | None, Query()] = None,
+    limit: Annotated[int, Query(description="So many at most", ge=1, le=1000)] = 100,
+    before: Annotated[str, Query(description="`next` of the page before", max_length=160)] = "",
+) -> Outcomes:
+    """Verdicts that wait to be taken, the newest first. What a source has taken is gone.
+
+    Without `task` those of the tasks are looked at for which most waits. An answer reads a bounded
+    number of entries; with filters few may be left of them, and `next` goes on.
+    """
+    status = await services.reader.status(namespace)
+    shards = [ShardKeys(namespace, shard.shard) for shard in status.shards]
+    tasks = [task] if task else choose(status.backlog, len(shards))
+    begin = Behind.parse(before) if before else None
+    flow = newest(shards, tasks, limit, begin, Meant(verdict, reason))
+    page = await services.reader.drive(flow)
+    return Outcomes.of(page, tasks)
+
+
+@router.get("/backlog", responses=answers(*READS))
+async def get_backlog(
+    services: Shared,
+    who: Viewer,
+    namespace: Namespace,
+    limit: Annotated[int, Query(description="So many tasks at most", ge=1, le=1000)] = 100,
+) -> Backlog:
+    """How many verdicts wait for each task, and since when: whose source is behind."""
+    status = await services.reader.status(namespace)
+    shards = [ShardKeys(namespace, shard.shard) for shard in status.shards]
+    since = await services.reader.drive(oldest(shards, choose(status.backlog, len(shards))[:limit]))
+    ratios = backlog_ratio(status)
+    ranked = sorted(status.backlog.items(), key=lambda item: (-item[1], item[0]))
+    return Backlog(
+        tasks=[
+            Waiting(
+                task=task,
+                waiting=waiting,
+                oldest_at_ms=since.get(task),
+                ratio=ratios.get(task, 0.0),
+                limit=status.config.outcomes_limit,
+            )
+            for task, waiting in ranked[:limit]
+        ],
+        total=len(ranked),
+    )

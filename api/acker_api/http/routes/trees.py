@@ -1,0 +1,158 @@
+"""What is pending, and what may be done to it."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from acker_api.acting.actions import not_pending
+from acker_api.acting.fail_all import Failing
+from acker_api.auth.tokens import Role, Who
+from acker_api.http.access import require
+from acker_api.http.routes.answers import ACTS, READS, answers
+from acker_api.http.routes.names import Anchor, Namespace
+from acker_api.http.services import Shared
+from acker_api.problems import Problem
+from acker_api.reading.walk import STEP, Filter, Kind, walk
+from acker_api.shapes.trees import (
+    Block,
+    Failed,
+    FailedTrees,
+    FailTrees,
+    Scan,
+    Touched,
+    Tree,
+    Trees,
+    Why,
+)
+from acker_redis.flows.browse import BlockEntry, PageCursor
+from acker_redis.protocol.tree import State, TreeState
+
+router = APIRouter(prefix="/namespaces/{namespace}/trees", tags=["trees"])
+
+Viewer = Annotated[Who, require(Role.VIEWER)]
+Operator = Annotated[Who, require(Role.OPERATOR)]
+Task = Annotated[
+    str, Query(description="Only what this task has tracked", pattern=r"^[A-Za-z0-9_.-]{0,64}$")
+]
+SourceId = Annotated[str, Query(description="Only this source id, of a block: its label")]
+
+PAGED = (
+    "a page of what is pending: follow next to the end to see all of it, and every record is read"
+)
+SCANNED = (
+    "there is no index by source id or task: every record is looked at, up to 16,000 a page, until "
+    "next is null"
+)
+
+
+@router.get("", responses=answers(*READS))
+async def list_trees(
+    services: Shared,
+    who: Viewer,
+    namespace: Namespace,
+    cursor: Annotated[str, Query(description="`next` of the page before", max_length=64)] = "",
+    limit: Annotated[int, Query(description="About so many", ge=1, le=1000)] = 100,
+    source_id: SourceId = "",
+    task: Task = "",
+    bucket: Annotated[int | None, Query(description="0 is the newest", ge=0, le=16)] = None,
+    min_age_ms: Annotated[int, Query(description="As old at least", ge=0, le=10**15)] = 0,
+    state: Annotated[State | None, Query(description="Loose trees in this state")] = None,
+    kind: Annotated[Kind | None, Query(description="Loose trees, or blocks")] = None,
+) -> Trees:
+    """Some of what is pending, the oldest of each shard first.
+
+    An answer takes a bounded number of short calls. It may hold somewhat more than `limit`, as a
+    small bucket comes whole, and less. `bucket`, `min_age_ms`, `state` and `kind` are looked at
+    when a page was read: few may be left of it, or none, and `next` goes on. Who walks to the end
+    sees all that stays pending meanwhile, some of it twice perhaps.
+    """
+    acker = services.reader.acker(namespace)
+    meant = Filter(source_id, task, bucket, min_age_ms, state, kind)
+    at = PageCursor.parse(cursor) if cursor else None
+    trees: dict[int, TreeState] = {}
+    blocks: dict[int, BlockEntry] = {}
+    looked = unreadable = 0
+
+    async def read() -> PageCursor | None:
+        nonlocal looked, unreadable
+        next_: PageCursor | None = None
+        step = max(limit, STEP) if meant.afterwards else limit
+        async for _, page, behind in walk(acker, meant, at, step):
+            trees.update((tree.anchor, tree) for tree in meant.trees(page))
+            blocks.update((block.block, block) for block in meant.blocks(page))
+            next_ = behind
+            looked, unreadable = looked + page.looked, unreadable + page.unreadable
+            if len(trees) + len(blocks) >= limit:
+                break
+        return next_
+
+    next_ = await services.reader.read(read)
+    return Trees(
+        trees=[Tree.of(tree) for tree in trees.values()],
+        blocks=[Block.of(block) for block in blocks.values()],
+        next=str(next_) if next_ else None,
+        looked=looked,
+        complete=next_ is None,
+        scan=Scan(
+            looked=looked,
+            unreadable=unreadable,
+            cost=SCANNED if source_id or task or meant.afterwards else PAGED,
+        ),
+    )
+
+
+@router.post("/fail", responses=answers(*ACTS))
+async def fail_trees(
+    services: Shared, who: Operator, namespace: Namespace, asked: FailTrees
+) -> FailedTrees:
+    """Fail all trees that match, also those in blocks; a dry run unless `dry_run` is false.
+
+    A call looks at a bounded number of records: go on with `next` as `cursor` until it is null.
+    What was failed is told to its sources, which replay it.
+    """
+    if asked.filter.empty:
+        raise Problem(
+            422, "bad-request", "The request cannot be", 'to mean all: {"filter":{"min_age_ms":0}}'
+        )
+    failing = Failing(
+        source_id=asked.filter.source_id,
+        task=asked.filter.task,
+        bucket=asked.filter.bucket,
+        min_age_ms=asked.filter.min_age_ms or 0,
+        state=asked.filter.state,
+        kind=asked.filter.kind,
+        why=asked.why,
+        most=asked.most,
+        cursor=PageCursor.parse(asked.cursor) if asked.cursor else None,
+        dry_run=asked.dry_run,
+    )
+    done = await services.actions.fail_all(who, namespace, failing)
+    return FailedTrees.of(done, asked.dry_run)
+
+
+@router.get("/{anchor}", responses=answers(*READS))
+async def get_tree(services: Shared, who: Viewer, namespace: Namespace, anchor: Anchor) -> Tree:
+    """What is known of a pending tree, and of its block."""
+    acker = services.reader.acker(namespace)
+    tree = await services.reader.read(lambda: acker.show(anchor))
+    if tree is None:
+        raise not_pending()
+    return Tree.of(tree)
+
+
+@router.post("/{anchor}/fail", responses=answers(*ACTS))
+async def fail_tree(
+    services: Shared, who: Operator, namespace: Namespace, anchor: Anchor, why: Why
+) -> Failed:
+    """Fail a tree: its source is told at once, and replays it."""
+    failed = await services.actions.fail(who, namespace, anchor, why.why)
+    return Failed(anchor=str(anchor), failed=1 if failed else 0)
+
+
+@router.post("/{anchor}/touch", responses=answers(*ACTS))
+async def touch_tree(
+    services: Shared, who: Operator, namespace: Namespace, anchor: Anchor
+) -> Touched:
+    """Let a tree live for as long again as if it had just begun; of one in a block, the block."""
+    await services.actions.touch(who, namespace, anchor)
+    return Touched(anchor=str(anchor))

@@ -1,0 +1,158 @@
+"""What the routes share: made with the app, closed with it."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from acker_api.acting.actions import Actions
+from acker_api.acting.audit import Audit
+from acker_api.auth.identity import Identity
+from acker_api.auth.limits import Failures, Limiter
+from acker_api.auth.tokens import Tokens
+from acker_api.live.hub import Hub
+from acker_api.reading.canary import Canary, Flight
+from acker_api.reading.health import Readiness, judge
+from acker_api.reading.kept import Kept, KeptEach
+from acker_api.reading.pulse import Pulse
+from acker_api.reading.rates import Growth
+from acker_api.reading.reader import Reader, Survey
+from acker_api.settings import ApiSettings, open_files
+from acker_api.shapes.status import NamespaceStatus
+from acker_redis.flows.browse import OldestTree
+from acker_redis.logs import Event
+from acker_redis.ops.settings import Settings
+
+log = logging.getLogger("acker_api")
+
+READINESS_KEPT = 1.0
+"""Seconds for which an answer of ``/readyz`` is kept: probes do not load Redis."""
+READINESS_TIMES = 10.0
+"""And so many times longer than it took: anybody may ask, and many shards make it dear."""
+READINESS_MOST = 10.0
+"""But not for longer than this; and what is not ready is asked again, it may have come back."""
+OLDEST_KEPT = 2.0
+"""Seconds for which the oldest tree of a namespace is kept: with 16 shards it costs 12 ms of Redis,
+where the state costs less than one."""
+OLDEST_STALE = 10.0
+"""Seconds more for which it is told while the next is looked for: nobody waits for it."""
+LOGINS = 10
+"""Attempts to log in, a minute of one address."""
+WRONG_TOKENS = 60
+"""Wrong tokens in a header, a minute of one address."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """What the routes use."""
+
+    settings: ApiSettings
+    identity: Identity
+    requests: Limiter
+    logins: Limiter
+    failures: Failures
+    reader: Reader
+    audit: Audit
+    actions: Actions
+    canary: Canary
+    readiness: Kept[Readiness]
+    scrape: Kept[Survey]
+    """For ``/metrics``: kept for no time, but scrapes at once share one survey."""
+    oldest: KeptEach[OldestTree | None]
+    growth: Growth
+    pulse: Pulse
+    live: Hub
+
+    @classmethod
+    def of(cls, settings: Settings, api_settings: ApiSettings) -> "Services":
+        """Services for one app; nothing is sent yet.
+
+        Raises ConfigError for a URL that cannot be, a token that is weak or cannot be read.
+        """
+        identity = Identity(
+            Tokens.of(api_settings), api_settings.session_for, api_settings.https_only
+        )
+        for sentence in open_files(api_settings):
+            log.warning(Event("open_file", why=sentence))
+        client = settings.connect_async()
+        reader = Reader(client, api_settings.answer_within, api_settings.scrape_within)
+
+        canary = Canary(reader, min(api_settings.answer_within, api_settings.scrape_within))
+        was_ready, was_denied = True, False
+
+        async def fly() -> Flight:
+            return await canary.fly() if api_settings.ready_canary else Flight("off")
+
+        async def readiness() -> Readiness:
+            nonlocal was_ready, was_denied
+            survey, flight = await asyncio.gather(reader.survey(), fly())
+            found = judge(survey, api_settings.ready_rotation, flight)
+            if flight.state == "denied" and not was_denied:
+                log.info(Event("canary_denied", why=flight.why))
+            was_denied = flight.state == "denied"
+            if was_ready and not found.ready:
+                log.warning(Event("not_ready", why=str(found)))
+            elif found.ready and not was_ready:
+                log.info(Event("ready", namespaces=found.namespaces))
+            was_ready = found.ready
+            return found
+
+        audit = Audit(reader, api_settings.audit_days)
+        services = cls(
+            settings=api_settings,
+            identity=identity,
+            requests=Limiter(share(api_settings.rate_limit, api_settings.workers)),
+            logins=Limiter(share(LOGINS, api_settings.workers)),
+            failures=Failures(share(WRONG_TOKENS, api_settings.workers)),
+            reader=reader,
+            audit=audit,
+            actions=Actions(reader, audit),
+            canary=canary,
+            readiness=Kept(readiness, READINESS_KEPT, longer=kept_longer),
+            scrape=Kept(lambda: reader.survey(oldest=True, scripts=True)),
+            oldest=KeptEach(reader.oldest, OLDEST_KEPT, OLDEST_STALE),
+            growth=Growth(),
+            pulse=Pulse(reader.ping, api_settings.answer_within),
+            live=Hub(client, lambda name: services.standing(name), reader.survey),
+        )
+        reader.moved.listens = services.live.listen_again
+        return services
+
+    async def standing(self, namespace: str) -> NamespaceStatus:
+        """How a namespace stands, with its oldest tree; the errors of ``Reader.status``."""
+        status = await self.reader.status(namespace)
+        grown = self.growth.add(status)
+        pending = status.pending or status.expiring
+        oldest = await self.oldest.get(namespace) if pending else None
+        return NamespaceStatus.of(status, oldest, grown)
+
+    async def close(self) -> None:
+        """End what is under way and close the connections."""
+        await self.live.close()
+        await self.pulse.close()
+        await self.readiness.close()
+        await self.canary.close()
+        await self.scrape.close()
+        await self.oldest.close()
+        await self.reader.close()
+
+
+def kept_longer(readiness: Readiness, took: float) -> float:
+    """Seconds for which an answer of ``/readyz`` is kept that took so many."""
+    return min(READINESS_MOST, READINESS_TIMES * took) if readiness.ready else 0.0
+
+
+def share(limit: int, workers: int) -> int:
+    """Of each worker, which knows nothing of the others; 0 of 0, which is no limit."""
+    return -(-limit // workers)
+
+
+def _services(request: Request) -> Services:
+    found: Services = request.app.state.services
+    return found
+
+
+Shared = Annotated[Services, Depends(_services)]
+"""The services, for a route."""

@@ -1,0 +1,206 @@
+"""The hub of live events: one per process, and one subscription to Redis, however many listen."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from acker_api.auth.tokens import Who
+from acker_api.live.board import Listener
+from acker_api.live.feed import Feed
+from acker_api.live.ring import MOST_BYTES, Ring
+from acker_api.live.verdicts import Address
+from acker_api.live.watch import ListWatch, NamespaceWatch, Watch
+from acker_api.problems import Problem
+from acker_api.reading.kept import Kept, KeptEach
+from acker_api.reading.reader import Survey
+from acker_api.shapes.status import NamespaceStatus
+from acker_redis.errors import AckerError, NamespaceNotFoundError
+
+MOST = 1024
+"""Streams at once."""
+MOST_EACH = 256
+"""Of one token, or without tokens of one address."""
+LINGER = 10.0
+"""Seconds that a watch goes on after its last listener has left: it may only be reconnecting."""
+MEMORY = 32 * MOST_BYTES
+"""Bytes of all rings."""
+FIRST = 2.0
+"""Seconds that a stream waits for its first state before it begins without."""
+GRACE = 0.3
+"""Seconds for a stream to end by itself when the service ends."""
+
+
+class Hub:
+    """Lets streams listen. It begins with the first, and ends some seconds after the last."""
+
+    def __init__(
+        self,
+        client: Any,
+        standing: Callable[[str], Awaitable[NamespaceStatus]],
+        survey: Callable[[], Awaitable[Survey]],
+    ) -> None:
+        self._client = client
+        # Kept for no time: who asks because Redis has just gone may not hear that all is well.
+        self._standing = KeptEach(standing, 0.0)
+        self._survey = Kept(survey)
+        self._watches: dict[str | None, Watch] = {}
+        self._listeners: dict[Listener, str | None] = {}
+        self._each: Counter[str] = Counter()
+        self._feed: Feed | None = None
+        self._timers: dict[str | None, asyncio.TimerHandle] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._over = False
+
+    async def listen(
+        self, namespace: str | None, who: Who, client: str, last: str | None = None
+    ) -> Listener:
+        """A listener of a namespace, or of the list of all; give it back to :meth:`leave`.
+
+        ``client`` is by what streams are counted, ``last`` the id of the last event that it had.
+        A Problem if there are too many streams, NamespaceNotFoundError if there is no such
+        namespace. If Redis is away the listener is told so, and when it is back.
+        """
+        self._admit(client)
+        if timer := self._timers.pop(namespace, None):
+            timer.cancel()
+        watch = self._watch(namespace)
+        listener = Listener(watch, who, client, last)
+        self._listeners[listener] = namespace
+        self._each[client] += 1
+        try:
+            await self._begun(watch)
+        except BaseException:
+            self.leave(listener)
+            raise
+        if isinstance(watch.error, NamespaceNotFoundError):
+            self.leave(listener)
+            raise watch.error
+        return listener
+
+    def leave(self, listener: Listener) -> None:
+        """A stream has ended; a second time changes nothing."""
+        if listener not in self._listeners:
+            return
+        namespace = self._listeners.pop(listener)
+        self._each[listener.client] -= 1
+        if not self._each[listener.client]:
+            del self._each[listener.client]
+        if namespace not in self._listeners.values():
+            watch = self._watches.get(namespace)
+            if watch is None:
+                return
+            # Nobody comes back to a namespace that is not there.
+            linger = 0.0 if isinstance(watch.error, NamespaceNotFoundError) else LINGER
+            timer = asyncio.get_running_loop().call_later(linger, self._forget, namespace)
+            self._timers[namespace] = timer
+
+    def end(self) -> None:
+        """End all streams at once, and begin none: the service ends."""
+        self._over = True
+        for listener in list(self._listeners):
+            listener.end()
+        asyncio.get_running_loop().call_later(GRACE, self._cut)
+
+    async def close(self) -> None:
+        """End all, and close what is open."""
+        self._over = True
+        for timer in self._timers.values():
+            timer.cancel()
+        for listener in list(self._listeners):
+            listener.end()
+        closing = [self._feed.close()] if self._feed else []
+        watches, self._watches, self._feed = list(self._watches.values()), {}, None
+        await asyncio.gather(*closing, *(watch.close() for watch in watches), *self._ending)
+        await self._standing.close()
+        await self._survey.close()
+
+    def heard(self, channel: bytes, message: bytes) -> None:
+        """Of the feed: a message; most are of namespaces that nobody watches."""
+        address = Address.of(channel)
+        watch = self._watches.get(address.namespace) if address else None
+        if address and isinstance(watch, NamespaceWatch):
+            watch.heard(address, message)
+
+    def changed(self) -> None:
+        """Of the feed: it has begun or ended, so Redis is back or away."""
+        why = self._feed.why if self._feed else ""
+        for watch in self._watches.values():
+            if isinstance(watch, NamespaceWatch):
+                watch.hears(why)
+            watch.poke()
+
+    def listen_again(self) -> None:
+        """The master was demoted: its replica's connections reach another one by now."""
+        if self._feed:
+            self._feed.leave()
+
+    def late(self, error: AckerError) -> None:
+        """Of the feed: Redis does not answer."""
+        for watch in self._watches.values():
+            watch.late(error)
+
+    def _admit(self, client: str) -> None:
+        if self._over or len(self._listeners) >= MOST:
+            raise Problem(
+                503,
+                "too-many-streams",
+                "No stream of events can begin now",
+                "the service ends" if self._over else f"{MOST} are open; ask for the state instead",
+                headers={"Retry-After": "10"},
+            )
+        if self._each[client] >= MOST_EACH:
+            raise Problem(
+                429,
+                "too-many-streams",
+                "Too many streams of events",
+                f"{MOST_EACH} of this client are open; close some, or ask for the state instead",
+                headers={"Retry-After": "10"},
+            )
+
+    def _watch(self, namespace: str | None) -> Watch:
+        if self._feed is None:
+            self._feed = Feed(self._client, self)
+        watch = self._watches.get(namespace)
+        if watch is None:
+            ring = Ring(most_bytes=self._room)
+            if namespace is None:
+                watch = ListWatch(ring, self._survey.get)
+            else:
+                watch = NamespaceWatch(namespace, ring, self._standing)
+                if self._feed.tried.is_set():
+                    watch.hears(self._feed.why)
+            self._watches[namespace] = watch
+        return watch
+
+    async def _begun(self, watch: Watch) -> None:
+        """Wait until it is known how things stand: verdicts from then on are heard."""
+        assert self._feed  # noqa: S101 - for mypy
+        try:
+            async with asyncio.timeout(FIRST):
+                await watch.polled.wait()
+                await self._feed.tried.wait()
+        except TimeoutError:
+            if isinstance(watch, NamespaceWatch):
+                watch.hears(self._feed.why)
+            watch.begun()
+
+    def _room(self) -> int:
+        return min(MOST_BYTES, MEMORY // max(1, len(self._watches)))
+
+    def _forget(self, namespace: str | None) -> None:
+        del self._timers[namespace]
+        self._spawn(self._watches.pop(namespace).close())
+        if not self._watches and self._feed:
+            self._spawn(self._feed.close())
+            self._feed = None
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def _cut(self) -> None:
+        for listener in list(self._listeners):
+            if listener.cut:
+                listener.cut()

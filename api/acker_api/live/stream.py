@@ -1,0 +1,96 @@
+"""A stream of events as a response: begins at once, and ends when either side wants it to."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from acker_api.live.board import Listener
+from acker_api.live.wire import HEARTBEAT
+
+BEAT = 15.0
+"""Seconds between two heartbeats, at which it is seen whether the listener may still listen."""
+STUCK = 30.0
+"""Seconds that a client may take nothing."""
+
+
+class EventStream(Response):
+    """Sends what a listener takes.
+
+    ``leave`` is called once it has ended; ``still`` tells whether it may go on.
+    """
+
+    media_type = "text/event-stream"
+    charset = "utf-8"
+
+    def __init__(
+        self,
+        listener: Listener,
+        leave: Callable[[Listener], None],
+        still: Callable[[], bool],
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self._listener, self._leave, self._still = listener, leave, still
+        # A proxy may neither keep it, nor collect it, nor zip it.
+        self.init_headers({"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve it."""
+        sending = asyncio.ensure_future(self._send(send))
+        gone = asyncio.ensure_future(_gone(receive))
+        self._listener.cut = sending.cancel
+        try:
+            await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._leave(self._listener)
+            for task in (sending, gone):
+                task.cancel()
+            await asyncio.wait({sending, gone})
+        if not sending.cancelled() and (error := sending.exception()):
+            raise error
+
+    async def _send(self, send: Send) -> None:
+        await send(
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+        )
+        try:
+            await self._events(send)
+            async with asyncio.timeout(STUCK):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except (TimeoutError, OSError):
+            return  # it takes nothing, or is gone
+
+    async def _events(self, send: Send) -> None:
+        loop, listener = asyncio.get_running_loop(), self._listener
+        beat = loop.time() + BEAT
+        while not listener.over:
+            if loop.time() >= beat:
+                beat = loop.time() + BEAT
+                if not self._still():
+                    return
+                await _write(send, HEARTBEAT)
+            news = listener.news
+            event = listener.take()
+            if event is not None:
+                await _write(send, event)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(beat):
+                    await news.wait()
+
+
+async def _write(send: Send, data: bytes) -> None:
+    async with asyncio.timeout(STUCK):
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,163 @@
+"""Verdicts as they are published, gathered for an event: bounded, whatever comes.
+
+Who has the right to publish can publish anything: what is no message of the scripts is passed over.
+"""
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from acker_api.shapes.verdicts import Outcome
+from acker_redis.protocol.ids import block_anchor
+
+MOST = 200
+"""Verdicts of an event."""
+MOST_ACKS = 100
+"""Of them acks and touches: a thousand acks a second do not hide a nack."""
+MOST_BLOCKS = 50
+"""Blocks of an event."""
+MOST_TEXT = 128 * 1024
+"""Characters of an event, about."""
+
+_CHANNEL = re.compile(
+    rb"acker:([A-Za-z0-9_.-]{1,64}):(ack|nack|touch|mixed):([A-Za-z0-9_.-]{1,64})"
+)
+_HEAD = re.compile(rb'\{"verdict":"[a-z]+","reason":"([a-z]+)","n":([0-9]{1,9}),')
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What a channel's name says."""
+
+    namespace: str
+    verdict: str
+    task: str
+
+    @classmethod
+    def of(cls, channel: bytes) -> "Address | None":
+        """None for a channel of somebody else's.
+
+        >>> Address.of(b"acker:orders:nack:shop")
+        Address(namespace='orders', verdict='nack', task='shop')
+        """
+        match = _CHANNEL.fullmatch(channel)
+        return cls(*(part.decode() for part in match.groups())) if match else None
+
+
+class BlockVerdict(BaseModel):
+    """A verdict on the trees of a block, all in one."""
+
+    verdict: str = Field(description="ack, nack, touch, or mixed", examples=["ack"])
+    reason: str = Field(examples=["completed"])
+    block: str = Field(description="Its number", examples=["17"])
+    label: str = Field(description="The source's name for it", examples=["page 1"])
+    task: str = Field(examples=["shop"])
+    count: int = Field(description="Trees that this is about", examples=[4095])
+    acked: int = Field(examples=[4095])
+    nacked: int = Field(examples=[0])
+    age_ms: int = Field(examples=[5200])
+    at_ms: int = Field(examples=[1_700_000_000_000])
+
+
+@dataclass
+class Gathering:
+    """Verdicts for the next event."""
+
+    outcomes: list[str] = field(default_factory=list)
+    """Each as JSON."""
+    blocks: list[str] = field(default_factory=list)
+    dropped: int = 0
+    """Verdicts for which there was no room."""
+    _acks: int = 0
+    _size: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.outcomes or self.blocks or self.dropped)
+
+    def add(self, address: Address, message: bytes, at_ms: int) -> bool:
+        """Take what was published; False for what no script has written, which changes nothing."""
+        head = _HEAD.match(message)
+        if not head:
+            return False
+        count = int(head[2])
+        if not self._room(address.verdict) and len(self.blocks) >= MOST_BLOCKS:
+            self.dropped += count  # and is not even parsed
+            return True
+        try:
+            self._take(address, head[1].decode(), count, json.loads(message), at_ms)
+        except (KeyError, ValueError, TypeError, AttributeError, RecursionError):
+            return False
+        return True
+
+    def data(self) -> str:
+        """The data of the event, as JSON."""
+        return (
+            f'{{"outcomes":[{",".join(self.outcomes)}],"blocks":[{",".join(self.blocks)}],'
+            f'"dropped":{self.dropped}}}'
+        )
+
+    def _room(self, verdict: str) -> bool:
+        full = len(self.outcomes) >= MOST or self._size >= MOST_TEXT
+        return not full and (verdict == "nack" or self._acks < MOST_ACKS)
+
+    def _take(self, address: Address, reason: str, count: int, body: Any, at_ms: int) -> None:
+        if "block" not in body:
+            # Before any is added: a message is taken whole, or passed over whole.
+            rows = [(int(anchor, 16), *texts) for anchor, *texts in body["rows"]]
+            self._outcomes(address, reason, rows, at_ms)
+        elif "rows" in body:
+            block, label, age_ms = int(body["block"], 16), body["label"], body["age"]
+            rows = [(block_anchor(block, n), label, age_ms, why, n) for n, why in body["rows"]]
+            self._outcomes(address, reason, rows, at_ms)
+        else:
+            nacked = len(body["nacked"]) if address.verdict == "mixed" else count
+            told = BlockVerdict(
+                verdict=address.verdict,
+                reason=reason,
+                block=str(int(body["block"], 16)),
+                label=body["label"],
+                task=address.task,
+                count=count,
+                acked=count if address.verdict == "ack" else max(0, count - nacked),
+                nacked=nacked if address.verdict in ("nack", "mixed") else 0,
+                age_ms=body["age"],
+                at_ms=at_ms,
+            ).model_dump_json()
+            if len(self.blocks) < MOST_BLOCKS and self._size < MOST_TEXT:
+                self.blocks.append(told)
+                self._size += len(told)
+            else:
+                self.dropped += count
+
+    def _outcomes(
+        self, address: Address, reason: str, rows: list[tuple[Any, ...]], at_ms: int
+    ) -> None:
+        made: list[str] = []
+        size = self._size
+        room = MOST - len(self.outcomes)
+        if address.verdict != "nack":
+            room = min(room, MOST_ACKS - self._acks)
+        for anchor, source_id, age_ms, why, *slot in rows:
+            if len(made) >= room or size >= MOST_TEXT:
+                break
+            told = Outcome(
+                verdict=address.verdict,
+                reason=reason,
+                source_id=source_id,
+                slot=slot[0] if slot else None,
+                anchor=str(anchor),
+                age_ms=age_ms,
+                why=why,
+                at_ms=at_ms,
+                task=address.task,
+                entry="",
+            ).model_dump_json()
+            made.append(told)
+            size += len(told)
+        self.outcomes += made
+        self._size = size
+        self._acks += 0 if address.verdict == "nack" else len(made)
+        self.dropped += len(rows) - len(made)

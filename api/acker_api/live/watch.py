@@ -1,0 +1,218 @@
+"""Boards that follow Redis: one namespace, or the list of all. One poll serves all who listen."""
+
+import asyncio
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from acker_api.live.board import HELLO, STATE, Board, Listener
+from acker_api.live.ring import Ring
+from acker_api.live.verdicts import Address, Gathering
+from acker_api.live.wire import frame, pack
+from acker_api.problems import INTERNAL, Problem, of_error
+from acker_api.reading.kept import KeptEach
+from acker_api.reading.reader import Seen, Survey
+from acker_api.shapes.status import NamespaceStatus
+from acker_redis.errors import AckerError
+from acker_redis.logs import Event
+
+log = logging.getLogger("acker_api")
+
+PERIOD = 1.0
+"""Seconds from state to state."""
+AGAIN = 0.1
+"""Seconds between two polls at least, however often it is poked."""
+BATCH = 0.1
+"""Seconds between two events of verdicts at least."""
+RETRY_MS = 2000
+"""After so long a browser connects again."""
+LISTED = 1000
+"""Namespaces of the list at most."""
+
+
+class Watch(ABC, Board):
+    """Polls, until it is closed."""
+
+    def __init__(self, ring: Ring) -> None:
+        super().__init__(ring)
+        self.error: AckerError | None = None
+        """Why the last poll failed."""
+        self.polled = asyncio.Event()
+        """Set after the first poll."""
+        self._poked = asyncio.Event()
+        self._well = False
+        self._task = asyncio.create_task(self._run(), name="acker-live-watch")
+
+    def poke(self) -> None:
+        """Poll now."""
+        self._poked.set()
+
+    def late(self, error: AckerError) -> None:
+        """Redis is late: say so, unless that is known."""
+        if self._well:
+            self._problem(of_error(error))
+
+    async def close(self) -> None:
+        """End the poll."""
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    @abstractmethod
+    def begun(self) -> None:
+        """The first poll has ended, or takes too long: say hello."""
+
+    @abstractmethod
+    async def _poll(self) -> float:
+        """Read, and show; seconds until the next. Raises AckerError."""
+
+    async def _run(self) -> None:
+        while True:
+            begun, period = time.monotonic(), PERIOD
+            self._poked.clear()
+            try:
+                period = await self._poll()
+                self.error, self._well = None, True
+            except AckerError as error:
+                self.error = error
+                self._problem(of_error(error))
+            except Exception:
+                log.exception(Event("bug", path="live"))
+                self._problem(INTERNAL)
+            if not self.polled.is_set():
+                self.polled.set()
+                self.begun()
+            await asyncio.sleep(AGAIN)
+            rest = period - (time.monotonic() - begun)
+            if rest > 0 and not self._poked.is_set():
+                try:
+                    async with asyncio.timeout(rest):
+                        await self._poked.wait()
+                except TimeoutError:
+                    pass
+
+    def _problem(self, problem: Problem) -> None:
+        self._well = False
+        self._show(STATE, "problem", pack(problem.body()))
+
+    def _show(self, kind: str, event: str, data: str, **more: Any) -> None:
+        encoded = frame(event, data, **more)
+        self.show(kind, lambda listener: encoded)
+
+
+class NamespaceWatch(Watch):
+    """A namespace: its state, and its verdicts."""
+
+    def __init__(self, namespace: str, ring: Ring, standing: KeptEach[NamespaceStatus]) -> None:
+        self._namespace, self._standing = namespace, standing
+        self._gathering = Gathering()
+        self._flush: asyncio.TimerHandle | None = None
+        self._flushed = 0.0
+        self._ahead_ms = 0.0
+        """By so much Redis's clock is ahead of ours."""
+        self._publishes = True
+        self._deaf: str | None = None
+        """Why no verdicts are heard; '' while they are, None if that is not known yet."""
+        self._greeted = ""
+        super().__init__(ring)
+
+    def heard(self, address: Address, message: bytes) -> None:
+        """A verdict was published."""
+        at_ms = round(1000 * time.time() + self._ahead_ms)
+        if self._gathering.add(address, message, at_ms) and self._gathering and not self._flush:
+            wait = max(0.0, self._flushed + BATCH - time.monotonic())
+            self._flush = asyncio.get_running_loop().call_later(wait, self._tell_gathered)
+
+    def hears(self, why: str) -> None:
+        """Whether verdicts are heard: '' or why not."""
+        if not why and self._deaf and self.polled.is_set():
+            data = {"missed": None, "why": "the subscription had broken off; GET outcomes tells"}
+            self.tell("gap", pack(data))
+        self._deaf = why
+        if self.polled.is_set():
+            self.begun()
+
+    async def close(self) -> None:
+        """End the poll."""
+        if self._flush:
+            self._flush.cancel()
+        await super().close()
+
+    async def _poll(self) -> float:
+        status = await self._standing.get(self._namespace)
+        self._ahead_ms = status.shards[0].now_ms - 1000 * time.time()
+        if status.config.publish != self._publishes:
+            self._publishes = status.config.publish
+            if self.polled.is_set():
+                self.begun()
+        self._show(STATE, "status", status.model_dump_json())
+        return PERIOD
+
+    def begun(self) -> None:
+        """Say hello, unless it would be the same again."""
+        if self._deaf is None:
+            return
+        why = self._deaf
+        if not self._publishes:
+            why = "the namespace has publish=no: GET outcomes tells"
+        data = pack({"live": not why, "why": why, "namespace": self._namespace})
+        if data == self._greeted:
+            return
+        self._greeted = data
+        # With an id: who has met no verdict yet can resume too.
+        self.show(HELLO, lambda listener: frame("hello", data, listener.id, RETRY_MS))
+
+    def _tell_gathered(self) -> None:
+        self._flush, self._flushed = None, time.monotonic()
+        gathered, self._gathering = self._gathering, Gathering()
+        self.tell("outcome", gathered.data())
+
+
+class ListWatch(Watch):
+    """All namespaces, each listener those that it may see."""
+
+    def __init__(self, ring: Ring, survey: Callable[[], Awaitable[Survey]]) -> None:
+        self._survey = survey
+        super().__init__(ring)
+
+    def begun(self) -> None:
+        """Say hello."""
+        self._show(HELLO, "hello", pack({"live": True, "why": ""}), retry_ms=RETRY_MS)
+
+    async def _poll(self) -> float:
+        survey = await self._survey()
+        if survey.error:
+            raise survey.error
+        rows = [_row(name, seen) for name, seen in survey.found.items()]
+        # Who may see the same gets the same bytes.
+        made: dict[Sequence[str] | None, bytes] = {}
+
+        def shown(listener: Listener) -> bytes:
+            who = listener.who
+            if who.namespaces not in made:
+                mine = [row for row in rows if who.sees(row["name"])]
+                data = {"namespaces": mine[:LISTED], "total": len(mine)}
+                made[who.namespaces] = frame("namespaces", pack(data))
+            return made[who.namespaces]
+
+        self.show(STATE, shown)
+        # Of a thousand namespaces a survey takes its time: it takes a tenth of ours at most.
+        return max(PERIOD, 10 * survey.seconds)
+
+
+def _row(name: str, seen: Seen | AckerError) -> dict[str, Any]:
+    if isinstance(seen, AckerError):
+        return {"name": name, "up": False, "problem": of_error(seen).body()}
+    status = seen.status
+    return {
+        "name": name,
+        "up": True,
+        "pending": status.pending,
+        "expiring": status.expiring,
+        "high_water": status.high_water,
+        "high_water_ratio": status.high_water_ratio,
+        "lag_ms": status.lag_ms,
+        "counters": status.counters,
+        "now_ms": status.shards[0].now_ms,
+    }

@@ -1,0 +1,230 @@
+"""What was read of the namespaces, as metrics of Prometheus.
+
+All is read first and drawn then, by functions that do no I/O. Nothing is counted in this process,
+so replicas agree, and a restart loses nothing. No label is an id; tasks are bounded.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+
+from acker_api.reading.reader import Seen, Survey
+from acker_redis.protocol.status import Status
+
+MOST_TASKS = 1000
+"""Tasks of a namespace that have a series of their own: those for which most waits."""
+OTHERS = "(others)"
+"""The label of all other tasks together; no task can be called so."""
+
+LATENCY_DIGITS = 23
+"""Buckets of the latency: up to 2^22 ms, 70 minutes. Always the same: no series begins late."""
+
+VERDICTS = (
+    ("ack", "completed", "acked"),
+    ("nack", "failed", "failed"),
+    ("nack", "expired", "expired"),
+    ("nack", "overflow", "overflow"),
+    ("nack", "conflict", "conflict"),
+)
+"""Verdict, reason, and the counter of ``status`` that counts them."""
+
+
+def encode(survey: Survey, accept: str) -> tuple[bytes, str]:
+    """The text of all metrics, and its media type: what an Accept header prefers."""
+    encoder, media_type = choose_encoder(accept)
+    return encoder(_Families(families(survey))), media_type
+
+
+class _Families:
+    """What an encoder takes for a registry."""
+
+    def __init__(self, found: Iterable[Metric]) -> None:
+        self._found = found
+
+    def collect(self) -> Iterable[Metric]:
+        return self._found
+
+
+def families(survey: Survey) -> Iterator[Metric]:
+    """All metrics."""
+    seen = {name: each for name, each in survey.found.items() if isinstance(each, Seen)}
+    up = _gauge("acker_up", "1 if the namespace could be read, else 0", "namespace")
+    for name in survey.found:
+        up.add_metric([name], float(name in seen))
+    yield up
+    answers = "1 if Redis could be asked for its namespaces, else 0"
+    yield GaugeMetricFamily("acker_redis_up", answers, float(survey.error is None))
+    yield GaugeMetricFamily(
+        "acker_scrape_seconds", "Seconds that reading all this from Redis took", survey.seconds
+    )
+    if survey.script_seconds is not None:
+        yield CounterMetricFamily(
+            "acker_redis_script_seconds",
+            "Seconds that Redis has spent on scripts, whoever called them",
+            survey.script_seconds,
+        )
+    states = {name: each.status for name, each in seen.items()}
+    yield from _trees(states)
+    yield _latency(states)
+    yield from _marks(states)
+    yield from _rotation(states)
+    yield from _backlog(states)
+    age = _gauge(
+        "acker_oldest_pending_age_seconds",
+        "Seconds since the first row of the oldest tree that is pending; 0 if none is. "
+        "A sample of the oldest bucket is looked at: it may be older by a tick",
+        "namespace",
+    )
+    for name, each in seen.items():
+        if each.oldest_ms is not None:
+            age.add_metric([name], each.oldest_ms / 1000)
+    yield age
+
+
+def _trees(states: dict[str, Status]) -> Iterator[Metric]:
+    pending = _gauge(
+        "acker_trees_pending",
+        "Trees that are pending, loose and in blocks; bucket is its age in ticks, 0 the newest",
+        *("namespace", "shard", "bucket"),
+    )
+    in_blocks = _gauge(
+        "acker_trees_pending_in_blocks",
+        "Those of the pending trees that stand in blocks",
+        *("namespace", "shard"),
+    )
+    expiring = _gauge(
+        "acker_trees_expiring",
+        "Records and blocks whose time is over and that wait to be drained",
+        *("namespace", "shard"),
+    )
+    ended = _counter(
+        "acker_trees", "Verdicts on trees", *("namespace", "verdict", "reason")
+    )  # named acker_trees_total on the wire, as every counter
+    tracked = _counter("acker_trees_tracked", "Trees that were tracked", "namespace")
+    orphaned = _counter(
+        "acker_rows_orphaned",
+        "Records that expired without a tree, and rows that were dropped, "
+        "above the high-water mark or for want of their block",
+        "namespace",
+    )
+    repeated = _counter(
+        "acker_batches_repeated", "Batches that came again and were not applied again", "namespace"
+    )
+    for name, status in states.items():
+        for shard in status.shards:
+            number = str(shard.shard)
+            for age, count in enumerate(shard.pending):
+                pending.add_metric([name, number, str(age)], count)
+            in_blocks.add_metric([name, number], sum(shard.in_blocks))
+            expiring.add_metric([name, number], shard.expiring)
+        counters = status.counters
+        for verdict, reason, counter in VERDICTS:
+            ended.add_metric([name, verdict, reason], counters[counter])
+        tracked.add_metric([name], counters["tracked"])
+        orphaned.add_metric([name], counters["orphaned"])
+        repeated.add_metric([name], counters["repeated"])
+    yield from (pending, in_blocks, expiring, ended, tracked, orphaned, repeated)
+
+
+def _latency(states: dict[str, Status]) -> Metric:
+    found = HistogramMetricFamily(
+        "acker_complete_latency_seconds",
+        "Seconds that trees took from their first row to their ack",
+        labels=("namespace",),
+    )
+    for name, status in states.items():
+        counts, below = status.latency.counts, 0
+        buckets = []
+        for digits in range(LATENCY_DIGITS):
+            below += counts[digits] if digits < len(counts) else 0
+            buckets.append((str(2**digits / 1000), below))
+        buckets.append(("+Inf", status.latency.count))
+        found.add_metric([name], buckets, status.latency.sum_ms / 1000)
+    return found
+
+
+def _marks(states: dict[str, Status]) -> Iterator[Metric]:
+    mark = _gauge("acker_high_water", "The high-water mark: trees that may be pending", "namespace")
+    ratio = _gauge(
+        "acker_high_water_ratio",
+        "Pending trees of the worst shard, of its share of the high-water mark; "
+        "from 1 on sources should wait, from 2 on trees are nacked",
+        "namespace",
+    )
+    for name, status in states.items():
+        mark.add_metric([name], status.config.high_water)
+        ratio.add_metric([name], status.high_water_ratio)
+    yield from (mark, ratio)
+
+
+def _rotation(states: dict[str, Status]) -> Iterator[Metric]:
+    lag = _gauge(
+        "acker_rotation_lag_seconds",
+        "Seconds by which the next tick is overdue; 0 while a rotator keeps up",
+        *("namespace", "shard"),
+    )
+    tick = _gauge("acker_tick_seconds", "Seconds between two ticks, as configured", "namespace")
+    for name, status in states.items():
+        for shard in status.shards:
+            lag.add_metric([name, str(shard.shard)], shard.lag_ms / 1000)
+        tick.add_metric([name], status.config.tick_ms / 1000)
+    yield from (lag, tick)
+
+
+def _backlog(states: dict[str, Status]) -> Iterator[Metric]:
+    backlog = _gauge(
+        "acker_outcomes_backlog",
+        f"Verdicts that wait to be taken; beyond {MOST_TASKS} tasks the others are {OTHERS}",
+        *("namespace", "task"),
+    )
+    ratio = _gauge(
+        "acker_outcomes_backlog_ratio",
+        "Verdicts that wait on the shard where most do, of its share of the limit; at 1 the task "
+        "can track no more there",
+        *("namespace", "task"),
+    )
+    limit = _gauge(
+        "acker_outcomes_limit",
+        "Verdicts that may wait for one task, before its source can track no more",
+        "namespace",
+    )
+    for name, status in states.items():
+        for task, count in most(status.backlog).items():
+            backlog.add_metric([name, task], count)
+        for task, part in backlog_ratio(status).items():
+            ratio.add_metric([name, task], part)
+        limit.add_metric([name], status.config.outcomes_limit)
+    yield from (backlog, ratio, limit)
+
+
+def most(backlog: dict[str, int], together: Callable[[Iterable[int]], int] = sum) -> dict[str, int]:
+    """The tasks for which most waits, at most 1000, and the others together."""
+    ranked = sorted(backlog.items(), key=lambda item: (-item[1], item[0]))
+    found = dict(ranked[:MOST_TASKS])
+    if others := ranked[MOST_TASKS:]:
+        found[OTHERS] = together(count for _, count in others)
+    return found
+
+
+def backlog_ratio(status: Status) -> dict[str, float]:
+    """By task, how full its fullest shard is: the scripts hold each to its share of the limit."""
+    share = status.config.backlog_share
+    fullest: dict[str, int] = {}
+    for shard in status.shards:
+        for task, waiting in shard.backlog.items():
+            fullest[task] = max(waiting, fullest.get(task, 0))
+    return {task: waiting / share for task, waiting in most(fullest, together=max).items()}
+
+
+def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=labels)
+
+
+def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(name, text, labels=labels)

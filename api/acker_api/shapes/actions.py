@@ -1,0 +1,151 @@
+"""Shapes of what is asked for and told of: namespaces, ticks, sessions and the audit log."""
+
+from dataclasses import asdict
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from acker_api.acting.audit import Record
+from acker_api.acting.drain import Ticked
+from acker_api.auth.tokens import Who
+from acker_api.shapes.status import Configuration
+from acker_redis.protocol.config import AckerConfig
+
+_MOST = 10**12
+NAME = r"^[A-Za-z0-9_.-]{1,64}$"
+
+
+class NewNamespace(BaseModel):
+    """A namespace to be; what is left out is the default."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"example": {"name": "orders", "shards": 4, "tick_ms": 60000}},
+    )
+
+    name: str = Field(pattern=NAME)
+    shards: int = Field(default=1, ge=1, le=1024, description="A power of two")
+    buckets: int = Field(default=3, ge=2, le=16)
+    tick_ms: int = Field(default=30_000, ge=1, le=_MOST)
+    high_water: int = Field(default=100_000, ge=1, le=_MOST)
+    refresh: Literal["never", "update"] = "never"
+    outcomes_limit: int = Field(default=1_000_000, ge=1, le=_MOST)
+    publish: bool = True
+
+    def config(self) -> AckerConfig:
+        """Its configuration; ConfigError if the fields do not go together."""
+        return AckerConfig(**self.model_dump(exclude={"name"}))
+
+
+class Created(BaseModel):
+    """A namespace that is there now."""
+
+    name: str = Field(examples=["orders"])
+    href: str = Field(description="Where its state is", examples=["/api/v1/namespaces/orders"])
+    created: bool = Field(description="false: it was there, with this very configuration")
+    config: Configuration
+
+
+class Changes(BaseModel):
+    """Settings that a living namespace may change; what is left out stays."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,  # true is no 1: a high-water mark of 1 would stop everything
+        json_schema_extra={"example": {"high_water": 2_000_000}},
+    )
+
+    high_water: int | None = Field(default=None, ge=1, le=_MOST)
+    tick_ms: int | None = Field(default=None, ge=1, le=_MOST)
+    outcomes_limit: int | None = Field(default=None, ge=1, le=_MOST)
+
+
+class Rotation(BaseModel):
+    """What came of a forced tick."""
+
+    shards: int = Field(examples=[4])
+    ticked: int = Field(
+        description="Shards that ticked; the others have too much to drain before", examples=[4]
+    )
+    expired: int = Field(description="Trees that were nacked", examples=[12])
+    acked: int = Field(description="Trees of blocks that were complete", examples=[0])
+    orphaned: int = Field(description="Records without a tree that are gone", examples=[0])
+    left: int = Field(description="Records and blocks left to the rotators", examples=[0])
+
+    @classmethod
+    def of(cls, ticked: Ticked) -> "Rotation":
+        """From what was done."""
+        return cls(**asdict(ticked))
+
+
+class Session(BaseModel):
+    """Who asks, and what they may do."""
+
+    needed: bool = Field(description="Whether a token is needed at all")
+    role: Literal["metrics", "viewer", "operator", "admin"] | None = Field(
+        description="null: log in first"
+    )
+    namespaces: list[str] | None = Field(
+        description="Names, and beginnings of names with a * behind; null: all, if there is a role",
+        examples=[["orders", "shop-*"]],
+    )
+    who: str | None = Field(description="Name of the token", examples=["alice"])
+
+    @classmethod
+    def of(cls, who: Who | None, needed: bool) -> "Session":
+        """Of somebody, or nobody."""
+        if not who:
+            return cls(needed=needed, role=None, namespaces=None, who=None)
+        names = None if who.namespaces is None else list(who.namespaces)
+        return cls(needed=needed, role=who.role.value, namespaces=names, who=who.name)
+
+
+class Login(BaseModel):
+    """A token, to begin a session with."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    token: SecretStr = Field(max_length=1000)
+
+
+class AuditEntry(BaseModel):
+    """What somebody did, or was refused."""
+
+    id: str = Field(description="One of its namespace", examples=["1700000000000-0"])
+    at_ms: int = Field(description="By Redis's clock", examples=[1_700_000_000_000])
+    who: str = Field(description="Name of the token", examples=["alice"])
+    action: str = Field(examples=["fail_tree"])
+    namespace: str = Field(examples=["orders"])
+    target: str = Field(description="Anchor, or whatever it was done to", examples=["4711"])
+    before: dict[str, Any] | None = Field(description="How it was", examples=[{"state": "open"}])
+    after: dict[str, Any] | None = Field(description="What came of it", examples=[{"failed": 1}])
+    result: str = Field(
+        description="done, failed, refused; or begun: it is being done, or nobody knows whether it "
+        "was, as the service or Redis ended in between",
+        examples=["done"],
+    )
+    why: str = Field(description="Why it was refused or failed", examples=[""])
+
+    @classmethod
+    def of(cls, record: Record) -> "AuditEntry":
+        """From what was read."""
+        return cls(
+            id=record.id,
+            at_ms=record.at_ms,
+            **asdict(record.deed),
+            before=None if record.before is None else dict(record.before),
+            after=None if record.after is None else dict(record.after),
+            result=record.result,
+            why=record.why,
+        )
+
+
+class AuditLog(BaseModel):
+    """What was done, newest first; entries are kept for 7 days at least, and for 90 by default."""
+
+    entries: list[AuditEntry]
+    next: str | None = Field(
+        description="Give it as `before` for older ones; null: there are none",
+        examples=["1700000000000-0:orders"],
+    )

@@ -1,0 +1,98 @@
+"""Shapes of verdicts, as ``acker-redis outcomes --json`` prints them."""
+
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from acker_api.reading.verdicts import Told, VerdictPage
+
+Verdict = Literal["ack", "nack", "touch"]
+Reason = Literal["completed", "failed", "expired", "overflow", "conflict", "reset"]
+
+
+class Outcome(BaseModel):
+    """A verdict that waits to be taken."""
+
+    verdict: str = Field(description="ack, nack or touch", examples=["nack"])
+    reason: str = Field(
+        description="completed, failed, expired, overflow, conflict or reset", examples=["failed"]
+    )
+    source_id: str = Field(description="Of a tree in a block: the label", examples=["order-17"])
+    slot: int | None = Field(description="Of a tree in a block", examples=[None])
+    anchor: str = Field(examples=["4711"])
+    age_ms: int = Field(description="From its first row to the verdict", examples=[5200])
+    why: str = Field(examples=["no such address"])
+    at_ms: int = Field(description="When it was told", examples=[1_700_000_000_000])
+    task: str = Field(examples=["shop"])
+    entry: str = Field(description="Shard and stream id", examples=["0:1700000000000-0"])
+
+    @classmethod
+    def of(cls, told: Told) -> "Outcome":
+        """From what was read."""
+        outcome, entry = told.outcome, told.entry
+        return cls(
+            verdict=outcome.verdict,
+            reason=outcome.reason,
+            source_id=outcome.source_id,
+            slot=outcome.slot,
+            anchor=str(outcome.anchor),
+            age_ms=outcome.age_ms,
+            why=outcome.why,
+            at_ms=entry.at_ms,
+            task=told.task,
+            entry=f"{entry.shard}:{entry.id}",
+        )
+
+
+class Outcomes(BaseModel):
+    """Verdicts that wait, newest first. With filters it may be empty and have a ``next``."""
+
+    outcomes: list[Outcome]
+    next: str | None = Field(
+        description="Give it as `before` for older ones; null: there are none",
+        examples=["1700000000000-0:3:shop:17"],
+    )
+    looked: int = Field(
+        description="Verdicts that were looked at; of an entry in which none can be meant, one",
+        examples=[100],
+    )
+    unreadable: int = Field(description="Entries that no script has written", examples=[0])
+    tasks: list[str] = Field(description="The tasks that were looked at", examples=[["shop"]])
+
+    @classmethod
+    def of(cls, page: VerdictPage, tasks: list[str]) -> "Outcomes":
+        """From what was read."""
+        return cls(
+            outcomes=[Outcome.of(told) for told in page.verdicts],
+            next=str(page.next) if page.next else None,
+            looked=page.looked,
+            unreadable=page.unreadable,
+            tasks=tasks,
+        )
+
+
+class Waiting(BaseModel):
+    """Who is behind."""
+
+    task: str = Field(examples=["shop"])
+    waiting: int = Field(description="Verdicts that wait to be taken", examples=[5])
+    oldest_at_ms: int | None = Field(
+        description="When the oldest of them was told; null: none waits, or it was not looked for",
+        examples=[1_700_000_000_000],
+    )
+    ratio: float = Field(
+        description="How full its fullest shard is, of its share of the limit: from 1 on batches "
+        "are refused there",
+        examples=[0.000005],
+    )
+    limit: int = Field(
+        description="So many may wait; the batches of its source are refused then",
+        examples=[1_000_000],
+    )
+
+
+class Backlog(BaseModel):
+    """Tasks, those first for which most waits."""
+
+    tasks: list[Waiting]
+    total: int = Field(description="How many tasks there are", examples=[1])

@@ -45,9 +45,30 @@ def check(
 
 
 def namespace(facts: NamespaceFacts) -> Finding:
-    """All shards are there, and of one mind."""
-    name, metas = facts.name, [shard.meta for shard in facts.shards]
-    target = _target(facts)
+    """Check that all shards are there, and have the same configuration."""
+    found = _incomplete(facts) or _damaged(facts) or _unequal(facts)
+    if found:
+        return found
+    name = facts.name
+    if facts.listed is False:
+        return warning(
+            "namespace",
+            "it does not stand in acker:namespaces: a rotator --all passes it over",
+            f"redis-cli SADD acker:namespaces {name}",
+            name,
+        )
+    config = facts.known[0].config
+    return ok(
+        "namespace",
+        f"{config.shards} shards, trees live up to {config.timeout_ms / 1000:,.1f} s "
+        f"({config.buckets} buckets of {config.tick_ms / 1000:,.1f} s)",
+        name,
+    )
+
+
+def _incomplete(facts: NamespaceFacts) -> Finding | None:
+    """Find a namespace of which some or all shards are deleted."""
+    name, target = facts.name, _target(facts)
     gone = [shard.keys.shard for shard in facts.shards if shard.dropping or not shard.meta]
     if target and gone:
         return error(
@@ -64,7 +85,7 @@ def namespace(facts: NamespaceFacts) -> Finding:
             f"wait for that, or if nobody drops it any more go on: acker-redis drop {name} --yes",
             name,
         )
-    if not any(metas):
+    if not any(shard.meta for shard in facts.shards):
         if facts.listed is True:
             return error(
                 "namespace",
@@ -74,6 +95,12 @@ def namespace(facts: NamespaceFacts) -> Finding:
                 name,
             )
         return error("namespace", "it does not exist", f"acker-redis create {name}", name)
+    return None
+
+
+def _damaged(facts: NamespaceFacts) -> Finding | None:
+    """Find shards of another version, shards that are missing, and shards that cannot be read."""
+    name, metas = facts.name, [shard.meta for shard in facts.shards]
     schemas = {meta["schema"] for meta in metas if "schema" in meta} - {str(SCHEMA)}
     if schemas:
         return error(
@@ -99,6 +126,13 @@ def namespace(facts: NamespaceFacts) -> Finding:
             f"drop it and create it anew, sources replay: acker-redis drop {name}",
             name,
         )
+    return None
+
+
+def _unequal(facts: NamespaceFacts) -> Finding | None:
+    """Find shards that differ, because of a move or of an interrupted change."""
+    name, target = facts.name, _target(facts)
+    metas = [shard.meta for shard in facts.shards]
     move = facts.known[0].moving
     if target and not move:
         return error(
@@ -126,20 +160,7 @@ def namespace(facts: NamespaceFacts) -> Finding:
             _make_equal(name, differing),
             name,
         )
-    if facts.listed is False:
-        return warning(
-            "namespace",
-            "it does not stand in acker:namespaces: a rotator --all passes it over",
-            f"redis-cli SADD acker:namespaces {name}",
-            name,
-        )
-    config = facts.known[0].config
-    return ok(
-        "namespace",
-        f"{config.shards} shards, trees live up to {config.timeout_ms / 1000:,.1f} s "
-        f"({config.buckets} buckets of {config.tick_ms / 1000:,.1f} s)",
-        name,
-    )
+    return None
 
 
 def rotator(facts: NamespaceFacts) -> Finding:

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from acker_redis.errors import BacklogError, ConfigError, HighWaterError, WrongShardError
+from acker_redis.errors import (
+    AckerError,
+    BacklogError,
+    ConfigError,
+    HighWaterError,
+    WrongShardError,
+)
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.status import Status
 from acker_redis.sync.client import Acker
 
 log = logging.getLogger(__name__)
@@ -31,12 +39,7 @@ def wait_for_room(
     config, share = status.config, status.config.share
     wanted = np.zeros(len(trees), dtype=int) if again else np.asarray(trees)
     total = int(wanted.sum())
-    if total > config.high_water or wanted.max(initial=0) > 2 * share:
-        raise ConfigError(
-            f"a batch of {total} trees does not fit under the high-water mark of "
-            f"{config.high_water} ({share} per shard); make the batches smaller "
-            "(maxFilesPerTrigger, maxOffsetsPerTrigger) or raise it"
-        )
+    _check_can_fit(config, total, int(wanted.max(initial=0)))
     # Shard by shard, as the scripts judge it; a lopsided batch may need the reserve.
     limits = np.where(wanted <= share, share, 2 * share)
     backlog_limit = config.backlog_share
@@ -55,20 +58,7 @@ def wait_for_room(
         if fits and not moving:
             return now - began
         if now - began >= max_wait:
-            if moving:
-                raise BacklogError(
-                    f"{acker.namespace} still moves to another number of shards after "
-                    f"{now - began:.0f} s, and nothing is tracked until then: run the batch again"
-                )
-            if backlog >= backlog_limit:
-                raise BacklogError(
-                    f"{backlog} verdicts of {task} wait to be taken after {now - began:.0f} s: its "
-                    "source must read and take its outcomes"
-                )
-            raise HighWaterError(
-                f"{status.pending} trees were still pending after {now - began:.0f} s of waiting, "
-                f"high water is {config.high_water}; do the bolts run, and the rotator?"
-            )
+            raise _no_room(acker.namespace, status, task, backlog, now - began)
         if told == began or now - told >= _LOG_SECONDS:
             log.warning(
                 "%s%s waits for room: %d trees to track, %d pending, high water %d; %d verdicts of "
@@ -86,3 +76,31 @@ def wait_for_room(
             told = now
         time.sleep(min(_POLL_SECONDS, max(0.0, max_wait - (now - began))))
         status = acker.status()
+
+
+def _check_can_fit(config: AckerConfig, total: int, most: int) -> None:
+    """Raise ConfigError if so many trees, ``most`` of them on one shard, can never fit."""
+    if total > config.high_water or most > 2 * config.share:
+        raise ConfigError(
+            f"a batch of {total} trees does not fit under the high-water mark of "
+            f"{config.high_water} ({config.share} per shard); make the batches smaller "
+            "(maxFilesPerTrigger, maxOffsetsPerTrigger) or raise it"
+        )
+
+
+def _no_room(namespace: str, status: Status, task: str, backlog: int, waited: float) -> AckerError:
+    """Return the error that says why a batch did not fit in time, in seconds."""
+    if status.moving:
+        return BacklogError(
+            f"{namespace} still moves to another number of shards after {waited:.0f} s, and "
+            "nothing is tracked until then: run the batch again"
+        )
+    if backlog >= status.config.backlog_share:
+        return BacklogError(
+            f"{backlog} verdicts of {task} wait to be taken after {waited:.0f} s: its source must "
+            "read and take its outcomes"
+        )
+    return HighWaterError(
+        f"{status.pending} trees were still pending after {waited:.0f} s of waiting, high water is "
+        f"{status.config.high_water}; do the bolts run, and the rotator?"
+    )

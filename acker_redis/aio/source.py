@@ -19,7 +19,7 @@ from acker_redis.kinds import check_is
 from acker_redis.protocol.texts import words
 from acker_redis.trees.pending import Backoff, Record, Verdict
 from acker_redis.trees.processing import OpenTree
-from acker_redis.trees.source_settings import Settings, check_ran, check_record
+from acker_redis.trees.source_settings import SourceSettings, check_ran, check_record
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class AsyncSource:
     ) -> None:
         check_is(acker, AsyncAcker, "an AsyncSource")
         self.acker = acker
-        self._settings = Settings(
+        self._settings = SourceSettings(
             send, on_ack, on_fail, dead_letter, reload, max_pending, attempts,
             backoff or Backoff(), timeout, poll,
         )  # fmt: skip

@@ -36,7 +36,7 @@ from acker_redis.protocol.texts import words
 from acker_redis.trees.message_id import MessageId
 from acker_redis.trees.pending import Backoff, Pending, Record, Verdict
 from acker_redis.trees.processing import Emitted, OpenTree, emit, in_bulk
-from acker_redis.trees.source_settings import Settings, check_ran, check_record
+from acker_redis.trees.source_settings import SourceSettings, check_ran, check_record
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ class _Attempt:
 class SourceFlows:
     """The steps of one source; ``Source`` and ``AsyncSource`` run them."""
 
-    def __init__(self, flows: Flows, task: str, settings: Settings) -> None:
+    def __init__(self, flows: Flows, task: str, settings: SourceSettings) -> None:
         self.task = check_name("task", task)
         self.settings = settings
         self.pending = Pending(settings.attempts, settings.backoff, settings.send is not None)

@@ -17,7 +17,7 @@ from acker_redis.protocol.texts import words
 from acker_redis.sync.client import Acker
 from acker_redis.trees.pending import Backoff, Record, Verdict
 from acker_redis.trees.processing import OpenTree
-from acker_redis.trees.source_settings import Settings, check_ran, check_record
+from acker_redis.trees.source_settings import SourceSettings, check_ran, check_record
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class Source:
             reload=reload,
         )
         self.acker = acker
-        settings = Settings(
+        settings = SourceSettings(
             send, on_ack, on_fail, dead_letter, reload, max_pending, attempts,
             backoff or Backoff(), timeout, poll,
         )  # fmt: skip

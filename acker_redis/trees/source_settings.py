@@ -14,7 +14,7 @@ MOST_EDGES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SourceSettings:
     """How a source behaves; what each field means is said by :class:`acker_redis.Source`."""
 
     send: Callable[..., Any] | None = None

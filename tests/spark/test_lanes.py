@@ -28,8 +28,8 @@ from acker_redis.spark.fold.turns import (
     CHUNKS,
     GENERATIONS,
     MAX_BATCH_ID,
+    LaneTurn,
     Standing,
-    Turn,
     digest_of,
     lane_of,
     send,
@@ -103,8 +103,8 @@ def one(terms: list[Term]) -> Sealed:
     return found
 
 
-def turn(content: Sealed, batch_id: int = 0, generation: int = 0) -> Turn:
-    return Turn(LANE, batch_id, generation, digest_of([(0, content.digest)]))
+def turn(content: Sealed, batch_id: int = 0, generation: int = 0) -> LaneTurn:
+    return LaneTurn(LANE, batch_id, generation, digest_of([(0, content.digest)]))
 
 
 def test_names_of_lanes() -> None:
@@ -143,7 +143,7 @@ def test_two_contents_of_one_generation_are_neither(make_any_acker: MakeAcker) -
     (zero,), (other,) = sealed(even, 2, task="t").values(), sealed(odd, 2, task="t").values()
     assert (zero.shard, other.shard) == (0, 1)
     for content in (zero, other):
-        send(acker, Turn(LANE, 0, 0, digest_of([(content.shard, content.digest)])), content)
+        send(acker, LaneTurn(LANE, 0, 0, digest_of([(content.shard, content.digest)])), content)
     assert standing(acker, LANE, 0) == Standing(0, "")
     for terms in (even, odd, even + odd):
         with pytest.raises(ChangedBatchError):

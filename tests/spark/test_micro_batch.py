@@ -27,7 +27,7 @@ from acker_redis.spark import Acker, MicroBatch, Names, anchors_of, collect_anch
 from acker_redis.spark.fold.apply import Job, in_driver
 from acker_redis.spark.fold.target import Target
 from acker_redis.spark.fold.terms import Kind
-from acker_redis.spark.fold.turns import Turn, digest_of, lane_of, send
+from acker_redis.spark.fold.turns import LaneTurn, digest_of, lane_of, send
 from acker_redis.sync.client import Acker as Client
 from tests.conftest import MakeAcker
 from tests.spark.conftest import MakeSparkAcker, Term, change, outcomes, packed, sealed, url_of
@@ -401,7 +401,7 @@ def test_a_death_between_two_calls(
     contents = sealed(terms, shards)
     digest = digest_of((shard, each.digest) for shard, each in contents.items())
     some = replace(contents[shards - 1], parts=contents[shards - 1].parts[:2])
-    send(acker.client, Turn(acker.application.lane("q"), 4, 0, digest), some)
+    send(acker.client, LaneTurn(acker.application.lane("q"), 4, 0, digest), some)
     rows = spark.range(3000 * shards).selectExpr("id + 1 AS anchor", "id + 9 AS tuple")
     report = acker.ack(rows, 4)
     assert (report.calls, report.repeated) == (3 * shards, 2)

@@ -33,7 +33,13 @@ from acker_redis.spark.fold.target import URL_VARIABLE, Target
 from acker_redis.spark.streams import outcomes_source
 from acker_redis.spark.streams.outcome_offsets import VerdictOffset
 from acker_redis.spark.streams.outcome_options import OutcomeOptions
-from acker_redis.spark.streams.outcome_rows import BATCH_ROWS, SCHEMA, Row, record_batches, rows_of
+from acker_redis.spark.streams.outcome_rows import (
+    BATCH_ROWS,
+    SCHEMA,
+    OutcomeRow,
+    record_batches,
+    rows_of,
+)
 from acker_redis.spark.streams.outcomes_source import (
     DataLossError,
     ListedPartition,
@@ -218,7 +224,7 @@ entries = st.one_of(
 )
 
 
-def singles(found: Row) -> Iterator[tuple[Any, ...]]:
+def singles(found: OutcomeRow) -> Iterator[tuple[Any, ...]]:
     """Each tree of a row, as the outcome says it."""
     for tree in range(found.trees):
         anchor = found.anchor + tree

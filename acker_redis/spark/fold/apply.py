@@ -135,7 +135,7 @@ class Sealing:
 class Sending:
     """A task is to merge and send."""
 
-    turn: lanes.Turn
+    turn: lanes.LaneTurn
     why: str | None
     digests: dict[int, str]
     """What each shard's content was when it was checked."""
@@ -158,18 +158,18 @@ def _standing(job: Job) -> lanes.Standing | None:
     return before
 
 
-def _first_turn(job: Job, digest: str) -> lanes.Turn | None:
+def _first_turn(job: Job, digest: str) -> lanes.LaneTurn | None:
     """The batch's first turn, or the same again; None if its trees are to be failed."""
     before = _standing(job)
     if before is None or before.digest == digest:
         generation = before.generation if before else 0
-        return lanes.Turn(job.lane, job.batch_id, generation, digest)
+        return lanes.LaneTurn(job.lane, job.batch_id, generation, digest)
     if job.on_changed == "raise":
         raise lanes.changed(job.batch_id)
     return None
 
 
-def _next_turn(job: Job, digest: str) -> lanes.Turn:
+def _next_turn(job: Job, digest: str) -> lanes.LaneTurn:
     """The turn that fails all trees of a batch that came back with other content."""
     before = _standing(job)
     generation = before.generation if before else 0
@@ -179,7 +179,7 @@ def _next_turn(job: Job, digest: str) -> lanes.Turn:
         raise ChangedBatchError(
             f"batch {job.batch_id} came back with other content {lanes.GENERATIONS} times"
         )
-    return lanes.Turn(job.lane, job.batch_id, generation, digest)
+    return lanes.LaneTurn(job.lane, job.batch_id, generation, digest)
 
 
 def _why(job: Job) -> str:

@@ -34,7 +34,7 @@ _LONGEST = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class LaneTurn:
     """A micro-batch of a query, and the content that is applied for it."""
 
     lane: str
@@ -106,7 +106,7 @@ def changed(batch_id: int) -> ChangedBatchError:
     )
 
 
-def send(acker: Acker, turn: Turn, sealed: Sealed) -> ShardReport:
+def send(acker: Acker, turn: LaneTurn, sealed: Sealed) -> ShardReport:
     """Apply the calls of one shard, one after the other.
 
     Raises ChangedBatchError if the batch was applied with other content meanwhile, LaneError if a
@@ -136,7 +136,7 @@ def send(acker: Acker, turn: Turn, sealed: Sealed) -> ShardReport:
     return _report(acker, sealed, replies)
 
 
-def _check_same(acker: Acker, turn: Turn, shard: int) -> None:
+def _check_same(acker: Acker, turn: LaneTurn, shard: int) -> None:
     # A call below the lane's highest number is passed over whatever its digest is: a second driver
     # may have applied more calls, of other content, since this one has looked at the lane.
     _, digest = acker.lane(turn.lane)[shard]

@@ -26,7 +26,7 @@ BATCH_ROWS = 10_000
 """A record batch ends with the entry that brings it to so many rows; an entry has up to 4095."""
 
 
-class Row(NamedTuple):
+class OutcomeRow(NamedTuple):
     """One verdict, or one on consecutive trees of a block."""
 
     verdict: str
@@ -46,7 +46,7 @@ class Row(NamedTuple):
     """Of the block; None for a loose tree."""
 
 
-def rows_of(entry: Entry, task: str, expand: bool) -> Iterator[Row]:
+def rows_of(entry: Entry, task: str, expand: bool) -> Iterator[OutcomeRow]:
     """Rows of an entry: one per tree if ``expand``, else one per range of acks or touches.
 
     Nacks and loose trees have a row each in any case. Together the rows hold each verdict of the
@@ -55,14 +55,14 @@ def rows_of(entry: Entry, task: str, expand: bool) -> Iterator[Row]:
     block = entry.block
     if block is None:
         for o in entry.outcomes:
-            yield Row(
+            yield OutcomeRow(
                 o.verdict, o.reason, o.why, o.anchor, o.source_id, o.age_ms, entry.at_ms, 1, None
             )
         return
     named = namer(task, block.label, block.block)
     for verdict, reason, slot, trees, why in _singles(block) if expand else _ranges(block):
         anchor = block_anchor(block.block, slot)
-        yield Row(
+        yield OutcomeRow(
             verdict,
             reason,
             why,
@@ -101,7 +101,7 @@ def record_batches(
     entries: Iterable[Entry], namespace: str, task: str, expand: bool
 ) -> Iterator[pa.RecordBatch]:
     """Rows of entries, of which it holds no more than make one batch."""
-    rows: list[Row] = []
+    rows: list[OutcomeRow] = []
     for entry in entries:
         rows += rows_of(entry, task, expand)
         if len(rows) >= BATCH_ROWS:
@@ -111,8 +111,10 @@ def record_batches(
         yield _batch(rows, namespace, task)
 
 
-def _batch(rows: list[Row], namespace: str, task: str) -> pa.RecordBatch:
-    columns: dict[str, Sequence[Any]] = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
+def _batch(rows: list[OutcomeRow], namespace: str, task: str) -> pa.RecordBatch:
+    columns: dict[str, Sequence[Any]] = dict(
+        zip(OutcomeRow._fields, zip(*rows, strict=True), strict=True)
+    )
     columns |= {"namespace": [namespace] * len(rows), "task": [task] * len(rows)}
     columns["at"] = [1000 * ms for ms in columns["at_ms"]]
     return pa.RecordBatch.from_arrays(

@@ -101,7 +101,7 @@ def test_both_are_one(
     if shards > 1:
         sealed = list(spark_apply._work(job, Sealing(None), rows))
         digests = {each["shard"]: each["digest"] for each in sealed}
-        turn = lanes.Turn(job.lane, 0, 0, lanes.digest_of(digests.items()))
+        turn = lanes.LaneTurn(job.lane, 0, 0, lanes.digest_of(digests.items()))
         phase = Sending(turn, None, digests)
     first, second = twins(rows, job, phase, where, at)
     done = [[ShardReport.from_json(each["report"]) for each in found] for found in (first, second)]

@@ -59,7 +59,7 @@ class Sendable(Protocol):
     sent: Sent | None
 
     def parts(self, shards: int) -> list[Part]:
-        """The same parts in the same order whenever it is asked, once it was sent."""
+        """Return the parts; once the batch was sent, the same ones in the same order."""
 
 
 @dataclass(frozen=True, slots=True)

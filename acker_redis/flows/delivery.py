@@ -13,6 +13,7 @@ from acker_redis.errors import (
     BacklogError,
     ClosedError,
     ConfigError,
+    LaneError,
     RedisUnavailableError,
 )
 from acker_redis.flows.lane import Lane
@@ -55,9 +56,11 @@ def deliver(
                 told = True
             yield Pause(max(min(wait, end() - now), 0.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
-        except AckerError as error:
+        except LaneError as error:
             # After the horizon nothing is sent again. The reason for the delay says more than that.
             return unanswered if told and time.monotonic() > _horizon(batch) else error
+        except AckerError as error:
+            return error
         else:
             if told:
                 log.info("the batch of %d rows was applied", len(batch))

@@ -20,7 +20,7 @@ def ints(kind: str, column: Any) -> Ints:
     array = np.asarray(column if hasattr(column, "__len__") else list(column))
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
-    # Ids have 63 bits: whatever is narrower was cut, or is a buffer of bytes.
+    # Ids have 63 bits: a narrower number was cut, or is a byte of a buffer.
     if array.dtype.kind not in "iu" or array.dtype.itemsize != 8 or array.ndim != 1:
         raise InvalidBatchError(
             f"{kind} are one column of 64-bit integers without nulls, not {array.dtype}"

@@ -63,7 +63,7 @@ class Row(NamedTuple):
     anchor: int
     delta: int
     flags: int = 0
-    """TRACK, FAIL or TOUCH ; 0 is an ack."""
+    """TRACK, FAIL or TOUCH; 0 is an ack."""
     text: str = ""
     """Source id of a TRACK; why, of a FAIL."""
 

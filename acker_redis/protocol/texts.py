@@ -34,7 +34,7 @@ def words(error: BaseException) -> str:
     name = type(error).__name__
     try:
         said = str(error)
-    except Exception:  # a bolt must be able to fail whatever was raised
+    except Exception:  # a bolt must be able to fail with any exception
         said = ""
     return clipped(f"{name}: {said}" if said else name)
 

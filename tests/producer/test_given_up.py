@@ -213,7 +213,11 @@ def test_it_is_waited_for_as_long_as_for_redis(make_rig: MakeRig) -> None:
     assert set(reasons(rig.direct)) == {3}
 
 
-def test_a_batch_that_was_refused_past_its_horizon_says_why_it_had_to_wait() -> None:
+@pytest.mark.parametrize("late", [LaneError("first sent too long ago"), WrongShardError("moved")])
+def test_a_batch_that_was_refused_past_its_horizon_says_why_it_had_to_wait(
+    late: AckerError,
+) -> None:
+    """Any other error than that it is too late says more than the reason for the delay."""
     refused = BacklogError("task t has 1 verdicts waiting to be taken")
 
     class Slow:
@@ -224,14 +228,14 @@ def test_a_batch_that_was_refused_past_its_horizon_says_why_it_had_to_wait() -> 
                 batch.sent = Sent("ns", "p", 0, times={0: time.monotonic()})
                 raise refused
             batch.sent.fence_ms = 0
-            raise LaneError("first sent too long ago")
+            raise late
             yield
 
     steps = deliver(cast(Flows, Slow()), Batch("t"), cast(Any, None), lambda: math.inf)
     assert isinstance(next(steps), Pause)
     with pytest.raises(StopIteration) as end:
         next(steps)
-    assert end.value.value is refused
+    assert end.value.value is (refused if isinstance(late, LaneError) else late)
 
 
 def _given_up(rig: Rig, producer: AnyProducer, errors: tuple[type[AckerError], ...]) -> bool:

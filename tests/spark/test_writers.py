@@ -435,7 +435,7 @@ def test_two_apps_with_queries_of_one_name_do_not_replace_each_other(
 def test_a_query_that_writes_before_its_ack_does_not_go_on_after_other_content(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, tmp_path: Path
 ) -> None:
-    """Nobody could tell then whether the sink has the rows that were acked."""
+    """The acker cannot tell then whether the sink has the rows that were acked."""
     acker = make_spark_acker(query_id=None, on_changed_batch="fail_trees")
     messages = orders(spark, acker)
     last = BoltWriter(acker, keep, sink=FileQueue(tmp_path / "table"), query_id="last")

@@ -15,7 +15,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || tr
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_EXTRA)
 COVERAGE := --cov --cov-report=
 
-.PHONY: help demo test test-all test-nightly lint lint-python lint-lua bench clean
+.PHONY: help demo test test-all test-nightly lint lint-python lint-lua bench clients clean
 .DELETE_ON_ERROR:
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make test-nightly  that and mutants, long histories, a million trees, benchmarks that run"
 	@echo "make lint          ruff, mypy --strict, luacheck"
 	@echo "make bench         figures, side by side"
+	@echo "make clients       put the Lua scripts into the clients of other languages"
 	@echo "make clean         remove .venv and what builds and tests leave"
 	@echo
 	@echo "ARGS='tests/trees -k frontier' selects tests, WORKERS=0 runs them in one process,"
@@ -52,8 +53,8 @@ lint-python: $(VENV)/.dev
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-lint-lua:
-	@if command -v luacheck >/dev/null; then luacheck --quiet lua tests/fake/lua; \
+lint-lua: $(VENV)/.dev
+	@if command -v luacheck >/dev/null; then $(BIN)/python -m tests.project.luacheck; \
 	elif [ "$$CI" = true ]; then echo "luacheck is missing; apt install lua-check" >&2; exit 1; \
 	else echo "luacheck skipped: not installed (apt install lua-check)"; fi
 
@@ -71,12 +72,15 @@ bench: $(VENV)/.demo
 	@$(BIN)/python benchmarks/spark.py
 	@$(BIN)/python benchmarks/spark_demo.py
 
+clients:
+	@$(PYTHON) clients/sync_lua.py
+
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # .venv keeps the Python that it was made with: asking for another one is an error, not ignored.
 ifneq ($(origin PYTHON),file)
-ifneq ($(filter-out clean help,$(or $(MAKECMDGOALS),help)),)
+ifneq ($(filter-out clean clients help,$(or $(MAKECMDGOALS),help)),)
 ifneq ($(wildcard $(BIN)/python),)
 version = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 ifneq ($(call version,$(PYTHON)),$(call version,$(BIN)/python))

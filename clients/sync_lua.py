@@ -1,44 +1,68 @@
-"""The scripts that a client calls, copied into each client, byte for byte.
+"""Put the scripts that a client calls into each client, as ``<client>/lua/<script>.lua``.
 
-python clients/sync_lua.py           # copy them
-python clients/sync_lua.py --check   # are they the same?
+python clients/sync_lua.py           # for all clients; make clients does the same
+python clients/sync_lua.py ruby php  # for these
+python clients/sync_lua.py --check   # are the committed ones up to date?
+
+It needs Python 3.11 or later, and nothing else. Only Go's scripts are committed, because Go
+installs a package from the files of the repository.
 """
 
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SOURCE = HERE.parent / "lua"
+sys.path.insert(0, str(HERE.parent))
+
+from acker_redis.protocol import scripts  # noqa: E402 (found by the line above)
+
 SCRIPTS = ("apply", "apply_blocks", "show", "status", "take")
 """What producers and sources call; the rest is for rotators and administrators."""
+COMMITTED = ("go",)
 
 
-def stale(here: Path = HERE) -> list[str]:
+def clients(here: Path = HERE) -> list[str]:
+    """Names of all clients: folders with a ``client.json``."""
+    return sorted(path.parent.name for path in here.glob("*/client.json"))
+
+
+def stale(names: list[str], here: Path = HERE) -> list[str]:
     """Files that are not what they should be, or should not be there; paths below ``here``."""
-    wanted = {f"{name}.lua": (SOURCE / f"{name}.lua").read_bytes() for name in SCRIPTS}
+    wanted = {f"{name}.lua": scripts.load(name).source for name in SCRIPTS}
     found = []
-    for client in sorted(path.parent for path in here.glob("*/client.json")):
-        names = {path.name for path in (client / "lua").glob("*")} | set(wanted)
-        for name in sorted(names):
-            path = client / "lua" / name
+    for client in names:
+        there = {path.name for path in (here / client / "lua").glob("*")}
+        for name in sorted(there | set(wanted)):
+            path = here / client / "lua" / name
             if name not in wanted or not path.exists() or path.read_bytes() != wanted[name]:
                 found.append(path.relative_to(here).as_posix())
     return found
 
 
-def main(check: bool) -> int:
-    """Copy what is stale, or say what is; 1 if something was to be said."""
-    for name in (found := stale()):
-        path = HERE / name
-        if check:
-            print(f"{name} is not the script of lua/; run python clients/sync_lua.py")
-        elif path.stem in SCRIPTS:
+def sync(names: list[str], here: Path = HERE) -> None:
+    """Write what is stale, and remove what should not be there."""
+    for name in stale(names, here):
+        path = here / name
+        if path.stem in SCRIPTS:
             path.parent.mkdir(exist_ok=True)
-            path.write_bytes((SOURCE / path.name).read_bytes())
+            path.write_bytes(scripts.load(path.stem).source)
         else:
             path.unlink()
-    return int(check and bool(found))
+
+
+def main(words: list[str]) -> int:
+    """Return the exit code: 1 if a committed file is stale, 2 for a client that there is not."""
+    if words == ["--check"]:
+        found = stale(list(COMMITTED))
+        for name in found:
+            print(f"clients/{name} is out of date: run python clients/sync_lua.py")
+        return int(bool(found))
+    if unknown := set(words) - set(clients()):
+        print(f"no such client: {', '.join(sorted(unknown))}; there are {', '.join(clients())}")
+        return 2
+    sync(words or clients())
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main("--check" in sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

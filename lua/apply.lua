@@ -21,23 +21,14 @@ Reply    {1, tracked, acked, failed, rejected, pending, high_water, rows}
 Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD | CONFLICT | FENCE | BACKLOG <words>;
          nothing was changed
 --]]
-local shard, meta = KEYS[1], KEYS[2]
+-- part: begin
 local producer, fence, flags, anchors, deltas, task =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
-local SCHEMA = '1'
-local MAX_ROWS, MAX_TEXTS, MAX_TASKS, MAX_FENCES = 1024, 64 * 1024, 1000, 100000
--- A hash of so many fields may be a list, by the defaults of Redis; with a LONG one it is none.
-local SMALL, LONG = 512, string.rep(' ', 1024)
--- Trees that took longer are counted as if they had taken so long, 24 days.
-local MAX_AGE = 2 ^ 31 - 1
-local ZERO = '\0\0\0\0\0\0\0\0'
-local call, byte, sub, find = redis.call, string.byte, string.sub, string.find
+-- With a value of this length a hash is a table; in a list each lookup would walk along.
+local LONG = string.rep(' ', 1024)
+local byte, sub, find = string.byte, string.sub, string.find
 local pack, unpack_bytes, xor, hex = struct.pack, struct.unpack, bit.bxor, bit.tohex
-
-local function refuse(code, words)
-  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
-end
 
 -- Validation: nothing is written before the whole batch is known to be good.
 
@@ -49,177 +40,16 @@ end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'moving',
   'ticks')
-if not conf[1] then
-  return refuse('NAMESPACE', 'not created: ' .. shard)
-elseif conf[1] ~= SCHEMA then
-  return refuse('SCHEMA', 'this script knows schema ' .. SCHEMA .. ', the namespace has another')
-end
-local shard_number, shards, buckets, current = tonumber(conf[2]), tonumber(conf[3]),
-  tonumber(conf[4]), tonumber(conf[5])
-local high_water = math.max(1, math.ceil(conf[6] / shards))
-local refresh = conf[7] == 'update'
-local backlog_limit = math.max(1, math.ceil(conf[8] / shards))
+-- part: schema
+-- part: limits
 
-local n = #flags
-if n < 1 or n > MAX_ROWS then
-  return refuse('ARGS', 'a batch has 1 to ' .. MAX_ROWS .. ' rows, this one ' .. n)
-elseif #anchors ~= 8 * n or #deltas ~= 8 * n then
-  return refuse('ARGS', 'anchors and deltas need 8 bytes for each of ' .. n .. ' rows')
-elseif find(flags, '[^%z\1-\7]') then
-  return refuse('ARGS', 'unknown flag; there are TRACK 1, FAIL 2, TOUCH 4')
-end
-local tracks = select(2, string.gsub(flags, '[\1\3\5\7]', ''))
-local fails = select(2, string.gsub(flags, '[\2\3\6\7]', ''))
-if #ARGV ~= 6 + tracks + fails then
-  return refuse('ARGS', tracks .. ' TRACK and ' .. fails .. ' FAIL rows need as many texts, not '
-    .. #ARGV - 6)
-elseif (tracks > 0) ~= (task ~= '') then
-  return refuse('ARGS', 'a task goes with TRACK rows, and only with them')
-elseif task ~= '' and (#task > 64 or find(task, '[^A-Za-z0-9_.-]')) then
-  return refuse('ARGS', 'a task is 1 to 64 of A-Z a-z 0-9 _ . -')
-elseif tracks > 0 and not conf[10] and tonumber(conf[11] or 0) >= MAX_TASKS then
-  return refuse('ARGS', 'a shard has at most ' .. MAX_TASKS
-    .. ' tasks; one whose verdicts are taken is forgotten after 100 ticks without a TRACK')
-end
+-- part: text
+-- part: rows
 
--- UTF-8 from U+0080 up, without overlong forms and surrogates.
-local SEQUENCES = { '[\194-\223][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
-  '\224[\160-\191][\128-\191]', '\237[\128-\159][\128-\191]',
-  '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
-  '\244[\128-\143][\128-\191][\128-\191]' }
+-- part: clock
+-- part: fence
 
-local function clean(text)
-  -- Each well-formed sequence becomes one letter; a byte that is left over is bad.
-  for _, sequence in ipairs(SEQUENCES) do
-    text = string.gsub(text, sequence, 'x')
-    if find(text, '^[\32-\126]*$') then return true end
-  end
-  return false
-end
-
-local bytes = 0
-for i = 7, #ARGV do
-  local text = ARGV[i]
-  bytes = bytes + #text
-  if #text > 255 or (#text == 0 and i <= 6 + tracks) then
-    return refuse('ARGS', 'a source id has 1 to 255 bytes and a why up to 255, text '
-      .. i - 7 .. ' has ' .. #text)
-  elseif bytes > MAX_TEXTS then
-    return refuse('ARGS', 'the texts of a batch have at most ' .. MAX_TEXTS .. ' bytes in all')
-  elseif not find(text, '^[\32-\126]*$') and not clean(text) then
-    return refuse('ARGS', 'text ' .. i - 7 .. ' is not UTF-8 or has a control byte')
-  end
-end
-
--- All rows in one call each: a call per row would cost more than what it does. Numbers are
--- the halves of a value, the high one first; what unpack adds at the end, a position, is cut.
-local flag = { byte(flags, 1, n) }
-local ids = { unpack_bytes(string.rep('c8', n), anchors) }
-local anchor = { unpack_bytes('>' .. string.rep('I4I4', n), anchors) }
-local delta = { unpack_bytes('>' .. string.rep('I4I4', n), deltas) }
-ids[n + 1] = nil
-local row_of = {}
-for r = 1, n do
-  local id, high, low = ids[r], anchor[2 * r - 1], anchor[2 * r]
-  if high >= 2 ^ 30 or id == ZERO then
-    return refuse('ARGS', 'anchor of row ' .. r - 1 .. ' is not in 1..2^62-1')
-  elseif row_of[id] then
-    return refuse('ARGS', 'anchor of row ' .. r - 1 .. ' is there twice; fold rows per anchor')
-  elseif delta[2 * r - 1] >= 2 ^ 31 then
-    return refuse('ARGS', 'delta of row ' .. r - 1 .. ' is above 2^63-1')
-  elseif low % shards ~= shard_number then
-    return refuse('SHARD', 'anchor of row ' .. r - 1 .. ' does not belong to shard '
-      .. shard_number .. ' of ' .. shards)
-  end
-  row_of[id] = r
-end
-
--- The fence. A number that was applied before is a repeat, whatever became of its reply.
-
-local now
-do
-  local time = call('TIME')
-  now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local fence_key, fence_old, fence_value
-if producer == '' then
-  if fence ~= '' then return refuse('ARGS', 'a fence needs a producer') end
-else
-  local seq, digest = string.match(fence, '^([1-9][0-9]*)$'), ''
-  if not seq then seq, digest = string.match(fence, '^([1-9][0-9]*):([0-9a-fA-F]+)$') end
-  if #producer > 128 then
-    return refuse('ARGS', 'a producer has up to 128 bytes, this one ' .. #producer)
-  elseif not seq or #seq > 15 or #digest > 32 then
-    return refuse('ARGS', 'a fence is <seq> or <seq>:<digest>, seq 1 to 15 digits without a '
-      .. 'leading 0, digest up to 32 hex digits')
-  end
-  local durable = byte(producer) == 64
-  local keys, fences, last = {}, 0, nil
-  if durable then
-    keys[1] = shard .. ':fence:durable'
-  else
-    for age = 0, buckets - 1 do keys[age + 1] = shard .. ':fence:' .. (current - age) % buckets end
-  end
-  for _, key in ipairs(keys) do
-    fences = fences + call('HLEN', key)
-    if not last then
-      last = call('HGET', key, producer)
-      fence_old = last and key
-    end
-  end
-  if last then
-    -- Fifteen digits are exact in a double.
-    local last_seq, last_digest = string.match(last, '^(%d+):(%x*)')
-    local order = tonumber(seq) - tonumber(last_seq)
-    if order == 0 and digest ~= last_digest then
-      return refuse('CONFLICT', 'batch ' .. seq .. ' came back with other content')
-    elseif order <= 0 then
-      call('UNLINK', shard) -- a first write that maxmemory does not refuse
-      call('HINCRBY', meta, 'repeated', 1)
-      return { 0, last_seq }
-    end
-  elseif fences >= MAX_FENCES then
-    return refuse('FENCE', 'this shard holds ' .. fences .. ' fences; reuse producer names')
-  end
-  fence_key = keys[1]
-  fence_value = seq .. ':' .. digest .. (durable and ':' .. string.format('%.0f', now) or '')
-end
-
--- Look the records up, newest bucket first, and count what is pending.
-
--- Trees in blocks (apply_blocks.lua) are pending as well.
-local pending_keys, sizes, pending = {}, {}, tonumber(conf[12] or 0)
-local record, home, found = {}, {}, 0
-for age = 0, buckets - 1 do
-  local bucket = (current - age) % buckets
-  local key = shard .. ':pending:' .. bucket
-  local size = call('HLEN', key)
-  pending_keys[bucket], sizes[bucket], pending = key, size, pending + size
-  if size > 0 and size <= SMALL and size <= 8 * (n - found) then
-    -- Redis may keep it as a list, in which each lookup walks along: read it whole, unless that
-    -- would be more work than a few lookups.
-    local all = call('HGETALL', key)
-    for i = 1, 2 * size, 2 do
-      local r = row_of[all[i]]
-      if r and not record[r] then record[r], home[r], found = all[i + 1], bucket, found + 1 end
-    end
-  elseif size > 0 and found < n then
-    local ask, rows = ids, nil
-    if found > 0 then
-      ask, rows = {}, {}
-      for r = 1, n do
-        if not record[r] then ask[#ask + 1], rows[#rows + 1] = ids[r], r end
-      end
-    end
-    local got = call('HMGET', key, unpack(ask))
-    for k = 1, #got do
-      if got[k] then
-        local r = rows and rows[k] or k
-        record[r], home[r], found = got[k], bucket, found + 1
-      end
-    end
-  end
-end
+-- part: records
 -- While the namespace moves to another number of shards, none may get a tree any more.
 local moving = conf[13]
 if tracks > 0 and moving then
@@ -453,18 +283,6 @@ for name, count in pairs({ tracked = tracked, acked = acked, failed = failed,
   overflow = overflow, conflict = conflict, orphaned = orphaned }) do
   if count > 0 then call('HINCRBY', meta, name, count) end
 end
--- How long the trees took, by the number of binary digits of the ms. It is a figure, no more: if it
--- cannot be counted, the call stands all the same.
-local latency, sum, frexp = {}, 0, math.frexp
-for first, number in pairs(completed) do
-  local age = now - first
-  if age < 0 then age = 0 elseif age > MAX_AGE then age = MAX_AGE end
-  local _, digits = frexp(age)
-  latency[digits], sum = (latency[digits] or 0) + number, sum + age * number
-end
-for digits, number in pairs(latency) do
-  redis.pcall('HINCRBY', meta, 'latency:' .. digits, number)
-end
-if sum > 0 then redis.pcall('HINCRBY', meta, 'latency_ms', string.format('%.0f', sum)) end
+-- part: latency
 return { 1, tracked, acked, failed + conflict, overflow, pending, high_water,
   table.concat(rejected) }

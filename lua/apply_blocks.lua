@@ -26,22 +26,14 @@ Reply    {1, tracked, acked, failed, rejected, pending, high_water, blocks}
 Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD | CONFLICT | FENCE | BACKLOG <words>;
          nothing was changed
 --]]
-local shard, meta = KEYS[1], KEYS[2]
+-- part: begin
 local producer, fence = ARGV[1], ARGV[2]
 
-local SCHEMA = '1'
-local MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = 64, 4095, 1024 * 1024, 64 * 1024
-local MAX_SPARSE, MAX_TASKS, MAX_FENCES, NEAR = 4096, 1000, 100000, 32
--- Trees that took longer are counted as if they had taken so long, 24 days.
-local MAX_AGE = 2 ^ 31 - 1
+local MAX_TASKS, NEAR = 1000, 32
 -- With a value of this length a hash is a table; in a list each lookup would walk along.
 local LONG = string.rep(' ', 1024)
-local call, byte, sub, find = redis.call, string.byte, string.sub, string.find
+local byte, sub, find = string.byte, string.sub, string.find
 local pack, unpack_bytes, format = struct.pack, struct.unpack, string.format
-
-local function refuse(code, words)
-  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
-end
 
 -- Validation: nothing is written before the whole batch is known to be good.
 
@@ -52,181 +44,15 @@ if #KEYS ~= 2 or #ARGV < 8 or #ARGV % 6 ~= 2 or not namespace or meta ~= shard .
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'moving', 'ticks')
-if not conf[1] then
-  return refuse('NAMESPACE', 'not created: ' .. shard)
-elseif conf[1] ~= SCHEMA then
-  return refuse('SCHEMA', 'this script knows schema ' .. SCHEMA .. ', the namespace has another')
-end
-local shard_number, shards, buckets, current = tonumber(conf[2]), tonumber(conf[3]),
-  tonumber(conf[4]), tonumber(conf[5])
-local high_water = math.max(1, math.ceil(conf[6] / shards))
-local refresh = conf[7] == 'update'
-local backlog_limit = math.max(1, math.ceil(conf[8] / shards))
+-- part: schema
+-- part: limits
 
--- UTF-8 from U+0080 up, without overlong forms and surrogates.
-local SEQUENCES = { '[\194-\223][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
-  '\224[\160-\191][\128-\191]', '\237[\128-\159][\128-\191]',
-  '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
-  '\244[\128-\143][\128-\191][\128-\191]' }
+-- part: text
 
-local function clean(text)
-  -- Each well-formed sequence becomes one letter; a byte that is left over is bad.
-  for _, sequence in ipairs(SEQUENCES) do
-    if find(text, '^[\32-\126]*$') then return true end
-    text = string.gsub(text, sequence, 'x')
-  end
-  return find(text, '^[\32-\126]*$') ~= nil
-end
+-- part: blocks
 
--- Slots of a column of 2 bytes each, ascending and below 4095; nil if they are not.
-local function read_slots(column)
-  local list, last = {}, -1
-  for k = 1, #column / 2 do
-    local high, low = byte(column, 2 * k - 1, 2 * k)
-    local slot = 256 * high + low
-    if slot <= last or slot >= MAX_SLOTS then return nil end
-    list[k], last = slot, slot
-  end
-  return list
-end
-
--- Failures, {slots, whys}; nil if they cannot be read.
-local function read_failed(column)
-  local slots, whys, at, last, size = {}, {}, 1, -1, 0
-  while at <= #column do
-    if at + 2 > #column then return nil end
-    local high, low, length = byte(column, at, at + 2)
-    local slot, why = 256 * high + low, sub(column, at + 3, at + 2 + length)
-    if slot <= last or slot >= MAX_SLOTS or #why ~= length or not clean(why) then return nil end
-    slots[#slots + 1], whys[#whys + 1] = slot, why
-    at, last, size = at + 3 + length, slot, size + length
-  end
-  return { slots = slots, whys = whys }, size
-end
-
-local count = (#ARGV - 2) / 6
-local bytes, texts, sparse = 0, 0, 0
-for i = 3, #ARGV do bytes = bytes + #ARGV[i] end
-if count > MAX_BLOCKS or bytes > MAX_BYTES then
-  return refuse('ARGS', 'a call has at most ' .. MAX_BLOCKS .. ' blocks and ' .. MAX_BYTES
-    .. ' bytes, this one ' .. count .. ' and ' .. bytes)
-end
-local function bad(k, words)
-  return refuse('ARGS', 'block ' .. k - 1 .. ' ' .. words)
-end
-local items, ids, seen = {}, {}, {}
-for k = 1, count do
-  local at = 6 * k - 4
-  local flags, id, header, slots, deltas, failed = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3],
-    ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]
-  local flag = byte(flags)
-  if #flags ~= 1 or (flag ~= 0 and flag ~= 1 and flag ~= 4 and flag ~= 5) then
-    return bad(k, 'has an unknown flag; there are TRACK 1 and TOUCH 4')
-  elseif #id ~= 8 then
-    return bad(k, 'needs 8 bytes for its number')
-  end
-  local high, low = unpack_bytes('>I4I4', id)
-  if high >= 2 ^ 18 then
-    return bad(k, 'is not in 0..2^50-1')
-  elseif seen[id] then
-    return bad(k, 'is there twice; fold the deltas of a block')
-  elseif low % shards ~= shard_number then
-    return refuse('SHARD', 'block ' .. k - 1 .. ' does not belong to shard ' .. shard_number
-      .. ' of ' .. shards)
-  end
-  local item = { number = k, id = id, track = flag % 2 == 1, touch = flag > 3, deltas = deltas,
-    name = format('%05x%08x', high, low) }
-  if item.track then
-    local task_length = byte(header, 3) or 0
-    item.slots = #header > 3 + task_length and unpack_bytes('>I2', header) or 0
-    item.task, item.label = sub(header, 4, 3 + task_length), sub(header, 4 + task_length)
-    if item.slots < 1 or item.slots > MAX_SLOTS or task_length < 1 or task_length > 64
-      or find(item.task, '[^A-Za-z0-9_.-]') then
-      return bad(k, 'needs a header: 1..4095 slots, a task of 1 to 64 of A-Z a-z 0-9 _ . -, and '
-        .. 'a label')
-    elseif #item.label > 255 or not clean(item.label) then
-      return bad(k, 'has a label that is too long, not UTF-8, or has a control byte')
-    elseif slots ~= '' or #deltas ~= 8 * item.slots then
-      return bad(k, 'is tracked, and needs 8 bytes of deltas for each slot')
-    end
-    texts = texts + #item.label
-  elseif header ~= '' then
-    return bad(k, 'has a header, and is not tracked')
-  end
-  if #deltas % 8 ~= 0 or #deltas > 8 * MAX_SLOTS or (slots ~= '' and #slots * 4 ~= #deltas) then
-    return bad(k, 'needs 8 bytes of deltas for each slot, up to 4095')
-  end
-  if slots ~= '' then
-    item.at = read_slots(slots)
-    if not item.at then return bad(k, 'has slots that do not ascend, or one above 4094') end
-    sparse = sparse + #item.at
-  end
-  if failed ~= '' then
-    local length
-    item.failed, length = read_failed(failed)
-    if not item.failed then
-      return bad(k, 'has failures that do not ascend, or a why that is not UTF-8 or has a control '
-        .. 'byte')
-    end
-    texts, sparse = texts + length, sparse + #item.failed.slots
-  end
-  items[k], ids[k], seen[id] = item, id, true
-end
-if texts > MAX_TEXTS or sparse > MAX_SPARSE then
-  return refuse('ARGS', 'a call has at most ' .. MAX_TEXTS .. ' bytes of texts and ' .. MAX_SPARSE
-    .. ' slots that are named, this one ' .. texts .. ' and ' .. sparse)
-end
-
--- The fence. A number that was applied before is a repeat, whatever became of its reply.
-
-local now
-do
-  local time = call('TIME')
-  now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local fence_key, fence_old, fence_value
-if producer == '' then
-  if fence ~= '' then return refuse('ARGS', 'a fence needs a producer') end
-else
-  local seq, digest = string.match(fence, '^([1-9][0-9]*)$'), ''
-  if not seq then seq, digest = string.match(fence, '^([1-9][0-9]*):([0-9a-fA-F]+)$') end
-  if #producer > 128 then
-    return refuse('ARGS', 'a producer has up to 128 bytes, this one ' .. #producer)
-  elseif not seq or #seq > 15 or #digest > 32 then
-    return refuse('ARGS', 'a fence is <seq> or <seq>:<digest>, seq 1 to 15 digits without a '
-      .. 'leading 0, digest up to 32 hex digits')
-  end
-  local durable = byte(producer) == 64
-  local keys, fences, last = {}, 0, nil
-  if durable then
-    keys[1] = shard .. ':fence:durable'
-  else
-    for age = 0, buckets - 1 do keys[age + 1] = shard .. ':fence:' .. (current - age) % buckets end
-  end
-  for _, key in ipairs(keys) do
-    fences = fences + call('HLEN', key)
-    if not last then
-      last = call('HGET', key, producer)
-      fence_old = last and key
-    end
-  end
-  if last then
-    -- Fifteen digits are exact in a double.
-    local last_seq, last_digest = string.match(last, '^(%d+):(%x*)')
-    local order = tonumber(seq) - tonumber(last_seq)
-    if order == 0 and digest ~= last_digest then
-      return refuse('CONFLICT', 'batch ' .. seq .. ' came back with other content')
-    elseif order <= 0 then
-      call('UNLINK', shard) -- a first write that maxmemory does not refuse
-      call('HINCRBY', meta, 'repeated', 1)
-      return { 0, last_seq }
-    end
-  elseif fences >= MAX_FENCES then
-    return refuse('FENCE', 'this shard holds ' .. fences .. ' fences; reuse producer names')
-  end
-  fence_key = keys[1]
-  fence_value = seq .. ':' .. digest .. (durable and ':' .. string.format('%.0f', now) or '')
-end
+-- part: clock
+-- part: fence
 
 -- Look the blocks up, newest bucket first, and count what is pending.
 
@@ -567,18 +393,6 @@ for name, number in pairs({ tracked = tracked, acked = acked, failed = failed,
   overflow = overflow, conflict = conflict, orphaned = orphaned }) do
   if number > 0 then call('HINCRBY', meta, name, number) end
 end
--- How long the trees took, by the number of binary digits of the ms. It is a figure, no more: if it
--- cannot be counted, the call stands all the same.
-local latency, sum, frexp = {}, 0, math.frexp
-for first, number in pairs(completed) do
-  local age = now - first
-  if age < 0 then age = 0 elseif age > MAX_AGE then age = MAX_AGE end
-  local _, digits = frexp(age)
-  latency[digits], sum = (latency[digits] or 0) + number, sum + age * number
-end
-for digits, number in pairs(latency) do
-  redis.pcall('HINCRBY', meta, 'latency:' .. digits, number)
-end
-if sum > 0 then redis.pcall('HINCRBY', meta, 'latency_ms', string.format('%.0f', sum)) end
+-- part: latency
 return { 1, tracked, acked, failed, overflow + conflict, pending, high_water,
   table.concat(rejected) }

@@ -24,14 +24,10 @@ ARGV[1+] changes   field, value, field, value, ..; either one or more of
 Reply    fields that have changed, or 0
 Errors   ACKER ARGS | NAMESPACE | SCHEMA | MOVING <words>; nothing was changed
 --]]
-local shard, meta = KEYS[1], KEYS[2]
+-- part: begin
 local MAX_LANES = 500
 local MOST = { tick_ms = 1e12, high_water = 1e12, outcomes_limit = 1e12, shards = 1024 }
-local call, match = redis.call, string.match
-
-local function refuse(code, words)
-  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
-end
+local match = string.match
 
 -- A whole number from 1 to most, or nil.
 local function whole(text, most)
@@ -81,10 +77,8 @@ end
 
 local have, flat = {}, call('HGETALL', meta)
 for i = 1, #flat, 2 do have[flat[i]] = flat[i + 1] end
-if not have.schema then return refuse('NAMESPACE', 'not created: ' .. shard) end
-if have.schema ~= '1' then
-  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
-end
+local conf = { have.schema }
+-- part: schema
 
 local MOVE = '^([1-9][0-9]*):([1-9][0-9]*)(:?%l*)$'
 local from, to, phase = match(have.moving or '', MOVE)

@@ -10,16 +10,11 @@ Reply    1 = created, 0 = it exists, with the same configuration; EXISTS with an
          it is being dropped
 Errors   ACKER ARGS | SCHEMA | EXISTS <words>; nothing was changed
 --]]
-local shard, meta = KEYS[1], KEYS[2]
+-- part: begin
 local FIELDS = { 'schema', 'shard', 'shards', 'buckets', 'tick_ms', 'high_water', 'refresh',
   'outcomes_limit', 'publish' }
 local RANGES = { shards = { 1, 1024 }, buckets = { 2, 16 }, tick_ms = { 1, 1e12 },
   high_water = { 1, 1e12 }, outcomes_limit = { 1, 1e12 } }
-local call = redis.call
-
-local function refuse(code, words)
-  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
-end
 
 local namespace, number = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):([0-9]+)}$')
 if #KEYS ~= 2 or #ARGV ~= #FIELDS or not namespace or #namespace > 64
@@ -64,9 +59,8 @@ elseif call('EXISTS', meta) == 1 then
   return 0
 end
 
-local time = call('TIME')
-local values = { 'current', 0, 'ticked_ms',
-  string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)), 'cursor', '0', 'tasks', 0,
+-- part: clock
+local values = { 'current', 0, 'ticked_ms', string.format('%.0f', now), 'cursor', '0', 'tasks', 0,
   'slots', 0 }
 for _, counter in ipairs({ 'tracked', 'acked', 'failed', 'expired', 'overflow', 'conflict',
   'repeated', 'orphaned' }) do

@@ -17,13 +17,9 @@ Reply    {left, shards}
          {0, 0}: there is no such shard, or it is gone
 Errors   ACKER ARGS | SCHEMA | EXISTS | MOVING <words>; nothing was changed
 --]]
-local shard, meta = KEYS[1], KEYS[2]
+-- part: begin
 local MOST_BLOCKS, MOST_BUCKETS, MOST_SHARDS, MAX_ARGS = 500, 16, 1024, 1000
-local call, find = redis.call, string.find
-
-local function refuse(code, words)
-  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
-end
+local find = string.find
 
 if #KEYS ~= 2 or #ARGV < 2 or #ARGV > 3 or meta ~= shard .. ':meta'
   or not find(shard, '^acker:{[A-Za-z0-9_.-]+:[0-9]+}$') then

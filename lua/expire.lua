@@ -8,14 +8,10 @@ ARGV[1]  records   how many to take in about, 1..1000
 Reply    {nacked, orphaned, records left to drain}; drained is 0 left
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 --]]
-local shard, meta = KEYS[1], KEYS[2]
+-- part: begin
 local MAX_BYTES, MAX_FIELDS = 256 * 1024, 1000
-local call, byte, sub, find = redis.call, string.byte, string.sub, string.find
+local byte, sub, find = string.byte, string.sub, string.find
 local format, hex = string.format, bit.tohex
-
-local function refuse(code, words)
-  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
-end
 
 local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
 if #KEYS ~= 2 or #ARGV ~= 1 or not namespace or meta ~= shard .. ':meta' then
@@ -25,13 +21,9 @@ end
 local count = find(ARGV[1], '^[1-9][0-9]*$') and tonumber(ARGV[1])
 if not count or count > 1000 then return refuse('ARGS', 'records is 1 to 1000') end
 local conf = call('HMGET', meta, 'schema', 'cursor', 'publish')
-if not conf[1] then return refuse('NAMESPACE', 'not created: ' .. shard) end
-if conf[1] ~= '1' then
-  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
-end
+-- part: schema
 local expiring = shard .. ':expiring'
-local time = call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- part: clock
 
 -- The cursor goes on where the last call stopped: from 0 each time, a scan must walk over all
 -- that was emptied before.

@@ -10,16 +10,10 @@ ARGV[1]  blocks    how many to take at most, 1..100; it stops early after some 1
 Reply    {acked, nacked, blocks left to drain}; drained is 0 left
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 --]]
-local shard, meta = KEYS[1], KEYS[2]
+-- part: begin
 local MAX_TREES = 4 * 4095
--- Trees that took longer are counted as if they had taken so long, 24 days.
-local MAX_AGE = 2 ^ 31 - 1
 local ZERO = '\0\0\0\0\0\0\0\0'
-local call, sub, find, format = redis.call, string.sub, string.find, string.format
-
-local function refuse(code, words)
-  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
-end
+local sub, find, format = string.sub, string.find, string.format
 
 local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
 if #KEYS ~= 2 or #ARGV ~= 1 or not namespace or meta ~= shard .. ':meta' then
@@ -29,13 +23,9 @@ end
 local count = find(ARGV[1], '^[1-9][0-9]*$') and tonumber(ARGV[1])
 if not count or count > 100 then return refuse('ARGS', 'blocks is 1 to 100') end
 local conf = call('HMGET', meta, 'schema', 'blocks_cursor', 'publish')
-if not conf[1] then return refuse('NAMESPACE', 'not created: ' .. shard) end
-if conf[1] ~= '1' then
-  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
-end
+-- part: schema
 local expiring = shard .. ':blocks_expiring'
-local time = call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- part: clock
 
 -- A number becomes a string once a call, and not once a block: that is a third of the work.
 local texts = {}
@@ -143,19 +133,7 @@ for _, block in ipairs(blocks) do
 end
 if acked > 0 then call('HINCRBY', meta, 'acked', acked) end
 if nacked > 0 then call('HINCRBY', meta, 'expired', nacked) end
--- How long the trees took, by the number of binary digits of the ms. It is a figure, no more: if it
--- cannot be counted, the call stands all the same.
-local latency, sum, frexp = {}, 0, math.frexp
-for first, number in pairs(completed) do
-  local age = now - first
-  if age < 0 then age = 0 elseif age > MAX_AGE then age = MAX_AGE end
-  local _, digits = frexp(age)
-  latency[digits], sum = (latency[digits] or 0) + number, sum + age * number
-end
-for digits, number in pairs(latency) do
-  redis.pcall('HINCRBY', meta, 'latency:' .. digits, number)
-end
-if sum > 0 then redis.pcall('HINCRBY', meta, 'latency_ms', string.format('%.0f', sum)) end
+-- part: latency
 if not stopped then
   -- A page that was not taken whole is read again.
   call('HSET', meta, 'blocks_cursor', page[1])

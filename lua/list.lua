@@ -19,15 +19,11 @@ Reply    {now ms, shards, bucket, age, cursor, looked, page}
          the age is 0; looked: records looked at; page: field, record, field, record, ..
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>
 --]]
-local shard, meta, kind, cursor, text, task =
-  KEYS[1], KEYS[2], ARGV[1], ARGV[3], ARGV[5], ARGV[6]
+-- part: begin
+local kind, cursor, text, task = ARGV[1], ARGV[3], ARGV[5], ARGV[6]
 local prefix = ARGV[7] == 'prefix'
 local STEP, MAX_BYTES = 100, 128 * 1024
-local call, byte, sub, find = redis.call, string.byte, string.sub, string.find
-
-local function refuse(code, words)
-  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
-end
+local byte, sub, find = string.byte, string.sub, string.find
 
 if #KEYS ~= 2 or #ARGV < 6 or #ARGV > 7 or meta ~= shard .. ':meta' then
   return refuse('ARGS', 'two keys (shard, shard:meta) and six or seven arguments are needed')
@@ -43,10 +39,7 @@ end
 local count = find(ARGV[4], '^[1-9][0-9]*$') and tonumber(ARGV[4])
 if not count or count > 1000 then return refuse('ARGS', 'count is 1 to 1000') end
 local conf = call('HMGET', meta, 'schema', 'shards', 'buckets', 'current', 'ticks')
-if not conf[1] then return refuse('NAMESPACE', 'not created: ' .. shard) end
-if conf[1] ~= '1' then
-  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
-end
+-- part: schema
 local buckets, current = tonumber(conf[3]), tonumber(conf[4])
 
 -- A bucket's age grows with each tick, and its key is used again. What stays with it from its
@@ -87,6 +80,5 @@ for from = 1, count, STEP do
   end
   if cursor == '0' or looked >= count or bytes >= MAX_BYTES then break end
 end
-local time = call('TIME')
-return { time[1] * 1000 + math.floor(time[2] / 1000), tonumber(conf[2]), newest - age, age,
-  cursor, looked, page }
+-- part: clock
+return { now, tonumber(conf[2]), newest - age, age, cursor, looked, page }

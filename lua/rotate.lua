@@ -12,14 +12,9 @@ Reply    {rotated 0|1, ms until the next tick is due, records and blocks left to
          nothing rotates before all that expired has been drained (expire.lua)
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 --]]
-local shard, meta = KEYS[1], KEYS[2]
+-- part: begin
 local DURABLE_MS = 30 * 24 * 3600 * 1000
 local QUIET_TICKS, MAX_FORGOTTEN, MAX_ARGS = 100, 100, 1000
-local call = redis.call
-
-local function refuse(code, words)
-  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
-end
 
 if #KEYS ~= 2 or #ARGV ~= 1 or meta ~= shard .. ':meta' then
   return refuse('ARGS', 'two keys (shard, shard:meta) and one argument are needed')
@@ -28,13 +23,9 @@ elseif ARGV[1] ~= '0' and ARGV[1] ~= '1' then
 end
 local conf = call('HMGET', meta, 'schema', 'buckets', 'current', 'tick_ms', 'ticked_ms',
   'lanes_cursor', 'ticks')
-if not conf[1] then return refuse('NAMESPACE', 'not created: ' .. shard) end
-if conf[1] ~= '1' then
-  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
-end
+-- part: schema
 local buckets, tick_ms, ticked_ms = tonumber(conf[2]), tonumber(conf[4]), tonumber(conf[5])
-local time = call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- part: clock
 local expiring, blocks_expiring = shard .. ':expiring', shard .. ':blocks_expiring'
 local left = call('HLEN', expiring) + call('HLEN', blocks_expiring)
 

@@ -14,12 +14,8 @@ Reply    {now ms, age, record}
          neither is pending
 Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD <words>
 --]]
-local shard, meta, anchor = KEYS[1], KEYS[2], ARGV[1]
-local call = redis.call
-
-local function refuse(code, words)
-  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
-end
+-- part: begin
+local anchor = ARGV[1]
 
 if #KEYS ~= 2 or #ARGV ~= 1 or meta ~= shard .. ':meta' or #anchor ~= 8 then
   return refuse('ARGS', 'two keys (shard, shard:meta) and 8 bytes of an anchor are needed')
@@ -30,10 +26,7 @@ if high >= 2 ^ 31 or (in_block and slot == 4095) or (high == 0 and low == 0) the
   return refuse('ARGS', 'an anchor is 1..2^62-1, or of a block, slot 0..4094')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current')
-if not conf[1] then return refuse('NAMESPACE', 'not created: ' .. shard) end
-if conf[1] ~= '1' then
-  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
-end
+-- part: schema
 local buckets, current = tonumber(conf[4]), tonumber(conf[5])
 local field, kind, expiring = anchor, ':pending:', ':expiring'
 if in_block then
@@ -55,8 +48,7 @@ for k = 0, buckets do
     break
   end
 end
-local time = call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- part: clock
 if not found then
   return { now }
 elseif not in_block then

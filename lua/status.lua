@@ -9,23 +9,19 @@ Reply    {now ms, {pending records of bucket 0, 1, ..}, records and blocks left 
          {fences of bucket 0, 1, ..}, durable fences, {field, value, ..} of meta}
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>
 --]]
-local shard, meta = KEYS[1], KEYS[2]
-local call = redis.call
+-- part: begin
 
 if #KEYS ~= 2 or #ARGV ~= 0 or meta ~= shard .. ':meta' then
-  return redis.error_reply('ACKER ARGS two keys (shard, shard:meta) and no arguments are needed')
+  return refuse('ARGS', 'two keys (shard, shard:meta) and no arguments are needed')
 end
 local conf = call('HMGET', meta, 'schema', 'buckets')
-if not conf[1] then return redis.error_reply('ACKER NAMESPACE not created: ' .. shard) end
-if conf[1] ~= '1' then
-  return redis.error_reply('ACKER SCHEMA this script knows schema 1, the namespace has another')
-end
+-- part: schema
 local pending, fences = {}, {}
 for bucket = 0, conf[2] - 1 do
   pending[bucket + 1] = call('HLEN', shard .. ':pending:' .. bucket)
   fences[bucket + 1] = call('HLEN', shard .. ':fence:' .. bucket)
 end
-local time = call('TIME')
-return { time[1] * 1000 + math.floor(time[2] / 1000), pending,
+-- part: clock
+return { now, pending,
   call('HLEN', shard .. ':expiring') + call('HLEN', shard .. ':blocks_expiring'),
   fences, call('HLEN', shard .. ':fence:durable'), call('HGETALL', meta) }

@@ -10,13 +10,9 @@ Reply    {entries deleted, verdicts in them, verdicts that still wait, ids looke
          large entries: it stops early, and the ids behind those looked at are to be sent again
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 --]]
-local shard, meta, task = KEYS[1], KEYS[2], ARGV[1]
+-- part: begin
+local task = ARGV[1]
 local MAX_IDS, MAX_BYTES = 64, 512 * 1024
-local call = redis.call
-
-local function refuse(code, words)
-  return redis.error_reply('ACKER ' .. code .. ' ' .. words)
-end
 
 if #KEYS ~= 2 or meta ~= shard .. ':meta' then
   return refuse('ARGS', 'two keys (shard, shard:meta) are needed')
@@ -31,12 +27,8 @@ for i = 2, #ARGV do
     return refuse('ARGS', 'id ' .. i - 2 .. ' is not <ms>-<n>')
   end
 end
-local schema = call('HGET', meta, 'schema')
-if not schema then return refuse('NAMESPACE', 'not created: ' .. shard) end
-if schema ~= '1' then
-  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
-end
-
+local conf = { call('HGET', meta, 'schema') }
+-- part: schema
 local stream, backlog = shard .. ':outcomes:' .. task, 'backlog:' .. task
 local found, seen, verdicts, bytes, looked = {}, {}, 0, 0, 0
 for i = 2, #ARGV do

@@ -45,7 +45,8 @@ class AsyncConnection:
             except redis.exceptions.NoScriptError:
                 return await self.client.eval(script.source, KEYS, *call.keys, *call.args)
         except FAILED as error:
-            raise await self._failed(error) from error
+            library = functions.library() if function else script
+            raise await self._failed(error, library) from error
 
     async def command(self, *args: str | bytes | int) -> Any:
         """Run a plain command; the same errors as ``run``."""
@@ -152,11 +153,11 @@ class AsyncConnection:
         if single is not None:
             await single.disconnect()
 
-    async def _failed(self, error: Exception) -> AckerError:
+    async def _failed(self, error: Exception, script: scripts.Script | None = None) -> AckerError:
         """AckerError for an error of redis-py; after a demoted master's, connect again."""
         if is_demoted(error):
             await self.leave()
-        return translate(error, tls_options(self.client))
+        return translate(error, tls_options(self.client), script)
 
     async def _call(self, step: Tell, args: tuple[Any, ...]) -> Any:
         return await outcome_of(step.function, args)

@@ -279,6 +279,28 @@ def functions_load(url: Url = None, as_json: AsJson = False) -> None:
         say(f"{name}: loaded")
 
 
+def scripts(
+    out: Annotated[
+        Path,
+        typer.Option(help="Folder to write to; it is made if it is missing", show_default=False),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Write the Lua scripts, for a client in another language: one file each.
+
+    Ship the files byte for byte. Redis knows a script by the SHA1 of its text.
+    """
+    from acker_redis.protocol import scripts as lua
+
+    written = lua.write(out)
+    if as_json:
+        say_json(
+            {path.stem: {"file": str(path), "sha1": lua.load(path.stem).sha} for path in written}
+        )
+    else:
+        say(f"{out}: {len(written)} scripts written")
+
+
 PANEL = "Namespaces"
 
 
@@ -301,4 +323,5 @@ def register(app: typer.Typer) -> None:
     functions = typer.Typer(no_args_is_help=True, help="Functions for viewers without EVAL.")
     add(functions, PANEL, functions_load, "functions load", name="load")
     app.add_typer(functions, name="functions", rich_help_panel=PANEL)
+    add(app, PANEL, scripts, "scripts --out lua")
     add(app, PANEL, drop, "drop orders", "drop orders --yes")

@@ -59,10 +59,24 @@ def function(script: str) -> str | None:
     return f"acker_{script}_{_sha()}" if script in NAMES else None
 
 
-@cache
 def source() -> bytes:
     """Return the text of the library."""
-    return b"#!lua name=acker_%s\n%s" % (_sha().encode(), b"".join(map(_registered, NAMES)))
+    return library().source
+
+
+@cache
+def library() -> scripts.Script:
+    """Return the library, whose positions can be located as those of a script can."""
+    parts: list[tuple[bytes, tuple[tuple[str, int], ...]]] = [
+        (b"#!lua name=acker_%s\n" % _sha().encode(), (_NOWHERE,))
+    ]
+    for name in NAMES:
+        script = scripts.load(name)
+        opening = _OPENING % (name.encode(), _sha().encode())
+        parts += [(opening, (_NOWHERE, _NOWHERE)), (script.source, script.places)]
+        parts += [(b"end }\n", (_NOWHERE,))]
+    places = tuple(place for _, lines in parts for place in lines)
+    return scripts.Script(f"acker_{_sha()}", b"".join(text for text, _ in parts), _sha(), places)
 
 
 @cache
@@ -71,9 +85,7 @@ def _sha() -> str:
     return hashlib.sha1(texts, usedforsecurity=False).hexdigest()[:12]
 
 
-def _registered(script: str) -> bytes:
-    return b"""redis.register_function{
+_NOWHERE = ("", 0)
+_OPENING = b"""redis.register_function{
 function_name = 'acker_%s_%s', flags = { 'no-writes' }, callback = function(KEYS, ARGV)
-%s
-end }
-""" % (script.encode(), _sha().encode(), scripts.load(script).source)
+"""

@@ -1,10 +1,14 @@
-"""The Lua scripts: find them, know their SHA1.
+"""The Lua scripts: find them, put them together from their parts, know their SHA1.
 
-They stand in ``acker_redis/lua`` of an installed package and in ``lua`` of a checkout;
-they are the same files.
+A script stands in ``lua/<name>.lua``. A line ``-- part: <part>`` in it stands for the text of
+``lua/parts/<part>.lua``, which several scripts share. What Redis gets is the whole text.
+
+The files stand in ``acker_redis/lua`` of an installed package and in ``lua`` of a checkout; they
+are the same.
 """
 
 import hashlib
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -24,14 +28,34 @@ NAMES = (
     "drop",
 )
 
+_PART = re.compile(rb"-- part: (\w+)\n")
+_POSITION = re.compile(r"\buser_(?:script|function):(\d+)")
+"""What Redis calls a line of a script, or of a library of functions, in the words of an error."""
+
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script's name, text, and SHA1 in hex as EVALSHA wants it."""
+    """A script's name, whole text, and SHA1 in hex as EVALSHA wants it.
+
+    ``places`` holds the file and the line, from 1, of each line of the text; the file is "" for a
+    line that stands in none.
+    """
 
     name: str
     source: bytes
     sha: str
+    places: tuple[tuple[str, int], ...] = ()
+
+    def locate(self, words: str) -> str:
+        """Return the words of an error with positions in the files, not in the whole text.
+
+        ``user_script:12:`` becomes ``parts/fence.lua:3:``. Other words stay as they are.
+        """
+        return _POSITION.sub(lambda found: self._place(int(found[1])) or found[0], words)
+
+    def _place(self, line: int) -> str:
+        file, number = self.places[line - 1] if 0 < line <= len(self.places) else ("", 0)
+        return f"{file}:{number}" if file else ""
 
 
 def directory() -> Path:
@@ -46,5 +70,39 @@ def directory() -> Path:
 @cache
 def load(name: str) -> Script:
     """Script of this name, read once per process."""
-    source = (directory() / f"{name}.lua").read_bytes()
-    return Script(name, source, hashlib.sha1(source, usedforsecurity=False).hexdigest())
+    return assemble(name, directory())
+
+
+def assemble(name: str, place: Path) -> Script:
+    """Put a script together from the files in ``place``; FileNotFoundError if one is missing."""
+    lines: list[bytes] = []
+    places: list[tuple[str, int]] = []
+    for number, line in enumerate(_lines(place / f"{name}.lua"), start=1):
+        part = _PART.fullmatch(line)
+        file = f"parts/{part[1].decode()}.lua" if part else ""
+        # The whole text names the part, but not so that it could be put together once more.
+        lines.append(f"-- {file}\n".encode() if part else line)
+        places.append((f"{name}.lua", number))
+        if part:
+            text = _lines(place / file)
+            lines += text
+            places += [(file, number) for number in range(1, len(text) + 1)]
+    source = b"".join(lines)
+    sha = hashlib.sha1(source, usedforsecurity=False).hexdigest()
+    return Script(name, source, sha, tuple(places))
+
+
+def _lines(file: Path) -> list[bytes]:
+    return file.read_bytes().splitlines(keepends=True)
+
+
+def write(folder: Path, names: tuple[str, ...] = NAMES) -> list[Path]:
+    """Write whole scripts to ``folder``, as ``<name>.lua``, for clients in other languages.
+
+    The folder is made if it is missing. Returns the files. OSError as the system raises it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / f"{name}.lua" for name in names]
+    for file in files:
+        file.write_bytes(load(file.stem).source)
+    return files

@@ -57,7 +57,7 @@ class Connection:
             except redis.exceptions.NoScriptError:
                 return self._eval(script, call)
         except FAILED as error:
-            raise self._failed(error) from error
+            raise self._failed(error, functions.library() if function else script) from error
         except BaseException:
             self._drop_unread()
             raise
@@ -187,14 +187,14 @@ class Connection:
         except Exception as error:
             return error
 
-    def _failed(self, error: Exception) -> AckerError:
+    def _failed(self, error: Exception, script: scripts.Script | None = None) -> AckerError:
         """AckerError for an error of redis-py; after a demoted master's, connect again."""
         if is_demoted(error):
             # redis-py keeps a connection that has answered. Where a name, a virtual address or a
             # proxy leads to the new master, only a new connection gets there.
             self._drop_used()
             self._drop_idle()
-        return translate(error, tls_options(self.client))
+        return translate(error, tls_options(self.client), script)
 
     def _drop_unread(self) -> None:
         """Drop the connection that an exception from outside has interrupted, and all idle ones.

@@ -11,6 +11,7 @@ import redis
 
 from acker_redis.errors import AckerError, RedisRefusedError, RedisUnavailableError
 from acker_redis.protocol.commands import parse_error
+from acker_redis.protocol.scripts import Script
 
 _PASSING = (
     "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS",
@@ -19,6 +20,7 @@ _PASSING = (
 
 _IN_SCRIPT = re.compile(r"(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )", re.DOTALL)
 """What Redis 6.2 puts before an error that a command in a script has met."""
+_PLACE = re.compile(r"[\w/]+\.lua:[0-9]+")
 _NO_RIGHT = re.compile(
     # In Redis 6.2 with the code, in 7.0 without: "ERR The user executing the script can't .."
     r"NOPERM|The user executing the script can't "
@@ -111,15 +113,21 @@ def tls_trouble(error: BaseException, options: Mapping[str, Any]) -> str:
     return ""
 
 
-def translate(error: Exception, options: Mapping[str, Any] = MappingProxyType({})) -> AckerError:
+def translate(
+    error: Exception,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    script: Script | None = None,
+) -> AckerError:
     """AckerError for an error of redis-py. No message holds a password.
 
-    ``options`` are those of the client, by which an error of TLS names its file.
+    ``options`` are those of the client, by which an error of TLS names its file. An error inside
+    ``script`` names the file and the line.
     """
     away = redis.exceptions.ConnectionError | redis.exceptions.RedisClusterException
     if isinstance(error, away) and (trouble := tls_trouble(error, options)):
         return RedisUnavailableError(f"Redis cannot be reached by TLS: {trouble}")
-    words, code = _IN_SCRIPT.sub("", str(error)), code_of(error)
+    said, code = script.locate(str(error)) if script else str(error), code_of(error)
+    words = _IN_SCRIPT.sub("", said)
     known = parse_error(words)
     if known:
         return known
@@ -155,4 +163,7 @@ def translate(error: Exception, options: Mapping[str, Any] = MappingProxyType({}
             "Redis lacks the functions of this version; run acker-redis functions load as a user "
             "who may FUNCTION LOAD"
         )
-    return RedisRefusedError(f"Redis refused the call: {words}")
+    place = _PLACE.search(said)
+    # What Redis 6.2 puts before an error holds the place.
+    where = f", at {place[0]}" if place and place[0] not in words else ""
+    return RedisRefusedError(f"Redis refused the call: {words}{where}")

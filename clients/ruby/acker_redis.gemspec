@@ -7,6 +7,8 @@ Gem::Specification.new do |spec|
   spec.authors = ["The acker-redis authors"]
   spec.license = "Apache-2.0"
   spec.required_ruby_version = ">= 2.7"
+  raise "lua/ is empty: run make clients in the folder of the project" if Dir["lua/*.lua"].empty?
+
   spec.files = Dir["lib/**/*.rb", "lua/*.lua", "README.md"]
   spec.add_dependency "redis", ">= 4.8", "< 6"
 end

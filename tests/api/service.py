@@ -13,10 +13,12 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.routing import BaseRoute
 
 from acker_api import ApiSettings, create_app
 from acker_api.acting import actions
-from acker_api.http import gate
+from acker_api.http import gate, routes
+from acker_api.http.routes import install
 from acker_redis.ops.settings import Settings
 from tests.waiting import LIMIT
 
@@ -29,6 +31,18 @@ PATIENT = {"answer_within": 60.0, "scrape_within": 60.0}
 """Settings of the API under test, in seconds: the longest there are."""
 
 
+_ROUTES: dict[tuple[bool, bool], list[BaseRoute]] = {}
+
+
+def _install_once(app: FastAPI, with_metrics: bool, with_docs: bool) -> None:
+    """Give an app the routes of the first one like it. They hold no state and are slow to make."""
+    wanted = (with_metrics, with_docs)
+    if wanted not in _ROUTES:
+        install(app, with_metrics, with_docs)
+        _ROUTES[wanted] = app.router.routes
+    app.router.routes = _ROUTES[wanted]
+
+
 def api(**fields: Any) -> ApiSettings:
     """Settings of the API; secrets may be plain text."""
     return ApiSettings(**fields)
@@ -36,7 +50,10 @@ def api(**fields: Any) -> ApiSettings:
 
 def app_of(url: str, **fields: Any) -> FastAPI:
     """The app for the Redis at a URL: patient, and with limits of rate that refill never."""
-    app = create_app(Settings.read(url=url, timeout=60), api(**PATIENT | fields))
+    settings = api(**PATIENT | fields)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(routes, "install", _install_once)
+        app = create_app(Settings.read(url=url, timeout=60), settings)
     services = app.state.services
     for limiter in (
         services.requests,

@@ -1,6 +1,7 @@
 """The command line, run in this process as its entry point runs it."""
 
 import contextlib
+import functools
 import io
 import logging
 import signal
@@ -8,6 +9,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from unittest import mock
+
+import typer.main
 
 from acker_redis import cli
 from acker_redis.embedded import EmbeddedRedis
@@ -60,6 +63,10 @@ class Terminal(io.StringIO):
         return True
 
 
+command_of = functools.cache(typer.main.get_command)
+"""The commands, made once: that takes longer than most of them run."""
+
+
 def run(*args: str, stdin: str | bytes = b"", tty: bool = False) -> Ran:
     """Run a command; whatever it raises beyond an exit is the test's failure."""
     given = stdin.encode() if isinstance(stdin, str) else stdin
@@ -68,6 +75,7 @@ def run(*args: str, stdin: str | bytes = b"", tty: bool = False) -> Ran:
     with (
         mock.patch.object(sys, "argv", ["acker-redis", *args]),
         mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(given))),
+        mock.patch.object(typer.main, "get_command", command_of),
         mock.patch.dict("os.environ", {"COLUMNS": "200", "TERM": "dumb", **PATIENT}),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),

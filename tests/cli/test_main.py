@@ -37,6 +37,7 @@ def test_there_are_all_commands() -> None:
         "config set",
         "acl",
         "functions load",
+        "scripts",
         "drop",
         "migrate",
         "status",

@@ -1,5 +1,6 @@
 """Commands that make, change, move and end namespaces."""
 
+import hashlib
 import json
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from acker_redis.errors import NamespaceNotFoundError
+from acker_redis.protocol import scripts
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
@@ -198,3 +200,21 @@ def test_a_move_whose_terminal_is_closed_leaves_all_as_it_was(
         move.kill()
     assert move.returncode == 128 + end
     assert acker.status().shards[0].moving is None
+
+
+def test_whole_scripts_are_written(tmp_path: Path) -> None:
+    ran = run("scripts", "--out", str(tmp_path / "made" / "lua"), "--json")
+    assert ran.code == 0
+    told = json.loads(ran.out)
+    assert set(told) == set(scripts.NAMES)
+    for name, each in told.items():
+        text = Path(each["file"]).read_bytes()
+        assert hashlib.sha1(text).hexdigest() == each["sha1"] == scripts.load(name).sha
+        assert b"-- part: " not in text
+
+
+def test_where_no_script_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ran = run("scripts", "--out", str(tmp_path / "file" / "lua"))
+    assert ran.code == 1
+    assert "cannot read or write" in ran.err

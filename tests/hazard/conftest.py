@@ -19,10 +19,10 @@ def make_run(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> Iterator[M
     """Make a run over one bad line, from a seed and fields of AckerConfig."""
     with contextlib.ExitStack() as stack:
 
-        def make(seed: int, trees: int | None = None, **fields: object) -> Run:
+        def make(seed: int, share: float = 1.0, **fields: object) -> Run:
             line = stack.enter_context(bad_line(any_server.url, seed))
             direct = make_any_acker(**{**CONFIG, **fields})
-            return Run(direct, [line], seed, *(() if trees is None else (trees,)))
+            return Run(direct, [line], seed, share)
 
         yield make
 

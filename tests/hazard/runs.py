@@ -14,10 +14,6 @@ from tests.producer.rig import InThread
 from tests.support import tick
 from tests.tiers import budget
 
-TREES = budget().hazard_trees
-"""Trees of one run."""
-ROWS = 200 if TREES > 1000 else 8
-"""Rows of a batch at most: few trees take hundreds of calls, too."""
 TIMEOUT = 0.5
 """Seconds after which a client gives a call up, and sends it again: longer than a call takes."""
 CONFIG = {"buckets": 4, "high_water": 10**9, "outcomes_limit": 10**9, "publish": False}
@@ -26,8 +22,9 @@ CONFIG = {"buckets": 4, "high_water": 10**9, "outcomes_limit": 10**9, "publish":
 class Run:
     """Trees over bad lines; ``direct`` is the same namespace by a good one."""
 
-    def __init__(self, direct: Acker, lines: list[BadLine], seed: int, trees: int = TREES) -> None:
-        self.forest = Forest(trees, seed)
+    def __init__(self, direct: Acker, lines: list[BadLine], seed: int, share: float = 1.0) -> None:
+        """``share`` is that of the budget of trees."""
+        self.forest = Forest(round(budget().hazard_trees * share), seed)
         self.direct = direct
         self.lines = lines
         self.seed = seed
@@ -82,13 +79,18 @@ def in_threads(count: int, work: Callable[[], None]) -> None:
         thread.join()
 
 
-def apply_all(run: Run, acker: Acker, most: int = ROWS, patience: int | None = None) -> None:
+def rows() -> int:
+    """Return the rows of a batch at most: few trees take hundreds of calls, too."""
+    return 200 if budget().hazard_trees > 1000 else 8
+
+
+def apply_all(run: Run, acker: Acker, most: int | None = None, patience: int | None = None) -> None:
     """Apply batches until there are no more rows.
 
     With ``patience`` a batch is given up when so many attempts at it have failed, and the next
     takes its place in the lane.
     """
-    while drawn := run.forest.draw(most):
+    while drawn := run.forest.draw(most or rows()):
         batch = folded(drawn)
         attempts = 0
         while True:

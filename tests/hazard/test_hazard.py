@@ -15,7 +15,7 @@ from acker_redis.protocol.rows import Columns
 from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
 from tests.hazard.conftest import MakeRun
-from tests.hazard.runs import ROWS, TIMEOUT, TREES, Run, apply_all, in_threads
+from tests.hazard.runs import TIMEOUT, Run, apply_all, in_threads, rows
 
 PATIENT = 600.0
 
@@ -46,7 +46,7 @@ def test_batches(make_run: MakeRun, seed: int) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("seed", [3])
 def test_threads_that_share_an_acker(make_run: MakeRun, seed: int) -> None:
-    run = make_run(seed, TREES // 8, shards=4)
+    run = make_run(seed, 1 / 8, shards=4)
     with run.reading(), through(run) as acker:
         in_threads(4, lambda: apply_all(run, acker))
     run.check()
@@ -55,11 +55,11 @@ def test_threads_that_share_an_acker(make_run: MakeRun, seed: int) -> None:
 @pytest.mark.parametrize("seed", [4, pytest.param(5, marks=pytest.mark.nightly)])
 def test_batches_that_are_given_up(make_run: MakeRun, seed: int) -> None:
     """Whether they were applied nobody knows, and they may come to Redis after the next ones."""
-    run = make_run(seed, TREES // 2)
+    run = make_run(seed, 1 / 2)
 
     def work() -> None:
         with through(run, retry_for=0) as acker:
-            apply_all(run, acker, most=min(60, ROWS), patience=random.Random(seed).randint(1, 2))
+            apply_all(run, acker, most=min(60, rows()), patience=random.Random(seed).randint(1, 2))
 
     with run.reading():
         in_threads(8, work)
@@ -146,7 +146,7 @@ def test_without_fences_all_this_is_found_out(
         return fenced(keys, columns, None)
 
     monkeypatch.setattr(commands, "apply", unfenced)
-    run = make_run(seed, TREES // 2)
+    run = make_run(seed, 1 / 2)
     by_ackers(run)
     wrong = run.reckon()
     assert wrong["complete, and not acked"] > 0

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from clients import sync_lua
+
 HERE = Path(__file__).resolve().parents[2] / "clients"
 BUILD_LIMIT = 600.0
 """Seconds that a build may take."""
@@ -56,6 +58,8 @@ class Client:
         """Build it, unless that is done; several processes may try at once."""
         self.output.mkdir(exist_ok=True)
         with _locked(self.output / "lock"):
+            if self.home == HERE and self.name not in sync_lua.COMMITTED:
+                sync_lua.sync([self.name])
             built, now = self.output / "built", self._state()
             if built.exists() and built.read_text() == now:
                 return

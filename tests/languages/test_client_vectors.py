@@ -1,6 +1,7 @@
 """Each client makes the calls of all vectors, and a vector that it does not honour is noticed."""
 
 import copy
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -160,9 +161,19 @@ def test_monitor_is_read_back_into_bytes(on_one: Place) -> None:
     assert unescape(rb"a\x00\\x41\"") == b'a\x00\\x41"'
 
 
-def test_each_client_ships_the_scripts_as_they_are() -> None:
-    assert CLIENTS
-    assert sync_lua.stale() == []
+def test_the_committed_scripts_are_those_of_the_project() -> None:
+    assert sync_lua.stale(list(sync_lua.COMMITTED)) == []
+    assert set(sync_lua.clients()) == set(CLIENTS)
+    listed = subprocess.run(
+        ["git", "ls-files", "clients/*/lua/*"],
+        cwd=HERE.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode == 0:
+        committed = {Path(line).parts[1] for line in listed.stdout.splitlines()}
+        assert committed == set(sync_lua.COMMITTED)
 
 
 def test_pages_name_each_client() -> None:
@@ -176,13 +187,13 @@ def test_pages_name_each_client() -> None:
 
 
 @pytest.mark.parametrize("change", ["other", "missing", "one more"])
-def test_a_script_that_differs_is_told(change: str, tmp_path: Path) -> None:
+def test_a_script_that_differs_is_told_and_mended(change: str, tmp_path: Path) -> None:
     lua = tmp_path / "some" / "lua"
     lua.mkdir(parents=True)
     (tmp_path / "some" / "client.json").write_text("{}")
-    for name in sync_lua.SCRIPTS:
-        (lua / f"{name}.lua").write_bytes((sync_lua.SOURCE / f"{name}.lua").read_bytes())
-    assert sync_lua.stale(tmp_path) == []
+    assert sync_lua.clients(tmp_path) == ["some"]
+    sync_lua.sync(["some"], tmp_path)
+    assert sync_lua.stale(["some"], tmp_path) == []
     spoil: dict[str, Callable[[], object]] = {
         "other": lambda: (lua / "take.lua").write_bytes(b" " + (lua / "take.lua").read_bytes()),
         "missing": (lua / "take.lua").unlink,
@@ -190,4 +201,11 @@ def test_a_script_that_differs_is_told(change: str, tmp_path: Path) -> None:
     }
     spoil[change]()
     named = "old.lua" if change == "one more" else "take.lua"
-    assert sync_lua.stale(tmp_path) == [f"some/lua/{named}"]
+    assert sync_lua.stale(["some"], tmp_path) == [f"some/lua/{named}"]
+    sync_lua.sync(["some"], tmp_path)
+    assert sync_lua.stale(["some"], tmp_path) == []
+
+
+def test_a_client_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sync_lua.main(["cobol"]) == 2
+    assert "no such client: cobol; there are c, go" in capsys.readouterr().out

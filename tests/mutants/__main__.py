@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
 
+from acker_redis.protocol import scripts
+
 ROOT = Path(__file__).resolve().parents[2]
 SUITE = (
     "tests/conformance",
@@ -71,19 +73,25 @@ class Mutant:
     number: int
     script: str
     line: int
+    """In the whole text of the script."""
     before: str
     after: str
 
 
 def mutants(script: str, first: int) -> list[Mutant]:
     """All mutants of a script."""
-    text = (ROOT / "lua" / f"{script}.lua").read_text()
+    text = scripts.load(script).source.decode()
     header, code = text.split("--]]\n", 1)
     found: list[Mutant] = []
     for line, source in enumerate(code.split("\n"), header.count("\n") + 2):
         for after in _changes(source):
             found.append(Mutant(first + len(found), script, line, source, after))
     return found
+
+
+def place_of(mutant: Mutant) -> str:
+    """The file and the line that it changes: of the script or of a part."""
+    return "{}:{}".format(*scripts.load(mutant.script).places[mutant.line - 1])
 
 
 def _changes(source: str) -> list[str]:
@@ -124,7 +132,7 @@ def compiles(text: str) -> bool:
 def run(mutant: Mutant, place: Path) -> str:
     """``killed`` by a test that failed, ``survived``, or ``stillborn``."""
     file = place / "lua" / f"{mutant.script}.lua"
-    original = (ROOT / "lua" / f"{mutant.script}.lua").read_text()
+    original = scripts.load(mutant.script).source.decode()
     lines = original.split("\n")
     lines[mutant.line - 1] = mutant.after
     if not compiles("\n".join(lines)):
@@ -162,7 +170,7 @@ def main() -> int:
         every = [m for m in every if m.number in wanted]
     if args.list:
         for m in every:
-            print(f"{m.number:4} {m.script}:{m.line} {m.after.strip()}")
+            print(f"{m.number:4} {m.script} {place_of(m)} {m.after.strip()}")
         return 0
     with tempfile.TemporaryDirectory() as folder:
         places: Queue[Path] = Queue()
@@ -180,7 +188,7 @@ def main() -> int:
             finally:
                 places.put(place)
             if result == "survived":
-                print(f"survived {mutant.number}: {mutant.script}.lua:{mutant.line}", flush=True)
+                print(f"survived {mutant.number}: {mutant.script} {place_of(mutant)}", flush=True)
                 print(f"  - {mutant.before.strip()}\n  + {mutant.after.strip()}", flush=True)
             return result
 

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -69,12 +70,12 @@ def wing(module: str) -> str:
 
 
 MODULES = modules(PACKAGE)
-IMPORTS = [
-    each
-    for file in sorted(MODULES.values())
-    if file != PACKAGE / "__init__.py"
-    for each in imports(file, MODULES, "acker_redis")
-]
+
+
+@cache
+def own_imports() -> list[Import]:
+    """Imports of the package of itself, but for its public names."""
+    return _imports_of(MODULES, PACKAGE, "acker_redis")
 
 
 API = ROOT / "api/acker_api"
@@ -92,9 +93,14 @@ API_ORDER = (
 )
 API_FLOOR = {name: floor for floor, names in enumerate(API_ORDER) for name in names}
 API_MODULES = modules(API)
-API_IMPORTS = [
-    each
-    for file in sorted(API_MODULES.values())
-    if file != API / "__init__.py"
-    for each in imports(file, API_MODULES, "acker_api")
-]
+
+
+@cache
+def api_imports() -> list[Import]:
+    """Imports of the admin service: of itself and of the package."""
+    return _imports_of(API_MODULES, API, "acker_api")
+
+
+def _imports_of(known: dict[str, Path], package: Path, name: str) -> list[Import]:
+    files = sorted(file for file in known.values() if file != package / "__init__.py")
+    return [each for file in files for each in imports(file, known, name)]

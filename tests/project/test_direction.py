@@ -14,14 +14,14 @@ from tests.project import wings
 from tests.project.imports import (
     API,
     API_FLOOR,
-    API_IMPORTS,
     BELOW,
     FLOOR,
-    IMPORTS,
     PACKAGE,
     ROOT,
+    api_imports,
     imports,
     modules,
+    own_imports,
     wing,
 )
 
@@ -42,13 +42,13 @@ def wrong(file: Path, module: str) -> str | None:
 
 
 def test_imports_between_wings_run_down() -> None:
-    lines = [f"{each}: {why}" for each in IMPORTS if (why := wrong(each.file, each.module))]
+    lines = [f"{each}: {why}" for each in own_imports() if (why := wrong(each.file, each.module))]
     assert not lines, "\n".join(lines)
 
 
 def test_imports_between_wings_of_the_admin_service_run_down() -> None:
     lines = []
-    for each in API_IMPORTS:
+    for each in api_imports():
         own = each.file.relative_to(API).parts[0].removesuffix(".py")
         other = wing(each.module)
         beside = other == own or API_FLOOR[own] == API_FLOOR.get(other) == 0

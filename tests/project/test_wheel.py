@@ -49,9 +49,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_carries_the_scripts_byte_by_byte(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        for name in scripts.NAMES:
-            ours = (ROOT / "lua" / f"{name}.lua").read_bytes()
-            assert archive.read(f"acker_redis/lua/{name}.lua") == ours
+        for path in (ROOT / "lua").rglob("*.lua"):
+            name = path.relative_to(ROOT / "lua")
+            assert archive.read(f"acker_redis/lua/{name}") == path.read_bytes()
         names = archive.namelist()
     for needed in ("acker_redis/py.typed", "acker_flights/demo.py"):
         assert needed in names

@@ -7,7 +7,7 @@ import ast
 from html import escape
 from textwrap import wrap
 
-from tests.project.imports import IMPORTS, ORDER, PACKAGE, ROOT, wing
+from tests.project.imports import ORDER, PACKAGE, ROOT, own_imports, wing
 
 PICTURE = ROOT / "docs/wings.svg"
 WIDTH, ROW, BOX_HEIGHT, GAP, MARGIN = 1040, 128, 84, 24, 20
@@ -26,7 +26,7 @@ def arrows() -> dict[str, set[str]]:
     """For each wing those that it imports, without what a longer way implies."""
     drawn = {name for names in WINGS for name in names}
     uses: dict[str, set[str]] = {name: set() for name in drawn}
-    for each in IMPORTS:
+    for each in own_imports():
         own, other = each.file.relative_to(PACKAGE).parts[0], wing(each.module)
         if own in drawn and other in drawn and own != other:
             uses[own].add(other)

@@ -368,8 +368,8 @@ def test_a_batch_with_other_content_fails_its_trees(make_any_acker: MakeAcker, s
     assert total(acker)["acked"] == 0
 
 
-@pytest.mark.parametrize("shards", [1, 4])
-@pytest.mark.parametrize("dies_before", [0, 1, 2])
+@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.full), 4])
+@pytest.mark.parametrize("dies_before", [0, pytest.param(1, marks=pytest.mark.full), 2])
 def test_dying_while_trees_are_failed(
     make_any_acker: MakeAcker, shards: int, dies_before: int
 ) -> None:

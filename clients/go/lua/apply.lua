@@ -21,23 +21,21 @@ Reply    {1, tracked, acked, failed, rejected, pending, high_water, rows}
 Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD | CONFLICT | FENCE | BACKLOG <words>;
          nothing was changed
 --]]
+-- parts/begin.lua
+-- Names of what every script has. Gives shard, meta, call, refuse.
 local shard, meta = KEYS[1], KEYS[2]
-local producer, fence, flags, anchors, deltas, task =
-  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
-
-local SCHEMA = '1'
-local MAX_ROWS, MAX_TEXTS, MAX_TASKS, MAX_FENCES = 1024, 64 * 1024, 1000, 100000
--- A hash of so many fields may be a list, by the defaults of Redis; with a LONG one it is none.
-local SMALL, LONG = 512, string.rep(' ', 1024)
--- Trees that took longer are counted as if they had taken so long, 24 days.
-local MAX_AGE = 2 ^ 31 - 1
-local ZERO = '\0\0\0\0\0\0\0\0'
-local call, byte, sub, find = redis.call, string.byte, string.sub, string.find
-local pack, unpack_bytes, xor, hex = struct.pack, struct.unpack, bit.bxor, bit.tohex
+local call = redis.call
 
 local function refuse(code, words)
   return redis.error_reply('ACKER ' .. code .. ' ' .. words)
 end
+local producer, fence, flags, anchors, deltas, task =
+  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+
+-- With a value of this length a hash is a table; in a list each lookup would walk along.
+local LONG = string.rep(' ', 1024)
+local byte, sub, find = string.byte, string.sub, string.find
+local pack, unpack_bytes, xor, hex = struct.pack, struct.unpack, bit.bxor, bit.tohex
 
 -- Validation: nothing is written before the whole batch is known to be good.
 
@@ -49,17 +47,49 @@ end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'moving',
   'ticks')
+-- parts/schema.lua
+-- Is there a namespace, of the schema that this script knows? Needs conf, which begins with it.
 if not conf[1] then
   return refuse('NAMESPACE', 'not created: ' .. shard)
-elseif conf[1] ~= SCHEMA then
-  return refuse('SCHEMA', 'this script knows schema ' .. SCHEMA .. ', the namespace has another')
+elseif conf[1] ~= '1' then
+  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
 end
+-- parts/limits.lua
+-- The configuration that a batch obeys. Needs conf: schema, shard, shards, buckets, current,
+-- high_water, refresh, outcomes_limit, .. Gives shard_number, shards, buckets, current, refresh,
+-- this shard's share of high_water, and backlog_limit, its share of the verdicts that may wait.
 local shard_number, shards, buckets, current = tonumber(conf[2]), tonumber(conf[3]),
   tonumber(conf[4]), tonumber(conf[5])
 local high_water = math.max(1, math.ceil(conf[6] / shards))
 local refresh = conf[7] == 'update'
 local backlog_limit = math.max(1, math.ceil(conf[8] / shards))
 
+-- parts/text.lua
+-- Whether a text is UTF-8 without control bytes. Gives is_text.
+local is_text
+do
+  -- UTF-8 from U+0080 up, without overlong forms and surrogates.
+  local SEQUENCES = { '[\194-\223][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
+    '\224[\160-\191][\128-\191]', '\237[\128-\159][\128-\191]',
+    '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
+    '\244[\128-\143][\128-\191][\128-\191]' }
+
+  function is_text(text)
+    if string.find(text, '^[\32-\126]*$') then return true end
+    -- Each well-formed sequence becomes one letter; a byte that is left over is bad.
+    for _, sequence in ipairs(SEQUENCES) do
+      text = string.gsub(text, sequence, 'x')
+      if string.find(text, '^[\32-\126]*$') then return true end
+    end
+    return false
+  end
+end
+-- parts/rows.lua
+-- Read the rows of a batch and refuse what is wrong with them. Needs flags, anchors, deltas, task,
+-- conf, shards, shard_number, is_text. Gives n, tracks, fails (how many rows there are, with TRACK
+-- and with FAIL), and of each row its flag[r], its id ids[r] (8 bytes), anchor and delta as halves,
+-- the high one first (anchor[2 * r - 1], anchor[2 * r]), and row_of[id].
+local MAX_ROWS, MAX_TEXTS, MAX_TASKS = 1024, 64 * 1024, 1000
 local n = #flags
 if n < 1 or n > MAX_ROWS then
   return refuse('ARGS', 'a batch has 1 to ' .. MAX_ROWS .. ' rows, this one ' .. n)
@@ -82,21 +112,6 @@ elseif tracks > 0 and not conf[10] and tonumber(conf[11] or 0) >= MAX_TASKS then
     .. ' tasks; one whose verdicts are taken is forgotten after 100 ticks without a TRACK')
 end
 
--- UTF-8 from U+0080 up, without overlong forms and surrogates.
-local SEQUENCES = { '[\194-\223][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
-  '\224[\160-\191][\128-\191]', '\237[\128-\159][\128-\191]',
-  '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
-  '\244[\128-\143][\128-\191][\128-\191]' }
-
-local function clean(text)
-  -- Each well-formed sequence becomes one letter; a byte that is left over is bad.
-  for _, sequence in ipairs(SEQUENCES) do
-    text = string.gsub(text, sequence, 'x')
-    if find(text, '^[\32-\126]*$') then return true end
-  end
-  return false
-end
-
 local bytes = 0
 for i = 7, #ARGV do
   local text = ARGV[i]
@@ -106,7 +121,7 @@ for i = 7, #ARGV do
       .. i - 7 .. ' has ' .. #text)
   elseif bytes > MAX_TEXTS then
     return refuse('ARGS', 'the texts of a batch have at most ' .. MAX_TEXTS .. ' bytes in all')
-  elseif not find(text, '^[\32-\126]*$') and not clean(text) then
+  elseif not is_text(text) then
     return refuse('ARGS', 'text ' .. i - 7 .. ' is not UTF-8 or has a control byte')
   end
 end
@@ -121,7 +136,7 @@ ids[n + 1] = nil
 local row_of = {}
 for r = 1, n do
   local id, high, low = ids[r], anchor[2 * r - 1], anchor[2 * r]
-  if high >= 2 ^ 30 or id == ZERO then
+  if high >= 2 ^ 30 or id == '\0\0\0\0\0\0\0\0' then
     return refuse('ARGS', 'anchor of row ' .. r - 1 .. ' is not in 1..2^62-1')
   elseif row_of[id] then
     return refuse('ARGS', 'anchor of row ' .. r - 1 .. ' is there twice; fold rows per anchor')
@@ -134,13 +149,15 @@ for r = 1, n do
   row_of[id] = r
 end
 
--- The fence. A number that was applied before is a repeat, whatever became of its reply.
-
-local now
-do
-  local time = call('TIME')
-  now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
+-- parts/clock.lua
+-- The time by the clock of Redis. Gives now, in ms since 1970.
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- parts/fence.lua
+-- The fence. A number that was applied before is a repeat, whatever became of its reply. Needs
+-- producer, fence, buckets, current, now. Gives fence_key, fence_value to be written there, and
+-- fence_old, where the producer's last one stands.
+local MAX_FENCES = 100000
 local fence_key, fence_old, fence_value
 if producer == '' then
   if fence ~= '' then return refuse('ARGS', 'a fence needs a producer') end
@@ -153,7 +170,7 @@ else
     return refuse('ARGS', 'a fence is <seq> or <seq>:<digest>, seq 1 to 15 digits without a '
       .. 'leading 0, digest up to 32 hex digits')
   end
-  local durable = byte(producer) == 64
+  local durable = string.byte(producer) == 64
   local keys, fences, last = {}, 0, nil
   if durable then
     keys[1] = shard .. ':fence:durable'
@@ -185,8 +202,13 @@ else
   fence_value = seq .. ':' .. digest .. (durable and ':' .. string.format('%.0f', now) or '')
 end
 
--- Look the records up, newest bucket first, and count what is pending.
+-- parts/records.lua
+-- Look up the records of a batch, newest bucket first, and count what is pending. Needs n, ids,
+-- row_of, buckets, current, conf. Gives record[r] and home[r], its bucket; pending, in the whole
+-- shard; and of each bucket pending_keys and sizes.
 
+-- A hash of so many fields may be a list, by the defaults of Redis.
+local SMALL = 512
 -- Trees in blocks (apply_blocks.lua) are pending as well.
 local pending_keys, sizes, pending = {}, {}, tonumber(conf[12] or 0)
 local record, home, found = {}, {}, 0
@@ -453,18 +475,23 @@ for name, count in pairs({ tracked = tracked, acked = acked, failed = failed,
   overflow = overflow, conflict = conflict, orphaned = orphaned }) do
   if count > 0 then call('HINCRBY', meta, name, count) end
 end
+-- parts/latency.lua
 -- How long the trees took, by the number of binary digits of the ms. It is a figure, no more: if it
--- cannot be counted, the call stands all the same.
-local latency, sum, frexp = {}, 0, math.frexp
-for first, number in pairs(completed) do
-  local age = now - first
-  if age < 0 then age = 0 elseif age > MAX_AGE then age = MAX_AGE end
-  local _, digits = frexp(age)
-  latency[digits], sum = (latency[digits] or 0) + number, sum + age * number
+-- cannot be counted, the call stands all the same. Needs now, and completed: trees that were acked,
+-- by when they began.
+do
+  -- Trees that took longer are counted as if they had taken so long, 24 days.
+  local MAX_AGE = 2 ^ 31 - 1
+  local latency, sum = {}, 0
+  for first, number in pairs(completed) do
+    local age = math.max(0, math.min(now - first, MAX_AGE))
+    local _, digits = math.frexp(age)
+    latency[digits], sum = (latency[digits] or 0) + number, sum + age * number
+  end
+  for digits, number in pairs(latency) do
+    redis.pcall('HINCRBY', meta, 'latency:' .. digits, number)
+  end
+  if sum > 0 then redis.pcall('HINCRBY', meta, 'latency_ms', string.format('%.0f', sum)) end
 end
-for digits, number in pairs(latency) do
-  redis.pcall('HINCRBY', meta, 'latency:' .. digits, number)
-end
-if sum > 0 then redis.pcall('HINCRBY', meta, 'latency_ms', string.format('%.0f', sum)) end
 return { 1, tracked, acked, failed + conflict, overflow, pending, high_water,
   table.concat(rejected) }

@@ -26,22 +26,21 @@ Reply    {1, tracked, acked, failed, rejected, pending, high_water, blocks}
 Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD | CONFLICT | FENCE | BACKLOG <words>;
          nothing was changed
 --]]
+-- parts/begin.lua
+-- Names of what every script has. Gives shard, meta, call, refuse.
 local shard, meta = KEYS[1], KEYS[2]
-local producer, fence = ARGV[1], ARGV[2]
-
-local SCHEMA = '1'
-local MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = 64, 4095, 1024 * 1024, 64 * 1024
-local MAX_SPARSE, MAX_TASKS, MAX_FENCES, NEAR = 4096, 1000, 100000, 32
--- Trees that took longer are counted as if they had taken so long, 24 days.
-local MAX_AGE = 2 ^ 31 - 1
--- With a value of this length a hash is a table; in a list each lookup would walk along.
-local LONG = string.rep(' ', 1024)
-local call, byte, sub, find = redis.call, string.byte, string.sub, string.find
-local pack, unpack_bytes, format = struct.pack, struct.unpack, string.format
+local call = redis.call
 
 local function refuse(code, words)
   return redis.error_reply('ACKER ' .. code .. ' ' .. words)
 end
+local producer, fence = ARGV[1], ARGV[2]
+
+local MAX_TASKS, NEAR = 1000, 32
+-- With a value of this length a hash is a table; in a list each lookup would walk along.
+local LONG = string.rep(' ', 1024)
+local byte, sub, find = string.byte, string.sub, string.find
+local pack, unpack_bytes, format = struct.pack, struct.unpack, string.format
 
 -- Validation: nothing is written before the whole batch is known to be good.
 
@@ -52,31 +51,51 @@ if #KEYS ~= 2 or #ARGV < 8 or #ARGV % 6 ~= 2 or not namespace or meta ~= shard .
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'moving', 'ticks')
+-- parts/schema.lua
+-- Is there a namespace, of the schema that this script knows? Needs conf, which begins with it.
 if not conf[1] then
   return refuse('NAMESPACE', 'not created: ' .. shard)
-elseif conf[1] ~= SCHEMA then
-  return refuse('SCHEMA', 'this script knows schema ' .. SCHEMA .. ', the namespace has another')
+elseif conf[1] ~= '1' then
+  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
 end
+-- parts/limits.lua
+-- The configuration that a batch obeys. Needs conf: schema, shard, shards, buckets, current,
+-- high_water, refresh, outcomes_limit, .. Gives shard_number, shards, buckets, current, refresh,
+-- this shard's share of high_water, and backlog_limit, its share of the verdicts that may wait.
 local shard_number, shards, buckets, current = tonumber(conf[2]), tonumber(conf[3]),
   tonumber(conf[4]), tonumber(conf[5])
 local high_water = math.max(1, math.ceil(conf[6] / shards))
 local refresh = conf[7] == 'update'
 local backlog_limit = math.max(1, math.ceil(conf[8] / shards))
 
--- UTF-8 from U+0080 up, without overlong forms and surrogates.
-local SEQUENCES = { '[\194-\223][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
-  '\224[\160-\191][\128-\191]', '\237[\128-\159][\128-\191]',
-  '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
-  '\244[\128-\143][\128-\191][\128-\191]' }
+-- parts/text.lua
+-- Whether a text is UTF-8 without control bytes. Gives is_text.
+local is_text
+do
+  -- UTF-8 from U+0080 up, without overlong forms and surrogates.
+  local SEQUENCES = { '[\194-\223][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
+    '\224[\160-\191][\128-\191]', '\237[\128-\159][\128-\191]',
+    '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
+    '\244[\128-\143][\128-\191][\128-\191]' }
 
-local function clean(text)
-  -- Each well-formed sequence becomes one letter; a byte that is left over is bad.
-  for _, sequence in ipairs(SEQUENCES) do
-    if find(text, '^[\32-\126]*$') then return true end
-    text = string.gsub(text, sequence, 'x')
+  function is_text(text)
+    if string.find(text, '^[\32-\126]*$') then return true end
+    -- Each well-formed sequence becomes one letter; a byte that is left over is bad.
+    for _, sequence in ipairs(SEQUENCES) do
+      text = string.gsub(text, sequence, 'x')
+      if string.find(text, '^[\32-\126]*$') then return true end
+    end
+    return false
   end
-  return find(text, '^[\32-\126]*$') ~= nil
 end
+
+-- parts/blocks.lua
+-- Read the blocks of a batch and refuse what is wrong with them. Needs shards, shard_number,
+-- is_text. Gives items, one table for each block: number (in this call, from 1), id (8 bytes), name
+-- (13 hex digits), track, touch, deltas, and if they are there slots, task, label (of a TRACK), at
+-- (the slots of sparse deltas), failed (slots and whys); and ids, in the same order.
+local MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = 64, 4095, 1024 * 1024, 64 * 1024
+local MAX_SPARSE = 4096
 
 -- Slots of a column of 2 bytes each, ascending and below 4095; nil if they are not.
 local function read_slots(column)
@@ -97,7 +116,7 @@ local function read_failed(column)
     if at + 2 > #column then return nil end
     local high, low, length = byte(column, at, at + 2)
     local slot, why = 256 * high + low, sub(column, at + 3, at + 2 + length)
-    if slot <= last or slot >= MAX_SLOTS or #why ~= length or not clean(why) then return nil end
+    if slot <= last or slot >= MAX_SLOTS or #why ~= length or not is_text(why) then return nil end
     slots[#slots + 1], whys[#whys + 1] = slot, why
     at, last, size = at + 3 + length, slot, size + length
   end
@@ -144,7 +163,7 @@ for k = 1, count do
       or find(item.task, '[^A-Za-z0-9_.-]') then
       return bad(k, 'needs a header: 1..4095 slots, a task of 1 to 64 of A-Z a-z 0-9 _ . -, and '
         .. 'a label')
-    elseif #item.label > 255 or not clean(item.label) then
+    elseif #item.label > 255 or not is_text(item.label) then
       return bad(k, 'has a label that is too long, not UTF-8, or has a control byte')
     elseif slots ~= '' or #deltas ~= 8 * item.slots then
       return bad(k, 'is tracked, and needs 8 bytes of deltas for each slot')
@@ -177,13 +196,15 @@ if texts > MAX_TEXTS or sparse > MAX_SPARSE then
     .. ' slots that are named, this one ' .. texts .. ' and ' .. sparse)
 end
 
--- The fence. A number that was applied before is a repeat, whatever became of its reply.
-
-local now
-do
-  local time = call('TIME')
-  now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
+-- parts/clock.lua
+-- The time by the clock of Redis. Gives now, in ms since 1970.
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- parts/fence.lua
+-- The fence. A number that was applied before is a repeat, whatever became of its reply. Needs
+-- producer, fence, buckets, current, now. Gives fence_key, fence_value to be written there, and
+-- fence_old, where the producer's last one stands.
+local MAX_FENCES = 100000
 local fence_key, fence_old, fence_value
 if producer == '' then
   if fence ~= '' then return refuse('ARGS', 'a fence needs a producer') end
@@ -196,7 +217,7 @@ else
     return refuse('ARGS', 'a fence is <seq> or <seq>:<digest>, seq 1 to 15 digits without a '
       .. 'leading 0, digest up to 32 hex digits')
   end
-  local durable = byte(producer) == 64
+  local durable = string.byte(producer) == 64
   local keys, fences, last = {}, 0, nil
   if durable then
     keys[1] = shard .. ':fence:durable'
@@ -567,18 +588,23 @@ for name, number in pairs({ tracked = tracked, acked = acked, failed = failed,
   overflow = overflow, conflict = conflict, orphaned = orphaned }) do
   if number > 0 then call('HINCRBY', meta, name, number) end
 end
+-- parts/latency.lua
 -- How long the trees took, by the number of binary digits of the ms. It is a figure, no more: if it
--- cannot be counted, the call stands all the same.
-local latency, sum, frexp = {}, 0, math.frexp
-for first, number in pairs(completed) do
-  local age = now - first
-  if age < 0 then age = 0 elseif age > MAX_AGE then age = MAX_AGE end
-  local _, digits = frexp(age)
-  latency[digits], sum = (latency[digits] or 0) + number, sum + age * number
+-- cannot be counted, the call stands all the same. Needs now, and completed: trees that were acked,
+-- by when they began.
+do
+  -- Trees that took longer are counted as if they had taken so long, 24 days.
+  local MAX_AGE = 2 ^ 31 - 1
+  local latency, sum = {}, 0
+  for first, number in pairs(completed) do
+    local age = math.max(0, math.min(now - first, MAX_AGE))
+    local _, digits = math.frexp(age)
+    latency[digits], sum = (latency[digits] or 0) + number, sum + age * number
+  end
+  for digits, number in pairs(latency) do
+    redis.pcall('HINCRBY', meta, 'latency:' .. digits, number)
+  end
+  if sum > 0 then redis.pcall('HINCRBY', meta, 'latency_ms', string.format('%.0f', sum)) end
 end
-for digits, number in pairs(latency) do
-  redis.pcall('HINCRBY', meta, 'latency:' .. digits, number)
-end
-if sum > 0 then redis.pcall('HINCRBY', meta, 'latency_ms', string.format('%.0f', sum)) end
 return { 1, tracked, acked, failed, overflow + conflict, pending, high_water,
   table.concat(rejected) }

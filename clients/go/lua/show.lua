@@ -14,12 +14,15 @@ Reply    {now ms, age, record}
          neither is pending
 Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD <words>
 --]]
-local shard, meta, anchor = KEYS[1], KEYS[2], ARGV[1]
+-- parts/begin.lua
+-- Names of what every script has. Gives shard, meta, call, refuse.
+local shard, meta = KEYS[1], KEYS[2]
 local call = redis.call
 
 local function refuse(code, words)
   return redis.error_reply('ACKER ' .. code .. ' ' .. words)
 end
+local anchor = ARGV[1]
 
 if #KEYS ~= 2 or #ARGV ~= 1 or meta ~= shard .. ':meta' or #anchor ~= 8 then
   return refuse('ARGS', 'two keys (shard, shard:meta) and 8 bytes of an anchor are needed')
@@ -30,8 +33,11 @@ if high >= 2 ^ 31 or (in_block and slot == 4095) or (high == 0 and low == 0) the
   return refuse('ARGS', 'an anchor is 1..2^62-1, or of a block, slot 0..4094')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current')
-if not conf[1] then return refuse('NAMESPACE', 'not created: ' .. shard) end
-if conf[1] ~= '1' then
+-- parts/schema.lua
+-- Is there a namespace, of the schema that this script knows? Needs conf, which begins with it.
+if not conf[1] then
+  return refuse('NAMESPACE', 'not created: ' .. shard)
+elseif conf[1] ~= '1' then
   return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
 end
 local buckets, current = tonumber(conf[4]), tonumber(conf[5])
@@ -55,6 +61,8 @@ for k = 0, buckets do
     break
   end
 end
+-- parts/clock.lua
+-- The time by the clock of Redis. Gives now, in ms since 1970.
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if not found then

@@ -507,7 +507,11 @@ final class Client
     private function run(string $name, int $shard, array $argv): array
     {
         if (!isset(self::$scripts[$name])) {
-            $source = file_get_contents(__DIR__ . "/../lua/$name.lua");
+            $source = @file_get_contents(__DIR__ . "/../lua/$name.lua");
+            if ($source === false) {
+                AckerException::refuse("lua/$name.lua is missing: run make clients in a checkout of acker-redis,"
+                    . ' and keep lua/ beside src/');
+            }
             self::$scripts[$name] = [$source, sha1($source)];
         }
         [$source, $sha] = self::$scripts[$name];

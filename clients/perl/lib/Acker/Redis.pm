@@ -39,7 +39,8 @@ sub _script {
     my $here = File::Basename::dirname(__FILE__);
     # Installed it is beside the modules, else in the folder of the distribution.
     my ($path) = grep { -e } map {"$_/$name.lua"} "$here/Redis/lua", "$here/../../lua";
-    open my $file, '<:raw', $path // "$here/Redis/lua/$name.lua" or die "cannot read $name.lua: $!\n";
+    open my $file, '<:raw', $path // "$here/Redis/lua/$name.lua" 
+        or die "cannot read $name.lua: $!; run make clients in a checkout of acker-redis\n";
     my $source = do { local $/; <$file> };
     return { source => $source, sha => Digest::SHA::sha1_hex($source) };
 }

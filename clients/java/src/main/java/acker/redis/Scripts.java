@@ -68,7 +68,7 @@ final class Scripts {
 
     private static Script load(String name) {
         try (InputStream file = Scripts.class.getResourceAsStream("lua/" + name + ".lua")) {
-            if (file == null) throw new IllegalStateException("lua/" + name + ".lua is missing in the jar");
+            if (file == null) throw new IllegalStateException("lua/" + name + ".lua is missing in the jar: run make clients, and build it again");
             byte[] source = file.readAllBytes();
             String sha = Ids.hex(Ids.sha1().digest(source), 20);
             return new Script(source, sha.getBytes(StandardCharsets.US_ASCII));

@@ -1,0 +1,105 @@
+-- Read the blocks of a batch and refuse what is wrong with them. Needs shards, shard_number,
+-- is_text. Gives items, one table for each block: number (in this call, from 1), id (8 bytes), name
+-- (13 hex digits), track, touch, deltas, and if they are there slots, task, label (of a TRACK), at
+-- (the slots of sparse deltas), failed (slots and whys); and ids, in the same order.
+local MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = 64, 4095, 1024 * 1024, 64 * 1024
+local MAX_SPARSE = 4096
+
+-- Slots of a column of 2 bytes each, ascending and below 4095; nil if they are not.
+local function read_slots(column)
+  local list, last = {}, -1
+  for k = 1, #column / 2 do
+    local high, low = byte(column, 2 * k - 1, 2 * k)
+    local slot = 256 * high + low
+    if slot <= last or slot >= MAX_SLOTS then return nil end
+    list[k], last = slot, slot
+  end
+  return list
+end
+
+-- Failures, {slots, whys}; nil if they cannot be read.
+local function read_failed(column)
+  local slots, whys, at, last, size = {}, {}, 1, -1, 0
+  while at <= #column do
+    if at + 2 > #column then return nil end
+    local high, low, length = byte(column, at, at + 2)
+    local slot, why = 256 * high + low, sub(column, at + 3, at + 2 + length)
+    if slot <= last or slot >= MAX_SLOTS or #why ~= length or not is_text(why) then return nil end
+    slots[#slots + 1], whys[#whys + 1] = slot, why
+    at, last, size = at + 3 + length, slot, size + length
+  end
+  return { slots = slots, whys = whys }, size
+end
+
+local count = (#ARGV - 2) / 6
+local bytes, texts, sparse = 0, 0, 0
+for i = 3, #ARGV do bytes = bytes + #ARGV[i] end
+if count > MAX_BLOCKS or bytes > MAX_BYTES then
+  return refuse('ARGS', 'a call has at most ' .. MAX_BLOCKS .. ' blocks and ' .. MAX_BYTES
+    .. ' bytes, this one ' .. count .. ' and ' .. bytes)
+end
+local function bad(k, words)
+  return refuse('ARGS', 'block ' .. k - 1 .. ' ' .. words)
+end
+local items, ids, seen = {}, {}, {}
+for k = 1, count do
+  local at = 6 * k - 4
+  local flags, id, header, slots, deltas, failed = ARGV[at + 1], ARGV[at + 2], ARGV[at + 3],
+    ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]
+  local flag = byte(flags)
+  if #flags ~= 1 or (flag ~= 0 and flag ~= 1 and flag ~= 4 and flag ~= 5) then
+    return bad(k, 'has an unknown flag; there are TRACK 1 and TOUCH 4')
+  elseif #id ~= 8 then
+    return bad(k, 'needs 8 bytes for its number')
+  end
+  local high, low = unpack_bytes('>I4I4', id)
+  if high >= 2 ^ 18 then
+    return bad(k, 'is not in 0..2^50-1')
+  elseif seen[id] then
+    return bad(k, 'is there twice; fold the deltas of a block')
+  elseif low % shards ~= shard_number then
+    return refuse('SHARD', 'block ' .. k - 1 .. ' does not belong to shard ' .. shard_number
+      .. ' of ' .. shards)
+  end
+  local item = { number = k, id = id, track = flag % 2 == 1, touch = flag > 3, deltas = deltas,
+    name = format('%05x%08x', high, low) }
+  if item.track then
+    local task_length = byte(header, 3) or 0
+    item.slots = #header > 3 + task_length and unpack_bytes('>I2', header) or 0
+    item.task, item.label = sub(header, 4, 3 + task_length), sub(header, 4 + task_length)
+    if item.slots < 1 or item.slots > MAX_SLOTS or task_length < 1 or task_length > 64
+      or find(item.task, '[^A-Za-z0-9_.-]') then
+      return bad(k, 'needs a header: 1..4095 slots, a task of 1 to 64 of A-Z a-z 0-9 _ . -, and '
+        .. 'a label')
+    elseif #item.label > 255 or not is_text(item.label) then
+      return bad(k, 'has a label that is too long, not UTF-8, or has a control byte')
+    elseif slots ~= '' or #deltas ~= 8 * item.slots then
+      return bad(k, 'is tracked, and needs 8 bytes of deltas for each slot')
+    end
+    texts = texts + #item.label
+  elseif header ~= '' then
+    return bad(k, 'has a header, and is not tracked')
+  end
+  if #deltas % 8 ~= 0 or #deltas > 8 * MAX_SLOTS or (slots ~= '' and #slots * 4 ~= #deltas) then
+    return bad(k, 'needs 8 bytes of deltas for each slot, up to 4095')
+  end
+  if slots ~= '' then
+    item.at = read_slots(slots)
+    if not item.at then return bad(k, 'has slots that do not ascend, or one above 4094') end
+    sparse = sparse + #item.at
+  end
+  if failed ~= '' then
+    local length
+    item.failed, length = read_failed(failed)
+    if not item.failed then
+      return bad(k, 'has failures that do not ascend, or a why that is not UTF-8 or has a control '
+        .. 'byte')
+    end
+    texts, sparse = texts + length, sparse + #item.failed.slots
+  end
+  items[k], ids[k], seen[id] = item, id, true
+end
+if texts > MAX_TEXTS or sparse > MAX_SPARSE then
+  return refuse('ARGS', 'a call has at most ' .. MAX_TEXTS .. ' bytes of texts and ' .. MAX_SPARSE
+    .. ' slots that are named, this one ' .. texts .. ' and ' .. sparse)
+end

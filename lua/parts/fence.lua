@@ -1,0 +1,47 @@
+-- The fence. A number that was applied before is a repeat, whatever became of its reply. Needs
+-- producer, fence, buckets, current, now. Gives fence_key, fence_value to be written there, and
+-- fence_old, where the producer's last one stands.
+local MAX_FENCES = 100000
+local fence_key, fence_old, fence_value
+if producer == '' then
+  if fence ~= '' then return refuse('ARGS', 'a fence needs a producer') end
+else
+  local seq, digest = string.match(fence, '^([1-9][0-9]*)$'), ''
+  if not seq then seq, digest = string.match(fence, '^([1-9][0-9]*):([0-9a-fA-F]+)$') end
+  if #producer > 128 then
+    return refuse('ARGS', 'a producer has up to 128 bytes, this one ' .. #producer)
+  elseif not seq or #seq > 15 or #digest > 32 then
+    return refuse('ARGS', 'a fence is <seq> or <seq>:<digest>, seq 1 to 15 digits without a '
+      .. 'leading 0, digest up to 32 hex digits')
+  end
+  local durable = string.byte(producer) == 64
+  local keys, fences, last = {}, 0, nil
+  if durable then
+    keys[1] = shard .. ':fence:durable'
+  else
+    for age = 0, buckets - 1 do keys[age + 1] = shard .. ':fence:' .. (current - age) % buckets end
+  end
+  for _, key in ipairs(keys) do
+    fences = fences + call('HLEN', key)
+    if not last then
+      last = call('HGET', key, producer)
+      fence_old = last and key
+    end
+  end
+  if last then
+    -- Fifteen digits are exact in a double.
+    local last_seq, last_digest = string.match(last, '^(%d+):(%x*)')
+    local order = tonumber(seq) - tonumber(last_seq)
+    if order == 0 and digest ~= last_digest then
+      return refuse('CONFLICT', 'batch ' .. seq .. ' came back with other content')
+    elseif order <= 0 then
+      call('UNLINK', shard) -- a first write that maxmemory does not refuse
+      call('HINCRBY', meta, 'repeated', 1)
+      return { 0, last_seq }
+    end
+  elseif fences >= MAX_FENCES then
+    return refuse('FENCE', 'this shard holds ' .. fences .. ' fences; reuse producer names')
+  end
+  fence_key = keys[1]
+  fence_value = seq .. ':' .. digest .. (durable and ':' .. string.format('%.0f', now) or '')
+end

@@ -1,0 +1,94 @@
+"""A script is put together from its file and its parts, and an error names the line in the file."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from acker_redis.protocol import functions, scripts
+
+LUA = scripts.directory()
+PARTS = sorted(path.stem for path in (LUA / "parts").glob("*.lua"))
+NAMED = re.compile(r"^-- part: (\w+)$", re.M)
+
+
+def test_a_script_is_its_file_with_its_parts_put_in(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "two.lua").write_text("local b\nlocal c\n")
+    (tmp_path / "one.lua").write_text("local a\n-- part: two\nlocal d\n")
+    script = scripts.assemble("one", tmp_path)
+    assert script.source == b"local a\n-- parts/two.lua\nlocal b\nlocal c\nlocal d\n"
+    assert script.places == (
+        ("one.lua", 1),
+        ("one.lua", 2),
+        ("parts/two.lua", 1),
+        ("parts/two.lua", 2),
+        ("one.lua", 3),
+    )
+
+
+def test_a_missing_part_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "one.lua").write_text("-- part: none\n")
+    with pytest.raises(FileNotFoundError, match=r"none\.lua"):
+        scripts.assemble("one", tmp_path)
+
+
+@pytest.mark.parametrize("name", scripts.NAMES)
+def test_a_whole_script_holds_no_name_of_a_part(name: str) -> None:
+    script = scripts.load(name)
+    assert not NAMED.search(script.source.decode())
+    assert len(script.places) == script.source.count(b"\n")
+    for line, (file, number) in zip(script.source.splitlines(), script.places, strict=True):
+        written = (LUA / file).read_bytes().splitlines()[number - 1]
+        assert line == written or written.startswith(b"-- part: ")
+
+
+def test_each_part_is_used_and_says_what_it_needs_or_gives() -> None:
+    used = {name for path in LUA.glob("*.lua") for name in NAMED.findall(path.read_text())}
+    assert set(PARTS) == used
+    for name in PARTS:
+        text = (LUA / "parts" / f"{name}.lua").read_text()
+        assert "KEYS" in text or re.search(r"^--.*\b(Needs|Gives)\b", text, re.M), name
+        assert not NAMED.search(text), "a part has no parts"
+
+
+def test_scripts_stay_short() -> None:
+    lines = {name: (LUA / f"{name}.lua").read_text().count("\n") for name in scripts.NAMES}
+    assert lines["apply"] < 300
+    assert max(lines.values()) < 400
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ERR user_script:3: attempt to index local 'b' script: 5914, on @user_script:3.",
+        "ERR Error running script (call to f_5914): @user_script:3: user_script:3: attempt",
+        "ERR user_function:3: attempt to index local 'b' script: f, on @user_function:3.",
+    ],
+)
+def test_a_position_becomes_that_in_the_file(words: str) -> None:
+    script = scripts.Script("one", b"", "", (("one.lua", 1), ("one.lua", 2), ("parts/two.lua", 1)))
+    said = script.locate(words)
+    assert "parts/two.lua:1" in said
+    assert "user_" not in said
+    assert script.locate("user_script:99: x") == "user_script:99: x"
+
+
+def test_an_error_in_a_function_names_its_file_and_line() -> None:
+    library = functions.library()
+    assert len(library.places) == library.source.count(b"\n")
+    lines = library.source.decode().splitlines()
+    for number, line in enumerate(lines, 1):
+        if "HLEN" in line and "':pending:'" in line:
+            assert library.locate(f"user_function:{number}").startswith("status.lua:")
+            break
+    else:
+        pytest.fail("status asks for no length")
+    assert library.locate("user_function:1: x") == "user_function:1: x"
+
+
+def test_whole_scripts_are_written(tmp_path: Path) -> None:
+    written = scripts.write(tmp_path / "made", ("apply", "take"))
+    assert [path.name for path in written] == ["apply.lua", "take.lua"]
+    for path in written:
+        assert path.read_bytes() == scripts.load(path.stem).source

@@ -7,63 +7,14 @@ from dataclasses import asdict
 from typing import Any
 
 from acker_redis.flows.browse import BlockEntry
-from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.latency import Latency
 from acker_redis.protocol.outcome import Entry
-from acker_redis.protocol.status import Status
 from acker_redis.protocol.tree import TreeState
 
 
 def config(config: AckerConfig) -> dict[str, Any]:
     """A namespace's configuration."""
     return asdict(config)
-
-
-def status(status: Status) -> dict[str, Any]:
-    """State of a namespace."""
-    return {
-        "namespace": status.namespace,
-        "pending": status.pending,
-        "pending_by_bucket": list(status.pending_by_bucket),
-        "in_blocks": status.in_blocks,
-        "expiring": status.expiring,
-        "high_water": status.high_water,
-        "high_water_ratio": status.high_water_ratio,
-        "lag_ms": status.lag_ms,
-        "late_ms": status.late_ms,
-        "ticks": status.ticks,
-        "counters": status.counters,
-        "latency": latency(status.latency),
-        "backlog": status.backlog,
-        "moving_to": moving.target if (moving := status.moving) else None,
-        "moving_phase": moving.phase if moving else None,
-        "config": config(status.config),
-        "shards": [_shard(shard) for shard in status.shards],
-    }
-
-
-def latency(latency: Latency) -> dict[str, Any]:
-    """How long acked trees took: each count less than its upper_ms, and not less than the last."""
-    return {
-        "upper_ms": list(latency.upper_ms),
-        "counts": list(latency.counts),
-        "sum_ms": latency.sum_ms,
-    }
-
-
-def _shard(shard: ShardStatus) -> dict[str, Any]:
-    return {
-        "shard": shard.shard,
-        "pending": list(shard.pending),
-        "in_blocks": list(shard.in_blocks),
-        "expiring": shard.expiring,
-        "fences": shard.fences,
-        "lag_ms": shard.lag_ms,
-        "late_ms": shard.late_ms,
-        "ticked_ms": shard.ticked_ms,
-        "now_ms": shard.now_ms,
-    }
 
 
 def tree(tree: TreeState) -> dict[str, Any]:

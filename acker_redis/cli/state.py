@@ -52,24 +52,22 @@ def status(
 def _as_json(
     acker: Acker, before: Status, after: Status, server: ServerVersion | None
 ) -> dict[str, Any]:
-    from acker_redis.cli import shapes
-    from acker_redis.cli.status_view import Rates
+    from acker_redis.doctor.standing import standing
+    from acker_redis.protocol.growth import Growth
 
-    rates, oldest = Rates.between(before, after), _oldest(acker)
     return {
-        **shapes.status(after),
+        **standing(after, Growth.between(before, after), _oldest(acker)),
         "server": server and {"product": server.product, "version": server.number},
-        "rates": rates and rates.per_second,
-        "oldest": oldest and {"exact": oldest.exact, "tree": shapes.tree(oldest.tree)},
     }
 
 
 def _drawn(
     acker: Acker, before: Status, after: Status, where: str, server: ServerVersion | None
 ) -> Any:
-    from acker_redis.cli.status_view import Rates, draw
+    from acker_redis.cli.status_view import draw
+    from acker_redis.protocol.growth import Growth
 
-    return draw(after, Rates.between(before, after), _oldest(acker), where, server)
+    return draw(after, Growth.between(before, after), _oldest(acker), where, server)
 
 
 def _oldest(acker: Acker) -> OldestTree | None:
@@ -137,7 +135,7 @@ def show(
 
 
 def _show(tree: TreeState) -> None:
-    from acker_redis.cli.status_view import span
+    from acker_redis.doctor.words import span
 
     what = {"complete": "complete, told when its block ends", "untracked": "not tracked yet"}
     known = tree.state

@@ -1,14 +1,17 @@
 """A namespace's state, drawn for a terminal."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from rich.bar import Bar
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from acker_redis.doctor.finding import Finding
+from acker_redis.doctor.health import judge, rotation, wrong
+from acker_redis.doctor.words import span
 from acker_redis.flows.browse import OldestTree
+from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.latency import Latency
 from acker_redis.protocol.server_version import ServerVersion
 from acker_redis.protocol.status import Status
@@ -26,27 +29,9 @@ MOST_BUCKETS = 5
 """Of more, empty ones are not drawn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """What the counters grew by, a second."""
-
-    per_second: dict[str, float]
-
-    @classmethod
-    def between(cls, before: Status, after: Status) -> "Rates | None":
-        """Rates between two readings, by Redis's clock; None if no time went by."""
-        seconds = (after.shards[0].now_ms - before.shards[0].now_ms) / 1000
-        if seconds <= 0 or len(before.shards) != len(after.shards):
-            return None
-        grown = {name: after.counters[name] - count for name, count in before.counters.items()}
-        if any(count < 0 for count in grown.values()):
-            return None  # the namespace was made anew in between
-        return cls({name: count / seconds for name, count in grown.items()})
-
-
 def draw(
     status: Status,
-    rates: Rates | None,
+    growth: Growth | None,
     oldest: OldestTree | None,
     where: str,
     server: ServerVersion | None,
@@ -69,27 +54,12 @@ def draw(
     table.add_row("oldest", _oldest(status, oldest))
     table.add_row("rotator", _rotator(status))
     table.add_row("latency", _latency(status.latency))
-    table.add_row("verdicts", _counters(status, rates))
+    table.add_row("verdicts", _counters(status, growth))
     table.add_row("waiting", _backlog(status))
-    moving = status.shards[0].moving
-    if moving:
-        words = f"to {moving.target} shards: nothing is tracked until that is done or cancelled"
-        table.add_row("moves", Text(words, style="yellow"))
+    found = wrong(judge(status, growth, oldest.tree.age_ms if oldest else None))
+    if found:
+        table.add_row("wrong", _findings(found))
     return Group(head, table)
-
-
-def span(ms: float) -> str:
-    """A time for people: ``250 ms``, ``12.5 s``, ``3 min 20 s``, ``2 h 5 min``."""
-    if ms < 1000:
-        return f"{ms:.0f} ms"
-    seconds = ms / 1000
-    if seconds < 60:
-        return f"{seconds:.1f}".removesuffix(".0") + " s"
-    minutes, seconds = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
 def _gauge(status: Status) -> RenderableType:
@@ -135,14 +105,25 @@ def _oldest(status: Status, oldest: OldestTree | None) -> RenderableType:
 def _rotator(status: Status) -> RenderableType:
     shard = max(status.shards, key=lambda each: each.lag_ms)
     since = span(max(0, shard.now_ms - shard.ticked_ms))
-    if status.lag_ms > status.config.tick_ms:
-        return Text(f"late by {span(status.lag_ms)}: does any run?", style="red")
-    if status.lag_ms > 1000:
-        return Text(f"late by {span(status.lag_ms)}", style="yellow")
-    if not status.ticks:
+    state = rotation(status.shards)
+    if state == "away":
+        return Text(f"a tick is {span(status.lag_ms)} late: does any run?", style="red")
+    if state == "late":
+        return Text(f"a tick is {span(status.lag_ms)} late", style="yellow")
+    if state == "unknown":
         due = span(max(0, shard.ticked_ms + status.config.tick_ms - shard.now_ms))
         return Text(f"no tick yet; the first one is due in {due}: does a rotator run?")
     return Text(f"on time; the last tick was {since} ago, {span(status.late_ms)} late")
+
+
+def _findings(findings: Sequence[Finding]) -> RenderableType:
+    """What is wrong, and what to do about it."""
+    lines = Table.grid()
+    for finding in findings:
+        colour = "red" if finding.level == "error" else "yellow"
+        lines.add_row(Text(finding.headline, style=colour))
+        lines.add_row(Text(f"  {finding.fix}", style="dim"))
+    return lines
 
 
 def _latency(latency: Latency) -> RenderableType:
@@ -153,7 +134,7 @@ def _latency(latency: Latency) -> RenderableType:
     return Text(words)
 
 
-def _counters(status: Status, rates: Rates | None) -> RenderableType:
+def _counters(status: Status, growth: Growth | None) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     for name, count in status.counters.items():
         bad = name in ("failed", "expired", "overflow", "conflict") and count
@@ -161,8 +142,9 @@ def _counters(status: Status, rates: Rates | None) -> RenderableType:
             Text(name, style="dim"),
             Text(f"{count:,}", "yellow" if bad else "", justify="right"),
         ]
-        if rates:
-            row.append(Text(f"{rates.per_second[name]:,.0f}/s", style="dim", justify="right"))
+        if growth:
+            rate = 1000 * growth.counts[name] / growth.over_ms
+            row.append(Text(f"{rate:,.0f}/s", style="dim", justify="right"))
         grid.add_row(*row)
     return grid
 

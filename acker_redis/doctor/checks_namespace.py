@@ -2,23 +2,18 @@
 
 from collections.abc import Iterator, Set
 
+from acker_redis.doctor import health
 from acker_redis.doctor.facts import Missing, NamespaceFacts
 from acker_redis.doctor.finding import Finding, error, ok, skipped, warning
+from acker_redis.doctor.words import SHOWN, some
 from acker_redis.protocol.config import SCHEMA
+from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.status import Status
 
-FULL = 0.8
-"""Share of a limit from which on there is too little room left."""
 MOST_FENCES = 100_000
 """Per shard in the buckets, and as many durable ones."""
-MAX_TASKS = 1000
-"""Per shard."""
-SOONEST_LATE = 1000
-"""Milliseconds that a rotator may always be late: it looks once a second."""
 _CONFIG = ("shards", "buckets", "tick_ms", "high_water", "refresh", "outcomes_limit", "publish")
 _CHANGEABLE = ("tick_ms", "high_water", "outcomes_limit")
-_WRONG = ("overflow", "conflict", "orphaned")
-_SHOWN = 4
 
 
 def check(
@@ -34,13 +29,15 @@ def check(
     yield namespace(second)
     if not second.known:
         return
-    yield rotator(second)
-    yield drain(first, second)
-    yield high_water(second)
-    yield outcomes(second, frozenset(task for name, task in readers if name == second.name))
-    yield counters(first, second)
+    status = _status(second)
+    growth = Growth.between(_status(first), status) if first.known else None
+    kept_by = frozenset(task for name, task in readers if name == second.name)
+    for judged in health.judge(status, growth):
+        if judged.id == "outcomes":
+            yield waiting(second, judged, kept_by)
+        elif judged.id != "moving":  # which the check of the shards has said
+            yield judged
     yield fences(second)
-    yield tasks(second)
     yield tick(second, retry_for)
 
 
@@ -73,7 +70,7 @@ def _incomplete(facts: NamespaceFacts) -> Finding | None:
     if target and gone:
         return error(
             "namespace",
-            f"a move to {target} shards was interrupted, or set back by a failover: {_some(gone)} "
+            f"a move to {target} shards was interrupted, or set back by a failover: {some(gone)} "
             "are gone, and what belongs there is refused",
             f"complete it: acker-redis migrate {name} --shards {target}",
             name,
@@ -113,7 +110,7 @@ def _damaged(facts: NamespaceFacts) -> Finding | None:
     if away:
         return error(
             "namespace",
-            f"{len(away)} of {len(metas)} shards do not exist: {_some(away)}; what belongs there "
+            f"{len(away)} of {len(metas)} shards do not exist: {some(away)}; what belongs there "
             "is refused",
             f"create it again with its settings, which makes what is missing: {_create(facts)}",
             name,
@@ -163,132 +160,35 @@ def _unequal(facts: NamespaceFacts) -> Finding | None:
     return None
 
 
-def rotator(facts: NamespaceFacts) -> Finding:
-    """Ticks come when they are due."""
-    late = {shard.shard: shard.lag_ms for shard in facts.known}
-    ahead = max(shard.ticked_ms - shard.now_ms for shard in facts.known)
-    worst = max(late.values())
-    tick_ms = max(shard.config.tick_ms for shard in facts.known)
-    fix = f"run one, better two: acker-redis rotator {facts.name}; and look into its log"
-    if worst > max(tick_ms, SOONEST_LATE):
-        shards = [shard for shard, ms in late.items() if ms > max(tick_ms, SOONEST_LATE)]
-        return error(
-            "rotator",
-            f"the tick is {worst / 1000:,.1f} s late on {len(shards)} of {len(late)} shards "
-            f"({_some(shards)}), by ticks of {tick_ms / 1000:,.1f} s: does no rotator run? Trees "
-            "live for longer than configured",
-            fix,
-            facts.name,
-        )
-    if ahead > SOONEST_LATE:
-        return warning(
-            "rotator",
-            f"the last tick is {ahead / 1000:,.1f} s in the future: the clock went back, and no "
-            "rotator has noticed yet",
-            fix,
-            facts.name,
-        )
-    if not any(shard.ticks for shard in facts.known):
-        due = max(shard.ticked_ms + tick_ms - shard.now_ms for shard in facts.known)
-        return ok(
-            "rotator",
-            f"no tick yet, the first one is due in {max(0, due) / 1000:,.0f} s: whether a rotator "
-            "runs is not known before",
-            facts.name,
-        )
-    return ok("rotator", f"on time; the latest tick is {worst / 1000:,.1f} s late", facts.name)
+def waiting(facts: NamespaceFacts, judged: Finding, kept_by: Set[str] = frozenset()) -> Finding:
+    """The verdicts are read soon.
 
-
-def drain(first: NamespaceFacts, second: NamespaceFacts) -> Finding:
-    """What has expired is told of soon."""
-    left = sum(shard.expiring for shard in second.known)
-    old = [
-        shard.shard
-        for shard in second.known
-        if shard.expiring and shard.now_ms - shard.ticked_ms > shard.config.tick_ms / 2
-    ]
-    if not old:
-        return ok("drain", f"{left:,} records and blocks wait to be drained", second.name)
-    before = sum(shard.expiring for shard in first.known)
-    return warning(
-        "drain",
-        f"{left:,} records and blocks still wait half a tick after they expired (shards "
-        f"{_some(old)}), {before:,} when looked at before; no tick comes before they are drained",
-        f"run more rotators: acker-redis rotator {second.name}; or a longer tick_ms",
-        second.name,
-    )
-
-
-def high_water(facts: NamespaceFacts) -> Finding:
-    """Room for new trees."""
-    status = _status(facts)
-    share = status.config.share
-    text = (
-        f"{status.pending:,} pending, the mark is {status.config.high_water:,} ({share:,} a shard)"
-    )
-    fix = (
-        "let the sources wait for room, look for bolts that do not ack, or raise it: acker-redis "
-        f"config set {facts.name} high_water N"
-    )
-    if status.high_water == "over":
-        return error("high-water", f"{text}: new trees are nacked at once", fix, facts.name)
-    if status.high_water == "high":
-        return warning(
-            "high-water", f"{text}: rows that come before their TRACK are dropped", fix, facts.name
-        )
-    return ok("high-water", text, facts.name)
-
-
-def outcomes(facts: NamespaceFacts, kept_by: Set[str] = frozenset()) -> Finding:
-    """The verdicts are read.
-
-    ``kept_by`` are sources whose reader waits for more, and keeps what it has read last.
+    ``judged`` is what there is to say of how many there are. ``kept_by`` are sources whose reader
+    waits for more, and keeps what it has read last.
     """
-    config = facts.known[0].config
-    limit = config.backlog_share
-    worst: dict[str, int] = {}
-    for shard in facts.known:
-        for task, count in shard.backlog.items():
-            worst[task] = max(count, worst.get(task, 0))
-    full = {task: count for task, count in worst.items() if count > FULL * limit}
-    totals = _status(facts).backlog
-    fix = (
-        "start its source. If the source is gone for good, take its verdicts: "
-        f"acker-redis outcomes {facts.name} TASK --take; never beside a source that runs, which "
-        "would lose them"
-    )
-    if any(count >= limit for count in full.values()):
-        return error(
-            "outcomes",
-            f"at outcomes_limit, so that their batches are refused: {_tasks(full, totals)}",
-            fix,
-            facts.name,
-        )
-    if full:
-        return warning(
-            "outcomes",
-            f"over {FULL:.0%} of outcomes_limit: {_tasks(full, totals)}",
-            fix,
-            facts.name,
-        )
+    if judged.level != "ok":
+        return judged
     if isinstance(facts.waiting, Missing):
         return facts.waiting.finding("outcomes", facts.name)
+    totals, lifetime = _status(facts).backlog, facts.known[0].config.timeout_ms
     ages: dict[str, int] = {}
     for each in facts.waiting:
         if each.task in kept_by or each.oldest_ms is None:
             continue
-        if each.oldest_ms > config.timeout_ms:
+        if each.oldest_ms > lifetime:
             ages[each.task] = max(each.oldest_ms, ages.get(each.task, 0))
     if ages:
         text = ", ".join(
             f"{task} ({totals[task]:,}, the oldest for {ms / 1000:,.0f} s)"
-            for task, ms in sorted(ages.items(), key=lambda item: -item[1])[:_SHOWN]
+            for task, ms in sorted(ages.items(), key=lambda item: -item[1])[:SHOWN]
         )
         return warning(
             "outcomes",
             f"verdicts of {len(ages)} sources wait for longer than a tree lives: {text}",
             "nothing, if a Spark query (acker-outcomes) reads them: it keeps those of its last "
-            f"micro-batch until the next one. Otherwise {fix}",
+            "micro-batch until the next one. Otherwise start the source. If it is gone for good, "
+            f"take its verdicts: acker-redis outcomes {facts.name} TASK --take; never beside a "
+            "source that runs, which would lose them",
             facts.name,
         )
     more = f"; {facts.unseen} streams were not looked at" if facts.unseen else ""
@@ -296,25 +196,6 @@ def outcomes(facts: NamespaceFacts, kept_by: Set[str] = frozenset()) -> Finding:
     if kept:
         more += f"; {kept:,} of them are kept by Spark queries until their next micro-batch"
     return ok("outcomes", f"{sum(totals.values()):,} wait, none for long{more}", facts.name)
-
-
-def counters(first: NamespaceFacts, second: NamespaceFacts) -> Finding:
-    """Overflows, conflicts and orphans do not grow while one looks."""
-    before, after = _status(first).counters if first.known else {}, _status(second).counters
-    grown = {name: after[name] - before.get(name, after[name]) for name in _WRONG}
-    totals = ", ".join(f"{name} {after[name]:,}" for name in _WRONG)
-    if not any(count > 0 for count in grown.values()):
-        return ok("counters", f"since the namespace was created: {totals}", second.name)
-    what = {
-        "overflow": "let sources wait for room, or raise high_water",
-        "conflict": "draw an anchor anew for each attempt, at random",
-        "orphaned": "look for bolts that ack late, or that ack what was never tracked",
-    }
-    fixes = "; ".join(what[name] for name, count in grown.items() if count > 0)
-    text = ", ".join(f"{name} +{count:,}" for name, count in grown.items() if count > 0)
-    return warning(
-        "counters", f"grew while looked at: {text} (in all: {totals})", fixes, second.name
-    )
 
 
 def fences(facts: NamespaceFacts) -> Finding:
@@ -328,24 +209,9 @@ def fences(facts: NamespaceFacts) -> Finding:
     )
     if max(lanes, durable) >= MOST_FENCES:
         return error("fences", f"{text}: new producers are refused", fix, facts.name)
-    if max(lanes, durable) > FULL * MOST_FENCES:
+    if max(lanes, durable) >= health.THRESHOLDS.full * MOST_FENCES:
         return warning("fences", text, fix, facts.name)
     return ok("fences", text, facts.name)
-
-
-def tasks(facts: NamespaceFacts) -> Finding:
-    """Room for sources under other names."""
-    most = max(len(shard.backlog) for shard in facts.known)
-    text = f"{most:,} on the fullest shard, of {MAX_TASKS:,}"
-    fix = (
-        "let sources reuse their names; a name is forgotten 100 ticks after its last tree, once "
-        f"its verdicts are taken: acker-redis outcomes {facts.name} TASK --take"
-    )
-    if most >= MAX_TASKS:
-        return error("tasks", f"{text}: sources under new names are refused", fix, facts.name)
-    if most > FULL * MAX_TASKS:
-        return warning("tasks", text, fix, facts.name)
-    return ok("tasks", text, facts.name)
 
 
 def tick(facts: NamespaceFacts, retry_for: float) -> Finding:
@@ -431,13 +297,4 @@ def _values(facts: NamespaceFacts, field: str) -> str:
     found: dict[str, list[int]] = {}
     for shard in facts.shards:
         found.setdefault(shard.meta.get(field, "not set"), []).append(shard.keys.shard)
-    return ", ".join(f"{value} on {_some(shards)}" for value, shards in found.items())
-
-
-def _tasks(counts: dict[str, int], totals: dict[str, int]) -> str:
-    worst = sorted(counts, key=lambda task: -counts[task])[:_SHOWN]
-    return ", ".join(f"{task} ({totals[task]:,})" for task in worst)
-
-
-def _some(numbers: list[int]) -> str:
-    return ", ".join(map(str, numbers[:_SHOWN])) + (", .." if len(numbers) > _SHOWN else "")
+    return ", ".join(f"{value} on {some(shards)}" for value, shards in found.items())

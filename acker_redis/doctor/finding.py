@@ -34,7 +34,11 @@ TITLES = {
     "drain": "Drain of what has expired",
     "high-water": "High-water mark",
     "outcomes": "Verdicts that wait",
+    "nacks": "Trees that are nacked",
+    "acks": "Trees that are acked",
     "counters": "Trees that went wrong",
+    "oldest": "Age of the oldest tree",
+    "moving": "Move to other shards",
     "fences": "Fences",
     "tasks": "Names of sources",
     "tick": "Length of a tick",
@@ -67,6 +71,8 @@ class Finding:
     """What to do, in one sentence with what to type; '' if nothing is to be done."""
     where: str = ""
     """The nodes (HOST:PORT) or the namespace that it is about; '' for all of it."""
+    headline: str = ""
+    """What is wrong in a few words, where there is little room; '' if nothing is."""
 
     @property
     def title(self) -> str:
@@ -88,14 +94,14 @@ def skipped(id_: str, detail: str, fix: str, where: str = "") -> Finding:
     return Finding(id_, "skipped", detail, fix, where)
 
 
-def warning(id_: str, detail: str, fix: str, where: str = "") -> Finding:
+def warning(id_: str, detail: str, fix: str, where: str = "", headline: str = "") -> Finding:
     """It works, and should be otherwise."""
-    return Finding(id_, "warning", detail, fix, where)
+    return Finding(id_, "warning", detail, fix, where, headline)
 
 
-def error(id_: str, detail: str, fix: str, where: str = "") -> Finding:
+def error(id_: str, detail: str, fix: str, where: str = "", headline: str = "") -> Finding:
     """It does not work, or loses trees."""
-    return Finding(id_, "error", detail, fix, where)
+    return Finding(id_, "error", detail, fix, where, headline)
 
 
 def merge(findings: Iterable[Finding]) -> Iterator[Finding]:

@@ -82,6 +82,15 @@ class Status:
         return total
 
     @property
+    def fullest(self) -> dict[str, int]:
+        """Verdicts that wait on the shard where most do, per task; each shard has its limit."""
+        most: dict[str, int] = {}
+        for shard in self.shards:
+            for task, count in shard.backlog.items():
+                most[task] = max(count, most.get(task, 0))
+        return most
+
+    @property
     def moving(self) -> Move | None:
         """Where the namespace moves, if it does: to other shards, and nothing is tracked then."""
         return next((shard.moving for shard in self.shards if shard.moving), None)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from acker_api.reading.rates import APART_MS, LEAST_MS, MOST_MS, Growth
+from acker_api.reading.rates import APART_MS, LEAST_MS, MOST_MS, Readings
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.commands import COUNTERS, ShardStatus
 from acker_redis.protocol.config import AckerConfig
@@ -44,13 +44,13 @@ def reading(at_ms: int, *acked: int, name: str = "orders", tracked: int = 0) -> 
     )
 
 
-def acked(growth: Growth, at_ms: int, *counts: int, **more: Any) -> tuple[int, float] | None:
+def acked(growth: Readings, at_ms: int, *counts: int, **more: Any) -> tuple[int, float] | None:
     found = growth.add(reading(at_ms, *counts, **more))
     return (found.over_ms, found.per_second()["acked"]) if found else None
 
 
 def test_two_readings_far_enough_apart_make_a_rate() -> None:
-    growth = Growth()
+    growth = Readings()
     assert acked(growth, 1_000, 50) is None
     assert acked(growth, 1_000 + LEAST_MS - 1, 90) is None
     assert acked(growth, 1_000 + LEAST_MS, 100) == (LEAST_MS, 10.0)
@@ -61,7 +61,7 @@ def test_two_readings_far_enough_apart_make_a_rate() -> None:
 
 
 def test_it_is_of_the_last_seconds_however_often_it_is_read() -> None:
-    growth = Growth()
+    growth = Readings()
     for at_ms in range(0, 60_000, 100):  # 1 a second, and from 30 s on 10
         count = at_ms // 1000 if at_ms < 30_000 else 30 + (at_ms - 30_000) // 100
         found = acked(growth, at_ms, count)
@@ -75,7 +75,7 @@ def test_it_is_of_the_last_seconds_however_often_it_is_read() -> None:
 
 
 def test_readings_that_are_too_far_apart_make_none() -> None:
-    growth = Growth()
+    growth = Readings()
     acked(growth, 0, 0)
     assert acked(growth, MOST_MS, 60) == (MOST_MS, 1.0)
     assert acked(growth, 2 * MOST_MS + 1, 120) is None
@@ -88,7 +88,7 @@ def test_readings_that_are_too_far_apart_make_none() -> None:
     ids=["a counter went back", "other shards", "the clock went back"],
 )
 def test_what_was_made_anew_begins_anew(counts: tuple[int, ...], at_ms: int) -> None:
-    growth = Growth()
+    growth = Readings()
     acked(growth, 10_000, 100)
     assert acked(growth, 15_000, 110) == (5_000, 2.0)
     assert acked(growth, at_ms, *counts) is None
@@ -98,7 +98,7 @@ def test_what_was_made_anew_begins_anew(counts: tuple[int, ...], at_ms: int) -> 
 
 def test_a_reading_that_was_overtaken_ends_nothing() -> None:
     """Two that are under way at once may read the shards in another order."""
-    growth = Growth()
+    growth = Readings()
     acked(growth, 0, 0, 0)
     assert acked(growth, 6_000, 30, 30) == (6_000, 10.0)
     assert acked(growth, 5_990, 29, 31) == (5_990, 10.017)
@@ -107,12 +107,12 @@ def test_a_reading_that_was_overtaken_ends_nothing() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    growth, draw = Growth(names=3), random.Random(7)
+    growth, draw = Readings(names=3), random.Random(7)
     for at_ms in range(0, 200_000, 50):
         acked(growth, at_ms + draw.randrange(2_000), at_ms, name=f"n{draw.randrange(5)}")
     assert len(growth._kept) == 3
     assert max(map(len, growth._kept.values())) <= 7
-    growth = Growth(names=2)
+    growth = Readings(names=2)
     for name in "aba":
         acked(growth, 0, 0, name=name)
     acked(growth, 0, 0, name="c")
@@ -130,7 +130,7 @@ def test_the_state_has_rates_and_where_it_moves(
         async with client_of(app) as client:
             body = (await client.get(path)).json()
             assert (body["rates"], body["moving_to"], body["moving_phase"]) == (None, None, None)
-            kept = app.state.services.growth._kept[acker.namespace]
+            kept = app.state.services.lately._kept[acker.namespace]
             kept[0] = replace(kept[0], at_ms=kept[0].at_ms - 10_000)
             for anchor in range(1, 101):
                 track(acker, anchor, 40)

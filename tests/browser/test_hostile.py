@@ -96,6 +96,10 @@ def test_tasks_reasons_and_what_was_changed_are_text(
     status = httpx.get(f"{service.url}/api/v1/namespaces/orders", timeout=LIMIT).json()
     texts = [*HOSTILE.values(), *LONG.values()]
     status["backlog"] = dict.fromkeys(texts, 2 * status["config"]["outcomes_limit"])
+    finding = {"id": "outcomes", "title": "Verdicts", "level": "error", "where": "orders"}
+    status["findings"] = [
+        finding | dict.fromkeys(("headline", "detail", "fix"), text) for text in texts
+    ]
     outcome = {"verdict": "nack", "slot": None, "age_ms": 5, "at_ms": 1, "entry": ""}
     answers = {
         "/outcomes": {

@@ -2,11 +2,12 @@
 
 import random
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from playwright.sync_api import Browser, Page
 
+from acker_redis.doctor.health import Rotation
 from acker_redis.protocol.latency import Latency
 from tests.browser.conftest import PATIENCE_MS
 from tests.browser.stack import Service
@@ -59,80 +60,53 @@ def test_ages_are_read_as_people_write_them(page: Page) -> None:
     assert found == [90_000, 1500, 300_000, 7_200_000, 250, 86_400_000, None, None, None, None]
 
 
-def status(**fields: Any) -> dict[str, Any]:
-    """A namespace that is well, but for these."""
-    config = {"high_water": 100, "tick_ms": 30_000, "outcomes_limit": 1000}
-    well = {"high_water": "ok", "high_water_ratio": 0.1, "lag_ms": 0, "backlog": {}}
-    rest = {"namespace": "orders", "expiring": 0, "moving_to": None, "config": config}
-    return {**well, "pending": 10, "pending_by_bucket": [5, 5], **rest, **fields}
+def status(*findings: tuple[str, str], **fields: Any) -> dict[str, Any]:
+    """A namespace that is healthy, but for these: id and level."""
+    told = [
+        {"id": id_, "level": level, "headline": f"no {id_}", "detail": "5 of 6", "fix": "wait"}
+        for id_, level in findings
+    ]
+    shards = [{"now_ms": 100_000}]
+    return {"findings": told, "lag_ms": 0, "rotator": "on_time", "shards": shards, **fields}
 
 
-@pytest.mark.parametrize(
-    ("fields", "levels"),
-    [
-        ({}, []),
-        ({"high_water": "high", "high_water_ratio": 1.2}, ["high"]),
-        ({"high_water": "over", "high_water_ratio": 2.0, "expiring": 5}, ["over", "info"]),
-        ({"lag_ms": 30_000}, []),
-        ({"lag_ms": 30_001}, ["over"]),
-        ({"backlog": {"a": 499, "b": 500, "c": 1000}}, ["over", "high"]),
-        # Shards are not equally full, and one that is full refuses.
-        ({"backlog": {"a": 250}, "backlog_ratio": {"a": 1.0}}, ["over"]),
-        ({"moving_to": 8}, ["info"]),
-    ],
-)
-def test_what_is_wrong_is_found(page: Page, fields: dict[str, Any], levels: list[str]) -> None:
-    body = "return m.diagnose(x).map((each) => each.level);"
-    assert call(page, "data/diagnose", body, status(**fields)) == levels
+def test_what_the_service_finds_is_shown(page: Page) -> None:
+    late = status(("rotator", "error"), ("high-water", "warning"), lag_ms=30_000)
+    found = call(page, "data/health", "return m.findings(x);", late)
+    assert [(each["key"], each["level"], each["title"]) for each in found] == [
+        ("rotator", "over", "no rotator"),
+        ("high-water", "high", "no high-water"),
+    ]
+    assert found[0]["since"] == 70_000
+    assert found[1]["link"]["tab"] == "trees"
+    body = "return x.map((each) => m.worst(m.findings(each)));"
+    cases = [late, status(("nacks", "warning")), status()]
+    assert call(page, "data/health", body, cases) == ["over", "high", "ok"]
+    body = "return ['rotator', 'high-water', 'nacks'].map((id) => m.levelOf(x, id));"
+    assert call(page, "data/health", body, late) == ["over", "high", "ok"]
 
 
-def test_before_the_first_tick_no_rotator_is_on_time(page: Page) -> None:
-    """Nor is one away: whether any runs is not known."""
-    body = "return x.map((each) => m.rotator(each).words);"
-    cases = [status(ticks=0), status(ticks=1), status(ticks=0, lag_ms=30_001)]
-    assert call(page, "data/diagnose", body, cases) == ["No tick yet", "On time", "Away"]
+def test_each_state_of_a_rotator_has_a_word(page: Page) -> None:
+    body = "return x.map((rotator) => m.rotator({rotator}).words);"
+    states = list(get_args(Rotation))
+    words = call(page, "data/health", body, states)
+    assert dict(zip(states, words, strict=True)) == {
+        "on_time": "On time",
+        "late": "Late",
+        "away": "Away",
+        "unknown": "No tick yet",
+    }
 
 
-def lately(seconds: float, pending: int = 0, **counted: int) -> dict[str, Any]:
-    """What has happened in the last seconds."""
-    names = ("tracked", "acked", "failed", "expired", "overflow", "conflict")
-    return {"seconds": seconds, "pending": pending, "counted": dict.fromkeys(names, 0) | counted}
-
-
-@pytest.mark.parametrize(
-    ("fields", "change", "words"),
-    [
-        ({}, lately(60, acked=1), []),
-        ({}, lately(60), ["Nothing is acked: 10 trees are pending, and none was acked"]),
-        ({}, lately(40), []),
-        # It came just now: nobody can tell yet.
-        ({"pending_by_bucket": [10, 0]}, lately(60), []),
-        ({"moving_to": 8}, lately(60), ["Moves to 8 shards: nothing is tracked until then"]),
-        ({}, lately(60, acked=9, failed=4, expired=5), []),
-        (
-            {},
-            lately(60, acked=9, failed=4, expired=6),
-            ["More trees are nacked than acked: In the last 1 min: 4 failed, 6 expired; 9 acked."],
-        ),
-        (
-            {"high_water": "high", "high_water_ratio": 1.5, "pending": 150},
-            lately(10, pending=100, acked=1),
-            ["It grows by 10 a second: there in about 5 s."],
-        ),
-        (
-            {"high_water": "over", "high_water_ratio": 3, "pending": 300},
-            lately(10, pending=-100, acked=1),
-            ["below twice the mark in about 10 s at this rate"],
-        ),
-    ],
-)
-def test_what_has_happened_lately_tells_more(
-    page: Page, fields: dict[str, Any], change: dict[str, Any], words: list[str]
-) -> None:
-    body = "return m.diagnose(...x).map((each) => `${each.title}: ${each.detail}`);"
-    found = call(page, "data/diagnose", body, [status(**fields), change])
-    assert len(found) == len(words)
-    assert all(word in text for word, text in zip(words, found, strict=True))
+def test_what_is_to_be_typed_is_told_apart(page: Page) -> None:
+    body = "return m.inParts(x).map(({text, typed}) => [text, typed]);"
+    fix = "run one: acker-redis rotator orders; and look at its log"
+    assert call(page, "data/health", body, fix) == [
+        ["run one: ", False],
+        ["acker-redis rotator orders", True],
+        ["; and look at its log", False],
+    ]
+    assert call(page, "data/health", body, "wait") == [["wait", False]]
 
 
 def readings(*samples: tuple[int, int]) -> list[dict[str, Any]]:
@@ -155,9 +129,6 @@ def test_rates_are_of_two_readings(page: Page) -> None:
     body = f"{ADD} return h.samples.map((_, at) => h.rates(at)?.acked ?? null);"
     steady = readings((0, 0), (1, 10), (2, 20), (3, 30), (4, 40), (5, 50))
     assert call(page, "data/history", body, steady) == [None, 10, 10, 10, 10, 10]
-    body_lately = f"{ADD} const c = h.change(60); return c && [c.seconds, c.counted.acked];"
-    assert call(page, "data/history", body_lately, steady[:4]) == [3, 30]
-    assert call(page, "data/history", body_lately, steady[:1]) is None
     # Nothing was read for a minute: nobody knows how fast it was, and the chart has a gap.
     gap = readings((0, 0), (1, 10), (61, 5000), (62, 5010))
     assert call(page, "data/history", body, gap) == [None, 10, None, 10]

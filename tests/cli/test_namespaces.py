@@ -157,7 +157,7 @@ def test_a_namespace_that_moves_says_so_and_the_move_can_be_called_off(
     meta = ShardKeys(acker.namespace, 0).meta
     acker.connection.client.hset(meta, "moving", "1:2")  # as a move that was killed leaves it
     ns = acker.namespace
-    assert "moves       to 2 shards: nothing is tracked" in shell("status", ns, "--sample", "0").out
+    assert "Moves to 2 shards: nothing is tracked" in shell("status", ns, "--sample", "0").out
     assert json.loads(shell("status", ns, "--json", "--sample", "0").out)["moving_to"] == 2
     refused = shell("track", ns, "t", "b")
     assert refused.code == 1

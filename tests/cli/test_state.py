@@ -107,8 +107,13 @@ def test_status_says_that_no_rotator_runs(make_any_acker: MakeAcker, shell: Shel
     acker = make_any_acker(tick_ms=1000)
     meta = ShardKeys(acker.namespace, 0).meta
     acker.connection.client.hincrby(meta, "ticked_ms", -3_601_000)
-    assert "late by 1 h: does any run?" in shell("status", acker.namespace, "--sample", "0").out
-    assert json.loads(shell("status", acker.namespace, "--json").out)["lag_ms"] >= 3_600_000
+    said = shell("status", acker.namespace, "--sample", "0").out
+    assert "a tick is 1 h late: does any run?" in said
+    assert "wrong       No rotator runs: a tick is 1 h late" in said
+    assert "run one, better two: acker-redis rotator" in said
+    found = json.loads(shell("status", acker.namespace, "--json").out)
+    assert found["lag_ms"] >= 3_600_000
+    assert (found["rotator"], found["findings"][0]["id"]) == ("away", "rotator")
 
 
 def test_status_as_json(make_any_acker: MakeAcker, shell: Shell) -> None:

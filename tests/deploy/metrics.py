@@ -12,6 +12,13 @@ METRICS: dict[str, tuple[str, ...]] = {
     "acker_high_water_ratio": ("namespace",),
 }
 
+OF_ALERTS = {
+    "acker_rows_orphaned_total": ("namespace",),
+    "acker_tick_seconds": ("namespace",),
+    "acker_tree_lifetime_seconds": ("namespace",),
+}
+"""Those that only alerts ask for; the dashboard of Grafana draws all the others."""
+
 OF_PROMETHEUS = {
     "up": ("job", "instance"),
     "scrape_duration_seconds": ("job", "instance"),

@@ -344,11 +344,11 @@ def _run(*args: str | int) -> Callable[[Acker], Any]:
 
 
 WRONG: dict[str, tuple[Callable[[Acker], Any], str, str, str]] = {
-    "stalled": (_stall, "rotator", "error", "does no rotator run?"),
+    "stalled": (_stall, "rotator", "error", "nobody is told of lost messages"),
     "clock": (_clock_back, "rotator", "warning", "in the future"),
     "unread": (_unread, "outcomes", "warning", "shop (1, the oldest for"),
     "full": (_full, "outcomes", "error", "shop (1)"),
-    "over": (_over, "high-water", "error", "2 pending"),
+    "over": (_over, "high-water", "error", "2 trees are pending"),
     "missing": (_run("DEL", _meta(1)), "namespace", "error", "1 of 2 shards do not exist: 1"),
     "gone": (_run("DEL", _meta(0), _meta(1)), "namespace", "error", "it is listed"),
     "differs": (_run("HSET", _meta(1), "tick_ms", 5), "namespace", "error", "tick_ms is 3600000"),

@@ -17,7 +17,7 @@ from acker_api.reading.canary import Canary, Flight
 from acker_api.reading.health import Readiness, judge
 from acker_api.reading.kept import Kept, KeptEach
 from acker_api.reading.pulse import Pulse
-from acker_api.reading.rates import Growth
+from acker_api.reading.rates import Readings
 from acker_api.reading.reader import Reader, Survey
 from acker_api.settings import ApiSettings, open_files
 from acker_api.shapes.status import NamespaceStatus
@@ -61,7 +61,10 @@ class Services:
     scrape: Kept[Survey]
     """For ``/metrics``: kept for no time, but scrapes at once share one survey."""
     oldest: KeptEach[OldestTree | None]
-    growth: Growth
+    lately: Readings
+    """For rates."""
+    minute: Readings
+    """To judge by."""
     pulse: Pulse
     live: Hub
 
@@ -113,7 +116,8 @@ class Services:
             readiness=Kept(readiness, READINESS_KEPT, longer=kept_longer),
             scrape=Kept(lambda: reader.survey(oldest=True, scripts=True)),
             oldest=KeptEach(reader.oldest, OLDEST_KEPT, OLDEST_STALE),
-            growth=Growth(),
+            lately=Readings(),
+            minute=Readings(lately=False),
             pulse=Pulse(reader.ping, api_settings.answer_within),
             live=Hub(client, lambda name: services.standing(name), reader.survey),
         )
@@ -123,10 +127,10 @@ class Services:
     async def standing(self, namespace: str) -> NamespaceStatus:
         """How a namespace stands, with its oldest tree; the errors of ``Reader.status``."""
         status = await self.reader.status(namespace)
-        grown = self.growth.add(status)
+        rates, growth = self.lately.add(status), self.minute.add(status)
         pending = status.pending or status.expiring
         oldest = await self.oldest.get(namespace) if pending else None
-        return NamespaceStatus.of(status, oldest, grown)
+        return NamespaceStatus.of(status, oldest, growth, rates)
 
     async def close(self) -> None:
         """End what is under way and close the connections."""

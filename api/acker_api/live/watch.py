@@ -13,8 +13,10 @@ from acker_api.live.verdicts import Address, Gathering
 from acker_api.live.wire import frame, pack
 from acker_api.problems import INTERNAL, Problem, of_error
 from acker_api.reading.kept import KeptEach
+from acker_api.reading.rates import Readings
 from acker_api.reading.reader import Seen, Survey
 from acker_api.shapes.status import NamespaceStatus
+from acker_redis.doctor.health import judge, rotation, wrong
 from acker_redis.errors import AckerError
 from acker_redis.logs import Event
 
@@ -174,6 +176,7 @@ class ListWatch(Watch):
 
     def __init__(self, ring: Ring, survey: Callable[[], Awaitable[Survey]]) -> None:
         self._survey = survey
+        self._minute = Readings(lately=False)
         super().__init__(ring)
 
     def begun(self) -> None:
@@ -184,7 +187,7 @@ class ListWatch(Watch):
         survey = await self._survey()
         if survey.error:
             raise survey.error
-        rows = [_row(name, seen) for name, seen in survey.found.items()]
+        rows = [self._row(name, seen) for name, seen in survey.found.items()]
         # Who may see the same gets the same bytes.
         made: dict[Sequence[str] | None, bytes] = {}
 
@@ -200,19 +203,21 @@ class ListWatch(Watch):
         # Of a thousand namespaces a survey takes its time: it takes a tenth of ours at most.
         return max(PERIOD, 10 * survey.seconds)
 
-
-def _row(name: str, seen: Seen | AckerError) -> dict[str, Any]:
-    if isinstance(seen, AckerError):
-        return {"name": name, "up": False, "problem": of_error(seen).body()}
-    status = seen.status
-    return {
-        "name": name,
-        "up": True,
-        "pending": status.pending,
-        "expiring": status.expiring,
-        "high_water": status.high_water,
-        "high_water_ratio": status.high_water_ratio,
-        "lag_ms": status.lag_ms,
-        "counters": status.counters,
-        "now_ms": status.shards[0].now_ms,
-    }
+    def _row(self, name: str, seen: Seen | AckerError) -> dict[str, Any]:
+        if isinstance(seen, AckerError):
+            return {"name": name, "up": False, "problem": of_error(seen).body()}
+        status = seen.status
+        findings = wrong(judge(status, self._minute.add(status), seen.oldest_ms))
+        return {
+            "name": name,
+            "up": True,
+            "pending": status.pending,
+            "expiring": status.expiring,
+            "findings": [finding.to_dict() for finding in findings],
+            "rotator": rotation(status.shards),
+            "high_water": status.high_water,
+            "high_water_ratio": status.high_water_ratio,
+            "lag_ms": status.lag_ms,
+            "counters": status.counters,
+            "now_ms": status.shards[0].now_ms,
+        }

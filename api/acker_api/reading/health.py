@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from acker_api.problems import AGAIN, Problem
 from acker_api.reading.canary import Flight
 from acker_api.reading.reader import Survey
+from acker_redis.doctor import health
+from acker_redis.doctor.finding import Finding
 from acker_redis.errors import AckerError, NamespaceNotFoundError
-from acker_redis.protocol.status import Status
 
-LEAST_LAG_MS = 5_000
-"""Lag that is always forgiven: a rotator looks every second, and backs off when Redis was away."""
 SHOWN = 20
 """Namespaces that a problem names at most."""
 
@@ -83,17 +82,12 @@ def judge(survey: Survey, rotation: bool, canary: Flight) -> Readiness:
             continue
         if isinstance(seen, AckerError):
             wrong.append((name, str(seen)))
-        elif rotation and (what := _lags(seen.status)):
-            wrong.append((name, what))
+        elif rotation:
+            wrong += [
+                (name, finding.detail) for finding in health.judge(seen.status) if _is_late(finding)
+            ]
     return Readiness(len(survey.found), canary, wrong=tuple(wrong))
 
 
-def _lags(status: Status) -> str:
-    """What is wrong with the rotation; '' if nothing is."""
-    worst = max(status.shards, key=lambda shard: shard.lag_ms)
-    allowed = max(status.config.tick_ms, LEAST_LAG_MS)
-    if worst.lag_ms <= allowed:
-        return ""
-    lag = f"a tick of shard {worst.shard} is overdue by {worst.lag_ms / 1000:.1f} s"
-    drained = f", {worst.expiring} records and blocks wait to be drained" if worst.expiring else ""
-    return f"{lag}, and may be by {allowed / 1000:g} s{drained}"
+def _is_late(finding: Finding) -> bool:
+    return finding.id == "rotator" and finding.level == "error"

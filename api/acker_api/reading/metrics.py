@@ -4,7 +4,7 @@ All is read first and drawn then, by functions that do no I/O. Nothing is counte
 so replicas agree, and a restart loses nothing. No label is an id; tasks are bounded.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -15,12 +15,8 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 
 from acker_api.reading.reader import Seen, Survey
+from acker_redis.doctor.standing import MOST_TASKS, OTHERS, backlog_ratio, most
 from acker_redis.protocol.status import Status
-
-MOST_TASKS = 1000
-"""Tasks of a namespace that have a series of their own: those for which most waits."""
-OTHERS = "(others)"
-"""The label of all other tasks together; no task can be called so."""
 
 LATENCY_DIGITS = 23
 """Buckets of the latency: up to 2^22 ms, 70 minutes. Always the same: no series begins late."""
@@ -170,11 +166,17 @@ def _rotation(states: dict[str, Status]) -> Iterator[Metric]:
         *("namespace", "shard"),
     )
     tick = _gauge("acker_tick_seconds", "Seconds between two ticks, as configured", "namespace")
+    life = _gauge(
+        "acker_tree_lifetime_seconds",
+        "Seconds that a tree lives at most without a row that extends it, as configured",
+        "namespace",
+    )
     for name, status in states.items():
         for shard in status.shards:
             lag.add_metric([name, str(shard.shard)], shard.lag_ms / 1000)
         tick.add_metric([name], status.config.tick_ms / 1000)
-    yield from (lag, tick)
+        life.add_metric([name], status.config.timeout_ms / 1000)
+    yield from (lag, tick, life)
 
 
 def _backlog(states: dict[str, Status]) -> Iterator[Metric]:
@@ -201,25 +203,6 @@ def _backlog(states: dict[str, Status]) -> Iterator[Metric]:
             ratio.add_metric([name, task], part)
         limit.add_metric([name], status.config.outcomes_limit)
     yield from (backlog, ratio, limit)
-
-
-def most(backlog: dict[str, int], together: Callable[[Iterable[int]], int] = sum) -> dict[str, int]:
-    """The tasks for which most waits, at most 1000, and the others together."""
-    ranked = sorted(backlog.items(), key=lambda item: (-item[1], item[0]))
-    found = dict(ranked[:MOST_TASKS])
-    if others := ranked[MOST_TASKS:]:
-        found[OTHERS] = together(count for _, count in others)
-    return found
-
-
-def backlog_ratio(status: Status) -> dict[str, float]:
-    """By task, how full its fullest shard is: the scripts hold each to its share of the limit."""
-    share = status.config.backlog_share
-    fullest: dict[str, int] = {}
-    for shard in status.shards:
-        for task, waiting in shard.backlog.items():
-            fullest[task] = max(waiting, fullest.get(task, 0))
-    return {task: waiting / share for task, waiting in most(fullest, together=max).items()}
 
 
 def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:

@@ -4,27 +4,16 @@ from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.status import Status
 
 LEAST_MS, MOST_MS = 5_000, 60_000
 """Two readings are compared that are so far apart at least, and at most."""
 APART_MS = 1_000
-"""Readings that are kept are so far apart at least: a namespace has seven of them at most."""
+"""Readings that are kept for rates are so far apart at least: seven of a namespace at most. Those
+to judge by are ``LEAST_MS`` apart: thirteen at most."""
 NAMES = 1000
 """Namespaces whose readings are kept: those read last."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grown:
-    """What the counters grew by between two readings."""
-
-    over_ms: int
-    """By Redis's clock, 5 to 60 s."""
-    counts: dict[str, int]
-
-    def per_second(self) -> dict[str, float]:
-        """Likewise, a second, in thousandths."""
-        return {name: round(1000 * n / self.over_ms, 3) for name, n in self.counts.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +22,24 @@ class _Reading:
     shards: int
     counters: dict[str, int]
 
-    def grown(self, since: "_Reading") -> Grown:
+    def grown(self, since: "_Reading") -> Growth:
         counts = {name: count - since.counters[name] for name, count in self.counters.items()}
-        return Grown(self.at_ms - since.at_ms, counts)
+        return Growth(self.at_ms - since.at_ms, counts)
 
 
-class Growth:
-    """Remembers readings of namespaces for a minute."""
+class Readings:
+    """Remembers readings of namespaces for a minute, to compare the next one with."""
 
-    def __init__(self, names: int = NAMES) -> None:
-        self._names = names
+    def __init__(self, lately: bool = True, names: int = NAMES) -> None:
+        """With ``lately``, a reading is compared with the last that is 5 s older, for rates.
+
+        Otherwise with the oldest that is no more than a minute older, to judge by.
+        """
+        self._lately, self._names = lately, names
+        self._apart_ms = APART_MS if lately else LEAST_MS
         self._kept: OrderedDict[str, deque[_Reading]] = OrderedDict()
 
-    def add(self, status: Status) -> Grown | None:
+    def add(self, status: Status) -> Growth | None:
         """Add a reading; how the counters grew since one that is 5 to 60 s older.
 
         None if there is none. A counter or Redis's clock that went back, or other shards, mean
@@ -61,9 +55,9 @@ class Growth:
         while kept and now.at_ms - kept[0].at_ms > MOST_MS:
             kept.popleft()
         # The newest that is old enough stands first; what is older is of no use any more.
-        while len(kept) > 1 and now.at_ms - kept[1].at_ms >= LEAST_MS:
+        while self._lately and len(kept) > 1 and now.at_ms - kept[1].at_ms >= LEAST_MS:
             kept.popleft()
-        if not kept or now.at_ms - kept[-1].at_ms >= APART_MS:
+        if not kept or now.at_ms - kept[-1].at_ms >= self._apart_ms:
             kept.append(now)
         return now.grown(kept[0]) if now.at_ms - kept[0].at_ms >= LEAST_MS else None
 

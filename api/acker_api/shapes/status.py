@@ -8,13 +8,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from acker_api.reading.metrics import backlog_ratio, most
-from acker_api.reading.rates import Grown
-from acker_api.shapes.trees import Oldest, TreeInBrief
+from acker_api.shapes.trees import Oldest
+from acker_redis.doctor.standing import standing
 from acker_redis.flows.browse import OldestTree
-from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.latency import Latency
+from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.move import Phase
 from acker_redis.protocol.status import Status
 
@@ -125,13 +123,6 @@ class LatencyCounts(BaseModel):
     )
     sum_ms: int = Field(description="What all of them took together", examples=[20])
 
-    @classmethod
-    def of(cls, latency: Latency) -> "LatencyCounts":
-        """From what was counted."""
-        return cls(
-            upper_ms=list(latency.upper_ms), counts=list(latency.counts), sum_ms=latency.sum_ms
-        )
-
 
 class Rates(BaseModel):
     """What the counters grew by, a second, between two readings of this process."""
@@ -145,11 +136,6 @@ class Rates(BaseModel):
     conflict: float = Field(examples=[0.0])
     repeated: float = Field(examples=[0.0])
     orphaned: float = Field(examples=[0.0])
-
-    @classmethod
-    def of(cls, grown: Grown) -> "Rates":
-        """From two readings."""
-        return cls(over_ms=grown.over_ms, **grown.per_second())
 
 
 class Shard(BaseModel):
@@ -166,29 +152,36 @@ class Shard(BaseModel):
     fences: int = Field(description="Producer lanes that are remembered", examples=[4])
     now_ms: int = Field(description="Redis's clock", examples=[1_700_000_010_000])
     ticked_ms: int = Field(description="When the last tick was", examples=[1_700_000_000_000])
+    rotator: Literal["on_time", "late", "away", "unknown"] = Field(
+        description="`late`: a tick is overdue, `away`: by more than is allowed; `unknown`: the "
+        "first tick is not due yet"
+    )
     lag_ms: int = Field(description="By so much the next tick is overdue", examples=[0])
     late_ms: int = Field(description="By so much the last tick was late", examples=[12])
 
-    @classmethod
-    def of(cls, shard: ShardStatus) -> "Shard":
-        """From the reply of ``status``."""
-        return cls(
-            shard=shard.shard,
-            pending=list(shard.pending),
-            in_blocks=list(shard.in_blocks),
-            expiring=shard.expiring,
-            fences=shard.fences,
-            now_ms=shard.now_ms,
-            ticked_ms=shard.ticked_ms,
-            lag_ms=shard.lag_ms,
-            late_ms=shard.late_ms,
-        )
+
+class Finding(BaseModel):
+    """Something that is wrong, as the doctor says it."""
+
+    id: str = Field(description="What was looked at", examples=["rotator"])
+    title: str = Field(description="The same in words", examples=["Rotator"])
+    level: Literal["warning", "error"]
+    headline: str = Field(
+        description="What is wrong, in a few words",
+        examples=["No rotator runs: a tick is 2 min late"],
+    )
+    detail: str = Field(description="What was found, with figures")
+    fix: str = Field(description="What to do, with what to type")
+    where: str = Field(description="The namespace", examples=["orders"])
 
 
 class NamespaceStatus(BaseModel):
     """State of a namespace, read shard by shard (not at one instant)."""
 
     namespace: str = Field(examples=["orders"])
+    findings: list[Finding] = Field(
+        description="What is wrong, errors first; empty: the namespace is healthy", examples=[[]]
+    )
     pending: int = Field(description="Trees in the buckets", examples=[12])
     pending_by_bucket: list[int] = Field(
         description="Of all shards, the newest bucket first", examples=[[10, 2, 0]]
@@ -200,6 +193,10 @@ class NamespaceStatus(BaseModel):
     )
     high_water_ratio: float = Field(
         description="Pending trees of the worst shard, of its share of the mark", examples=[0.00012]
+    )
+    rotator: Literal["on_time", "late", "away", "unknown"] = Field(
+        description="`late`: a tick is overdue, `away`: by more than is allowed; `unknown`: the "
+        "first tick is not due yet; the worst shard counts"
     )
     lag_ms: int = Field(
         description="By so much the next tick is overdue, on the worst shard", examples=[0]
@@ -241,29 +238,11 @@ class NamespaceStatus(BaseModel):
 
     @classmethod
     def of(
-        cls, status: Status, oldest: OldestTree | None = None, grown: Grown | None = None
+        cls,
+        status: Status,
+        oldest: OldestTree | None = None,
+        growth: Growth | None = None,
+        rates: Growth | None = None,
     ) -> "NamespaceStatus":
         """From what was read."""
-        moving = status.moving
-        return cls(
-            moving_to=moving.target if moving else None,
-            moving_phase=moving.phase if moving else None,
-            rates=Rates.of(grown) if grown else None,
-            oldest=Oldest(exact=oldest.exact, tree=TreeInBrief.of(oldest.tree)) if oldest else None,
-            namespace=status.namespace,
-            pending=status.pending,
-            pending_by_bucket=list(status.pending_by_bucket),
-            in_blocks=status.in_blocks,
-            expiring=status.expiring,
-            high_water=status.high_water,
-            high_water_ratio=status.high_water_ratio,
-            lag_ms=status.lag_ms,
-            late_ms=status.late_ms,
-            ticks=status.ticks,
-            counters=Counters(**status.counters),
-            latency=LatencyCounts.of(status.latency),
-            backlog=most(status.backlog),
-            backlog_ratio=backlog_ratio(status),
-            config=Configuration.of(status.config),
-            shards=[Shard.of(shard) for shard in status.shards],
-        )
+        return cls.model_validate(standing(status, growth, oldest, rates))

@@ -9,9 +9,9 @@ from acker_api.http.access import require
 from acker_api.http.routes.answers import READS, answers
 from acker_api.http.routes.names import Namespace
 from acker_api.http.services import Shared
-from acker_api.reading.metrics import backlog_ratio
 from acker_api.reading.verdicts import Behind, Meant, choose, newest, oldest
 from acker_api.shapes.verdicts import Backlog, Outcomes, Reason, Verdict, Waiting
+from acker_redis.doctor.standing import backlog_ratio
 from acker_redis.protocol.keys import ShardKeys
 
 router = APIRouter(prefix="/namespaces/{namespace}", tags=["outcomes"])

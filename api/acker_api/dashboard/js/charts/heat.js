@@ -2,7 +2,7 @@
 
 import { h, put, say } from "../core/dom.js";
 import { compact, count, duration, percent } from "../core/format.js";
-import { rotator } from "../data/diagnose.js";
+import { rotator } from "../data/health.js";
 
 /** With more of them the cells hold no figures. */
 const FIGURES = 64;
@@ -24,7 +24,7 @@ export class Heat {
     shards.forEach((shard, at) => {
       const part = fills[at] / share;
       const { cell, figure } = this.items[at];
-      const late = rotator({ lag_ms: shard.lag_ms, config }).level;
+      const late = rotator(shard).level;
       const words = [`shard ${shard.shard}: ${count(fills[at])} pending, ${percent(part)} of its share`];
       if (shard.expiring) words.push(`${count(shard.expiring)} to be drained`);
       if (late !== "ok") words.push(`its tick is overdue by ${duration(shard.lag_ms)}`);
@@ -42,7 +42,7 @@ export class Heat {
     });
     const fullest = fills.indexOf(Math.max(...fills));
     const emptiest = fills.indexOf(Math.min(...fills));
-    const late = shards.filter((shard) => rotator({ lag_ms: shard.lag_ms, config }).level === "over");
+    const late = shards.filter((shard) => rotator(shard).level === "over");
     say(this.summary, [
       shards.length === 1 ? `One shard holds ${count(fills[0])} trees; the mark is ${count(share)}.`
         : `Shard ${shards[fullest].shard} is the fullest with ${count(fills[fullest])} trees, `

@@ -6,7 +6,7 @@
 import { address, ApiError, get, inNamespace } from "../core/api.js";
 import { alive, connection, failed, mode, quiet } from "../core/connection.js";
 import { Signal } from "../core/signal.js";
-import { diagnose } from "./diagnose.js";
+import { findings } from "./health.js";
 import { History, OVERTAKEN_MS } from "./history.js";
 import { ofBlock, Verdicts } from "./verdicts.js";
 
@@ -30,10 +30,6 @@ const COUNTED = ["acked", "failed", "expired", "overflow", "conflict"];
 /** After events were refused. */
 const AGAIN_MS = 30_000;
 const SAVE_MS = 10_000;
-/** Over so long it is looked at how verdicts come. */
-const LATELY_SECONDS = 60;
-/** And over so long how fast it fills. */
-const NOW_SECONDS = 15;
 /** Events that are late are events all the same. */
 const STILL_MS = 5000;
 
@@ -103,15 +99,6 @@ export class Feed {
     this.#listen();
   }
 
-  /**
-   * What is wrong, also by what was seen before.
-   *
-   * @param {Status} status
-   */
-  findings(status) {
-    return diagnose(status, this.history.change(LATELY_SECONDS), this.history.change(NOW_SECONDS));
-  }
-
   get #live() {
     return Date.now() - this.heardAt < SILENCE_MS;
   }
@@ -146,7 +133,7 @@ export class Feed {
     const behind = before - status.shards[0].now_ms;
     if (behind > 0 && behind < OVERTAKEN_MS) return; // an event and an answer have overtaken each other
     this.history.add(status);
-    this.history.note(this.findings(status).map(({ key }) => key), status.shards[0].now_ms);
+    this.history.note(findings(status).map(({ key }) => key), status.shards[0].now_ms);
     this.#mind();
     alive();
     mode.set(this.source && Date.now() - this.heardAt < STILL_MS ? "events" : how);

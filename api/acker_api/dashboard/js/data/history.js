@@ -26,8 +26,6 @@ const COUNTERS = ["tracked", "acked", "failed", "expired", "overflow", "conflict
  * @property {Record<string, number>} counters
  */
 
-/** @typedef {{seconds: number, pending: number, counted: Record<string, number>}} Change */
-
 export class History {
   /** @param {string} namespace */
   constructor(namespace) {
@@ -67,27 +65,6 @@ export class History {
     const before = this.samples.at(-2);
     const first = !before || t - before.t > GAP_MS; // nobody looked when it began
     for (const key of keys) if (!this.wrong.has(key)) this.wrong.set(key, { t, first });
-  }
-
-  /**
-   * What has happened in the last so many seconds, as far as it was looked at without a break.
-   *
-   * @param {number} seconds
-   * @returns {Change | null} null: there is nothing to compare with
-   */
-  change(seconds) {
-    const { samples } = this;
-    const now = samples.at(-1);
-    if (!now) return null;
-    let from = samples.length - 1;
-    while (from > 0 && now.t - samples[from - 1].t <= seconds * 1000
-      && samples[from].t - samples[from - 1].t <= GAP_MS) from -= 1;
-    const before = samples[from];
-    if (before.t >= now.t) return null;
-    return {
-      seconds: (now.t - before.t) / 1000, pending: sum(now.buckets) - sum(before.buckets),
-      counted: Object.fromEntries(COUNTERS.map((name) => [name, now.counters[name] - before.counters[name]])),
-    };
   }
 
   /**
@@ -143,10 +120,6 @@ export class History {
 
 function started(before, now) {
   return COUNTERS.some((name) => (now[name] || 0) < before[name]);
-}
-
-function sum(numbers) {
-  return numbers.reduce((all, each) => all + each, 0);
 }
 
 /** @returns {{samples: Sample[], latencies: import("./latency.js").Reading[], wrong: [string, Since][]}} */

@@ -110,7 +110,9 @@ export class Overview {
       this.readAt = 0; // reading it tells why
       return;
     }
-    this.#note(row, { ...row.status, ...told, shards: [{ ...row.status.shards[0], now_ms }, ...row.status.shards.slice(1)] });
+    // The age of the oldest tree is asked for less often than events come.
+    const findings = [...told.findings, ...row.status.findings.filter(({ id }) => id === "oldest")];
+    this.#note(row, { ...row.status, ...told, findings, shards: [{ ...row.status.shards[0], now_ms }, ...row.status.shards.slice(1)] });
   }
 
   async #round() {

@@ -8,6 +8,7 @@
  * @property {number} expiring
  * @property {number} now_ms
  * @property {number} ticked_ms
+ * @property {"on_time" | "late" | "away" | "unknown"} rotator
  * @property {number} lag_ms
  * @property {number} late_ms
  *
@@ -72,8 +73,17 @@
  * @property {number} age_ms
  * @property {number} at_ms
  *
+ * @typedef {object} Finding
+ * @property {string} id what was looked at
+ * @property {"warning" | "error"} level
+ * @property {string} headline what is wrong, in a few words
+ * @property {string} detail
+ * @property {string} fix
+ *
  * @typedef {object} Status
  * @property {string} namespace
+ * @property {Finding[]} findings what is wrong, errors first
+ * @property {"on_time" | "late" | "away" | "unknown"} rotator
  * @property {number} pending
  * @property {number[]} pending_by_bucket
  * @property {number} in_blocks

@@ -3,7 +3,7 @@
 import { Sparkline } from "../charts/sparkline.js";
 import { h, say } from "../core/dom.js";
 import { compact, count, duration, figure, percent, plural, rate } from "../core/format.js";
-import { fullness, rotator } from "../data/diagnose.js";
+import { levelOf, rotator } from "../data/health.js";
 
 /** @typedef {import("../data/feed.js").Feed} Feed */
 
@@ -44,13 +44,11 @@ export function figures(feed, scope) {
     const nacks = rates ? NACKS.reduce((sum, name) => sum + (rates[name] || 0), 0) : 0;
     tiles.nacked.set(rates ? `${rate(nacks)} /s` : "–",
       NACKS.filter((name) => counters[name]).map((name) => `${compact(counters[name])} ${name}`).join(", ")
-        || "none in all",
-      nacks > 0 && rates && nacks > rates.acked ? "high" : "ok");
+        || "none in all", levelOf(status, "nacks"));
     const waiting = Object.values(status.backlog).reduce((sum, each) => sum + each, 0);
-    const most = Math.max(0, ...Object.keys(status.backlog).map((task) => fullness(status, task)));
     const tasks = Object.values(status.backlog).filter(Boolean).length;
     tiles.backlog.set(figure(waiting), tasks ? `for ${plural(tasks, "source")}` : "all are taken",
-      most >= 1 ? "over" : most >= 0.5 ? "high" : "ok");
+      levelOf(status, "outcomes"));
   });
   return root;
 }
@@ -64,7 +62,7 @@ function nextTick({ shards, config }) {
 function oldest(status) {
   const { oldest: found, config } = status;
   if (found?.tree) {
-    const level = found.tree.age_ms > config.timeout_ms + config.tick_ms ? "high" : "ok";
+    const level = levelOf(status, "oldest");
     const value = `${found.exact ? "" : "≥ "}${duration(found.tree.age_ms)}`;
     return { value, words: `at most ${duration(config.timeout_ms)}`, level };
   }

@@ -3,7 +3,7 @@
 import { h, put, say } from "../core/dom.js";
 import { get, inNamespace } from "../core/api.js";
 import { ago, compact, count, duration, percent } from "../core/format.js";
-import { fullness, rotator } from "../data/diagnose.js";
+import { fullness, levelOf, rotator } from "../data/health.js";
 import { chip, empty, Panel } from "../ui/panel.js";
 import { row, table } from "../ui/table.js";
 import { foreign } from "../core/dom.js";
@@ -75,19 +75,24 @@ export function backlogPanel(feed, scope) {
         put(panel.body, empty("check", "Nobody is behind", "Sources have taken all their verdicts."));
         return;
       }
-      const now = feed.status.value?.shards[0].now_ms ?? Date.now();
+      const status = feed.status.value;
+      const now = status?.shards[0].now_ms ?? Date.now();
+      const level = status ? levelOf(status, "outcomes") : "ok";
       put(body, waiting.slice(0, SHOWN).map(({ task, waiting: size, oldest_at_ms, ratio, limit }) => row(COLUMNS, [
         foreign(task), count(size), oldest_at_ms ? duration(Math.max(0, now - oldest_at_ms)) : "–",
-        share(ratio ?? size / limit)])));
+        share(ratio ?? size / limit, level)])));
       if (root.parentNode !== panel.body) put(panel.body, root);
     },
   });
   return panel.root;
 }
 
-/** @param {number} part */
-function share(part) {
-  const bar = h("span", { class: `share-bar ${part >= 1 ? "over" : part >= 0.5 ? "high" : "ok"}` });
+/**
+ * @param {number} part
+ * @param {string} level of all sources: it shows at the bars that are as full as that
+ */
+function share(part, level) {
+  const bar = h("span", { class: `share-bar ${part >= 1 ? "over" : level}` });
   bar.style.width = `${Math.min(100, part * 100)}%`;
   return h("span", { class: "share-box" }, h("span", { class: "share-track" }, bar),
     h("span", { class: "number" }, percent(part)));

@@ -5,6 +5,7 @@ import { connection } from "../core/connection.js";
 import { href } from "../core/router.js";
 import { duration, moment, plural } from "../core/format.js";
 import { Feed } from "../data/feed.js";
+import { findings as findingsOf, inParts } from "../data/health.js";
 import { chip, empty } from "../ui/panel.js";
 import { config } from "./config.js";
 import { live } from "./live.js";
@@ -44,7 +45,7 @@ export function namespace(scope, place) {
     if (!status || away(connection.value.state)) return;
     // It is there after all: begin anew.
     if (gone) return void window.dispatchEvent(new HashChangeEvent("hashchange"));
-    const findings = feed.findings(status);
+    const findings = findingsOf(status);
     const turns = status.ticks === 0 ? "No tick was due yet" : "The rotator is on time";
     const found = JSON.stringify([turns, findings.map(({ level, key }) => [level, key])]);
     const moving = status.moving_to ?? null;
@@ -60,9 +61,9 @@ export function namespace(scope, place) {
       return;
     }
     said = found;
-    say(alarms, findings.filter((each) => each.level !== "info").map((each) => each.title).join(". "));
+    say(alarms, findings.map((each) => each.title).join(". "));
     put(health, findings.length ? h("ul", { class: "findings", role: "list" }, findings.map((each) =>
-      h("li", { class: `finding ${each.level}` }, icon(each.level === "info" ? "info" : "alert"),
+      h("li", { class: `finding ${each.level}` }, icon("alert"),
         h("div", { class: "finding-text" }, text(each)))))
       : h("p", { class: "finding ok" }, icon("check"), h("span", {},
         h("strong", {}, "Healthy."), ` ${turns}, and there is room below the high-water mark.`)));
@@ -129,13 +130,26 @@ function away(state) {
  * Title, since when, what it means, and where to look.
  *
  * @param {string} namespace
- * @param {import("../data/diagnose.js").Finding} finding
+ * @param {import("../data/health.js").Finding} finding
  * @param {string} began
  */
-function words(namespace, { title, detail, command, link }, began) {
-  return [h("strong", {}, title), h("span", { class: "finding-since number" }, began),
-    h("p", {}, h("span", {}, detail), command ? [" ", h("code", { class: "command" }, command)] : null,
+function words(namespace, { title, detail, fix, link }, began) {
+  // Names stand in sentences: they turn nothing around them.
+  return [h("strong", { dir: "ltr" }, title), h("span", { class: "finding-since number" }, began),
+    h("p", { dir: "ltr" }, h("span", {}, `${sentence(detail)} `), h("span", { class: "finding-fix" }, fixed(fix)),
       link ? [" ", h("a", { href: href(["ns", namespace, link.tab], link.query) }, link.text)] : null)];
+}
+
+/** @param {string} text */
+function sentence(text) {
+  const begun = text.charAt(0).toUpperCase() + text.slice(1);
+  return /[.?!]$/.test(begun) ? begun : `${begun}.`;
+}
+
+/** What to do; what is to be typed can be selected. @param {string} fix */
+function fixed(fix) {
+  return inParts(fix).map(({ text, typed }, at) => typed ? h("code", { class: "command" }, text)
+    : at ? text : text.charAt(0).toUpperCase() + text.slice(1));
 }
 
 /** Figures are said anew where they stand: what is focused, selected or read aloud stays. */
@@ -149,7 +163,7 @@ function update(place, made) {
 /**
  * Since when it is so, by Redis's clock.
  *
- * @param {import("../data/diagnose.js").Finding} finding
+ * @param {import("../data/health.js").Finding} finding
  * @param {import("../data/history.js").Since | undefined} seen
  * @param {import("../data/types.js").Status} status
  */

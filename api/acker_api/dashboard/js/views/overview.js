@@ -4,7 +4,7 @@ import { Sparkline } from "../charts/sparkline.js";
 import { h, icon, put, say } from "../core/dom.js";
 import { count, duration, figure, percent, plural, rate } from "../core/format.js";
 import { href } from "../core/router.js";
-import { diagnose, rotator, worst } from "../data/diagnose.js";
+import { findings, rotator, worst } from "../data/health.js";
 import { Overview, rates } from "../data/overview.js";
 import { may } from "../data/session.js";
 import { chip, empty, Panel, skeleton } from "../ui/panel.js";
@@ -73,7 +73,7 @@ export function overview(scope, { query }) {
 /** @param {import("../data/overview.js").Row} row @returns {keyof typeof RANK} */
 function state({ status, error }) {
   if (error) return "over";
-  return status ? worst(diagnose(status)) : "none";
+  return status ? worst(findings(status)) : "none";
 }
 
 /** What is worth a word where nothing is wrong. @param {import("../data/types.js").Status} status */
@@ -104,16 +104,16 @@ function card(name) {
     /** @param {import("../data/overview.js").Row} row */
     set(row) {
       const { status, error } = row;
-      const findings = status ? diagnose(status) : [];
-      const level = error ? "over" : worst(findings);
+      const found = status ? findings(status) : [];
+      const level = error ? "over" : worst(found);
       const moving = status?.moving_to !== null && status?.moving_to !== undefined;
-      const words = error ? "No answer" : !status ? "" : level === "ok" && moving ? "Moving" : WORDS[level];
+      const words = error ? "No answer" : !status ? "" : level === "high" && moving ? "Moving" : WORDS[level];
       if (said !== words) {
         said = words;
-        put(badge, words ? chip(level === "ok" && moving ? "info" : level, words) : null);
+        put(badge, words ? chip(level === "high" && moving ? "info" : level, words) : null);
         root.className = `card ${level}`;
       }
-      say(trouble, error ? error.message : findings[0]?.title || (status ? quiet(status) : ""));
+      say(trouble, error ? error.message : found[0]?.title || (status ? quiet(status) : ""));
       if (!status) return;
       const speed = rates(row);
       say(pending, figure(status.pending));

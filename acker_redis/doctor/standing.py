@@ -1,0 +1,110 @@
+"""How a namespace stands, as JSON: what ``acker-redis status --json`` prints and REST answers.
+
+Numbers are numbers and ids are text, because a JSON number beyond 2^53 is bent by many readers.
+Times are milliseconds.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from typing import Any
+
+from acker_redis.doctor.health import judge, rotation, wrong
+from acker_redis.flows.browse import OldestTree
+from acker_redis.protocol.commands import ShardStatus
+from acker_redis.protocol.growth import Growth
+from acker_redis.protocol.status import Status
+from acker_redis.protocol.tree import TreeState
+
+MOST_TASKS = 1000
+"""Tasks of a namespace that are named: those for which most verdicts wait."""
+OTHERS = "(others)"
+"""All other tasks together; no task can be called so."""
+
+
+def standing(
+    status: Status,
+    growth: Growth | None = None,
+    oldest: OldestTree | None = None,
+    rates: Growth | None = None,
+) -> dict[str, Any]:
+    """Return how a namespace stands, and what is wrong with it.
+
+    ``growth`` is what its counters grew by lately, to judge by; None if there is nothing to compare
+    with. ``oldest`` is its oldest pending tree; None if there is none, or it is not known.
+    ``rates`` are shown; None: those of ``growth``.
+    """
+    move, latency, shown = status.moving, status.latency, rates or growth
+    findings = wrong(judge(status, growth, oldest.tree.age_ms if oldest else None))
+    return {
+        "namespace": status.namespace,
+        "findings": [finding.to_dict() for finding in findings],
+        "pending": status.pending,
+        "pending_by_bucket": list(status.pending_by_bucket),
+        "in_blocks": status.in_blocks,
+        "expiring": status.expiring,
+        "high_water": status.high_water,
+        "high_water_ratio": status.high_water_ratio,
+        "rotator": rotation(status.shards),
+        "lag_ms": status.lag_ms,
+        "late_ms": status.late_ms,
+        "ticks": status.ticks,
+        "counters": status.counters,
+        "latency": {
+            "upper_ms": list(latency.upper_ms),
+            "counts": list(latency.counts),
+            "sum_ms": latency.sum_ms,
+        },
+        "backlog": most(status.backlog),
+        "backlog_ratio": backlog_ratio(status),
+        "moving_to": move.target if move else None,
+        "moving_phase": move.phase if move else None,
+        "rates": shown and {"over_ms": shown.over_ms, **shown.per_second()},
+        "oldest": oldest and {"exact": oldest.exact, "tree": _tree(oldest.tree)},
+        "config": {**asdict(status.config), "timeout_ms": status.config.timeout_ms},
+        "shards": [_shard(shard) for shard in status.shards],
+    }
+
+
+def most(backlog: dict[str, int], together: Callable[[Iterable[int]], int] = sum) -> dict[str, int]:
+    """Return the tasks for which most waits, at most 1000, and the others together."""
+    ranked = sorted(backlog.items(), key=lambda item: (-item[1], item[0]))
+    found = dict(ranked[:MOST_TASKS])
+    if others := ranked[MOST_TASKS:]:
+        found[OTHERS] = together(count for _, count in others)
+    return found
+
+
+def backlog_ratio(status: Status) -> dict[str, float]:
+    """Return by task how full its fullest shard is: the scripts hold each to its share."""
+    share = status.config.backlog_share
+    return {task: waiting / share for task, waiting in most(status.fullest, max).items()}
+
+
+def _shard(shard: ShardStatus) -> dict[str, Any]:
+    return {
+        "shard": shard.shard,
+        "pending": list(shard.pending),
+        "in_blocks": list(shard.in_blocks),
+        "expiring": shard.expiring,
+        "fences": shard.fences,
+        "rotator": rotation([shard]),
+        "lag_ms": shard.lag_ms,
+        "late_ms": shard.late_ms,
+        "ticked_ms": shard.ticked_ms,
+        "now_ms": shard.now_ms,
+    }
+
+
+def _tree(tree: TreeState) -> dict[str, Any]:
+    """A tree without the thousands of slots of its block."""
+    return {
+        "anchor": str(tree.anchor),
+        "checksum": f"{tree.checksum:016x}",
+        "task": tree.task,
+        "source_id": tree.source_id,
+        "state": tree.state,
+        "why": tree.why,
+        "age_ms": tree.age_ms,
+        "bucket": tree.bucket,
+        "block": tree.block and {"block": str(tree.block.block), "slots": tree.block.slots},
+    }

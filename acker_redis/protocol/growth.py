@@ -1,0 +1,55 @@
+"""What the counters of a namespace grew by between two readings. No I/O."""
+
+from dataclasses import dataclass
+
+from acker_redis.protocol.status import Status
+
+NACKS = ("failed", "expired", "overflow", "conflict")
+"""Counters of trees that were nacked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How much each counter grew.
+
+    >>> Growth(2000, {"acked": 30, "failed": 1}).per_second()
+    {'acked': 15.0, 'failed': 0.5}
+    """
+
+    over_ms: int
+    """Time between the two readings by Redis's clock, in ms; above 0."""
+    counts: dict[str, int]
+    """By counter, as in ``Status.counters``; none is negative."""
+
+    @classmethod
+    def between(cls, before: Status, after: Status) -> "Growth | None":
+        """Growth between two readings of a namespace.
+
+        None if no time went by, or if the two cannot be compared: a counter went back, or the
+        number of shards changed, because the namespace was created anew, moved, or set back.
+        """
+        over_ms = after.shards[0].now_ms - before.shards[0].now_ms
+        if over_ms <= 0 or len(before.shards) != len(after.shards):
+            return None
+        old = before.counters
+        counts = {name: count - old[name] for name, count in after.counters.items()}
+        return cls(over_ms, counts) if min(counts.values()) >= 0 else None
+
+    @property
+    def nacked(self) -> int:
+        """Trees that were nacked, for whatever reason."""
+        return sum(self.counts[name] for name in NACKS)
+
+    @property
+    def ended(self) -> int:
+        """Trees that were acked or nacked."""
+        return self.counts["acked"] + self.nacked
+
+    @property
+    def pending(self) -> int:
+        """By how many there are more pending trees; negative if there are fewer."""
+        return self.counts["tracked"] - self.ended
+
+    def per_second(self) -> dict[str, float]:
+        """Growth of each counter per second, rounded to thousandths."""
+        return {name: round(1000 * n / self.over_ms, 3) for name, n in self.counts.items()}

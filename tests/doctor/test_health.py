@@ -1,0 +1,215 @@
+"""What is wrong with a namespace, by the one judgement of it: tables."""
+
+import pytest
+
+from acker_redis.doctor import health
+from acker_redis.doctor.finding import Finding
+from acker_redis.doctor.health import THRESHOLDS
+from acker_redis.protocol.commands import COUNTERS, ShardStatus
+from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.growth import Growth
+from acker_redis.protocol.move import Move
+from acker_redis.protocol.status import Status
+from tests.doctor.borderline import BORDERLINE, halved
+from tests.doctor.made import NOW, TICK_MS, status
+
+MS = NOW * 1000
+
+
+def of(*shards: ShardStatus) -> Status:
+    made = shards or (status(),)
+    return Status("orders", made[0].config, made)
+
+
+def grown(over_ms: int = 10_000, **counts: int) -> Growth:
+    return Growth(over_ms, {**dict.fromkeys(COUNTERS, 0), **counts})
+
+
+def judged(
+    id_: str, state: Status, growth: Growth | None = None, oldest_ms: int | None = None
+) -> Finding:
+    (found,) = [each for each in health.judge(state, growth, oldest_ms) if each.id == id_]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("ticked_ms", "tick_ms", "level", "rotation"),
+    [
+        (MS, TICK_MS, "ok", "on_time"),
+        (MS - TICK_MS - 1000, TICK_MS, "ok", "on_time"),
+        (MS - TICK_MS - 1001, TICK_MS, "ok", "late"),
+        (MS - 2 * TICK_MS, TICK_MS, "ok", "late"),
+        (MS - 2 * TICK_MS - 1, TICK_MS, "error", "away"),
+        (MS - 5010, 10, "ok", "late"),
+        (MS - 5011, 10, "error", "away"),
+        (MS + 1000, TICK_MS, "ok", "on_time"),
+        (MS + 3_600_000, TICK_MS, "warning", "on_time"),
+    ],
+)
+def test_rotator(ticked_ms: int, tick_ms: int, level: str, rotation: str) -> None:
+    shard = status(1, AckerConfig(shards=2, tick_ms=tick_ms), ticked_ms=ticked_ms, ticks=3)
+    state = of(status(0, shard.config, ticks=3), shard)
+    found = judged("rotator", state)
+    assert (found.level, health.rotation(state.shards)) == (level, rotation)
+    if level == "error":
+        assert "1 of 2 shards (1)" in found.detail
+        assert found.headline.startswith("No rotator runs")
+        assert "acker-redis rotator orders" in found.fix
+
+
+def test_before_the_first_tick_no_rotator_is_on_time() -> None:
+    for ticks, words in ((0, "no tick yet, the first one is due in 1 min"), (1, "on time")):
+        fresh = of(status(0, AckerConfig(tick_ms=60_000), ticks=ticks))
+        found = judged("rotator", fresh)
+        assert (found.level, found.detail.startswith(words)) == ("ok", True), found.detail
+        assert health.rotation(fresh.shards) == ("on_time" if ticks else "unknown")
+
+
+@pytest.mark.parametrize(
+    ("expiring", "since", "level"),
+    [(0, 9000, "ok"), (5, 5000, "ok"), (5, 5001, "warning")],
+)
+def test_drain(expiring: int, since: int, level: str) -> None:
+    state = of(status(expiring=expiring, ticked_ms=MS - since))
+    assert judged("drain", state).level == level
+
+
+@pytest.mark.parametrize(
+    ("pending", "level"), [(9, "ok"), (10, "warning"), (19, "warning"), (20, "error")]
+)
+def test_high_water(pending: int, level: str) -> None:
+    config = AckerConfig(shards=2, high_water=20)
+    shards = (status(0, config), status(1, config, pending=(pending, 0, 0)))
+    found = judged("high-water", of(*shards))
+    assert found.level == level
+    assert "the fullest shard is at" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("pending", "growth", "words"),
+    [
+        (150, grown(tracked=100, acked=50), "it reaches twice the mark in about 10 s"),
+        (150, grown(tracked=50, acked=100), "it is below the mark in about 10 s"),
+        (300, grown(tracked=50, acked=100), "it is below twice the mark in about 20 s"),
+        (300, grown(tracked=100, acked=50), None),
+        (150, grown(tracked=50, acked=50), None),
+        (150, None, None),
+    ],
+)
+def test_how_fast_it_fills(pending: int, growth: Growth | None, words: str | None) -> None:
+    state = of(status(0, AckerConfig(high_water=100), pending=(pending, 0, 0)))
+    detail = judged("high-water", state, growth).detail
+    assert (words or "nacked") in detail
+    assert ("at this rate" in detail) == (words is not None)
+
+
+@pytest.mark.parametrize(
+    ("backlog", "level"), [(0, "ok"), (79, "ok"), (80, "warning"), (99, "warning"), (100, "error")]
+)
+def test_outcomes(backlog: int, level: str) -> None:
+    config = AckerConfig(shards=2, tick_ms=TICK_MS, outcomes_limit=200)
+    shard = status(1, config, backlog={"shop": backlog, "quiet": 0})
+    found = judged("outcomes", of(status(0, config), shard))
+    assert found.level == level
+    if level != "ok":
+        assert f"shop ({backlog}" in found.detail
+        assert "shop" in found.headline
+
+
+@pytest.mark.parametrize(
+    ("most", "level"), [(0, "ok"), (799, "ok"), (800, "warning"), (1000, "error")]
+)
+def test_tasks(most: int, level: str) -> None:
+    few, many = ({f"pod-{n}": 0 for n in range(number)} for number in (min(most, 3), most))
+    found = judged("tasks", of(status(0, backlog=few), status(0, backlog=many)))
+    assert found.level == level
+    assert found.detail.startswith(f"{most:,} on the fullest shard")
+
+
+@pytest.mark.parametrize(
+    ("counts", "level"),
+    [
+        ({}, "ok"),
+        ({"acked": 190, "failed": 10}, "ok"),
+        ({"acked": 189, "failed": 10}, "warning"),
+        ({"acked": 189, "expired": 4, "overflow": 3, "conflict": 3}, "warning"),
+        ({"failed": 9}, "ok"),
+        ({"failed": 10}, "warning"),
+    ],
+)
+def test_nacks(counts: dict[str, int], level: str) -> None:
+    found = judged("nacks", of(), grown(**counts))
+    assert found.level == level
+    for name, count in counts.items():
+        assert f"{count} {name}" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("pending", "growth", "level"),
+    [
+        ((0, 1, 0), grown(45_000), "warning"),
+        ((0, 1, 0), grown(44_999), "ok"),
+        ((0, 1, 0), grown(45_000, acked=1), "ok"),
+        # What came just now may take its time.
+        ((1, 0, 0), grown(45_000), "ok"),
+    ],
+)
+def test_acks(pending: tuple[int, ...], growth: Growth, level: str) -> None:
+    assert judged("acks", of(status(pending=pending)), growth).level == level
+    moving = of(status(pending=pending, moving=Move(1, 2)))
+    assert judged("acks", moving, growth).level == "ok"
+
+
+@pytest.mark.parametrize("counter", ["overflow", "conflict", "orphaned"])
+def test_counters(counter: str) -> None:
+    state = of(status(counters={counter: 9}))
+    assert judged("counters", state, grown()).level == "ok"
+    found = judged("counters", state, grown(**{counter: 2}))
+    assert found.level == "warning"
+    assert f"{counter} +2 (in all" in found.detail
+    assert ";" not in found.fix, "one counter grew, and one thing is to be done"
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "tick_ms", "level"),
+    [
+        (3_600_000, TICK_MS, "ok"),
+        (3_600_001, TICK_MS, "warning"),
+        (4 * 3_600_000, 3_600_000, "ok"),  # trees live for three hours, and a tick longer
+        (4 * 3_600_000 + 1, 3_600_000, "warning"),
+    ],
+)
+def test_oldest(age_ms: int, tick_ms: int, level: str) -> None:
+    state = of(status(0, AckerConfig(tick_ms=tick_ms)))
+    assert judged("oldest", state, oldest_ms=age_ms).level == level
+
+
+def test_moving() -> None:
+    found = judged("moving", of(status(pending=(3, 0, 0), moving=Move(1, 8))))
+    assert found.level == "warning"
+    assert found.headline == "Moves to 8 shards: nothing is tracked until then"
+    assert "the verdicts of 3 pending trees" in found.detail
+    assert found.fix.endswith("acker-redis migrate orders --cancel")
+
+
+def test_what_is_not_known_is_not_judged() -> None:
+    ids = [finding.id for finding in health.judge(of())]
+    assert ids == ["rotator", "drain", "high-water", "outcomes", "tasks"]
+
+
+def test_errors_come_first_and_every_one_has_a_headline() -> None:
+    state = of(status(0, AckerConfig(high_water=1), pending=(1, 5, 0), moving=Move(1, 2)))
+    found = health.wrong(health.judge(state, grown(50_000, failed=10), 10**9))
+    assert [each.id for each in found] == ["high-water", "nacks", "oldest", "moving"]
+    assert all(each.headline and each.fix for each in found)
+    assert health.wrong(health.judge(of(), grown(), 0)) == ()
+
+
+@pytest.mark.parametrize("name", THRESHOLDS.__slots__)
+def test_every_threshold_counts(name: str) -> None:
+    """Twice as strict, it finds what it did not."""
+    case = BORDERLINE[name]
+    known = case.after, case.growth, case.oldest_ms
+    lax = {each.id for each in health.wrong(health.judge(*known))}
+    strict = {each.id for each in health.wrong(health.judge(*known, halved(name)))}
+    assert (lax, strict) == (set(), {case.finding})

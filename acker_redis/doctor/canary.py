@@ -21,6 +21,7 @@ from acker_redis.doctor.finding import Finding, error, ok, skipped, warning
 from acker_redis.doctor.reading import server_of
 from acker_redis.doctor.rights import try_commands
 from acker_redis.errors import AckerError, NamespaceNotFoundError
+from acker_redis.flows.drain import ShardRotation
 from acker_redis.flows.steps import run_until
 from acker_redis.ops import acl
 from acker_redis.protocol import commands
@@ -35,6 +36,8 @@ PREFIX = "acker-doctor-"
 MOST_SHARDS = 16
 TASK = "canary"
 ROUNDS = 50
+MOST_CALLS = 100
+"""Calls after which a shard that is forced must have ticked."""
 ROWS = 100
 _TICK_MS = 3_600_000
 _HEARD_WITHIN = 2.0
@@ -97,7 +100,7 @@ def _namespace(acker: Acker, shards: int) -> Iterator[None]:
 
 def _lacking(connection: Connection, name: str) -> frozenset[str]:
     """Commands that the canary takes and this user may not run on its keys."""
-    used = ("create", "apply", "rotate", "expire", "take", "drop")
+    used = ("create", "apply", "rotate", "expire", "expire_blocks", "take", "drop")
     needed = {"EVAL", "EVALSHA", "XRANGE", "SADD", "SREM"}
     needed = needed.union(*(acl.SCRIPTS.get(script, ()) for script in used)) - {"PUBLISH"}
     return frozenset(try_commands(connection, name, needed).refused)
@@ -160,15 +163,12 @@ def _track(acker: Acker, source_id: str) -> dict[int, int]:
 
 
 def _tick(acker: Acker, keys: ShardKeys) -> None:
-    def drain() -> None:
-        while commands.parse_expire(_run(acker, commands.expire(keys, ROWS))).left:
-            pass
-
     # Between a drain and the tick there is something to be drained if others tick too.
-    for _ in range(10):
-        drain()
-        if commands.parse_rotate(_run(acker, commands.rotate(keys, force=True))).rotated:
-            return drain()
+    rotation = ShardRotation(keys, ROWS, force=True)
+    for _ in range(MOST_CALLS):
+        step = rotation.reply(_run(acker, rotation.call()), time.monotonic())
+        if step.round and step.round.ticked:
+            return
     raise _WrongError(f"shard {keys.shard} of {keys.namespace} does not tick, though it is forced")
 
 

@@ -66,6 +66,16 @@ class ShardRotation:
         self._due_at = 0.0
         self._begin(0.0)
 
+    @property
+    def draining(self) -> bool:
+        """Whether the next call drains, and does not look."""
+        return bool(self._draining)
+
+    def stop(self, now: float) -> Round:
+        """Stop in the middle of a drain, which others go on with; what came of it so far."""
+        self._draining = 0
+        return self._so_far(round((now - self._began) * 1000))
+
     def call(self) -> Call:
         """What is to be sent next."""
         return self._drains[self._draining - 1] if self._draining else self._look
@@ -104,8 +114,8 @@ class ShardRotation:
             return Step(more=True)
         return self._end(now, 0)
 
-    def _end(self, now: float, drain_ms: int) -> Step:
-        done = Round(
+    def _so_far(self, drain_ms: int) -> Round:
+        return Round(
             ticked=self._ticked,
             late_ms=self._late_ms,
             expired=self._expired,
@@ -114,6 +124,9 @@ class ShardRotation:
             drain_ms=drain_ms,
             calls=self._calls,
         )
+
+    def _end(self, now: float, drain_ms: int) -> Step:
+        done = self._so_far(drain_ms)
         if self._wanted:
             # It was not due, and what had expired before is drained.
             self._look = commands.rotate(self.keys, force=True)

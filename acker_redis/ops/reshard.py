@@ -38,6 +38,7 @@ from acker_redis.errors import (
     NamespaceNotFoundError,
     SchemaError,
 )
+from acker_redis.flows.drain import ShardRotation
 from acker_redis.flows.namespace import Flows
 from acker_redis.flows.steps import Ask, AskAll, Flow, Pause, run_until, together
 from acker_redis.protocol import commands
@@ -49,8 +50,8 @@ from acker_redis.sync.client import Acker
 
 DRAIN_RECORDS = 500
 DRAIN_BLOCKS = 64
-DRAIN_CALLS = 20
-"""Calls that drain one shard before it is looked again how far all are."""
+TURN_CALLS = 41
+"""Calls that tick and drain one shard before it is looked again how far all are."""
 LONGEST_PAUSE = 0.25
 """Seconds after which it is looked again at least, and a millisecond more per shard."""
 LANES = 500
@@ -536,15 +537,11 @@ def _replicated(flows: Flows) -> Flow[None]:
 
 def _turn(flows: Flows, shard: int) -> Flow[float]:
     """Tick if it is due, and drain; seconds until there is more to do."""
-    keys = ShardKeys(flows.namespace, shard)
-    rotated = commands.parse_rotate((yield from _run(flows, commands.rotate(keys, force=False))))
-    left = rotated.left
-    for _ in range(DRAIN_CALLS):
-        if not left:
-            return rotated.due_ms / 1000
-        drained = yield from _run(flows, commands.expire(keys, DRAIN_RECORDS))
-        blocks = yield from _run(flows, commands.expire_blocks(keys, DRAIN_BLOCKS))
-        left = commands.parse_expire(drained).left + int(blocks[2])
+    rotation = ShardRotation(ShardKeys(flows.namespace, shard), DRAIN_RECORDS, DRAIN_BLOCKS)
+    for _ in range(TURN_CALLS):
+        step = rotation.reply((yield from _run(flows, rotation.call())), time.monotonic())
+        if not step.more:
+            return step.due
     return 0.0
 
 

@@ -106,7 +106,7 @@ def test_it_fails_at_any_step_and_leaves_nothing(
         assert dump(other) == before, f"after {steps} calls"
         if steps > 30:
             break  # all that comes are more rounds of what was measured
-    assert seen == {"create", "apply", "rotate", "expire", "take"}
+    assert seen == {"create", "apply", "rotate", "expire", "expire_blocks", "take"}
 
 
 def test_it_is_removed_though_redis_was_away_for_a_moment(other: Acker, calls: Any) -> None:

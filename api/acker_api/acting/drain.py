@@ -1,16 +1,18 @@
 """A forced tick of all shards, and some calls of the drain; the rest is left to the rotators."""
 
+import time
 from dataclasses import dataclass
 
 from acker_redis.aio import AsyncAcker
+from acker_redis.aio.connection import AsyncConnection
 from acker_redis.errors import NamespaceNotFoundError
+from acker_redis.flows.drain import DRAIN_RECORDS, Round, ShardRotation
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import ShardKeys
 
 MOST_CALLS = 32
 """Calls of the drain, of all shards together."""
-RECORDS, BLOCKS = 1000, 64
-"""What such a call drains at most; as a rotator does."""
+RECORDS = DRAIN_RECORDS
 
 
 @dataclass(frozen=True)
@@ -31,40 +33,44 @@ class Ticked:
 
 
 async def tick(acker: AsyncAcker) -> Ticked:
-    """Force a tick, shard by shard."""
-    run, room = acker.connection.run, MOST_CALLS
-    shards = (await acker.config()).shards
-    ticked = expired = acked = orphaned = left = 0
+    """Force a tick, shard by shard.
 
-    async def drain(keys: ShardKeys) -> None:
-        """Drain while there is room."""
-        nonlocal room, expired, acked, orphaned
-        records, blocks = 1, 1
-        while room and (records or blocks):
-            room -= 1
-            if records:
-                drained = commands.parse_expire(await run(commands.expire(keys, RECORDS)))
-                expired, orphaned = expired + drained.nacked, orphaned + drained.orphaned
-                records = drained.left
-            else:
-                reply = await run(commands.expire_blocks(keys, BLOCKS))
-                acked, expired, blocks = acked + reply[0], expired + reply[1], reply[2]
-
+    Each call is sent once: a tick that is sent again would be another.
+    """
+    shards, rounds, left = (await acker.config()).shards, list[Round](), 0
     for number in range(shards):
         keys = ShardKeys(acker.namespace, number)
         try:
-            # Each is sent once: a tick that is sent again would be another.
-            rotated = commands.parse_rotate(await run(commands.rotate(keys, force=True)))
-            if rotated.left and not rotated.rotated:
-                await drain(keys)
-                rotated = commands.parse_rotate(await run(commands.rotate(keys, force=True)))
-            ticked += rotated.rotated
-            if rotated.left:
-                await drain(keys)
-                look = commands.parse_rotate(await run(commands.rotate(keys, force=False)))
-                left += look.left
+            room = MOST_CALLS - sum(each.calls for each in rounds)
+            whole, found = await _rotate(acker.connection, keys, room)
+            rounds += found
+            if not whole:
+                look = await acker.connection.run(commands.rotate(keys, force=False))
+                left += commands.parse_rotate(look).left
         except NamespaceNotFoundError:
             if not number:
                 raise
             break  # it has moved to fewer shards just now
-    return Ticked(shards, ticked, expired, acked, orphaned, left)
+    return Ticked(
+        shards,
+        ticked=sum(each.ticked for each in rounds),
+        expired=sum(each.expired for each in rounds),
+        acked=sum(each.acked for each in rounds),
+        orphaned=sum(each.orphaned for each in rounds),
+        left=left,
+    )
+
+
+async def _rotate(
+    connection: AsyncConnection, keys: ShardKeys, room: int
+) -> tuple[bool, list[Round]]:
+    """Tick a shard and drain it in up to ``room`` calls; whether it is drained, and the rounds."""
+    rotation, rounds, calls = ShardRotation(keys, RECORDS, force=True), list[Round](), 0
+    while calls < room or not rotation.draining:
+        calls += rotation.draining
+        step = rotation.reply(await connection.run(rotation.call()), time.monotonic())
+        if step.round:
+            rounds.append(step.round)
+        if not step.more:
+            return True, rounds
+    return False, [*rounds, rotation.stop(time.monotonic())]

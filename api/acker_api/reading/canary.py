@@ -22,6 +22,7 @@ from acker_redis.errors import (
     RedisUnavailableError,
     SchemaError,
 )
+from acker_redis.flows.drain import ShardRotation
 from acker_redis.flows.steps import AskAll, Flow, Pauses, Run
 from acker_redis.protocol import commands
 from acker_redis.protocol.config import SCHEMA, AckerConfig
@@ -46,6 +47,8 @@ ABANDONED_MS = 120_000
 """After so long nobody waits for a verdict any more."""
 READ = 100
 """Entries that are read from either end: so many services may fly at the same moment."""
+TICK_CALLS = 3
+"""Calls that tick and drain in one round trip; what is left is for the next."""
 DRAINED = 100
 """Records of trees that were left behind, a round trip."""
 
@@ -155,9 +158,11 @@ class Canary:
         await self._again(Run(commands.take(self._keys, TASK, ids[: commands.MAX_TAKE])))
 
     async def _tick(self) -> None:
-        reply = await self._again(Run(commands.rotate(self._keys, force=False)))
-        if commands.parse_rotate(reply).left:
-            await self._again(Run(commands.expire(self._keys, DRAINED)))
+        rotation = ShardRotation(self._keys, DRAINED)
+        for _ in range(TICK_CALLS):
+            step = rotation.reply(await self._again(Run(rotation.call())), time.monotonic())
+            if not step.more:
+                return
 
     async def _read(self) -> tuple[list[Entry], list[Entry]]:
         """Verdicts that wait: the oldest of them, and the newest."""

@@ -2,13 +2,24 @@
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 import redis
 
 from acker_redis.errors import AckerError, ConfigError
-from acker_redis.flows.steps import Ask, AskAll, Flow, Pause, Run, Step, Tell, Together
+from acker_redis.flows.steps import (
+    Ask,
+    AskAll,
+    Ended,
+    Flow,
+    Hand,
+    Pause,
+    Run,
+    Step,
+    Tell,
+    Together,
+)  # fmt: skip
 from acker_redis.protocol import functions, scripts, server_version
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.server_version import ServerVersion
@@ -78,18 +89,26 @@ class AsyncConnection:
 
     async def drive(self, flow: Flow[T]) -> T:
         """Run a flow to its end, and return what it returns."""
+        while isinstance(found := await self.advance(flow, self.take), Hand):
+            pass  # nobody takes it
+        return found.value
+
+    async def advance(
+        self, flow: Flow[T], take: Callable[[Step], Awaitable[Any]]
+    ) -> Hand | Ended[T]:
+        """Run a flow until it hands something out, or to its end; ``take`` does each step."""
         try:
             step = next(flow)
-            while True:
+            while not isinstance(step, Hand):
                 try:
-                    result = await self.take(step)
+                    result = await take(step)
                 except BaseException as error:
                     step = flow.throw(error)
                 else:
                     step = flow.send(result)
+            return step
         except StopIteration as end:
-            value: T = end.value
-            return value
+            return Ended(end.value)
 
     async def take(self, step: Step) -> Any:
         """Do one step of a flow, and return its result."""

@@ -14,7 +14,7 @@ from acker_redis.aio.connection import outcome_of
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ConfigError, RejectedError
 from acker_redis.flows.source import SourceFlows
-from acker_redis.flows.steps import Hand, Send
+from acker_redis.flows.steps import Hand, Send, Step
 from acker_redis.kinds import check_is
 from acker_redis.protocol.texts import words
 from acker_redis.trees.pending import Backoff, Record, Verdict
@@ -370,29 +370,22 @@ class _Steps:
         source = self._source
         flow, before = source._flows.step(), source.pending
         source._stepper, source._steps = asyncio.current_task(), self
+        advance = source.acker.connection.advance
         try:
-            step = next(flow)
-            while True:
-                try:
-                    if isinstance(step, Hand):
-                        yield step.what
-                        result = None
-                    elif isinstance(step, Send):
-                        source._send(step)
-                        result = None
-                    else:
-                        calling = _calling.set(self)
-                        try:
-                            result = await source.acker.connection.take(step)
-                        finally:
-                            _calling.reset(calling)
-                except BaseException as error:
-                    step = flow.throw(error)
-                else:
-                    step = flow.send(result)
-        except StopIteration as end:
-            self.wait = end.value
+            with contextlib.closing(flow):
+                while isinstance(found := await advance(flow, self._take), Hand):
+                    yield found.what
+            self.wait = found.value
         finally:
             source._stepper = source._steps = None
             if source.pending != before or not before:
                 source._signal()
+
+    async def _take(self, step: Step) -> Any:
+        if isinstance(step, Send):
+            return self._source._send(step)
+        calling = _calling.set(self)
+        try:
+            return await self._source.acker.connection.take(step)
+        finally:
+            _calling.reset(calling)

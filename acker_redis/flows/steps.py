@@ -9,7 +9,7 @@ import random
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from acker_redis.errors import RedisUnavailableError
 from acker_redis.protocol.commands import Call
@@ -85,6 +85,14 @@ class Together:
     """Run flows side by side, each to its end; what each returned, or the Exception it raised."""
 
     flows: "tuple[Flow[Any], ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Generic[T]):
+    """A flow has ended; no step, but what a connection answers instead of the next ``Hand``."""
+
+    value: T
+    """What the flow returned."""
 
 
 Step = Run | Ask | AskAll | Version | Pause | Tell | Send | Hand | Together

@@ -10,7 +10,19 @@ from typing import Any, TypeVar
 import redis
 
 from acker_redis.errors import AckerError, ConfigError
-from acker_redis.flows.steps import Ask, AskAll, Flow, Pause, Run, Send, Step, Tell, Together
+from acker_redis.flows.steps import (
+    Ask,
+    AskAll,
+    Ended,
+    Flow,
+    Hand,
+    Pause,
+    Run,
+    Send,
+    Step,
+    Tell,
+    Together,
+)  # fmt: skip
 from acker_redis.forks import begins_in_children
 from acker_redis.protocol import functions, scripts, server_version
 from acker_redis.protocol.commands import Call
@@ -101,18 +113,24 @@ class Connection:
 
     def drive(self, flow: Flow[T]) -> T:
         """Run a flow to its end, and return what it returns."""
+        while isinstance(found := self.advance(flow), Hand):
+            pass  # nobody takes it
+        return found.value
+
+    def advance(self, flow: Flow[T]) -> Hand | Ended[T]:
+        """Run a flow until it hands something out, or to its end."""
         try:
             step = next(flow)
-            while True:
+            while not isinstance(step, Hand):
                 try:
                     result = self.take(step)
                 except BaseException as error:
                     step = flow.throw(error)
                 else:
                     step = flow.send(result)
+            return step
         except StopIteration as end:
-            value: T = end.value
-            return value
+            return Ended(end.value)
 
     def take(self, step: Step) -> Any:
         """Do one step of a flow, and return its result."""

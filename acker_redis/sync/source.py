@@ -312,20 +312,10 @@ class Source:
         before = self.pending
         self._pumping = threading.get_ident()
         try:
-            step = next(flow)
-            while True:
-                try:
-                    if isinstance(step, Hand):
-                        result = yield step.what
-                    else:
-                        result = self.acker.connection.take(step)
-                except BaseException as error:
-                    step = flow.throw(error)
-                else:
-                    step = flow.send(result)
-        except StopIteration as end:
-            wait: float = end.value
-            return wait
+            with contextlib.closing(flow):
+                while isinstance(found := self.acker.connection.advance(flow), Hand):
+                    yield found.what
+            return found.value
         finally:
             self._pumping = 0
             if self.pending != before or not before:

@@ -18,10 +18,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from acker_redis.errors import ConfigError, SchemaError
-from acker_redis.flows.steps import Flow
+from acker_redis.errors import ConfigError, NamespaceNotFoundError, SchemaError, WrongShardError
+from acker_redis.flows.known import Known
+from acker_redis.flows.steps import Flow, run_until, together
+from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Kind, Listed
-from acker_redis.protocol.ids import BLOCK_MAX, block_anchor
+from acker_redis.protocol.ids import BLOCK_MAX, block_anchor, check_anchor, shard_of
+from acker_redis.protocol.keys import ShardKeys, check_name
+from acker_redis.protocol.texts import check_text
 from acker_redis.protocol.tree import TreeState, parse_show
 
 MOST_CALLS = 16
@@ -280,3 +284,78 @@ def oldest_of(look: Look, shard: int) -> Flow[tuple[list[TreeState | BlockEntry]
                 oldest += [*seen.trees.values(), *seen.blocks.values()]
                 break
     return oldest, whole
+
+
+class Browses(Known):
+    """Looks at what is pending in a namespace."""
+
+    def show(self, anchor: int) -> Flow[TreeState | None]:
+        """As :meth:`Acker.show`."""
+        known = self.known
+        while True:
+            shards = (yield from self.config()).shards
+            keys = ShardKeys(self.namespace, shard_of(check_anchor(anchor), shards))
+            try:
+                reply = yield from run_until(commands.show(keys, anchor), self._deadline())
+            except (WrongShardError, NamespaceNotFoundError):
+                self.known = None
+                if known is None:
+                    raise
+                known = None  # that was of before it moved, say
+            else:
+                return parse_show(reply, anchor)
+
+    def page(
+        self, cursor: PageCursor | None, count: int, source_id: str, task: str, prefix: bool
+    ) -> Flow[TreePage]:
+        """As :meth:`Acker.page`."""
+        look = self._look(source_id, task, prefix)
+        return (yield from read_page(look, cursor, count, bool(source_id or task)))
+
+    def find(self, source_id: str, task: str, limit: int, most: int, prefix: bool) -> Flow[Found]:
+        """As :meth:`Acker.find`."""
+        check_text("source id", source_id, 1)
+        return (yield from search(self._look(source_id, task, prefix), limit, most))
+
+    def oldest(self) -> Flow[OldestTree | None]:
+        """As :meth:`Acker.oldest`."""
+        look, shards = self._look("", ""), (yield from self._read_config(self._deadline())).shards
+        samples = yield from together([oldest_of(look, shard) for shard in range(shards)])
+        exact = all(whole for _, whole in samples)
+        entries = [entry for oldest, _ in samples for entry in oldest]
+        for entry in sorted(entries, key=age_of, reverse=True):
+            tree = (yield from self._of_block(entry)) if isinstance(entry, BlockEntry) else entry
+            if tree:
+                return OldestTree(tree, exact)
+            exact = False  # it has ended meanwhile
+        return None
+
+    def _look(self, source_id: str, task: str, prefix: bool = False) -> Look:
+        """Reads a page of a bucket; ``source_id`` and ``task`` are '' for all."""
+        if source_id:
+            check_text("source id", source_id, 1)
+        if task:
+            check_name("task", task)
+
+        def look(at: PageCursor, count: int) -> Flow[Listed]:
+            keys = ShardKeys(self.namespace, at.shard)
+            args = (at.kind, at.bucket, at.at, count, source_id, task, prefix)
+            try:
+                reply = yield from run_until(commands.list_page(keys, *args), self._deadline())
+            except NamespaceNotFoundError:
+                self.known = None
+                shards = (yield from self.config()).shards
+                if at.shard < shards:
+                    raise
+                # It has fewer shards now; before they went there was nothing left in them.
+                return Listed(0, shards, at.bucket, 0, 0, 0, ())
+            return commands.parse_list(reply)
+
+        return look
+
+    def _of_block(self, entry: BlockEntry) -> Flow[TreeState | None]:
+        """The first open tree of a block, or the first if none is; None if it has ended."""
+        tree = yield from self.show(entry.anchors[0])
+        if tree and tree.block and tree.block.open:
+            return (yield from self.show(entry.anchors[tree.block.open[0]]))
+        return tree

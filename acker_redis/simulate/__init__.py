@@ -4,7 +4,7 @@ One seed is one history, byte for byte: a virtual clock, one stream of chance, n
 Sources track random tuple trees, bolts process their messages, rotators tick, and a network
 loses, repeats, delays and reorders. It may import ``reference``, ``embedded``, ``sync`` and the
 wings below. Begin with ``world.py`` (a history), ``actors.py`` (who acts) and ``ledger.py`` (the
-oracle). Producers keep the rules of ``flows/namespace.py``, and the three
+oracle). Producers keep the rules of ``flows/apply.py``, and the three
 rules of ``lua/README.md`` unless one is broken on purpose.
 
 In every fourth history all trees are loose, in every fourth all stand in blocks, in the others a

@@ -170,7 +170,7 @@ def calls_of(make: MakeAcker, again: MakeClient, before: int, after: int) -> lis
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A move looks again at once: nothing takes time in these tests."""
-    monkeypatch.setattr("acker_redis.ops.reshard.LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr("acker_redis.flows.migration.LONGEST_PAUSE", 0.0)
 
 
 @pytest.mark.full

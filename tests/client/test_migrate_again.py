@@ -6,8 +6,8 @@ from acker_redis.batching.batch import Batch
 from acker_redis.batching.sent import Part
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ChangedBatchError, MovingError, RedisUnavailableError
+from acker_redis.flows import migration as migrate_module
 from acker_redis.flows import namespace as flows_module
-from acker_redis.ops import reshard as migrate_module
 from acker_redis.ops.reshard import cancel, migrate
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.keys import ShardKeys

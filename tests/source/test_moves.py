@@ -19,7 +19,7 @@ from tests.waiting import LIMIT
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A move looks again at once: nothing takes time in these tests."""
-    monkeypatch.setattr("acker_redis.ops.reshard.LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr("acker_redis.flows.migration.LONGEST_PAUSE", 0.0)
 
 
 class Move:

@@ -1,0 +1,186 @@
+"""What a move to another number of shards does with one shard, or between shards. No I/O."""
+
+import time
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from acker_redis.errors import (
+    AckerError,
+    MovingError,
+    NamespaceNotFoundError,
+    SchemaError,
+)
+from acker_redis.flows.drain import ShardRotation
+from acker_redis.flows.namespace import Flows
+from acker_redis.flows.steps import Ask, AskAll, Flow, run_until, together
+from acker_redis.protocol import commands
+from acker_redis.protocol.commands import Call, ShardStatus
+from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.move import Move
+
+DRAIN_RECORDS = 500
+DRAIN_BLOCKS = 64
+TURN_CALLS = 41
+"""Calls that tick and drain one shard before it is looked again how far all are."""
+LANES = 500
+"""Durable lanes per call."""
+REPLICA_MS = 300
+"""For how long a replica is waited for that has what shard 0 was told."""
+MAX_SHARDS = 1024
+MAX_LANES = 100_000
+"""Durable lanes that a shard holds."""
+
+T = TypeVar("T")
+
+
+def close(flows: Flows, shard: int, move: Move) -> Flow[None]:
+    """Close another shard than 0; if it was left in another move by somebody, that is over."""
+    try:
+        yield from set_field(flows, shard, "moving", move.at("closed"))
+    except MovingError:
+        first = yield from status_of(flows, 0)
+        ours = first.moving and first.moving.at("closed") == move.at("closed")
+        if not ours and first.config.shards != move.target:
+            raise
+        yield from set_field(flows, shard, "moving", "")
+        yield from set_field(flows, shard, "moving", move.at("closed"))
+
+
+def unless_gone(flow: Flow[T], gone: bool) -> Flow[T | None]:
+    """Run it; None if its shard is not there, and that may be."""
+    try:
+        return (yield from flow)
+    except NamespaceNotFoundError:
+        if not gone:
+            raise
+        return None
+
+
+def others(flows: Flows, shards: int) -> Flow[list[int]]:
+    """Shards that should not be there."""
+    keys = keys_of(flows, range(shards, MAX_SHARDS))
+    asked = [("HGET", key, "schema") for each in keys for key in (each.meta, each.dropping)]
+    if not asked:
+        return []
+    replies = yield AskAll(tuple(asked))
+    pairs = zip(keys, replies[::2], replies[1::2], strict=True)
+    return [each.shard for each, meta, dropping in pairs if meta or dropping]
+
+
+def carry(flows: Flows, shard: int, to: int) -> Flow[None]:
+    """Take the verdicts of a shard that nobody reads any more over to one that is read.
+
+    At least once, as all verdicts: some may have been told before the failover that has set the
+    shard back.
+    """
+    keys, others = ShardKeys(flows.namespace, shard), ShardKeys(flows.namespace, to)
+    for task in (yield from status_of(flows, shard)).backlog:
+        while entries := (
+            yield Ask(("XRANGE", keys.outcomes(task), "-", "+", "COUNT", commands.MAX_TAKE))
+        ):
+            for _, fields in entries:
+                flat = _flat(fields)
+                count = int(flat[flat.index(b"n") + 1])
+                yield Ask(("XADD", others.outcomes(task), "*", *flat))
+                yield Ask(("HINCRBY", others.meta, f"backlog:{task}", count))
+            ids = [entry[0].decode() for entry in entries]
+            yield from run_again(flows, commands.take(keys, task, ids))
+
+
+def _flat(fields: Any) -> list[bytes]:
+    """Fields and values of an entry, in turn."""
+    if isinstance(fields, dict):
+        return [each for pair in fields.items() for each in pair]
+    return list(fields)
+
+
+def remove(flows: Flows, shard: int) -> Flow[None]:
+    """Remove all of a shard that was closed; nothing of one that is open."""
+    call = commands.drop(ShardKeys(flows.namespace, shard), DRAIN_BLOCKS, last=True)
+    while (yield from run_again(flows, call))[0]:
+        pass
+
+
+def share_lanes(flows: Flows, sources: Iterable[int], shards: Iterable[int]) -> Flow[None]:
+    """Let each of the ``shards`` know how far each durable lane was on any of the ``sources``.
+
+    A batch that is run again has other parts now; none of them may be applied anew.
+    """
+    found = yield from lanes_of(flows, sources)
+    lanes = [(b"lane:" + name, f"{seq}:{used}") for name, (seq, used) in found.items()]
+    targets = keys_of(flows, shards)
+    for start in range(0, len(lanes), LANES):
+        changes = dict(lanes[start : start + LANES])
+        yield from together(
+            [run_again(flows, commands.configure(keys, changes)) for keys in targets]
+        )
+
+
+def lanes_of(flows: Flows, shards: Iterable[int]) -> Flow[dict[bytes, tuple[int, int]]]:
+    """The highest number of each durable lane on any of the shards, and when it was last used."""
+    found: dict[bytes, tuple[int, int]] = {}
+    for keys in keys_of(flows, shards):
+        cursor = 0
+        while True:
+            page = yield Ask(("HSCAN", keys.durable_fences, cursor, "COUNT", LANES))
+            cursor = int(page[0])
+            for lane, fence in page[1].items():
+                try:
+                    seq, _, used = fence.split(b":")
+                    seq, used = int(seq), int(used)
+                except ValueError:
+                    raise SchemaError(
+                        f"the fence of {lane!r} in {keys.durable_fences} has been tampered with"
+                    ) from None
+                before = found.get(lane, (0, 0))
+                found[lane] = max(before[0], seq), max(before[1], used)
+            if not cursor:
+                break
+    return found
+
+
+def replicated(flows: Flows) -> Flow[None]:
+    """Wait for a moment until a replica has all of this; whoever has none goes on.
+
+    What follows cannot be undone: a shard 0 that is set back behind it would speak of shards that
+    are gone. The same again heals that, too.
+    """
+    try:
+        said = yield Ask(("INFO", "replication"))
+        if isinstance(said, dict) and said.get("connected_slaves"):
+            yield Ask(("WAIT", 1, REPLICA_MS))
+    except AckerError:
+        return
+
+
+def turn(flows: Flows, shard: int) -> Flow[float]:
+    """Tick if it is due, and drain; seconds until there is more to do."""
+    rotation = ShardRotation(ShardKeys(flows.namespace, shard), DRAIN_RECORDS, DRAIN_BLOCKS)
+    for _ in range(TURN_CALLS):
+        step = rotation.reply((yield from run_again(flows, rotation.call())), time.monotonic())
+        if not step.more:
+            return step.due
+    return 0.0
+
+
+def set_field(flows: Flows, shard: int, field: str, value: Move | int | str) -> Flow[None]:
+    """Change a field of a shard's configuration; see ``lua/configure.lua``."""
+    keys = ShardKeys(flows.namespace, shard)
+    wire = value.to_wire() if isinstance(value, Move) else value
+    yield from run_again(flows, commands.configure(keys, {field: wire}))
+
+
+def status_of(flows: Flows, shard: int) -> Flow[ShardStatus]:
+    """Read how a shard stands."""
+    keys = ShardKeys(flows.namespace, shard)
+    return commands.parse_status((yield from run_again(flows, commands.status(keys))), keys)
+
+
+def run_again(flows: Flows, call: Call) -> Flow[Any]:
+    """All these calls may run twice."""
+    return (yield from run_until(call, time.monotonic() + flows.retry_for))
+
+
+def keys_of(flows: Flows, shards: Iterable[int]) -> list[ShardKeys]:
+    """Return the keys of some shards."""
+    return [ShardKeys(flows.namespace, shard) for shard in shards]

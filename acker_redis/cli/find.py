@@ -14,7 +14,7 @@ from acker_redis.cli.options import AsJson, Namespace, Url, add
 from acker_redis.cli.output import Exit, say, say_json, warn
 
 if TYPE_CHECKING:
-    from acker_redis.flows.browse import BlockEntry, PageCursor
+    from acker_redis.flows.browse import BlockEntry, PageCursor, TreePage
     from acker_redis.protocol.tree import TreeState
 
 PAGE = 500
@@ -49,55 +49,75 @@ def find(
     task, source id, age in ms, why, with tabs between; of a block: its number, slots, task, label,
     age. Exit code 1 if nothing was found. If you have the anchor, ask show.
     """
-    from acker_redis.cli import shapes
-    from acker_redis.flows.browse import PageCursor
-
-    place, shown = _resume(cursor) if cursor else (None, set[str]())
-    looked = printed = 0
+    walk = _Walk(limit, as_json)
+    place = walk.resume(cursor) if cursor else None
     with options.acker(namespace, url) as acker, _progress() as told:
         while True:
-            page = acker.page(place, min(PAGE, limit - printed), source_id, task, prefix=prefix)
-            looked += page.looked
-            # HSCAN may return a record twice.
-            trees = {f"{tree.anchor:x}": tree for tree in page.trees}
-            blocks = {f"b{block.block:x}": block for block in page.blocks}
-            new = [key for key in (*trees, *blocks) if key not in shown]
-            for key in new[: limit - printed]:
-                shown.add(key)
-                if key in trees:
-                    tree = trees[key]
-                    say_json(shapes.tree(tree), False) if as_json else say(_tree(tree))
-                else:
-                    block = blocks[key]
-                    say_json(shapes.block(block), False) if as_json else say(_block(block))
-            cut = len(new) > limit - printed
-            printed += min(len(new), limit - printed)
-            told(looked)
-            if cut:
-                # This page again, without what was printed of it.
-                again = [key for key in (*trees, *blocks) if key in shown]
-                more = f"{place or PageCursor()}+{','.join(again)}"
-                break
+            page = acker.page(place, min(PAGE, walk.room), source_id, task, prefix=prefix)
+            more = walk.show(page, place)
+            told(walk.looked)
             place = page.next
-            more = str(place) if place else ""
-            if place is None or printed >= limit or looked >= most:
+            if more or place is None or not walk.room or walk.looked >= most:
                 break
-    if more:
-        warn(f"looked at {looked:,}, there are more; go on with --cursor {more}")
-    else:
-        warn(f"looked at all that is pending: {looked:,}; found {printed:,}")
-        if not printed and source_id and not prefix:
-            warn(f"no source id or label is {source_id!r}; --prefix finds those that begin so")
-        if not printed:
-            raise typer.Exit(Exit.FAILED)
+    if more := more or (str(place) if place else ""):
+        warn(f"looked at {walk.looked:,}, there are more; go on with --cursor {more}")
+        return
+    warn(f"looked at all that is pending: {walk.looked:,}; found {walk.printed:,}")
+    if not walk.printed and source_id and not prefix:
+        warn(f"no source id or label is {source_id!r}; --prefix finds those that begin so")
+    if not walk.printed:
+        raise typer.Exit(Exit.FAILED)
 
 
-def _resume(cursor: str) -> tuple[PageCursor, set[str]]:
-    """Return where to go on, and what was printed of that page already."""
-    from acker_redis.flows.browse import PageCursor
+class _Walk:
+    """What was printed and looked at so far."""
 
-    place, _, printed = cursor.partition("+")
-    return PageCursor.parse(place), set(printed.split(",")) if printed else set()
+    def __init__(self, limit: int, as_json: bool) -> None:
+        self.looked = self.printed = 0
+        self._limit, self._as_json = limit, as_json
+        self._shown = set[str]()
+
+    @property
+    def room(self) -> int:
+        """How many may still be printed."""
+        return self._limit - self.printed
+
+    def resume(self, cursor: str) -> PageCursor:
+        """Return where to go on; what was printed of that page is not printed again."""
+        from acker_redis.flows.browse import PageCursor
+
+        place, _, printed = cursor.partition("+")
+        self._shown = set(printed.split(",")) if printed else set()
+        return PageCursor.parse(place)
+
+    def show(self, page: TreePage, place: PageCursor | None) -> str:
+        """Print a page; the cursor to go on with in the middle of it, or ''."""
+        from acker_redis.flows.browse import PageCursor
+
+        self.looked += page.looked
+        # HSCAN may return a record twice.
+        trees = {f"{tree.anchor:x}": tree for tree in page.trees}
+        blocks = {f"b{block.block:x}": block for block in page.blocks}
+        new = [key for key in (*trees, *blocks) if key not in self._shown]
+        now = new[: self.room]
+        for key in now:
+            self._say(trees[key] if key in trees else blocks[key])
+        self._shown.update(now)
+        self.printed += len(now)
+        if len(new) == len(now):
+            return ""
+        # This page again, without what was printed of it.
+        again = [key for key in (*trees, *blocks) if key in self._shown]
+        return f"{place or PageCursor()}+{','.join(again)}"
+
+    def _say(self, found: TreeState | BlockEntry) -> None:
+        from acker_redis.cli import shapes
+        from acker_redis.protocol.tree import TreeState
+
+        if isinstance(found, TreeState):
+            say_json(shapes.tree(found), False) if self._as_json else say(_tree(found))
+        else:
+            say_json(shapes.block(found), False) if self._as_json else say(_block(found))
 
 
 @contextlib.contextmanager
@@ -113,7 +133,6 @@ def _progress() -> Iterator[Callable[[int], None]]:
 
 
 def _tree(tree: TreeState) -> str:
-
     fields = (tree.anchor, tree.state, tree.task, tree.source_id, tree.age_ms, tree.why)
     return "\t".join(map(str, fields))
 

@@ -185,8 +185,6 @@ def migrate(
     """
     from acker_redis.cli import shapes
     from acker_redis.cli.moving import follow
-    from acker_redis.errors import NamespaceNotFoundError
-    from acker_redis.ops.reshard import cancel as call_off
     from acker_redis.ops.reshard import migrate as move
 
     if cancel == (shards is not None):
@@ -194,25 +192,11 @@ def migrate(
     idle = ""
     with options.acker(namespace, url) as acker:
         if shards is None:
-            try:
-                moved = acker.status().shards[0].moving is not None
-            except NamespaceNotFoundError:
-                moved = True  # a shard is missing
-            config = call_off(acker)
-            idle = "" if moved else "; nothing was to be called off"
+            config, idle = _call_off(acker)
         else:
-            now = acker.config
-            replace(now, shards=shards).validate()
-            if not yes and shards != now.shards:
-                try:
-                    waiting = ", ".join(t for t, n in acker.status().backlog.items() if n)
-                except NamespaceNotFoundError:
-                    waiting = ""  # a shard is missing, which is mended
-                confirm(
-                    f"move {namespace} from {now.shards} to {shards} shards? nothing is tracked "
-                    f"for up to {now.timeout_ms / 1000:,g} s, and as long as verdicts wait"
-                    + (f" (now: of {waiting})" if waiting else "")
-                )
+            replace(acker.config, shards=shards).validate()
+            if not yes and shards != acker.config.shards:
+                _confirm_move(acker, shards)
             end_cleanly()  # the namespace is opened again
             with follow() as told:
                 config = move(acker, shards, wait=wait, on_progress=told)
@@ -220,6 +204,33 @@ def migrate(
         say_json({"namespace": namespace, "config": shapes.config(config)})
     else:
         say(f"{namespace}: {config.shards} shards{idle}")
+
+
+def _call_off(acker: "Acker") -> tuple[AckerConfig, str]:
+    """Call a move off; the configuration, and words if there was none."""
+    from acker_redis.errors import NamespaceNotFoundError
+    from acker_redis.ops.reshard import cancel
+
+    try:
+        moved = acker.status().shards[0].moving is not None
+    except NamespaceNotFoundError:
+        moved = True  # a shard is missing
+    return cancel(acker), "" if moved else "; nothing was to be called off"
+
+
+def _confirm_move(acker: "Acker", shards: int) -> None:
+    from acker_redis.errors import NamespaceNotFoundError
+
+    now = acker.config
+    try:
+        waiting = ", ".join(task for task, count in acker.status().backlog.items() if count)
+    except NamespaceNotFoundError:
+        waiting = ""  # a shard is missing, which is mended
+    confirm(
+        f"move {acker.namespace} from {now.shards} to {shards} shards? nothing is tracked "
+        f"for up to {now.timeout_ms / 1000:,g} s, and as long as verdicts wait"
+        + (f" (now: of {waiting})" if waiting else "")
+    )
 
 
 def acl(

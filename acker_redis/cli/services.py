@@ -59,13 +59,7 @@ def rotator(
         raise typer.BadParameter("name the namespaces, or say --all")
     settings = options.settings(url, log_format="json" if as_json else None)
     logs.set_up(settings.log_level, settings.log_format)
-    stop = threading.Event()
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, leave)
+    stop = _stopped_by_signals()
     client = _connect(settings, stop, patient=not once)
     if client is None:
         return
@@ -76,6 +70,18 @@ def rotator(
     finally:
         client.close()
     raise typer.Exit(code)
+
+
+def _stopped_by_signals() -> threading.Event:
+    """An event that SIGTERM and Ctrl-C set."""
+    stop = threading.Event()
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, leave)
+    return stop
 
 
 def _connect(settings: Settings, stop: threading.Event, patient: bool) -> Any:

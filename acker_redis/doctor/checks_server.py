@@ -163,10 +163,14 @@ def persistence(node: NodeFacts) -> Finding:
             node.name,
         )
     aof = bool(int(info.get("aof_enabled", 0)))
+    return _disk_refuses(node.name, info, aof) or _what_a_crash_loses(node, aof)
+
+
+def _disk_refuses(name: str, info: Mapping[str, Any], aof: bool) -> Finding | None:
     failed = [
-        f"{name} is {info[name]}"
-        for name in ("aof_last_write_status", "aof_last_bgrewrite_status")
-        if aof and info.get(name, "ok") != "ok"
+        f"{field} is {info[field]}"
+        for field in ("aof_last_write_status", "aof_last_bgrewrite_status")
+        if aof and info.get(field, "ok") != "ok"
     ]
     if info.get("rdb_last_bgsave_status", "ok") != "ok":
         failed.append(f"rdb_last_bgsave_status is {info['rdb_last_bgsave_status']}")
@@ -175,8 +179,12 @@ def persistence(node: NodeFacts) -> Finding:
             "persistence",
             f"the disk does not take what is written: {', '.join(failed)}",
             "look into the server's log and at the room on its disk (df), then: redis-cli BGSAVE",
-            node.name,
+            name,
         )
+    return None
+
+
+def _what_a_crash_loses(node: NodeFacts, aof: bool) -> Finding:
     if isinstance(node.config, Missing):
         if aof:
             return ok("persistence", "AOF", node.name)

@@ -18,6 +18,18 @@ _PASSING = (
 )  # fmt: skip
 """Error codes of states that pass: start-up, failover, a slot that moves, a long script."""
 
+_PASSES = (
+    redis.exceptions.ConnectionError,
+    redis.exceptions.TimeoutError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.TryAgainError,
+    # Also that redis-py's cluster client gave up following a slot that moves.
+    redis.exceptions.ClusterError,
+    redis.exceptions.RedisClusterException,
+    AttributeError,
+)
+"""What redis-py raises for such a state."""
+
 _IN_SCRIPT = re.compile(r"(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )", re.DOTALL)
 """What Redis 6.2 puts before an error that a command in a script has met."""
 _PLACE = re.compile(r"[\w/]+\.lua:[0-9]+")
@@ -138,18 +150,7 @@ def translate(
             "Redis is at maxmemory and refused the call; nothing was changed. "
             "Raise maxmemory, lower high_water, or let the sources take their outcomes"
         )
-    passing = isinstance(
-        error,
-        redis.exceptions.ConnectionError
-        | redis.exceptions.TimeoutError
-        | redis.exceptions.ReadOnlyError
-        | redis.exceptions.TryAgainError
-        # Also that redis-py's cluster client gave up following a slot that moves.
-        | redis.exceptions.ClusterError
-        | redis.exceptions.RedisClusterException
-        | AttributeError,
-    )
-    if passing or code in _PASSING:
+    if isinstance(error, _PASSES) or code in _PASSING:
         return RedisUnavailableError(
             f"Redis did not answer: {words.rstrip('.')}; is it running and reachable?"
         )

@@ -99,18 +99,22 @@ class Guard:
                 raise
             await INTERNAL.response()(scope, receive, guarded)
         finally:
-            # Probes are logged only when they fail.
-            level = logging.DEBUG if path in PROBES and status < 400 else logging.INFO
-            client = scope.get("client")
-            # Never the query or a header: a token may be in them.
-            who = scope.get("state", {}).get("who")
-            event = Event(
-                "request",
-                client=client[0] if client else "",
-                who=who.name if who else "",
-                method=shown(scope["method"]),
-                path=shown(path),
-                status=status,
-                ms=round(1000 * (time.monotonic() - begun), 1),
-            )
-            access_log.log(level, event)
+            _log(scope, status, 1000 * (time.monotonic() - begun))
+
+
+def _log(scope: Scope, status: int, ms: float) -> None:
+    path, client = scope["path"], scope.get("client")
+    # Probes are logged only when they fail.
+    level = logging.DEBUG if path in PROBES and status < 400 else logging.INFO
+    # Never the query or a header: a token may be in them.
+    who = scope.get("state", {}).get("who")
+    event = Event(
+        "request",
+        client=client[0] if client else "",
+        who=who.name if who else "",
+        method=shown(scope["method"]),
+        path=shown(path),
+        status=status,
+        ms=round(ms, 1),
+    )
+    access_log.log(level, event)

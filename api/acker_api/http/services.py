@@ -83,25 +83,7 @@ class Services:
         reader = Reader(client, api_settings.answer_within, api_settings.scrape_within)
 
         canary = Canary(reader, min(api_settings.answer_within, api_settings.scrape_within))
-        was_ready, was_denied = True, False
-
-        async def fly() -> Flight:
-            return await canary.fly() if api_settings.ready_canary else Flight("off")
-
-        async def readiness() -> Readiness:
-            nonlocal was_ready, was_denied
-            survey, flight = await asyncio.gather(reader.survey(), fly())
-            found = judge(survey, api_settings.ready_rotation, flight)
-            if flight.state == "denied" and not was_denied:
-                log.info(Event("canary_denied", why=flight.why))
-            was_denied = flight.state == "denied"
-            if was_ready and not found.ready:
-                log.warning(Event("not_ready", why=str(found)))
-            elif found.ready and not was_ready:
-                log.info(Event("ready", namespaces=found.namespaces))
-            was_ready = found.ready
-            return found
-
+        readiness = _Judge(reader, canary, api_settings)
         audit = Audit(reader, api_settings.audit_days)
         services = cls(
             settings=api_settings,
@@ -113,7 +95,7 @@ class Services:
             audit=audit,
             actions=Actions(reader, audit),
             canary=canary,
-            readiness=Kept(readiness, READINESS_KEPT, longer=kept_longer),
+            readiness=Kept(readiness.look, READINESS_KEPT, longer=kept_longer),
             scrape=Kept(lambda: reader.survey(oldest=True, scripts=True)),
             oldest=KeptEach(reader.oldest, OLDEST_KEPT, OLDEST_STALE),
             lately=Readings(),
@@ -160,3 +142,28 @@ def _services(request: Request) -> Services:
 
 Shared = Annotated[Services, Depends(_services)]
 """The services, for a route."""
+
+
+class _Judge:
+    """Looks whether the service is of use, and logs when that changes."""
+
+    def __init__(self, reader: Reader, canary: Canary, settings: ApiSettings) -> None:
+        self._reader, self._canary, self._settings = reader, canary, settings
+        self._was_ready, self._was_denied = True, False
+
+    async def look(self) -> Readiness:
+        """Read all namespaces and fly a canary."""
+        survey, flight = await asyncio.gather(self._reader.survey(), self._fly())
+        found = judge(survey, self._settings.ready_rotation, flight)
+        if flight.state == "denied" and not self._was_denied:
+            log.info(Event("canary_denied", why=flight.why))
+        self._was_denied = flight.state == "denied"
+        if self._was_ready and not found.ready:
+            log.warning(Event("not_ready", why=str(found)))
+        elif found.ready and not self._was_ready:
+            log.info(Event("ready", namespaces=found.namespaces))
+        self._was_ready = found.ready
+        return found
+
+    async def _fly(self) -> Flight:
+        return await self._canary.fly() if self._settings.ready_canary else Flight("off")

@@ -34,7 +34,7 @@ from acker_redis.protocol.blocks import MAX_BLOCKS, BlockPart, calls, pack_delta
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import SLOTS
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.reference.acker import Row
+from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.rows import pack as columns
 from acker_redis.rotator.rotator import DRAIN_BLOCKS
 
@@ -88,7 +88,9 @@ class Bench:
 
     def rows(self, anchors: Sequence[int], flags: int = 0) -> bytes:
         """One call of apply with a row for each anchor."""
-        rows = [Row(a, random.getrandbits(63), flags, "2013-01-01/UA0001" * flags) for a in anchors]
+        rows = [
+            TreeRow(a, random.getrandbits(63), flags, "2013-01-01/UA0001" * flags) for a in anchors
+        ]
         fence = Fence("lane", next(self._numbers), f"{random.getrandbits(64):016x}")
         return self.call(commands.apply(KEYS, columns(rows, TASK if flags else ""), fence))
 

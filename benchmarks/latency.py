@@ -24,7 +24,7 @@ from acker_redis.protocol import commands, server_version
 from acker_redis.protocol.blocks import MAX_CALL, MAX_NAMED, pack_deltas, pack_track
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.ids import SLOTS
-from acker_redis.reference.acker import Row
+from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.rows import pack
 from acker_redis.simulate.redis_shard import RedisShard
 
@@ -51,12 +51,12 @@ class Case:
 
     def track(self, anchors: list[int], text: str) -> Call:
         """Track trees whose source ids are made of ``text``."""
-        rows = [Row(a, A, TRACK, text % (a % 1000)) for a in anchors]
+        rows = [TreeRow(a, A, TRACK, text % (a % 1000)) for a in anchors]
         return commands.apply(self.shard.keys, pack(rows, "task"), None)
 
     def delta(self, anchors: list[int], delta: int) -> Call:
         """One row for each anchor."""
-        return commands.apply(self.shard.keys, pack([Row(a, delta) for a in anchors]), None)
+        return commands.apply(self.shard.keys, pack([TreeRow(a, delta) for a in anchors]), None)
 
     def run(self, call: Call) -> Any:
         """Send a call."""
@@ -102,7 +102,7 @@ def fails(case: Case, count: int) -> Iterator[Call]:
     """Batches of FAIL rows with as many words as there may be."""
     for _ in range(count):
         anchors = case.fill(MAX_ROWS, LONG)
-        rows = [Row(a, 0, FAIL, "", 'say "no" ' * 7) for a in anchors]
+        rows = [TreeRow(a, 0, FAIL, "", 'say "no" ' * 7) for a in anchors]
         yield commands.apply(case.shard.keys, pack(rows), None)
 
 
@@ -205,7 +205,7 @@ def takes(case: Case, count: int) -> Iterator[Call]:
 def statuses(case: Case, count: int) -> Iterator[Call]:
     """Status of a namespace of a thousand tasks."""
     for task in range(1000):
-        case.shard.apply([Row(task + 1, 0, TRACK, "s")], f"task{task}")
+        case.shard.apply([TreeRow(task + 1, 0, TRACK, "s")], f"task{task}")
     for _ in range(count):
         yield commands.status(case.shard.keys)
 

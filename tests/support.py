@@ -14,7 +14,7 @@ from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.reference.acker import Reference
-from acker_redis.reference.acker import Row as ReferenceRow
+from acker_redis.reference.acker import TreeRow as ReferenceRow
 from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.rotator.rotator import Rotator
 from acker_redis.simulate.redis_shard import RedisShard, glob
@@ -22,13 +22,13 @@ from acker_redis.sync.client import Acker
 from acker_redis.sync.outcomes import BlockOutcome
 
 TRACK, FAIL, TOUCH = 1, 2, 4
-Row = tuple[int, int, int]
+TreeRow = tuple[int, int, int]
 """anchor, delta, flags"""
 Target = Acker | Reference
 """What a conformance test is run against."""
 
 
-def columns(rows: Sequence[Row], task: str = "", texts: Iterable[str | bytes] = ()) -> Columns:
+def columns(rows: Sequence[TreeRow], task: str = "", texts: Iterable[str | bytes] = ()) -> Columns:
     """Wire columns as given, right or wrong."""
     return Columns(
         flags=bytes(flags for _, _, flags in rows),

@@ -20,7 +20,7 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import SLOTS, new_tuple_id
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.rows import TRACK, Columns
-from acker_redis.reference.acker import Row
+from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.rows import pack
 from acker_redis.sync.client import Acker
 
@@ -133,14 +133,14 @@ class _Bench:
     def _deltas(self) -> Steps:
         anchors = self._tracked(10_000)
         while True:
-            rows = [Row(a, new_tuple_id()) for a in self._numbers.sample(anchors, ROWS)]
+            rows = [TreeRow(a, new_tuple_id()) for a in self._numbers.sample(anchors, ROWS)]
             yield ROWS, self._timed(self._apply(pack(rows)))
 
     def _trees(self) -> Steps:
         while True:
             ids = [(self._anchor(), new_tuple_id()) for _ in range(ROWS)]
-            tracks = pack([Row(a, t, TRACK, f"record-{a}") for a, t in ids], TASK)
-            acks = pack([Row(a, t) for a, t in ids])
+            tracks = pack([TreeRow(a, t, TRACK, f"record-{a}") for a, t in ids], TASK)
+            acks = pack([TreeRow(a, t) for a, t in ids])
             yield ROWS, self._timed(self._apply(tracks), self._apply(acks))
             self._forget()
 
@@ -191,7 +191,7 @@ class _Bench:
         anchors = [self._anchor() for _ in range(count)]
         for start in range(0, count, ROWS):
             some = anchors[start : start + ROWS]
-            self._run(self._apply(pack([Row(a, 5, TRACK, f"record-{a}") for a in some], TASK)))
+            self._run(self._apply(pack([TreeRow(a, 5, TRACK, f"record-{a}") for a in some], TASK)))
         return anchors
 
     def _apply(self, columns: Columns) -> commands.Call:

@@ -28,7 +28,7 @@ QUIET_TICKS = 100
 
 
 @dataclass(frozen=True)
-class Row:
+class TreeRow:
     """What one message did to its tree: its id XOR the ids of all it caused."""
 
     anchor: int
@@ -96,7 +96,7 @@ class Reference:
         return bool(self.expiring)
 
     def apply(
-        self, rows: Iterable[Row], task: str = "", fence: Fence | None = None
+        self, rows: Iterable[TreeRow], task: str = "", fence: Fence | None = None
     ) -> ShardApplied:
         """Apply a batch, all or nothing; raises ChangedBatchError or BacklogError."""
         rows = list(rows)
@@ -177,7 +177,7 @@ class Reference:
         """Move the clock, back if ``ms`` is negative."""
         self.now_ms += ms
 
-    def _row(self, row: Row, task: str) -> bool:
+    def _row(self, row: TreeRow, task: str) -> bool:
         """Apply one row; True if its tree was rejected."""
         home = next((bucket for bucket in self.buckets if row.anchor in bucket), None)
         record = home[row.anchor] if home is not None else Record(self.now_ms)
@@ -221,7 +221,7 @@ class Reference:
             self._tell("touch", "reset", row.anchor, record)
         return False
 
-    def _conflict(self, row: Row, task: str, record: Record) -> None:
+    def _conflict(self, row: TreeRow, task: str, record: Record) -> None:
         """Two trees under one anchor: neither source must go on waiting for its own."""
         self._tell("nack", "conflict", row.anchor, record)
         self.counters["conflict"] += 1

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from acker_redis.protocol.blocks import BlockPart, pack_deltas, pack_track
 from acker_redis.protocol.rows import FAIL, TRACK, Columns
-from acker_redis.reference.acker import Row
+from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockRow
 
 
-def pack(rows: Sequence[Row], task: str = "") -> Columns:
+def pack(rows: Sequence[TreeRow], task: str = "") -> Columns:
     """Wire columns of rows as they are, right or wrong: nothing is folded or checked."""
     form = struct.Struct(f">{len(rows)}Q")
     sources = [row.source_id for row in rows if row.flags & TRACK]

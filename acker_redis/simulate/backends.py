@@ -9,7 +9,7 @@ from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol.commands import COUNTERS, Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.outcome import Outcome
-from acker_redis.reference.acker import Row
+from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.simulate.batches import Reply
 from acker_redis.simulate.books import Told
@@ -21,7 +21,7 @@ class Backend(Protocol):
     exact: bool
     """Whether looking at its counters after each call costs next to nothing."""
 
-    def apply(self, rows: Sequence[Row], task: str, fence: Fence) -> Reply:
+    def apply(self, rows: Sequence[TreeRow], task: str, fence: Fence) -> Reply:
         """Reply of apply; ChangedBatchError and BacklogError are returned, others raised."""
 
     def apply_blocks(self, rows: Sequence[BlockRow], fence: Fence) -> Reply:
@@ -67,7 +67,7 @@ class ReferenceBackend:
         self._shard = kind(config)
         self._peeked: Counter[tuple[str, bool]] = Counter()
 
-    def apply(self, rows: Sequence[Row], task: str, fence: Fence) -> Reply:
+    def apply(self, rows: Sequence[TreeRow], task: str, fence: Fence) -> Reply:
         """Apply a batch."""
         try:
             return self._shard.apply(rows, task, fence)

@@ -8,7 +8,7 @@ from typing import Self
 from acker_redis.batching.batch import FAIL, TOUCH
 from acker_redis.errors import AckerError
 from acker_redis.protocol.commands import Fence, ShardApplied
-from acker_redis.reference.acker import Row
+from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockRow
 from acker_redis.simulate.trees import Block, Tree
 
@@ -76,12 +76,12 @@ class Sent:
     folded: list[FoldedRow]
     digests: bool = True
     at: int | None = None
-    rows: list[Row] = field(init=False)
+    rows: list[TreeRow] = field(init=False)
     fence: Fence = field(init=False)
 
     def __post_init__(self) -> None:
         self.rows = [
-            Row(row.tree.anchor, row.delta, row.flags, row.tree.source_id, row.why)
+            TreeRow(row.tree.anchor, row.delta, row.flags, row.tree.source_id, row.why)
             for row in self.folded
         ]
         text = ",".join([f"{r.anchor} {r.delta} {r.flags} {r.why}" for r in self.rows])

@@ -7,7 +7,7 @@ from acker_redis.errors import AckerError
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.outcome import Outcome
-from acker_redis.reference.acker import Row
+from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockRow
 from acker_redis.simulate.backends import Backend
 from acker_redis.simulate.batches import Reply
@@ -25,7 +25,7 @@ class BothBackends:
     def __init__(self, first: Backend, second: Backend) -> None:
         self._first, self._second = first, second
 
-    def apply(self, rows: Sequence[Row], task: str, fence: Fence) -> Reply:
+    def apply(self, rows: Sequence[TreeRow], task: str, fence: Fence) -> Reply:
         """Apply a batch."""
         one = self._first.apply(rows, task, fence)
         other = self._second.apply(rows, task, fence)

@@ -6,7 +6,7 @@ from typing import Any
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol.commands import COUNTERS, Fence
 from acker_redis.protocol.outcome import Outcome, parse_entry
-from acker_redis.reference.acker import Row
+from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockRow
 from acker_redis.simulate.batches import Reply
 from acker_redis.simulate.books import Told
@@ -25,7 +25,7 @@ class RedisBackend:
         self._peeked = dict.fromkeys(tasks, b"-")
         self._advanced = self._owed = 0
 
-    def apply(self, rows: Sequence[Row], task: str, fence: Fence) -> Reply:
+    def apply(self, rows: Sequence[TreeRow], task: str, fence: Fence) -> Reply:
         """Apply a batch."""
         try:
             return self._shard.apply(rows, task, fence)

@@ -11,7 +11,7 @@ from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.outcome import BlockOutcome, Outcome
 from acker_redis.protocol.rows import Columns
-from acker_redis.reference.acker import Row
+from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockRow
 from acker_redis.reference.rows import pack, pack_block
 from acker_redis.sync.client import Acker
@@ -32,7 +32,7 @@ class RedisShard:
         self._run = acker.connection.run
 
     def apply(
-        self, rows: Iterable[Row], task: str = "", fence: Fence | None = None
+        self, rows: Iterable[TreeRow], task: str = "", fence: Fence | None = None
     ) -> ShardApplied:
         """Apply a batch, all or nothing; an AckerError if it is refused."""
         return self.send(pack(list(rows), task), fence)

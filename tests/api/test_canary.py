@@ -24,9 +24,9 @@ from acker_redis.simulate.redis_shard import glob
 from acker_redis.transport.connect import connect_async
 from tests.api.service import TOKEN, asked, bearer, get, is_problem
 from tests.api.test_namespaces import V1, late
-from tests.client.proxy import proxied
 from tests.conftest import MakeAcker
 from tests.support import dump
+from tests.transport.proxy import proxied
 
 KEYS = ShardKeys(NAME, 0)
 STREAM = KEYS.outcomes(TASK)

@@ -15,10 +15,10 @@ from acker_redis.sync.client import Acker
 from tests.api.service import asked
 from tests.api.streams import Service, streaming
 from tests.api.test_namespaces import V1
-from tests.client.address import TwoServers
-from tests.client.address import client_of as redis_of
 from tests.conftest import binary_of
 from tests.support import track
+from tests.transport.address import TwoServers
+from tests.transport.address import client_of as redis_of
 from tests.waiting import LIMIT, wait_until_async
 
 

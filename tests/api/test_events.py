@@ -25,9 +25,9 @@ from tests.api.streams import Service, streaming
 from tests.api.test_namespaces import V1
 from tests.api.test_redis_away import NOBODY
 from tests.api.test_redis_away import _pump as pump
-from tests.client.proxy import proxied
 from tests.conftest import MakeAcker
 from tests.support import block_row, fail, fail_slot, tick, track, track_block
+from tests.transport.proxy import proxied
 from tests.waiting import LIMIT, wait_until, wait_until_async
 
 LIST = "/api/v1/events"

@@ -14,8 +14,8 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import NamespaceNotFoundError, RedisUnavailableError
 from tests.api.service import is_problem, service, settled
 from tests.api.test_namespaces import V1
-from tests.client.proxy import proxied
 from tests.conftest import MakeAcker
+from tests.transport.proxy import proxied
 from tests.waiting import LIMIT
 
 

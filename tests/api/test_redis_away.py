@@ -20,9 +20,9 @@ from acker_redis.transport.connect import connect, connect_async
 from tests.api.service import app_of, asked, client_of, is_problem, service, settled
 from tests.api.test_metrics import Samples, of, samples
 from tests.api.test_namespaces import V1, late
-from tests.client.proxy import proxied
 from tests.clock import skip
 from tests.conftest import MakeAcker
+from tests.transport.proxy import proxied
 from tests.waiting import LIMIT
 
 NOBODY = "redis://127.0.0.1:1/0"

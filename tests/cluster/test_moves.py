@@ -5,8 +5,8 @@ from typing import Any
 from acker_redis.ops.reshard import migrate
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.sync.client import Acker
-from tests.client.moving_load import Load, settled
 from tests.cluster.servers import Cluster, spread
+from tests.ops.moving_load import Load, settled
 from tests.support import total
 from tests.waiting import LIMIT
 

@@ -8,7 +8,7 @@ import pytest
 from acker_redis.errors import BacklogError
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import SLOTS
-from acker_redis.reference.acker import Row
+from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.simulate.redis_shard import RedisShard
 from tests.conformance.conftest import MakeTarget
@@ -61,12 +61,12 @@ def test_blocks_and_loose_trees_of_one_task_over_all_shards(make_acker: MakeTarg
     space = Namespace(make_acker)
     for number in range(4, 20):
         shard = space.shards[number % SHARDS]
-        shard.apply([Row(number, A, TRACK, f"s{number}")], "t")
+        shard.apply([TreeRow(number, A, TRACK, f"s{number}")], "t")
         assert shard.apply_blocks([tracked_block(number, [A, B], f"b{number}")]).tracked == 2
     assert space.total()["pending"] == 48
     for number in range(4, 20, 3):
         shard = space.shards[number % SHARDS]
-        assert shard.apply([Row(number, A)]).acked == 1
+        assert shard.apply([TreeRow(number, A)]).acked == 1
         assert shard.apply_blocks([BlockRow(number, {0: A, 1: B})]).acked == 2
     for number in (5, 6):
         shard = space.shards[number % SHARDS]

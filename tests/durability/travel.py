@@ -16,7 +16,7 @@ from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import ANCHOR_MAX
 from acker_redis.protocol.outcome import Outcome
-from acker_redis.reference.acker import Row
+from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockRow
 from acker_redis.simulate.backends import Backend
 from tests.properties.topology import FAIL, TOUCH, TRACK, Forest, fold, fold_blocks
@@ -49,7 +49,7 @@ class FalseAck(AssertionError):
 
 @dataclass
 class _Sent:
-    rows: Sequence[Row] | Sequence[BlockRow]
+    rows: Sequence[TreeRow] | Sequence[BlockRow]
     blocks: bool
     fence: Fence
 
@@ -63,7 +63,7 @@ class History:
         self._backends, self._breaks = backends, breaks
         self._chance = random.Random(seed)
         self._forest = Forest(self._chance)
-        self._waiting: dict[str, list[Row]] = {lane: [] for lane in LANES}
+        self._waiting: dict[str, list[TreeRow]] = {lane: [] for lane in LANES}
         self._seq = dict.fromkeys(LANES, 0)
         self._sent: list[_Sent] = []
         self._saved: list[tuple[Callable[[], None], ...]] = []
@@ -105,20 +105,20 @@ class History:
         rows = forest.process(inputs, children, flags, "no" if flags & FAIL else "")
         self._add(rows if not self._breaks else self._broken(rows, owns))
 
-    def _broken(self, rows: Sequence[Row], owns: Sequence[int]) -> list[Row]:
+    def _broken(self, rows: Sequence[TreeRow], owns: Sequence[int]) -> list[TreeRow]:
         kept = []
         for row, own in zip(rows, owns, strict=True):
             if self._breaks == "split" and row.delta != own:
                 self._add([replace(row, delta=row.delta ^ own)])
-                kept.append(Row(row.anchor, own))
+                kept.append(TreeRow(row.anchor, own))
             elif self._breaks == "parted" and row.flags & FAIL:
                 self._add([replace(row, delta=0)])
-                kept.append(Row(row.anchor, row.delta))
+                kept.append(TreeRow(row.anchor, row.delta))
             else:
                 kept.append(row)
         return kept
 
-    def _add(self, rows: Sequence[Row]) -> None:
+    def _add(self, rows: Sequence[TreeRow]) -> None:
         self._waiting[self._chance.choice(LANES)] += rows
 
     def _send(self) -> None:

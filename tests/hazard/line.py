@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from tests.client.listener import Listener
+from tests.transport.listener import Listener
 from tests.waiting import wait_until
 
 FATES = {

@@ -6,10 +6,10 @@ import pytest
 
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.sync.client import Acker
-from tests.client.address import TwoServers
 from tests.conftest import OLDEST_AND_NEWEST, binary_of
 from tests.languages.driver import Driver
 from tests.support import total, verdicts
+from tests.transport.address import TwoServers
 from tests.waiting import wait_until
 
 

@@ -34,7 +34,7 @@ SUITE = (
 OF_BLOCKS = (
     "tests/servers/test_blocks.py",
     "tests/servers/test_blocks_limits.py",
-    "tests/client/test_show.py",
+    "tests/sync/test_show.py",
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/conformance/test_blocks_*")),
     "tests/servers/test_errors_change_nothing.py",
     "tests/properties/test_blocks.py",

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from acker_redis.embedded import EmbeddedRedis
-from tests.client.proxy import Proxy, proxied
 from tests.conftest import MakeAcker
 from tests.producer.rig import Rig
+from tests.transport.proxy import Proxy, proxied
 
 MakeRig = Callable[..., Rig]
 

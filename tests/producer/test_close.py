@@ -13,11 +13,11 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BufferFullError, ClosedError, RedisRefusedError
 from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
-from tests.client.proxy import Proxy
 from tests.conftest import MakeAcker
 from tests.producer.conftest import MakeRig
 from tests.producer.rig import Awaited, InThread, Rig, tracks
 from tests.support import total
+from tests.transport.proxy import Proxy
 from tests.waiting import wait_until
 
 LONG = 60.0

@@ -26,11 +26,11 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.rows import Row, fail_row, touch_row
 from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
-from tests.client.proxy import Proxy
 from tests.conftest import MakeAcker
 from tests.producer.conftest import MakeRig
 from tests.producer.rig import AnyProducer, Rig, acks_of, tracks
 from tests.support import tick, total, verdicts
+from tests.transport.proxy import Proxy
 from tests.waiting import wait_until
 
 

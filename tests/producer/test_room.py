@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from acker_redis.errors import BufferFullError, ClosedError
-from tests.client.proxy import Proxy
 from tests.producer.conftest import MakeRig
 from tests.producer.rig import Awaited, InThread, Rig, tracks
 from tests.support import total
+from tests.transport.proxy import Proxy
 from tests.waiting import wait_until
 
 

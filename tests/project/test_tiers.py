@@ -37,7 +37,7 @@ def test_a_folder_with_an_earlier_file_is_entered() -> None:
 
 
 def test_quick_keeps_tests_of_every_wing_that_needs_one_server_only() -> None:
-    needed = {"api", "cli", "client", "conformance", "doctor", "producer", "rotator", "source"}
+    needed = {"api", "cli", "conformance", "doctor", "producer", "rotator", "source"}
     quick = {
         file.parent.name
         for file in tiers.TESTS.rglob("test_*.py")

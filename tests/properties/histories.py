@@ -26,7 +26,7 @@ from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import split_anchor
-from acker_redis.reference.acker import Row
+from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.sync.outcomes import BlockOutcome
 from tests.properties.in_step import TASK, InStep, Part
@@ -71,8 +71,8 @@ class Histories(RuleBasedStateMachine):
         self.truth = Truth(self.forest.trees, config, self.note)
         self.shard = InStep(self.reference, config, self.url)
         self.model = self.shard.model
-        self.buffers: dict[str, list[Row]] = {lane: [] for lane in LANES}
-        self.tracks: list[tuple[BlockRow, list[Row]]] = []
+        self.buffers: dict[str, list[TreeRow]] = {lane: [] for lane in LANES}
+        self.tracks: list[tuple[BlockRow, list[TreeRow]]] = []
         self.in_flight: dict[str, list[Part]] = {}
         self.past: list[Part] = []
         self.nacked: list[Tree] = []
@@ -130,7 +130,7 @@ class Histories(RuleBasedStateMachine):
         """A bolt fails the trees of a message that it has not processed, or asks for time."""
         for anchor in self.forest.pick([which])[0].ids:
             why = "not yet" if flag == FAIL else ""
-            self.buffers[lane].append(Row(anchor, 0, flag, why=why))
+            self.buffers[lane].append(TreeRow(anchor, 0, flag, why=why))
             self.note(f"{'failed' if why else 'touched'} without a delta")
         self._go(lane, fate)
 
@@ -140,7 +140,7 @@ class Histories(RuleBasedStateMachine):
         """A row for a slot that a block has not, from whoever knows another block by its name."""
         lives = self.truth.blocks()
         trees = lives[which % len(lives)].trees
-        self.buffers[lane].append(Row(trees[0].anchor + len(trees), 1, flags))
+        self.buffers[lane].append(TreeRow(trees[0].anchor + len(trees), 1, flags))
         self._go(lane, fate)
 
     @precondition(lambda self: self.forest.messages)
@@ -179,10 +179,10 @@ class Histories(RuleBasedStateMachine):
         last = len(row.deltas) - 1
         if other == "delta":
             row = replace(row, deltas={**row.deltas, last: row.deltas[last] ^ 1})
-            raws = [*raws, Row(raws[0].anchor + last, 1)]
+            raws = [*raws, TreeRow(raws[0].anchor + last, 1)]
         elif other == "failed":
             row = replace(row, failed={**row.failed, last: "again"})
-            raws = [*raws, Row(raws[0].anchor + last, 0, FAIL, why="again")]
+            raws = [*raws, TreeRow(raws[0].anchor + last, 0, FAIL, why="again")]
         elif other == "touch":
             row = replace(row, touch=True)
         elif other == "label":
@@ -389,6 +389,6 @@ class Histories(RuleBasedStateMachine):
         reached[what] += 1
 
 
-def _of(row: BlockRow, raws: Sequence[Row]) -> list[Row]:
+def _of(row: BlockRow, raws: Sequence[TreeRow]) -> list[TreeRow]:
     """Those rows that were folded into the row of a block."""
     return [raw for raw in raws if (split_anchor(raw.anchor) or (None,))[0] == row.block]

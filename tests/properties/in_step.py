@@ -9,7 +9,7 @@ import pytest
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.reference.acker import Row
+from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
@@ -25,9 +25,9 @@ class Part:
     """One call of a batch, the rows it was folded from, and the tick at which it was made."""
 
     fence: Fence
-    loose: list[Row]
+    loose: list[TreeRow]
     blocks: list[BlockRow]
-    raws: list[Row]
+    raws: list[TreeRow]
     tick: int
     applied: bool = False
 

@@ -21,7 +21,7 @@ from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.reference.acker import Row
+from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
@@ -100,7 +100,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(anchor=st.integers(1, 3), delta=DELTAS, flags=st.sampled_from([0, 1, 4]))
     def apply_loose(self, anchor: int, delta: int, flags: int) -> None:
-        row = Row(anchor, delta, flags, "s" if flags == 1 else "")
+        row = TreeRow(anchor, delta, flags, "s" if flags == 1 else "")
         task = "t" if flags == 1 else ""
         try:
             expected = self.model.apply([row], task)

@@ -14,14 +14,14 @@ from acker_redis.batching.batch import FAIL, MAX_ROWS, TOUCH, TRACK
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.reference.acker import Reference, Row
+from acker_redis.reference.acker import Reference, TreeRow
 from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
 
 FLAGS = [0] * 12 + [FAIL, TOUCH, TRACK | FAIL]
 
 
-def batch(chance: random.Random, deltas: dict[int, int], tracks: bool) -> list[Row]:
+def batch(chance: random.Random, deltas: dict[int, int], tracks: bool) -> list[TreeRow]:
     """Rows of some anchors, known and new; ``deltas`` remembers what would end a tree."""
     count = chance.choice([1, 5, 100, 511, 513, MAX_ROWS])
     known = chance.sample(sorted(deltas), min(len(deltas), chance.randrange(count + 1)))
@@ -33,7 +33,7 @@ def batch(chance: random.Random, deltas: dict[int, int], tracks: bool) -> list[R
         ends = anchor in deltas and chance.random() < 0.5
         delta = deltas[anchor] if ends else chance.randrange(2**63)
         deltas[anchor] = deltas.get(anchor, 0) ^ delta
-        rows.append(Row(anchor, delta, flags, "s" if flags & TRACK else "", ""))
+        rows.append(TreeRow(anchor, delta, flags, "s" if flags & TRACK else "", ""))
     return rows
 
 

@@ -19,7 +19,7 @@ from acker_redis.errors import AckerError, BacklogError, ChangedBatchError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.reference.acker import Reference, Row
+from acker_redis.reference.acker import Reference, TreeRow
 from acker_redis.sync.client import Acker
 from tests.properties.play import share
 from tests.support import FAIL, TRACK, columns, send, tick
@@ -35,14 +35,14 @@ FENCES = st.none() | st.builds(
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> list[Row]:
+def batches(draw: st.DrawFn) -> list[TreeRow]:
     anchors = draw(st.lists(ANCHORS, min_size=1, max_size=6, unique=True))
     rows = []
     for anchor in anchors:
         flags = draw(FLAGS)
         source = draw(st.sampled_from(["s1", 'q"\\', "é"])) if flags & TRACK else ""
         why = draw(st.sampled_from(["", "w", '"'])) if flags & FAIL else ""
-        rows.append(Row(anchor, draw(DELTAS), flags, source, why))
+        rows.append(TreeRow(anchor, draw(DELTAS), flags, source, why))
     return rows
 
 
@@ -64,7 +64,7 @@ class Machine(RuleBasedStateMachine):
         self.acker.create(config)
 
     @rule(rows=batches(), task=TASKS, fence=FENCES)
-    def apply(self, rows: list[Row], task: str, fence: Fence | None) -> None:
+    def apply(self, rows: list[TreeRow], task: str, fence: Fence | None) -> None:
         task = task if any(row.flags & TRACK for row in rows) else ""
         texts = [row.source_id for row in rows if row.flags & TRACK]
         texts += [row.why for row in rows if row.flags & FAIL]

@@ -27,7 +27,7 @@ from acker_redis.errors import BacklogError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.reference.acker import Reference, Row
+from acker_redis.reference.acker import Reference, TreeRow
 from acker_redis.simulate.redis_shard import RedisShard
 from acker_redis.sync.client import Acker
 from acker_redis.sync.outcomes import Outcome
@@ -56,7 +56,7 @@ reached: Counter[str] = Counter()
 class Sent:
     """A batch on its way, and the tick at which it was sent first."""
 
-    rows: list[Row]
+    rows: list[TreeRow]
     fence: Fence
     tick: int
     applied: bool = False
@@ -83,7 +83,7 @@ class Histories(RuleBasedStateMachine):
             acker = Acker.from_url(self.url, f"h-{uuid.uuid4().hex[:12]}")
             acker.create(config)
             self.redis = RedisShard(acker)
-        self.buffers: dict[str, list[Row]] = {lane: [] for lane in LANES}
+        self.buffers: dict[str, list[TreeRow]] = {lane: [] for lane in LANES}
         self.in_flight: dict[str, Sent] = {}
         self.past: list[Sent] = []
         self.seqs = dict.fromkeys(LANES, 0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from acker_redis.batching.batch import FAIL, TOUCH, TRACK
 from acker_redis.protocol.ids import BLOCK_MAX, block_anchor, split_anchor
-from acker_redis.reference.acker import Row
+from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockRow
 
 
@@ -57,7 +57,7 @@ class Forest:
         self.messages: list[Message] = []
         """Those that wait to be processed."""
 
-    def begin(self, firsts: int, also: Sequence[Message], anchor: int | None = None) -> Row:
+    def begin(self, firsts: int, also: Sequence[Message], anchor: int | None = None) -> TreeRow:
         """A new tree with so many first messages, and a share in others; its TRACK row."""
         tree = Tree(self.chance.randrange(1, 2**62) if anchor is None else anchor)
         self.trees[tree.anchor] = tree
@@ -67,9 +67,9 @@ class Forest:
             if message not in self.messages:
                 self.messages.append(message)
         tree.rows ^= {delta} - {0}
-        return Row(tree.anchor, delta, TRACK, f"source {tree.anchor}")
+        return TreeRow(tree.anchor, delta, TRACK, f"source {tree.anchor}")
 
-    def begin_block(self, slots: Sequence[tuple[int, list[int]]]) -> tuple[int, list[Row]]:
+    def begin_block(self, slots: Sequence[tuple[int, list[int]]]) -> tuple[int, list[TreeRow]]:
         """A block of new trees: its number, and a TRACK row per slot.
 
         Of each slot, how many first messages it has and which others it shares, those of the
@@ -83,7 +83,7 @@ class Forest:
 
     def process(
         self, inputs: Sequence[Message], children: int, flags: int = 0, why: str = ""
-    ) -> list[Row]:
+    ) -> list[TreeRow]:
         """Process messages together, each child being caused by all of them; their rows."""
         caused = [Message() for _ in range(children)]
         rows = []
@@ -98,7 +98,7 @@ class Forest:
                 tree.rows ^= {delta}
                 tree.processed += 1
                 tree.failing |= bool(flags & FAIL)
-                rows.append(Row(anchor, delta, flags, why=why))
+                rows.append(TreeRow(anchor, delta, flags, why=why))
         self.messages += caused
         return rows
 
@@ -118,12 +118,12 @@ class Forest:
         return edge
 
 
-def fold(rows: Sequence[Row]) -> list[Row]:
+def fold(rows: Sequence[TreeRow]) -> list[TreeRow]:
     """One row per anchor, as a client sends them."""
-    folded: dict[int, Row] = {}
+    folded: dict[int, TreeRow] = {}
     for row in rows:
-        old = folded.get(row.anchor, Row(row.anchor, 0))
-        folded[row.anchor] = Row(
+        old = folded.get(row.anchor, TreeRow(row.anchor, 0))
+        folded[row.anchor] = TreeRow(
             row.anchor,
             old.delta ^ row.delta,
             old.flags | row.flags,
@@ -133,16 +133,16 @@ def fold(rows: Sequence[Row]) -> list[Row]:
     return list(folded.values())
 
 
-def fold_blocks(rows: Sequence[Row], task: str) -> list[BlockRow]:
+def fold_blocks(rows: Sequence[TreeRow], task: str) -> list[BlockRow]:
     """One row per block, as a client sends them: what is said of a TRACK's trees goes with it."""
-    folded: dict[int, list[Row]] = {}
+    folded: dict[int, list[TreeRow]] = {}
     for row in fold(rows):
         block, _ = split_anchor(row.anchor) or (0, 0)
         folded.setdefault(block, []).append(row)
     return [_fold_block(block, slots, task) for block, slots in folded.items()]
 
 
-def _fold_block(block: int, rows: Sequence[Row], task: str) -> BlockRow:
+def _fold_block(block: int, rows: Sequence[TreeRow], task: str) -> BlockRow:
     tracks = any(row.flags & TRACK for row in rows)
     return BlockRow(
         block,

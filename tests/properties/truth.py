@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from acker_redis.protocol.commands import ShardApplied
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import block_anchor, split_anchor
-from acker_redis.reference.acker import Row
+from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.sync.outcomes import BlockOutcome, Outcome
 from tests.properties.topology import FAIL, TOUCH, TRACK, Tree
@@ -50,7 +50,7 @@ class Life:
         tree = self.trees[slot]
         return not tree.outstanding and self.applied[slot] == tree.rows
 
-    def row(self, slot: int, row: Row) -> None:
+    def row(self, slot: int, row: TreeRow) -> None:
         self.applied[slot] ^= {row.delta} - {0}
         if row.flags & FAIL and not (self.tracked or row.delta):
             self.maybe_failed = True
@@ -95,7 +95,7 @@ class Truth:
                 return True
         return False
 
-    def apply(self, raws: Sequence[Row], reply: ShardApplied) -> None:
+    def apply(self, raws: Sequence[TreeRow], reply: ShardApplied) -> None:
         """Rows of loose trees were applied; they are given as they were before they were folded."""
         for anchor in dict.fromkeys(row.anchor for row in raws):
             tree, life = self.trees[anchor], self.lives.get(anchor)
@@ -125,7 +125,7 @@ class Truth:
                 life.row(0, row)
             self._restart(life, any(row.flags & TOUCH for row in rows))
 
-    def apply_block(self, row: BlockRow, raws: Sequence[Row], rejected: bool) -> None:
+    def apply_block(self, row: BlockRow, raws: Sequence[TreeRow], rejected: bool) -> None:
         """What a call said of one block was applied; ``raws`` are the rows it was folded from."""
         anchor = block_anchor(row.block, 0)
         life = self.lives.get(anchor)

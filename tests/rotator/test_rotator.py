@@ -10,9 +10,9 @@ from acker_redis.errors import NamespaceNotFoundError
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.rotator.rotator import Rotator
 from acker_redis.sync.client import Acker
-from tests.client.proxy import proxied
 from tests.conftest import MakeAcker
 from tests.support import TRACK, columns, send, track, verdicts
+from tests.transport.proxy import proxied
 from tests.waiting import wait_until
 
 A = 0x1234_5678_9ABC

@@ -28,10 +28,10 @@ from acker_redis.rotator.service import serve
 from acker_redis.simulate.redis_shard import glob
 from acker_redis.sync.client import Acker
 from acker_redis.transport.connect import connect
-from tests.client.proxy import proxied
 from tests.cluster.servers import Cluster, slot_of, spread
 from tests.conftest import MakeAcker, missing
 from tests.support import TRACK, columns, rotate, send, track, verdicts
+from tests.transport.proxy import proxied
 from tests.waiting import LIMIT, wait_until
 
 A = 0x1234_5678_9ABC

@@ -11,10 +11,10 @@ from acker_redis import Acker, Backoff, Source
 from acker_redis.aio import AsyncAcker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.flows import source as source_flows
-from tests.client.proxy import Proxy, proxied
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told
 from tests.source.twin import Loop, Twin
+from tests.transport.proxy import Proxy, proxied
 
 AnySource = Any
 """A Source, or a Twin, which has the same methods."""

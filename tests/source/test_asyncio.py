@@ -12,10 +12,10 @@ from acker_redis import Acker, Backoff, MessageId, Record
 from acker_redis.aio import AsyncAcker, AsyncSource
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BufferFullError, ConfigError
-from tests.client.proxy import Proxy
 from tests.source.bolts import Bolts, Told
 from tests.source.twin import LIMIT
 from tests.support import backlog, tick, total
+from tests.transport.proxy import Proxy
 from tests.waiting import wait_until_async
 
 Open = Callable[..., Any]

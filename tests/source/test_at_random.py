@@ -14,9 +14,9 @@ import pytest
 from acker_redis import Acker, Backoff, Bolt, MessageId, OpenTree, Producer, Record, Rotator, Source
 from acker_redis.aio import AsyncAcker, AsyncBolt, AsyncProducer, AsyncSource
 from acker_redis.errors import LaneError, RedisUnavailableError
-from tests.client.proxy import Proxy
 from tests.conftest import MakeAcker
 from tests.support import total
+from tests.transport.proxy import Proxy
 from tests.waiting import LIMIT
 
 RECORDS = 200

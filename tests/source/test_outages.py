@@ -13,13 +13,13 @@ import redis
 from acker_redis import Acker, AckerConfig, Backoff
 from acker_redis.embedded.binary import find_server
 from acker_redis.errors import NamespaceNotFoundError, RedisUnavailableError, WrongShardError
-from tests.client.proxy import Proxy
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told
 from tests.source.conftest import AnySource, Clock, MakeSource
 from tests.source.test_timeouts import TIMEOUT, lose_all
 from tests.source.test_track import fill
 from tests.support import backlog, tick, total
+from tests.transport.proxy import Proxy
 from tests.waiting import LIMIT, wait_until
 
 

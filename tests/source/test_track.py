@@ -8,11 +8,11 @@ import pytest
 from acker_redis import Acker, Batch, OpenTree
 from acker_redis.errors import AckerError, RedisUnavailableError, RejectedError
 from acker_redis.trees.pending import Record
-from tests.client.proxy import Proxy
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told
 from tests.source.conftest import AnySource, Clock, MakeSource
 from tests.support import tick, total
+from tests.transport.proxy import Proxy
 from tests.waiting import LIMIT
 
 

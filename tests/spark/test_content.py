@@ -16,7 +16,7 @@ from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import SLOTS, block_anchor, block_number, shard_of, split_anchor
 from acker_redis.protocol.rows import FAIL, MAX_ROWS, MAX_TEXTS, TOUCH, TRACK, Columns
-from acker_redis.reference.acker import Row
+from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockReference, BlockRow
 from acker_redis.spark.fold import terms as packing
 from acker_redis.spark.fold.content import Content, Sealed
@@ -248,7 +248,7 @@ def refer(model: BlockReference, terms: list[Term]) -> None:
     for number, (label, deltas) in sorted(found.blocks.items()):
         column = {slot: deltas.get(slot, 0) for slot in range(max(deltas) + 1)}
         model.apply_blocks([BlockRow(number, column, task="t", label=label)])
-    rows = [Row(a, delta, TRACK, name) for a, (delta, name) in found.tracked.items()]
+    rows = [TreeRow(a, delta, TRACK, name) for a, (delta, name) in found.tracked.items()]
     model.apply(rows, "t")
     # A block hears of all at once: else it could end before it hears of its last failure.
     blocks: dict[int, tuple[dict[int, int], dict[int, str]]] = {}
@@ -256,7 +256,7 @@ def refer(model: BlockReference, terms: list[Term]) -> None:
         place, why, delta = split_anchor(anchor), found.failed.get(anchor), found.deltas.get(anchor)
         if place is None:
             flags = 0 if why is None else FAIL
-            model.apply([Row(anchor, delta or 0, flags, why=why or "")])
+            model.apply([TreeRow(anchor, delta or 0, flags, why=why or "")])
             continue
         deltas, failed = blocks.setdefault(place[0], ({}, {}))
         if delta:
@@ -271,7 +271,7 @@ def refer(model: BlockReference, terms: list[Term]) -> None:
         ):
             model.apply_blocks([BlockRow(each, touch=True)])
         if any(kind is Kind.TOUCH and a == each for kind, a, _, _ in terms):
-            model.apply([Row(each, 0, TOUCH)])
+            model.apply([TreeRow(each, 0, TOUCH)])
 
 
 def test_a_batch_of_the_client_has_the_same_rows(make_any_acker: MakeAcker) -> None:

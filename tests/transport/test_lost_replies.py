@@ -19,9 +19,9 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
-from tests.client.proxy import Proxy, proxied
 from tests.conftest import MakeAcker
 from tests.support import tick, total
+from tests.transport.proxy import Proxy, proxied
 from tests.waiting import LIMIT
 
 

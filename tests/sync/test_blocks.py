@@ -32,9 +32,9 @@ from acker_redis.protocol.ids import (
 )
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
-from tests.client.proxy import Proxy, proxied
 from tests.conftest import MakeAcker
 from tests.support import tick, total
+from tests.transport.proxy import Proxy, proxied
 from tests.waiting import LIMIT
 
 

@@ -18,7 +18,7 @@ from acker_redis.errors import (
 )
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.reference.acker import Reference, Row
+from acker_redis.reference.acker import Reference, TreeRow
 from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
 from tests.support import TRACK, tick, total, track
@@ -141,8 +141,8 @@ def test_rows_that_come_twice_never_ack_falsely() -> None:
             delta = id_
             for child, parent in enumerate(parents):
                 delta ^= ids[child] if parent == number else 0
-            rows.append(Row(7, delta))
-        rows.append(Row(7, ids[0], TRACK, "s"))
+            rows.append(TreeRow(7, delta))
+        rows.append(TreeRow(7, ids[0], TRACK, "s"))
         calls = [n for n in range(len(rows)) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
         rng.shuffle(calls)
         applied: set[int] = set()

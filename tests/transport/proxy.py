@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import redis
 
 from acker_redis.protocol import scripts
-from tests.client.listener import Listener
+from tests.transport.listener import Listener
 from tests.waiting import LIMIT
 
 

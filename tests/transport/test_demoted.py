@@ -13,13 +13,13 @@ from acker_redis import Acker, AckerConfig, Batch, Producer, Rotator, Source
 from acker_redis.aio import AsyncAcker
 from acker_redis.errors import RedisUnavailableError
 from acker_redis.sync.connection import Connection
-from tests.client.address import TwoServers
 from tests.conftest import binary_of
 from tests.source.bolts import Bolts, Told
 from tests.source.conftest import kind as kind
 from tests.source.twin import Loop, Twin
 from tests.support import total
 from tests.tiers import servers
+from tests.transport.address import TwoServers
 from tests.waiting import LIMIT, wait_until
 
 CONFIG = AckerConfig(tick_ms=3_600_000, shards=4)

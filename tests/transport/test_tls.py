@@ -15,8 +15,8 @@ import pytest
 from acker_redis.aio import AsyncAcker
 from acker_redis.errors import RedisUnavailableError
 from acker_redis.sync.client import Acker
-from tests.client.listener import Listener
 from tests.conftest import missing
+from tests.transport.listener import Listener
 
 MAKE = (
     *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),

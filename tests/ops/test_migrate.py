@@ -31,8 +31,8 @@ from acker_redis.protocol.commands import Call
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.move import Move
 from acker_redis.sync.client import Acker
-from tests.client.moving_load import Load, settled
 from tests.conftest import MakeAcker
+from tests.ops.moving_load import Load, settled
 from tests.support import columns, row, send, tick, total, track, track_block
 from tests.waiting import LIMIT
 

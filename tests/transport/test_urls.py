@@ -22,10 +22,10 @@ from acker_redis.protocol.config import AckerConfig
 from acker_redis.sync.client import Acker
 from acker_redis.transport.connect import connect, connect_async
 from acker_redis.transport.urls import NOT_SHOWN, RedisUrl, redact
-from tests.client.listener import Listener
-from tests.client.proxy import proxied
 from tests.cluster.servers import Cluster
 from tests.conftest import missing
+from tests.transport.listener import Listener
+from tests.transport.proxy import proxied
 from tests.waiting import LIMIT, wait_until
 
 A, B = ("a", 6379), ("b", 7001)

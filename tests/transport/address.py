@@ -15,7 +15,7 @@ import redis
 
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.embedded.binary import ServerBinary
-from tests.client.listener import Listener
+from tests.transport.listener import Listener
 from tests.waiting import wait_until
 
 # Without a delay: a replica that joins is in step at once.

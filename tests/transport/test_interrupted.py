@@ -18,8 +18,8 @@ import redis
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.sync.client import Acker
-from tests.client.listener import Listener
 from tests.conftest import MakeAcker
+from tests.transport.listener import Listener
 
 LATE = 0.003
 """Seconds by which a reply is late: after the interrupt it has not come in yet."""

@@ -3,9 +3,10 @@
  * while they do not. Whoever listens sees no difference.
  */
 
-import { address, ApiError, get, inNamespace } from "../core/api.js";
+import { ApiError, get, inNamespace } from "../core/api.js";
 import { alive, connection, failed, mode, quiet } from "../core/connection.js";
 import { Signal } from "../core/signal.js";
+import { Events } from "./events.js";
 import { findings } from "./health.js";
 import { History, OVERTAKEN_MS } from "./history.js";
 import { ofBlock, Verdicts } from "./verdicts.js";
@@ -21,17 +22,13 @@ const BUSY_MS = 3000;
 const LATE_MS = 950;
 /** The same of events, which come every second: asking as well would be twice the work for Redis. */
 const LATE_EVENT_MS = 1300;
-/** Events come every second; without one for so long we ask. */
-const SILENCE_MS = 1500;
 /** Verdicts are asked for when the counters have moved, and seldom otherwise. */
 const VERDICTS_MS = 1000;
 const VERDICTS_SELDOM_MS = 15_000;
 const COUNTED = ["acked", "failed", "expired", "overflow", "conflict"];
-/** After events were refused. */
+/** After verdicts were refused. */
 const AGAIN_MS = 30_000;
 const SAVE_MS = 10_000;
-/** Events that are late are events all the same. */
-const STILL_MS = 5000;
 
 /** Namespaces of which is remembered what was seen, while one goes from page to page. */
 const REMEMBERED = 8;
@@ -70,9 +67,6 @@ export class Feed {
     this.dropped = new Signal(0);
     /** Whether events tell verdicts, too. */
     this.hears = true;
-    this.heardAt = 0;
-    /** @type {EventSource | null} */
-    this.source = null;
     /** Milliseconds from news to news, mostly. */
     this.gap = 0;
     this.newsAt = 0;
@@ -81,30 +75,24 @@ export class Feed {
     this.verdictsAt = 0;
     this.counted = -2;
 
+    this.events = new Events(inNamespace(namespace, "events"), scope, this.#handlers(), () => {
+      if (connection.value.state === "ok" || connection.value.state === "starting") void this.ask();
+    });
     scope.repeat(() => this.#round());
     scope.repeat(() => this.#verdictRound());
     scope.repeat(() => (this.history.save(), SAVE_MS));
     scope.on(window, "pagehide", () => this.history.save());
     scope.on(document, "visibilitychange", () => {
-      if (!document.hidden) return this.#listen();
-      clearTimeout(this.watch);
-      return this.#mute();
+      if (document.hidden) clearTimeout(this.watch);
     });
     scope.end(() => {
-      this.#mute();
       this.history.save();
       clearTimeout(this.watch);
-      mode.set("");
     });
-    this.#listen();
-  }
-
-  get #live() {
-    return Date.now() - this.heardAt < SILENCE_MS;
   }
 
   async #round() {
-    if (!this.#live) await this.ask();
+    if (!this.events.live) await this.ask();
     const refused = this.error.value?.status;
     if (refused && refused >= 400 && refused < 500) return BUSY_MS;
     return document.hidden ? HIDDEN_MS : POLL_MS;
@@ -136,7 +124,7 @@ export class Feed {
     this.history.note(findings(status).map(({ key }) => key), status.shards[0].now_ms);
     this.#mind();
     alive();
-    mode.set(this.source && Date.now() - this.heardAt < STILL_MS ? "events" : how);
+    mode.set(this.events.recent ? "events" : how);
     this.error.set(null);
     this.status.tell(status);
   }
@@ -150,13 +138,13 @@ export class Feed {
     if (document.hidden) return;
     this.watch = window.setTimeout(() => {
       quiet();
-      if (this.source) void this.ask(); // events are late: ask why
-    }, Math.max(this.source ? LATE_EVENT_MS : LATE_MS, 1.15 * this.gap + 100));
+      if (this.events.open) void this.ask(); // events are late: ask why
+    }, Math.max(this.events.open ? LATE_EVENT_MS : LATE_MS, 1.15 * this.gap + 100));
   }
 
   async #verdictRound() {
     if (document.hidden) return HIDDEN_MS;
-    const events = this.#live && this.source && this.hears;
+    const events = this.events.live && this.events.open && this.hears;
     const counted = this.#counted();
     const moved = counted !== this.counted || Date.now() - this.verdictsAt > VERDICTS_SELDOM_MS;
     // Once at the beginning also with events: they begin with what comes next.
@@ -187,50 +175,25 @@ export class Feed {
     return counters ? COUNTED.reduce((sum, name) => sum + (counters[name] || 0), 0) : -1;
   }
 
-  #listen() {
-    if (this.source || this.scope.over || document.hidden) return;
-    const source = new EventSource(address(inNamespace(this.namespace, "events")));
-    this.source = source;
-    const on = (event, take) => source.addEventListener(event, (message) => {
-      try {
-        take(JSON.parse(message.data));
-      } catch (error) {
-        console.error(error);
-      }
-    });
-    on("status", (status) => {
-      this.heardAt = Date.now();
-      this.#take(status, "events");
-    });
-    on("hello", ({ live }) => { this.hears = live !== false; });
-    on("outcome", ({ outcomes, blocks = [], dropped = 0 }) => {
-      this.verdicts.add([...outcomes, ...blocks.flatMap(ofBlock)]);
-      if (dropped) this.dropped.tell(this.dropped.value + dropped);
-      this.verdictError.set(null);
-    });
-    on("gap", () => this.gaps.tell(this.gaps.value + 1));
-    on("problem", (problem) => {
-      // The service tells by itself that Redis is away; so it need not be asked meanwhile.
-      this.heardAt = Date.now();
-      this.#fail(new ApiError(problem.status || 503, problem));
-    });
-    source.onerror = () => {
-      this.heardAt = 0;
-      if (connection.value.state === "ok" || connection.value.state === "starting") void this.ask();
-      if (source.readyState === EventSource.CLOSED) this.#refused();
+  /** @returns {Record<string, (data: any) => void>} */
+  #handlers() {
+    return {
+      status: (status) => {
+        this.events.heard();
+        this.#take(status, "events");
+      },
+      hello: ({ live }) => { this.hears = live !== false; },
+      outcome: ({ outcomes, blocks = [], dropped = 0 }) => {
+        this.verdicts.add([...outcomes, ...blocks.flatMap(ofBlock)]);
+        if (dropped) this.dropped.tell(this.dropped.value + dropped);
+        this.verdictError.set(null);
+      },
+      gap: () => this.gaps.tell(this.gaps.value + 1),
+      problem: (problem) => {
+        // The service tells by itself that Redis is away; so it need not be asked meanwhile.
+        this.events.heard();
+        this.#fail(new ApiError(problem.status || 503, problem));
+      },
     };
-  }
-
-  /** There are no events here, or not now: ask, and try again later. */
-  #refused() {
-    this.#mute();
-    const timer = setTimeout(() => this.#listen(), AGAIN_MS);
-    this.scope.end(() => clearTimeout(timer));
-  }
-
-  #mute() {
-    this.source?.close();
-    this.source = null;
-    this.heardAt = 0;
   }
 }

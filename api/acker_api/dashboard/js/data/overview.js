@@ -1,8 +1,9 @@
 /** All namespaces, a page at a time, and how each stands. */
 
-import { address, ApiError, get, inNamespace } from "../core/api.js";
+import { ApiError, get, inNamespace } from "../core/api.js";
 import { alive, failed, mode } from "../core/connection.js";
 import { Signal } from "../core/signal.js";
+import { Events } from "./events.js";
 
 /** @typedef {import("./types.js").Status} Status */
 
@@ -13,12 +14,6 @@ const SLOW_MS = 10_000;
 /** Names come and go seldom. */
 const NAMES_MS = 5000;
 const TRACE = 90;
-/** Events come every second; without one for so long we ask. */
-const SILENCE_MS = 1500;
-/** Events that are late are events all the same. */
-const STILL_MS = 5000;
-/** After events were refused. */
-const AGAIN_MS = 30_000;
 
 /**
  * @typedef {object} Row
@@ -43,64 +38,36 @@ export class Overview {
     /** @type {string | null} */
     this.next = null;
     this.namesAt = 0;
-    this.heardAt = 0;
     this.readAt = 0;
-    /** @type {EventSource | null} */
-    this.source = null;
     /** Told after every round. @type {Signal<{error: ApiError | null, rows: Row[]}>} */
     this.news = new Signal({ error: /** @type {ApiError | null} */ (null), rows: /** @type {Row[]} */ ([]) });
+    this.events = new Events("/events", scope, this.#handlers());
     scope.repeat(() => this.#round());
-    const listen = () => document.hidden ? this.#mute() : this.#listen();
-    scope.on(document, "visibilitychange", listen);
-    scope.end(() => {
-      this.#mute();
-      mode.set("");
-    });
-    listen();
   }
 
-  /** By events come the figures that move; the rest is read now and then. */
-  #listen() {
-    if (this.source || this.scope.over) return;
-    const source = this.source = new EventSource(address("/events"));
-    source.addEventListener("namespaces", (message) => {
-      try {
-        const { namespaces, total } = JSON.parse(message.data);
+  /**
+   * By events come the figures that move; the rest is read now and then.
+   *
+   * @returns {Record<string, (data: any) => void>}
+   */
+  #handlers() {
+    return {
+      namespaces: ({ namespaces, total }) => {
         if (total !== this.total) this.namesAt = this.readAt = 0; // there is another, or one less
         for (const told of namespaces) this.#hear(told);
-        this.heardAt = Date.now();
+        this.events.heard();
         alive();
         mode.set("events");
         this.news.tell({ error: null, rows: [...this.rows.values()] });
-      } catch (error) {
-        console.error(error);
-      }
-    });
-    source.addEventListener("problem", (message) => {
-      try {
-        const problem = JSON.parse(message.data);
+      },
+      problem: (problem) => {
         const error = new ApiError(problem.status || 503, problem);
-        this.heardAt = Date.now(); // it is told anew every second; nobody need ask meanwhile
+        this.events.heard(); // it is told anew every second; nobody need ask meanwhile
         failed(error);
         for (const row of this.rows.values()) row.error = error;
         this.news.tell({ error, rows: [...this.rows.values()] });
-      } catch (error) {
-        console.error(error);
-      }
-    });
-    source.onerror = () => {
-      this.heardAt = 0;
-      if (source.readyState !== EventSource.CLOSED) return;
-      this.#mute(); // refused: there are none here, or too many pages are open
-      const timer = setTimeout(() => document.hidden || this.#listen(), AGAIN_MS);
-      this.scope.end(() => clearTimeout(timer));
+      },
     };
-  }
-
-  #mute() {
-    this.source?.close();
-    this.source = null;
-    this.heardAt = 0;
   }
 
   #hear({ name, up, now_ms, ...told }) {
@@ -116,7 +83,7 @@ export class Overview {
   }
 
   async #round() {
-    if (Date.now() - this.heardAt < SILENCE_MS && Date.now() - this.readAt < SLOW_MS) return POLL_MS;
+    if (this.events.live && Date.now() - this.readAt < SLOW_MS) return POLL_MS;
     this.readAt = Date.now();
     /** @type {ApiError | null} */
     let error = null;
@@ -134,7 +101,7 @@ export class Overview {
     if (this.scope.over) return SLOW_MS;
     if (error) failed(error);
     else alive();
-    if (!error && Date.now() - this.heardAt > STILL_MS) mode.set("polling");
+    if (!error && !this.events.recent) mode.set("polling");
     this.news.tell({ error, rows: [...this.rows.values()] });
     // Many namespaces are asked less often: a page open costs the same.
     return document.hidden ? SLOW_MS : POLL_MS * Math.max(1, Math.ceil(this.rows.size / 8));

@@ -30,10 +30,13 @@ class _Connection(Protocol):
     def command(self, *args: str | bytes | int) -> Any: ...
 
 
-def use(client: T) -> T:
+def use_functions(client: T) -> T:
     """Let this client of redis-py call functions for the scripts in ``NAMES``, and return it.
 
     Mark it before an Acker is made of it. ``?functions=yes`` in a URL does the same.
+
+    >>> import redis
+    >>> acker = Acker(use_functions(redis.Redis.from_url(url)), "orders")
     """
     setattr(client, _USED, True)
     return client

@@ -124,7 +124,7 @@ def _make(target: RedisUrl, timeout: float, kit: _Kit) -> Any:
     common["decode_responses"] = False
     login = _credentials(target.username, target.password)
     client = _client(target, kit, common, login)
-    return functions.use(client) if target.functions else client
+    return functions.use_functions(client) if target.functions else client
 
 
 def _client(target: RedisUrl, kit: _Kit, common: dict[str, Any], login: dict[str, Any]) -> Any:

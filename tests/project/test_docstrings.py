@@ -47,7 +47,9 @@ def _needs_example(thing: Any) -> bool:
     return not (isinstance(thing, type) and issubclass(thing, Exception)) or thing is AckerError
 
 
-@pytest.mark.parametrize("thing", filter(_needs_example, PUBLIC), ids=lambda thing: thing.__name__)
+@pytest.mark.parametrize(
+    "thing", [*filter(_needs_example, PUBLIC)], ids=lambda thing: thing.__name__
+)
 def test_every_public_name_has_an_example(thing: Any) -> None:
     assert ">>>" in (thing.__doc__ or ""), f"{thing.__name__} has none"
 

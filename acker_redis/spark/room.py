@@ -60,22 +60,25 @@ def wait_for_room(
         if now - began >= max_wait:
             raise _no_room(acker.namespace, status, task, backlog, now - began)
         if told == began or now - told >= _LOG_SECONDS:
-            log.warning(
-                "%s%s waits for room: %d trees to track, %d pending, high water %d; %d verdicts of "
-                "%s not taken; %.0f of %.0f s",
-                acker.namespace,
-                ", which moves to other shards," if moving else "",
-                total,
-                status.pending,
-                config.high_water,
-                backlog,
-                task,
-                now - began,
-                max_wait,
-            )
+            _log_waiting(status, total, f"{backlog} verdicts of {task}", now - began, max_wait)
             told = now
         time.sleep(min(_POLL_SECONDS, max(0.0, max_wait - (now - began))))
         status = acker.status()
+
+
+def _log_waiting(status: Status, total: int, backlog: str, waited: float, most: float) -> None:
+    log.warning(
+        "%s%s waits for room: %d trees to track, %d pending, high water %d; %s not taken; %.0f of "
+        "%.0f s",
+        status.namespace,
+        ", which moves to other shards," if status.moving else "",
+        total,
+        status.pending,
+        status.config.high_water,
+        backlog,
+        waited,
+        most,
+    )
 
 
 def _check_can_fit(config: AckerConfig, total: int, most: int) -> None:

@@ -1,5 +1,6 @@
 """What is pending, and what may be done to it."""
 
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -24,6 +25,7 @@ from acker_api.shapes.trees import (
     Trees,
     Why,
 )
+from acker_redis.aio import AsyncAcker
 from acker_redis.flows.browse import BlockEntry, PageCursor
 from acker_redis.protocol.tree import State, TreeState
 
@@ -69,36 +71,44 @@ async def list_trees(
     acker = services.reader.acker(namespace)
     meant = Filter(source_id, task, bucket, min_age_ms, state, kind)
     at = PageCursor.parse(cursor) if cursor else None
-    trees: dict[int, TreeState] = {}
-    blocks: dict[int, BlockEntry] = {}
-    looked = unreadable = 0
-
-    async def read() -> PageCursor | None:
-        nonlocal looked, unreadable
-        next_: PageCursor | None = None
-        step = max(limit, STEP) if meant.afterwards else limit
-        async for _, page, behind in walk(acker, meant, at, step):
-            trees.update((tree.anchor, tree) for tree in meant.trees(page))
-            blocks.update((block.block, block) for block in meant.blocks(page))
-            next_ = behind
-            looked, unreadable = looked + page.looked, unreadable + page.unreadable
-            if len(trees) + len(blocks) >= limit:
-                break
-        return next_
-
-    next_ = await services.reader.read(read)
+    found = await services.reader.read(lambda: _gather(acker, meant, at, limit))
     return Trees(
-        trees=[Tree.of(tree) for tree in trees.values()],
-        blocks=[Block.of(block) for block in blocks.values()],
-        next=str(next_) if next_ else None,
-        looked=looked,
-        complete=next_ is None,
+        trees=[Tree.of(tree) for tree in found.trees.values()],
+        blocks=[Block.of(block) for block in found.blocks.values()],
+        next=str(found.next) if found.next else None,
+        looked=found.looked,
+        complete=found.next is None,
         scan=Scan(
-            looked=looked,
-            unreadable=unreadable,
+            looked=found.looked,
+            unreadable=found.unreadable,
             cost=SCANNED if source_id or task or meant.afterwards else PAGED,
         ),
     )
+
+
+@dataclass
+class _Gathered:
+    """What some pages hold of what is meant, each once."""
+
+    trees: dict[int, TreeState] = field(default_factory=dict)
+    blocks: dict[int, BlockEntry] = field(default_factory=dict)
+    next: PageCursor | None = None
+    looked: int = 0
+    unreadable: int = 0
+
+
+async def _gather(acker: AsyncAcker, meant: Filter, at: PageCursor | None, limit: int) -> _Gathered:
+    found = _Gathered()
+    step = max(limit, STEP) if meant.afterwards else limit
+    async for _, page, behind in walk(acker, meant, at, step):
+        found.trees.update((tree.anchor, tree) for tree in meant.trees(page))
+        found.blocks.update((block.block, block) for block in meant.blocks(page))
+        found.next = behind
+        found.looked += page.looked
+        found.unreadable += page.unreadable
+        if len(found.trees) + len(found.blocks) >= limit:
+            break
+    return found
 
 
 @router.post("/fail", responses=answers(*ACTS))

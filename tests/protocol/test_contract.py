@@ -156,7 +156,7 @@ def test_every_test_that_the_docs_name_exists() -> None:
 
 
 def test_links_of_the_docs_lead_somewhere() -> None:
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("*/*.md"), *ROOT.glob("examples/*/*.md")]
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("*/*.md"), *ROOT.glob("*/*/*.md")]
     assert len(pages) > 8
     for page in pages:
         for link in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):

@@ -334,5 +334,5 @@ def register(app: typer.Typer) -> None:
     functions = typer.Typer(no_args_is_help=True, help="Functions for viewers without EVAL.")
     add(functions, PANEL, functions_load, "functions load", name="load")
     app.add_typer(functions, name="functions", rich_help_panel=PANEL)
-    add(app, PANEL, scripts, "scripts --out lua")
+    add(app, PANEL, scripts, "scripts --out acker-scripts")
     add(app, PANEL, drop, "drop orders", "drop orders --yes")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -14,6 +14,7 @@ from acker_redis.errors import AckerError, NamespaceNotFoundError, RedisRefusedE
 
 if TYPE_CHECKING:
     from acker_redis.flows.browse import OldestTree
+    from acker_redis.protocol.growth import Growth
     from acker_redis.protocol.server_version import ServerVersion
     from acker_redis.protocol.status import Status
     from acker_redis.protocol.tree import TreeState
@@ -30,6 +31,8 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show pending trees, high water, rates, the oldest tree, and whether a rotator runs."""
+    from acker_redis.protocol.growth import Growth
+
     settings = options.settings(url)
     with settings.acker(namespace) as acker:
         if watch:
@@ -40,34 +43,43 @@ def status(
             time.sleep(sample)
         after = acker.status() if sample else before
         server = acker.connection.version()
+        growth = Growth.between(before, after)
+        seen = Seen(growth, growth)
         if as_json:
-            say_json(_as_json(acker, before, after, server))
+            say_json(_as_json(acker, after, seen, server))
         else:
             from rich.console import Console
 
-            drawn = _drawn(acker, before, after, settings.shown_url, server)
+            drawn = _drawn(acker, after, seen, settings.shown_url, server)
             Console(highlight=False).print(drawn)
 
 
 def _as_json(
-    acker: Acker, before: Status, after: Status, server: ServerVersion | None
+    acker: Acker, after: Status, seen: Seen, server: ServerVersion | None
 ) -> dict[str, Any]:
     from acker_redis.doctor.standing import standing
-    from acker_redis.protocol.growth import Growth
 
     return {
-        **standing(after, Growth.between(before, after), _oldest(acker)),
+        **standing(after, seen.growth, _oldest(acker), seen.rates),
         "server": server and {"product": server.product, "version": server.number},
     }
 
 
 def _drawn(
-    acker: Acker, before: Status, after: Status, where: str, server: ServerVersion | None
+    acker: Acker, after: Status, seen: Seen, where: str, server: ServerVersion | None
 ) -> Any:
     from acker_redis.cli.status_view import draw
-    from acker_redis.protocol.growth import Growth
 
-    return draw(after, Growth.between(before, after), _oldest(acker), where, server)
+    return draw(after, seen.growth, _oldest(acker), where, server, seen.rates)
+
+
+class Seen(NamedTuple):
+    """What the counters grew by."""
+
+    growth: Growth | None
+    """Over the last minute, or as long as it was looked at: to judge by."""
+    rates: Growth | None
+    """Since the reading before."""
 
 
 def _oldest(acker: Acker) -> OldestTree | None:
@@ -84,17 +96,23 @@ def _watch(acker: Acker, where: str, seconds: float, as_json: bool) -> None:
     from rich.live import Live
     from rich.text import Text
 
+    from acker_redis.doctor.readings import Readings
+    from acker_redis.protocol.growth import Growth
+
     before, server = acker.status(), acker.connection.version()
+    minute = Readings(lately=False)
+    minute.add(before)
     console = Console(highlight=False)
     with Live(console=console, auto_refresh=False, screen=console.is_terminal) as live:
         while True:
             time.sleep(seconds)
             try:
                 after = acker.status()
+                seen = Seen(minute.add(after), Growth.between(before, after))
                 if as_json:
-                    say_json(_as_json(acker, before, after, server), pretty=False)
+                    say_json(_as_json(acker, after, seen, server), pretty=False)
                 else:
-                    live.update(_drawn(acker, before, after, where, server), refresh=True)
+                    live.update(_drawn(acker, after, seen, where, server), refresh=True)
                 before = after
             except NamespaceNotFoundError:
                 raise

@@ -35,8 +35,12 @@ def draw(
     oldest: OldestTree | None,
     where: str,
     server: ServerVersion | None,
+    rates: Growth | None = None,
 ) -> RenderableType:
-    """All of it; ``where`` is the URL without its password, ``server`` None if not known."""
+    """All of it; ``where`` is the URL without its password, ``server`` None if not known.
+
+    ``growth`` is to judge by; ``rates`` are shown, or those of ``growth``.
+    """
     config = status.config
     at = f"{where} ({server})" if server else where
     head = Text.assemble(
@@ -54,7 +58,7 @@ def draw(
     table.add_row("oldest", _oldest(status, oldest))
     table.add_row("rotator", _rotator(status))
     table.add_row("latency", _latency(status.latency))
-    table.add_row("verdicts", _counters(status, growth))
+    table.add_row("verdicts", _counters(status, rates or growth))
     table.add_row("waiting", _backlog(status))
     found = wrong(judge(status, growth, oldest.tree.age_ms if oldest else None))
     if found:

@@ -91,9 +91,9 @@ def rotation(shards: Sequence[ShardStatus], thresholds: Thresholds | None = None
     return "on_time" if any(shard.ticks for shard in shards) else "unknown"
 
 
-def rotator(status: Status, limits: Thresholds) -> Finding:
+def rotator(status: Status, thresholds: Thresholds | None = None) -> Finding:
     """Ticks come when they are due."""
-    name, tick_ms = status.namespace, status.config.tick_ms
+    limits, name, tick_ms = thresholds or THRESHOLDS, status.namespace, status.config.tick_ms
     state = rotation(status.shards, limits)
     fix = f"run one, better two: acker-redis rotator {name}; and look at its log"
     ahead = max(shard.ticked_ms - shard.now_ms for shard in status.shards)
@@ -184,14 +184,13 @@ def high_water(status: Status, growth: Growth | None) -> Finding:
 def outcomes(status: Status, limits: Thresholds) -> Finding:
     """Sources take their verdicts."""
     share = status.config.backlog_share
-    full = {
-        task: count / share
-        for task, count in status.fullest.items()
-        if count >= limits.full * share
-    }
-    totals = status.backlog
+    near, full = limits.full * share, dict[str, float]()
+    if any(max(shard.backlog.values(), default=0) >= near for shard in status.shards):
+        full = {task: count / share for task, count in status.fullest.items() if count >= near}
     if not full:
-        return ok("outcomes", f"{sum(totals.values()):,} verdicts wait", status.namespace)
+        total = sum(sum(shard.backlog.values()) for shard in status.shards)
+        return ok("outcomes", f"{total:,} verdicts wait", status.namespace)
+    totals = status.backlog
     worst = sorted(full, key=lambda task: -full[task])
     text = ", ".join(f"{task} ({totals[task]:,})" for task in worst[:SHOWN])
     fix = (
@@ -254,8 +253,9 @@ def nacks(status: Status, growth: Growth, limits: Thresholds) -> Finding:
 
 
 def acks(status: Status, growth: Growth, limits: Thresholds) -> Finding:
-    """Trees are acked, if some have been waiting for longer than a tick."""
-    waiting = sum(status.pending_by_bucket[1:])
+    """Trees are acked, if some have used up half of their time."""
+    half = (status.config.buckets + 1) // 2
+    waiting = sum(status.pending_by_bucket[half:])
     text = f"{growth.counts['acked']:,} in the last {span(growth.over_ms)}"
     # A namespace that moves takes no new trees.
     stalls = waiting and not growth.counts["acked"] and not status.moving
@@ -263,8 +263,8 @@ def acks(status: Status, growth: Growth, limits: Thresholds) -> Finding:
         return ok("acks", text, status.namespace)
     return warning(
         "acks",
-        f"{status.pending:,} trees are pending, {waiting:,} of them for longer than a tick, and "
-        f"none was acked in the last {span(growth.over_ms)}",
+        f"{status.pending:,} trees are pending, {waiting:,} of them for more than half of the time "
+        f"that trees live, and none was acked in the last {span(growth.over_ms)}",
         f"see whether the bolts run, and look at the oldest trees: acker-redis find "
         f"{status.namespace}",
         status.namespace,

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from acker_redis.errors import ConfigError
+
 NAMES = (
     "create",
     "configure",
@@ -28,8 +30,10 @@ NAMES = (
     "drop",
 )
 
-_PART = re.compile(rb"-- part: (\w+)\n")
-_POSITION = re.compile(r"\buser_(?:script|function):(\d+)")
+_PART = re.compile(rb"\s*--\s*part:\s*(\w+)\s*")
+_LIKE_PART = re.compile(rb"--.*\bparts?\s*:")
+"""What would be a comment, and should have been a part."""
+_POSITION = re.compile(r"(?<![{\w])user_(?:script|function):(\d+)")
 """What Redis calls a line of a script, or of a library of functions, in the words of an error."""
 
 
@@ -74,11 +78,16 @@ def load(name: str) -> Script:
 
 
 def assemble(name: str, place: Path) -> Script:
-    """Put a script together from the files in ``place``; FileNotFoundError if one is missing."""
+    """Put a script together from the files in ``place``.
+
+    FileNotFoundError if one is missing, ValueError for a line that should have named a part.
+    """
     lines: list[bytes] = []
     places: list[tuple[str, int]] = []
     for number, line in enumerate(_lines(place / f"{name}.lua"), start=1):
         part = _PART.fullmatch(line)
+        if not part and _LIKE_PART.search(line):
+            raise ValueError(f"{name}.lua:{number} names no part; a line is `-- part: <part>`")
         file = f"parts/{part[1].decode()}.lua" if part else ""
         # The whole text names the part, but not so that it could be put together once more.
         lines.append(f"-- {file}\n".encode() if part else line)
@@ -99,8 +108,11 @@ def _lines(file: Path) -> list[bytes]:
 def write(folder: Path, names: tuple[str, ...] = NAMES) -> list[Path]:
     """Write whole scripts to ``folder``, as ``<name>.lua``, for clients in other languages.
 
-    The folder is made if it is missing. Returns the files. OSError as the system raises it.
+    The folder is made if it is missing. Returns the files. OSError as the system raises it;
+    ConfigError for a folder that holds the scripts and their parts, which would be overwritten.
     """
+    if folder.resolve() == directory() or (folder / "parts").exists():
+        raise ConfigError(f"{folder} holds scripts with their parts; write to another folder")
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / f"{name}.lua" for name in names]
     for file in files:

@@ -1,6 +1,7 @@
 """State of a namespace."""
 
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Literal
 
 from acker_redis.protocol import commands
@@ -35,8 +36,9 @@ class Status:
 
     @property
     def pending_by_bucket(self) -> tuple[int, ...]:
-        """Trees per bucket, newest first."""
-        return tuple(map(sum, zip(*(shard.pending for shard in self.shards), strict=True)))
+        """Trees per bucket, newest first; a damaged shard may have fewer buckets than others."""
+        columns = zip_longest(*(shard.pending for shard in self.shards), fillvalue=0)
+        return tuple(map(sum, columns))
 
     @property
     def expiring(self) -> int:

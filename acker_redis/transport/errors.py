@@ -138,11 +138,11 @@ def translate(
     away = redis.exceptions.ConnectionError | redis.exceptions.RedisClusterException
     if isinstance(error, away) and (trouble := tls_trouble(error, options)):
         return RedisUnavailableError(f"Redis cannot be reached by TLS: {trouble}")
-    said, code = script.locate(str(error)) if script else str(error), code_of(error)
-    words = _IN_SCRIPT.sub("", said)
-    known = parse_error(words)
+    code, known = code_of(error), parse_error(_IN_SCRIPT.sub("", str(error)))
     if known:
         return known
+    said = script.locate(str(error)) if script else str(error)
+    words = _IN_SCRIPT.sub("", said)
     if isinstance(error, redis.exceptions.AuthenticationError):
         return RedisRefusedError(f"Redis refused the user or password: {words}")
     if code == "OOM":

@@ -95,7 +95,7 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
         Alert(
             "AckerOverflow",
             "high-water",
-            "acker_high_water_ratio >= 2\n"
+            "max by (namespace) (acker_high_water_ratio) >= 2\n"
             '  or sum by (namespace) (rate(acker_trees_total{reason="overflow"}[5m])) > 0',
             "1m",
             "critical",
@@ -146,13 +146,16 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
         Alert(
             "AckerStalled",
             "acks",
+            # Several scrapes must fall into the window.
             "sum by (namespace) (increase("
-            f'acker_trees_total{{verdict="ack"}}[{limits.stalled_ms // 1000}s])) == 0\n'
-            '  and sum by (namespace) (acker_trees_pending{bucket!="0"}) > 0',
+            f'acker_trees_total{{verdict="ack"}}[{limits.stalled_ms // 150}s])) == 0\n'
+            "  and max by (namespace) (acker_oldest_pending_age_seconds)\n"
+            "    > max by (namespace) (acker_tree_lifetime_seconds) / 2\n"
+            "  unless max by (namespace) (acker_moving) == 1",
             "2m",
             "warning",
             "Nothing is acked in {{ $labels.namespace }}",
-            "Trees have been waiting for longer than a tick. Do the bolts run?",
+            "Trees have used up half of their time. Do the bolts run?",
         ),
         Alert(
             "AckerConflicts",

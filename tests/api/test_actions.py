@@ -9,6 +9,7 @@ from acker_api.reading.canary import NAME
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import NamespaceNotFoundError
+from acker_redis.protocol import commands
 from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.keys import AUDITED, NAMESPACES, ShardKeys, audit_of
 from acker_redis.sync.client import Acker
@@ -220,6 +221,25 @@ def test_a_touch_begins_its_time_anew(any_server: EmbeddedRedis, make_any_acker:
 
     asked(any_server.url, talk)
     assert {verdict for verdict, *_ in verdicts(acker)} == {"touch"}
+
+
+def test_a_tick_is_forced_though_the_last_call_drained_what_was_left(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("acker_api.acting.drain.MOST_CALLS", 1)
+    acker = make_any_acker(buckets=2, shards=1)
+    track(acker, 7, 5, "a")
+    keys = ShardKeys(acker.namespace, 0)
+    for _ in range(2):  # the bucket of the tree is the one that expires, and nobody drains it
+        acker.connection.run(commands.rotate(keys, force=True))
+    assert acker.status().expiring == 1
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        body = (await client.post(f"{V1}/{acker.namespace}/rotate")).json()
+        assert (body["ticked"], body["expired"], body["left"]) == (1, 1, 0)
+
+    asked(any_server.url, talk)
+    assert acker.status().ticks == 3
 
 
 def test_a_tick_is_forced_and_what_expires_is_drained(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from acker_api.reading.rates import APART_MS, LEAST_MS, MOST_MS, Readings
+from acker_redis.doctor.readings import APART_MS, LEAST_MS, MINUTE_MS, OLD_MS, Readings
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.commands import COUNTERS, ShardStatus
 from acker_redis.protocol.config import AckerConfig
@@ -77,9 +77,9 @@ def test_it_is_of_the_last_seconds_however_often_it_is_read() -> None:
 def test_readings_that_are_too_far_apart_make_none() -> None:
     growth = Readings()
     acked(growth, 0, 0)
-    assert acked(growth, MOST_MS, 60) == (MOST_MS, 1.0)
-    assert acked(growth, 2 * MOST_MS + 1, 120) is None
-    assert acked(growth, 2 * MOST_MS + 1 + LEAST_MS, 130) == (LEAST_MS, 2.0)
+    assert acked(growth, MINUTE_MS, 60) == (MINUTE_MS, 1.0)
+    assert acked(growth, 2 * MINUTE_MS + 1, 120) is None
+    assert acked(growth, 2 * MINUTE_MS + 1 + LEAST_MS, 130) == (LEAST_MS, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +104,29 @@ def test_a_reading_that_was_overtaken_ends_nothing() -> None:
     assert acked(growth, 5_990, 29, 31) == (5_990, 10.017)
     assert acked(growth, 6_010, 31, 29) == (6_010, 9.983)
     assert acked(growth, 12_000, 60, 60) == (6_000, 10.0)
+
+
+@pytest.mark.parametrize("every_s", [1, 5, 10, 20, 30, 35, 40, 50, 60, 61, 120, 299])
+def test_what_is_judged_by_is_there_however_often_it_is_read(every_s: int) -> None:
+    """Once it was looked at for a minute, readings are compared that are a minute apart or more."""
+    readings, draw, at_ms = Readings(lately=False), random.Random(every_s), 0
+    spans = []
+    for _ in range(100):
+        found = acked(readings, at_ms, at_ms)
+        spans.append(found[0] if found else 0)
+        at_ms += 1000 * every_s + draw.randrange(-100, 100)
+    later = spans[1 + 62 // every_s :]
+    assert min(later) >= MINUTE_MS - 1000
+    assert max(later) <= min(OLD_MS, MINUTE_MS + 2000 * max(every_s, 5))
+    assert len(readings._kept["orders"]) <= 15
+
+
+def test_others_are_forgotten() -> None:
+    readings = Readings(lately=False)
+    for name in ("a", "b"):
+        acked(readings, 0, 0, name=name)
+    readings.forget_others({"b"})
+    assert list(readings._kept) == ["b"]
 
 
 def test_memory_is_bounded() -> None:

@@ -148,3 +148,109 @@ def test_promtool_agrees(tmp_path: Path) -> None:
     rules = DEPLOY / "prometheus" / "alerts.yml"
     done = subprocess.run([tool, "check", "rules", rules], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def series(name: str, values: str, **labels: str) -> dict[str, str]:
+    """A series as promtool reads it."""
+    told = {"namespace": "orders", "job": "acker", "instance": "api:8000", **labels}
+    inside = ",".join(f'{key}="{value}"' for key, value in told.items())
+    return {"series": f"{name}{{{inside}}}", "values": values}
+
+
+def ended(acked: str, failed: str = "0x120") -> list[dict[str, str]]:
+    """Verdicts so far, by scrape."""
+    return [
+        series("acker_trees_total", acked, verdict="ack", reason="completed"),
+        series("acker_trees_total", failed, verdict="nack", reason="failed"),
+    ]
+
+
+def trees(oldest_s: str, lives_s: int = 90, tick_s: int = 30, moving: int = 0) -> list[Any]:
+    """What there is to know of the trees of a namespace."""
+    return [
+        series("acker_oldest_pending_age_seconds", oldest_s),
+        series("acker_tree_lifetime_seconds", f"{lives_s}x120"),
+        series("acker_tick_seconds", f"{tick_s}x120"),
+        series("acker_moving", f"{moving}x120"),
+    ]
+
+
+SCENES: dict[str, tuple[str, list[Any], str, int]] = {
+    "nothing is acked": ("AckerStalled", [*ended("7x120"), *trees("80x120")], "30s", 1),
+    "nor when it is scraped once a minute": (
+        "AckerStalled",
+        [*ended("7x120"), *trees("80x120")],
+        "1m",
+        1,
+    ),
+    "trees are young": ("AckerStalled", [*ended("7x120"), *trees("40x120")], "30s", 0),
+    "a batch every five minutes, of trees that live for a quarter of an hour": (
+        "AckerStalled",
+        [*ended("0x9 9+0x9 18+0x9 27+0x9 36+0x9"), *trees("0+30x9 0+30x9 0+30x9 0+30x9", 960, 60)],
+        "30s",
+        0,
+    ),
+    "it moves": ("AckerStalled", [*ended("7x120"), *trees("80x120", moving=1)], "30s", 0),
+    "over twice the mark, and it rejects": (
+        "AckerOverflow",
+        [
+            series("acker_high_water_ratio", "2.1x120"),
+            series("acker_trees_total", "0+5x120", verdict="nack", reason="overflow"),
+        ],
+        "30s",
+        1,
+    ),
+    "every tenth fails": ("AckerManyNacks", ended("0+90x120", "0+10x120"), "30s", 1),
+    "every hundredth fails": ("AckerManyNacks", ended("0+99x120", "0+1x120"), "30s", 0),
+    "a tick is late": (
+        "AckerRotationLate",
+        [
+            series("acker_rotation_lag_seconds", "31x120", shard="0"),
+            series("acker_tick_seconds", "30x120"),
+        ],
+        "30s",
+        1,
+    ),
+    "a tick is not that late": (
+        "AckerRotationLate",
+        [
+            series("acker_rotation_lag_seconds", "29x120", shard="0"),
+            series("acker_tick_seconds", "30x120"),
+        ],
+        "30s",
+        0,
+    ),
+    "a tree is far too old": ("AckerOldTree", trees("3700x120"), "30s", 1),
+    "a tree is old where trees live long": ("AckerOldTree", trees("3700x120", 7200), "30s", 0),
+}
+"""An alert, what Prometheus has read, how often, and how many alerts there are of it."""
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_an_alert_fires_when_it_should(scene: str, tmp_path: Path) -> None:
+    tool = shutil.which("promtool")
+    if tool is None:
+        missing("promtool (apt install prometheus)")
+    name, read, interval, count = SCENES[scene]
+    [rule] = [each for each in RULES if each["alert"] == name]
+    plain = {**rule, "annotations": {}}
+    (tmp_path / "rules.yml").write_text(
+        yaml.safe_dump({"groups": [{"name": "acker", "rules": [plain]}]})
+    )
+    expected = {"exp_labels": {"namespace": "orders", "severity": rule["labels"]["severity"]}}
+    if name == "AckerOldTree":
+        expected["exp_labels"] |= {"job": "acker", "instance": "api:8000"}
+    test = {
+        "interval": interval,
+        "input_series": read,
+        "alert_rule_test": [
+            {"eval_time": "25m", "alertname": name, "exp_alerts": [expected] * count}
+        ],
+    }
+    (tmp_path / "test.yml").write_text(
+        yaml.safe_dump({"rule_files": ["rules.yml"], "evaluation_interval": "15s", "tests": [test]})
+    )
+    done = subprocess.run(
+        [tool, "test", "rules", tmp_path / "test.yml"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

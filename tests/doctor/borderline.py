@@ -49,6 +49,6 @@ BORDERLINE = {
     "full": Borderline("outcomes", _one(backlog={"shop": 60})),
     "nacked": Borderline("nacks", _one(counters={"acked": 960, "failed": 40}), _before(10_000)),
     "least_nacks": Borderline("nacks", _one(counters={"failed": 6}), _before(10_000)),
-    "stalled_ms": Borderline("acks", _one(pending=(0, 1, 0)), _before(30_000)),
+    "stalled_ms": Borderline("acks", _one(pending=(0, 0, 1)), _before(30_000)),
     "old_ms": Borderline("oldest", _one(), oldest_ms=2_000_000),
 }

@@ -147,11 +147,11 @@ def test_nacks(counts: dict[str, int], level: str) -> None:
 @pytest.mark.parametrize(
     ("pending", "growth", "level"),
     [
-        ((0, 1, 0), grown(45_000), "warning"),
-        ((0, 1, 0), grown(44_999), "ok"),
-        ((0, 1, 0), grown(45_000, acked=1), "ok"),
-        # What came just now may take its time.
-        ((1, 0, 0), grown(45_000), "ok"),
+        ((0, 0, 1), grown(45_000), "warning"),
+        ((0, 0, 1), grown(44_999), "ok"),
+        ((0, 0, 1), grown(45_000, acked=1), "ok"),
+        # What came in the first half of its time may take that time.
+        ((1, 1, 0), grown(45_000), "ok"),
     ],
 )
 def test_acks(pending: tuple[int, ...], growth: Growth, level: str) -> None:
@@ -192,13 +192,21 @@ def test_moving() -> None:
     assert found.fix.endswith("acker-redis migrate orders --cancel")
 
 
+def test_shards_with_different_numbers_of_buckets_are_judged() -> None:
+    """As a change that was interrupted leaves them: the doctor says so, and goes on."""
+    more = status(1, AckerConfig(buckets=4, tick_ms=TICK_MS), pending=(0, 0, 1, 2))
+    state = of(status(0, pending=(5, 0, 0)), more)
+    assert judged("acks", state, grown(50_000)).level == "warning"
+    assert state.pending_by_bucket == (5, 0, 1, 2)
+
+
 def test_what_is_not_known_is_not_judged() -> None:
     ids = [finding.id for finding in health.judge(of())]
     assert ids == ["rotator", "drain", "high-water", "outcomes", "tasks"]
 
 
 def test_errors_come_first_and_every_one_has_a_headline() -> None:
-    state = of(status(0, AckerConfig(high_water=1), pending=(1, 5, 0), moving=Move(1, 2)))
+    state = of(status(0, AckerConfig(high_water=1), pending=(1, 0, 5), moving=Move(1, 2)))
     found = health.wrong(health.judge(state, grown(50_000, failed=10), 10**9))
     assert [each.id for each in found] == ["high-water", "nacks", "oldest", "moving"]
     assert all(each.headline and each.fix for each in found)

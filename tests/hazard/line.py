@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from acker_redis.protocol import scripts
 from tests.transport.listener import Listener
 from tests.waiting import wait_until
 
@@ -22,6 +23,8 @@ FATES = {
     "late": 2,  # it comes to Redis when the client has given up and sent it again elsewhere
 }
 """What becomes of so many in a hundred calls; the others are answered."""
+APPLY = tuple(scripts.load(name).sha.encode() for name in ("apply", "apply_blocks"))
+"""What names a call that changes trees; one by EVAL, whole, is seldom."""
 LONGEST = 0.3
 """Seconds by which a late call is later still than the client's patience."""
 
@@ -104,7 +107,7 @@ class BadLine:
             return "answered"
         with self._lock:
             others = 100 - sum(FATES.values())
-            if self._first:
+            if self._first and any(sha in command for sha in APPLY):
                 fate = self._first.pop()
             else:
                 [fate] = self._chance.choices(["answered", *FATES], [others, *FATES.values()])

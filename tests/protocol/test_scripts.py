@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from acker_redis.errors import ConfigError
 from acker_redis.protocol import functions, scripts
 
 LUA = scripts.directory()
@@ -25,6 +26,25 @@ def test_a_script_is_its_file_with_its_parts_put_in(tmp_path: Path) -> None:
         ("parts/two.lua", 2),
         ("one.lua", 3),
     )
+
+
+@pytest.mark.parametrize(
+    "line", ["-- part: two ", "--part: two", "  -- part:two", "-- part: two\r"]
+)
+def test_a_part_is_found_however_its_line_is_written(line: str, tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "two.lua").write_text("local b\n")
+    (tmp_path / "one.lua").write_text(f"local a\n{line}\n")
+    assert b"local b\n" in scripts.assemble("one", tmp_path).source
+
+
+@pytest.mark.parametrize(
+    "line", ["-- part: two, three", "-- parts: two", "-- part:", "x() -- part: t"]
+)
+def test_a_line_that_names_no_part_is_refused(line: str, tmp_path: Path) -> None:
+    (tmp_path / "one.lua").write_text(f"local a\n{line}\n")
+    with pytest.raises(ValueError, match=r"one\.lua:2 names no part"):
+        scripts.assemble("one", tmp_path)
 
 
 def test_a_missing_part_is_an_error(tmp_path: Path) -> None:
@@ -72,6 +92,8 @@ def test_a_position_becomes_that_in_the_file(words: str) -> None:
     assert "parts/two.lua:1" in said
     assert "user_" not in said
     assert script.locate("user_script:99: x") == "user_script:99: x"
+    name = "not created: acker:{user_script:2}"
+    assert script.locate(name) == name
 
 
 def test_an_error_in_a_function_names_its_file_and_line() -> None:
@@ -85,6 +107,11 @@ def test_an_error_in_a_function_names_its_file_and_line() -> None:
     else:
         pytest.fail("status asks for no length")
     assert library.locate("user_function:1: x") == "user_function:1: x"
+
+
+def test_the_scripts_are_not_overwritten() -> None:
+    with pytest.raises(ConfigError, match="another folder"):
+        scripts.write(LUA)
 
 
 def test_whole_scripts_are_written(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ async def tick(acker: AsyncAcker) -> Ticked:
 
     Each call is sent once: a tick that is sent again would be another.
     """
-    shards, rounds, left = (await acker.config()).shards, list[Round](), 0
+    shards, rounds, looked, left = (await acker.config()).shards, list[Round](), 0, 0
     for number in range(shards):
         keys = ShardKeys(acker.namespace, number)
         try:
@@ -45,20 +45,28 @@ async def tick(acker: AsyncAcker) -> Ticked:
             whole, found = await _rotate(acker.connection, keys, room)
             rounds += found
             if not whole:
-                look = await acker.connection.run(commands.rotate(keys, force=False))
-                left += commands.parse_rotate(look).left
+                ticked = any(each.ticked for each in found)
+                look = await _look(acker.connection, keys, force=False)
+                if not (look.left or ticked or look.rotated):
+                    look = await _look(acker.connection, keys, force=True)
+                looked += look.rotated
+                left += look.left
         except NamespaceNotFoundError:
             if not number:
                 raise
             break  # it has moved to fewer shards just now
     return Ticked(
         shards,
-        ticked=sum(each.ticked for each in rounds),
+        ticked=looked + sum(each.ticked for each in rounds),
         expired=sum(each.expired for each in rounds),
         acked=sum(each.acked for each in rounds),
         orphaned=sum(each.orphaned for each in rounds),
         left=left,
     )
+
+
+async def _look(connection: AsyncConnection, keys: ShardKeys, force: bool) -> commands.Rotated:
+    return commands.parse_rotate(await connection.run(commands.rotate(keys, force)))
 
 
 async def _rotate(

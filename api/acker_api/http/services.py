@@ -17,10 +17,10 @@ from acker_api.reading.canary import Canary, Flight
 from acker_api.reading.health import Readiness, judge
 from acker_api.reading.kept import Kept, KeptEach
 from acker_api.reading.pulse import Pulse
-from acker_api.reading.rates import Readings
 from acker_api.reading.reader import Reader, Survey
 from acker_api.settings import ApiSettings, open_files
 from acker_api.shapes.status import NamespaceStatus
+from acker_redis.doctor.readings import Readings
 from acker_redis.flows.browse import OldestTree
 from acker_redis.logs import Event
 from acker_redis.ops.settings import Settings

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,10 +14,10 @@ from acker_api.live.verdicts import Address, Gathering
 from acker_api.live.wire import frame, pack
 from acker_api.problems import INTERNAL, Problem, of_error
 from acker_api.reading.kept import KeptEach
-from acker_api.reading.rates import Readings
 from acker_api.reading.reader import Seen, Survey
 from acker_api.shapes.status import NamespaceStatus
 from acker_redis.doctor.health import judge, rotation, wrong
+from acker_redis.doctor.readings import Readings
 from acker_redis.errors import AckerError
 from acker_redis.logs import Event
 
@@ -176,7 +177,8 @@ class ListWatch(Watch):
 
     def __init__(self, ring: Ring, survey: Callable[[], Awaitable[Survey]]) -> None:
         self._survey = survey
-        self._minute = Readings(lately=False)
+        # Bounded by what there is: the names of a survey come in the same order each time.
+        self._minute = Readings(lately=False, names=sys.maxsize)
         super().__init__(ring)
 
     def begun(self) -> None:
@@ -187,6 +189,8 @@ class ListWatch(Watch):
         survey = await self._survey()
         if survey.error:
             raise survey.error
+        begun = time.monotonic()
+        self._minute.forget_others(survey.found)
         rows = [self._row(name, seen) for name, seen in survey.found.items()]
         # Who may see the same gets the same bytes.
         made: dict[Sequence[str] | None, bytes] = {}
@@ -201,7 +205,7 @@ class ListWatch(Watch):
 
         self.show(STATE, shown)
         # Of a thousand namespaces a survey takes its time: it takes a tenth of ours at most.
-        return max(PERIOD, 10 * survey.seconds)
+        return max(PERIOD, 10 * (survey.seconds + time.monotonic() - begun))
 
     def _row(self, name: str, seen: Seen | AckerError) -> dict[str, Any]:
         if isinstance(seen, AckerError):

@@ -6,7 +6,6 @@ from acker_api.problems import AGAIN, Problem
 from acker_api.reading.canary import Flight
 from acker_api.reading.reader import Survey
 from acker_redis.doctor import health
-from acker_redis.doctor.finding import Finding
 from acker_redis.errors import AckerError, NamespaceNotFoundError
 
 SHOWN = 20
@@ -82,12 +81,6 @@ def judge(survey: Survey, rotation: bool, canary: Flight) -> Readiness:
             continue
         if isinstance(seen, AckerError):
             wrong.append((name, str(seen)))
-        elif rotation:
-            wrong += [
-                (name, finding.detail) for finding in health.judge(seen.status) if _is_late(finding)
-            ]
+        elif rotation and (finding := health.rotator(seen.status)).level == "error":
+            wrong.append((name, finding.detail))
     return Readiness(len(survey.found), canary, wrong=tuple(wrong))
-
-
-def _is_late(finding: Finding) -> bool:
-    return finding.id == "rotator" and finding.level == "error"

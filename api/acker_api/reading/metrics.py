@@ -166,6 +166,7 @@ def _rotation(states: dict[str, Status]) -> Iterator[Metric]:
         *("namespace", "shard"),
     )
     tick = _gauge("acker_tick_seconds", "Seconds between two ticks, as configured", "namespace")
+    moving = _gauge("acker_moving", "1 while it moves to other shards, else 0", "namespace")
     life = _gauge(
         "acker_tree_lifetime_seconds",
         "Seconds that a tree lives at most without a row that extends it, as configured",
@@ -176,7 +177,8 @@ def _rotation(states: dict[str, Status]) -> Iterator[Metric]:
             lag.add_metric([name, str(shard.shard)], shard.lag_ms / 1000)
         tick.add_metric([name], status.config.tick_ms / 1000)
         life.add_metric([name], status.config.timeout_ms / 1000)
-    yield from (lag, tick, life)
+        moving.add_metric([name], float(status.moving is not None))
+    yield from (lag, tick, life, moving)
 
 
 def _backlog(states: dict[str, Status]) -> Iterator[Metric]:

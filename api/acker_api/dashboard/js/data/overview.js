@@ -77,8 +77,7 @@ export class Overview {
       this.readAt = 0; // reading it tells why
       return;
     }
-    // The age of the oldest tree is asked for less often than events come.
-    const findings = [...told.findings, ...row.status.findings.filter(({ id }) => id === "oldest")];
+    const findings = merged(told.findings, row.status.findings);
     this.#note(row, { ...row.status, ...told, findings, shards: [{ ...row.status.shards[0], now_ms }, ...row.status.shards.slice(1)] });
   }
 
@@ -139,6 +138,8 @@ export class Overview {
     try {
       const signal = this.scope.signal;
       const status = await get(inNamespace(row.name), { signal, patience: 4000 });
+      // Events judge by readings of their own: both in turn would flicker.
+      if (this.events.live && row.status) status.findings = merged(row.status.findings, status.findings);
       this.#note(row, status);
     } catch (error) {
       if (this.scope.over) throw error;
@@ -165,6 +166,16 @@ export function rates({ readings, status }) {
     (sum, name) => sum + (last.counters[name] || 0) - (first.counters[name] || 0), 0))
     / ((last.t - first.t) / 1000);
   return { acked: per(["acked"]), nacked: per(NACKS) };
+}
+
+/**
+ * What events find, and how old the oldest tree is: that is asked for less often.
+ *
+ * @param {import("./types.js").Finding[]} told
+ * @param {import("./types.js").Finding[]} asked
+ */
+function merged(told, asked) {
+  return [...told.filter(({ id }) => id !== "oldest"), ...asked.filter(({ id }) => id === "oldest")];
 }
 
 /** @returns {Row} */

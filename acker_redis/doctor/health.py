@@ -104,7 +104,7 @@ def rotator(status: Status, thresholds: Thresholds | None = None) -> Finding:
             "rotator",
             f"a tick is {span(status.lag_ms)} late on {len(shards)} of {len(status.shards)} shards "
             f"({some(shards)}); {span(allowed)} are allowed. Nothing expires meanwhile: trees live "
-            "longer than configured, and nobody is told of lost messages",
+            "longer than configured, and sources are not told of lost messages",
             fix,
             name,
             headline=f"No rotator runs: a tick is {span(status.lag_ms)} late",
@@ -253,7 +253,7 @@ def nacks(status: Status, growth: Growth, limits: Thresholds) -> Finding:
 
 
 def acks(status: Status, growth: Growth, limits: Thresholds) -> Finding:
-    """Trees are acked, if some have used up half of their time."""
+    """Trees are acked, if some have used half of their time."""
     half = (status.config.buckets + 1) // 2
     waiting = sum(status.pending_by_bucket[half:])
     text = f"{growth.counts['acked']:,} in the last {span(growth.over_ms)}"
@@ -276,7 +276,7 @@ def counters(status: Status, growth: Growth) -> Finding:
     """Overflows, conflicts and orphans do not grow."""
     what = {
         "overflow": "let sources wait for room, or raise high_water",
-        "conflict": "draw an anchor anew for each attempt, at random",
+        "conflict": "draw a new random anchor for each attempt",
         "orphaned": "look for bolts that ack late, or that ack what was never tracked",
     }
     grown = [name for name in what if growth.counts[name]]
@@ -302,7 +302,7 @@ def oldest(status: Status, age_ms: int, limits: Thresholds) -> Finding:
         return ok("oldest", text, status.namespace)
     return warning(
         "oldest",
-        f"{text}: somebody touches it again and again, or no rotator runs",
+        f"{text}: it is touched again and again, or no rotator runs",
         f"look at it: acker-redis find {status.namespace}",
         status.namespace,
         headline=f"A tree is {span(age_ms)} old",

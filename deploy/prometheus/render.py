@@ -42,7 +42,7 @@ class Alert:
 NOT_ALERTS = {
     "drain": "no tick comes before the drain has ended: AckerRotationLate tells",
     "tasks": "the metric counts the names of a namespace, not those of its fullest shard",
-    "moving": "somebody has just asked for it, and waits for its end",
+    "moving": "an operator has just asked for it, and waits for its end",
 }
 """Findings without an alert, and why."""
 
@@ -58,7 +58,7 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             "2m",
             "critical",
             "The admin service does not answer",
-            "Nobody sees how the namespaces are doing. Is the service `api` running, and is its "
+            "The state of the namespaces is unknown. Is the service `api` running, and is its "
             "token right?",
         ),
         Alert(
@@ -79,8 +79,8 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             "1m",
             "critical",
             "No rotator runs for {{ $labels.namespace }}",
-            "The next tick is {{ $value | humanizeDuration }} late. Nothing expires, so nobody is "
-            "told of lost messages. Start a rotator.",
+            "The next tick is {{ $value | humanizeDuration }} late. Nothing expires, so sources "
+            "are not told of lost messages. Start a rotator.",
         ),
         Alert(
             "AckerHighWater",
@@ -128,7 +128,7 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             "acker_outcomes_backlog > 10000 and delta(acker_outcomes_backlog[10m]) >= 0",
             "10m",
             "warning",
-            "Nobody reads the verdicts of {{ $labels.task }} in {{ $labels.namespace }}",
+            "The verdicts of {{ $labels.task }} in {{ $labels.namespace }} are not read",
             "{{ $value }} verdicts wait, and they get no fewer. Its source has stopped.",
         ),
         Alert(
@@ -155,7 +155,7 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             "2m",
             "warning",
             "Nothing is acked in {{ $labels.namespace }}",
-            "Trees have used up half of their time. Do the bolts run?",
+            "Trees have used half of their time. Do the bolts run?",
         ),
         Alert(
             "AckerConflicts",
@@ -185,7 +185,7 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             "5m",
             "warning",
             "A tree of {{ $labels.namespace }} is far older than trees live",
-            "It is {{ $value | humanizeDuration }} old. Somebody touches it again and again, or no "
+            "It is {{ $value | humanizeDuration }} old. It is touched again and again, or no "
             "rotator runs.",
         ),
     ]

@@ -346,7 +346,7 @@ def _run(*args: str | int) -> Callable[[Acker], Any]:
 
 
 WRONG: dict[str, tuple[Callable[[Acker], Any], str, str, str]] = {
-    "stalled": (_stall, "rotator", "error", "nobody is told of lost messages"),
+    "stalled": (_stall, "rotator", "error", "sources are not told of lost messages"),
     "clock": (_clock_back, "rotator", "warning", "in the future"),
     "unread": (_unread, "outcomes", "warning", "shop (1, the oldest for"),
     "full": (_full, "outcomes", "error", "shop (1)"),

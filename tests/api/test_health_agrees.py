@@ -131,9 +131,7 @@ def test_each_threshold_has_a_borderline_case() -> None:
 
 
 def render() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(
-        "render_alerts", ROOT / "deploy" / "prometheus" / "render.py"
-    )
+    spec = importlib.util.spec_from_file_location("render_alerts", ROOT / "deploy" / "alerts.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -144,7 +142,7 @@ def render() -> ModuleType:
 
 def test_the_alert_rules_are_written_from_the_thresholds() -> None:
     written = (ROOT / "deploy" / "prometheus" / "alerts.yml").read_text()
-    assert written == render().text(), "run: python deploy/prometheus/render.py"
+    assert written == render().text(), "run: python deploy/alerts.py"
 
 
 @pytest.mark.parametrize("threshold", BORDERLINE)

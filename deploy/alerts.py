@@ -1,6 +1,6 @@
-"""Writes alerts.yml; run it after a change of acker_redis/doctor/health.py.
+"""Writes prometheus/alerts.yml; run it after a change of acker_redis/doctor/health.py.
 
-    python deploy/prometheus/render.py
+    python deploy/alerts.py
 
 What the doctor, /readyz and the dashboard call wrong is an alert from the same thresholds on. The
 other rules are about the admin service itself.
@@ -195,10 +195,10 @@ def text(limits: Thresholds = THRESHOLDS) -> str:
     """Return the file."""
     rules = "\n\n".join(map(str, alerts(limits)))
     return (
-        "# Alerts for acker-redis; docs/operations.md has what to do. Written by render.py.\n"
+        "# Alerts for acker-redis; docs/operations.md has what to do. Written by deploy/alerts.py.\n"
         f"groups:\n  - name: acker\n    rules:\n{rules}\n"
     )
 
 
 if __name__ == "__main__":
-    (HERE / "alerts.yml").write_text(text())
+    (HERE / "prometheus" / "alerts.yml").write_text(text())

@@ -90,7 +90,7 @@ class AsyncConnection:
     async def drive(self, flow: Flow[T]) -> T:
         """Run a flow to its end, and return what it returns."""
         while isinstance(found := await self.advance(flow, self.take), Hand):
-            pass  # nobody takes it
+            pass  # no caller takes it
         return found.value
 
     async def advance(

@@ -130,7 +130,7 @@ def rotator(status: Status, thresholds: Thresholds | None = None) -> Finding:
 
 
 def drain(status: Status, limits: Thresholds) -> Finding:
-    """What has expired is drained soon."""
+    """Expired records and blocks are drained soon."""
     left = status.expiring
     slow = [
         shard.shard
@@ -209,8 +209,8 @@ def outcomes(status: Status, limits: Thresholds) -> Finding:
         )
     return warning(
         "outcomes",
-        f"over {limits.full:.0%} of outcomes_limit wait, and at the limit new trees are refused: "
-        f"{text}",
+        f"{limits.full:.0%} of outcomes_limit or more wait: {text}; at the limit new trees are "
+        "refused",
         fix,
         status.namespace,
         headline=f"Source {some(worst)} falls behind: its verdicts are not taken",

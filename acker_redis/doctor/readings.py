@@ -32,7 +32,7 @@ class _Reading:
 
 
 class Readings:
-    """Remembers readings of namespaces for a minute, to compare the next one with."""
+    """Remembers readings of namespaces for up to five minutes, to compare the next one with."""
 
     def __init__(self, lately: bool = True, names: int = NAMES) -> None:
         """With ``lately``, a reading is compared with the last that is 5 s older, for rates.
@@ -48,7 +48,7 @@ class Readings:
         """Add a reading; how the counters grew since one that is 5 s older or more.
 
         None if there is none. A counter or Redis's clock that went back, or other shards, mean
-        that it begins anew: the namespace was made anew, or moved, or Redis was set back.
+        that it starts over: the namespace was created again, or moved, or Redis was set back.
         """
         now = _Reading(status.shards[0].now_ms, len(status.shards), status.counters)
         kept = self._kept.pop(status.namespace, None) or deque()

@@ -26,7 +26,7 @@ class Growth:
         """Growth between two readings of a namespace.
 
         None if no time went by, or if the two cannot be compared: a counter went back, or the
-        number of shards changed, because the namespace was created anew, moved, or set back.
+        number of shards changed, because the namespace was created again, moved, or set back.
         """
         over_ms = after.shards[0].now_ms - before.shards[0].now_ms
         if over_ms <= 0 or len(before.shards) != len(after.shards):
@@ -37,7 +37,7 @@ class Growth:
 
     @property
     def nacked(self) -> int:
-        """Trees that were nacked, for whatever reason."""
+        """Trees that were nacked, for any reason."""
         return sum(self.counts[name] for name in NACKS)
 
     @property

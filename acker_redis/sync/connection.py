@@ -114,7 +114,7 @@ class Connection:
     def drive(self, flow: Flow[T]) -> T:
         """Run a flow to its end, and return what it returns."""
         while isinstance(found := self.advance(flow), Hand):
-            pass  # nobody takes it
+            pass  # no caller takes it
         return found.value
 
     def advance(self, flow: Flow[T]) -> Hand | Ended[T]:

@@ -7,6 +7,7 @@ import pytest
 
 from acker_redis.errors import ConfigError
 from acker_redis.protocol import functions, scripts
+from benchmarks import parts
 
 LUA = scripts.directory()
 PARTS = sorted(path.stem for path in (LUA / "parts").glob("*.lua"))
@@ -119,3 +120,9 @@ def test_whole_scripts_are_written(tmp_path: Path) -> None:
     assert [path.name for path in written] == ["apply.lua", "take.lua"]
     for path in written:
         assert path.read_bytes() == scripts.load(path.stem).source
+
+
+def test_the_benchmark_of_the_parts_of_apply_finds_them() -> None:
+    """The benchmarks run nightly only; this one breaks when a part of the script moves."""
+    code = parts.instrumented().decode()
+    assert code.count("= redis.call('TIME')\n") == len(parts.PARTS) + 1

@@ -15,7 +15,7 @@
     │   ├── LaneError                   the lane has moved on: forked, shared or restarted
     │   └── FenceFullError              the shard holds as many fences as it may
     ├── BacklogError                    nothing may be tracked: verdicts are not read, or it moves
-    ├── MovingError                     the namespace moves to another number of shards, or cannot
+    ├── ReshardError                     the namespace moves to another number of shards, or cannot
     ├── DataLossError                   verdicts are gone that a stream was to have
     ├── RejectedError                   a block was nacked instead of being tracked
     ├── HighWaterError                  too much is pending, for longer than one may wait
@@ -101,7 +101,7 @@ class BacklogError(AckerError):
     """
 
 
-class MovingError(AckerError):
+class ReshardError(AckerError):
     """Raised when a namespace cannot be moved to another number of shards, or be changed.
 
     It moves already, another move was begun, or there is still something in it. The words say

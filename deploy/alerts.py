@@ -42,7 +42,7 @@ class Alert:
 NOT_ALERTS = {
     "drain": "no tick comes before the drain has ended: AckerRotationLate tells",
     "tasks": "the metric counts the names of a namespace, not those of its fullest shard",
-    "moving": "an operator has just asked for it, and waits for its end",
+    "reshard": "an operator has just asked for it, and waits for its end",
 }
 """Findings without an alert, and why."""
 
@@ -151,7 +151,7 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             f'acker_trees_total{{verdict="ack"}}[{limits.stalled_ms // 150}s])) == 0\n'
             "  and max by (namespace) (acker_oldest_pending_age_seconds)\n"
             "    > max by (namespace) (acker_tree_lifetime_seconds) / 2\n"
-            "  unless max by (namespace) (acker_moving) == 1",
+            "  unless max by (namespace) (acker_resharding) == 1",
             "2m",
             "warning",
             "Nothing is acked in {{ $labels.namespace }}",

@@ -38,7 +38,7 @@ if #KEYS ~= 2 or #ARGV < 6 or not namespace or meta ~= shard .. ':meta' then
     .. 'least six arguments are needed')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
-  'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'moving',
+  'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'reshard',
   'ticks')
 -- part: schema
 -- part: limits
@@ -51,9 +51,9 @@ local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'curren
 
 -- part: records
 -- While the namespace moves to another number of shards, none may get a tree any more.
-local moving = conf[13]
-if tracks > 0 and moving then
-  return refuse('BACKLOG', 'the namespace moves to ' .. tostring(string.match(moving, ':(%d+)'))
+local reshard = conf[13]
+if tracks > 0 and reshard then
+  return refuse('BACKLOG', 'the namespace moves to ' .. tostring(string.match(reshard, ':(%d+)'))
     .. ' shards; nothing is tracked until then, try again')
 elseif tracks > 0 and tonumber(conf[10] or 0) >= backlog_limit then
   return refuse('BACKLOG', 'task ' .. task .. ' has ' .. conf[10]
@@ -160,7 +160,7 @@ local function decide(r)
     verdict('nack', 'overflow', owner, r, first, text)
     overflow = overflow + 1
     rejected[overflow] = pack('>I2', r - 1)
-  elseif not old and owner == '' and (moving or pending >= high_water) then
+  elseif not old and owner == '' and (reshard or pending >= high_water) then
     orphaned = orphaned + 1
   else
     ended = false

@@ -13,7 +13,7 @@ ARGV[1+] changes   field, value, field, value, ..; either one or more of
                    32 zeros for a digest where it was below, last used at ms or later; never
                    set back
          or one step of a move, in powers of two from 1 to 1024:
-         moving    '<from>:<to>' closes the shard: nothing is tracked until it is open again;
+         reshard    '<from>:<to>' closes the shard: nothing is tracked until it is open again;
                    '<from>:<to>:switch' if it is empty: on shard 0 that decides that the
                    namespace moves; '<from>:<to>:cancel' that it does not; '' opens it, shard 0
                    only when it has moved, or that is called off
@@ -22,11 +22,11 @@ ARGV[1+] changes   field, value, field, value, ..; either one or more of
          empty: no tree is pending; of a shard that goes, no verdict waits either
 
 Reply    fields that have changed, or 0
-Errors   ACKER ARGS | NAMESPACE | SCHEMA | MOVING <words>; nothing was changed
+Errors   ACKER ARGS | NAMESPACE | SCHEMA | RESHARD <words>; nothing was changed
 --]]
 -- part: begin
 local MAX_LANES = 500
-local MOST = { tick_ms = 1e12, high_water = 1e12, outcomes_limit = 1e12, shards = 1024 }
+local MAX = { tick_ms = 1e12, high_water = 1e12, outcomes_limit = 1e12, shards = 1024 }
 local match = string.match
 
 -- A whole number from 1 to most, or nil.
@@ -36,7 +36,7 @@ local function whole(text, most)
 end
 
 local function power_of_two(text)
-  local value = whole(text, MOST.shards)
+  local value = whole(text, MAX.shards)
   return value and math.log(value) / math.log(2) % 1 == 0
 end
 
@@ -56,18 +56,18 @@ for i = 1, #ARGV, 2 do
     end
     named[lane] = true
     lanes[#lanes + 1] = { name = lane, seq = seq, ms = ms }
-  elseif not MOST[field] and field ~= 'moving' then
-    return refuse('ARGS', 'what can be changed is tick_ms, high_water, outcomes_limit, moving '
+  elseif not MAX[field] and field ~= 'reshard' then
+    return refuse('ARGS', 'what can be changed is tick_ms, high_water, outcomes_limit, reshard '
       .. 'and shards, and lanes are raised')
   elseif given[field] then
     return refuse('ARGS', field .. ' is there twice')
-  elseif (field == 'moving' or field == 'shards') and #ARGV > 2 then
+  elseif (field == 'reshard' or field == 'shards') and #ARGV > 2 then
     return refuse('ARGS', field .. ' is changed alone')
   elseif field == 'shards' and not power_of_two(value) then
     return refuse('ARGS', 'shards is a power of two from 1 to 1024')
-  elseif MOST[field] and not whole(value, MOST[field]) then
+  elseif MAX[field] and not whole(value, MAX[field]) then
     return refuse('ARGS', string.format('%s is a whole number from 1 to %.0f', field,
-      MOST[field]))
+      MAX[field]))
   end
   if not lane then given[field] = value end
 end
@@ -81,7 +81,7 @@ local conf = { have.schema }
 -- part: schema
 
 local MOVE = '^([1-9][0-9]*):([1-9][0-9]*)(:?%l*)$'
-local from, to, phase = match(have.moving or '', MOVE)
+local from, to, phase = match(have.reshard or '', MOVE)
 local first = have.shard == '0'
 
 if #lanes > 0 then
@@ -129,56 +129,56 @@ end
 
 if given.shards then
   if given.shards ~= to or (first and phase ~= ':switch') then
-    return refuse('MOVING', shard .. ' does not move to ' .. given.shards
+    return refuse('RESHARD', shard .. ' does not move to ' .. given.shards
       .. ' shards, or that is not decided')
   end
   local what = left()
-  if what then return refuse('MOVING', shard .. ' is not empty: ' .. what) end
+  if what then return refuse('RESHARD', shard .. ' is not empty: ' .. what) end
   call('UNLINK', shard) -- a first write that maxmemory does not refuse
   call('HSET', meta, 'shards', given.shards)
   return have.shards == given.shards and 0 or 1
 end
 
-if given.moving == '' then
-  if not have.moving then return 0 end
+if given.reshard == '' then
+  if not have.reshard then return 0 end
   if first and phase ~= ':cancel' and have.shards ~= to then
-    return refuse('MOVING', shard .. ' moves to ' .. tostring(to) .. ' shards; complete that, or '
+    return refuse('RESHARD', shard .. ' moves to ' .. tostring(to) .. ' shards; complete that, or '
       .. 'call it off')
   end
-  call('HDEL', meta, 'moving')
+  call('HDEL', meta, 'reshard')
   return 1
 end
 
-if given.moving then
-  local new_from, new_to, new_phase = match(given.moving, MOVE)
+if given.reshard then
+  local new_from, new_to, new_phase = match(given.reshard, MOVE)
   if not new_from or not power_of_two(new_from) or not power_of_two(new_to) or new_from == new_to
     or (new_phase ~= '' and new_phase ~= ':switch' and new_phase ~= ':cancel') then
-    return refuse('ARGS', "moving is '', or <from>:<to>, two powers of two, and :switch or :cancel")
+    return refuse('ARGS', "reshard is '', or <from>:<to>, two powers of two, and :switch or :cancel")
   end
   local same = new_from == from and new_to == to
   -- Shard 0 decides; another one that was found empty is closed all the same.
-  if have.moving == given.moving or (same and not first and new_phase == '') then return 0 end
-  if have.moving and not same then
-    return refuse('MOVING', shard .. ' moves from ' .. tostring(from) .. ' to ' .. tostring(to)
+  if have.reshard == given.reshard or (same and not first and new_phase == '') then return 0 end
+  if have.reshard and not same then
+    return refuse('RESHARD', shard .. ' moves from ' .. tostring(from) .. ' to ' .. tostring(to)
       .. ' shards; complete or cancel that')
-  elseif have.moving and (phase ~= '' or new_phase == '') then
-    return refuse('MOVING', shard .. ' is at ' .. have.moving .. ', not before '
-      .. given.moving)
-  elseif not have.moving and new_phase ~= '' then
-    return refuse('MOVING', shard .. ' does not move; was that cancelled?')
+  elseif have.reshard and (phase ~= '' or new_phase == '') then
+    return refuse('RESHARD', shard .. ' is at ' .. have.reshard .. ', not before '
+      .. given.reshard)
+  elseif not have.reshard and new_phase ~= '' then
+    return refuse('RESHARD', shard .. ' does not move; was that cancelled?')
   elseif have.shards ~= new_from and (first or have.shards ~= new_to) then
-    return refuse('MOVING', shard .. ' is one of ' .. have.shards .. ' shards, not of '
+    return refuse('RESHARD', shard .. ' is one of ' .. have.shards .. ' shards, not of '
       .. new_from)
   end
   local what = new_phase == ':switch' and left()
-  if what then return refuse('MOVING', shard .. ' is not empty: ' .. what) end
+  if what then return refuse('RESHARD', shard .. ' is not empty: ' .. what) end
   call('UNLINK', shard)
-  call('HSET', meta, 'moving', given.moving)
+  call('HSET', meta, 'reshard', given.reshard)
   return 1
 end
 
-if have.moving then
-  return refuse('MOVING', shard .. ' moves to ' .. tostring(to) .. ' shards; change its settings '
+if have.reshard then
+  return refuse('RESHARD', shard .. ' moves to ' .. tostring(to) .. ' shards; change its settings '
     .. 'when it has, or when that is cancelled')
 end
 local values, changed = {}, 0

@@ -53,7 +53,7 @@ elseif call('EXISTS', meta) == 1 then
     if have[i] ~= ARGV[i] then
       return refuse('EXISTS', shard .. ' was created with ' .. field .. ' '
         .. tostring(have[i]) .. ', not ' .. ARGV[i] .. '; change it (acker-redis config set, or '
-        .. 'migrate), or use another name')
+        .. 'reshard), or use another name')
     end
   end
   return 0

@@ -8,17 +8,17 @@ ARGV[1]  blocks    0 = close the shard; 1..1000 = remove so many at most, and 50
                    when none is left, all else
 ARGV[2]  last      1 = and then <shard>:dropping too, which holds the configuration; 0 = keep it
 ARGV[3]  move      may be missing; '<from>:<to>' = only a shard that goes in this move and has been
-                   told so: its moving is <from>:<to>:switch, and its shards <to>
+                   told so: its reshard is <from>:<to>:switch, and its shards <to>
 
 Reply    {left, shards}
          left: blocks to remove, and 1 for all else; 0 when a call that removes has removed all
          shards: as the configuration says; of a namespace that moves (configure.lua) the
          greater number, as there may be shards of both
          {0, 0}: there is no such shard, or it is gone
-Errors   ACKER ARGS | SCHEMA | EXISTS | MOVING <words>; nothing was changed
+Errors   ACKER ARGS | SCHEMA | EXISTS | RESHARD <words>; nothing was changed
 --]]
 -- part: begin
-local MOST_BLOCKS, MOST_BUCKETS, MOST_SHARDS, MAX_ARGS = 500, 16, 1024, 1000
+local MAX_BLOCKS, MAX_BUCKETS, MAX_SHARDS, MAX_ARGS = 500, 16, 1024, 1000
 local find = string.find
 
 if #KEYS ~= 2 or #ARGV < 2 or #ARGV > 3 or meta ~= shard .. ':meta'
@@ -28,7 +28,7 @@ if #KEYS ~= 2 or #ARGV < 2 or #ARGV > 3 or meta ~= shard .. ':meta'
 end
 local count = (ARGV[1] == '0' or find(ARGV[1], '^[1-9][0-9]*$')) and tonumber(ARGV[1])
 if not count or count > 1000 then return refuse('ARGS', 'blocks is 0 to 1000') end
-count = math.min(count, MOST_BLOCKS)
+count = math.min(count, MAX_BLOCKS)
 if ARGV[2] ~= '0' and ARGV[2] ~= '1' then return refuse('ARGS', 'last is 0 or 1') end
 local target = string.match(ARGV[3] or '', '^[1-9][0-9]*:([1-9][0-9]*)$')
 if ARGV[3] and not target then return refuse('ARGS', 'move is <from>:<to>') end
@@ -44,7 +44,7 @@ local config = open == 'none' and dropping or meta
 if open ~= 'hash' and closed ~= 'hash' then
   return refuse('SCHEMA', config .. ' has been tampered with')
 end
-local conf = call('HMGET', config, 'schema', 'shards', 'drop_cursor', 'moving')
+local conf = call('HMGET', config, 'schema', 'shards', 'drop_cursor', 'reshard')
 if conf[1] ~= '1' then
   return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
 end
@@ -52,12 +52,12 @@ local shards = find(conf[2] or '', '^[1-9][0-9]*$') and tonumber(conf[2])
 for number in string.gmatch(shards and conf[4] or '', '%d+') do
   shards = math.max(shards, tonumber(number))
 end
-if not shards or shards > MOST_SHARDS then
+if not shards or shards > MAX_SHARDS then
   return refuse('SCHEMA', config .. ' has been tampered with')
 end
 if open ~= 'none' and target and (conf[4] ~= ARGV[3] .. ':switch' or conf[2] ~= target) then
   -- Whoever comes late with the end of a move must not end what a later move has made.
-  return refuse('MOVING', shard .. ' does not go in the move ' .. ARGV[3] .. ', or not yet')
+  return refuse('RESHARD', shard .. ' does not go in the move ' .. ARGV[3] .. ', or not yet')
 end
 if open ~= 'none' and count > 0 then
   -- Whoever comes late with the rest of a drop must not end what was created since.
@@ -68,7 +68,7 @@ end
 -- Blocks have keys of their own, which nothing but the buckets names. What is no bucket has none.
 local place, left = nil, 0
 local names = { shard .. ':blocks_expiring' }
-for bucket = 0, MOST_BUCKETS - 1 do names[bucket + 2] = shard .. ':blocks:' .. bucket end
+for bucket = 0, MAX_BUCKETS - 1 do names[bucket + 2] = shard .. ':blocks:' .. bucket end
 for _, name in ipairs(names) do
   local size = call('TYPE', name).ok == 'hash' and call('HLEN', name) or 0
   if size > 0 then place, left = place or name, left + size end
@@ -99,7 +99,7 @@ if count > 0 and left == #gone then
   for _, what in ipairs({ ':expiring', ':blocks_expiring', ':scratch', ':fence:durable' }) do
     ended[#ended + 1] = shard .. what
   end
-  for bucket = 0, MOST_BUCKETS - 1 do
+  for bucket = 0, MAX_BUCKETS - 1 do
     for _, what in ipairs({ ':pending:', ':fence:', ':blocks:' }) do
       ended[#ended + 1] = shard .. what .. bucket
     end

@@ -49,7 +49,7 @@ TIER_OF = {
     "spark/smoke": QUICK,
     "spark/test_content.py": QUICK,
     "spark/test_lanes.py": QUICK,
-    "spark/test_moving.py": QUICK,
+    "spark/test_reshard.py": QUICK,
     "spark/test_packed.py": QUICK,
 }
 """Folders and files that are not quick; the longest name that fits counts."""

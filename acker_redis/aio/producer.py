@@ -14,7 +14,7 @@ from acker_redis.aio.client import AsyncAcker
 from acker_redis.batching.accumulator import Accumulator
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import AckerError, BufferFullError, ClosedError
-from acker_redis.flows.delivery import MOST_SENDERS, check_settings, deliver, tell_given_up
+from acker_redis.flows.delivery import MAX_SENDERS, check_settings, deliver, tell_given_up
 from acker_redis.flows.lane import Lane
 from acker_redis.flows.namespace import Flows
 from acker_redis.kinds import check_is
@@ -164,7 +164,7 @@ class AsyncProducer:
             self._accumulator = Accumulator(self.task, config.shards, self._linger)
             self._senders = [
                 asyncio.create_task(self._run(self._accumulator), name=f"acker-producer-{number}")
-                for number in range(min(config.shards, MOST_SENDERS))
+                for number in range(min(config.shards, MAX_SENDERS))
             ]
         return self._accumulator
 

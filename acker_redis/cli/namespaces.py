@@ -158,7 +158,7 @@ def drop(namespace: Namespace, url: Url = None, yes: Yes = False, as_json: AsJso
         say(f"{namespace}: dropped, with {pending:,} trees and {waiting:,} verdicts")
 
 
-def migrate(
+def reshard(
     namespace: Namespace,
     shards: Annotated[
         int | None,
@@ -177,15 +177,15 @@ def migrate(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Move a namespace that is in use to another number of shards; no verdict is lost.
+    """Reshard a namespace that is in use to another number of shards; no verdict is lost.
 
     Nothing is tracked meanwhile: sources wait until all that is pending has ended, at the latest
     after N ticks, and until they have taken all verdicts. Stop Spark queries first. Ctrl-C, or too
     long a wait, leaves the namespace as it was. Run it again if it was killed.
     """
     from acker_redis.cli import shapes
-    from acker_redis.cli.moving import follow
-    from acker_redis.ops.reshard import migrate as move
+    from acker_redis.cli.reshard import follow
+    from acker_redis.ops.reshard import reshard as run
 
     if cancel == (shards is not None):
         raise typer.BadParameter("say --shards N, or --cancel")
@@ -199,7 +199,7 @@ def migrate(
                 _confirm_move(acker, shards)
             end_cleanly()  # the namespace is opened again
             with follow() as told:
-                config = move(acker, shards, wait=wait, on_progress=told)
+                config = run(acker, shards, wait=wait, on_progress=told)
     if as_json:
         say_json({"namespace": namespace, "config": shapes.config(config)})
     else:
@@ -212,7 +212,7 @@ def _call_off(acker: "Acker") -> tuple[AckerConfig, str]:
     from acker_redis.ops.reshard import cancel
 
     try:
-        moved = acker.status().shards[0].moving is not None
+        moved = acker.status().shards[0].reshard is not None
     except NamespaceNotFoundError:
         moved = True  # a shard is missing
     return cancel(acker), "" if moved else "; nothing was to be called off"
@@ -323,7 +323,7 @@ def register(app: typer.Typer) -> None:
     add(config, PANEL, config_get, "config get orders --json", name="get")
     add(config, PANEL, config_set, "config set orders high_water 2000000", name="set")
     app.add_typer(config, name="config", rich_help_panel=PANEL)
-    add(app, PANEL, migrate, "migrate orders --shards 8", "migrate orders --cancel")
+    add(app, PANEL, reshard, "reshard orders --shards 8", "reshard orders --cancel")
     add(
         app,
         PANEL,

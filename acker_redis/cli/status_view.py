@@ -25,7 +25,7 @@ WORDS = {
     "over": "new trees are nacked",
 }
 SHOWN_TASKS = 10
-MOST_BUCKETS = 5
+MAX_BUCKETS = 5
 """Of more, empty ones are not drawn."""
 
 
@@ -86,7 +86,7 @@ def _buckets(status: Status) -> RenderableType:
     most = max(*status.pending_by_bucket, status.expiring, 1)
     rows = [*status.pending_by_bucket, status.expiring]
     names = ["newest", *(f"{n} tick{'s' * (n > 1)} old" for n in range(1, len(rows) - 1))]
-    few = len(rows) <= MOST_BUCKETS
+    few = len(rows) <= MAX_BUCKETS
     for name, count in zip([*names, "expiring"], rows, strict=True):
         if not (count or few or name == "newest"):
             continue

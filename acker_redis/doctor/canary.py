@@ -33,10 +33,10 @@ from acker_redis.transport.errors import FAILED, is_denied
 
 PREFIX = "acker-doctor-"
 """How the names of canaries begin."""
-MOST_SHARDS = 16
+MAX_SHARDS = 16
 TASK = "canary"
 ROUNDS = 50
-MOST_CALLS = 100
+MAX_CALLS = 100
 """Calls after which a shard that is forced must have ticked."""
 ROWS = 100
 _TICK_MS = 3_600_000
@@ -67,7 +67,7 @@ def examine(connection: Connection, shards: int) -> list[Finding]:
         lacking = _lacking(connection, name)
         if lacking:
             return [_skipped(id_, lacking) for id_ in _IDS]
-        with _namespace(acker, min(MOST_SHARDS, shards)):
+        with _namespace(acker, min(MAX_SHARDS, shards)):
             found |= _round_trip(acker)
             found["latency"] = _latency(acker)
     except _LeftBehindError as left:
@@ -165,7 +165,7 @@ def _track(acker: Acker, source_id: str) -> dict[int, int]:
 def _tick(acker: Acker, keys: ShardKeys) -> None:
     # Between a drain and the tick there is something to be drained if others tick too.
     rotation = ShardRotation(keys, ROWS, force=True)
-    for _ in range(MOST_CALLS):
+    for _ in range(MAX_CALLS):
         step = rotation.reply(_run(acker, rotation.call()), time.monotonic())
         if step.round and step.round.ticked:
             return

@@ -102,7 +102,7 @@ def spread(cluster: ClusterFacts, namespace: NamespaceFacts) -> Finding:
         return warning(
             "cluster-spread",
             f"all {count} shards lie on one of {len(cluster.masters)} masters ({text})",
-            f"take more shards: acker-redis migrate {namespace.name} --shards {_enough(cluster)}; "
+            f"take more shards: acker-redis reshard {namespace.name} --shards {_enough(cluster)}; "
             "or move the slot of a shard: redis-cli --cluster reshard HOST:PORT",
             namespace.name,
         )

@@ -10,7 +10,7 @@ from acker_redis.protocol.config import SCHEMA
 from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.status import Status
 
-MOST_FENCES = 100_000
+MAX_FENCES = 100_000
 """Per shard in the buckets, and as many durable ones."""
 _CONFIG = ("shards", "buckets", "tick_ms", "high_water", "refresh", "outcomes_limit", "publish")
 _CHANGEABLE = ("tick_ms", "high_water", "outcomes_limit")
@@ -35,7 +35,7 @@ def check(
     for judged in health.judge(status, growth):
         if judged.id == "outcomes":
             yield waiting(second, judged, kept_by)
-        elif judged.id != "moving":  # which the check of the shards has said
+        elif judged.id != "reshard":  # which the check of the shards has said
             yield judged
     yield fences(second)
     yield tick(second, retry_for)
@@ -72,7 +72,7 @@ def _incomplete(facts: NamespaceFacts) -> Finding | None:
             "namespace",
             f"a move to {target} shards was interrupted, or set back by a failover: {some(gone)} "
             "are gone, and what belongs there is refused",
-            f"complete it: acker-redis migrate {name} --shards {target}",
+            f"complete it: acker-redis reshard {name} --shards {target}",
             name,
         )
     if any(shard.dropping for shard in facts.shards):
@@ -127,25 +127,25 @@ def _damaged(facts: NamespaceFacts) -> Finding | None:
 
 
 def _unequal(facts: NamespaceFacts) -> Finding | None:
-    """Find shards that differ, because of a move or of an interrupted change."""
+    """Find shards that differ, because of a reshard or of an interrupted change."""
     name, target = facts.name, _target(facts)
     metas = [shard.meta for shard in facts.shards]
-    move = facts.known[0].moving
-    if target and not move:
+    reshard = facts.known[0].reshard
+    if target and not reshard:
         return error(
             "namespace",
             f"its shards differ, a move was interrupted, or set back by a failover: shards is "
             f"{_values(facts, 'shards')}",
-            f"bring all to what shard 0 says: acker-redis migrate {name} --shards {target}",
+            f"bring all to what shard 0 says: acker-redis reshard {name} --shards {target}",
             name,
         )
-    if move:
+    if reshard:
         return warning(
             "namespace",
-            f"it moves from {move.source} to {move.target} shards ({move.phase}), and nothing is "
-            "tracked until that is done",
-            "wait for that, or if nobody moves it any more go on: acker-redis migrate "
-            f"{name} --shards {move.target}",
+            f"a reshard from {reshard.source} to {reshard.target} shards is running "
+            f"({reshard.phase}); nothing is tracked until it ends",
+            "wait until it ends; if its command was killed, run it again: acker-redis reshard "
+            f"{name} --shards {reshard.target}",
             name,
         )
     differing = [field for field in _CONFIG if len({meta.get(field) for meta in metas}) > 1]
@@ -202,14 +202,14 @@ def fences(facts: NamespaceFacts) -> Finding:
     """Room for more producers."""
     lanes = max(shard.lanes for shard in facts.shards)
     durable = max(shard.durable for shard in facts.shards)
-    text = f"{lanes:,} in the buckets of the fullest shard, {durable:,} durable, of {MOST_FENCES:,}"
+    text = f"{lanes:,} in the buckets of the fullest shard, {durable:,} durable, of {MAX_FENCES:,}"
     fix = (
         "keep producers for long instead of one for each request; fences in buckets end after "
         "N-1 ticks, durable ones after 30 days"
     )
-    if max(lanes, durable) >= MOST_FENCES:
+    if max(lanes, durable) >= MAX_FENCES:
         return error("fences", f"{text}: new producers are refused", fix, facts.name)
-    if max(lanes, durable) >= health.THRESHOLDS.full * MOST_FENCES:
+    if max(lanes, durable) >= health.THRESHOLDS.full * MAX_FENCES:
         return warning("fences", text, fix, facts.name)
     return ok("fences", text, facts.name)
 
@@ -276,11 +276,11 @@ def _create(facts: NamespaceFacts) -> str:
 
 
 def _target(facts: NamespaceFacts) -> int | None:
-    """To how many shards all are to be brought: by a move, or because a failover set some back."""
+    """Return the number of shards that a reshard, or the repair after a failover, must reach."""
     first = facts.shards[0].status
-    if first and first.moving:
-        return first.moving.target
-    if first and any(s.moving or s.config.shards != first.config.shards for s in facts.known):
+    if first and first.reshard:
+        return first.reshard.target
+    if first and any(s.reshard or s.config.shards != first.config.shards for s in facts.known):
         return first.config.shards
     return None
 

@@ -243,8 +243,8 @@ def listpack(node: NodeFacts) -> Finding:
     if int(config[entries]) > LISTPACK_ENTRIES:
         return warning(
             "listpack",
-            f"{entries} is {config[entries]}: after a restart or a slot's move, buckets are lists "
-            "up to that many records, and a batch takes three times as long (measured)",
+            f"{entries} is {config[entries]}: after a restart or a slot migration, buckets are "
+            "lists up to that many records, and a batch takes three times as long (measured)",
             f"redis-cli CONFIG SET {entries} {RECOMMENDED_ENTRIES}, and the same in redis.conf",
             node.name,
         )

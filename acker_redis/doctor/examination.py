@@ -227,7 +227,7 @@ def _shards(
     """As many as the largest namespace has; on a cluster so many that each master gets some."""
     counts = [len(each.shards) for each in namespaces.values() if isinstance(each, NamespaceFacts)]
     most = max(counts, default=1)
-    return canary.MOST_SHARDS if cluster is not None else most
+    return canary.MAX_SHARDS if cluster is not None else most
 
 
 def _unreachable(why: str) -> Finding:

@@ -38,7 +38,7 @@ TITLES = {
     "acks": "Trees that are acked",
     "counters": "Trees that went wrong",
     "oldest": "Age of the oldest tree",
-    "moving": "Move to other shards",
+    "reshard": "Reshard to other shards",
     "fences": "Fences",
     "tasks": "Names of sources",
     "tick": "Length of a tick",

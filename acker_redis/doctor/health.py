@@ -70,8 +70,8 @@ def judge(
         found.append(counters(status, growth))
     if oldest_ms is not None:
         found.append(oldest(status, oldest_ms, limits))
-    if status.moving:
-        found.append(moving(status))
+    if status.reshard:
+        found.append(reshard(status))
     return tuple(found)
 
 
@@ -258,7 +258,7 @@ def acks(status: Status, growth: Growth, limits: Thresholds) -> Finding:
     waiting = sum(status.pending_by_bucket[half:])
     text = f"{growth.counts['acked']:,} in the last {span(growth.over_ms)}"
     # A namespace that moves takes no new trees.
-    stalls = waiting and not growth.counts["acked"] and not status.moving
+    stalls = waiting and not growth.counts["acked"] and not status.reshard
     if not stalls or growth.over_ms < limits.stalled_ms:
         return ok("acks", text, status.namespace)
     return warning(
@@ -309,18 +309,18 @@ def oldest(status: Status, age_ms: int, limits: Thresholds) -> Finding:
     )
 
 
-def moving(status: Status) -> Finding:
+def reshard(status: Status) -> Finding:
     """A namespace that moves tracks nothing."""
-    move = status.moving
-    target = move.target if move else 0
+    reshard = status.reshard
+    target = reshard.target if reshard else 0
     waits = f"it waits for the verdicts of {status.pending:,} pending trees, and " * bool(
         status.pending
     )
     return warning(
-        "moving",
+        "reshard",
         f"{waits}sources wait for it",
-        f"if it does not go on, run it again: acker-redis migrate {status.namespace} --shards "
-        f"{target}; to call it off: acker-redis migrate {status.namespace} --cancel",
+        f"if it does not go on, run it again: acker-redis reshard {status.namespace} --shards "
+        f"{target}; to call it off: acker-redis reshard {status.namespace} --cancel",
         status.namespace,
         headline=f"Moves to {target} {'shard' if target == 1 else 'shards'}: nothing is tracked "
         "until then",

@@ -13,7 +13,7 @@ from acker_redis.protocol.keys import NAMESPACES, ShardKeys
 from acker_redis.sync.connection import Connection
 from acker_redis.transport.errors import is_denied
 
-MOST_STREAMS = 1000
+MAX_STREAMS = 1000
 """Streams of a namespace that are looked at, those with most verdicts first."""
 
 STREAMS_AT_ONCE = 32
@@ -83,7 +83,7 @@ def _waiting(
         if count
     ]
     backlogs.sort(key=lambda each: (-each[0], each[1], each[2].keys.shard))
-    looked = backlogs[:MOST_STREAMS]
+    looked = backlogs[:MAX_STREAMS]
     if not looked:
         return (), 0
     found = []

@@ -15,7 +15,7 @@ from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.status import Status
 from acker_redis.protocol.tree import TreeState
 
-MOST_TASKS = 1000
+MAX_TASKS = 1000
 """Tasks of a namespace that are named: those for which most verdicts wait."""
 OTHERS = "(others)"
 """All other tasks together; no task can be called so."""
@@ -33,7 +33,7 @@ def standing(
     with. ``oldest`` is its oldest pending tree; None if there is none, or it is not known.
     ``rates`` are shown; None: those of ``growth``.
     """
-    move, latency, shown = status.moving, status.latency, rates or growth
+    reshard, latency, shown = status.reshard, status.latency, rates or growth
     findings = wrong(judge(status, growth, oldest.tree.age_ms if oldest else None))
     return {
         "namespace": status.namespace,
@@ -56,8 +56,8 @@ def standing(
         },
         "backlog": most(status.backlog),
         "backlog_ratio": backlog_ratio(status),
-        "moving_to": move.target if move else None,
-        "moving_phase": move.phase if move else None,
+        "resharding_to": reshard.target if reshard else None,
+        "reshard_phase": reshard.phase if reshard else None,
         "rates": shown and {"over_ms": shown.over_ms, **shown.per_second()},
         "oldest": oldest and {"exact": oldest.exact, "tree": _tree(oldest.tree)},
         "config": {**asdict(status.config), "timeout_ms": status.config.timeout_ms},
@@ -68,8 +68,8 @@ def standing(
 def most(backlog: dict[str, int], together: Callable[[Iterable[int]], int] = sum) -> dict[str, int]:
     """Return the tasks for which most waits, at most 1000, and the others together."""
     ranked = sorted(backlog.items(), key=lambda item: (-item[1], item[0]))
-    found = dict(ranked[:MOST_TASKS])
-    if others := ranked[MOST_TASKS:]:
+    found = dict(ranked[:MAX_TASKS])
+    if others := ranked[MAX_TASKS:]:
         found[OTHERS] = together(count for _, count in others)
     return found
 

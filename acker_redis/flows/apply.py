@@ -40,7 +40,7 @@ class Applies(Known):
                 ) from error
             _pack_anew(batch)
         config = yield from self._read_config(self._deadline())
-        if self.moving and before and config.shards == before.shards:
+        if self.reshard and before and config.shards == before.shards:
             raise BacklogError(f"{self.namespace} moves to other shards just now; try again")
         try:
             return (yield from self._apply_parts(batch, lane))

@@ -28,9 +28,9 @@ from acker_redis.protocol.keys import ShardKeys, check_name
 from acker_redis.protocol.texts import check_text
 from acker_redis.protocol.tree import TreeState, parse_show
 
-MOST_CALLS = 16
+MAX_CALLS = 16
 """Calls of the script that a page takes at most."""
-MOST_RECORDS = 1000
+MAX_RECORDS = 1000
 """Records that a call looks at, about."""
 SAMPLE = 500
 """Records of a bucket that are looked at for its oldest tree; a listpack always comes whole."""
@@ -229,13 +229,13 @@ def following(cursor: PageCursor, listed: Listed) -> PageCursor | None:
 
 
 def read_page(look: Look, cursor: PageCursor | None, count: int, filtered: bool) -> Flow[TreePage]:
-    """A page of about ``count`` entries, by ``MOST_CALLS`` calls at most."""
-    if type(count) is not int or not 1 <= count <= MOST_RECORDS:
-        raise ConfigError(f"a page has 1 to {MOST_RECORDS} entries, not {count!r}")
+    """A page of about ``count`` entries, by ``MAX_CALLS`` calls at most."""
+    if type(count) is not int or not 1 <= count <= MAX_RECORDS:
+        raise ConfigError(f"a page has 1 to {MAX_RECORDS} entries, not {count!r}")
     seen, at = Seen(), cursor or PageCursor()
     next_: PageCursor | None = at
-    for _ in range(MOST_CALLS):
-        listed = yield from look(at, MOST_RECORDS if filtered else count - len(seen))
+    for _ in range(MAX_CALLS):
+        listed = yield from look(at, MAX_RECORDS if filtered else count - len(seen))
         seen.add(at.kind, listed)
         next_ = following(at, listed)
         if next_ is None or len(seen) >= count:
@@ -252,7 +252,7 @@ def search(look: Look, limit: int, most: int) -> Flow[Found]:
     seen = Seen()
     at: PageCursor | None = PageCursor()
     while at and len(seen) < limit and seen.looked < most:
-        listed = yield from look(at, MOST_RECORDS)
+        listed = yield from look(at, MAX_RECORDS)
         seen.add(at.kind, listed)
         at = following(at, listed)
     trees = tuple(seen.trees.values())[:limit]

@@ -23,7 +23,7 @@ from acker_redis.protocol.rows import Row
 
 log = logging.getLogger(__name__)
 
-MOST_SENDERS = 4
+MAX_SENDERS = 4
 """Calls of a producer in flight at most, each on a shard of its own."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5

@@ -6,7 +6,7 @@ from acker_redis.flows.steps import Flow, run_until
 from acker_redis.protocol import commands
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys, check_name
-from acker_redis.protocol.move import Move
+from acker_redis.protocol.reshard import Reshard
 
 
 class Known:
@@ -17,7 +17,7 @@ class Known:
         self.retry_for = retry_for
         self.known: AckerConfig | None = None
         """The configuration, once it was read."""
-        self.moving: Move | None = None
+        self.reshard: Reshard | None = None
         """Where the namespace moved when it was read."""
 
     def config(self) -> Flow[AckerConfig]:
@@ -33,7 +33,7 @@ class Known:
         call = commands.status(ShardKeys(self.namespace, 0))
         reply = yield from run_until(call, deadline)
         status = commands.parse_status(reply, ShardKeys(self.namespace, 0))
-        self.known, self.moving = status.config, status.moving
+        self.known, self.reshard = status.config, status.reshard
         return status.config
 
     def shards(self, config: AckerConfig) -> list[ShardKeys]:

@@ -105,7 +105,7 @@ class Flows(Applies, Browses):
                     raise
                 first = again
             else:
-                self.known, self.moving = first.config, first.moving
+                self.known, self.reshard = first.config, first.reshard
                 return Status(self.namespace, first.config, all_)
 
     def drop(self) -> Flow[None]:

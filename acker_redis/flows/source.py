@@ -47,7 +47,7 @@ FROM_THE_OLDEST = 10.0
 from its oldest entry: after a failover new entries may have smaller ids than those read before."""
 GRACE = 5.0
 """Seconds after an error in which nothing times out for want of a verdict."""
-MOST_REVIVED = 256
+MAX_REVIVED = 256
 """Attempts of which it is asked, in one step, whether they are pending after all."""
 
 
@@ -163,7 +163,7 @@ class SourceFlows:
         now = time.monotonic()
         if now >= self._oldest_at:
             config = yield from self._flows.read_config(patient=False)
-            if self._flows.moving:
+            if self._flows.reshard:
                 yield from self._leave_shards()
             self._after.clear()
             self._oldest_at = now + FROM_THE_OLDEST
@@ -237,7 +237,7 @@ class SourceFlows:
         config = yield from self._flows.config()
         if config.refresh == "update":
             # Each row of a tree starts its clock anew, and nobody tells us.
-            timed_out = timed_out[:MOST_REVIVED]  # the others the next time
+            timed_out = timed_out[:MAX_REVIVED]  # the others the next time
             for anchor in timed_out:
                 if (yield from self._flows.show(anchor)) is not None:
                     self.pending.revive(anchor)
@@ -274,7 +274,7 @@ class SourceFlows:
                 self._not_tracked(attempts, error)
             if isinstance(error, BacklogError):
                 yield from self._flows.read_config(patient=False)
-                if self._flows.moving:
+                if self._flows.reshard:
                     yield from self._leave_shards()
                     self._pause("the namespace moves to other shards")
                     return 0
@@ -419,7 +419,7 @@ class SourceFlows:
             return False
         if self._paused:
             status = yield from self._flows.status()
-            if status.moving:
+            if status.reshard:
                 self._leave(status)
                 self._pause("the namespace moves to other shards", most=1.0)
                 return False
@@ -432,14 +432,14 @@ class SourceFlows:
 
     def _leave_shards(self) -> Flow[None]:
         """See to it that a move to fewer shards can end."""
-        if self._flows.moving and self._flows.moving.target < self._flows.moving.source:
+        if self._flows.reshard and self._flows.reshard.target < self._flows.reshard.source:
             self._leave((yield from self._flows.status()))
 
     def _leave(self, status: Status) -> None:
         # It ends when the verdicts on shards that go were taken, and nothing is tracked anew before
         # that. Until it waits for nothing else they stay: should this program die, only they know.
-        if status.moving and not any(sum(s.pending) + s.expiring for s in status.shards):
-            self.pending.settle_all(status.moving.target)
+        if status.reshard and not any(sum(s.pending) + s.expiring for s in status.shards):
+            self.pending.settle_all(status.reshard.target)
 
     def _pause(self, why: str, most: float = 5.0) -> None:
         self._paused += 1

@@ -11,7 +11,7 @@ from acker_redis.protocol.blocks import BlockPart
 from acker_redis.protocol.config import SCHEMA, AckerConfig
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.latency import Latency
-from acker_redis.protocol.move import Move
+from acker_redis.protocol.reshard import Reshard
 from acker_redis.protocol.rows import Columns
 
 MAX_TAKE = 64
@@ -115,7 +115,7 @@ class ShardStatus:
     """tracked, acked, failed, expired, overflow, conflict, repeated, orphaned."""
     backlog: dict[str, int]
     """Verdicts that wait to be taken, per task."""
-    moving: Move | None = None
+    reshard: Reshard | None = None
     """Where the namespace moves, if it does; nothing is tracked meanwhile."""
     late_ms: int = 0
     """How late the last tick was."""
@@ -148,7 +148,7 @@ def create(keys: ShardKeys, config: AckerConfig) -> Call:
 
 
 def configure(keys: ShardKeys, changes: Mapping[str, str | int] | Mapping[bytes, str]) -> Call:
-    """Change settings of a shard, ``moving``, ``shards``, or lanes; see ``configure.lua``."""
+    """Change settings of a shard, ``reshard``, ``shards``, or lanes; see ``configure.lua``."""
     return Call("configure", keys.both, tuple(each for pair in changes.items() for each in pair))
 
 
@@ -250,13 +250,13 @@ def parse_list(reply: Sequence[Any]) -> Listed:
     return Listed(int(now), int(shards), int(bucket), int(age), int(cursor), int(looked), pairs)
 
 
-def drop(keys: ShardKeys, blocks: int, last: bool, move: Move | None = None) -> Call:
+def drop(keys: ShardKeys, blocks: int, last: bool, reshard: Reshard | None = None) -> Call:
     """Close a shard (0 ``blocks``), or remove some (1 .. 1000), and in the end all else.
 
-    ``last`` removes its configuration too. With ``move``, only if it goes in that very move. The
-    reply: what is left, and the shards.
+    ``last`` removes its configuration too. With ``reshard``, only if that reshard removes this
+    shard. The reply: what is left, and the shards.
     """
-    more = (move.at("closed").to_wire(),) if move else ()
+    more = (reshard.at("closed").to_wire(),) if reshard else ()
     return Call("drop", keys.both, (blocks, int(last), *more))
 
 
@@ -292,7 +292,7 @@ def _parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
         ticked_ms=int(meta["ticked_ms"]),
         counters={name: int(meta[name]) for name in COUNTERS},
         backlog={k[8:]: int(v) for k, v in meta.items() if k.startswith("backlog:")},
-        moving=Move.from_wire(meta.get("moving", "")),
+        reshard=Reshard.from_wire(meta.get("reshard", "")),
         late_ms=int(meta.get("late_ms", 0)),
         ticks=int(meta.get("ticks", 0)),
         latency=Latency.from_meta(meta),
@@ -327,6 +327,6 @@ _KINDS: dict[str, tuple[type[errors.AckerError], str]] = {
     ),
     "FENCE": (errors.FenceFullError, ""),
     "BACKLOG": (errors.BacklogError, ""),
-    "MOVING": (errors.MovingError, ""),
+    "RESHARD": (errors.ReshardError, ""),
     "EXISTS": (errors.NamespaceExistsError, ""),
 }

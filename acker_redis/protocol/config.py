@@ -23,7 +23,7 @@ class AckerConfig:
 
     shards: int = 1
     """Parts the namespace is spread over, a power of two, 1 .. 1024; changed by
-    :func:`acker_redis.ops.reshard.migrate` only."""
+    :func:`acker_redis.ops.reshard.reshard` only."""
 
     buckets: int = 3
     """Rotating buckets N, 2 .. 16; fixed at creation."""

@@ -8,7 +8,7 @@ from acker_redis.protocol import commands
 from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.latency import Latency
-from acker_redis.protocol.move import Move
+from acker_redis.protocol.reshard import Reshard
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,9 @@ class Status:
         return most
 
     @property
-    def moving(self) -> Move | None:
+    def reshard(self) -> Reshard | None:
         """Where the namespace moves, if it does: to other shards, and nothing is tracked then."""
-        return next((shard.moving for shard in self.shards if shard.moving), None)
+        return next((shard.reshard for shard in self.shards if shard.reshard), None)
 
     @property
     def high_water(self) -> Literal["ok", "high", "over"]:

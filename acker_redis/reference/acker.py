@@ -61,7 +61,7 @@ class Reference:
     """How long acked trees took. Of no account for what is decided."""
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
     """Verdicts per task that were not taken."""
-    moving: bool = False
+    reshard: bool = False
     """The namespace moves to another number of shards: no tree begins."""
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class Reference:
             return ShardApplied(highest=highest)
         tracks = any(row.flags & TRACK for row in rows)
         waiting = self.backlog(task)
-        if tracks and self.moving:
+        if tracks and self.reshard:
             raise BacklogError("the namespace moves; nothing is tracked until then, try again")
         if tracks and waiting >= self.outcomes_limit:
             raise BacklogError(
@@ -208,7 +208,7 @@ class Reference:
                 self.counters["overflow"] += 1
                 self._tell("nack", "overflow", row.anchor, record)
                 return True
-            if not record.task and (self.moving or self.pending >= self.high_water):
+            if not record.task and (self.reshard or self.pending >= self.high_water):
                 self.counters["orphaned"] += 1
                 return False
             self.buckets[0][row.anchor] = record

@@ -134,7 +134,7 @@ class BlockReference(Reference):
             return
         _, block = self._find(row.block)
         if block is None:
-            if self.moving:
+            if self.reshard:
                 raise BacklogError("the namespace moves; nothing is tracked until then, try again")
             if self.backlog(row.task) >= self.outcomes_limit:
                 raise BacklogError(row.task)

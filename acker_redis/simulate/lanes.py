@@ -19,7 +19,7 @@ from acker_redis.simulate.batches import (
 from acker_redis.simulate.stage import Stage
 from acker_redis.simulate.trees import Tree
 
-MOST_ROWS = 12
+MAX_ROWS = 12
 
 
 class Lane:
@@ -70,7 +70,7 @@ class Lane:
         self._linger = False
         if not self.alive or self._parts or not (self._rows or self._tracks):
             return
-        rows = [self._rows.pop(anchor) for anchor in list(islice(self._rows, MOST_ROWS))]
+        rows = [self._rows.pop(anchor) for anchor in list(islice(self._rows, MAX_ROWS))]
         loose = [row for row in rows if not row.tree.block]
         blocks, self._tracks = [*self._tracks, *by_block(rows)], []
         if loose:

@@ -79,7 +79,7 @@ class RedisShard:
         return int(self._run(commands.expire_blocks(self.keys, blocks))[2])
 
     def advance(self, ms: int) -> None:
-        """Move the clock, back if ``ms`` is negative: whatever was written, was so much earlier."""
+        """Move the clock, back if ``ms`` is negative: every write becomes that much older."""
         client = self.acker.connection.client
         client.hincrby(self.keys.meta, "ticked_ms", -ms)
         for place in self._places():

@@ -53,9 +53,9 @@ def wait_for_room(
         pending = np.array([sum(shard.pending) for shard in status.shards])
         backlog = max(shard.backlog.get(task, 0) for shard in status.shards)
         now = time.monotonic()
-        moving = status.moving
+        reshard = status.reshard
         fits = ((pending + wanted <= limits) | (wanted == 0)).all() and backlog < backlog_limit
-        if fits and not moving:
+        if fits and not reshard:
             return now - began
         if now - began >= max_wait:
             raise _no_room(acker.namespace, status, task, backlog, now - began)
@@ -71,7 +71,7 @@ def _log_waiting(status: Status, total: int, backlog: str, waited: float, most: 
         "%s%s waits for room: %d trees to track, %d pending, high water %d; %s not taken; %.0f of "
         "%.0f s",
         status.namespace,
-        ", which moves to other shards," if status.moving else "",
+        ", which moves to other shards," if status.reshard else "",
         total,
         status.pending,
         status.config.high_water,
@@ -93,7 +93,7 @@ def _check_can_fit(config: AckerConfig, total: int, most: int) -> None:
 
 def _no_room(namespace: str, status: Status, task: str, backlog: int, waited: float) -> AckerError:
     """Return the error that says why a batch did not fit in time, in seconds."""
-    if status.moving:
+    if status.reshard:
         return BacklogError(
             f"{namespace} still moves to another number of shards after {waited:.0f} s, and "
             "nothing is tracked until then: run the batch again"

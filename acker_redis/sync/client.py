@@ -96,9 +96,9 @@ class Acker:
         >>> acker.configure(high_water=50_000).high_water
         50000
 
-        Raises ConfigError for a value out of its range, NamespaceNotFoundError, and MovingError
+        Raises ConfigError for a value out of its range, NamespaceNotFoundError, and ReshardError
         while the namespace moves to another number of shards, which is done by
-        :func:`acker_redis.ops.reshard.migrate`.
+        :func:`acker_redis.ops.reshard.reshard`.
         """
         return self.connection.drive(self.flows.configure(high_water, tick_ms, outcomes_limit))
 

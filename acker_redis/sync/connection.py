@@ -33,7 +33,7 @@ from acker_redis.transport.errors import FAILED, is_demoted, tls_options, transl
 
 T = TypeVar("T")
 
-MOST_THREADS = 16
+MAX_THREADS = 16
 """Shards that are asked side by side at most."""
 
 
@@ -169,7 +169,7 @@ class Connection:
             return [self._result(flow) for flow in step.flows]
         threads = self._threads
         if threads is None:
-            threads = ThreadPoolExecutor(MOST_THREADS, thread_name_prefix="acker-shard")
+            threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="acker-shard")
             self._threads = threads
         # This thread takes the first itself, and then whatever nobody has taken yet: when the
         # program ends, or can have no more threads, that is all.

@@ -23,7 +23,7 @@ from acker_redis.errors import (
     BufferFullError,
     ClosedError,
 )
-from acker_redis.flows.delivery import MOST_SENDERS, check_settings, deliver, tell_given_up
+from acker_redis.flows.delivery import MAX_SENDERS, check_settings, deliver, tell_given_up
 from acker_redis.flows.lane import Lane
 from acker_redis.flows.namespace import Flows
 from acker_redis.forks import begins_in_children
@@ -208,7 +208,7 @@ class Producer:
             if self._accumulator is None:
                 self._flows.known = config
                 self._accumulator = Accumulator(self.task, shards, self._linger)
-                for number in range(min(shards, MOST_SENDERS)):
+                for number in range(min(shards, MAX_SENDERS)):
                     name = f"acker-producer-{number}"
                     sender = threading.Thread(target=self._run, name=name, daemon=True)
                     self._senders.append(sender)

@@ -9,7 +9,7 @@ from acker_redis.errors import ConfigError, InvalidBatchError
 from acker_redis.protocol.texts import check_text
 from acker_redis.trees.pending import Backoff, Record, Verdict
 
-MOST_EDGES = 65_536
+MAX_EDGES = 65_536
 """First messages of a record at most; an open tree may have any number."""
 
 
@@ -60,8 +60,8 @@ def check_record(record: Record) -> Record:
     """The record, or InvalidBatchError if it cannot be tracked."""
     check_text("source id", record.source_id, 1)
     edges = record.edges
-    if edges is not None and (type(edges) is not int or not 0 <= edges <= MOST_EDGES):
-        raise InvalidBatchError(f"edges is a number up to {MOST_EDGES}, or None, not {edges!r}")
+    if edges is not None and (type(edges) is not int or not 0 <= edges <= MAX_EDGES):
+        raise InvalidBatchError(f"edges is a number up to {MAX_EDGES}, or None, not {edges!r}")
     return record
 
 

@@ -20,11 +20,11 @@ from acker_redis.errors import (
     ConfigError,
     FenceError,
     InvalidBatchError,
-    MovingError,
     NamespaceExistsError,
     NamespaceNotFoundError,
     RedisRefusedError,
     RedisUnavailableError,
+    ReshardError,
     SchemaError,
     WrongShardError,
 )
@@ -94,7 +94,7 @@ AGAIN = {"Retry-After": "1"}
 _KINDS: tuple[tuple[type[AckerError], int, str, str], ...] = (
     (NamespaceNotFoundError, 404, "namespace-not-found", "There is no such namespace"),
     (NamespaceExistsError, 409, "namespace-exists", "There is such a namespace, and it is another"),
-    (MovingError, 409, "moving", "The namespace moves to another number of shards"),
+    (ReshardError, 409, "reshard", "The namespace moves to another number of shards"),
     (BacklogError, 503, "backlog", "The namespace takes no trees at the moment"),
     (WrongShardError, 503, "moved", "The namespace was just moved to another number of shards"),
     (FenceError, 503, "fence", "The batch was fenced off"),

@@ -51,7 +51,7 @@ struct acker_client {
     bool known;
     unsigned shards, buckets;
     int64_t fence;
-    bool moving;
+    bool reshard;
 
     lane lanes[MAX_LANES];
     uint64_t turns;
@@ -491,9 +491,9 @@ static int read_config(acker_client *client, acker_error *error) {
                 number(reply->element[5], "tick_ms", FOREVER / MS / 16, &tick) && shards > 0 &&
                 shards <= 1024 && !(shards & (shards - 1)) && buckets > 0 && buckets <= 16;
     if (good) {
-        client->moving = false;
+        client->reshard = false;
         for (size_t i = 0; i + 1 < reply->element[5]->elements; i += 2) {
-            if (!strcmp(reply->element[5]->element[i]->str, "moving")) client->moving = true;
+            if (!strcmp(reply->element[5]->element[i]->str, "reshard")) client->reshard = true;
         }
         client->shards = (unsigned)shards;
         client->buckets = (unsigned)buckets;
@@ -812,7 +812,7 @@ static int land(acker_client *client, lane *its, acker_batch *batch, acker_error
         }
         if (client->shards == shards && anew) {
             if (its->end < 0) limit = now_ns() + client->fence;
-            if (!client->moving || now_ns() + pause > limit) break;
+            if (!client->reshard || now_ns() + pause > limit) break;
             rest(&pause, limit);
         }
         if (name_lane(its, error)) return -1;

@@ -18,7 +18,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *shards[4],
     *tick, *const *answers; /* the last shards for ever; NULL: all is applied */
-static bool moving;
+static bool reshard;
 static struct {
     char command[8], key[64];
     char *data;
@@ -43,8 +43,8 @@ static void status(char *to) {
             "*6\r\n:1\r\n*0\r\n:0\r\n*0\r\n:0\r\n*%d\r\n$6\r\nshards\r\n$%zu\r\n%s\r\n$"
             "7\r\nbuckets\r\n$1\r\n3\r\n"
             "$7\r\ntick_ms\r\n$%zu\r\n%s\r\n%s",
-            moving ? 8 : 6, strlen(now), now, strlen(tick), tick,
-            moving ? "$6\r\nmoving\r\n$3\r\n1:2\r\n" : "");
+            reshard ? 8 : 6, strlen(now), now, strlen(tick), tick,
+            reshard ? "$6\r\nmoving\r\n$3\r\n1:2\r\n" : "");
 }
 
 static bool serve(FILE *in, int fd) {
@@ -110,7 +110,7 @@ static acker_client *begin(const char *const *told, int64_t retry_ms, unsigned l
     shards[0] = "1";
     shards[1] = shards[2] = shards[3] = NULL;
     tick = "3600000";
-    moving = false;
+    reshard = false;
     options.retry_ms = retry_ms;
     options.lanes = lanes;
     options.linger_ms = 3600000;
@@ -220,7 +220,7 @@ static void other_shards_are_packed_anew_only_if_nothing_is_in_doubt(void) {
     client = begin(thrice, -1, 1);
     shards[1] = shards[2] = "1";
     shards[3] = "2";
-    moving = true;
+    reshard = true;
     CHECK(!acker_apply(client, batch, NULL, &error));
     acker_batch_free(batch);
     acker_close(client);

@@ -125,7 +125,7 @@ type config struct {
 	shards, buckets int
 	highWater       int64
 	fence           time.Duration // for how long a fence holds: N-1 ticks
-	moving          bool
+	reshard          bool
 }
 
 // Applied is what became of a batch. Of a call that was a Repeated one, whose first reply was lost,
@@ -198,7 +198,7 @@ func (c *Client) deliver(ctx context.Context, batch *Batch, free **lane) (Applie
 			if limit.IsZero() {
 				limit = time.Now().Add(config.fence)
 			}
-			if !config.moving || time.Now().Add(pause).After(limit) {
+			if !config.reshard || time.Now().Add(pause).After(limit) {
 				return applied, refusal
 			}
 			err = sleep(ctx, &pause, limit)
@@ -533,7 +533,7 @@ func (c *Client) read() (*config, error) {
 	if bad1 != nil || bad2 != nil || bad3 != nil || bad4 != nil || shards < 1 || shards&(shards-1) != 0 {
 		return nil, unreadable("status")
 	}
-	found := &config{shards, buckets, high, forever, meta["moving"] != ""}
+	found := &config{shards, buckets, high, forever, meta["reshard"] != ""}
 	if held := time.Duration(tick) * time.Millisecond; tick < int64(forever/time.Millisecond)/16 {
 		found.fence = time.Duration(buckets-1) * held
 	}

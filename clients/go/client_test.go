@@ -18,7 +18,7 @@ type fake struct {
 	mu      sync.Mutex
 	shards  []string // what status says, the last one for ever
 	tick    string
-	moving  bool
+	reshard  bool
 	answers []interface{} // for calls of apply: an error, or a reply
 	sent    []string      // those calls, in words
 }
@@ -36,8 +36,8 @@ func (f *fake) Do(key, command string, args ...interface{}) (interface{}, error)
 		}
 		meta := []interface{}{[]byte("shards"), []byte(shards), []byte("buckets"), []byte("3"),
 			[]byte("tick_ms"), []byte(f.tick), []byte("high_water"), []byte("100")}
-		if f.moving {
-			meta = append(meta, []byte("moving"), []byte("1:2"))
+		if f.reshard {
+			meta = append(meta, []byte("reshard"), []byte("1:2"))
 		}
 		return []interface{}{int64(1), nil, int64(0), nil, int64(0), meta}, nil
 	}
@@ -191,7 +191,7 @@ func TestOtherShardsArePackedAnewOnlyIfNothingIsInDoubt(t *testing.T) {
 	}
 	same(t, f.sent, 2)
 	// While it moves, shard 0 may say the old number: that is waited for.
-	f = &fake{shards: []string{"1", "1", "1", "2"}, moving: true, answers: []interface{}{moved, moved, moved}}
+	f = &fake{shards: []string{"1", "1", "1", "2"}, reshard: true, answers: []interface{}{moved, moved, moved}}
 	if _, err := begin(t, f, Options{}).Apply(ctx, oneRow(t, 7)); err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ export interface Entry {
 /** A code of the scripts (BACKLOG, CONFLICT, NAMESPACE, ..), or one of the client itself. */
 export class AckerError extends Error {
   code:
-    | 'ARGS' | 'SHARD' | 'NAMESPACE' | 'SCHEMA' | 'EXISTS' | 'CONFLICT' | 'FENCE' | 'BACKLOG' | 'MOVING'
+    | 'ARGS' | 'SHARD' | 'NAMESPACE' | 'SCHEMA' | 'EXISTS' | 'CONFLICT' | 'FENCE' | 'BACKLOG' | 'RESHARD'
     /** Cannot be; nothing was sent. */
     | 'REFUSED'
     /** The lane was used by another process. */
@@ -145,7 +145,7 @@ export class Acker {
 
   /** Apply a batch of one's own, whole. After UNAVAILABLE or BACKLOG it may be applied again. */
   apply(batch: Batch): Promise<Applied>;
-  config(): Promise<{ shards: number; fenceMs: number; moving: boolean }>;
+  config(): Promise<{ shards: number; fenceMs: number; reshard: boolean }>;
 }
 
 /** So many tuple ids, 1 .. 2^63-1, from the system's random source. */

@@ -237,7 +237,7 @@ export class Acker {
     this.#config = {
       shards: Number(meta.get('shards')),
       fenceMs: (Number(meta.get('buckets')) - 1) * Number(meta.get('tick_ms')),
-      moving: Boolean(meta.get('moving')),
+      reshard: Boolean(meta.get('reshard')),
     };
     return this.#config;
   }
@@ -335,9 +335,9 @@ export class Acker {
           const before = batch.sent;
           batch.sent = null;
           if (!before) throw error;
-          const { shards, moving } = await this.#readConfig();
+          const { shards, reshard } = await this.#readConfig();
           if (shards !== before.shards) continue; // packed anew, for the shards that there are now
-          if (!moving) throw error;
+          if (!reshard) throw error;
           error = new AckerError('BACKLOG', `${this.#namespace} moves to other shards just now; try again`);
         }
         if (error.code === 'LANE' || error.code === 'CONFLICT') lane.begin(); // nobody goes on with it

@@ -340,14 +340,14 @@ _acker_config() { # what shard 0 says now
   local i n
   _acker_call status 0 '' || return
   _acker_strings "$_acker_reply"
-  _acker_shards='' _acker_moving=''
+  _acker_shards='' _acker_resharding=''
   n=${#_acker_found[@]}
   for ((i = 0; i + 1 < n; i += 2)); do
     case ${_acker_found[i]} in
       shards) _acker_shards=${_acker_found[i + 1]} ;;
       buckets) _acker_buckets=${_acker_found[i + 1]} ;;
       tick_ms) _acker_tick=${_acker_found[i + 1]} ;;
-      moving) _acker_moving=${_acker_found[i + 1]} ;;
+      reshard) _acker_resharding=${_acker_found[i + 1]} ;;
     esac
   done
   if ! [[ "$_acker_shards $_acker_buckets $_acker_tick" =~ ^[0-9]{1,4}\ [0-9]{1,2}\ [0-9]{1,13}$ ]]; then
@@ -676,7 +676,7 @@ _acker_apply_batch() {
       if [[ $turn$i$_acker_sent == first01 && $_acker_fault =~ ^(SHARD|NAMESPACE)$ ]]; then
         before=$_acker_shards _acker_shards=''
         _acker_patiently _acker_config || { _acker_fail_now; return; }
-        if [[ -n $_acker_moving && $_acker_shards == "$before" ]]; then
+        if [[ -n $_acker_resharding && $_acker_shards == "$before" ]]; then
           _acker_error BACKLOG "$_acker_ns moves to other shards just now; try again"
           return
         fi

@@ -106,11 +106,11 @@ def test_a_namespace_that_moves_is_not_changed(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
-    acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "moving", "1:4")
+    acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "reshard", "1:4")
 
     async def talk(client: httpx.AsyncClient) -> None:
         path = f"{V1}/{acker.namespace}/config"
-        is_problem(await client.patch(path, json={"tick_ms": 5}), 409, "moving")
+        is_problem(await client.patch(path, json={"tick_ms": 5}), 409, "reshard")
         nothing: list[Any] = [{}, {"high_water": 0}, {"shards": 4}, {"high_water": None}]
         for wrong in [*nothing, {"high_water": True}, {"tick_ms": "5"}]:
             is_problem(await client.patch(path, json=wrong), 422, "bad-request")
@@ -226,7 +226,7 @@ def test_a_touch_begins_its_time_anew(any_server: EmbeddedRedis, make_any_acker:
 def test_a_tick_is_forced_though_the_last_call_drained_what_was_left(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("acker_api.acting.drain.MOST_CALLS", 1)
+    monkeypatch.setattr("acker_api.acting.drain.MAX_CALLS", 1)
     acker = make_any_acker(buckets=2, shards=1)
     track(acker, 7, 5, "a")
     keys = ShardKeys(acker.namespace, 0)
@@ -246,7 +246,7 @@ def test_a_tick_is_forced_and_what_expires_is_drained(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("acker_api.acting.drain.RECORDS", 10)
-    monkeypatch.setattr("acker_api.acting.drain.MOST_CALLS", 4)
+    monkeypatch.setattr("acker_api.acting.drain.MAX_CALLS", 4)
     acker = make_any_acker(buckets=2, shards=2)
     batch = Batch("t")
     for anchor in range(2, 802, 2):  # on shard 0

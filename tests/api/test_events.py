@@ -491,7 +491,7 @@ def test_who_takes_nothing_is_let_go(
 def test_there_are_so_many_streams_at_most(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "MOST_EACH", 2)
+    monkeypatch.setattr(live, "MAX_EACH", 2)
     monkeypatch.setattr(live, "MOST", 3)
     acker = make_any_acker()
 

@@ -59,7 +59,7 @@ def test_texts_are_bounded_too() -> None:
     for _ in range(20):
         gathering.add(NACK, message(20, "😀" * 10_000), 0)
     body = told(gathering)
-    assert len(gathering.data()) < live_verdicts.MOST_TEXT + 20_000
+    assert len(gathering.data()) < live_verdicts.MAX_TEXT + 20_000
     assert len(body["outcomes"]) + body["dropped"] == 400
 
 

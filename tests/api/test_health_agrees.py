@@ -157,7 +157,7 @@ def test_an_alert_moves_with_its_threshold(threshold: str) -> None:
 def test_each_finding_has_an_alert_or_a_reason() -> None:
     alerts = render()
     covered = {each.finding for each in alerts.alerts()} - {""}
-    assert covered | set(alerts.NOT_ALERTS) == JUDGED | {"moving"}
+    assert covered | set(alerts.NOT_ALERTS) == JUDGED | {"reshard"}
     assert not covered & set(alerts.NOT_ALERTS)
     assert set(TITLES) >= covered
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from acker_api.reading.verdicts import MOST_LOOKED, Behind, Meant, choose, newest
+from acker_api.reading.verdicts import MAX_LOOKED, Behind, Meant, choose, newest
 from acker_redis.batching.batch import Batch
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BacklogError, ConfigError
@@ -175,7 +175,7 @@ def test_of_large_entries_few_are_looked_at() -> None:
         while True:
             flow.send([entries])
     page = end.value.value
-    assert (page.verdicts, page.unreadable, page.looked) == ((), 0, MOST_LOOKED)
+    assert (page.verdicts, page.unreadable, page.looked) == ((), 0, MAX_LOOKED)
     assert page.next
 
 

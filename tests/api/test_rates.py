@@ -12,7 +12,7 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.commands import COUNTERS, ShardStatus
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.protocol.move import Move
+from acker_redis.protocol.reshard import Reshard
 from acker_redis.protocol.status import Status
 from tests.api.service import app_of, client_of
 from tests.api.test_namespaces import V1
@@ -152,15 +152,19 @@ def test_the_state_has_rates_and_where_it_moves(
         app = app_of(any_server.url)
         async with client_of(app) as client:
             body = (await client.get(path)).json()
-            assert (body["rates"], body["moving_to"], body["moving_phase"]) == (None, None, None)
+            assert (body["rates"], body["resharding_to"], body["reshard_phase"]) == (
+                None,
+                None,
+                None,
+            )
             kept = app.state.services.lately._kept[acker.namespace]
             kept[0] = replace(kept[0], at_ms=kept[0].at_ms - 10_000)
             for anchor in range(1, 101):
                 track(acker, anchor, 40)
-            move = Move(1, 4).to_wire()
-            acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "moving", move)
+            move = Reshard(1, 4).to_wire()
+            acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "reshard", move)
             body = (await client.get(path)).json()
-            assert (body["moving_to"], body["moving_phase"]) == (4, "closed")
+            assert (body["resharding_to"], body["reshard_phase"]) == (4, "closed")
             rates = body["rates"]
             assert set(rates) == {"over_ms", *COUNTERS}
             assert rates["over_ms"] >= 10_000

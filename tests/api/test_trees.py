@@ -179,7 +179,7 @@ def test_what_is_of_the_other_kind_is_passed_over() -> None:
 def test_a_page_that_is_filtered_may_be_empty_and_go_on(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("acker_api.reading.walk.MOST_LOOKED", 300)
+    monkeypatch.setattr("acker_api.reading.walk.MAX_LOOKED", 300)
     acker = make_any_acker()
     batch = Batch("shop")
     for anchor in range(1, 1001):
@@ -226,7 +226,7 @@ def test_the_state_has_the_oldest_tree(
     async def talk(client: httpx.AsyncClient) -> None:
         path = f"{V1}/{acker.namespace}"
         body = (await client.get(path)).json()
-        assert (body["oldest"], body["moving_to"]) == (None, None)
+        assert (body["oldest"], body["resharding_to"]) == (None, None)
         track(acker, 7, 40, "first")
         rotate(acker)
         track(acker, 8, 40, "second")
@@ -247,5 +247,5 @@ def _calls(acker: Any) -> int:
 
 def test_where_it_moves_is_told(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
-    acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "moving", "1:4")
-    assert get(any_server.url, f"{V1}/{acker.namespace}").json()["moving_to"] == 4
+    acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "reshard", "1:4")
+    assert get(any_server.url, f"{V1}/{acker.namespace}").json()["resharding_to"] == 4

@@ -83,7 +83,7 @@ def test_a_namespace_that_moves_says_so(make_load: MakeLoad, open_page: OpenPage
     page = open_page("/#/ns/orders")
     expect(page.locator(".health")).to_contain_text("Healthy.")
     meta = ShardKeys("orders", 0).meta
-    load.acker.connection.client.hset(meta, "moving", "1:8")
+    load.acker.connection.client.hset(meta, "reshard", "1:8")
     expect(page.locator(".page-head")).to_contain_text("moves to 8 shards")
     finding = page.locator(".finding")
     expect(finding).to_contain_text("Moves to 8 shards: nothing is tracked until then")
@@ -91,7 +91,7 @@ def test_a_namespace_that_moves_says_so(make_load: MakeLoad, open_page: OpenPage
     page.get_by_role("link", name="Namespaces", exact=True).first.click()
     expect(page.locator(".card")).to_contain_text("Moving")
     page.go_back()
-    load.acker.connection.client.hdel(meta, "moving")
+    load.acker.connection.client.hdel(meta, "reshard")
     expect(page.locator(".page-head")).not_to_contain_text("moves to")
 
 

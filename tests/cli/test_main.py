@@ -39,7 +39,7 @@ def test_there_are_all_commands() -> None:
         "functions load",
         "scripts",
         "drop",
-        "migrate",
+        "reshard",
         "status",
         "show",
         "find",

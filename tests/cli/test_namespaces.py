@@ -139,12 +139,12 @@ def test_acl_with_functions_prints_a_user_who_cannot_eval() -> None:
     assert not {"EVAL", "EVALSHA"} & set(found["commands"])
 
 
-def test_migrate(make_any_acker: MakeAcker, shell: Shell) -> None:
+def test_reshard(make_any_acker: MakeAcker, shell: Shell) -> None:
     acker = make_any_acker(shards=2)
     ns = acker.namespace
-    assert shell("migrate", ns, "--shards", "4", "--yes").code == 0
+    assert shell("reshard", ns, "--shards", "4", "--yes").code == 0
     assert Acker(acker.connection.client, ns).config.shards == 4
-    wrong = shell("migrate", ns, "--shards", "3", "--yes")
+    wrong = shell("reshard", ns, "--shards", "3", "--yes")
     assert wrong.code == 1
     assert "power of two" in wrong.err
 
@@ -155,14 +155,14 @@ def test_a_namespace_that_moves_says_so_and_the_move_can_be_called_off(
     acker = make_any_acker()
     track(acker, 7, 5, "a")
     meta = ShardKeys(acker.namespace, 0).meta
-    acker.connection.client.hset(meta, "moving", "1:2")  # as a move that was killed leaves it
+    acker.connection.client.hset(meta, "reshard", "1:2")  # as a move that was killed leaves it
     ns = acker.namespace
     assert "Moves to 2 shards: nothing is tracked" in shell("status", ns, "--sample", "0").out
-    assert json.loads(shell("status", ns, "--json", "--sample", "0").out)["moving_to"] == 2
+    assert json.loads(shell("status", ns, "--json", "--sample", "0").out)["resharding_to"] == 2
     refused = shell("track", ns, "t", "b")
     assert refused.code == 1
     assert "the namespace moves to 2 shards" in refused.err
-    assert shell("migrate", ns, "--cancel").out == f"{ns}: 1 shards\n"
+    assert shell("reshard", ns, "--cancel").out == f"{ns}: 1 shards\n"
     assert shell("track", ns, "t", "b").code == 0
 
 
@@ -171,10 +171,10 @@ def test_a_move_that_takes_too_long_leaves_all_as_it_was(
 ) -> None:
     acker = make_any_acker()
     track(acker, 7, 5, "a")
-    ran = shell("migrate", acker.namespace, "--shards", "2", "--wait", "0", "--yes")
+    ran = shell("reshard", acker.namespace, "--shards", "2", "--wait", "0", "--yes")
     assert ran.code == 1
     assert "open again" in ran.err
-    assert acker.status().shards[0].moving is None
+    assert acker.status().shards[0].reshard is None
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])
@@ -184,7 +184,7 @@ def test_a_move_whose_terminal_is_closed_leaves_all_as_it_was(
     acker = make_any_acker()
     track(acker, 7, 5, "a")
     move = subprocess.Popen(
-        [*COMMAND, "migrate", acker.namespace, "--shards", "2", "--yes"],
+        [*COMMAND, "reshard", acker.namespace, "--shards", "2", "--yes"],
         env={"ACKER_REDIS_URL": shell.url, **PATIENT},
         stderr=subprocess.PIPE,
         text=True,
@@ -193,13 +193,13 @@ def test_a_move_whose_terminal_is_closed_leaves_all_as_it_was(
         assert move.stderr
         while "pending" not in move.stderr.readline():
             assert move.poll() is None
-        assert acker.status().shards[0].moving
+        assert acker.status().shards[0].reshard
         move.send_signal(end)
         move.communicate(timeout=LIMIT)
     finally:
         move.kill()
     assert move.returncode == 128 + end
-    assert acker.status().shards[0].moving is None
+    assert acker.status().shards[0].reshard is None
 
 
 def test_whole_scripts_are_written(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from acker_redis.batching.batch import Batch
 from acker_redis.cli import verdicts
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.ops.reshard import migrate
+from acker_redis.ops.reshard import reshard
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
 from tests.cli.support import PATIENT, Shell
@@ -144,7 +144,7 @@ def test_who_follows_hears_of_other_shards_and_of_smaller_ids(
     def move() -> None:
         for entries in iter(lambda: acker.outcomes("t").read(), []):
             acker.outcomes("t").take(entries)
-        migrate(acker, 4)
+        reshard(acker, 4)
 
     def go_back() -> None:
         """As a replica that is promoted, with a slower clock."""
@@ -172,7 +172,7 @@ def test_who_takes_hears_of_other_shards(make_any_acker: MakeAcker, shell: Shell
     """In the pipe that follows, whoever takes was there before the namespace moved."""
     acker = make_any_acker()
     taker = verdicts._Taker(acker, "t")
-    migrate(acker, 4)
+    reshard(acker, 4)
     acked(Acker(acker.connection.client, acker.namespace), 1, 4)
     lines = shell("outcomes", acker.namespace, "t").out.splitlines()
     for line in lines:

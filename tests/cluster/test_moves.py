@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from acker_redis.ops.reshard import migrate
+from acker_redis.ops.reshard import reshard
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.sync.client import Acker
 from tests.cluster.servers import Cluster, spread
-from tests.ops.moving_load import Load, settled
+from tests.ops.reshard_load import Load, settled
 from tests.support import total
 from tests.waiting import LIMIT
 
@@ -23,7 +23,7 @@ def test_two_shards_become_four_and_one(cluster: Cluster) -> None:
     with Load(make, "sync", seed=2) as load:
         for shards in (4, 1):
             load.wait_for(40)
-            assert migrate(acker, shards, wait=LIMIT).shards == shards
+            assert reshard(acker, shards, wait=LIMIT).shards == shards
             settled(acker, shards)
         load.wait_for(40)
     assert total(acker)["pending"] == 0

@@ -6,7 +6,7 @@ from acker_redis.errors import BacklogError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.protocol.move import Move
+from acker_redis.protocol.reshard import Reshard
 from acker_redis.reference.acker import Reference
 from acker_redis.reference.blocks import BlockRow
 from tests.conformance.conftest import MakeTarget
@@ -34,16 +34,16 @@ from tests.support import (
 A, B = 0x5A5A_0F0F_3C3C, 0x1111_2222_3333
 
 
-MOVE = Move(1, 4)
+MOVE = Reshard(1, 4)
 
 
-def close(target: Target, move: Move | None = MOVE) -> None:
+def close(target: Target, move: Reshard | None = MOVE) -> None:
     """Close the shard, or open it again."""
     if isinstance(target, Reference):
-        target.moving = move is not None
+        target.reshard = move is not None
     else:
         for value in [move.to_wire()] if move else [MOVE.at("cancel").to_wire(), ""]:
-            changes = {"moving": value}
+            changes = {"reshard": value}
             target.connection.run(commands.configure(ShardKeys(target.namespace, 0), changes))
 
 

@@ -13,7 +13,7 @@ METRICS: dict[str, tuple[str, ...]] = {
 }
 
 OF_ALERTS = {
-    "acker_moving": ("namespace",),
+    "acker_resharding": ("namespace",),
     "acker_rows_orphaned_total": ("namespace",),
     "acker_tick_seconds": ("namespace",),
     "acker_tree_lifetime_seconds": ("namespace",),

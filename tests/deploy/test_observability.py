@@ -165,13 +165,13 @@ def ended(acked: str, failed: str = "0x120") -> list[dict[str, str]]:
     ]
 
 
-def trees(oldest_s: str, lives_s: int = 90, tick_s: int = 30, moving: int = 0) -> list[Any]:
+def trees(oldest_s: str, lives_s: int = 90, tick_s: int = 30, reshard: int = 0) -> list[Any]:
     """What there is to know of the trees of a namespace."""
     return [
         series("acker_oldest_pending_age_seconds", oldest_s),
         series("acker_tree_lifetime_seconds", f"{lives_s}x120"),
         series("acker_tick_seconds", f"{tick_s}x120"),
-        series("acker_moving", f"{moving}x120"),
+        series("acker_resharding", f"{reshard}x120"),
     ]
 
 
@@ -190,7 +190,7 @@ SCENES: dict[str, tuple[str, list[Any], str, int]] = {
         "30s",
         0,
     ),
-    "it moves": ("AckerStalled", [*ended("7x120"), *trees("80x120", moving=1)], "30s", 0),
+    "it moves": ("AckerStalled", [*ended("7x120"), *trees("80x120", reshard=1)], "30s", 0),
     "over twice the mark, and it rejects": (
         "AckerOverflow",
         [

@@ -8,7 +8,7 @@ from acker_redis.aio import AsyncAcker, AsyncBolt, AsyncProducer, AsyncSource
 from acker_redis.batching.sent import Part
 from acker_redis.flows.names import names
 from acker_redis.ops import acl
-from acker_redis.ops.reshard import migrate
+from acker_redis.ops.reshard import reshard
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.ids import new_anchor, new_tuple_id
 from acker_redis.protocol.keys import ShardKeys, channel
@@ -186,7 +186,7 @@ def end(users: Users) -> None:
             waiting.take(entries)
     with Acker.from_url(users.url("admin"), users.namespace, timeout=60) as acker:
         assert acker.configure(high_water=5000).high_water == 5000
-        assert migrate(acker, 2 * SHARDS).shards == 2 * SHARDS
+        assert reshard(acker, 2 * SHARDS).shards == 2 * SHARDS
         acker.drop()
         assert users.namespace not in acker.connection.drive(names())
 

@@ -70,7 +70,7 @@ def test_it_flies_and_leaves_nothing(make_acker: MakeAcker, shards: int) -> None
 def test_no_more_shards_than_needed(other: Acker, calls: Any) -> None:
     made = calls(run_really)
     fly(other, 1024)
-    assert sum(call.script == "create" for call in made) == canary.MOST_SHARDS
+    assert sum(call.script == "create" for call in made) == canary.MAX_SHARDS
 
 
 @pytest.mark.parametrize("error", [RedisRefusedError, KeyboardInterrupt])

@@ -9,7 +9,7 @@ from acker_redis.doctor import checks_namespace as checks
 from acker_redis.doctor.facts import Missing, NamespaceFacts, Waiting
 from acker_redis.doctor.finding import Finding, ok
 from acker_redis.protocol.config import AckerConfig
-from acker_redis.protocol.move import Move
+from acker_redis.protocol.reshard import Reshard
 from tests.doctor.made import DENIED, NOW, TICK_MS, namespace, status
 
 MS = NOW * 1000
@@ -129,9 +129,9 @@ FOUR, TWO = AckerConfig(shards=4, tick_ms=TICK_MS), AckerConfig(shards=2, tick_m
     [
         # Shard 0 is behind: the others have moved, and two are gone.
         ((status(0, FOUR), status(1, TWO), None, None), "2, 3 are gone", 4),
-        ((status(0, FOUR, moving=Move(4, 2)), status(1, TWO), None, None), "2, 3 are gone", 2),
+        ((status(0, FOUR, reshard=Reshard(4, 2)), status(1, TWO), None, None), "2, 3 are gone", 2),
         ((status(0, TWO), status(1, FOUR)), "shards is not set", 2),
-        ((status(0, TWO), status(1, TWO, moving=Move(4, 2))), "its shards differ", 2),
+        ((status(0, TWO), status(1, TWO, reshard=Reshard(4, 2))), "its shards differ", 2),
     ],
 )
 def test_a_move_that_was_set_back(shards: tuple[Any, ...], shown: str, fix: int) -> None:
@@ -144,7 +144,7 @@ def test_a_move_that_was_set_back(shards: tuple[Any, ...], shown: str, fix: int)
     found = checks.namespace(replace(facts, shards=made))
     assert found.level == "error"
     assert shown in found.detail
-    assert found.fix.endswith(f": acker-redis migrate orders --shards {fix}")
+    assert found.fix.endswith(f": acker-redis reshard orders --shards {fix}")
 
 
 def test_a_namespace_that_may_not_be_read() -> None:

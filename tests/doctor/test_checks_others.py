@@ -137,7 +137,7 @@ def test_cluster_spread() -> None:
     one = cluster(cluster_node("a:1", (0, high)), cluster_node("b:1", (high + 1, 16383)))
     found = checks_cluster.spread(one, four)
     assert found.level == "warning"
-    assert "migrate orders --shards 8" in found.fix
+    assert "reshard orders --shards 8" in found.fix
     assert checks_cluster.spread(one, namespace(status())).level == "ok"
     assert checks_cluster.spread(cluster(cluster_node("a:1", (0, 16383))), four).level == "ok"
 

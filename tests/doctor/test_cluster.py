@@ -48,7 +48,7 @@ def test_three_masters(three: Cluster) -> None:
     assert set(found["version"].where.split(", ")) == set(hosts)
     good = ("cluster-state", "cluster-slots", "cluster-spread", "canary", "pubsub", "rights")
     assert {found[id_].level for id_ in good} == {"ok"}
-    assert f"on {canary.MOST_SHARDS} shards" in found["canary"].detail
+    assert f"on {canary.MAX_SHARDS} shards" in found["canary"].detail
     assert found["cluster-replicas"].level == "warning"
     assert all(host in found["cluster-spread"].detail for host in hosts)
     # One server alone is wrong: it is named.
@@ -74,7 +74,7 @@ def test_a_namespace_on_one_master(three: Cluster) -> None:
         found = look(acker)["cluster-spread"]
         acker.drop()
     assert found.level == "warning"
-    assert f"acker-redis migrate {name} --shards 16" in found.fix
+    assert f"acker-redis reshard {name} --shards 16" in found.fix
 
 
 def test_a_slot_that_moves(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

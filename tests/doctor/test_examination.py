@@ -357,7 +357,7 @@ WRONG: dict[str, tuple[Callable[[Acker], Any], str, str, str]] = {
     "unlisted": (_run("SREM", NAMESPACES, "orders"), "namespace", "warning", "passes it over"),
     "schema": (_run("HSET", _meta(0), "schema", 9), "namespace", "error", "schema is 9"),
     "damaged": (_run("HSET", _meta(1), "acked", "x"), "namespace", "error", "shard 1: meta"),
-    "moving": (_run("HSET", _meta(0), "moving", "2:8"), "namespace", "warning", "from 2 to 8"),
+    "reshard": (_run("HSET", _meta(0), "reshard", "2:8"), "namespace", "warning", "from 2 to 8"),
     "dropping": (
         _run("RENAME", _meta(1), ShardKeys("orders", 1).dropping),
         "namespace",
@@ -411,7 +411,7 @@ def test_many_streams_of_which_some_are_looked_at(
     read: Any = reading_namespaces.read_namespace(orders.connection, "orders")
     assert [(each.task, each.verdicts) for each in read.waiting] == [("c", 3), ("b", 2), ("a", 1)]
     assert all(0 <= each.oldest_ms < 600_000 for each in read.waiting)
-    monkeypatch.setattr(reading_namespaces, "MOST_STREAMS", 1)
+    monkeypatch.setattr(reading_namespaces, "MAX_STREAMS", 1)
     found = look(orders.connection.client, "orders")["outcomes"]
     assert found.detail == "6 wait, none for long; 2 streams were not looked at"
 

@@ -8,7 +8,7 @@ from acker_redis.doctor.health import THRESHOLDS
 from acker_redis.protocol.commands import COUNTERS, ShardStatus
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.growth import Growth
-from acker_redis.protocol.move import Move
+from acker_redis.protocol.reshard import Reshard
 from acker_redis.protocol.status import Status
 from tests.doctor.borderline import BORDERLINE, halved
 from tests.doctor.made import NOW, TICK_MS, status
@@ -156,8 +156,8 @@ def test_nacks(counts: dict[str, int], level: str) -> None:
 )
 def test_acks(pending: tuple[int, ...], growth: Growth, level: str) -> None:
     assert judged("acks", of(status(pending=pending)), growth).level == level
-    moving = of(status(pending=pending, moving=Move(1, 2)))
-    assert judged("acks", moving, growth).level == "ok"
+    reshard = of(status(pending=pending, reshard=Reshard(1, 2)))
+    assert judged("acks", reshard, growth).level == "ok"
 
 
 @pytest.mark.parametrize("counter", ["overflow", "conflict", "orphaned"])
@@ -185,11 +185,11 @@ def test_oldest(age_ms: int, tick_ms: int, level: str) -> None:
 
 
 def test_moving() -> None:
-    found = judged("moving", of(status(pending=(3, 0, 0), moving=Move(1, 8))))
+    found = judged("reshard", of(status(pending=(3, 0, 0), reshard=Reshard(1, 8))))
     assert found.level == "warning"
     assert found.headline == "Moves to 8 shards: nothing is tracked until then"
     assert "the verdicts of 3 pending trees" in found.detail
-    assert found.fix.endswith("acker-redis migrate orders --cancel")
+    assert found.fix.endswith("acker-redis reshard orders --cancel")
 
 
 def test_shards_with_different_numbers_of_buckets_are_judged() -> None:
@@ -206,9 +206,9 @@ def test_what_is_not_known_is_not_judged() -> None:
 
 
 def test_errors_come_first_and_every_one_has_a_headline() -> None:
-    state = of(status(0, AckerConfig(high_water=1), pending=(1, 0, 5), moving=Move(1, 2)))
+    state = of(status(0, AckerConfig(high_water=1), pending=(1, 0, 5), reshard=Reshard(1, 2)))
     found = health.wrong(health.judge(state, grown(50_000, failed=10), 10**9))
-    assert [each.id for each in found] == ["high-water", "nacks", "oldest", "moving"]
+    assert [each.id for each in found] == ["high-water", "nacks", "oldest", "reshard"]
     assert all(each.headline and each.fix for each in found)
     assert health.wrong(health.judge(of(), grown(), 0)) == ()
 

@@ -19,7 +19,7 @@ from tests.support import tick, total
 from tests.waiting import LIMIT
 
 CONFIG = AckerConfig(tick_ms=3_600_000, high_water=1_000_000, shards=2, publish=False)
-KILLS, MOST_KILLS = 8, 60
+KILLS, MAX_KILLS = 8, 60
 
 
 def opened(server: Kept) -> Acker:
@@ -37,7 +37,7 @@ def killed_under_load(
                 load.go_on(2)
                 server.kill()
                 server.start()
-                if kills >= KILLS and (kills == MOST_KILLS or enough(acker)):
+                if kills >= KILLS and (kills == MAX_KILLS or enough(acker)):
                     break
             load.go_on(2)
         return load.books, load.finish()

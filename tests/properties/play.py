@@ -10,7 +10,7 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.embedded.binary import find_server
 from tests.tiers import FULL, examples, is_later
 
-MOST_ROUNDS = 50
+MAX_ROUNDS = 50
 """So many times the tier's histories, until all that is interesting was met."""
 
 
@@ -51,7 +51,7 @@ def play_until_met(
         return
     reached.clear()
     missed: list[str] = []
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_ROUNDS):
         play(kind, examples(2), 80)
         missed = [name for name in interesting if reached[name] < least]
         if not missed:

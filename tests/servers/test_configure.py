@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from acker_redis.errors import ChangedBatchError, InvalidBatchError, MovingError, SchemaError
+from acker_redis.errors import ChangedBatchError, InvalidBatchError, ReshardError, SchemaError
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.keys import ShardKeys
@@ -39,10 +39,10 @@ def configure(acker: Acker, *changes: str | int, shard: int = 0) -> int:
     return int(reply)
 
 
-def moving(acker: Acker, shard: int = 0) -> str:
+def reshard(acker: Acker, shard: int = 0) -> str:
     """The field, '' if it is not there."""
     keys = ShardKeys(acker.namespace, shard)
-    return (acker.connection.client.hget(keys.meta, "moving") or b"").decode()
+    return (acker.connection.client.hget(keys.meta, "reshard") or b"").decode()
 
 
 def test_settings_change_and_the_same_again_changes_nothing(acker: Acker) -> None:
@@ -77,13 +77,13 @@ def test_settings_change_and_the_same_again_changes_nothing(acker: Acker) -> Non
         ("shards", 2048),
         ("shards", "0x2"),
         ("shards", 2, "tick_ms", 5),
-        ("moving", "1:2", "tick_ms", 5),
-        ("moving", "1"),
-        ("moving", "1:1"),
-        ("moving", "1:3"),
-        ("moving", "1:2048"),
-        ("moving", "1:2:later"),
-        ("moving", "1:2 "),
+        ("reshard", "1:2", "tick_ms", 5),
+        ("reshard", "1"),
+        ("reshard", "1:1"),
+        ("reshard", "1:3"),
+        ("reshard", "1:2048"),
+        ("reshard", "1:2:later"),
+        ("reshard", "1:2 "),
         ("lane:q", "1:1"),
         ("lane:@q", "0:1"),
         ("lane:@q", "1"),
@@ -136,8 +136,8 @@ def test_at_maxmemory_it_can_be_changed(acker: Acker) -> None:
     client.config_set("maxmemory", 1)
     try:
         assert configure(acker, "high_water", 5) == 1
-        assert configure(acker, "moving", "1:2") == 1
-        assert configure(acker, "moving", "1:2:switch") == 1
+        assert configure(acker, "reshard", "1:2") == 1
+        assert configure(acker, "reshard", "1:2:switch") == 1
         assert configure(acker, "shards", 2) == 1
     finally:
         client.config_set("maxmemory", 0)
@@ -173,7 +173,7 @@ TREES = [what for what in PENDING if not what.startswith("verdicts")]
 @pytest.mark.parametrize("what", TREES)
 def test_nothing_moves_before_all_is_told(acker: Acker, what: str) -> None:
     PENDING[what](acker)
-    configure(acker, "moving", "1:2")
+    configure(acker, "reshard", "1:2")
     refused(acker, 0, "1:2", what)
     drain(acker)
     drain_blocks(acker)
@@ -184,24 +184,24 @@ def test_no_shard_goes_before_all_is_taken(acker: Acker, what: str) -> None:
     """On one that stays they may wait."""
     PENDING[what](acker)
     client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
-    assert configure(acker, "moving", "1:2") == 1
-    assert configure(acker, "moving", "1:2:switch") == 1
+    assert configure(acker, "reshard", "1:2") == 1
+    assert configure(acker, "reshard", "1:2:switch") == 1
     assert configure(acker, "shards", 2) == 1
     # As if it were the shard that goes.
-    client.hset(keys.meta, mapping={"shard": 1, "moving": "2:1"})
+    client.hset(keys.meta, mapping={"shard": 1, "reshard": "2:1"})
     refused(acker, 1, "2:1", what)
 
 
 def refused(acker: Acker, shard: int, move: str, what: str) -> None:
     """Check that the steps of a move that need an empty shard are refused."""
     client, meta, before = acker.connection.client, ShardKeys(acker.namespace, 0).meta, dump(acker)
-    with pytest.raises(MovingError, match=f"is not empty: .*{what}"):
-        configure(acker, "moving", f"{move}:switch")
+    with pytest.raises(ReshardError, match=f"is not empty: .*{what}"):
+        configure(acker, "reshard", f"{move}:switch")
     # Decided by force, as nothing else does it: still no tree is left on a wrong shard.
-    client.hset(meta, "moving", f"{move}:switch")
-    with pytest.raises(MovingError, match=f"is not empty: .*{what}"):
+    client.hset(meta, "reshard", f"{move}:switch")
+    with pytest.raises(ReshardError, match=f"is not empty: .*{what}"):
         configure(acker, "shards", move[-1])
-    client.hset(meta, "moving", move)
+    client.hset(meta, "reshard", move)
     assert dump(acker) == before
 
 
@@ -211,48 +211,48 @@ def test_steps_of_a_move(make_acker: MakeAcker) -> None:
 
     def refused(value: str, shard: int = 0) -> None:
         before = dump(acker)
-        with pytest.raises(MovingError):
-            configure(acker, "moving", value, shard=shard)
+        with pytest.raises(ReshardError):
+            configure(acker, "reshard", value, shard=shard)
         assert dump(acker) == before
 
     for value in ("2:4:switch", "2:4:cancel", "4:2", "4:8", "1:2"):
         refused(value)
-    assert configure(acker, "moving", "") == 0
+    assert configure(acker, "reshard", "") == 0
     for shard in (0, 1):
-        assert configure(acker, "moving", "2:4", shard=shard) == 1
-        assert configure(acker, "moving", "2:4", shard=shard) == 0
+        assert configure(acker, "reshard", "2:4", shard=shard) == 1
+        assert configure(acker, "reshard", "2:4", shard=shard) == 0
         refused("2:8", shard)
-    with pytest.raises(MovingError):  # that is for shard 0 to decide
+    with pytest.raises(ReshardError):  # that is for shard 0 to decide
         configure(acker, "shards", 4)
     refused("")  # by a failover it may be behind the others, and not know that it is decided
-    assert configure(acker, "moving", "2:4:switch", shard=1) == 1
-    assert configure(acker, "moving", "2:4", shard=1) == 0
-    assert moving(acker, 1) == "2:4:switch"
-    assert configure(acker, "moving", "2:4:cancel") == 1
+    assert configure(acker, "reshard", "2:4:switch", shard=1) == 1
+    assert configure(acker, "reshard", "2:4", shard=1) == 0
+    assert reshard(acker, 1) == "2:4:switch"
+    assert configure(acker, "reshard", "2:4:cancel") == 1
     for value in ("2:4", "2:4:switch"):
         refused(value)
-    with pytest.raises(MovingError):
+    with pytest.raises(ReshardError):
         configure(acker, "shards", 4)
     for shard in (1, 0):
-        assert configure(acker, "moving", "", shard=shard) == 1
-        assert not moving(acker, shard)
+        assert configure(acker, "reshard", "", shard=shard) == 1
+        assert not reshard(acker, shard)
 
     for shard in (0, 1):
-        configure(acker, "moving", "2:4", shard=shard)
+        configure(acker, "reshard", "2:4", shard=shard)
     for shard in (1, 0):
-        configure(acker, "moving", "2:4:switch", shard=shard)
+        configure(acker, "reshard", "2:4:switch", shard=shard)
     for value in ("", "2:4", "2:4:cancel"):
         refused(value)
     for wrong in (2, 8):
-        with pytest.raises(MovingError):
+        with pytest.raises(ReshardError):
             configure(acker, "shards", wrong)
     for shard in (1, 0):
         assert configure(acker, "shards", 4, shard=shard) == 1
         assert configure(acker, "shards", 4, shard=shard) == 0
     # One that has lost it in a failover closes again; shard 0 would be asked for its number.
-    assert configure(acker, "moving", "", shard=1) == 1
-    assert configure(acker, "moving", "2:4", shard=1) == 1
-    assert configure(acker, "moving", "") == 1
+    assert configure(acker, "reshard", "", shard=1) == 1
+    assert configure(acker, "reshard", "2:4", shard=1) == 1
+    assert configure(acker, "reshard", "") == 1
     refused("2:4")
 
 
@@ -263,11 +263,11 @@ def test_fences_and_durable_lanes_stay(acker: Acker) -> None:
     send_blocks(acker, tracked_block(1, [A]), fence=Fence("@spark/app/r", 1))
     assert fences(acker) == 3
     tick(acker, 2)
-    configure(acker, "moving", "1:2")
+    configure(acker, "reshard", "1:2")
     send(acker, part, Fence("lane", 6, "ab"))
     tick(acker)
     verdicts(acker)
-    configure(acker, "moving", "1:2:switch")
+    configure(acker, "reshard", "1:2:switch")
     configure(acker, "shards", 2)
     shard = acker.connection.run(commands.status(ShardKeys(acker.namespace, 0)))
     assert commands.parse_status(shard, ShardKeys(acker.namespace, 0)).fences == 3

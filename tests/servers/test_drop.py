@@ -15,10 +15,10 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import (
     AckerError,
     InvalidBatchError,
-    MovingError,
     NamespaceExistsError,
     NamespaceNotFoundError,
     RedisRefusedError,
+    ReshardError,
     SchemaError,
 )
 from acker_redis.flows import namespace as flows
@@ -27,7 +27,7 @@ from acker_redis.protocol.blocks import pack_deltas, pack_track
 from acker_redis.protocol.commands import Call, Fence
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import NAMESPACES, ShardKeys
-from acker_redis.protocol.move import Move
+from acker_redis.protocol.reshard import Reshard
 from acker_redis.protocol.rows import Row
 from acker_redis.sync.client import Acker
 from acker_redis.sync.producer import Producer
@@ -326,7 +326,7 @@ def test_a_namespace_that_moves_to_more_shards(make_acker: MakeAcker) -> None:
         for shard in (2, 3):
             keys = ShardKeys(acker.namespace, shard)
             acker.connection.run(commands.create(keys, AckerConfig(shards=4)))
-        client.hset(ShardKeys(acker.namespace, 0).meta, "moving", "2:4:switch")
+        client.hset(ShardKeys(acker.namespace, 0).meta, "reshard", "2:4:switch")
         if stopped:
             assert call(acker, 0)[1] == 4
         acker.drop()
@@ -347,12 +347,12 @@ def test_a_shard_goes_in_its_own_move_only(make_acker: MakeAcker) -> None:
     """One that is open, closed, or goes in another move is not touched."""
     acker = make_acker(shards=2)
     keys, client = ShardKeys(acker.namespace, 1), acker.connection.client
-    drop_it = commands.drop(keys, 0, last=False, move=Move(2, 1, "switch"))
+    drop_it = commands.drop(keys, 0, last=False, reshard=Reshard(2, 1, "switch"))
 
     def end() -> list[int]:
         return list(acker.connection.run(drop_it))
 
-    for moving, shards in [
+    for reshard, shards in [
         ("", 2),
         ("2:1", 2),
         ("2:1", 1),
@@ -360,12 +360,12 @@ def test_a_shard_goes_in_its_own_move_only(make_acker: MakeAcker) -> None:
         ("4:1:switch", 1),
         ("2:4:switch", 1),
     ]:
-        client.hset(keys.meta, mapping={"moving": moving, "shards": shards})
+        client.hset(keys.meta, mapping={"reshard": reshard, "shards": shards})
         before = dump(acker)
-        with pytest.raises(MovingError, match="does not go in the move 2:1"):
+        with pytest.raises(ReshardError, match="does not go in the move 2:1"):
             end()
         assert dump(acker) == before
-    client.hset(keys.meta, mapping={"moving": "2:1:switch", "shards": 1})
+    client.hset(keys.meta, mapping={"reshard": "2:1:switch", "shards": 1})
     assert end()[0] > 0
     assert end()[0] > 0, "again"
     assert call(acker, 100, last=True, shard=1)[0] == 0
@@ -441,7 +441,7 @@ def spoil_meta(acker: Acker, kind: str) -> None:
     [
         *("string", "stream", "dropping too", "dropping a list", "no schema", "no shards"),
         *("schema 2", "schema 1.0", "shards x", "shards 0", "shards 1025", "shards 1e3"),
-        *("shards -1", "moving 2:99999"),
+        *("shards -1", "reshard 2:99999"),
     ],
 )
 def test_what_was_tampered_with_is_refused_and_kept(acker: Acker, kind: str) -> None:

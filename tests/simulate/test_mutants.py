@@ -62,7 +62,7 @@ MUTANTS = {
     "a conflict tells nobody": ('self._tell("nack", "conflict", row.anchor, record)', "pass"),
     "overflow tells nobody": ('self._tell("nack", "overflow", row.anchor, record)', "pass"),
     "rows without a tree are never dropped": (
-        "not record.task and (self.moving or self.pending >= self.high_water)",
+        "not record.task and (self.reshard or self.pending >= self.high_water)",
         "False",
     ),
     "the backlog has no limit": (TRACKS, "tracks = False"),

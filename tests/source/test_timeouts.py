@@ -3,7 +3,7 @@
 import pytest
 
 from acker_redis import Acker
-from acker_redis.flows.source import MOST_REVIVED
+from acker_redis.flows.source import MAX_REVIVED
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told
 from tests.source.conftest import Clock, MakeSource
@@ -152,7 +152,7 @@ def test_where_rows_refresh_trees_it_asks_before_it_gives_up(
     acker = make_any_acker(refresh="update")
     bolts = Bolts(acker)
     source = make_source(acker, bolts.send, max_pending=2000)
-    count = 2 * MOST_REVIVED + 10
+    count = 2 * MAX_REVIVED + 10
     for number in range(count):
         source.emit(f"record-{number}")
     source.step()

@@ -78,7 +78,7 @@ def test_a_page_takes_a_bounded_number_of_calls(
     pages, page = 1, acker.page()
     found = [tree.source_id for tree in page.trees]
     while page.next:
-        assert len(asked) == tree_page.MOST_CALLS * pages
+        assert len(asked) == tree_page.MAX_CALLS * pages
         pages, page = pages + 1, acker.page(page.next)
         found += [tree.source_id for tree in page.trees]
     assert found == ["the first", "the last"]

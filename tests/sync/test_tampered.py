@@ -17,7 +17,7 @@ from tests.conftest import MakeAcker
         ("current", "x"),
         ("acked", ""),
         ("backlog:t", "many"),
-        ("moving", "there"),
+        ("reshard", "there"),
     ],
 )
 def test_a_tampered_meta_is_a_schema_error(

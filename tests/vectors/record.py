@@ -162,12 +162,12 @@ class Vector:
             {"do": None, "calls": [_call(call, {"error": error} if error else reply)]}
         )
 
-    def moving(self, value: str) -> None:
+    def reshard(self, value: str) -> None:
         """Close all shards for a move, or open them again."""
         calls = []
         for number, shard in enumerate(self._shards):
-            shard.reference.moving = bool(value)
-            call = Call("configure", ShardKeys(NAMESPACE, number).both, ("moving", value))
+            shard.reference.reshard = bool(value)
+            call = Call("configure", ShardKeys(NAMESPACE, number).both, ("reshard", value))
             calls.append(_call(call, 1))
         self._steps.append({"do": None, "calls": calls})
 

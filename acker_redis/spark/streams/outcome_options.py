@@ -10,7 +10,7 @@ from acker_redis.protocol.keys import check_name
 from acker_redis.spark.fold.target import URL_VARIABLE, Target
 from acker_redis.transport.urls import RedisUrl
 
-MOST_ENTRIES = 10_000
+MAX_ENTRIES = 10_000
 """Entries per shard of one micro-batch at most: their ids stand in its offset, 20 bytes each."""
 _NAMES = (
     "namespace",
@@ -61,7 +61,7 @@ class OutcomeOptions:
             target=target_of(given),
             source=given["source"],
             expand=_boolean(given, "expand", default=False),
-            max_entries=number_of(given, "maxEntriesPerTrigger", default=256, most=MOST_ENTRIES),
+            max_entries=number_of(given, "maxEntriesPerTrigger", default=256, most=MAX_ENTRIES),
             fail_on_data_loss=_boolean(given, "failOnDataLoss", default=True),
         )
 

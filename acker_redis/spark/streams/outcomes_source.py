@@ -35,7 +35,7 @@ from acker_redis.errors import ConfigError, DataLossError
 from acker_redis.protocol.outcome import Entry
 from acker_redis.spark.one_reader import OneReader
 from acker_redis.spark.streams.outcome_offsets import Ids, VerdictOffset
-from acker_redis.spark.streams.outcome_options import MOST_ENTRIES, OutcomeOptions
+from acker_redis.spark.streams.outcome_options import MAX_ENTRIES, OutcomeOptions
 from acker_redis.spark.streams.outcome_rows import SCHEMA, record_batches
 from acker_redis.spark.streams.outcome_streams import OutcomeStreams
 
@@ -170,7 +170,7 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._looks += 1
         before, times = self._idle
         times = times if before == done else 0
-        most = min(limit.max_rows, MOST_ENTRIES) if isinstance(limit, ReadMaxRows) else MOST_ENTRIES
+        most = min(limit.max_rows, MAX_ENTRIES) if isinstance(limit, ReadMaxRows) else MAX_ENTRIES
         found = streams.new_ids(done.ids, most, self._until, between=times % self.THOROUGH == 0)
         if found:
             return VerdictOffset(self._nothing.namespace, self._nothing.source, found).to_dict()

@@ -10,7 +10,7 @@ from acker_redis.flows.drain import DRAIN_RECORDS, Round, ShardRotation
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import ShardKeys
 
-MOST_CALLS = 32
+MAX_CALLS = 32
 """Calls of the drain, of all shards together."""
 RECORDS = DRAIN_RECORDS
 
@@ -41,7 +41,7 @@ async def tick(acker: AsyncAcker) -> Ticked:
     for number in range(shards):
         keys = ShardKeys(acker.namespace, number)
         try:
-            room = MOST_CALLS - sum(each.calls for each in rounds)
+            room = MAX_CALLS - sum(each.calls for each in rounds)
             whole, found = await _rotate(acker.connection, keys, room)
             rounds += found
             if not whole:

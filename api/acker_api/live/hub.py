@@ -8,7 +8,7 @@ from typing import Any
 from acker_api.auth.tokens import Who
 from acker_api.live.board import Listener
 from acker_api.live.feed import Feed
-from acker_api.live.ring import MOST_BYTES, Ring
+from acker_api.live.ring import MAX_BYTES, Ring
 from acker_api.live.verdicts import Address
 from acker_api.live.watch import ListWatch, NamespaceWatch, Watch
 from acker_api.problems import Problem
@@ -19,11 +19,11 @@ from acker_redis.errors import AckerError, NamespaceNotFoundError
 
 MOST = 1024
 """Streams at once."""
-MOST_EACH = 256
+MAX_EACH = 256
 """Of one token, or without tokens of one address."""
 LINGER = 10.0
 """Seconds that a watch goes on after its last listener has left: it may only be reconnecting."""
-MEMORY = 32 * MOST_BYTES
+MEMORY = 32 * MAX_BYTES
 """Bytes of all rings."""
 FIRST = 2.0
 """Seconds that a stream waits for its first state before it begins without."""
@@ -149,12 +149,12 @@ class Hub:
                 "the service ends" if self._over else f"{MOST} are open; ask for the state instead",
                 headers={"Retry-After": "10"},
             )
-        if self._each[client] >= MOST_EACH:
+        if self._each[client] >= MAX_EACH:
             raise Problem(
                 429,
                 "too-many-streams",
                 "Too many streams of events",
-                f"{MOST_EACH} of this client are open; close some, or ask for the state instead",
+                f"{MAX_EACH} of this client are open; close some, or ask for the state instead",
                 headers={"Retry-After": "10"},
             )
 
@@ -186,7 +186,7 @@ class Hub:
             watch.begun()
 
     def _room(self) -> int:
-        return min(MOST_BYTES, MEMORY // max(1, len(self._watches)))
+        return min(MAX_BYTES, MEMORY // max(1, len(self._watches)))
 
     def _forget(self, namespace: str | None) -> None:
         del self._timers[namespace]

@@ -12,7 +12,7 @@ from acker_api.live.wire import frame
 
 MOST = 600
 """Events that are kept: a minute, when as many come as may."""
-MOST_BYTES = 1024 * 1024
+MAX_BYTES = 1024 * 1024
 """Their bytes."""
 
 
@@ -31,7 +31,7 @@ class Ring:
     (True, True)
     """
 
-    def __init__(self, most: int = MOST, most_bytes: Callable[[], int] | int = MOST_BYTES) -> None:
+    def __init__(self, most: int = MOST, most_bytes: Callable[[], int] | int = MAX_BYTES) -> None:
         self._most, self._most_bytes = most, most_bytes
         self._events: deque[bytes] = deque()
         self.size = 0

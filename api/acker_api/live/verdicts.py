@@ -15,11 +15,11 @@ from acker_redis.protocol.ids import block_anchor
 
 MOST = 200
 """Verdicts of an event."""
-MOST_ACKS = 100
+MAX_ACKS = 100
 """Of them acks and touches: a thousand acks a second do not hide a nack."""
-MOST_BLOCKS = 50
+MAX_BLOCKS = 50
 """Blocks of an event."""
-MOST_TEXT = 128 * 1024
+MAX_TEXT = 128 * 1024
 """Characters of an event, about."""
 
 _CHANNEL = re.compile(
@@ -83,7 +83,7 @@ class Gathering:
         if not head:
             return False
         count = int(head[2])
-        if not self._room(address.verdict) and len(self.blocks) >= MOST_BLOCKS:
+        if not self._room(address.verdict) and len(self.blocks) >= MAX_BLOCKS:
             self.dropped += count  # and is not even parsed
             return True
         try:
@@ -100,8 +100,8 @@ class Gathering:
         )
 
     def _room(self, verdict: str) -> bool:
-        full = len(self.outcomes) >= MOST or self._size >= MOST_TEXT
-        return not full and (verdict == "nack" or self._acks < MOST_ACKS)
+        full = len(self.outcomes) >= MOST or self._size >= MAX_TEXT
+        return not full and (verdict == "nack" or self._acks < MAX_ACKS)
 
     def _take(self, address: Address, reason: str, count: int, body: Any, at_ms: int) -> None:
         if "block" not in body:
@@ -126,7 +126,7 @@ class Gathering:
                 age_ms=body["age"],
                 at_ms=at_ms,
             ).model_dump_json()
-            if len(self.blocks) < MOST_BLOCKS and self._size < MOST_TEXT:
+            if len(self.blocks) < MAX_BLOCKS and self._size < MAX_TEXT:
                 self.blocks.append(told)
                 self._size += len(told)
             else:
@@ -139,9 +139,9 @@ class Gathering:
         size = self._size
         room = MOST - len(self.outcomes)
         if address.verdict != "nack":
-            room = min(room, MOST_ACKS - self._acks)
+            room = min(room, MAX_ACKS - self._acks)
         for anchor, source_id, age_ms, why, *slot in rows:
-            if len(made) >= room or size >= MOST_TEXT:
+            if len(made) >= room or size >= MAX_TEXT:
                 break
             told = Outcome(
                 verdict=address.verdict,

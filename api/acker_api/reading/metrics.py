@@ -15,7 +15,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 
 from acker_api.reading.reader import Seen, Survey
-from acker_redis.doctor.standing import MOST_TASKS, OTHERS, backlog_ratio, most
+from acker_redis.doctor.standing import MAX_TASKS, OTHERS, backlog_ratio, most
 from acker_redis.protocol.status import Status
 
 LATENCY_DIGITS = 23
@@ -166,7 +166,7 @@ def _rotation(states: dict[str, Status]) -> Iterator[Metric]:
         *("namespace", "shard"),
     )
     tick = _gauge("acker_tick_seconds", "Seconds between two ticks, as configured", "namespace")
-    moving = _gauge("acker_moving", "1 while it moves to other shards, else 0", "namespace")
+    reshard = _gauge("acker_resharding", "1 while it moves to other shards, else 0", "namespace")
     life = _gauge(
         "acker_tree_lifetime_seconds",
         "Seconds that a tree lives at most without a row that extends it, as configured",
@@ -177,14 +177,14 @@ def _rotation(states: dict[str, Status]) -> Iterator[Metric]:
             lag.add_metric([name, str(shard.shard)], shard.lag_ms / 1000)
         tick.add_metric([name], status.config.tick_ms / 1000)
         life.add_metric([name], status.config.timeout_ms / 1000)
-        moving.add_metric([name], float(status.moving is not None))
-    yield from (lag, tick, life, moving)
+        reshard.add_metric([name], float(status.reshard is not None))
+    yield from (lag, tick, life, reshard)
 
 
 def _backlog(states: dict[str, Status]) -> Iterator[Metric]:
     backlog = _gauge(
         "acker_outcomes_backlog",
-        f"Verdicts that wait to be taken; beyond {MOST_TASKS} tasks the others are {OTHERS}",
+        f"Verdicts that wait to be taken; beyond {MAX_TASKS} tasks the others are {OTHERS}",
         *("namespace", "task"),
     )
     ratio = _gauge(

@@ -25,11 +25,11 @@ FIRST = 16
 """Entries of a stream that are read first: nobody knows yet how large they are."""
 CHUNK = 1024 * 1024
 """Bytes that are read of a stream by one call, about."""
-MOST_ENTRIES = 1024
+MAX_ENTRIES = 1024
 """Entries that are read for a page, about."""
-MOST_BYTES = 8 * CHUNK
+MAX_BYTES = 8 * CHUNK
 """Their bytes, about."""
-MOST_LOOKED = 20_000
+MAX_LOOKED = 20_000
 """Verdicts that are looked at for a page."""
 ALL_TOLD = 99_999
 """In a cursor: an entry is behind, however many verdicts it has."""
@@ -121,10 +121,10 @@ def newest(
     streams = [_Stream(keys, task, before) for keys in shards for task in tasks]
     found: list[Told] = []
     at, looked, read, size, unreadable, step = before, 0, 0, 0, 0, min(limit, FIRST)
-    while len(found) < limit and looked < MOST_LOOKED:
+    while len(found) < limit and looked < MAX_LOOKED:
         hungry = [stream for stream in streams if not (stream.entries or stream.through)]
         if hungry:
-            if read >= MOST_ENTRIES or size >= MOST_BYTES:
+            if read >= MAX_ENTRIES or size >= MAX_BYTES:
                 break
             got, weight = yield from _read(hungry, step)
             read, size = read + got, size + weight
@@ -144,7 +144,7 @@ def newest(
         try:
             entry = parse_entry(stream.keys.shard, f"{key[0]}-{key[1]}".encode(), fields)
             for outcome in islice(entry, told, None):
-                if len(found) == limit or looked == MOST_LOOKED:
+                if len(found) == limit or looked == MAX_LOOKED:
                     break
                 told, looked = told + 1, looked + 1
                 if meant.has(_sound(outcome)):

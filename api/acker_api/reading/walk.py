@@ -9,9 +9,9 @@ from acker_redis.flows.browse import BlockEntry, PageCursor, TreePage
 from acker_redis.protocol.tree import State, TreeState
 
 Kind = Literal["tree", "block"]
-MOST_PAGES = 8
+MAX_PAGES = 8
 """Pages that are read for one answer at most; each takes up to 16 short calls."""
-MOST_LOOKED = 20_000
+MAX_LOOKED = 20_000
 """Records that are looked at for one answer, about."""
 STEP = 200
 """Records of a page at least, where what it holds is filtered afterwards."""
@@ -62,8 +62,8 @@ async def walk(
     kind = meant.kind or ("tree" if meant.state else None)
     shards = (await acker.config()).shards if kind else 0
     looked, at = 0, past(cursor or PageCursor(), kind, shards)
-    for _ in range(MOST_PAGES):
-        if at is None or looked >= MOST_LOOKED:
+    for _ in range(MAX_PAGES):
+        if at is None or looked >= MAX_LOOKED:
             return
         page = await acker.page(at, min(1000, limit), meant.source_id, meant.task)
         next_ = past(page.next, kind, shards)

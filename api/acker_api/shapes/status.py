@@ -13,7 +13,7 @@ from acker_redis.doctor.standing import standing
 from acker_redis.flows.browse import OldestTree
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.growth import Growth
-from acker_redis.protocol.move import Phase
+from acker_redis.protocol.reshard import Phase
 from acker_redis.protocol.status import Status
 
 
@@ -218,10 +218,10 @@ class NamespaceStatus(BaseModel):
         "the source can track no more there",
         examples=[{"shop": 0.000005}],
     )
-    moving_to: int | None = Field(
+    resharding_to: int | None = Field(
         description="Shards that it moves to; nothing is tracked meanwhile", examples=[None]
     )
-    moving_phase: Phase | None = Field(
+    reshard_phase: Phase | None = Field(
         description="How far that is: `closed`, it waits until nothing is pending; `switch`, it "
         "is decided; `cancel`, it is called off",
         examples=[None],

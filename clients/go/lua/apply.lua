@@ -45,7 +45,7 @@ if #KEYS ~= 2 or #ARGV < 6 or not namespace or meta ~= shard .. ':meta' then
     .. 'least six arguments are needed')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
-  'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'moving',
+  'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'reshard',
   'ticks')
 -- parts/schema.lua
 -- Is there a namespace, of the schema that this script knows? Needs conf, which begins with it.
@@ -243,9 +243,9 @@ for age = 0, buckets - 1 do
   end
 end
 -- While the namespace moves to another number of shards, none may get a tree any more.
-local moving = conf[13]
-if tracks > 0 and moving then
-  return refuse('BACKLOG', 'the namespace moves to ' .. tostring(string.match(moving, ':(%d+)'))
+local reshard = conf[13]
+if tracks > 0 and reshard then
+  return refuse('BACKLOG', 'the namespace moves to ' .. tostring(string.match(reshard, ':(%d+)'))
     .. ' shards; nothing is tracked until then, try again')
 elseif tracks > 0 and tonumber(conf[10] or 0) >= backlog_limit then
   return refuse('BACKLOG', 'task ' .. task .. ' has ' .. conf[10]
@@ -352,7 +352,7 @@ local function decide(r)
     verdict('nack', 'overflow', owner, r, first, text)
     overflow = overflow + 1
     rejected[overflow] = pack('>I2', r - 1)
-  elseif not old and owner == '' and (moving or pending >= high_water) then
+  elseif not old and owner == '' and (reshard or pending >= high_water) then
     orphaned = orphaned + 1
   else
     ended = false

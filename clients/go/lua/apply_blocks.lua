@@ -50,7 +50,7 @@ if #KEYS ~= 2 or #ARGV < 8 or #ARGV % 6 ~= 2 or not namespace or meta ~= shard .
     .. 'arguments and six more for each block are needed')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
-  'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'moving', 'ticks')
+  'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'reshard', 'ticks')
 -- parts/schema.lua
 -- Is there a namespace, of the schema that this script knows? Needs conf, which begins with it.
 if not conf[1] then
@@ -251,7 +251,7 @@ end
 
 -- Look the blocks up, newest bucket first, and count what is pending.
 
-local pending, moving, ticks = tonumber(conf[10] or 0), conf[12], conf[13] or '0'
+local pending, reshard, ticks = tonumber(conf[10] or 0), conf[12], conf[13] or '0'
 local new_bucket = call('HLEN', shard .. ':blocks:' .. current) == 0
 local ask, asked = ids, items
 for age = 0, buckets - 1 do
@@ -302,9 +302,9 @@ for _, item in ipairs(items) do
     if not backlog.number or not backlog.good then
       return refuse('SCHEMA', shard .. ':outcomes:' .. item.task
         .. ' or its backlog has been tampered with')
-    elseif item.track and not item.header and moving then
+    elseif item.track and not item.header and reshard then
       return refuse('BACKLOG', 'the namespace moves to '
-        .. tostring(string.match(moving, ':(%d+)'))
+        .. tostring(string.match(reshard, ':(%d+)'))
         .. ' shards; nothing is tracked until then, try again')
     elseif item.track and not item.header and backlog.number >= backlog_limit then
       return refuse('BACKLOG', 'task ' .. item.task .. ' has ' .. backlog.number

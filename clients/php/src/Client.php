@@ -79,7 +79,7 @@ final class Client
     private float $since = 0.0;
     /** @var ?array{int, float} shards, and for how many ms a fence holds */
     private ?array $config = null;
-    private bool $moving = false;
+    private bool $reshard = false;
     private string $lane = '';
     private int $seq = 0;
 
@@ -392,7 +392,7 @@ final class Client
     {
         $this->config = null;
         $sent = $batch->sent;
-        if (!$sent || ($sent->refused() && $sent->shards === $refusedBy && !$this->moving)) {
+        if (!$sent || ($sent->refused() && $sent->shards === $refusedBy && !$this->reshard)) {
             throw $error;
         }
         if (!$sent->refused()) {
@@ -492,7 +492,7 @@ final class Client
                 throw new AckerException('SCHEMA', $this->prefix(0) . ':meta has been tampered with');
             }
         }
-        $this->moving = ($meta['moving'] ?? '') !== '';
+        $this->reshard = ($meta['reshard'] ?? '') !== '';
         return $this->config = [(int) $meta['shards'], ($meta['buckets'] - 1) * (float) $meta['tick_ms']];
     }
 

@@ -291,7 +291,7 @@ module AckerRedis
     def pack_anew(batch, error, refused_by)
       @config = nil
       sent = batch.sent
-      raise error if sent.nil? || (sent.refused? && sent.shards == refused_by && !@moving)
+      raise error if sent.nil? || (sent.refused? && sent.shards == refused_by && !@reshard)
 
       unless sent.refused?
         raise Error.new(error.code, "#{error.message}. Some of this batch may have been applied before that: " \
@@ -358,7 +358,7 @@ module AckerRedis
 
     def read_config
       meta = run("status", 0, [])[5].each_slice(2).to_h
-      @moving = !meta["moving"].to_s.empty?
+      @reshard = !meta["reshard"].to_s.empty?
       @config = [Integer(meta["shards"]), (Integer(meta["buckets"]) - 1) * Integer(meta["tick_ms"])]
     rescue TypeError, ArgumentError
       raise Error.new("SCHEMA", "#{prefix(0)}:meta has been tampered with")

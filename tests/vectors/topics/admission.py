@@ -148,13 +148,13 @@ def _(v: Vector) -> None:
 def _(v: Vector) -> None:
     v.apply(*_trees(1, 2), task="t")
     v.apply(ack(9, A))
-    v.moving("1:4")
+    v.reshard("1:4")
     v.apply(ack(1, A, B), track(3, "s3", A), task="t")
     v.apply(track(4, "at once"), task="t")
     v.apply(ack(1, A), ack(9, B), ack(10, A), fail(11, "dropped too"))
     v.apply(fail(2, "no", A))
-    v.moving("1:4:cancel")
-    v.moving("")
+    v.reshard("1:4:cancel")
+    v.reshard("")
     v.apply(*_trees(3), task="t")
 
 
@@ -165,11 +165,11 @@ def _(v: Vector) -> None:
 )
 def _(v: Vector) -> None:
     v.apply(*_trees(1), task="t", producer="p", seq=1, digest="aa")
-    v.moving("1:2")
+    v.reshard("1:2")
     v.apply(*_trees(1), task="t", producer="p", seq=1, digest="aa")
     v.apply(*_trees(2), task="t", producer="p", seq=2, digest="bb")
-    v.moving("1:2:cancel")
-    v.moving("")
+    v.reshard("1:2:cancel")
+    v.reshard("")
     v.apply(*_trees(2), task="t", producer="p", seq=2, digest="bb")
 
 
@@ -179,7 +179,7 @@ def _(v: Vector) -> None:
 )
 def _(v: Vector) -> None:
     v.apply(track_block(7, "b7", A, B), task="t")
-    v.moving("1:2")
+    v.reshard("1:2")
     v.apply(track_block(8, "b8", A), ack(1 << 62 | 7 << 12, A), task="t")
     v.apply(track_block(7, "b7", A, B), task="t")
     v.apply(ack(1 << 62 | 7 << 12, A), fail(1 << 62 | 7 << 12 | 1, "no", B))

@@ -219,32 +219,32 @@ def _(v: Vector) -> None:
 
 
 @scripts.vector(
-    "MOVING",
+    "RESHARD",
     "A tree is pending: the shard can be closed, and not moved. While it moves its settings stay, "
     "and it moves nowhere else. See admission.json for what a closed shard refuses.",
 )
 def _(v: Vector) -> None:
     _some(v)
-    v.raw("configure", "shards", "4", error="MOVING")
-    v.raw("configure", "moving", "1:4:switch", error="MOVING")
-    v.raw("configure", "moving", "2:4", error="MOVING")
-    v.moving("1:4")
-    v.raw("configure", "moving", "1:4", reply=0)
-    v.raw("configure", "moving", "1:8", error="MOVING")
-    v.raw("configure", "moving", "1:4:switch", error="MOVING")
-    v.raw("configure", "high_water", "7", error="MOVING")
-    v.raw("configure", "moving", "", error="MOVING")
-    v.moving("1:4:cancel")
-    v.moving("")
-    v.raw("configure", "moving", "", reply=0)
+    v.raw("configure", "shards", "4", error="RESHARD")
+    v.raw("configure", "reshard", "1:4:switch", error="RESHARD")
+    v.raw("configure", "reshard", "2:4", error="RESHARD")
+    v.reshard("1:4")
+    v.raw("configure", "reshard", "1:4", reply=0)
+    v.raw("configure", "reshard", "1:8", error="RESHARD")
+    v.raw("configure", "reshard", "1:4:switch", error="RESHARD")
+    v.raw("configure", "high_water", "7", error="RESHARD")
+    v.raw("configure", "reshard", "", error="RESHARD")
+    v.reshard("1:4:cancel")
+    v.reshard("")
+    v.raw("configure", "reshard", "", reply=0)
 
 
 @scripts.vector("ARGS: configure", "What it does not change, and values that cannot be.")
 def _(v: Vector) -> None:
     for changes in (
         (), ("high_water",), ("high_water", "0"), ("high_water", "1", "high_water", "2"),
-        ("tick_ms", "1.5"), ("buckets", "4"), ("shards", "3"), ("moving", "1:1"),
-        ("moving", "1:4", "tick_ms", "5"), ("moving", "1:4:now"), ("lane:@q", "0:1"),
+        ("tick_ms", "1.5"), ("buckets", "4"), ("shards", "3"), ("reshard", "1:1"),
+        ("reshard", "1:4", "tick_ms", "5"), ("reshard", "1:4:now"), ("lane:@q", "0:1"),
     ):  # fmt: skip
         v.raw("configure", *changes, error="ARGS")
 

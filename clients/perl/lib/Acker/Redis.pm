@@ -295,7 +295,7 @@ sub _pack_anew {
         die Acker::Redis::Error->new($error->code, $error->message . '. Some of this batch may have been applied '
               . 'before that: give it up. Its trees expire; what it tracks and has no verdict then, track anew');
     }
-    die $error if $sent->{shards} == $refused_by && !$self->{moving};
+    die $error if $sent->{shards} == $refused_by && !$self->{reshard};
     $batch->{sent} = undef;
     return $sent->{shards};
 }
@@ -392,7 +392,7 @@ sub _read_config {
         die Acker::Redis::Error->new(SCHEMA => $self->_prefix(0) . ':meta has been tampered with')
           if ($meta{$field} // '') !~ /\A[1-9][0-9]{0,14}\z/;
     }
-    $self->{moving} = length($meta{moving} // '') > 0;
+    $self->{reshard} = length($meta{reshard} // '') > 0;
     return $self->{config} = { shards => 0 + $meta{shards}, fence_ms => ($meta{buckets} - 1) * $meta{tick_ms} };
 }
 

@@ -98,7 +98,7 @@
  * @property {Record<string, number>} [backlog_ratio] of the fullest shard, of its share of the limit
  * @property {Config} config
  * @property {Shard[]} shards
- * @property {string | number | null} [moving_to]
+ * @property {string | number | null} [resharding_to]
  * @property {{upper_ms: number[], counts: number[], sum_ms: number} | null} [latency] of all that were
  *   ever acked, by powers of two
  * @property {(Record<string, number> & {over_ms: number}) | null} [rates] per second, by counter

@@ -6,7 +6,7 @@ import { Signal } from "../core/signal.js";
 
 /** Of each kind, so that acks by the thousand drive no failure out. */
 const MOST = 500;
-const MOST_GROUPS = 200;
+const MAX_GROUPS = 200;
 
 /** @typedef {{reason: string, why: string, count: number, last: Outcome}} Failure */
 
@@ -32,8 +32,8 @@ export class Verdicts {
     if (!fresh.length) return;
     for (const each of fresh) if (each.verdict === "nack") this.#gather(each);
     // A reason with an id in it is one of its own each time.
-    if (this.groups.size > 2 * MOST_GROUPS) {
-      this.groups = new Map(this.failures().slice(0, MOST_GROUPS).map((each) => [JSON.stringify([each.reason, each.why]), each]));
+    if (this.groups.size > 2 * MAX_GROUPS) {
+      this.groups = new Map(this.failures().slice(0, MAX_GROUPS).map((each) => [JSON.stringify([each.reason, each.why]), each]));
     }
     this.list = [...fresh, ...this.list].sort((a, b) => b.at_ms - a.at_ms);
     const kept = { ack: 0, nack: 0, touch: 0 };

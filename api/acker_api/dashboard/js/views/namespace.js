@@ -48,10 +48,10 @@ export function namespace(scope, place) {
     const findings = findingsOf(status);
     const turns = status.ticks === 0 ? "No tick was due yet" : "The rotator is on time";
     const found = JSON.stringify([turns, findings.map(({ level, key }) => [level, key])]);
-    const moving = status.moving_to ?? null;
-    if (moves !== moving) {
-      moves = moving;
-      put(badge, moving === null ? null : chip("info", `moves to ${plural(Number(moving), "shard")}`));
+    const reshard = status.resharding_to ?? null;
+    if (moves !== reshard) {
+      moves = reshard;
+      put(badge, reshard === null ? null : chip("info", `moves to ${plural(Number(reshard), "shard")}`));
     }
     const text = (each) => words(name, each, since(each, feed.history.wrong.get(each.key), status));
     const parts = health.querySelectorAll(".finding-text");

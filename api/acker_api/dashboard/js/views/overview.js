@@ -106,12 +106,12 @@ function card(name) {
       const { status, error } = row;
       const found = status ? findings(status) : [];
       // That it moves is said where nothing else is wrong.
-      const level = error ? "over" : worst(found.filter(({ key }) => key !== "moving"));
-      const moving = status?.moving_to !== null && status?.moving_to !== undefined;
-      const words = error ? "No answer" : !status ? "" : level === "ok" && moving ? "Moving" : WORDS[level];
+      const level = error ? "over" : worst(found.filter(({ key }) => key !== "reshard"));
+      const reshard = status?.resharding_to !== null && status?.resharding_to !== undefined;
+      const words = error ? "No answer" : !status ? "" : level === "ok" && reshard ? "Moving" : WORDS[level];
       if (said !== words) {
         said = words;
-        put(badge, words ? chip(level === "ok" && moving ? "info" : level, words) : null);
+        put(badge, words ? chip(level === "ok" && reshard ? "info" : level, words) : null);
         root.className = `card ${level}`;
       }
       say(trouble, error ? error.message : found[0]?.title || (status ? quiet(status) : ""));

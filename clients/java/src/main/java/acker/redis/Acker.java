@@ -35,8 +35,8 @@ public final class Acker {
 
     private volatile Config known;
 
-    /** What the namespace says of itself; {@code moving} is {@code ""} unless it moves to other shards. */
-    record Config(int shards, int buckets, long tickMs, String moving) {
+    /** What the namespace says of itself; {@code reshard} is {@code ""} unless it moves to other shards. */
+    record Config(int shards, int buckets, long tickMs, String reshard) {
         /** For how long a fence holds at least. */
         long fenceMs() {
             return (buckets - 1) * tickMs;
@@ -142,7 +142,7 @@ public final class Acker {
             int before = batch.sent.shards;
             batch.sent = null;
             Config config = readConfig();
-            if (!config.moving.isEmpty() && config.shards == before) {
+            if (!config.reshard.isEmpty() && config.shards == before) {
                 throw new AckerException("BACKLOG", namespace + " moves to other shards just now; try again");
             }
             try {
@@ -324,7 +324,7 @@ public final class Acker {
         for (int i = 0; i < flat.size(); i += 2) meta.put(Replies.text(flat.get(i)), Replies.text(flat.get(i + 1)));
         try {
             Config config = new Config(Integer.parseInt(meta.get("shards")), Integer.parseInt(meta.get("buckets")),
-                    Long.parseLong(meta.get("tick_ms")), meta.getOrDefault("moving", ""));
+                    Long.parseLong(meta.get("tick_ms")), meta.getOrDefault("reshard", ""));
             known = config;
             return config;
         } catch (NumberFormatException error) {

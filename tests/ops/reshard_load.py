@@ -135,7 +135,7 @@ def settled(acker: Acker, shards: int) -> None:
     """Check that a namespace is open and has so many shards, and nothing is left of others."""
     status = acker.status()
     assert status.config.shards == len(status.shards) == shards
-    assert all(shard.moving is None for shard in status.shards)
+    assert all(shard.reshard is None for shard in status.shards)
     assert {shard.config.shards for shard in status.shards} == {shards}
     client = acker.connection.client
     keys = client.scan_iter(f"acker:{{{acker.namespace}:*", count=1000)

@@ -7,7 +7,7 @@ import pytest
 
 from acker_redis import Acker, Backoff, Batch, Record
 from acker_redis.errors import NamespaceNotFoundError, RedisUnavailableError
-from acker_redis.ops.reshard import Progress, migrate
+from acker_redis.ops.reshard import Progress, reshard
 from tests.conftest import MakeAcker
 from tests.source.bolts import Bolts, Told
 from tests.source.conftest import AnySource, Clock, MakeSource
@@ -19,10 +19,10 @@ from tests.waiting import LIMIT
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A move looks again at once: nothing takes time in these tests."""
-    monkeypatch.setattr("acker_redis.flows.migration.LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr("acker_redis.flows.reshard.LONGEST_PAUSE", 0.0)
 
 
-class Move:
+class Reshard:
     """Moves; at each look whether all was taken, the source steps."""
 
     def __init__(self, acker: Acker, clock: Clock, source: AnySource) -> None:
@@ -43,7 +43,7 @@ class Move:
                     if not any(status().backlog.values()):
                         break
 
-        assert migrate(self._acker, shards, on_progress=on_progress, wait=LIMIT).shards == shards
+        assert reshard(self._acker, shards, on_progress=on_progress, wait=LIMIT).shards == shards
 
 
 def test_what_is_emitted_meanwhile_is_tracked_when_it_has_moved(
@@ -65,7 +65,7 @@ def test_what_is_emitted_meanwhile_is_tracked_when_it_has_moved(
     for number in range(8):
         source.emit(f"meanwhile-{number}")
     source.acker.flows.known = acker.config
-    Move(acker, clock, source).to(8, ticks=3)
+    Reshard(acker, clock, source).to(8, ticks=3)
     assert "the namespace moves to other shards" in caplog.text
     assert sorted(told.take())[-2:] == [f"fail {r.source_id} expired" for r, *_ in kept]
     for _ in range(20):
@@ -90,7 +90,7 @@ def test_nacks_that_wait_for_their_replay_do_not_keep_it_from_moving(
     bolts.fail("no")
     source.step()
     assert (told.take(), acker.status().backlog) == (["fail a failed no"], {"t": 1})
-    move = Move(acker, clock, source)
+    move = Reshard(acker, clock, source)
     move.to(2)
     assert acker.status().backlog == {"t": 1}
     move.to(1)
@@ -135,7 +135,7 @@ def test_a_program_that_dies_in_a_move_hears_of_its_nack_again(
             tick(acker, 3)
 
     with suppress(KeyboardInterrupt):
-        migrate(acker, shards[1], on_progress=on_progress, wait=LIMIT)
+        reshard(acker, shards[1], on_progress=on_progress, wait=LIMIT)
     assert looks
     again = make_source(acker, bolts.send, reload=lambda name: Record(name, name))
     for _ in range(5):
@@ -156,7 +156,7 @@ def test_the_last_nacks_on_a_shard_that_goes_are_taken(
     source.step()
     bolts.fail("no")
     source.step()
-    move = Move(acker, clock, source)
+    move = Reshard(acker, clock, source)
     move.to(1)
     assert move.looks > 1
     clock.advance(3600.0)
@@ -180,7 +180,7 @@ def test_a_take_of_which_the_reply_was_lost_and_whose_shard_is_gone(
     with Lost(source), pytest.raises(RedisUnavailableError):
         source.step()
     assert acker.status().backlog == {"t": 0}
-    migrate(acker, 1)
+    reshard(acker, 1)
     with suppress(NamespaceNotFoundError):
         source.step()
     source.emit("more")
@@ -197,7 +197,7 @@ def test_new_shards_are_heard_though_it_tracks_nothing(
     """Somebody else tracks for it, say a service, and it hears the verdicts."""
     source = make_source(acker)
     source.step()
-    migrate(acker, 4)
+    reshard(acker, 4)
     batch = Batch("t")
     for anchor in range(4, 8):
         batch.track(anchor, str(anchor), [])

@@ -19,20 +19,20 @@ from acker_redis.errors import (
     BacklogError,
     ChangedBatchError,
     ConfigError,
-    MovingError,
     NamespaceNotFoundError,
     RedisRefusedError,
     RedisUnavailableError,
+    ReshardError,
     WrongShardError,
 )
-from acker_redis.ops.reshard import Progress, cancel, migrate
+from acker_redis.ops.reshard import Progress, cancel, reshard
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Call
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.protocol.move import Move
+from acker_redis.protocol.reshard import Reshard
 from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker
-from tests.ops.moving_load import Load, settled
+from tests.ops.reshard_load import Load, settled
 from tests.support import columns, row, send, tick, total, track, track_block
 from tests.waiting import LIMIT
 
@@ -65,7 +65,7 @@ def test_under_load(
     with Load(partial(again, acker), kind, seed=1) as load:
         for after in shards[1:]:
             load.wait_for(50)
-            assert migrate(acker, after, wait=LIMIT).shards == after
+            assert reshard(acker, after, wait=LIMIT).shards == after
             settled(acker, after)
         load.wait_for(50)
     counted = total(acker)
@@ -161,7 +161,7 @@ def calls_of(make: MakeAcker, again: MakeClient, before: int, after: int) -> lis
     acker = make(shards=before, buckets=2)
     books, mover = Books(acker, before), again(acker)
     line = Line(mover)
-    migrate(mover, after, on_progress=books.on_progress)
+    reshard(mover, after, on_progress=books.on_progress)
     books.check()
     settled(acker, after)
     return line.calls
@@ -170,7 +170,7 @@ def calls_of(make: MakeAcker, again: MakeClient, before: int, after: int) -> lis
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A move looks again at once: nothing takes time in these tests."""
-    monkeypatch.setattr("acker_redis.flows.migration.LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr("acker_redis.flows.reshard.LONGEST_PAUSE", 0.0)
 
 
 @pytest.mark.full
@@ -180,31 +180,31 @@ def test_killed_after_each_call_and_run_again(
     make_any_acker: MakeAcker, again: MakeClient, before: int, after: int
 ) -> None:
     calls = calls_of(make_any_acker, again, before, after)
-    decided = calls.index(("configure", "0}", ("moving", f"{before}:{after}:switch"))) + 1
+    decided = calls.index(("configure", "0}", ("reshard", f"{before}:{after}:switch"))) + 1
     opened = len(calls) - 1
-    assert calls[opened - 1] == ("configure", "0}", ("moving", ""))
+    assert calls[opened - 1] == ("configure", "0}", ("reshard", ""))
     assert decided < opened
     for number in range(1, len(calls) + 1):
         acker = make_any_acker(shards=before, buckets=2)
         books, mover = Books(acker, before), again(acker)
         Line(mover).last = number
         with pytest.raises(Killed):
-            migrate(mover, after, on_progress=books.on_progress)
+            reshard(mover, after, on_progress=books.on_progress)
         closed = number > min(before, after)  # it looks at those that stay before
         if number % 3 == 0:
             # Called off, if that is still possible, and from there all over again.
             if decided <= number < opened:
-                with pytest.raises(MovingError, match="decided"):
+                with pytest.raises(ReshardError, match="decided"):
                     cancel(again(acker))
             elif number < decided:
                 assert cancel(again(acker)).shards == before
                 settled(again(acker), before)
                 closed = False
         state = commands.status(ShardKeys(acker.namespace, 0))
-        moving = b"moving" in acker.connection.run(state)[-1]
-        assert moving == (closed and number < opened)
+        resharding = b"reshard" in acker.connection.run(state)[-1]
+        assert resharding == (closed and number < opened)
         anew = again(acker)
-        assert migrate(anew, after, on_progress=books.on_progress).shards == after
+        assert reshard(anew, after, on_progress=books.on_progress).shards == after
         settled(anew, after)
         books.check()
         works(anew, after)
@@ -220,7 +220,7 @@ def test_a_reply_that_is_lost_does_not_stop_it(
         acker = make_any_acker(shards=before, buckets=2)
         books, mover = Books(acker, before), again(acker)
         Line(mover).lost = number
-        assert migrate(mover, after, on_progress=books.on_progress).shards == after
+        assert reshard(mover, after, on_progress=books.on_progress).shards == after
         settled(mover, after)
         books.check()
 
@@ -236,7 +236,7 @@ def test_it_ends_without_a_rotator(make_any_acker: MakeAcker) -> None:
         steps.append(progress.step)
         heard.extend(o.verdict for o in acker.outcomes("t"))
 
-    assert migrate(acker, 2, on_progress=on_progress).shards == 2
+    assert reshard(acker, 2, on_progress=on_progress).shards == 2
     assert heard == ["nack", "nack"]
     assert list(dict.fromkeys(steps)) == ["close", "drain", "switch", "open", "done"]
     assert acker.status().counters["orphaned"] == 1
@@ -250,14 +250,14 @@ def test_in_time_or_not_at_all(make_any_acker: MakeAcker) -> None:
         for anchor in range(1, number + 1):
             send(acker, columns([(2 * anchor + 1, 0, 1)], task, ["s"]), shard=1)
             track(acker, 2 * anchor, 0, task=task)
-    with pytest.raises(MovingError, match="after 0 s 1 verdicts of carts .*, 3 verdicts of shop "):
-        migrate(acker, 1, wait=0)
+    with pytest.raises(ReshardError, match="after 0 s 1 verdicts of carts .*, 3 verdicts of shop "):
+        reshard(acker, 1, wait=0)
     settled(acker, 2)
     track(acker, 2, A)
-    with pytest.raises(MovingError, match="1 trees and records are pending, 1 verdicts of carts"):
-        migrate(acker, 1, wait=0)
-    with pytest.raises(MovingError, match="after 0 s 1 trees and records are pending; the"):
-        migrate(acker, 4, wait=0)
+    with pytest.raises(ReshardError, match="1 trees and records are pending, 1 verdicts of carts"):
+        reshard(acker, 1, wait=0)
+    with pytest.raises(ReshardError, match="after 0 s 1 trees and records are pending; the"):
+        reshard(acker, 4, wait=0)
     assert acker.config.shards == 2
 
 
@@ -267,7 +267,7 @@ def test_verdicts_on_shards_that_stay_wait_there(make_any_acker: MakeAcker) -> N
     for anchor in (2, 4):
         track(acker, anchor, 0)
     for shards in (8, 1):
-        assert migrate(acker, shards, wait=0).shards == shards
+        assert reshard(acker, shards, wait=0).shards == shards
     assert [o.anchor for o in acker.outcomes("t")] == [2, 4]
 
 
@@ -285,7 +285,7 @@ def test_interrupted_it_is_open_again(
             raise error
 
     with pytest.raises(error) as caught:
-        migrate(acker, 4, on_progress=on_progress)
+        reshard(acker, 4, on_progress=on_progress)
     assert "is open again" in caught.value.__notes__[0]
     settled(acker, 2)
     assert track(acker, 4, A).tracked == 1
@@ -302,18 +302,18 @@ def test_interrupted_when_it_is_decided_it_goes_on(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        migrate(acker, 1, on_progress=on_progress)
-    assert acker.status().moving == Move(2, 1, "switch")
-    with pytest.raises(MovingError, match="decided"):
+        reshard(acker, 1, on_progress=on_progress)
+    assert acker.status().reshard == Reshard(2, 1, "switch")
+    with pytest.raises(ReshardError, match="decided"):
         cancel(acker)
     # Shard 1 has lost in a failover that it is closed, and begins a tree.
-    acker.connection.client.hdel(ShardKeys(acker.namespace, 1).meta, "moving")
+    acker.connection.client.hdel(ShardKeys(acker.namespace, 1).meta, "reshard")
     send(acker, columns([(5, A, 1)], "t", ["late"]), shard=1)
-    with pytest.raises(MovingError, match="1 trees and records are pending; it is decided"):
-        migrate(again(acker), 1, wait=0)
+    with pytest.raises(ReshardError, match="1 trees and records are pending; it is decided"):
+        reshard(again(acker), 1, wait=0)
     tick(acker, 3)
     assert [o.source_id for o in acker.outcomes("t")] == ["late"]
-    assert migrate(acker, 1).shards == 1
+    assert reshard(acker, 1).shards == 1
     settled(acker, 1)
 
 
@@ -325,15 +325,15 @@ def test_killed_while_it_is_called_off(make_any_acker: MakeAcker, again: MakeCli
         books, mover = Books(acker, 2), again(acker)
         Line(mover).last = 6
         with pytest.raises(Killed):
-            migrate(mover, 4, on_progress=books.on_progress)
-        assert acker.status().moving == Move(2, 4)
+            reshard(mover, 4, on_progress=books.on_progress)
+        assert acker.status().reshard == Reshard(2, 4)
         caller = again(acker)
         line = Line(caller)
         line.last = number
         with contextlib.suppress(Killed):
             cancel(caller)
             assert number == 7 > len(line.calls)
-        assert migrate(again(acker), 8, on_progress=books.on_progress).shards == 8
+        assert reshard(again(acker), 8, on_progress=books.on_progress).shards == 8
         settled(acker, 8)
         books.check()
 
@@ -381,8 +381,8 @@ def test_a_failover_at_any_moment_is_healed_by_the_same_again(
         return reply
 
     mover.connection.run = watched
-    migrate(mover, after)
-    decided = [f"{before}:{after}:switch".encode() == _of(each, 0)["moving"] for each in states]
+    reshard(mover, after)
+    decided = [f"{before}:{after}:switch".encode() == _of(each, 0)["reshard"] for each in states]
     moved = decided.index(True)
     tried = 0
     for now, state in enumerate(states):
@@ -395,7 +395,7 @@ def test_a_failover_at_any_moment_is_healed_by_the_same_again(
                 mixed = {k: v for k, v in state.items() if f":{shard}}}:" not in k}
                 mixed |= {k: v for k, v in earlier.items() if f":{shard}}}:" in k}
                 put(acker, mixed)
-                assert migrate(acker, after).shards == after
+                assert reshard(acker, after).shards == after
                 settled(acker, after)
                 works(acker, after)
                 if now < moved:
@@ -408,7 +408,7 @@ def test_a_failover_at_any_moment_is_healed_by_the_same_again(
 
 def _of(state: Metas, shard: int) -> dict[str, bytes]:
     """What a shard says of the move."""
-    found = {"moving": b"", "shards": b""}
+    found = {"reshard": b"", "shards": b""}
     for key, fields in state.items():
         if f":{shard}}}:" in key:
             found |= {name: fields.get(name.encode(), b"") for name in found}
@@ -430,17 +430,17 @@ def test_what_a_failover_brings_back_ends_as_ever(
             kept[key] = client.dump(key)
     tick(acker, 2)
     assert len(list(acker.outcomes("t"))) == 4
-    migrate(acker, 2)
+    reshard(acker, 2)
     for key, value in kept.items():
         client.restore(key, 0, value, replace=True)
-    with pytest.raises(MovingError, match="2 trees|1 trees .* it is decided"):
-        migrate(again(acker), 2, wait=0)
+    with pytest.raises(ReshardError, match="2 trees|1 trees .* it is decided"):
+        reshard(again(acker), 2, wait=0)
     for shard in (1, 3):
         for _ in range(2):
             keys = ShardKeys(acker.namespace, shard)
             acker.connection.run(commands.rotate(keys, force=True))
             acker.connection.run(commands.expire(keys, 100))
-    assert migrate(again(acker), 2, wait=LIMIT).shards == 2
+    assert reshard(again(acker), 2, wait=LIMIT).shards == 2
     settled(acker, 2)
     assert [(o.verdict, o.anchor) for o in acker.outcomes("t")] == [
         ("ack", 9),
@@ -467,9 +467,9 @@ def test_who_comes_late_drops_no_shard_of_a_later_move(
         ) -> Any:
             made.append(call)
             if len(made) == at:
-                with contextlib.suppress(MovingError):
-                    migrate(others, 2)
-                assert migrate(others, 4).shards == 4
+                with contextlib.suppress(ReshardError):
+                    reshard(others, 2)
+                assert reshard(others, 4).shards == 4
                 batch = Batch("t")
                 for anchor in range(8):
                     batch.track(anchor + 100, "s", [A])
@@ -477,11 +477,11 @@ def test_who_comes_late_drops_no_shard_of_a_later_move(
             return run(call)
 
         late.connection.run = sleeping
-        with contextlib.suppress(MovingError):
-            migrate(late, 2, wait=0)
+        with contextlib.suppress(ReshardError):
+            reshard(late, 2, wait=0)
         if len(made) < number:
             continue
-        assert migrate(again(acker), acker.status().config.shards).shards == 4
+        assert reshard(again(acker), acker.status().config.shards).shards == 4
         settled(acker, 4)
         assert total(acker)["pending"] == 8
 
@@ -490,7 +490,7 @@ def test_who_comes_late_drops_no_shard_of_a_later_move(
 def test_the_loser_of_two_says_that_somebody_was_faster(
     make_any_acker: MakeAcker, again: MakeClient
 ) -> None:
-    """Wherever it is when the other completes the move, it has the same, or MovingError."""
+    """Wherever it is when the other completes the move, it has the same, or ReshardError."""
     calls, lost = calls_of(make_any_acker, again, 4, 2), 0
     for number in range(1, len(calls) + 1):
         acker = make_any_acker(shards=4)
@@ -502,13 +502,13 @@ def test_the_loser_of_two_says_that_somebody_was_faster(
         ) -> Any:
             made.append(call)
             if len(made) == at:
-                migrate(winner, 2)
+                reshard(winner, 2)
             return run(call)
 
         late.connection.run = beaten
         try:
-            assert migrate(late, 2).shards == 2
-        except MovingError:
+            assert reshard(late, 2).shards == 2
+        except ReshardError:
             lost += 1
         settled(acker, 2)
     assert lost
@@ -527,7 +527,7 @@ def test_durable_lanes_stand_on_all_shards_after_a_move(
     tick(acker, 3)
     many = {f"@lane-{n}": f"{n + 1}:cc:1700000000000" for n in range(1200)}
     acker.connection.client.hset(ShardKeys(acker.namespace, 0).durable_fences, mapping=many)
-    migrate(acker, after)
+    reshard(acker, after)
     assert {each[0] for each in acker.lane("@spark/app/q").values()} == {7}
     for shard in range(after):
         keys = ShardKeys(acker.namespace, shard)
@@ -557,9 +557,9 @@ def test_a_replica_is_waited_for_before_what_cannot_be_undone(
         return {"connected_slaves": 1} if args[0] == "INFO" else ask(*args)
 
     monkeypatch.setattr(acker.connection, "command", command)
-    assert migrate(acker, 1).shards == 1
+    assert reshard(acker, 1).shards == 1
     dropped = next(n for n, call in enumerate(line.calls) if call[0] == "drop")
-    opened = line.calls.index(("configure", "0}", ("moving", "")))
+    opened = line.calls.index(("configure", "0}", ("reshard", "")))
     moved = line.calls.index(("configure", "0}", ("shards", 1)))
     assert len(asked) == 2
     assert moved < asked[0] <= dropped < asked[1] <= opened
@@ -572,12 +572,12 @@ def test_when_redis_stays_away_it_says_that_it_is_closed(
     mover = again(acker, retry_for=0)
     Line(mover).broken = 3
     with pytest.raises(RedisUnavailableError) as caught:
-        migrate(mover, 2)
+        reshard(mover, 2)
     assert (
-        "nothing is tracked until migrate is run once more, or cancel"
+        "nothing is tracked until reshard is run once more, or cancel"
         in (caught.value.__notes__[0])
     )
-    assert acker.status().moving == Move(1, 2)
+    assert acker.status().reshard == Reshard(1, 2)
     assert cancel(acker).shards == 1
     assert cancel(acker).shards == 1  # there is nothing to call off
     settled(acker, 1)
@@ -588,31 +588,31 @@ def test_what_is_refused(make_any_acker: MakeAcker, again: MakeClient) -> None:
     acker = make_any_acker(shards=2)
     for shards in (0, 3, 2048):
         with pytest.raises(ConfigError, match="shards"):
-            migrate(acker, shards)
+            reshard(acker, shards)
     for wait in (math.nan, -1.0):
         with pytest.raises(ConfigError, match="wait is seconds"):
-            migrate(acker, 4, wait=wait)
-    assert migrate(acker, 2).shards == 2
+            reshard(acker, 4, wait=wait)
+    assert reshard(acker, 2).shards == 2
     row(acker, 2, A)
 
     def on_progress(progress: Progress) -> None:
         if progress.step == "drain":
             other = again(acker)
-            with pytest.raises(MovingError, match="moves to 4 shards already"):
-                migrate(other, 8)
-            with pytest.raises(MovingError, match="change its settings when it has"):
+            with pytest.raises(ReshardError, match="is resharding to 4 shards"):
+                reshard(other, 8)
+            with pytest.raises(ReshardError, match="change its settings when it has"):
                 other.configure(high_water=5)
-            assert other.status().moving == Move(2, 4), "nobody else calls it off"
+            assert other.status().reshard == Reshard(2, 4), "nobody else calls it off"
             tick(other, 3)
 
-    assert migrate(acker, 4, on_progress=on_progress).shards == 4
+    assert reshard(acker, 4, on_progress=on_progress).shards == 4
     client = acker.connection.client
     client.hset(ShardKeys(acker.namespace, 5).meta, "schema", "1")
-    with pytest.raises(MovingError, match="something at shard 5"):
-        migrate(acker, 8)
-    assert acker.status().moving is None
+    with pytest.raises(ReshardError, match="something at shard 5"):
+        reshard(acker, 8)
+    assert acker.status().reshard is None
     client.delete(ShardKeys(acker.namespace, 5).meta)
-    assert migrate(acker, 8).shards == 8
+    assert reshard(acker, 8).shards == 8
 
 
 @pytest.mark.usefixtures("at_once")
@@ -621,7 +621,7 @@ def test_a_client_that_knew_the_old_number(make_any_acker: MakeAcker, again: Mak
     for before, after in [(1, 4), (4, 1)]:
         old = again(acker)
         assert old.config.shards == before
-        migrate(acker, after)
+        reshard(acker, after)
         works(acker, after)
         batch = Batch("t")
         batch.track(6, "s6", [A])
@@ -645,7 +645,7 @@ def test_what_was_refused_everywhere_is_packed_anew_and_what_was_not_is_given_up
     acker = make_any_acker(shards=before)
     old, acks, some = again(acker), Batch(), Batch()
     assert old.config.shards == before
-    migrate(acker, after)
+    reshard(acker, after)
     tracked = Batch("t")
     for anchor in range(1, 9):
         tracked.track(anchor, f"s{anchor}", [A])
@@ -670,15 +670,15 @@ def test_while_shards_are_told_one_after_the_other_one_tries_again(
     acker = make_any_acker(shards=2)
     mover, trial = again(acker), again(make_any_acker(shards=2))
     line = Line(trial)
-    migrate(trial, 4)
+    reshard(trial, 4)
     Line(mover).last = line.calls.index(("configure", "1}", ("shards", 4))) + 1
     with pytest.raises(Killed):
-        migrate(mover, 4)
+        reshard(mover, 4)
     batch = Batch("t")
     batch.track(3, "s", [A])
     with pytest.raises(BacklogError, match="moves to other shards just now"):
         acker.apply(batch)
-    migrate(again(acker), 4)
+    reshard(again(acker), 4)
     assert acker.apply(batch).tracked == 1
 
 
@@ -694,7 +694,7 @@ def test_who_reads_verdicts_hears_all_shards(make_any_acker: MakeAcker, again: M
             return [o.source_id async for o in await other.outcomes("t")]
 
     for after in (4, 1, 2):
-        migrate(acker, after)
+        reshard(acker, after)
         for hear in (lambda: [o.source_id for o in outcomes], lambda: asyncio.run(twin())):
             for anchor in range(4, 8):
                 send(acker, columns([(anchor, 0, 1)], "t", [str(anchor)]), shard=anchor % after)
@@ -714,7 +714,7 @@ def test_a_batch_in_doubt_is_not_packed_for_other_shards(
     with pytest.raises(RedisUnavailableError):
         old.apply(batch)
     assert len(list(acker.outcomes("t"))) == 4
-    migrate(acker, 4)
+    reshard(acker, 4)
     with pytest.raises(WrongShardError):
         old.apply(batch)
     assert acker.status().counters["tracked"] == 4
@@ -730,7 +730,7 @@ def test_status_while_shards_go(make_any_acker: MakeAcker) -> None:
         if not moved:
             moved.append(True)
             acker.connection.run = run  # type: ignore[method-assign]
-            migrate(acker, 1)
+            reshard(acker, 1)
         return reply
 
     acker.connection.run = run_and_move  # type: ignore[method-assign]

@@ -12,10 +12,10 @@ _WIRE = re.compile(r"([1-9][0-9]*):([1-9][0-9]*)(?::(switch|cancel))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """The field ``moving`` of a shard: while it is there, the shard begins no trees.
+class Reshard:
+    """The field ``reshard`` of a shard: while it is there, the shard begins no trees.
 
-    >>> Move(1, 4).to_wire(), Move(1, 4).at("switch").to_wire()
+    >>> Reshard(1, 4).to_wire(), Reshard(1, 4).at("switch").to_wire()
     ('1:4', '1:4:switch')
     """
 
@@ -27,8 +27,8 @@ class Move:
     """``closed``: it waits until nothing is pending, and can be called off. Shard 0 alone decides
     between ``switch``, from where it only goes on, and ``cancel``."""
 
-    def at(self, phase: Phase) -> "Move":
-        """The same move in another phase."""
+    def at(self, phase: Phase) -> "Reshard":
+        """Return the same reshard in another phase."""
         return replace(self, phase=phase)
 
     def to_wire(self) -> str:
@@ -37,13 +37,13 @@ class Move:
         return f"{self.source}:{self.target}{end}"
 
     @classmethod
-    def from_wire(cls, text: str) -> "Move | None":
+    def from_wire(cls, text: str) -> "Reshard | None":
         """Read the field; None for ''. Raises SchemaError for what no script has written."""
         if not text:
             return None
         match = _WIRE.fullmatch(text)
         if match is None:
-            raise SchemaError(f"the field moving has been tampered with: {text!r}")
+            raise SchemaError(f"the field reshard has been tampered with: {text!r}")
         phase: Phase = (
             "switch" if match[3] == "switch" else "cancel" if match[3] == "cancel" else "closed"
         )

@@ -3,7 +3,7 @@
 import pytest
 
 from acker_redis.errors import RedisUnavailableError, WrongShardError
-from acker_redis.ops.reshard import Progress, migrate
+from acker_redis.ops.reshard import Progress, reshard
 from tests.producer.conftest import MakeRig
 from tests.producer.rig import acks_of, tracks
 from tests.support import total
@@ -19,7 +19,7 @@ def test_what_was_packed_for_the_old_shards_is_packed_anew(
     producer.add(acks_of(rows))
     producer.flush()
     assert len(list(rig.direct.outcomes("t"))) == 50
-    migrate(rig.direct, after)
+    reshard(rig.direct, after)
     more = tracks(50)
     producer.add(more)
     producer.add(acks_of(more))
@@ -40,7 +40,7 @@ def test_what_is_in_doubt_is_given_up(make_rig: MakeRig) -> None:
     producer.add(acks_of(rows))
     producer.flush()
     assert len(list(rig.direct.outcomes("t"))) == 20
-    migrate(rig.direct, 4)
+    reshard(rig.direct, 4)
     rig.calls.errors = [RedisUnavailableError("away")]
     producer.add(tracks(20))
     with pytest.raises(WrongShardError):
@@ -63,7 +63,7 @@ def test_a_track_that_meets_the_closing_waits(make_rig: MakeRig) -> None:
             producer.add(rows[20:])
             rig.calls.wait_for(met + 2)  # it was refused, and tries again
 
-    migrate(rig.direct, 4, on_progress=on_progress)
+    reshard(rig.direct, 4, on_progress=on_progress)
     producer.flush()
     assert rig.given_up == []
     assert total(rig.direct)["tracked"] == 40

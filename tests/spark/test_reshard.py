@@ -13,7 +13,7 @@ from acker_redis.errors import (
     RedisUnavailableError,
     WrongShardError,
 )
-from acker_redis.ops.reshard import migrate
+from acker_redis.ops.reshard import reshard
 from acker_redis.protocol import commands
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.spark import room
@@ -47,11 +47,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def moving(acker: Acker, value: str) -> None:
+def set_reshard(acker: Acker, value: str) -> None:
     """Close the namespace, or open it."""
     if not value:
-        moving(acker, "1:4:cancel")
-    acker.connection.run(commands.configure(ShardKeys(acker.namespace, 0), {"moving": value}))
+        set_reshard(acker, "1:4:cancel")
+    acker.connection.run(commands.configure(ShardKeys(acker.namespace, 0), {"reshard": value}))
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -60,14 +60,14 @@ def test_a_batch_waits_until_it_has_moved(
 ) -> None:
     caplog.set_level(logging.WARNING)
     acker = make_any_acker()
-    moving(acker, "1:4")
+    set_reshard(acker, "1:4")
     with pytest.raises(BacklogError, match="still moves to another number of shards after 60 s"):
         room.wait_for_room(acker, "t", [10], 60.0, again)
     assert "moves to other shards, waits for room" in caplog.text
-    clock.meanwhile[0] = lambda: moving(acker, "")
+    clock.meanwhile[0] = lambda: set_reshard(acker, "")
     assert room.wait_for_room(acker, "t", [10], 60.0, again) > 0
-    moving(acker, "1:4")
-    clock.meanwhile[0] = lambda: migrate(acker, 4)
+    set_reshard(acker, "1:4")
+    clock.meanwhile[0] = lambda: reshard(acker, 4)
     with pytest.raises(WrongShardError, match="run the batch again"):
         room.wait_for_room(acker, "t", [10], 60.0, again)
 
@@ -79,7 +79,7 @@ def test_what_was_applied_before_is_looked_for_on_the_shards_there_are(
     acker = make_any_acker()
     assert acker.config.shards == 1
     other = Acker(acker.connection.client, acker.namespace)
-    migrate(other, 4)
+    reshard(other, 4)
     seq = 7 * lanes.GENERATIONS * lanes.CHUNKS + 1
     fence = commands.Fence("@spark/app/q", seq, "aa")
     send(other, columns([(6, 5, 0)]), fence, shard=2)
@@ -100,7 +100,7 @@ def test_a_batch_that_is_run_again_after_a_move_is_caught_and_the_next_one_goes_
     driver.apply(7, loose(8, 8)) if before == 1 else None
     tick(acker, 3)
     assert len(list(acker.outcomes("t"))) >= 9
-    migrate(acker, after)
+    reshard(acker, after)
     acker.flows.known = None
     for terms in (loose(8, 8), loose(8, 16)):
         with pytest.raises(ChangedBatchError, match="moved to another number of shards before"):
@@ -124,6 +124,6 @@ def test_a_query_that_was_stopped_at_a_committed_batch_goes_on(
         assert numbers(Driver(acker).apply(batch, loose(8, 8 * batch)), "tracked") == 8
         tick(acker, 3)
         list(acker.outcomes("t"))
-        migrate(acker, after)
+        reshard(acker, after)
         acker.flows.known = None
     assert numbers(Driver(acker).apply(batch + 1, loose(8, 100)), "tracked") == 8

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from acker_redis.errors import (
     AckerError,
-    MovingError,
     NamespaceNotFoundError,
+    ReshardError,
     SchemaError,
 )
 from acker_redis.flows.drain import ShardRotation
@@ -16,7 +16,7 @@ from acker_redis.flows.steps import Ask, AskAll, Flow, run_until, together
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Call, ShardStatus
 from acker_redis.protocol.keys import ShardKeys
-from acker_redis.protocol.move import Move
+from acker_redis.protocol.reshard import Reshard
 
 DRAIN_RECORDS = 500
 DRAIN_BLOCKS = 64
@@ -33,17 +33,17 @@ MAX_LANES = 100_000
 T = TypeVar("T")
 
 
-def close(flows: Flows, shard: int, move: Move) -> Flow[None]:
+def close(flows: Flows, shard: int, reshard: Reshard) -> Flow[None]:
     """Close another shard than 0; if it was left in another move by somebody, that is over."""
     try:
-        yield from set_field(flows, shard, "moving", move.at("closed"))
-    except MovingError:
+        yield from set_field(flows, shard, "reshard", reshard.at("closed"))
+    except ReshardError:
         first = yield from status_of(flows, 0)
-        ours = first.moving and first.moving.at("closed") == move.at("closed")
-        if not ours and first.config.shards != move.target:
+        ours = first.reshard and first.reshard.at("closed") == reshard.at("closed")
+        if not ours and first.config.shards != reshard.target:
             raise
-        yield from set_field(flows, shard, "moving", "")
-        yield from set_field(flows, shard, "moving", move.at("closed"))
+        yield from set_field(flows, shard, "reshard", "")
+        yield from set_field(flows, shard, "reshard", reshard.at("closed"))
 
 
 def unless_gone(flow: Flow[T], gone: bool) -> Flow[T | None]:
@@ -163,10 +163,10 @@ def turn(flows: Flows, shard: int) -> Flow[float]:
     return 0.0
 
 
-def set_field(flows: Flows, shard: int, field: str, value: Move | int | str) -> Flow[None]:
+def set_field(flows: Flows, shard: int, field: str, value: Reshard | int | str) -> Flow[None]:
     """Change a field of a shard's configuration; see ``lua/configure.lua``."""
     keys = ShardKeys(flows.namespace, shard)
-    wire = value.to_wire() if isinstance(value, Move) else value
+    wire = value.to_wire() if isinstance(value, Reshard) else value
     yield from run_again(flows, commands.configure(keys, {field: wire}))
 
 

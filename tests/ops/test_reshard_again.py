@@ -5,10 +5,10 @@ import pytest
 from acker_redis.batching.batch import Batch
 from acker_redis.batching.sent import Part
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.errors import ChangedBatchError, MovingError, RedisUnavailableError
-from acker_redis.flows import migration as migrate_module
+from acker_redis.errors import ChangedBatchError, RedisUnavailableError, ReshardError
 from acker_redis.flows import namespace as flows_module
-from acker_redis.ops.reshard import cancel, migrate
+from acker_redis.flows import reshard as reshard_module
+from acker_redis.ops.reshard import cancel, reshard
 from acker_redis.protocol.commands import Fence
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.sync.client import Acker
@@ -49,7 +49,7 @@ def test_a_raised_fence_is_no_repeat_of_a_batch_without_a_digest(
     """Else the batch would pass for applied, and what it was to track would have no verdict."""
     acker = make_any_acker(shards=2, tick_ms=20, buckets=2)
     acker.apply_part(parts(2, 4, 5)[1], Fence("@mine", 2))  # and it dies before shard 0
-    migrate(acker, 4)
+    reshard(acker, 4)
     again = parts(4, 4, 5)
     with pytest.raises(ChangedBatchError, match="moved to other shards"):
         anew(acker).apply_part(again[0], Fence("@mine", 2))
@@ -66,10 +66,10 @@ def test_settings_that_were_changed_while_shard_0_was_set_back(make_any_acker: M
     acker = make_any_acker(tick_ms=20, buckets=2)
     client, meta = acker.connection.client, ShardKeys(acker.namespace, 0).meta
     before = client.dump(meta)
-    migrate(acker, 2)
+    reshard(acker, 2)
     client.restore(meta, 0, before, replace=True)
     anew(acker).configure(high_water=5000)
-    assert migrate(anew(acker), 2).high_water == 5000
+    assert reshard(anew(acker), 2).high_water == 5000
     assert anew(acker).apply(tracks(4, 5)).tracked == 2
     shares = {shard.config.high_water for shard in anew(acker).status().shards}
     assert shares == {5000}
@@ -83,11 +83,11 @@ def test_verdicts_of_a_shard_that_came_back_are_carried_to_one_that_is_read(
     stale, client, meta = anew(acker), acker.connection.client, ShardKeys(acker.namespace, 1).meta
     assert stale.config.shards == 2
     before = client.dump(meta)
-    migrate(acker, 1)
+    reshard(acker, 1)
     client.restore(meta, 0, before)
     stale.apply(tracks(5, 7))
     stale.apply_part(parts(2, 9)[1], Fence("@lane", 1))
-    migrate(anew(acker), 1)
+    reshard(anew(acker), 1)
     assert anew(acker).status().backlog == {"shop": 3}
     assert sorted(ended(anew(acker))) == ["order-5", "order-7", "order-9"]
     assert anew(acker).status().backlog == {"shop": 0}
@@ -103,7 +103,7 @@ def test_shards_that_are_well_know_themselves_what_they_have_applied(
     acker.apply_part(batch[0], Fence("@lane", 1, "aa"))
     client = acker.connection.client
     client.delete(*client.keys(f"acker:{{{acker.namespace}:3}}*"))
-    migrate(anew(acker), 4)
+    reshard(anew(acker), 4)
     assert acker.apply_part(batch[1], Fence("@lane", 1, "aa")).tracked == 1
     assert acker.lane("@lane")[3] == (1, "0" * 32)
 
@@ -115,15 +115,15 @@ def test_more_lanes_than_a_shard_holds_are_not_moved(
     for number, shard in enumerate((0, 0, 1, 1)):
         part = parts(2, 10 * number + 10 + shard)[shard]
         acker.apply_part(part, Fence(f"@lane-{number}", 1))
-    monkeypatch.setattr(migrate_module, "MAX_LANES", 3)
-    with pytest.raises(MovingError, match="know 4 durable lanes, and one holds 3"):
-        migrate(acker, 1)
-    assert acker.status().shards[0].moving is None
-    monkeypatch.setattr(migrate_module, "MAX_LANES", 4)
+    monkeypatch.setattr(reshard_module, "MAX_LANES", 3)
+    with pytest.raises(ReshardError, match="know 4 durable lanes, and one holds 3"):
+        reshard(acker, 1)
+    assert acker.status().shards[0].reshard is None
+    monkeypatch.setattr(reshard_module, "MAX_LANES", 4)
     ended(acker)
     while acker.status().pending:
         ended(acker)
-        migrate(acker, 4)
+        reshard(acker, 4)
     assert len(acker.lane("@lane-0")) == 4
 
 
@@ -131,9 +131,9 @@ def test_commands_heal_what_lacks_a_shard(make_any_acker: MakeAcker, shell: Shel
     acker = make_any_acker(shards=2, tick_ms=20, buckets=2)
     client, ns = acker.connection.client, acker.namespace
     before = client.dump(ShardKeys(ns, 0).meta)
-    migrate(acker, 1)
+    reshard(acker, 1)
     client.restore(ShardKeys(ns, 0).meta, 0, before, replace=True)
-    asked = shell("migrate", ns, "--shards", "1", stdin="y\n")
+    asked = shell("reshard", ns, "--shards", "1", stdin="y\n")
     assert (asked.code, asked.out) == (0, f"{ns}: 1 shards\n")
     assert cancel(anew(acker)).shards == 1
 

@@ -14,7 +14,7 @@ from acker_redis.terminal import VisibleStream, plain, visible_json
 
 
 class Exit(IntEnum):
-    """What a command ends with; docs/operations.md has the same table."""
+    """What a command ends with; docs/how-to/operate.md has the same table."""
 
     OK = 0
     FAILED = 1

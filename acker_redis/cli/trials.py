@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from acker_redis.doctor import Finding
 
 ID_WIDTH = 16
-"""Columns for the id of a finding, by which docs/doctor.md and other findings name it."""
+"""Columns for the id of a finding, by which docs/reference/doctor.md and other findings name it."""
 COLOURS = {"ok": "green", "skipped": "dim", "warning": "yellow", "error": "bold red"}
 
 

@@ -4,7 +4,7 @@
         print(finding.level, finding.title, finding.detail, finding.fix)
 
 It may import ``ops`` and the wings below. Begin with ``examination.py``: it reads facts
-(``reading.py``) and asks checks about them (``checks_*.py``). docs/doctor.md lists the checks.
+(``reading.py``) and asks checks about them (``checks_*.py``). docs/reference/doctor.md lists the checks.
 """
 
 from acker_redis.doctor.examination import examine

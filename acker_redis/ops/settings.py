@@ -1,7 +1,7 @@
 """Settings of the command line and the services, from the environment.
 
 Each field is a variable ``ACKER_REDIS_<NAME>``; what is given on a command line wins over it. The
-table in docs/operations.md is made from the fields here. Libraries do not read it: who calls
+table in docs/how-to/operate.md is made from the fields here. Libraries do not read it: who calls
 ``Acker.from_url`` says what it connects to.
 """
 

@@ -2,7 +2,7 @@
 
 One shard, in dictionaries, with a clock that the caller moves. It is the oracle of the
 tests: whatever Redis does must be what this does. Read it to understand the system; for
-the words, see ``docs/algorithm.md`` and ``lua/README.md``. ``RedisShard`` (in ``simulate``)
+the words, see ``docs/explanation/algorithm.md`` and ``lua/README.md``. ``RedisShard`` (in ``simulate``)
 has the same methods on a real server.
 
 Not modelled, because they depend on how Redis stores things: which records one call of

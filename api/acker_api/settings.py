@@ -36,7 +36,7 @@ class ApiSettings(BaseSettings):
         default=None, description="File that holds the token, such as a container's secret"
     )
     tokens: SecretStr | None = Field(
-        default=None, description="Tokens by name, role and namespace, as TOML; see docs/admin.md"
+        default=None, description="Tokens by name, role and namespace, as TOML; see docs/reference/rest.md"
     )
     tokens_file: Path | None = Field(default=None, description="File that holds them")
     metrics_token: SecretStr | None = Field(

@@ -1,4 +1,4 @@
-"""docs/admin.md: each command does what it says, and the file of tokens is one."""
+"""docs/reference/rest.md: each command does what it says, and the file of tokens is one."""
 
 import json
 import re
@@ -16,7 +16,7 @@ from acker_redis.sync.client import Acker
 from tests.api.service import api, asked
 from tests.conftest import MakeAcker
 
-PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "admin.md").read_text()
+PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "reference" / "rest.md").read_text()
 
 
 def test_the_commands_work_one_after_the_other(

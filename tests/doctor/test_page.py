@@ -1,4 +1,4 @@
-"""docs/doctor.md names every finding that there is, and no other."""
+"""docs/reference/doctor.md names every finding that there is, and no other."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_has_every_finding() -> None:
-    page = (ROOT / "docs" / "doctor.md").read_text()
+    page = (ROOT / "docs" / "reference" / "doctor.md").read_text()
     assert re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE) == list(TITLES)
 
 

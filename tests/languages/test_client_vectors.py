@@ -179,7 +179,7 @@ def test_the_committed_scripts_are_those_of_the_project() -> None:
 def test_pages_name_each_client() -> None:
     pages = {
         HERE / "README.md": "[`{0.name}/`]({0.name}/README.md)",
-        HERE.parent / "docs" / "polyglot.md": "| {0.language} |",
+        HERE.parent / "docs" / "how-to" / "add-a-language.md": "| {0.language} |",
     }
     for page, words in pages.items():
         for client in CLIENTS.values():

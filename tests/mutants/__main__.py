@@ -5,7 +5,7 @@
 Each mutant changes one token or drops one statement of a script, outside of comments and
 messages. The suite that must notice is ``SUITE`` or ``OF_BLOCKS``, on one real server. A mutant
 that does not compile is not counted.
-Survivors are printed with their line; ``docs/mutants.md`` says why those that are left mean
+Survivors are printed with their line; ``docs/explanation/mutants.md`` says why those that are left mean
 the same. Not a test itself: it takes a quarter of an hour.
 """
 

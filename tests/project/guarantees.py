@@ -1,4 +1,4 @@
-"""The table of ``docs/guarantees.md``: each promise, the tests that prove it, and their tiers.
+"""The table of guarantees: each promise, the tests that prove it, and their tiers.
 
 ``python -m tests.project.guarantees`` writes the column of tiers from the tests.
 """
@@ -9,7 +9,7 @@ from functools import cache
 
 from tests import tiers
 
-PAGE = tiers.TESTS.parent / "docs" / "guarantees.md"
+PAGE = tiers.TESTS.parent / "docs" / "explanation" / "guarantees.md"
 _ROW = re.compile(
     r"^\| (?P<promise>.+) \| (?P<tests>.*`test_[\w.]+`.*?) \|(?: (?P<tiers>[a-z, ]+) \|)?$"
 )

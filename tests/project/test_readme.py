@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/blocks.md", "docs/python.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/explanation/blocks.md", "docs/how-to/sources-and-bolts.md"])
 def test_the_example_prints_what_the_page_says(page: str, tmp_path: Path) -> None:
     text = (ROOT / page).read_text()
     match = re.search(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)

@@ -9,7 +9,7 @@ from textwrap import wrap
 
 from tests.project.imports import ORDER, PACKAGE, ROOT, own_imports, wing
 
-PICTURE = ROOT / "docs/wings.svg"
+PICTURE = ROOT / "docs/images/wings.svg"
 WIDTH, ROW, BOX_HEIGHT, GAP, MARGIN = 1040, 128, 84, 24, 20
 FONT = "font-family='DejaVu Sans, Verdana, sans-serif'"
 WINGS = ORDER[1:-1]

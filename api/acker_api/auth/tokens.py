@@ -173,7 +173,7 @@ def _parse(text: str) -> list[Grant]:
     except tomllib.TOMLDecodeError as error:
         place = re.search(r"at (line \d+|end of document)", str(error))
         where = f" ({place[1]})" if place else ""
-        raise ConfigError(f"{name} is not TOML{where}; docs/admin.md has an example") from None
+        raise ConfigError(f"{name} is not TOML{where}; docs/reference/rest.md has an example") from None
     except ValidationError as error:
         # A key that is not known may be a secret in the wrong place.
         wrong = "; ".join(

@@ -1,9 +1,9 @@
 """acker-redis: Apache Storm's acker as a service on Redis.
 
-A source tracks a record under a random *anchor*; everything that follows from it is the
-anchor's *tuple tree*. Whoever processes a message of the tree acks it, naming the messages
-it caused. When all are acked, the source gets the verdict ``ack``; if one fails, or too
-much time passes, ``nack``.
+A source tracks a record under a random *anchor*. All messages that follow from the record form
+the anchor's *tuple tree*. A bolt that processes a message of the tree acks it and names the
+messages it caused. When all messages are acked, the source receives the verdict ``ack``. If one
+fails, or the timeout passes first, the source receives ``nack``.
 """
 
 from importlib import import_module
@@ -206,7 +206,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for: a command line that helps loads no Redis."""
+    """Import a public name on first use, so that ``acker-redis --help`` imports no redis-py."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

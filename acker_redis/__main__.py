@@ -4,13 +4,13 @@ import sys
 
 
 def main() -> None:
-    """Run the command line, or say what to install for it."""
+    """Run the command line, or exit with the name of the extra to install."""
     try:
         from acker_redis import cli
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
-        sys.exit(f"the command line needs {error.name}; pip install 'acker-redis[cli]'")
+        sys.exit(f"the command line needs {error.name}: run pip install 'acker-redis[cli]'")
     cli.main()
 
 

@@ -3,36 +3,36 @@
 ::
 
     AckerError
-    ├── ConfigError (ValueError)        a setting, URL or name that cannot work
-    │   └── NamespaceExistsError        created before, with another configuration
-    ├── InvalidBatchError (ValueError)  a row or batch that breaks a rule of the protocol
-    │   └── DuplicateMessageError       messages of one tree that share an id, in one micro-batch
-    ├── NamespaceNotFoundError          nobody has created this namespace
-    ├── SchemaError                     the namespace was written by another version
-    ├── WrongShardError                 the namespace has other shards than it had
+    ├── ConfigError (ValueError)        a setting, URL or name is invalid
+    │   └── NamespaceExistsError        the namespace exists with another configuration
+    ├── InvalidBatchError (ValueError)  a row or batch breaks a rule of the protocol
+    │   └── DuplicateMessageError       messages of one tree share an id in a micro-batch
+    ├── NamespaceNotFoundError          the namespace does not exist
+    ├── SchemaError                     the data in Redis is of another version, or damaged
+    ├── WrongShardError                 the number of shards has changed
     ├── FenceError                      the fence refused the batch
-    │   ├── ChangedBatchError           same number, other content
-    │   ├── LaneError                   the lane has moved on: forked, shared or restarted
-    │   └── FenceFullError              the shard holds as many fences as it may
-    ├── BacklogError                    nothing may be tracked: verdicts are not read, or it moves
-    ├── ReshardError                     the namespace moves to another number of shards, or cannot
-    ├── DataLossError                   verdicts are gone that a stream was to have
-    ├── RejectedError                   a block was nacked instead of being tracked
-    ├── HighWaterError                  too much is pending, for longer than one may wait
-    ├── BufferFullError                 Redis is slower than the program, for longer than it may be
-    ├── ClosedError                     a message was acked or failed, or a producer closed, before
+    │   ├── ChangedBatchError           a batch was sent again with other content
+    │   ├── LaneError                   another batch or process has used the lane, or too late
+    │   └── FenceFullError              the shard holds the maximum number of fences
+    ├── BacklogError                    back-pressure: too many untaken verdicts, or a reshard
+    ├── ReshardError                    the reshard or the change of settings is not possible
+    ├── DataLossError                   entries of a stream that a micro-batch needs are deleted
+    ├── RejectedError                   the block or tree was nacked instead of tracked
+    ├── HighWaterError                  timeout while waiting for room below the high-water mark
+    ├── BufferFullError                 timeout while waiting for room in a buffer
+    ├── ClosedError                     the message, tree, producer or source is already closed
     ├── RedisUnavailableError           Redis did not answer in time
-    ├── RedisRefusedError               Redis answered, and refused to write
-    └── EmbeddedServerError             no local Redis could be started
+    ├── RedisRefusedError               Redis answered with a refusal
+    └── EmbeddedServerError             no local Redis or Valkey server could be started
 
-Unless a class says otherwise, the shard that refused has changed nothing. A batch over several
-shards is applied shard by shard: those asked before may have applied their part. Applying the
-same Batch again is always safe.
+Unless a class says otherwise, the shard that refused the call has changed nothing. A batch is
+applied shard by shard, so other shards may already have applied their parts. Applying the same
+Batch object again is idempotent.
 """
 
 
 class AckerError(Exception):
-    """Base of all errors of this package.
+    """Base class of all errors of this package. Catch it to catch every one of them.
 
     >>> try:
     ...     Acker.from_url("http://localhost", "orders")
@@ -43,113 +43,156 @@ class AckerError(Exception):
 
 
 class ConfigError(AckerError, ValueError):
-    """Raised for a configuration, URL, namespace or task name that cannot work."""
+    """Raised when a setting, URL, namespace or task name is invalid.
+
+    The message names the valid values. Fix the call; a retry raises the same error.
+    """
 
 
 class NamespaceExistsError(ConfigError):
-    """Raised by create() when the namespace exists with another configuration."""
+    """Raised by create() when the namespace exists with another configuration, or is being dropped.
+
+    Use the existing configuration, choose another name, or drop the namespace first.
+    """
 
 
 class InvalidBatchError(AckerError, ValueError):
-    """Raised for a row or batch that the protocol forbids; the batch was not applied."""
+    """Raised when a row or batch breaks a rule of the protocol; the batch was not applied.
+
+    Fix the program that made the row; a retry raises the same error.
+    """
 
 
 class DuplicateMessageError(InvalidBatchError):
-    """Raised when messages of one tree share an id in a micro-batch, or a child has no input."""
+    """Raised when messages of one tree share an id in a micro-batch, or a child has no input.
+
+    Equal ids would cancel in the checksum. Give rows with one parent on one edge a ``key`` that
+    distinguishes them, and emit only from rows whose input the same batch acks.
+    """
 
 
 class NamespaceNotFoundError(AckerError):
-    """Raised when the namespace (or one of its shards) was never created, or was dropped."""
+    """Raised when the namespace (or one of its shards) does not exist: never created, or dropped.
+
+    Create the namespace, or finish dropping it.
+    """
 
 
 class SchemaError(AckerError):
-    """Raised when the namespace in Redis was written by an incompatible version."""
+    """Raised when another version wrote the namespace, or when its data in Redis is damaged.
+
+    Use the version of acker-redis that wrote the namespace.
+    """
 
 
 class WrongShardError(AckerError):
-    """Raised when an anchor belongs to another shard than the one it was sent to.
+    """Raised when an anchor was sent to a shard that it does not belong to.
 
-    The namespace has another number of shards than when it was opened: it was moved, or created
-    anew. An Acker that was told so reads the configuration again before its next call.
+    The number of shards has changed since the namespace was opened: it was resharded, or dropped
+    and created again. After this error an Acker reads the configuration again before its next
+    call, so apply the batch again.
     """
 
 
 class FenceError(AckerError):
-    """Base of the errors of a producer's fence."""
+    """Base class of the errors of a producer's fence, which makes a retried batch idempotent."""
 
 
 class ChangedBatchError(FenceError):
-    """Raised when a batch comes back under its number with other content."""
+    """Raised when a batch is sent again under the same number with other content.
+
+    Make the batch deterministic: no random values, no clock, no order that varies between runs.
+    """
 
 
 class LaneError(FenceError):
-    """Raised when a producer lane meets a number above its own.
+    """Raised when a batch can no longer be sent under its number in its producer lane.
 
-    Another process or thread uses the lane, or it was forked or restarted from an
-    old state. The shard that raises it applied nothing by this call.
+    The lane has reached a higher number: another process or thread uses it, or this process was
+    forked or restarted from an old state. Or the batch was first sent too long ago, so its fence
+    may have expired. The shard that raised it applied nothing in this call. Drop the batch: its
+    trees expire, and their sources replay them. In Spark, follow the message.
     """
 
 
 class FenceFullError(FenceError):
-    """Raised when a shard holds as many fences as it may; too many producers came and went."""
+    """Raised when a shard holds the maximum number of fences: too many producers were started.
+
+    Reuse producer names, or wait until the old fences have expired.
+    """
 
 
 class BacklogError(AckerError):
-    """Raised when a source tracks while it may not, and has to try again later.
+    """Raised when a source may not track now; retry later.
 
-    Too many of its verdicts wait to be taken, or the namespace moves to another number of shards.
+    Too many verdicts of the source wait to be taken, or the namespace is resharding. Take the
+    outcomes of the source, or wait for the end of the reshard.
     """
 
 
 class ReshardError(AckerError):
-    """Raised when a namespace cannot be moved to another number of shards, or be changed.
+    """Raised when a namespace cannot be resharded, or its settings cannot be changed, now.
 
-    It moves already, another move was begun, or there is still something in it. The words say
-    what, and what to do.
+    A reshard is already in progress, another one was started, or a shard is not empty. The message
+    says which, and which command to run.
     """
 
 
 class DataLossError(AckerError):
-    """Raised by a stream of verdicts when entries are gone that a micro-batch is to have."""
+    """Raised by a stream of verdicts when entries that a micro-batch needs were deleted.
+
+    Make sure that a source has one reader. The message names the options that continue.
+    """
 
 
 class RejectedError(AckerError):
-    """Raised by track_block() when the block was nacked at once: emit nothing of it.
+    """Raised when a block or an open tree was nacked instead of tracked: emit none of its messages.
 
-    Too much was pending, or a block of the same number was just expiring. The verdict waits
-    for the source; its trees are to be replayed under another label.
+    Too many trees were pending, or the previous block with the same number is expiring. The
+    source receives the nack as a verdict. Replay the trees of a block under another label.
     """
 
 
 class HighWaterError(AckerError):
-    """Raised when a writer waited for too long for room below the high-water mark."""
+    """Raised when a writer has waited too long for room below the high-water mark.
+
+    Check that the bolts and the rotator run; otherwise raise ``high_water``.
+    """
 
 
 class BufferFullError(AckerError):
-    """Raised when rows waited for too long for room in a producer's buffer; none was taken in.
+    """Raised when a producer or source has waited too long for room in its buffer.
 
-    Redis does not keep up, or is away. What it was about expires, if nobody tries again.
+    The rows or the record were not accepted. Redis is too slow or unavailable, or the source does
+    not process its verdicts. Retry; a tree whose rows are not retried expires. A ``flush()`` raises
+    it for rows that are not answered in time; those rows are still sent.
     """
 
 
 class ClosedError(AckerError):
-    """Raised for a message that was acked or failed already, a closed tree, producer or source.
+    """Raised when a message was already acked or failed, or a tree, producer or source is closed.
 
-    A message that is emitted after its parent's ack would be counted nowhere.
+    Emit before the ack: no row would contain a message that is emitted after its parent's ack.
     """
 
 
 class RedisUnavailableError(AckerError):
     """Raised when Redis could not be reached, or did not answer in time.
 
-    For a batch this means doubt: it may or may not have been applied. Applying the
-    same Batch object again is safe; dropping it is safe too, its trees expire.
+    The batch may or may not have been applied. Applying the same Batch object again is idempotent.
+    Dropping the batch is safe too: its trees expire.
     """
 
 
 class RedisRefusedError(AckerError):
-    """Raised when Redis refuses a command: out of memory, no rights, read-only."""
+    """Raised when Redis refuses a command: out of memory, missing rights, or wrong credentials.
+
+    The message holds the reply of Redis. Fix the server or the rights of the user first.
+    """
 
 
 class EmbeddedServerError(AckerError):
-    """Raised when no local Redis server could be found or started."""
+    """Raised when no local Redis or Valkey server could be found or started.
+
+    The message says what to install, and shows the last log lines of a server that ended.
+    """

@@ -1,4 +1,4 @@
-"""What begins anew in a forked child, before anything else runs there."""
+"""State that must be reset in a forked child before any other code runs there."""
 
 import os
 import weakref
@@ -6,17 +6,20 @@ from typing import Protocol
 
 
 class Begins(Protocol):
-    """Something that a child may not share with its parent: names, locks, threads, buffers."""
+    """An object with state that a child must not share with its parent, such as a lock."""
 
     def begin(self) -> None:
-        """Begin anew, as in a forked child."""
+        """Reset names, locks, threads and buffers, as a forked child must."""
 
 
 _ALL: "weakref.WeakSet[Begins]" = weakref.WeakSet()
 
 
 def begins_in_children(thing: Begins) -> None:
-    """Call its ``begin()`` in each child that is forked from now on, for as long as it lives."""
+    """Call ``thing.begin()`` in each child that is forked from now on, while ``thing`` exists.
+
+    Only a weak reference to ``thing`` is kept.
+    """
     _ALL.add(thing)
 
 

@@ -1,4 +1,4 @@
-"""What belongs together: threads with threads, asyncio with asyncio."""
+"""Validation of arguments: blocking objects go with blocking ones, asyncio with asyncio."""
 
 import inspect
 from typing import Any
@@ -7,7 +7,9 @@ from acker_redis.errors import ConfigError
 
 
 def check_is(given: Any, kind: type, who: str, advice: str = "") -> None:
-    """ConfigError unless ``given`` is of this kind; a twin of it would fail late, or never.
+    """Raise ConfigError unless ``given`` is an instance of ``kind``.
+
+    Without this check the asyncio twin of a class would fail late, or never.
 
     >>> check_is("redis://localhost", Acker, "a Rotator")
     Traceback (most recent call last):
@@ -19,20 +21,22 @@ def check_is(given: Any, kind: type, who: str, advice: str = "") -> None:
 
 
 def check_blocking(who: str, **functions: Any) -> None:
-    """ConfigError for a coroutine function, which nobody would await.
+    """Raise ConfigError if a function is a coroutine function, which would never be awaited.
 
     >>> async def send(record, ids): ...
     >>> check_blocking("a Source", send=send)
     Traceback (most recent call last):
-    acker_redis.errors.ConfigError: send= of a Source is no coroutine function; see acker_redis.aio
+    acker_redis.errors.ConfigError: send= of a Source is a coroutine function: use acker_redis.aio
     """
     for name, function in functions.items():
         if inspect.iscoroutinefunction(function):
-            raise ConfigError(f"{name}= of {who} is no coroutine function; see acker_redis.aio")
+            raise ConfigError(f"{name}= of {who} is a coroutine function: use acker_redis.aio")
 
 
 def check_sink(sink: Any, who: str, awaited: bool) -> None:
-    """ConfigError for a sink whose ``add`` is, or is not, to be awaited; or that has none.
+    """Raise ConfigError if a sink has no ``add``, or one that is async when it must not be.
+
+    ``awaited`` says whether ``add`` must be a coroutine function. None is a valid sink.
 
     >>> check_sink(Acker.from_url(url, "orders"), "a Bolt", awaited=False)
     Traceback (most recent call last):

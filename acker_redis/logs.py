@@ -1,11 +1,11 @@
-"""Structured logs by the standard library: an event and its fields, as text or as JSON lines.
+"""Structured logs with the standard library: an event and its fields, as text or as JSON lines.
 
 >>> log = logging.getLogger("acker_redis.rotator")
 >>> log.info(Event("tick", namespace="orders", shard=0, late_ms=12))
 
-is told by any handler as ``tick namespace=orders shard=0 late_ms=12``, and by one that
-:func:`set_up` has made with ``json`` as one line, an object with the fields ``time``, ``level``,
-``logger``, ``event`` and those of the event. A plain message is the field ``message`` there.
+Any handler writes this event as ``tick namespace=orders shard=0 late_ms=12``. The ``json`` handler
+of :func:`set_up` writes one JSON object per line, with the fields ``time``, ``level``, ``logger``,
+``event`` and the fields of the event. A plain message has the field ``message`` instead.
 """
 
 import json
@@ -25,7 +25,7 @@ _PLAIN = re.compile(r"[^\s\"=\x00-\x1f\x7f-\x9f]+")
 
 
 class Event:
-    """A message for a logger: what happened, and fields of numbers and texts.
+    """A message for a logger: the name of an event, and its fields (numbers and texts).
 
     >>> str(Event("tick", namespace="orders", why="no way"))
     'tick namespace=orders why="no way"'
@@ -42,25 +42,25 @@ class Event:
 
 
 class TextFormatter(logging.Formatter):
-    """Lines for people: time in UTC, level, logger, message."""
+    """Text lines for people: time in UTC, level, logger, message."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def format(self, record: logging.LogRecord) -> str:
-        """Lines without controls that a terminal would obey."""
+        """Return the record as text, with control characters escaped."""
         return plain(super().format(record))
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802
-        """Time of a record, as in RFC 3339, in UTC."""
+        """Return the time of a record in UTC, as in RFC 3339."""
         return _time(record)
 
 
 class JsonFormatter(logging.Formatter):
-    """An object a line; what JSON cannot say becomes text."""
+    """One JSON object per line; a value that JSON cannot represent becomes text."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Return the record as one line of JSON."""
         said: dict[str, Any] = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -76,10 +76,10 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up(level: str = "info", form: Format = "text", stream: TextIO | None = None) -> None:
-    """Have all loggers of the program write to ``stream``, stderr if there is none.
+    """Make all loggers of the program write to ``stream`` (default: stderr).
 
-    ``level`` is one of ``LEVELS``, ``form`` ``text`` or ``json``; ConfigError for another. What
-    was set up before is replaced.
+    ``level`` is one of ``LEVELS``, ``form`` is ``text`` or ``json``. Raises ConfigError for
+    other values. Handlers that were set up before are replaced.
     """
     if level.lower() not in LEVELS:
         raise ConfigError(f"a log level is one of {', '.join(LEVELS)}, not {level!r}")

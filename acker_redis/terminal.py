@@ -1,7 +1,7 @@
-r"""Text for people: what a terminal would take for a command is written as an escape.
+r"""Text for people, with the control characters escaped that a terminal would execute.
 
-Source ids, labels and whys have no C0 controls, but may have C1 controls (U+0080 to U+009F): the
-scripts take them. Some terminals take U+009B for the beginning of a command.
+The scripts refuse C0 controls in source ids, labels and whys, but accept C1 controls (U+0080 to
+U+009F). Some terminals interpret U+009B as the start of a command.
 """
 
 import re
@@ -12,7 +12,7 @@ _ALL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def visible(text: str) -> str:
-    r"""Text with its C1 controls as ``\x80`` to ``\x9f``.
+    r"""Return the text with its C1 controls written as ``\x80`` to ``\x9f``.
 
     >>> print(visible("page \x9b2J"))
     page \x9b2J
@@ -21,7 +21,7 @@ def visible(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    r"""As :func:`visible`, also of all C0 controls but tabs and ends of lines.
+    r"""Return the text with C1 and C0 controls escaped, except tabs and line feeds.
 
     >>> print(plain("page \x1b[2J"))
     page \x1b[2J
@@ -30,7 +30,7 @@ def plain(text: str) -> str:
 
 
 def visible_json(text: str) -> str:
-    r"""JSON with its C1 controls, and U+007F, as ``\u0080``: they stand inside strings only.
+    r"""Return JSON with its control characters written as ``\u0080``; all are inside strings.
 
     >>> print(visible_json('"page \x9b2J"'))
     "page \u009b2J"
@@ -39,16 +39,16 @@ def visible_json(text: str) -> str:
 
 
 class VisibleStream:
-    """A text stream that escapes C1 controls of commands, logs and tables.
+    """A text stream that escapes C1 controls in the output of commands, logs and tables.
 
-    ESC goes through, because tables are coloured by it.
+    ESC is not escaped, because the colours of tables need it.
     """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write text, escaped."""
+        """Write the text with its C1 controls escaped; return the length of ``text``."""
         self._stream.write(visible(text))
         return len(text)
 

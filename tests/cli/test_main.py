@@ -155,7 +155,7 @@ def test_what_is_missing_is_said() -> None:
     code = "import sys; sys.modules['typer'] = None\nfrom acker_redis.__main__ import main\nmain()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr == "the command line needs typer; pip install 'acker-redis[cli]'\n"
+    assert done.stderr == "the command line needs typer: run pip install 'acker-redis[cli]'\n"
 
 
 def test_version() -> None:

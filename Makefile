@@ -1,13 +1,13 @@
-# `make help` says what there is. Each target sets up what it needs, in .venv.
+# `make help` lists the targets. Each target installs what it needs, in .venv.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Versions that were tested together; other Pythons than those listed there still resolve.
+# Versions that were tested together. Other Python versions than those listed there still resolve.
 CONSTRAINTS := constraints.txt
-# Tests wait more than they compute: one process each for so many files at a time.
+# Tests wait more than they compute, so there are more processes than cores.
 WORKERS ?= 4
-# Without this each process of the tests would compile for itself what it imports.
+# With it, each test process would compile all its imports.
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c $(CONSTRAINTS)
 # pip compiles in one process, this in one for each core. Not all that is in packages compiles.
@@ -20,13 +20,13 @@ COVERAGE := --cov --cov-report=
 
 help:
 	@echo "make demo          a Spark pipeline over real flights, each verdict checked (Java 17)"
-	@echo "make test          the essentials, on one real server: minutes, Python and make suffice"
-	@echo "make test-all      everything CI holds: all servers, Spark, languages, browser, deploy"
-	@echo "make test-nightly  that and mutants, long histories, a million trees, benchmarks that run"
+	@echo "make test          the essentials on one real server, in minutes; needs Python and make"
+	@echo "make test-all      everything that CI runs: all servers, Spark, languages, browser, deploy"
+	@echo "make test-nightly  also mutants, long histories, a million trees, each benchmark once"
 	@echo "make lint          ruff, mypy --strict, luacheck"
 	@echo "make bench         figures, side by side"
 	@echo "make clients       put the Lua scripts into the clients of other languages"
-	@echo "make clean         remove .venv and what builds and tests leave"
+	@echo "make clean         remove .venv and the output of builds and tests"
 	@echo
 	@echo "ARGS='tests/trees -k frontier' selects tests, WORKERS=0 runs them in one process,"
 	@echo "PYTHON=python3.13 sets .venv up with another Python."
@@ -34,7 +34,7 @@ help:
 demo: $(VENV)/.demo
 	@$(BIN)/acker-redis demo $(ARGS)
 
-# Coverage is of a whole run: it is left out where ARGS choose some tests.
+# Coverage is of a whole run, so it is omitted when ARGS select tests.
 test: $(VENV)/.test
 	@$(PYTEST) $(if $(ARGS),,--tier quick $(COVERAGE)) $(ARGS)
 	@$(if $(ARGS),,$(BIN)/python -m tests.coverage_of_wings)
@@ -78,7 +78,7 @@ clients:
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# .venv keeps the Python that it was made with: asking for another one is an error, not ignored.
+# .venv keeps the Python that made it; another PYTHON is an error.
 ifneq ($(origin PYTHON),file)
 ifneq ($(filter-out clean clients help,$(or $(MAKECMDGOALS),help)),)
 ifneq ($(wildcard $(BIN)/python),)
@@ -96,10 +96,10 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); echo "python3 -m venv failed; on Debian: apt install python3-venv" >&2; exit 1; }
 
-# What a JVM has loaded for Spark; with it those of the tests begin in half the time.
+# An archive of the classes that Spark loads: with it, the JVMs of the tests start in half the time.
 $(VENV)/spark.jsa: tests/spark/classes.py $(VENV)/.dev
 	@rm -f $@
-	@$(BIN)/python -m tests.spark.classes $@ >/dev/null 2>&1 || echo "no archive of Spark's classes: tests are slower"
+	@$(BIN)/python -m tests.spark.classes $@ >/dev/null 2>&1 || echo "no archive of Spark classes: tests are slower"
 
 $(VENV)/.demo: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo "setting up $(VENV) (Spark is 450 MB: a minute or two)"
@@ -107,13 +107,13 @@ $(VENV)/.demo: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@touch $@
 
 $(VENV)/.test: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
-	@echo "setting up $(VENV) with what the tests need (Spark is 450 MB: a minute or two)"
+	@echo "setting up $(VENV) with the dependencies of make test (Spark is 450 MB: a minute or two)"
 	@$(INSTALL) -e '.[test]'
 	@$(COMPILE)
 	@touch $@ $(VENV)/.demo
 
 $(VENV)/.dev: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
-	@echo "setting up $(VENV) with what all tests need"
+	@echo "setting up $(VENV) with the dependencies of all tests"
 	@$(INSTALL) -e '.[dev]'
 	@$(COMPILE)
 	@touch $@ $(VENV)/.demo $(VENV)/.test

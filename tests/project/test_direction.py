@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project import wings
+from tests.project.drawings.__main__ import DRAWINGS, IMAGES
 from tests.project.imports import (
     API,
     API_FLOOR,
@@ -121,6 +121,7 @@ def test_every_wing_has_a_place_in_the_order() -> None:
     assert entries - {"__pycache__", "__init__"} == set(FLOOR)
 
 
-def test_the_picture_of_the_wings_is_up_to_date() -> None:
-    """If it fails: python -m tests.project.wings."""
-    assert wings.PICTURE.read_text() == wings.draw()
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_drawing_is_up_to_date(name: str) -> None:
+    """If it fails: python -m tests.project.drawings."""
+    assert (IMAGES / name).read_text() == DRAWINGS[name]()

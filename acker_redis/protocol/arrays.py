@@ -11,16 +11,16 @@ Ints = npt.NDArray[np.int64]
 
 
 def ints(kind: str, column: Any) -> Ints:
-    """A column of numpy, Arrow, pandas or plain Python as int64.
+    """Return a column of numpy, Arrow, pandas or plain Python as an int64 array.
 
-    Raises InvalidBatchError unless all are whole numbers from 0 to 2^63-1.
+    Raises InvalidBatchError unless all values are whole numbers from 0 to 2^63-1.
     """
     if np.ma.is_masked(column):
-        raise InvalidBatchError(f"{kind} are one column without nulls, and this one is masked")
+        raise InvalidBatchError(f"{kind} are one column without nulls, but this one is masked")
     array = np.asarray(column if hasattr(column, "__len__") else list(column))
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
-    # Ids have 63 bits: a narrower number was cut, or is a byte of a buffer.
+    # Ids have 63 bits: a narrower type has lost bits, or its items are bytes of a buffer.
     if array.dtype.kind not in "iu" or array.dtype.itemsize != 8 or array.ndim != 1:
         raise InvalidBatchError(
             f"{kind} are one column of 64-bit integers without nulls, not {array.dtype}"
@@ -28,10 +28,12 @@ def ints(kind: str, column: Any) -> Ints:
     array = array.astype(np.uint64 if array.dtype == np.uint64 else np.int64, copy=False)
     signed = array.view(np.int64)
     if signed.min() < 0:
-        raise InvalidBatchError(f"{kind} are numbers from 0 to 2^63-1")
+        raise InvalidBatchError(
+            f"{kind} are numbers from 0 to 2^63-1, not {int(array[signed < 0][0])}"
+        )
     return signed
 
 
 def wire(numbers: Ints) -> bytes:
-    """8 bytes each, big-endian."""
+    """Return the numbers as bytes, 8 per number, big-endian."""
     return numbers.astype(">i8").tobytes()

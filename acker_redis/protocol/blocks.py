@@ -1,7 +1,7 @@
 """Blocks on the wire: thousands of trees as one string of checksums.
 
 A block's column of deltas is dense (a delta for each slot from 0 on) or sparse (slots, and a
-delta for each); whoever packs decides.
+delta for each). The client decides.
 """
 
 import hashlib
@@ -17,23 +17,23 @@ from acker_redis.protocol.texts import check_text
 
 TRACK, TOUCH = 1, 4
 MAX_BLOCKS = 64
-"""Blocks of one call at most."""
+"""Maximum blocks per call."""
 MAX_CALL = 1024 * 1024
-"""Bytes of one call at most."""
+"""Maximum bytes per call."""
 MAX_NAMED = 4096
-"""Slots that one call may name: of sparse deltas, and of failures."""
+"""Maximum slots that one call names: those of sparse deltas plus those of failures."""
 MAX_FAILED = 1024
-"""Failures that go with one part of a block; more of them take several parts."""
+"""Maximum failures in one part of a block; more failures need several parts."""
 DENSE_LEAST = 8
-"""A column that names fewer slots is sparse: so little may be packed in the simplest way."""
+"""A column with fewer named slots is always sparse."""
 DENSE_FROM = 0.1
-"""Share of named slots from which a column is cheaper dense, by the server's time and by bytes on a
-line of some Gbit/s: see ``benchmarks/blocks.py``."""
+"""Share of named slots from which a dense column is cheaper, in server time and in bytes on a
+network of some Gbit/s: see ``benchmarks/blocks.py``."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockPart:
-    """One block of a call, as it is sent."""
+    """One block of a call, in wire format."""
 
     block: int
     flags: int = 0
@@ -52,12 +52,15 @@ class BlockPart:
 
     @property
     def anchors(self) -> range:
-        """Anchors of a block that is tracked."""
+        """Anchors of the block; valid for a part that tracks the block."""
         base = 1 << 62 | self.block << 12
         return range(base, base + len(self.deltas) // 8)
 
     def costs(self) -> tuple[int, int]:
-        """Slots that are named, and bytes of label and whys: both are limited in a call."""
+        """Return the number of named slots, and the bytes of label and whys.
+
+        Both are limited per call.
+        """
         texts = len(self.header) - 3 - self.header[2] if self.header else 0
         named, at = len(self.slots) // 2, 0
         while at < len(self.failed):
@@ -77,7 +80,7 @@ class Blocks:
 
     @property
     def digest(self) -> str:
-        """16 hex digits that tell this call from others."""
+        """16 hex digits that identify the content of this call."""
         digest = hashlib.blake2b(digest_size=8)
         for part in self.parts:
             for argument in part.arguments():
@@ -87,7 +90,7 @@ class Blocks:
 
 
 def calls(parts: Iterable[BlockPart]) -> Iterator[Blocks]:
-    """The fewest calls that may carry these parts in this order; a block is once in a call."""
+    """Yield the fewest calls that carry these parts in this order, each block once per call."""
     call: list[BlockPart] = []
     numbers: set[int] = set()
     size = named = texts = 0
@@ -113,9 +116,10 @@ def pack_track(
     failed: Mapping[int, str] | None = None,
     touch: bool = False,
 ) -> BlockPart:
-    """TRACK of a block: a delta for each slot, as numbers or as 8 bytes each, big-endian.
+    """Return the part that tracks a block, with a delta for each slot.
 
-    Raises InvalidBatchError for a block, label or column that cannot be.
+    ``deltas`` are numbers, or 8 bytes each, big-endian. Raises InvalidBatchError for an invalid
+    block, label or column.
     """
     column = pack_column(deltas)
     count = len(column) // 8
@@ -134,7 +138,10 @@ def pack_deltas(
     touch: bool = False,
     dense: bool | None = None,
 ) -> BlockPart:
-    """Deltas and failures by slot, ``dense`` or not; if None, whichever is cheaper."""
+    """Return the part with deltas and failures by slot.
+
+    ``dense`` chooses the form of the column; None means the cheaper form.
+    """
     slots = sorted(deltas)
     if slots and not 0 <= slots[0] <= slots[-1] < SLOTS:
         raise InvalidBatchError(f"a slot is a number from 0 to {SLOTS - 1}")
@@ -150,7 +157,10 @@ def pack_deltas(
 
 
 def split_failures(failed: Mapping[int, str]) -> list[dict[int, str]]:
-    """Failures by slot, as few to a part as it may carry; one empty lot if there are none."""
+    """Return the failures by slot, split into lots within the limits of a part.
+
+    If there are no failures, the result is one empty lot.
+    """
     lots: list[dict[int, str]] = [{}]
     size = 0
     for slot, why in failed.items():
@@ -163,21 +173,22 @@ def split_failures(failed: Mapping[int, str]) -> list[dict[int, str]]:
 
 
 def unpack_column(slots: bytes, deltas: bytes) -> dict[int, int]:
-    """Deltas by slot of a column, dense or sparse."""
+    """Return the deltas by slot of a column, dense or sparse, without zeros."""
     values = struct.unpack(f">{len(deltas) // 8}Q", deltas)
     named = struct.unpack(f">{len(slots) // 2}H", slots) if slots else range(len(values))
     return {slot: value for slot, value in zip(named, values, strict=True) if value}
 
 
 def goes_dense(count: int, last: int) -> bool:
-    """Whether a column of so many slots, up to the last one, is cheaper dense."""
+    """Return whether a column with ``count`` named slots up to ``last`` is cheaper dense."""
     return count >= DENSE_LEAST and count >= DENSE_FROM * (last + 1)
 
 
 def pack_column(deltas: Iterable[int] | bytes) -> bytes:
-    """8 bytes each, big-endian, of numbers, an array of numpy or Arrow, or such bytes.
+    """Return deltas as bytes, 8 per delta, big-endian.
 
-    Raises InvalidBatchError for a delta that is not ``0 .. 2**63 - 1``.
+    ``deltas`` are numbers, an array of numpy or Arrow, or already such bytes. Raises
+    InvalidBatchError for a delta that is not in ``0 .. 2**63 - 1``.
     """
     raw = isinstance(deltas, memoryview) and deltas.itemsize == 1
     if raw or isinstance(deltas, bytes | bytearray):
@@ -190,7 +201,7 @@ def pack_column(deltas: Iterable[int] | bytes) -> bytes:
         return wire(ints("deltas", deltas))
     else:
         if isinstance(deltas, set | frozenset | Mapping | str):
-            raise InvalidBatchError("deltas are a sequence: one per slot, in this order")
+            raise InvalidBatchError("deltas are a sequence: one per slot, in the order of slots")
         values = list(deltas)
         if any(isinstance(value, bool) for value in values):
             raise InvalidBatchError("a delta is a number from 0 to 2^63-1, not a bool")

@@ -1,4 +1,4 @@
-"""Build the calls of the scripts and read their replies. No I/O: both clients share it."""
+"""Build the calls of the scripts and parse their replies. No I/O: both clients share it."""
 
 import re
 import struct
@@ -15,7 +15,7 @@ from acker_redis.protocol.reshard import Reshard
 from acker_redis.protocol.rows import Columns
 
 MAX_TAKE = 64
-"""Ids of stream entries per call of ``take``."""
+"""Maximum ids of stream entries per call of ``take``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Producer lane and number of a batch; ``digest`` (hex) tells other content apart."""
+    """Fencing token of a batch: producer lane, number, and ``digest`` (hex) of the content."""
 
     producer: str
     seq: int
@@ -41,9 +41,10 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class ShardApplied:
-    """Reply of ``apply``: ``highest`` is set when it was a repeat, and the rest is then 0."""
+    """Reply of ``apply``."""
 
     highest: int | None = None
+    """Highest number of the lane if the call was a repeat; the other fields are 0 then."""
     tracked: int = 0
     acked: int = 0
     failed: int = 0
@@ -55,13 +56,13 @@ class ShardApplied:
 
 @dataclass(frozen=True, slots=True)
 class Rotated:
-    """Reply of ``rotate``: whether a tick happened, ms until the next, records to drain."""
+    """Reply of ``rotate``: whether a tick happened, ms until the next one, records to drain."""
 
     rotated: bool
     due_ms: int
     left: int
     late_ms: int = 0
-    """How late the tick was; 0 if none happened, or it was forced early."""
+    """How late the tick was, in ms; 0 if none happened, or it was forced early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +75,23 @@ class Expired:
 
 
 Kind = Literal["pending", "blocks"]
-"""What is listed: records of loose trees, or headers of blocks."""
+"""Kind of listed entries: records of loose trees, or headers of blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Reply of ``list``: some of a bucket."""
+    """Reply of ``list``: a page of a bucket."""
 
     now_ms: int
     shards: int
     bucket: int
-    """Number of the bucket, which stays with it."""
+    """Number of the bucket; rotation does not change it."""
     age: int
-    """0 is the newest; as many as the namespace has buckets: it expires just now."""
+    """0 is the newest bucket; the number of buckets means that this bucket is expiring."""
     cursor: int
-    """0: the bucket is through."""
+    """Where the next page starts; 0: the bucket is complete."""
     looked: int
+    """Number of entries that the script examined."""
     page: tuple[tuple[bytes, bytes], ...]
     """Anchor or number of a block (8 bytes), and its record or header."""
 
@@ -103,30 +105,31 @@ class ShardStatus:
     now_ms: int
     """Redis's clock, in ms since 1970."""
     pending: tuple[int, ...]
-    """Pending records, and trees of blocks, per bucket, newest bucket first."""
+    """Pending records of loose trees, plus trees of blocks, per bucket, newest bucket first."""
     in_blocks: tuple[int, ...]
-    """Those of them that stand in blocks, likewise."""
+    """Those of ``pending`` that are in blocks, per bucket, newest bucket first."""
     expiring: int
     """Records and blocks that wait to be drained."""
     fences: int
+    """Number of fences, those of durable lanes included."""
     ticked_ms: int
-    """When the last tick was, in ms since 1970."""
+    """Time of the last tick, in ms since 1970."""
     counters: dict[str, int]
     """tracked, acked, failed, expired, overflow, conflict, repeated, orphaned."""
     backlog: dict[str, int]
     """Verdicts that wait to be taken, per task."""
     reshard: Reshard | None = None
-    """Where the namespace moves, if it does; nothing is tracked meanwhile."""
+    """The reshard in progress, if any; no tree is tracked meanwhile."""
     late_ms: int = 0
-    """How late the last tick was."""
+    """How late the last tick was, in ms."""
     ticks: int = 0
-    """Ticks since the shard was created; 0: no rotator has come by yet."""
+    """Ticks since the shard was created; 0: no rotator has served it yet."""
     latency: Latency = field(default_factory=Latency)
-    """How long the trees took that were acked."""
+    """Complete latency of the acked trees."""
 
     @property
     def lag_ms(self) -> int:
-        """How late the next tick is by now; 0 before it is due."""
+        """How late the next tick is by now, in ms; 0 before it is due."""
         return max(0, self.now_ms - self.ticked_ms - self.config.tick_ms)
 
 
@@ -143,36 +146,39 @@ COUNTERS = (
 
 
 def create(keys: ShardKeys, config: AckerConfig) -> Call:
-    """Create one shard of a namespace."""
+    """Build the call that creates one shard of a namespace."""
     return Call("create", keys.both, (SCHEMA, keys.shard, *config.to_wire()))
 
 
 def configure(keys: ShardKeys, changes: Mapping[str, str | int] | Mapping[bytes, str]) -> Call:
-    """Change settings of a shard, ``reshard``, ``shards``, or lanes; see ``configure.lua``."""
+    """Build the call that changes settings of a shard, ``reshard``, ``shards``, or lanes.
+
+    See ``configure.lua``.
+    """
     return Call("configure", keys.both, tuple(each for pair in changes.items() for each in pair))
 
 
 def apply(keys: ShardKeys, columns: Columns, fence: Fence | None) -> Call:
-    """Apply the rows of one shard."""
+    """Build the call that applies the rows of one shard."""
     who = (fence.producer, str(fence)) if fence else ("", "")
     rows = (columns.flags, columns.anchors, columns.deltas, columns.task)
     return Call("apply", keys.both, (*who, *rows, *columns.texts))
 
 
 def parse_apply(reply: Sequence[Any], columns: Columns) -> ShardApplied:
-    """Read the reply of ``apply``; row numbers become anchors."""
+    """Parse the reply of ``apply``; row numbers become anchors."""
     return _parse_applied(reply, columns.anchor)
 
 
 def apply_blocks(keys: ShardKeys, parts: Sequence[BlockPart], fence: Fence | None) -> Call:
-    """Apply the blocks of one shard."""
+    """Build the call that applies the blocks of one shard."""
     who = (fence.producer, str(fence)) if fence else ("", "")
     arguments = (argument for part in parts for argument in part.arguments())
     return Call("apply_blocks", keys.both, (*who, *arguments))
 
 
 def parse_apply_blocks(reply: Sequence[Any], parts: Sequence[BlockPart]) -> ShardApplied:
-    """Read the reply of ``apply_blocks``; ``rejected`` holds numbers of blocks."""
+    """Parse the reply of ``apply_blocks``; ``rejected`` holds numbers of blocks."""
     return _parse_applied(reply, lambda row: parts[row].block)
 
 
@@ -191,37 +197,37 @@ def _parse_applied(reply: Sequence[Any], name: Callable[[int], int]) -> ShardApp
 
 
 def rotate(keys: ShardKeys, force: bool) -> Call:
-    """Tick, if it is due or ``force`` is set."""
+    """Build the call that ticks if a tick is due or ``force`` is set."""
     return Call("rotate", keys.both, (int(force),))
 
 
 def parse_rotate(reply: Sequence[Any]) -> Rotated:
-    """Read the reply of ``rotate``."""
+    """Parse the reply of ``rotate``."""
     return Rotated(bool(reply[0]), int(reply[1]), int(reply[2]), int(reply[3]))
 
 
 def expire(keys: ShardKeys, records: int) -> Call:
-    """Drain some ``records`` (1 .. 1000) of the bucket that expires."""
+    """Build the call that drains up to ``records`` (1 .. 1000) of the expiring bucket."""
     return Call("expire", keys.both, (records,))
 
 
 def parse_expire(reply: Sequence[Any]) -> Expired:
-    """Read the reply of ``expire``."""
+    """Parse the reply of ``expire``."""
     return Expired(int(reply[0]), int(reply[1]), int(reply[2]))
 
 
 def expire_blocks(keys: ShardKeys, blocks: int) -> Call:
-    """Drain some ``blocks`` (1 .. 100) of the bucket that expires."""
+    """Build the call that drains up to ``blocks`` (1 .. 100) of the expiring bucket."""
     return Call("expire_blocks", keys.both, (blocks,))
 
 
 def take(keys: ShardKeys, task: str, ids: Sequence[str]) -> Call:
-    """Delete up to 64 outcomes of a task by their stream ids."""
+    """Build the call that deletes up to 64 outcomes of a task by their stream ids."""
     return Call("take", keys.both, (task, *ids))
 
 
 def show(keys: ShardKeys, anchor: int) -> Call:
-    """Read what is known of one tree."""
+    """Build the call that reads the state of one tree."""
     return Call("show", keys.both, (anchor.to_bytes(8, "big"),))
 
 
@@ -235,7 +241,7 @@ def list_page(
     task: str,
     prefix: bool = False,
 ) -> Call:
-    """Read a page of about ``count`` (1 .. 1000) of a bucket, and on from ``cursor``.
+    """Build the call that reads a page of about ``count`` (1 .. 1000) of a bucket from ``cursor``.
 
     ``text`` is a whole source id or label, or with ``prefix`` the beginning of one.
     """
@@ -244,29 +250,31 @@ def list_page(
 
 
 def parse_list(reply: Sequence[Any]) -> Listed:
-    """Read the reply of ``list``."""
+    """Parse the reply of ``list``."""
     now, shards, bucket, age, cursor, looked, page = reply
     pairs = tuple(zip(page[::2], page[1::2], strict=True))
     return Listed(int(now), int(shards), int(bucket), int(age), int(cursor), int(looked), pairs)
 
 
 def drop(keys: ShardKeys, blocks: int, last: bool, reshard: Reshard | None = None) -> Call:
-    """Close a shard (0 ``blocks``), or remove some (1 .. 1000), and in the end all else.
+    """Build the call that drops a shard step by step.
 
-    ``last`` removes its configuration too. With ``reshard``, only if that reshard removes this
-    shard. The reply: what is left, and the shards.
+    With 0 ``blocks`` the call closes the shard. Otherwise it removes up to ``blocks`` (1 .. 1000)
+    blocks and, after the last block, all other keys. ``last`` also removes the configuration. With
+    ``reshard`` the call closes only a shard that this reshard removes. For the reply see
+    ``drop.lua``.
     """
     more = (reshard.at("closed").to_wire(),) if reshard else ()
     return Call("drop", keys.both, (blocks, int(last), *more))
 
 
 def status(keys: ShardKeys) -> Call:
-    """Read a shard's state."""
+    """Build the call that reads the state of a shard."""
     return Call("status", keys.both, ())
 
 
 def parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
-    """Read the reply of ``status``; SchemaError for what no script has written."""
+    """Parse the reply of ``status``; raise SchemaError for a value that no script writes."""
     try:
         return _parse_status(reply, keys)
     except (KeyError, ValueError, ZeroDivisionError):
@@ -303,7 +311,7 @@ _ERROR = re.compile(r"ACKER ([A-Z]+) (.*)", re.DOTALL)
 
 
 def parse_error(message: str) -> errors.AckerError | None:
-    """Error for a script's error reply; None if the reply is not one of the scripts'."""
+    """Return the error for an error reply of a script; None for any other error reply."""
     match = _ERROR.match(message)
     if not match:
         return None
@@ -319,11 +327,14 @@ _KINDS: dict[str, tuple[type[errors.AckerError], str]] = {
         "; create it (acker-redis create), or finish dropping it (acker-redis drop)",
     ),
     "SCHEMA": (errors.SchemaError, "; use the version of acker-redis that wrote it"),
-    "SHARD": (errors.WrongShardError, "; the namespace was moved or created anew, open it again"),
+    "SHARD": (
+        errors.WrongShardError,
+        "; the namespace was resharded, or dropped and created again: open it again",
+    ),
     "CONFLICT": (
         errors.ChangedBatchError,
-        "; something in it changes from run to run (rand, uuid, now, an unordered limit?), or the "
-        "namespace was moved to other shards since it was run first",
+        "; its content differs between runs (rand, uuid, now, an unordered limit?), or the "
+        "namespace was resharded since the first run",
     ),
     "FENCE": (errors.FenceFullError, ""),
     "BACKLOG": (errors.BacklogError, ""),

@@ -1,4 +1,4 @@
-"""Configuration of a namespace; it lives in Redis, and producers read it from there."""
+"""Configuration of a namespace. It is stored in Redis, where all producers read it."""
 
 from dataclasses import dataclass, fields
 from typing import Literal
@@ -6,14 +6,14 @@ from typing import Literal
 from acker_redis.errors import ConfigError
 
 SCHEMA = 1
-"""Version of the layout in Redis that this package and its scripts know."""
+"""Version of the key layout in Redis that this package and its scripts support."""
 
 _LIMIT = 10**12
 
 
 @dataclass(frozen=True, slots=True)
 class AckerConfig:
-    """How a namespace keeps its trees.
+    """Settings of a namespace: shards, timeout, limits.
 
     Raises ConfigError if a value is out of its range.
 
@@ -22,33 +22,34 @@ class AckerConfig:
     """
 
     shards: int = 1
-    """Parts the namespace is spread over, a power of two, 1 .. 1024; changed by
-    :func:`acker_redis.ops.reshard.reshard` only."""
+    """Number of shards of the namespace, a power of two, 1 .. 1024; changed only by
+    :func:`acker_redis.ops.reshard.reshard`."""
 
     buckets: int = 3
-    """Rotating buckets N, 2 .. 16; fixed at creation."""
+    """Number N of rotating buckets, 2 .. 16; fixed at creation."""
 
     tick_ms: int = 30_000
-    """Milliseconds between rotations. A tree lives more than (N-1) and at most N ticks."""
+    """Milliseconds between rotations. A tree expires after more than N-1 and at most N ticks."""
 
     high_water: int = 100_000
-    """Pending trees of the namespace above which producers should slow down. From here on
-    rows without a tree are dropped; from twice as many on, new trees are nacked at once."""
+    """Number of pending trees of the namespace above which producers should slow down. From this
+    mark on, rows without a tree are dropped. From twice the mark on, new trees are nacked at
+    once."""
 
     refresh: Literal["never", "update"] = "never"
-    """``never``: a tree's clock runs from its first row. ``update``: every row restarts it."""
+    """``never``: a tree's timeout runs from its first row. ``update``: every row restarts it."""
 
     outcomes_limit: int = 1_000_000
-    """Verdicts that may wait for one task; above it the task's new batches are refused."""
+    """Maximum verdicts that may wait for one task; above it the task's new batches are refused."""
 
     publish: bool = True
-    """Publish each verdict on pub/sub too. The stream has them in any case."""
+    """Whether to also publish each verdict on pub/sub. The stream always contains the verdicts."""
 
     def __post_init__(self) -> None:
         self.validate()
 
     def validate(self) -> None:
-        """Raise ConfigError, saying which field is wrong and what would be right."""
+        """Raise ConfigError if a field is out of range; the message names the valid values."""
         _whole("shards", self.shards, 1, 1024)
         if self.shards & (self.shards - 1):
             raise ConfigError(f"shards is a power of two (1, 2, 4, .. 1024), not {self.shards}")
@@ -63,32 +64,32 @@ class AckerConfig:
 
     @property
     def timeout_ms(self) -> int:
-        """Milliseconds that a tree lives at most while the rotator is on time: N ticks."""
+        """Maximum age of a tree in milliseconds while the rotator is on time: N ticks."""
         return self.buckets * self.tick_ms
 
     @property
     def share(self) -> int:
-        """A shard's share of the high-water mark."""
+        """High-water mark of one shard: ``high_water`` per shard, rounded up."""
         return max(1, -(-self.high_water // self.shards))
 
     @property
     def backlog_share(self) -> int:
-        """A shard's share of ``outcomes_limit``: at so many verdicts of a task it is full."""
+        """Maximum waiting verdicts of a task on one shard: ``outcomes_limit`` per shard."""
         return max(1, -(-self.outcomes_limit // self.shards))
 
     @property
     def fence_ms(self) -> int:
-        """Milliseconds for which a batch may be sent again under its number: N-1 ticks."""
+        """Milliseconds in which a retry of a batch is idempotent: N-1 ticks."""
         return (self.buckets - 1) * self.tick_ms
 
     def to_wire(self) -> tuple[str, ...]:
-        """Values in the order of ``create.lua``, from ``shards`` on."""
+        """Return the values in the order that ``create.lua`` expects, from ``shards`` on."""
         values = (getattr(self, field.name) for field in fields(self))
         return tuple(("no", "yes")[v] if isinstance(v, bool) else str(v) for v in values)
 
     @classmethod
     def from_wire(cls, meta: dict[str, str]) -> "AckerConfig":
-        """Read the fields of a shard's ``meta``."""
+        """Return the configuration that the fields of a shard's ``meta`` describe."""
         return cls(
             shards=int(meta["shards"]),
             buckets=int(meta["buckets"]),

@@ -1,15 +1,15 @@
-"""The scripts that only read, as a library of Redis functions, for users without ``EVAL``.
+"""The read-only scripts as a library of Redis functions, for users without ``EVAL``.
 
-``FCALL_RO`` runs functions that an administrator has loaded, and no code of the caller. So a user
-with ``FCALL_RO`` and without ``EVAL`` cannot send a script that never ends or exhausts memory.
-Redis 7.0 and later have functions, and so has Valkey.
+``FCALL_RO`` runs only functions that an administrator has loaded, never code of the caller. So a
+user with ``FCALL_RO`` and without ``EVAL`` cannot send a script that never ends or exhausts memory.
+Redis 7.0 and later have functions; Valkey has them too.
 
-**Scripts that write stay scripts.** At ``maxmemory`` Redis refuses a function that writes as a
-whole, or, with the flag ``allow-oom``, not at all. ``apply`` needs what Redis does for ``EVALSHA``:
-it refuses a batch that creates trees, and lets an ack through, which frees memory.
+**Scripts that write stay scripts.** At ``maxmemory`` Redis either refuses a function that writes
+entirely, or, with the flag ``allow-oom``, never refuses it. ``apply`` needs the behaviour of
+``EVALSHA``: Redis refuses a batch that creates trees, but accepts an ack, which frees memory.
 
-The library's name holds its SHA1. So libraries of several versions stand side by side, and each
-client calls the text that it was made with.
+The library's name contains its SHA1. So libraries of several versions coexist, and each client
+calls the version that it was built with.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 from acker_redis.protocol import scripts
 
 NAMES = ("status", "show", "list")
-"""Scripts that are functions too; none of them writes."""
+"""Scripts that are also available as functions; all are read-only."""
 
 _USED = "acker_redis_functions"
 
@@ -31,9 +31,9 @@ class _Connection(Protocol):
 
 
 def use_functions(client: T) -> T:
-    """Let this client of redis-py call functions for the scripts in ``NAMES``, and return it.
+    """Return the redis-py client, marked to call functions instead of the scripts in ``NAMES``.
 
-    Mark it before an Acker is made of it. ``?functions=yes`` in a URL does the same.
+    Mark the client before you create an Acker with it. ``?functions=yes`` in a URL does the same.
 
     >>> import redis
     >>> acker = Acker(use_functions(redis.Redis.from_url(url)), "orders")
@@ -48,10 +48,10 @@ def are_used(client: Any) -> bool:
 
 
 def load(connection: _Connection) -> str:
-    """Load the library, on a cluster into each master, and return its name. It is idempotent.
+    """Load the library (on a cluster into each master) and return its name; idempotent.
 
-    Raises RedisRefusedError on Redis 6.2, or if the user lacks ``FUNCTION LOAD``. Redis saves and
-    replicates functions as it does keys.
+    Raises RedisRefusedError on Redis 6.2, or if the user lacks ``FUNCTION LOAD``. Redis persists
+    and replicates functions like keys.
     """
     connection.command("FUNCTION LOAD", "REPLACE", source())
     return f"acker_{_sha()}"
@@ -69,7 +69,7 @@ def source() -> bytes:
 
 @cache
 def library() -> scripts.Script:
-    """Return the library, whose positions can be located as those of a script can."""
+    """Return the library as a Script, so that positions in errors map to the Lua files."""
     parts: list[tuple[bytes, tuple[tuple[str, int], ...]]] = [
         (b"#!lua name=acker_%s\n" % _sha().encode(), (_NOWHERE,))
     ]

@@ -1,4 +1,4 @@
-"""What the counters of a namespace grew by between two readings. No I/O."""
+"""Growth of the counters of a namespace between two readings. No I/O."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ NACKS = ("failed", "expired", "overflow", "conflict")
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How much each counter grew.
+    """Growth of each counter over a period of time.
 
     >>> Growth(2000, {"acked": 30, "failed": 1}).per_second()
     {'acked': 15.0, 'failed': 0.5}
@@ -19,14 +19,15 @@ class Growth:
     over_ms: int
     """Time between the two readings by Redis's clock, in ms; above 0."""
     counts: dict[str, int]
-    """By counter, as in ``Status.counters``; none is negative."""
+    """Growth by name of counter, as in ``Status.counters``; none is negative."""
 
     @classmethod
     def between(cls, before: Status, after: Status) -> "Growth | None":
-        """Growth between two readings of a namespace.
+        """Return the growth between two readings of a namespace, or None.
 
-        None if no time went by, or if the two cannot be compared: a counter went back, or the
-        number of shards changed, because the namespace was created again, moved, or set back.
+        None means that no time passed, or that the readings are not comparable: a counter
+        decreased or the number of shards changed. That happens after the namespace was created
+        again, resharded, or set back by a failover.
         """
         over_ms = after.shards[0].now_ms - before.shards[0].now_ms
         if over_ms <= 0 or len(before.shards) != len(after.shards):
@@ -37,19 +38,19 @@ class Growth:
 
     @property
     def nacked(self) -> int:
-        """Trees that were nacked, for any reason."""
+        """Number of trees that were nacked, for any reason."""
         return sum(self.counts[name] for name in NACKS)
 
     @property
     def ended(self) -> int:
-        """Trees that were acked or nacked."""
+        """Number of trees that were acked or nacked."""
         return self.counts["acked"] + self.nacked
 
     @property
     def pending(self) -> int:
-        """By how many there are more pending trees; negative if there are fewer."""
+        """Growth of the number of pending trees; negative if there are fewer."""
         return self.counts["tracked"] - self.ended
 
     def per_second(self) -> dict[str, float]:
-        """Growth of each counter per second, rounded to thousandths."""
+        """Return the growth of each counter per second, rounded to thousandths."""
         return {name: round(1000 * n / self.over_ms, 3) for name, n in self.counts.items()}

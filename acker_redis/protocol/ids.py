@@ -1,9 +1,9 @@
 """Ids of anchors and tuples: 64-bit numbers, drawn at random or derived by the caller.
 
-An *anchor* names a tuple tree: ``1 .. 2**62 - 1`` for a loose tree; with bit 62 set it names a
-block (50 bits) and a slot in it (12 bits). A *tuple id* or *edge id* names a message in its
-tree: ``1 .. 2**63 - 1``. A *delta*, the XOR of such ids, may also be 0. On the wire each is 8
-bytes, big-endian.
+An *anchor* identifies a tuple tree: ``1 .. 2**62 - 1`` for a loose tree; with bit 62 set it
+contains the number of a block (50 bits) and a slot in it (12 bits). A *tuple id* or *edge id*
+identifies a message in its tree: ``1 .. 2**63 - 1``. A *delta* is the XOR of such ids and may also
+be 0. On the wire each is 8 bytes, big-endian.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ ANCHOR_MAX = 2**62 - 1
 TUPLE_MAX = 2**63 - 1
 BLOCK_MAX = 2**50 - 1
 SLOTS = 4095
-"""Trees of a block at most; their checksums, 8 bytes each, just fit one 32 KiB allocation."""
+"""Maximum trees per block; their checksums, 8 bytes each, just fit into a 32 KiB allocation."""
 _BLOCK_BIT = 1 << 62
 _SLOT = 0xFFF
 _TEXT = re.compile(r"[0-9]{1,19}:[0-9]{1,19}")
 
 
 def new_anchor() -> int:
-    """Draw an anchor id, ``1 .. 2**62 - 1``, from the system's random source (fork-safe).
+    """Return a random anchor, ``1 .. 2**62 - 1``, from the system's random source (fork-safe).
 
     >>> 1 <= new_anchor() < 2**62
     True
@@ -34,7 +34,7 @@ def new_anchor() -> int:
 
 
 def new_tuple_id() -> int:
-    """Draw a tuple or edge id, ``1 .. 2**63 - 1``, from the system's random source.
+    """Return a random tuple or edge id, ``1 .. 2**63 - 1``, from the system's random source.
 
     >>> 1 <= new_tuple_id() < 2**63
     True
@@ -43,13 +43,15 @@ def new_tuple_id() -> int:
 
 
 def check_anchor(anchor: int) -> int:
-    """Return ``anchor``, loose or in a block, or raise InvalidBatchError if it cannot be one."""
+    """Return ``anchor``, loose or in a block; raise InvalidBatchError if it is out of range."""
     if type(anchor) is int and 1 <= anchor <= TUPLE_MAX:
         if anchor <= ANCHOR_MAX or anchor & _SLOT < SLOTS:
             return anchor
-        raise InvalidBatchError(f"a block has slots 0 to {SLOTS - 1}, {anchor} is in none of them")
+        raise InvalidBatchError(
+            f"a block has slots 0 to {SLOTS - 1}, but the slot of anchor {anchor} is {SLOTS}"
+        )
     raise InvalidBatchError(
-        f"an anchor is a number from 1 to 2^62-1, or one of a block, not {anchor!r}"
+        f"an anchor is a number from 1 to 2^62-1, or the anchor of a block's tree, not {anchor!r}"
     )
 
 
@@ -57,25 +59,25 @@ def check_loose(anchor: int) -> int:
     """Return ``anchor``, or raise InvalidBatchError if it is not in ``1 .. 2**62 - 1``."""
     if check_anchor(anchor) > ANCHOR_MAX:
         raise InvalidBatchError(
-            f"anchor {anchor} is in a block; a block is tracked as a whole: track_block()"
+            f"anchor {anchor} is in a block; track the whole block by track_block()"
         )
     return anchor
 
 
 def check_block(block: int) -> int:
-    """Return the number of a block, or raise InvalidBatchError if not ``0 .. 2**50 - 1``."""
+    """Return ``block``, or raise InvalidBatchError if it is not in ``0 .. 2**50 - 1``."""
     if type(block) is not int or not 0 <= block <= BLOCK_MAX:
         raise InvalidBatchError(f"a block is a number from 0 to 2^50-1, not {block!r}")
     return block
 
 
 def block_number(*identity: str | int) -> int:
-    """Number of a block from its source's own identity: the same parts, the same number.
+    """Return the number of a block, derived from its identity; equal parts give equal numbers.
 
-    The parts say what the block holds, as the source knows it: the query, the batch and the
-    partition, or topic, partition and base offset; and the attempt, for trees that are
-    replayed. 50 bits of BLAKE2b: two blocks that are pending at one time and share a number are
-    told apart by the label (ChangedBatchError), and are one in 2^50.
+    The parts identify the content of the block as the source knows it: query, batch and partition;
+    or topic, partition and base offset; and the attempt, for trees that are replayed. The number is
+    50 bits of BLAKE2b. Two pending blocks share a number with a probability of 2^-50; the scripts
+    detect that by the label (ChangedBatchError).
 
     >>> block_number("clicks", 0, 12_000) == block_number("clicks", 0, 12_000)
     True
@@ -86,7 +88,7 @@ def block_number(*identity: str | int) -> int:
 
 
 def block_anchor(block: int, slot: int) -> int:
-    """Anchor of a tree in a block: bit 62, the block (50 bits), the slot (12 bits).
+    """Return the anchor of a tree in a block: bit 62, the block (50 bits), the slot (12 bits).
 
     Raises InvalidBatchError if the block is not in ``0 .. 2**50 - 1``, or the slot not in
     ``0 .. 4094``.
@@ -100,7 +102,7 @@ def block_anchor(block: int, slot: int) -> int:
 
 
 def split_anchor(anchor: int) -> tuple[int, int] | None:
-    """Block and slot of an anchor in a block; None for a loose one.
+    """Return block and slot of an anchor in a block; None for the anchor of a loose tree.
 
     >>> split_anchor(7) is None
     True
@@ -116,14 +118,14 @@ def check_tuple_id(tuple_id: int) -> int:
 
 
 def xor_ids(tuple_ids: Iterable[int]) -> int:
-    """XOR of distinct tuple ids; 0 if there are none.
+    """Return the XOR of distinct tuple ids; 0 if there are none.
 
-    Raises InvalidBatchError for an id out of range, and for one that is there twice:
-    two messages with one id cancel, and their tree would complete without them.
+    Raises InvalidBatchError for an id that is out of range or occurs twice: two messages with
+    one id cancel in the checksum, and their tree would complete without them.
     """
     ids = [check_tuple_id(i) for i in tuple_ids]
     if len(set(ids)) != len(ids):
-        raise InvalidBatchError("two messages have one tuple id; draw an id for each")
+        raise InvalidBatchError("two messages have the same tuple id; draw an id for each")
     delta = 0
     for i in ids:
         delta ^= i
@@ -131,7 +133,7 @@ def xor_ids(tuple_ids: Iterable[int]) -> int:
 
 
 def shard_of(anchor: int, shards: int) -> int:
-    """Shard of an anchor, ``0 .. shards - 1``: of a block, for all of its anchors.
+    """Return the shard of an anchor, ``0 .. shards - 1``; all anchors of a block have one shard.
 
     ``shards`` is a power of two.
     """
@@ -139,7 +141,7 @@ def shard_of(anchor: int, shards: int) -> int:
 
 
 def format_tuple(anchor: int, tuple_id: int) -> str:
-    """Text form of an anchored tuple: ``"<anchor>:<tuple>"``, both decimal.
+    """Return the text form of an anchored tuple: ``"<anchor>:<tuple>"``, both decimal.
 
     >>> format_tuple(7, 40)
     '7:40'
@@ -148,7 +150,9 @@ def format_tuple(anchor: int, tuple_id: int) -> str:
 
 
 def parse_tuple(text: str) -> tuple[int, int]:
-    """Anchor and tuple id from their text form; InvalidBatchError if it is malformed.
+    """Return anchor and tuple id from their text form.
+
+    Raises InvalidBatchError if the text is malformed or a number is out of range.
 
     >>> parse_tuple("7:40")
     (7, 40)

@@ -1,7 +1,7 @@
-"""Every key and channel name, in one place.
+"""The names of all keys and channels.
 
 A namespace has ``shards`` shards. All keys of a shard share the hash tag
-``{<namespace>:<shard>}``, so on a Redis Cluster they stand in one slot.
+``{<namespace>:<shard>}``, so on a Redis Cluster they are in one slot.
 """
 
 import re
@@ -10,25 +10,25 @@ from dataclasses import dataclass
 from acker_redis.errors import ConfigError
 
 RESERVED = "acker-canary-"
-"""How names begin that the admin service keeps for its canary: nobody else may create them."""
+"""Prefix of namespaces that are reserved for the canary of the admin service."""
 NAMESPACES = "acker:namespaces"
 """SET of the names of all namespaces."""
 AUDIT = "acker:audit"
-"""STREAM of requests that the admin service refused outside of any namespace that exists."""
+"""STREAM of requests that the admin service refused and that name no existing namespace."""
 AUDITED = "acker:audited"
-"""SET of the namespaces for which there is, or was, a stream of audit entries."""
+"""SET of the namespaces that have, or had, a stream of audit entries."""
 
 DOTS = frozenset({".", ".."})
-"""Legal for a task, but no name of a namespace: no path of a URL can have them, so no client of the
-admin service would reach it. They are refused at creation; one that is there can be dropped."""
+"""Valid names of a task, but not of a namespace: a path of a URL cannot contain them, so clients of
+the admin service could not address it. create() refuses them; an existing one can be dropped."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 def check_name(kind: str, name: str) -> str:
-    """Return ``name`` of a namespace or task, or raise ConfigError if it is not legal."""
+    """Return ``name`` of a namespace or task; raise ConfigError if it is invalid."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigError(f"a {kind} is 1 to 64 of A-Z a-z 0-9 _ . - and not {name!r}")
+        raise ConfigError(f"a {kind} is 1 to 64 characters of A-Z a-z 0-9 _ . -, not {name!r}")
     return name
 
 
@@ -51,7 +51,7 @@ class ShardKeys:
 
     @property
     def both(self) -> tuple[str, str]:
-        """KEYS of every script."""
+        """The KEYS of every script."""
         return self.prefix, self.meta
 
     @property
@@ -71,7 +71,7 @@ class ShardKeys:
 
     @property
     def dropping(self) -> str:
-        """HASH that was ``meta``, while the shard is being dropped."""
+        """HASH, the renamed ``meta`` of a shard that is being dropped."""
         return f"{self.prefix}:dropping"
 
     def pending(self, bucket: int) -> str:
@@ -95,15 +95,15 @@ class ShardKeys:
         return f"{self.prefix}:fence:{bucket}"
 
     def outcomes(self, task: str) -> str:
-        """STREAM of the outcomes of a task that were not taken yet."""
+        """STREAM of the outcomes of a task that have not been taken yet."""
         return f"{self.prefix}:outcomes:{task}"
 
 
 def audit_of(namespace: str) -> str:
-    """STREAM of the actions of the admin service in one namespace; it outlives the namespace."""
+    """Return the key of the STREAM of admin actions in a namespace; it outlives the namespace."""
     return f"{AUDIT}:{namespace}"
 
 
 def channel(namespace: str, verdict: str, task: str) -> str:
-    """Pub/sub channel of a task's verdicts (``ack``, ``nack`` or ``touch``)."""
+    """Return the pub/sub channel of a task's verdicts (``ack``, ``nack`` or ``touch``)."""
     return f"acker:{namespace}:{verdict}:{task}"

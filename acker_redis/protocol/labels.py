@@ -1,15 +1,16 @@
 """Source ids of trees in blocks: one rule for Spark, Python and the command line.
 
-A block has one label, and a tree in it is named by label and slot: ``page 1#7``. Spark's records
-that count (offsets, row numbers) have a label from which the source id of each record follows::
+A block has one label, and the source id of a tree in it is label and slot: ``page 1#7``. Spark
+labels the blocks of numbered records (offsets, row numbers) with *counted labels*, from which the
+source id of each record follows::
 
     orders/3@1000        slot 0 is the record orders/3/1000, slot 7 is orders/3/1007
-    orders/3@1000~2      the same records' third attempt
+    orders/3@1000~2      the third attempt of the same records
 
-Such a label is made of a prefix, the base (the first record's number), and the attempt unless it is
-the first. A user's own label may look the same. The block's number tells them apart: a client
-derives it from task and label, Spark from task, lane, batch and label. A number of the user's own
-choice with such a label is refused by ``Batch.track_block``.
+A counted label consists of a prefix, the base (the number of the first record), and the attempt
+unless it is the first. A user's label may look the same. The block's number distinguishes them:
+a client derives the number from task and label, Spark from task, lane, batch and label.
+``Batch.track_block`` refuses an explicit block number together with such a label.
 """
 
 import re
@@ -24,7 +25,7 @@ _LABEL = re.compile(r"(.*)@(0|[1-9][0-9]{0,18})(?:~([1-9][0-9]{0,9}))?", re.S)
 
 @dataclass(frozen=True, slots=True)
 class CountedLabel:
-    """Label of a block of consecutive records."""
+    """Label of a block of consecutively numbered records."""
 
     prefix: str
     base: int
@@ -32,7 +33,7 @@ class CountedLabel:
 
     @classmethod
     def parse(cls, label: str) -> "CountedLabel | None":
-        """The label in its parts; None if it is another kind of label.
+        """Return the label in its parts; None if it is no counted label.
 
         >>> CountedLabel.parse("orders/3@1000")
         CountedLabel(prefix='orders/3', base=1000, attempt=0)
@@ -44,12 +45,12 @@ class CountedLabel:
         return f"{self.prefix}@{self.base}" + (f"~{self.attempt}" if self.attempt else "")
 
     def source_id(self, slot: int) -> str:
-        """Source id of the record in a slot."""
+        """Return the source id of the record in a slot."""
         return f"{self.prefix}/{self.base + slot}"
 
 
 def is_counted(task: str, label: str, block: int) -> bool:
-    """Whether Spark has made this label, of a block with this number, from records that count.
+    """Return whether Spark made this label, of a block with this number, from numbered records.
 
     >>> is_counted("shop", "page@5", block_number("shop", "page@5"))
     False
@@ -58,7 +59,7 @@ def is_counted(task: str, label: str, block: int) -> bool:
 
 
 def namer(task: str, label: str, block: int) -> Callable[[int], str]:
-    """Source ids of a block by slot: what :func:`source_id_of` says, for many trees."""
+    """Return a function from slot to source id, as :func:`source_id_of` but faster."""
     counted = CountedLabel.parse(label)
     if counted and is_counted(task, label, block):
         return counted.source_id
@@ -66,7 +67,7 @@ def namer(task: str, label: str, block: int) -> Callable[[int], str]:
 
 
 def source_id_of(task: str, label: str, anchor: int) -> str:
-    """Return the source id of a tree in a block; for a user's own label, ``<label>#<slot>``.
+    """Return the source id of a tree in a block; for a user's label, ``<label>#<slot>``.
 
     >>> source_id_of("shop", "orders/3@1000", 1 << 62 | 5 << 12 | 7)
     'orders/3/1007'
@@ -77,6 +78,6 @@ def source_id_of(task: str, label: str, anchor: int) -> str:
     """
     place = split_anchor(anchor)
     if place is None:
-        raise InvalidBatchError(f"anchor {anchor} is of a loose tree, and of no block")
+        raise InvalidBatchError(f"anchor {anchor} is of a loose tree, not of a tree in a block")
     block, slot = place
     return namer(task, label, block)(slot)

@@ -1,4 +1,4 @@
-"""Verdicts: one outcome per tree or per block, in entries of a task's stream."""
+"""Outcomes: the records that carry verdicts on trees and blocks in a task's stream."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ Verdict = Literal["ack", "nack", "touch"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Verdict on one tuple tree.
+    """The verdict on one tuple tree, with its reason.
 
     >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
     >>> batch.track(7, "order-1", [40])
@@ -24,26 +24,28 @@ class Outcome:
     """
 
     verdict: Verdict
-    """``ack``: complete. ``nack``: replay it. ``touch``: its clock was set back."""
+    """``ack``: the tree is complete. ``nack``: replay the record. ``touch``: the tree's timeout
+    was reset."""
     reason: str
     """completed, failed, expired, overflow, conflict or reset."""
     anchor: int
     source_id: str
+    """The source's id of the record; for a tree in a block, the block's label."""
     age_ms: int
     """Milliseconds from the tree's first row to the verdict."""
     why: str
-    """What the bolt said when it failed the tree, or ''."""
+    """The reason that the bolt gave when it failed the tree, or ''."""
 
     @property
     def slot(self) -> int | None:
-        """Slot of a tree in a block, whose label is then the source id; None for a loose tree."""
+        """Slot of a tree in a block; None for a loose tree."""
         place = split_anchor(self.anchor)
         return place[1] if place else None
 
 
 @dataclass(frozen=True, slots=True)
 class BlockOutcome:
-    """Verdict on the trees of a block: one entry for all of them.
+    """The verdicts on the trees of a block, in one entry.
 
     >>> acker = Acker.from_url(url, "orders")
     >>> anchors = acker.track_block("shop", "page 1", [40, 41, 42])
@@ -55,31 +57,32 @@ class BlockOutcome:
     """
 
     verdict: Literal["ack", "nack", "touch", "mixed"]
-    """``ack``: all are complete, but those that ``failed``. ``nack``: all are to be replayed, or
-    those in ``rows``. ``mixed``: the block expired; ``nacked`` are to be replayed, all others
-    but those that ``failed`` are complete. ``touch``: its clock was set back."""
+    """``ack``: all trees except those in ``failed`` are complete. ``nack``: replay all trees, or,
+    if there are ``rows``, only those. ``mixed``: the block expired; replay ``nacked``, all other
+    trees except ``failed`` are complete. ``touch``: the timeout of the block was reset."""
     reason: str
     """completed, failed, expired, overflow, conflict or reset."""
     block: int
     label: str
-    """The source's own name for the block."""
+    """The source's name for the block."""
     age_ms: int
+    """Milliseconds from the block's first row to the verdict."""
     slots: int
-    """Trees in the block; 0 where ``rows`` names those that are meant."""
+    """Number of trees in the block; 0 if the verdict is only on the slots in ``rows``."""
     failed: tuple[int, ...] = ()
-    """Slots that failed, and were nacked then."""
+    """Slots that failed earlier; each was nacked when it failed."""
     nacked: tuple[int, ...] = ()
     """Slots that expired."""
     rows: tuple[tuple[int, str], ...] = ()
-    """Slots that failed just now, and why."""
+    """Slots that failed with this entry, and why."""
 
     @property
     def count(self) -> int:
-        """Single verdicts in it."""
+        """Number of single verdicts in the entry."""
         return len(self.rows) or self.slots - len(self.failed)
 
     def expand(self) -> Iterator[Outcome]:
-        """Single verdicts, by slot; the source id of each is the block's label."""
+        """Yield the single verdicts, by slot; the source id of each is the block's label."""
         if self.rows:
             for slot, why in self.rows:
                 yield self._outcome("nack", self.reason, slot, why)
@@ -96,7 +99,7 @@ class BlockOutcome:
                 yield self._outcome("ack", "completed", slot)
 
     def acked(self) -> Iterator[tuple[int, int]]:
-        """Ranges of slots that are complete: the first, and the one behind the last."""
+        """Yield the ranges of complete slots as (first, end), where end is exclusive."""
         if self.verdict not in ("ack", "mixed"):
             return
         yield from ranges_without(self.slots, (*self.failed, *self.nacked))
@@ -107,7 +110,7 @@ class BlockOutcome:
 
 
 def ranges_without(stop: int, holes: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Ranges of ``0 .. stop - 1`` without some numbers: the first, and the one behind the last."""
+    """Yield the ranges (first, end) of ``0 .. stop - 1`` without ``holes``; end is exclusive."""
     start = 0
     for hole in (*sorted(holes), stop):
         if hole > start:
@@ -117,7 +120,7 @@ def ranges_without(stop: int, holes: Iterable[int]) -> Iterator[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of a task's stream: the outcomes that one call decided alike.
+    """One entry of a task's stream: outcomes of one call with the same verdict and reason.
 
     >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
     >>> batch.track(7, "order-1", [])
@@ -130,21 +133,21 @@ class Entry:
 
     shard: int
     id: str
-    """Id in the stream of its shard."""
+    """Id of the entry in the stream of its shard."""
     at_ms: int
-    """When it was written, by Redis's clock, in ms since 1970."""
+    """When the entry was written, by Redis's clock, in ms since 1970."""
     outcomes: tuple[Outcome, ...]
-    """Of loose trees; empty in the entry of a block."""
+    """Outcomes of loose trees; empty in the entry of a block."""
     block: BlockOutcome | None = None
-    """Of a block: see :meth:`BlockOutcome.expand`."""
+    """Outcome of a block, or None; see :meth:`BlockOutcome.expand`."""
 
     def __iter__(self) -> Iterator[Outcome]:
-        """Single verdicts, whether of loose trees or of a block."""
+        """Yield the single verdicts, of loose trees or of a block."""
         return self.block.expand() if self.block else iter(self.outcomes)
 
 
 def parse_entry(shard: int, id_: bytes, fields: Any) -> Entry:
-    """Entry from its stream id and its fields as Redis replies them."""
+    """Return the entry for a stream id and the fields as Redis replies them."""
     flat = fields if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2], strict=True))
     name = id_.decode()
     verdict, reason = flat[b"verdict"].decode(), flat[b"reason"].decode()

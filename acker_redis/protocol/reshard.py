@@ -1,4 +1,4 @@
-"""A namespace on its way to another number of shards: what ``meta`` says of it. No I/O."""
+"""The state of a reshard, as the field ``reshard`` of ``meta`` stores it. No I/O."""
 
 import re
 from dataclasses import dataclass, replace
@@ -13,32 +13,35 @@ _WIRE = re.compile(r"([1-9][0-9]*):([1-9][0-9]*)(?::(switch|cancel))?")
 
 @dataclass(frozen=True, slots=True)
 class Reshard:
-    """The field ``reshard`` of a shard: while it is there, the shard begins no trees.
+    """A reshard in progress. While a shard has the field ``reshard``, it tracks no new trees.
 
     >>> Reshard(1, 4).to_wire(), Reshard(1, 4).at("switch").to_wire()
     ('1:4', '1:4:switch')
     """
 
     source: int
-    """How many shards there were."""
+    """Number of shards before."""
     target: int
-    """How many there will be."""
+    """Number of shards after."""
     phase: Phase = "closed"
-    """``closed``: it waits until nothing is pending, and can be called off. Shard 0 alone decides
-    between ``switch``, from where it only goes on, and ``cancel``."""
+    """``closed``: the reshard waits until no tree is pending, and can be cancelled. Only shard 0
+    decides between ``switch``, after which the reshard must be completed, and ``cancel``."""
 
     def at(self, phase: Phase) -> "Reshard":
         """Return the same reshard in another phase."""
         return replace(self, phase=phase)
 
     def to_wire(self) -> str:
-        """As it stands in ``meta``."""
+        """Return the value of the field ``reshard`` in ``meta``."""
         end = "" if self.phase == "closed" else f":{self.phase}"
         return f"{self.source}:{self.target}{end}"
 
     @classmethod
     def from_wire(cls, text: str) -> "Reshard | None":
-        """Read the field; None for ''. Raises SchemaError for what no script has written."""
+        """Return the reshard that the field describes; None for ''.
+
+        Raises SchemaError for a value that no script writes.
+        """
         if not text:
             return None
         match = _WIRE.fullmatch(text)

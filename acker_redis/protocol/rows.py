@@ -1,4 +1,4 @@
-"""Rows: what one message did to one of its trees; and columns of rows, as they are sent."""
+"""Rows, which record the effect of one message on one tree, and columns of rows for the wire."""
 
 import hashlib
 from collections.abc import Iterable
@@ -18,14 +18,14 @@ from acker_redis.protocol.texts import check_text
 
 TRACK, FAIL, TOUCH = 1, 2, 4
 MAX_ROWS = 1024
-"""Rows (distinct anchors) of one batch at most."""
+"""Maximum rows (distinct anchors) of one batch."""
 MAX_TEXTS = 64 * 1024
-"""Bytes of all source ids and whys of one batch at most."""
+"""Maximum bytes of all source ids and whys of one batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Rows of one shard as they are sent: ``n`` flags, ``8n`` bytes each of anchors, deltas."""
+    """Rows of one shard on the wire: ``n`` flags, ``8n`` bytes of anchors, ``8n`` of deltas."""
 
     flags: bytes
     anchors: bytes
@@ -39,7 +39,7 @@ class Columns:
 
     @property
     def digest(self) -> str:
-        """16 hex digits that tell these rows from others."""
+        """16 hex digits that identify the content of these rows."""
         digest = hashlib.blake2b(self.flags, digest_size=8)
         digest.update(self.anchors + self.deltas + self.task.encode())
         for text in self.texts:
@@ -47,14 +47,15 @@ class Columns:
         return digest.hexdigest()
 
     def anchor(self, row: int) -> int:
-        """Anchor of a row, counted from 0."""
+        """Return the anchor of a row, counted from 0."""
         return int.from_bytes(self.anchors[8 * row : 8 * row + 8], "big")
 
 
 class Row(NamedTuple):
-    """A row of a loose tree, or of one in a block.
+    """The effect of one message on one tree, loose or in a block.
 
-    It is whole: the message's own id XOR the ids of all messages it caused, never split.
+    A row is whole: its delta is the message's own id XOR the ids of all messages it caused. A row
+    is never split.
 
     >>> ack_row(7, 40, [41, 42]).delta == 40 ^ 41 ^ 42
     True
@@ -65,43 +66,45 @@ class Row(NamedTuple):
     flags: int = 0
     """TRACK, FAIL or TOUCH; 0 is an ack."""
     text: str = ""
-    """Source id of a TRACK; why, of a FAIL."""
+    """Source id of a TRACK row; why of a FAIL row."""
 
 
 def track_row(anchor: int, source_id: str, emitted: Iterable[int]) -> Row:
-    """A tree begins; see :meth:`Batch.track`."""
+    """Return the row that begins a tree; see :meth:`Batch.track`."""
     return Row(anchor, xor_ids(emitted), TRACK, source_id)
 
 
 def ack_row(anchor: int, tuple_id: int, emitted: Iterable[int] = ()) -> Row:
-    """A message was processed; see :meth:`Batch.ack`."""
+    """Return the row of a processed message; see :meth:`Batch.ack`."""
     return Row(anchor, whole(tuple_id, emitted))
 
 
 def fail_row(
     anchor: int, why: str = "", tuple_id: int | None = None, emitted: Iterable[int] = ()
 ) -> Row:
-    """A tree failed; see :meth:`Batch.fail`."""
+    """Return the row that fails a tree; see :meth:`Batch.fail`."""
     return Row(
         anchor, xor_ids(emitted) if tuple_id is None else whole(tuple_id, emitted), FAIL, why
     )
 
 
 def touch_row(anchor: int) -> Row:
-    """A tree needs more time; see :meth:`Batch.touch`."""
+    """Return the row that resets a tree's timeout; see :meth:`Batch.touch`."""
     return Row(anchor, 0, TOUCH)
 
 
 def whole(tuple_id: int, emitted: Iterable[int]) -> int:
-    """Delta of a processed message: its id XOR the ids of all it caused."""
+    """Return the delta of a processed message: its id XOR the ids of all messages it caused."""
     children = list(emitted)
     if check_tuple_id(tuple_id) in children:
-        raise InvalidBatchError("a message cannot have the id of one it caused; draw another")
+        raise InvalidBatchError(
+            f"a message and one that it caused have the same id {tuple_id}; draw another"
+        )
     return tuple_id ^ xor_ids(children)
 
 
 def check_row(row: Row) -> bytes:
-    """UTF-8 of a row's text, or InvalidBatchError if the row cannot be."""
+    """Return the UTF-8 of a row's text; raise InvalidBatchError if the row is invalid."""
     anchor, delta, flags, text = row
     check_anchor(anchor)
     if type(delta) is not int or not 0 <= delta <= TUPLE_MAX:
@@ -121,7 +124,7 @@ def check_row(row: Row) -> bytes:
 
 
 def check_rows(rows: Iterable[Row], task: str) -> list[Row]:
-    """The rows, if a producer of this task may send them; InvalidBatchError otherwise."""
+    """Return the rows; raise InvalidBatchError if a producer of this task may not send them."""
     rows = list(rows)
     for row in rows:
         anchor, delta, flags, _ = row
@@ -130,8 +133,8 @@ def check_rows(rows: Iterable[Row], task: str) -> list[Row]:
             or type(anchor) is not int
             or not 1 <= anchor <= ANCHOR_MAX
             or (type(delta) is not int or not 0 <= delta <= TUPLE_MAX)
-        ):  # not an ack of a loose tree, as most are
+        ):  # Acks of loose trees, the usual case, need no further check.
             check_row(row)
         if flags == TRACK and not task:
-            raise InvalidBatchError("name the source: Producer(acker, task), to track by it")
+            raise InvalidBatchError("a TRACK row needs a source: use Producer(acker, task)")
     return rows

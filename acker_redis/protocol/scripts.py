@@ -1,10 +1,9 @@
-"""The Lua scripts: find them, put them together from their parts, know their SHA1.
+"""The Lua scripts: find the files, assemble the scripts from parts, and compute their SHA1.
 
-A script stands in ``lua/<name>.lua``. A line ``-- part: <part>`` in it stands for the text of
-``lua/parts/<part>.lua``, which several scripts share. What Redis gets is the whole text.
+A script is in ``lua/<name>.lua``. A line ``-- part: <part>`` in it includes the text of
+``lua/parts/<part>.lua``, which several scripts share. Redis receives the assembled text.
 
-The files stand in ``acker_redis/lua`` of an installed package and in ``lua`` of a checkout; they
-are the same.
+An installed package has the files in ``acker_redis/lua``, a checkout in ``lua``; they are the same.
 """
 
 import hashlib
@@ -32,17 +31,17 @@ NAMES = (
 
 _PART = re.compile(rb"\s*--\s*part:\s*(\w+)\s*")
 _LIKE_PART = re.compile(rb"--.*\bparts?\s*:")
-"""What would be a comment, and should have been a part."""
+"""A comment that looks like a misspelled include of a part."""
 _POSITION = re.compile(r"(?<![{\w])user_(?:script|function):(\d+)")
-"""What Redis calls a line of a script, or of a library of functions, in the words of an error."""
+"""A line of a script, or of a library of functions, as Redis names it in an error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script's name, whole text, and SHA1 in hex as EVALSHA wants it.
+    """A script: its name, assembled text, and SHA1 in hex for EVALSHA.
 
-    ``places`` holds the file and the line, from 1, of each line of the text; the file is "" for a
-    line that stands in none.
+    ``places`` holds the file and the line number (from 1) of each line of the text. The file is ""
+    for a generated line.
     """
 
     name: str
@@ -51,9 +50,9 @@ class Script:
     places: tuple[tuple[str, int], ...] = ()
 
     def locate(self, words: str) -> str:
-        """Return the words of an error with positions in the files, not in the whole text.
+        """Return an error message with positions in the files instead of the assembled text.
 
-        ``user_script:12:`` becomes ``parts/fence.lua:3:``. Other words stay as they are.
+        ``user_script:12:`` becomes ``parts/fence.lua:3:``. Other text is not changed.
         """
         return _POSITION.sub(lambda found: self._place(int(found[1])) or found[0], words)
 
@@ -63,7 +62,7 @@ class Script:
 
 
 def directory() -> Path:
-    """Directory that holds the Lua files; FileNotFoundError if the installation has none."""
+    """Return the directory of the Lua files; raise FileNotFoundError if they are not installed."""
     package = Path(__file__).resolve().parent.parent
     for place in (package / "lua", package.parent / "lua"):
         if (place / "apply.lua").is_file():
@@ -73,23 +72,23 @@ def directory() -> Path:
 
 @cache
 def load(name: str) -> Script:
-    """Script of this name, read once per process."""
+    """Return the script of this name, read once per process."""
     return assemble(name, directory())
 
 
 def assemble(name: str, place: Path) -> Script:
-    """Put a script together from the files in ``place``.
+    """Return the script, assembled from the files in ``place``.
 
-    FileNotFoundError if one is missing, ValueError for a line that should have named a part.
+    Raises FileNotFoundError if a file is missing, ValueError for a malformed ``-- part:`` line.
     """
     lines: list[bytes] = []
     places: list[tuple[str, int]] = []
     for number, line in enumerate(_lines(place / f"{name}.lua"), start=1):
         part = _PART.fullmatch(line)
         if not part and _LIKE_PART.search(line):
-            raise ValueError(f"{name}.lua:{number} names no part; a line is `-- part: <part>`")
+            raise ValueError(f"{name}.lua:{number} names no part; write `-- part: <part>`")
         file = f"parts/{part[1].decode()}.lua" if part else ""
-        # The whole text names the part, but not so that it could be put together once more.
+        # The assembled text names the part in a form that is not assembled a second time.
         lines.append(f"-- {file}\n".encode() if part else line)
         places.append((f"{name}.lua", number))
         if part:
@@ -106,10 +105,11 @@ def _lines(file: Path) -> list[bytes]:
 
 
 def write(folder: Path, names: tuple[str, ...] = NAMES) -> list[Path]:
-    """Write whole scripts to ``folder``, as ``<name>.lua``, for clients in other languages.
+    """Write assembled scripts to ``folder`` as ``<name>.lua``, and return the files.
 
-    The folder is made if it is missing. Returns the files. OSError as the system raises it;
-    ConfigError for a folder that holds the scripts and their parts, which would be overwritten.
+    Clients in other languages use these files. The folder is created if it is missing. Raises
+    OSError as the system does; ConfigError for a folder that holds the scripts and their parts,
+    which would be overwritten.
     """
     if folder.resolve() == directory() or (folder / "parts").exists():
         raise ConfigError(f"{folder} holds scripts with their parts; write to another folder")

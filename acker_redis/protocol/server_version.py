@@ -1,4 +1,4 @@
-"""Which server it is, by its INFO. No I/O."""
+"""Product and version of a server, from its INFO. No I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 Product = Literal["Redis", "Valkey"]
 
 OLDEST: Mapping[Product, tuple[int, int]] = {"Redis": (6, 2), "Valkey": (7, 2)}
-"""The first versions on which the scripts run."""
+"""The oldest versions on which the scripts run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,11 @@ class ServerVersion:
 
     product: Product
     number: str
-    """Such as ``7.0.15``; "" if INFO does not tell it."""
+    """Version such as ``7.0.15``; "" if INFO does not contain it."""
 
     @property
     def is_supported(self) -> bool:
-        """Whether the scripts run on it."""
+        """Whether the scripts run on this server."""
         found = tuple(int(part) for part in re.findall(r"[0-9]+", self.number)[:2])
         return found >= OLDEST[self.product]
 
@@ -37,9 +37,9 @@ class ServerVersion:
 
 
 def of_info(info: Mapping[str, Any]) -> ServerVersion:
-    """Read product and version from the section ``server`` of INFO.
+    """Return product and version from the section ``server`` of INFO.
 
-    For old clients every Valkey reports ``redis_version:7.2.4`` besides its own version.
+    For compatibility every Valkey also reports ``redis_version:7.2.4`` besides its own version.
     """
     if valkey := info.get("valkey_version"):
         return ServerVersion("Valkey", str(valkey))

@@ -1,4 +1,4 @@
-"""State of a namespace."""
+"""The state of a namespace."""
 
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -26,17 +26,20 @@ class Status:
 
     @property
     def pending(self) -> int:
-        """Trees in the buckets, loose and in blocks, without those that wait to be drained."""
+        """Pending trees, loose and in blocks, without those that wait to be drained."""
         return sum(sum(shard.pending) for shard in self.shards)
 
     @property
     def in_blocks(self) -> int:
-        """Those of the pending trees that stand in blocks."""
+        """Pending trees that are in blocks."""
         return sum(sum(shard.in_blocks) for shard in self.shards)
 
     @property
     def pending_by_bucket(self) -> tuple[int, ...]:
-        """Trees per bucket, newest first; a damaged shard may have fewer buckets than others."""
+        """Pending trees per bucket, newest first.
+
+        A damaged shard may have fewer buckets than the others.
+        """
         columns = zip_longest(*(shard.pending for shard in self.shards), fillvalue=0)
         return tuple(map(sum, columns))
 
@@ -47,20 +50,20 @@ class Status:
 
     @property
     def lag_ms(self) -> int:
-        """How late the next tick of the worst shard is by now; more than a second: look after it.
+        """How late the next tick of the worst shard is by now, in ms; 0 while a rotator is on time.
 
-        Trees live longer by as much. 0 while a rotator is on time.
+        Trees expire later by this time. If it exceeds 1000 ms, check the rotator.
         """
         return max(shard.lag_ms for shard in self.shards)
 
     @property
     def late_ms(self) -> int:
-        """How late the last tick of a shard was, of the worst one."""
+        """How late the last tick of the worst shard was, in ms."""
         return max(shard.late_ms for shard in self.shards)
 
     @property
     def ticks(self) -> int:
-        """Ticks of the shard that has most; 0: whether a rotator runs is not known yet."""
+        """Ticks of the shard with the most ticks; 0: unknown yet whether a rotator runs."""
         return max(shard.ticks for shard in self.shards)
 
     @property
@@ -71,7 +74,7 @@ class Status:
 
     @property
     def latency(self) -> Latency:
-        """How long the trees took that were acked, since the namespace was created."""
+        """Complete latency of the trees that were acked since the namespace was created."""
         return Latency.total(shard.latency for shard in self.shards)
 
     @property
@@ -85,7 +88,7 @@ class Status:
 
     @property
     def fullest(self) -> dict[str, int]:
-        """Verdicts that wait on the shard where most do, per task; each shard has its limit."""
+        """Verdicts that wait on the fullest shard, per task; each shard has its own limit."""
         most: dict[str, int] = {}
         for shard in self.shards:
             for task, count in shard.backlog.items():
@@ -94,22 +97,22 @@ class Status:
 
     @property
     def reshard(self) -> Reshard | None:
-        """Where the namespace moves, if it does: to other shards, and nothing is tracked then."""
+        """The reshard in progress, if any; no tree is tracked meanwhile."""
         return next((shard.reshard for shard in self.shards if shard.reshard), None)
 
     @property
     def high_water(self) -> Literal["ok", "high", "over"]:
-        """``ok`` below the high-water mark, ``high`` from it on, ``over`` from twice it on.
+        """``ok`` below the high-water mark, ``high`` from the mark on, ``over`` from twice that on.
 
-        Judged per shard, as the scripts do: the worst shard counts.
+        The worst shard counts, because the scripts apply the mark per shard.
         """
         ratio = self.high_water_ratio
         return "over" if ratio >= 2 else "high" if ratio >= 1 else "ok"
 
     @property
     def high_water_ratio(self) -> float:
-        """Pending trees of the worst shard, of its share of the high-water mark: 1.0 is the mark.
+        """Pending trees of the worst shard, divided by its share of the high-water mark.
 
-        From 2.0 on new trees are nacked.
+        1.0 is the mark. From 2.0 on, new trees are nacked.
         """
         return max(sum(shard.pending) for shard in self.shards) / self.config.share

@@ -11,20 +11,23 @@ _CONTROL = {**dict.fromkeys(range(0x20), " "), 0x7F: " "}
 
 
 def check_text(kind: str, text: str, least: int) -> bytes:
-    """UTF-8 of a source id or why; InvalidBatchError if the scripts would refuse it."""
+    """Return the UTF-8 of a source id or why; raise InvalidBatchError if scripts would refuse it.
+
+    ``least`` is the minimum length in bytes.
+    """
     try:
         data = text.encode()
     except (UnicodeEncodeError, AttributeError):
-        raise InvalidBatchError(f"a {kind} is text that UTF-8 can hold, not {text!r}") from None
+        raise InvalidBatchError(f"a {kind} is text that UTF-8 can encode, not {text!r}") from None
     if not least <= len(data) <= MAX_TEXT:
         raise InvalidBatchError(f"a {kind} has {least} to {MAX_TEXT} bytes, this one {len(data)}")
     if _CONTROL_BYTES.search(data):
-        raise InvalidBatchError(f"a {kind} has no control characters: {text!r}")
+        raise InvalidBatchError(f"a {kind} must not contain control characters: {text!r}")
     return data
 
 
 def words(error: BaseException) -> str:
-    """An exception in words, as a row can hold them: 255 bytes of UTF-8, no control characters.
+    """Return an exception as text for a row: up to 255 bytes of UTF-8, no control characters.
 
     >>> words(ValueError("no such address"))
     'ValueError: no such address'
@@ -40,6 +43,6 @@ def words(error: BaseException) -> str:
 
 
 def clipped(text: str) -> str:
-    """Words for people, as a row can hold them: see :func:`words`."""
+    """Return the text cut to 255 bytes, with control characters replaced: see :func:`words`."""
     short = text[:MAX_TEXT].translate(_CONTROL).encode(errors="replace")
     return short[:MAX_TEXT].decode(errors="ignore")

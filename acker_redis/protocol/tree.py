@@ -1,4 +1,4 @@
-"""What is known of one pending tree, and of the block it stands in."""
+"""The state of one pending tree, and of its block."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ State = Literal["open", "failed", "untracked", "complete"]
 
 @dataclass(frozen=True, slots=True)
 class BlockState:
-    """A pending block.
+    """State of a pending block.
 
     >>> acker = Acker.from_url(url, "orders")
     >>> anchors = acker.track_block("shop", "page 1", [40, 41, 0])
@@ -25,23 +25,23 @@ class BlockState:
 
     block: int
     slots: int
-    """Trees in it."""
+    """Number of trees in the block."""
     open: tuple[int, ...]
-    """Slots whose checksum is not zero: something of them is outstanding, the failed included."""
+    """Slots whose checksum is not zero: messages are outstanding. Includes failed slots."""
     failed: tuple[int, ...]
-    """Slots that have failed, and were nacked then."""
+    """Slots that have failed; each was nacked when it failed."""
 
     def done(self) -> Iterator[tuple[int, int]]:
-        """Ranges of slots that are complete: the first, and the one behind the last.
+        """Yield the ranges of complete slots as (first, end), where end is exclusive.
 
-        They are acked when the block ends; whoever cannot wait may go by this.
+        The slots are acked when the block ends. A source that cannot wait may use these ranges.
         """
         yield from ranges_without(self.slots, {*self.open, *self.failed})
 
 
 @dataclass(frozen=True, slots=True)
 class TreeState:
-    """A pending tree.
+    """State of a pending tree.
 
     >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
     >>> batch.track(7, "order-1", [40])
@@ -53,22 +53,24 @@ class TreeState:
 
     anchor: int
     checksum: int
-    """XOR of the ids of its messages; 0 in a block: complete, and not told yet."""
+    """XOR of the ids of its outstanding messages. 0 in a block: complete, but not acked yet."""
     task: str
-    """'' if it was not tracked yet."""
+    """The source that tracked the tree; '' if it was not tracked yet."""
     source_id: str
-    """Of a tree in a block: the block's label."""
+    """The source's id of the record; for a tree in a block, the block's label."""
     failed: bool
     why: str
+    """The reason that the bolt gave when it failed the tree, or ''."""
     age_ms: int
-    """Milliseconds since its first row."""
+    """Milliseconds since the tree's first row."""
     bucket: int
-    """0 is the newest; as many as the namespace has: it expires just now."""
+    """Age of its bucket: 0 is the newest; the number of buckets means that the tree is expiring."""
     block: BlockState | None = None
+    """State of its block; None for a loose tree."""
 
     @property
     def state(self) -> State:
-        """``failed``, ``open``, ``complete`` (in a block that is not) or ``untracked``."""
+        """``failed``, ``open``, ``complete`` (in a block that is not complete), ``untracked``."""
         if self.failed:
             return "failed"
         if not self.task:
@@ -77,7 +79,10 @@ class TreeState:
 
 
 def parse_show(reply: Sequence[Any], anchor: int) -> TreeState | None:
-    """Read the reply of ``show``; SchemaError for what no script has written."""
+    """Parse the reply of ``show``; None if there is no such tree.
+
+    Raises SchemaError for a record that no script writes.
+    """
     if len(reply) == 1:
         return None
     try:

@@ -145,11 +145,11 @@ def test_track_without_a_task() -> None:
 
 def test_ids_that_would_cancel() -> None:
     batch = Batch("t")
-    with pytest.raises(InvalidBatchError, match="one tuple id"):
+    with pytest.raises(InvalidBatchError, match="same tuple id"):
         batch.track(1, "s", [5, 5])
-    with pytest.raises(InvalidBatchError, match="one tuple id"):
+    with pytest.raises(InvalidBatchError, match="same tuple id"):
         batch.ack(1, 4, [5, 5])
-    with pytest.raises(InvalidBatchError, match="id of one it caused"):
+    with pytest.raises(InvalidBatchError, match="have the same id"):
         batch.ack(1, 4, [4])
     assert len(batch) == 0
 

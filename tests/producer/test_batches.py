@@ -185,7 +185,7 @@ def test_a_list_that_raises_half_way_was_not_taken_in(rig: Rig) -> None:
 
 def test_who_names_no_source_tracks_nothing(rig: Rig) -> None:
     producer = rig.producer("")
-    with pytest.raises(InvalidBatchError, match="name the source"):
+    with pytest.raises(InvalidBatchError, match="needs a source"):
         producer.add([ack_row(7, 1), *tracks(1)])
     assert producer.waiting == 0
     producer.add([ack_row(7, 1)])

@@ -15,7 +15,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || tr
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_EXTRA)
 COVERAGE := --cov --cov-report=
 
-.PHONY: help demo test test-all test-nightly lint lint-python lint-lua bench clients clean
+.PHONY: help demo test test-all test-nightly lint lint-python lint-lua bench clients docs docs-serve clean
 .DELETE_ON_ERROR:
 
 help:
@@ -26,6 +26,8 @@ help:
 	@echo "make lint          ruff, mypy --strict, luacheck"
 	@echo "make bench         figures, side by side"
 	@echo "make clients       put the Lua scripts into the clients of other languages"
+	@echo "make docs          the documentation site, in site/, without a network"
+	@echo "make docs-serve    the site at http://127.0.0.1:8001, built again when a page changes"
 	@echo "make clean         remove .venv and the output of builds and tests"
 	@echo
 	@echo "ARGS='tests/trees -k frontier' selects tests, WORKERS=0 runs them in one process,"
@@ -72,11 +74,21 @@ bench: $(VENV)/.demo
 	@$(BIN)/python benchmarks/spark.py
 	@$(BIN)/python benchmarks/spark_demo.py
 
+# Material warns of MkDocs 2, which the constraints exclude.
+docs docs-serve: export NO_MKDOCS_2_WARNING = 1
+
+docs: $(VENV)/.docs
+	@$(BIN)/mkdocs build --strict
+	@echo "site/index.html"
+
+docs-serve: $(VENV)/.docs
+	@$(BIN)/mkdocs serve --dev-addr 127.0.0.1:8001
+
 clients:
 	@$(PYTHON) clients/sync_lua.py
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # .venv keeps the Python that made it; another PYTHON is an error.
 ifneq ($(origin PYTHON),file)
@@ -112,8 +124,13 @@ $(VENV)/.test: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@$(COMPILE)
 	@touch $@ $(VENV)/.demo
 
+$(VENV)/.docs: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
+	@echo "setting up $(VENV) for the documentation site"
+	@$(INSTALL) -e '.[docs]'
+	@touch $@
+
 $(VENV)/.dev: pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo "setting up $(VENV) with the dependencies of all tests"
 	@$(INSTALL) -e '.[dev]'
 	@$(COMPILE)
-	@touch $@ $(VENV)/.demo $(VENV)/.test
+	@touch $@ $(VENV)/.demo $(VENV)/.test $(VENV)/.docs

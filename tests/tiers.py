@@ -29,6 +29,7 @@ TIER_OF = {
     "transport/test_tls.py": FULL,
     "cluster": FULL,
     "deploy": FULL,
+    "docs/test_site.py": FULL,
     "doctor/test_cluster.py": FULL,
     "doctor/test_sentinel.py": FULL,
     "durability": FULL,

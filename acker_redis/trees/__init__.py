@@ -1,5 +1,5 @@
-"""Tuple trees as programs know them: ids of messages, and what a source remembers. No I/O.
+"""Tuple trees in a program: ids of messages, and the pending records of a source. No I/O.
 
-It may import ``protocol`` and ``errors``. Begin with ``processing.py`` (emit, ack and fail of a
-message) and ``pending.py`` (what each verdict means to a source).
+It may import ``protocol`` and ``errors``. Start with ``processing.py`` (emit, ack and fail of a
+message) and ``pending.py`` (the effect of each verdict on a source).
 """

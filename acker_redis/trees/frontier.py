@@ -1,4 +1,4 @@
-"""Below which offset everything is complete: what a source may commit, and what holds it back.
+"""The frontier (low watermark) of a partition: the offset below which every offset is complete.
 
 ::
 
@@ -6,9 +6,10 @@
             v                                     v
     cccccccc.cccc..c.cccccccccccccccccc....ccccccc      c: complete  .: not known to be
 
-Acks come in any order, once or more often. Below the position nothing is kept. Above it single
-offsets and short ranges are marked in pages of a byte per offset; long ranges are kept as such,
-sorted, so that they cost the same however long they are. An offset may be in both.
+A source may commit the position. Acks arrive in any order, and more than once. The Frontier keeps
+nothing below the position. Above it, pages of one byte per offset mark single offsets and short
+ranges. Long ranges are stored as (first, end) pairs, sorted, at a cost that does not depend on
+their length. An offset may be in both.
 """
 
 import time
@@ -22,12 +23,12 @@ from sortedcontainers import SortedDict
 from acker_redis.errors import ConfigError
 
 PAGE = 256
-"""Offsets in a page. An offset that is complete far from all others costs a whole one."""
+"""Offsets per page. A complete offset far from all others costs a whole page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Failed attempts at one offset.
+    """The failed attempts at one offset.
 
     >>> Failures()
     Failures(attempts=0, why='', first_at=None, last_at=None)
@@ -35,10 +36,11 @@ class Failures:
 
     attempts: int = 0
     why: str = ""
-    """Why the last of them failed."""
+    """Why the last attempt failed."""
     first_at: float | None = None
+    """When the first failure was noted; None if there are no failures."""
     last_at: float | None = None
-    """When the first and the last one were noted; None if there are none."""
+    """When the last failure was noted; None if there are no failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +54,17 @@ class Pin:
     offset: int
     """The frontier's position."""
     since: float
-    """When the frontier stood here and, for the first time, an attempt at this offset had failed
-    or some offset above it was complete; see :meth:`Frontier.pinned`."""
+    """When the offset began to hold the frontier back: the frontier was at this offset and, for
+    the first time, an attempt at it had failed or an offset above it was complete. See
+    :meth:`Frontier.pinned`."""
     failures: Failures
-    """``attempts`` is 0 if it has not failed: it is on its way, or nobody knows of it."""
+    """Failures of the offset. ``attempts`` is 0 if none was noted: the record is in flight, or the
+    offset is a hole without a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """An offset that was given up.
+    """An offset that was given up by :meth:`Frontier.quarantine`.
 
     >>> Quarantined(1003, at=1.7e9, why="parked", failures=Failures(attempts=5)).offset
     1003
@@ -68,36 +72,39 @@ class Quarantined:
 
     offset: int
     at: float
-    """When it was given up."""
+    """When the offset was given up."""
     why: str
+    """The reason given, or that of the last failure."""
     failures: Failures
     """The attempts that failed before."""
 
 
 class Frontier:
-    """The frontier of one partition, from completions in any order, one by one or by ranges.
+    """The frontier of one partition, from completions in any order, single offsets or ranges.
 
-    ``position`` is the first offset that may be missing. A source commits it, and begins with a
-    new Frontier there after a restart or a rebalance: what this one knows is in memory only.
+    ``position`` is the first offset that is not known to be complete. A source commits the
+    position. After a restart or a rebalance, it starts with a new Frontier there, because the state
+    of a Frontier is only in memory.
 
-    **Failures.** ``fail()`` notes that an attempt at an offset failed, ``pinned()`` names the
-    offset that holds the frontier back, with what is known of its failures. A replay that
-    completes makes them forgotten. An offset that never will complete is put where it can be
-    looked at, a dead-letter queue, and then given up by ``quarantine()``: the frontier passes it.
+    **Failures.** ``fail()`` notes a failed attempt at an offset. ``pinned()`` returns the offset
+    that holds the frontier back, with its failures. When a replay completes, its failures are
+    forgotten. For an offset that will never complete, first write the record to a dead-letter
+    queue, then call ``quarantine()``: the frontier passes the offset.
 
-    **Holes.** The Frontier does not know what was emitted, so it waits for every offset, also for
-    one that a compacted topic has no more or that a transaction marker occupies. Whoever polls
-    completes what a poll skipped: for each record ``complete(expected, record.offset)``, then
-    ``expected = record.offset + 1``; behind the poll ``complete(expected, consumer.position())``,
-    and that is expected next.
+    **Holes.** The Frontier does not know which offsets have records, so it waits for every offset.
+    That includes offsets that a compacted topic has deleted, and those of transaction markers. The
+    consumer completes the offsets that a poll skipped. For each record call
+    ``complete(expected, record.offset)``, then set ``expected = record.offset + 1``. After the poll
+    call ``complete(expected, consumer.position())``, and expect that position next.
 
-    **Costs.** A single offset is O(1), a range O(log n) in the ranges above the frontier, however
-    long it is; over a million offsets in flight ``benchmarks/frontier.py`` measures both. Memory:
-    a byte per offset in flight, at most two pages of 256 bytes for a call of complete(), and a
-    note for each offset that failed and is not complete. Not thread-safe.
+    **Costs.** A single offset is O(1). A range of any length is O(log n) in the number of ranges
+    above the frontier. ``benchmarks/frontier.py`` measures both over a million offsets in flight.
+    Memory: a byte per offset in flight, at most two pages of 256 bytes per call of complete(), and
+    a note for each offset that failed and is not complete. Not thread-safe.
 
-    ``clock`` gives the times that are not given ``at`` a call, in any unit; the default is seconds
-    since 1970. The last ``remember`` quarantined offsets are listed.
+    **Arguments.** ``position`` is the first offset that may be incomplete. ``clock`` returns the
+    time of a call without ``at``, in any unit; the default is seconds since 1970. ``remember`` is
+    the number of quarantined offsets, the latest ones, that :meth:`quarantined` lists.
 
     Raises ConfigError if ``remember`` is negative.
 
@@ -126,40 +133,41 @@ class Frontier:
         remember: int = 1000,
     ) -> None:
         if remember < 0:
-            raise ConfigError(f"remember = {remember}: give how many to list, 0 for none")
+            raise ConfigError(f"remember is a number of offsets, at least 0, not {remember}")
         self._position = position
         self._highest = position
-        """Behind the last offset that is complete."""
+        """One above the last complete offset."""
         self._ahead = _Ahead()
         self._clock = clock
         self._since: float | None = None
         """See Pin; None while nothing holds the frontier back."""
         self._failures: SortedDict[int, Failures] = SortedDict()
-        """Of offsets that are not complete."""
+        """Failures of offsets that are not complete."""
         self._quarantined: deque[Quarantined] = deque(maxlen=remember)
         self._quarantines = 0
 
     @property
     def position(self) -> int:
-        """The lowest offset that is not known to be complete: all below it are."""
+        """The lowest offset that is not known to be complete; all offsets below are complete."""
         return self._position
 
     @property
     def quarantines(self) -> int:
-        """How many offsets were given up in all, also those that are no longer listed."""
+        """Total number of offsets that were given up, including those no longer listed."""
         return self._quarantines
 
     def complete(self, first: int, end: int | None = None, *, at: float | None = None) -> int:
-        """Offsets ``first`` to ``end - 1``, or ``first`` alone, are complete; returns the position.
+        """Mark offsets ``first`` to ``end - 1``, or only ``first``, complete; return the position.
 
-        What was complete before may come again. Raises ConfigError for a range that ends before
-        it begins.
+        The call is idempotent. Raises ConfigError if ``end`` is below ``first``.
         """
         if end is None:
             end = first + 1
         elif end <= first:
             if end < first:
-                raise ConfigError(f"offsets {first} to {end} are no range: give the end behind it")
+                raise ConfigError(
+                    f"the range {first} to {end} ends before it begins; end is exclusive"
+                )
             return self._position
         position = self._position
         if end <= position:
@@ -176,9 +184,9 @@ class Frontier:
         return position
 
     def fail(self, offset: int, why: str, *, at: float | None = None) -> int:
-        """Note a failed attempt at an offset; returns how many have failed.
+        """Note a failed attempt at an offset; return the number of failed attempts.
 
-        That is 0 if the offset is complete: complete is final, and nothing is noted.
+        The number is 0 if the offset is complete: completion is final, and the call is a no-op.
         """
         if self._is_complete(offset):
             return 0
@@ -191,11 +199,11 @@ class Frontier:
         return before.attempts + 1
 
     def quarantine(self, offset: int, why: str = "", *, at: float | None = None) -> int:
-        """Give up an offset, which counts as complete from now on; returns the position.
+        """Give up an offset, which counts as complete from now on; return the position.
 
-        Without a ``why`` it is that of its last failure. Park the record first: if the program
-        dies in between, it is replayed and parked twice, not lost. Nothing happens if the offset
-        is complete.
+        The default of ``why`` is the reason of the last failure. Write the record to a dead-letter
+        queue first: if the program crashes in between, the record is replayed and parked twice, not
+        lost. If the offset is complete, the call is a no-op.
         """
         if self._is_complete(offset):
             return self._position
@@ -206,12 +214,12 @@ class Frontier:
         return self.complete(offset, at=at)
 
     def pinned(self) -> Pin | None:
-        """What holds the frontier back; None if nothing does.
+        """Return the offset that holds the frontier back, or None.
 
-        The frontier is held back while an attempt at the offset of its position has failed or
-        some offset above it is complete. Both are evidence that the record is there, and late;
-        without either nobody knows whether there is such a record. ``since`` is the time of the
-        call by which this became so: of the one that moved the frontier here, or of a later one.
+        An offset holds the frontier back if it is the position, and either an attempt at it has
+        failed or some offset above it is complete. Without such evidence the record may not exist
+        yet, and the result is None. ``since`` is the time of the call that made this true: the call
+        that moved the frontier to this offset, or a later one.
         """
         if self._since is None:
             return None
@@ -219,13 +227,13 @@ class Frontier:
         return Pin(self._position, self._since, failures)
 
     def quarantined(self) -> list[Quarantined]:
-        """What was given up, the last ``remember`` of it, in the order of the calls."""
+        """Return the last ``remember`` offsets that were given up, in the order of the calls."""
         return list(self._quarantined)
 
     def gaps(self) -> Iterator[tuple[int, int]]:
-        """Ranges that hold the frontier back, below what is complete: first, and end.
+        """Yield the incomplete ranges below complete offsets as (first, end); end is exclusive.
 
-        Each is found when it is asked for; complete nothing meanwhile.
+        The ranges are computed lazily: do not call :meth:`complete` during the iteration.
         """
         start = self._position
         for first, end in self._ahead.runs():
@@ -237,7 +245,7 @@ class Frontier:
         return offset < self._position or offset in self._ahead
 
     def _forget(self, first: int, end: int) -> None:
-        """What completes has no failures."""
+        """Forget the failures of offsets that are now complete."""
         if end - first == 1:
             self._failures.pop(first, None)
         else:
@@ -245,7 +253,7 @@ class Frontier:
                 del self._failures[offset]
 
     def _move(self, position: int, at: float | None) -> int:
-        """All below a new position is complete: move there, and behind what follows."""
+        """Move to a new position, below which all is complete, and past complete offsets there."""
         if self._highest > position:
             position = self._ahead.passed(position)
         else:
@@ -260,13 +268,13 @@ class Frontier:
 
 
 class _Ahead:
-    """The offsets above a frontier that are complete."""
+    """The complete offsets above a frontier."""
 
     def __init__(self) -> None:
         self._pages: SortedDict[int, bytearray] = SortedDict()
-        """offset // PAGE -> a byte per offset, 1 if it is complete."""
+        """offset // PAGE -> one byte per offset, 1 if the offset is complete."""
         self._ranges: SortedDict[int, int] = SortedDict()
-        """Ranges of PAGE offsets and more, none touching another: first -> end."""
+        """Ranges of at least PAGE offsets, which never touch each other: first -> end."""
 
     def __contains__(self, offset: int) -> bool:
         page = self._pages.get(offset // PAGE)
@@ -276,7 +284,7 @@ class _Ahead:
         return before >= 0 and offset < int(self._ranges.peekitem(before)[1])
 
     def add(self, first: int, end: int) -> None:
-        """Add ``first`` to ``end - 1``."""
+        """Add the offsets ``first`` to ``end - 1``."""
         if end - first >= PAGE:
             self._add_range(first, end)
             return
@@ -293,7 +301,7 @@ class _Ahead:
             first += stop - at
 
     def passed(self, position: int) -> int:
-        """The first offset from ``position`` on that is not here; forgets all below it."""
+        """Return the first incomplete offset from ``position`` on, and forget all below it."""
         while True:
             if self._ranges and self._ranges.peekitem(0)[0] <= position:
                 position = max(position, self._ranges.popitem(0)[1])
@@ -316,7 +324,7 @@ class _Ahead:
             self._ranges.clear()
 
     def runs(self) -> Iterator[tuple[int, int]]:
-        """Ranges that are here, by where they begin; some touch or overlap."""
+        """Yield the complete ranges, ordered by their first offset; some touch or overlap."""
         return merge(self._marked(), self._ranges.items())
 
     def _marked(self) -> Iterator[tuple[int, int]]:

@@ -1,7 +1,7 @@
-"""What a message carries: its id in each tree it belongs to (Storm's MessageId).
+"""The id that a message carries: its tuple id in each tree it belongs to (Storm's MessageId).
 
-It travels with the message, as text in a field or in the header ``acker-tuple``. Whoever emits
-the message makes it (:mod:`acker_redis.trees.processing`), whoever processes the message reads it.
+The id travels with the message, as text in a field or in the header ``acker-tuple``. The emitter
+of the message makes it (:mod:`acker_redis.trees.processing`), and the next bolt reads it.
 """
 
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
@@ -11,27 +11,28 @@ from acker_redis.errors import InvalidBatchError
 from acker_redis.protocol.ids import check_anchor, check_tuple_id, parse_tuple
 
 HEADER = "acker-tuple"
-"""Name of the header; it is read in any case."""
+"""Name of the header; upper and lower case are equal when it is read."""
 MAX_TEXT = 64 * 1024
-"""Characters of a text form at most; longer text is refused unread."""
+"""Maximum characters of a text form; longer text is refused without parsing."""
 MAX_ANCHORS = MAX_TEXT // 40
-"""Trees a message may belong to: 1638. A pair and its comma have at most 40 characters, so what
-was emitted can always be read."""
+"""Maximum trees that a message may belong to: 1638. A pair and its comma have at most 40
+characters, so every emitted id can be parsed."""
 _BLANK = " \t"
 _Header = tuple[str | bytes, str | bytes | None]
 
 
 class _Items(Protocol):
-    """A mapping, or the headers of ``http.client``, werkzeug, .., which may repeat."""
+    """A mapping, or the headers of ``http.client``, werkzeug, .., which may contain duplicates."""
 
     def items(self) -> Iterable[tuple[Any, Any]]: ...
 
 
 class MessageId(Mapping[int, int]):
-    """Immutable mapping of anchor to tuple id; empty, and false, for an unanchored message.
+    """An immutable mapping of anchor to tuple id; empty, and false, for an unanchored message.
 
-    Compared by value, hashable, picklable. Its text is ``"<anchor>:<tuple>"``, decimal, joined by
-    commas and ordered by anchor; that of an unanchored message is empty. At most 1638 anchors.
+    It is compared by value, hashable and picklable, and has at most 1638 anchors. Its text form is
+    ``"<anchor>:<tuple>"`` pairs, decimal, ordered by anchor and joined by commas; the text of an
+    unanchored message is empty.
 
     >>> message_id = MessageId({7: 40, 3: 41})
     >>> str(message_id)
@@ -43,8 +44,8 @@ class MessageId(Mapping[int, int]):
     >>> bool(MessageId())
     False
 
-    Raises InvalidBatchError for a number that is no anchor or no tuple id, for an anchor given
-    twice and for too many of them.
+    Raises InvalidBatchError for a number that is no anchor or no tuple id, for a duplicate anchor,
+    and for more than 1638 anchors.
     """
 
     __slots__ = ("_ids",)
@@ -53,7 +54,7 @@ class MessageId(Mapping[int, int]):
     def __init__(self, ids: Mapping[int, int] | Iterable[tuple[int, int]] = ()) -> None:
         given: object = ids
         if isinstance(given, str):
-            raise InvalidBatchError("text is read by MessageId.parse()")
+            raise InvalidBatchError("MessageId() takes a mapping or pairs; for text use parse()")
         pairs = ids.items() if isinstance(ids, Mapping) else ids
         self._ids = _distinct(
             (check_anchor(anchor), check_tuple_id(tuple_id)) for anchor, tuple_id in pairs
@@ -61,7 +62,7 @@ class MessageId(Mapping[int, int]):
 
     @classmethod
     def trusted(cls, ids: dict[int, int]) -> Self:
-        """Of ids that are known to be right: nothing is checked, and the dict itself is kept.
+        """Return a message id of valid ids: no validation, and the dict itself is kept.
 
         >>> MessageId.trusted({7: 40})
         MessageId.parse('7:40')
@@ -72,15 +73,17 @@ class MessageId(Mapping[int, int]):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the text form; blanks around a pair are passed over, as in a header.
+        """Return the message id of a text form; blanks around a pair are ignored, as in a header.
 
         >>> dict(MessageId.parse("7:40"))
         {7: 40}
 
-        Raises InvalidBatchError for what is no such text, or longer than 64 KiB.
+        Raises InvalidBatchError for malformed text, and for more than 64 Ki characters.
         """
         if len(text) > MAX_TEXT:
-            raise InvalidBatchError(f"a message id has at most {MAX_TEXT} characters of text")
+            raise InvalidBatchError(
+                f"the text of a message id has at most {MAX_TEXT} characters, not {len(text)}"
+            )
         text = text.strip(_BLANK)
         if not text:
             return cls.trusted({})
@@ -91,7 +94,7 @@ class MessageId(Mapping[int, int]):
 
     @classmethod
     def of(cls, given: "str | MessageId") -> "MessageId":
-        """A message id as users pass it: itself, or its text.
+        """Return a message id that was given as a MessageId or as its text.
 
         >>> MessageId.of("7:40") == MessageId.of(MessageId({7: 40}))
         True
@@ -101,7 +104,7 @@ class MessageId(Mapping[int, int]):
         if isinstance(given, str):
             return cls.parse(given)
         raise InvalidBatchError(
-            f"a message id is text or a MessageId, not {given!r}; of an unanchored message it is ''"
+            f"a message id is text or a MessageId, not {given!r}; for an unanchored message, ''"
         )
 
     @classmethod
@@ -109,11 +112,11 @@ class MessageId(Mapping[int, int]):
         cls,
         headers: _Items | Iterable[_Header] | None,
     ) -> Self:
-        """Read the header ``acker-tuple``: unanchored if there is none.
+        """Return the message id in the header ``acker-tuple``; empty if the header is missing.
 
-        ``headers`` is a mapping, or pairs as ASGI and Kafka give them, of text or of bytes; None,
-        as some Kafka clients say for no headers, will do. A header that is there more than once is
-        one list, as in HTTP.
+        ``headers`` is a mapping, or pairs as ASGI and Kafka give them, of text or of bytes. None is
+        accepted too, because some Kafka clients use it for no headers. A repeated header is joined
+        into one list, as in HTTP.
 
         >>> MessageId.from_headers([(b"Acker-Tuple", b"3:41"), (b"acker-tuple", b"7:40")])
         MessageId.parse('3:41,7:40')
@@ -123,7 +126,7 @@ class MessageId(Mapping[int, int]):
         Raises InvalidBatchError for a header that is no message id.
         """
         if isinstance(headers, str | bytes):
-            raise InvalidBatchError("headers are a mapping, or pairs; text is read by parse()")
+            raise InvalidBatchError("headers are a mapping, or pairs; for text use parse()")
         pairs: Any = headers or ()
         if hasattr(pairs, "items"):
             pairs = pairs.items()
@@ -138,7 +141,7 @@ class MessageId(Mapping[int, int]):
         return cls.parse(found[0] if found else "")
 
     def to_headers(self) -> dict[str, str]:
-        """The header to send with the message; none for an unanchored one.
+        """Return the header to send with the message; empty for an unanchored message.
 
         >>> MessageId({7: 40}).to_headers()
         {'acker-tuple': '7:40'}
@@ -157,7 +160,7 @@ class MessageId(Mapping[int, int]):
         return len(self._ids)
 
     def items(self) -> ItemsView[int, int]:
-        """Pairs of anchor and tuple id."""
+        """Return the pairs of anchor and tuple id."""
         return self._ids.items()
 
     def __eq__(self, other: object) -> bool:
@@ -177,7 +180,7 @@ class MessageId(Mapping[int, int]):
 
 
 def check_size(ids: dict[int, int]) -> dict[int, int]:
-    """Return ``ids``, or raise InvalidBatchError if no message may belong to so many trees."""
+    """Return ``ids``; raise InvalidBatchError if there are more than 1638 anchors."""
     if len(ids) > MAX_ANCHORS:
         raise InvalidBatchError(
             f"a message belongs to at most {MAX_ANCHORS} trees, not {len(ids)}; "
@@ -190,13 +193,13 @@ def _distinct(pairs: Iterable[tuple[int, int]]) -> dict[int, int]:
     ids: dict[int, int] = {}
     for anchor, tuple_id in pairs:
         if anchor in ids:
-            raise InvalidBatchError(f"anchor {anchor} is there twice in one message id")
+            raise InvalidBatchError(f"anchor {anchor} occurs twice in one message id")
         ids[anchor] = tuple_id
     return check_size(ids)
 
 
 def _text(part: object) -> str:
-    """Name or value of a header; latin-1 as in HTTP, so that any bytes can be read and refused."""
+    """Return name or value of a header as text, by latin-1 as in HTTP, so that any bytes decode."""
     if isinstance(part, bytes | bytearray | memoryview):  # bytearray: PySpark's binary columns
         return bytes(part).decode("latin-1")
     if isinstance(part, str):

@@ -1,13 +1,14 @@
-"""What a source has under way: its records, their attempts, what each verdict means. No I/O.
+"""The pending records of a source: their attempts, and the effect of each verdict. No I/O.
 
-A record is queued, then tracked under the anchor of its attempt, then closed: by an ack, or when it
-is given up. A nack queues it again, after a while.
+A record is queued, then tracked under the anchor of its attempt, then closed: by an ack, or when
+the source gives it up. A nack queues the record again, after a back-off.
 
-Verdicts are worked off one by one, and count when whoever was told of one has come back. An entry
-of the stream may be taken when all of its verdicts have counted, and each record that it nacked is
-tracked anew: until then the stream alone knows, should this program die, that it is not done.
+The source processes verdicts one by one. A verdict counts after its callbacks have returned. An
+entry of the stream may be taken when all of its verdicts have counted and each record that it
+nacked is tracked again. Until then only the stream knows that the record is not done, so the entry
+must survive a crash of this program.
 
-Only two things take such an entry earlier, because nothing can be tracked otherwise: a move to
+Only two cases take such an entry earlier, because otherwise nothing could be tracked: a reshard to
 fewer shards (:meth:`Pending.settle_all`) and a full backlog (:meth:`Pending.let_go`).
 """
 
@@ -25,32 +26,33 @@ from acker_redis.protocol.outcome import Entry, Outcome
 from acker_redis.trees.rotating_map import RotatingMap
 
 REMEMBERED = 32_768
-"""Closed anchors that are remembered at least: a second verdict of one is passed over."""
+"""Minimum number of remembered closed anchors; a second verdict on one of them is ignored."""
 
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """What a source emits, and replays until all that follows from it was processed.
+    """A record that a source emits, and replays until its whole tuple tree was processed.
 
     >>> Record("order-1", {"items": 3}).attempt
     0
     """
 
     source_id: str
-    """The source's own name for it, which comes back with the verdict."""
+    """The source's id of the record, which the verdict carries."""
     value: Any = None
-    """Whatever the source needs to send it; None if the program that tracked it has ended."""
+    """The data that ``send`` needs; None if the program that tracked the record has ended."""
     edges: int | None = 1
-    """First messages; None: as many as turn out while it is sent."""
+    """Number of first messages; None: unknown until ``send`` has emitted them."""
     attempt: int = 0
-    """How often it was tracked. 0 in a verdict on what an earlier program has tracked."""
+    """How often the record was tracked. 0 in a verdict on a record that an earlier program
+    tracked."""
     owes: "list[_Reading] | None" = field(default=None, repr=False)
-    """Entries of the stream that wait until it is tracked anew."""
+    """Entries of the stream that cannot be taken until the record is tracked again."""
 
 
 @dataclass(slots=True)
 class Verdict:
-    """What became of an attempt.
+    """The verdict on one attempt of a record, as callbacks receive it.
 
     >>> Verdict(Record("order-1"), "nack", "expired", "", 90_000, final=False, anchor=7).final
     False
@@ -59,80 +61,84 @@ class Verdict:
     record: Record
     verdict: Literal["ack", "nack"]
     reason: str
-    """completed, failed, expired, overflow, conflict or reset, as in the stream; ``timeout``: the
-    source itself has waited for too long, and the acker must have lost the tree."""
+    """completed, failed, expired, overflow, conflict or reset, as in the stream. ``timeout``: the
+    source received no verdict in time, so the acker must have lost the tree."""
     why: str
-    """What the bolt said that failed it, or ''."""
+    """The reason that the bolt gave when it failed the tree, or ''."""
     age_ms: int
-    """From the tree's first row to the verdict."""
+    """Milliseconds from the tree's first row to the verdict."""
     final: bool
-    """An ack, or a nack that is not followed by a replay."""
+    """True for an ack, and for a nack that is not followed by a replay."""
     anchor: int
+    """The anchor of the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long a record waits before its next attempt: 1, 2, 4, .. seconds, 60 at most.
+    """Exponential back-off with jitter before a replay: 1, 2, 4, .. seconds, at most 60.
 
-    The waits are random, between half of that and all of it, so that records that failed
-    together do not come back together.
+    Each wait is random between half of that time and all of it, so that records that failed
+    together are not replayed together. Raises ConfigError unless ``0 <= first <= most``.
 
     >>> Backoff(first=1.0, most=60.0).ceiling(4)
     8.0
     """
 
     first: float = 1.0
-    """Seconds after the first attempt."""
+    """Maximum seconds of the wait after the first attempt."""
     most: float = 60.0
-    """Seconds after any."""
+    """Maximum seconds of any wait."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.first <= self.most:
-            raise ConfigError(f"a back-off is from 0 seconds up, not {self.first} to {self.most}")
+            raise ConfigError(
+                f"a back-off needs 0 <= first <= most seconds, not {self.first} and {self.most}"
+            )
 
     def ceiling(self, attempt: int) -> float:
-        """Seconds to wait at most after so many attempts."""
+        """Return the maximum seconds of the wait after this number of attempts."""
         return min(self.most, self.first * 2.0 ** min(max(attempt - 1, 0), 60))
 
     def draw(self, attempt: int) -> float:
-        """Seconds to wait after so many attempts."""
+        """Return a random wait in seconds after this number of attempts."""
         return self.ceiling(attempt) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
 
 
 @dataclass(slots=True, eq=False)
 class _Reading:
-    """How far an entry of the stream was worked off."""
+    """Progress of the source in an entry of the stream."""
 
     entry: Entry
     next: int = 0
-    """Its first verdict that has not counted yet."""
+    """Number of the first verdict that has not counted yet."""
     read: bool = False
+    """Whether all verdicts have counted."""
     owed: set[Record] = field(default_factory=set)
-    """Records it nacked that are not tracked anew yet."""
+    """Records that the entry nacked and that are not tracked again yet."""
 
 
 class Pending:
-    """The records of one source. Times are of any clock, in seconds."""
+    """The pending records of one source. All times are in seconds of any one clock."""
 
     def __init__(self, attempts: int, backoff: Backoff, replays: bool) -> None:
         self._attempts, self._backoff, self._replays = attempts, backoff, replays
         self.queue: deque[Record] = deque()
-        """Those to be tracked next."""
+        """Records to track next."""
         self._waiting: list[tuple[float, int, Record]] = []
-        """A heap of those to be tracked later."""
+        """Heap of the records to track later: due time, tie-breaker, record."""
         self._numbers = itertools.count()
         self._tracked = RotatingMap[int, Record](3)
         self._timed_out: dict[int, Record] = {}
         self._closed = RotatingMap[int, None](2)
         self._closed_lately = 0
         self._live: dict[str, int] = {}
-        """Records per source id that are not closed."""
+        """Number of records per source id that are not closed."""
         self.size = 0
-        """Records that are not closed."""
+        """Number of records that are not closed."""
         self._readings: dict[tuple[int, str], _Reading] = {}
 
     def add(self, record: Record, anchor: int | None = None) -> None:
-        """A new record: to be queued, or tracked already under an anchor."""
+        """Add a new record: queue it, or, with ``anchor``, note that it is already tracked."""
         self._open(record)
         if anchor is None:
             self.queue.append(record)
@@ -141,31 +147,32 @@ class Pending:
             self._tracked[anchor] = record
 
     def next(self, now: float) -> Record | None:
-        """The record to be tracked next, replays first; None if none is due."""
+        """Return and remove the record to track next, replays first; None if none is due."""
         if self._waiting and self._waiting[0][0] <= now:
             return heapq.heappop(self._waiting)[2]
         return self.queue.popleft() if self.queue else None
 
     def due(self) -> float | None:
-        """When the next replay is due; None if none waits."""
+        """Return the time when the next replay is due; None if no replay waits."""
         return self._waiting[0][0] if self._waiting else None
 
     def tracking(self, record: Record, anchor: int) -> None:
-        """An attempt is being tracked: its verdict may be heard before the reply is."""
+        """Note that an attempt is being tracked: its verdict may arrive before the reply."""
         record.attempt += 1
         self._tracked[anchor] = record
 
     def tracked(self, record: Record, anchor: int) -> bool:
-        """It was tracked; whether it still waits for its verdict."""
+        """Note that an attempt was tracked; return whether it still waits for its verdict."""
         if anchor not in self._tracked:
             return False
         self._settle(record)
         return True
 
     def untracked(self, record: Record, anchor: int, now: float, after: float = 0.0) -> None:
-        """It could not be tracked, or nobody knows: another attempt, which is not counted.
+        """Note that an attempt was not tracked, or that the result is unknown.
 
-        Whatever is heard of this anchor from now on is passed over.
+        The record is due again ``after`` seconds from ``now``, and this attempt is not counted.
+        Later verdicts on this anchor are ignored.
         """
         if self._drop(anchor):
             record.attempt -= 1
@@ -173,28 +180,31 @@ class Pending:
         self._close(anchor)
 
     def put_back(self, record: Record) -> None:
-        """The next one could not be looked at; it is the next again."""
+        """Put a record from :meth:`next` back at the head of the queue."""
         self.queue.appendleft(record)
 
     def withdraw(self, record: Record, anchor: int) -> None:
-        """It was added as tracked, and is not, or nobody knows: its caller was told."""
+        """Remove a record that was added as tracked but was not, or where that is unknown.
+
+        The caller has received the error.
+        """
         if self._drop(anchor):
             self._shut(record)
         self._close(anchor)
 
     def settle_all(self, first: int = 0) -> None:
-        """Let the entries be taken whose records are not tracked anew yet, from a shard on."""
+        """Allow taking entries of shards from ``first`` on whose records are not tracked again."""
         for reading in self._readings.values():
             if reading.entry.shard >= first:
                 reading.owed.clear()
 
     def let_go(self, wanted: Mapping[int, int], now: float) -> bool:
-        """Let entries be taken early, so that ``wanted[shard]`` verdicts fewer wait on each shard.
+        """Allow taking entries early, so that ``wanted[shard]`` fewer verdicts wait on each shard.
 
-        Only entries of which each nacked record is due are let go: :meth:`next` then returns those
-        records first, and the caller tracks them at once. The entries with the fewest such records
-        go first, and no more than needed. Returns False, and lets nothing go, while the shards'
-        entries do not suffice: records of them still wait for their back-off.
+        Only entries whose nacked records are all due are chosen. :meth:`next` then returns those
+        records first, and the caller tracks them at once. Entries with the fewest such records are
+        chosen first, and no more than needed. Returns False, and chooses none, while the entries
+        of a shard do not suffice because their records still wait for the back-off.
         """
         later = {record for due, _, record in self._waiting if due > now}
         chosen: list[_Reading] = []
@@ -223,11 +233,14 @@ class Pending:
         return True
 
     def verdicts(self, entry: Entry, now: float) -> Generator[Verdict, None, None]:
-        """The verdicts of an entry that count, each once; it counts when the next is asked for."""
+        """Yield the verdicts of an entry that matter, each once.
+
+        A verdict counts when the caller asks for the next one, so after its callbacks.
+        """
         key = entry.shard, entry.id
         reading = self._readings.get(key)
         if reading is None or reading.entry != entry:
-            # After a failover an id may be given once more.
+            # After a failover Redis may assign a stream id a second time.
             reading = self._readings[key] = _Reading(entry)
         for number, outcome in enumerate(entry):
             if number < reading.next:
@@ -240,7 +253,7 @@ class Pending:
         reading.read = True
 
     def timeouts(self, now: float, anchors: Iterable[int]) -> Generator[Verdict, None, None]:
-        """Nacks of these attempts of :meth:`timed_out`; each counts as in ``verdicts``."""
+        """Yield nacks of these attempts of :meth:`timed_out`; each counts as in ``verdicts``."""
         for anchor in anchors:
             record = self._timed_out.get(anchor)
             if record is None:
@@ -251,23 +264,23 @@ class Pending:
             self._count(verdict, now, None)
 
     def rotate(self) -> None:
-        """Attempts that have been tracked for two to three rotations are given up."""
+        """Time out the attempts that were tracked two to three rotations ago."""
         self._timed_out.update(self._tracked.rotate())
 
     def timed_out(self) -> list[int]:
-        """Anchors that were given up and not told yet."""
+        """Return the anchors of timed-out attempts whose nack has not counted yet."""
         return list(self._timed_out)
 
     def revive(self, anchor: int) -> None:
-        """An attempt that was given up is pending after all."""
+        """Make a timed-out attempt pending again, because its tree is still pending."""
         self._tracked[anchor] = self._timed_out.pop(anchor)
 
     def settled(self) -> list[Entry]:
-        """Entries that may be taken."""
+        """Return the entries that may be taken."""
         return [r.entry for r in self._readings.values() if r.read and not r.owed]
 
     def taken(self, entries: list[Entry]) -> None:
-        """They were taken, and will not be read again."""
+        """Forget entries that were taken; they will not be read again."""
         for entry in entries:
             del self._readings[entry.shard, entry.id]
 
@@ -276,13 +289,13 @@ class Pending:
         record = self._tracked.get(anchor)
         if outcome.verdict == "touch":
             if record:
-                self._tracked[anchor] = record  # its clock was set back, and so is ours
+                self._tracked[anchor] = record  # Redis reset the timeout: reset the local one too
             return None
         if record is None:
             if anchor in self._closed or anchor in self._timed_out:
                 return None
             if outcome.source_id in self._live:
-                return None  # a later attempt is under way, and has a verdict of its own
+                return None  # a later attempt is pending and gets its own verdict
             record = Record(outcome.source_id)
         if outcome.verdict == "ack":
             return Verdict(record, "ack", outcome.reason, "", outcome.age_ms, True, anchor)
@@ -304,9 +317,9 @@ class Pending:
                 self._shut(record)
             return
         if not known:
-            self._open(record)  # of an earlier program
+            self._open(record)  # an earlier program tracked it
         if reading:
-            self._settle(record)  # it was tracked, whether the reply to that came or not
+            self._settle(record)  # it was tracked, even if the reply to that was lost
             reading.owed.add(record)
             record.owes = [reading]
         wait = self._backoff.draw(record.attempt)
@@ -318,7 +331,7 @@ class Pending:
         record.owes = None
 
     def _drop(self, anchor: int) -> bool:
-        """Whether an attempt had no verdict yet; it gets none any more."""
+        """Forget an attempt; return whether it had no verdict yet."""
         attempt = self._tracked.pop(anchor, None) or self._timed_out.pop(anchor, None)
         return attempt is not None
 
@@ -343,5 +356,5 @@ class Pending:
 
 
 def _is_free(record: Record, reason: str) -> bool:
-    """Whether the attempt does not count: it was rejected, and never sent."""
+    """Return whether the attempt does not count, because it was rejected and never sent."""
     return reason == "overflow" and record.attempt > 0

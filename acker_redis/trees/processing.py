@@ -1,23 +1,27 @@
-"""Tuple trees as programs grow them: who emits, who processed, and the rows that say so. No I/O.
+"""Emit and ack in a program: the ids of messages, and the rows that record them. No I/O.
 
-A source makes the first messages (:func:`emit`, :class:`OpenTree`; FsShelter's ``track``), a bolt
-processes messages and makes others (:class:`Processing`; ``anchor`` and ``mkAck``). Both give
-rows, for whoever sends them: :class:`~acker_redis.sync.bolt.Bolt`, or a program of its own.
+A source makes the first messages (:func:`emit`, :class:`OpenTree`; FsShelter's ``track``). A bolt
+processes messages and emits others (:class:`Processing`; FsShelter's ``anchor`` and ``mkAck``).
+Both return rows, which :class:`~acker_redis.sync.bolt.Bolt` or the program sends.
 
-A child of several inputs draws one edge id for each of them; the row of an input is its own id XOR
-its edges, and the child's id in a tree is the XOR of the edges of its inputs there. So the edges
-stand twice in each checksum, once as announced and once as processed, whatever shape the tree has.
+**Checksum.** A child of several inputs draws one edge id per input. The row of an input is its own
+id XOR its edges. The child's id in a tree is the XOR of the edges of its inputs in that tree. So
+each edge occurs twice in the checksum: once when announced, once when processed. That holds for
+every shape of the tree.
 
-An edge is in its row before anybody holds the child's id, and no id is given out once the row has
-left: under a lock, as a row that lacks an edge would ack falsely. What goes wrong the other way
-round, an id that was given out and never sent, only lets the tree expire.
+**Invariant.** An edge is in the row of its input before the caller receives the child's id, and no
+id is given out after the row was returned. A lock ensures both, because a row without one of its
+edges would cause a false ack. The opposite case is safe: if an id was given out but its message
+never sent, the tree expires.
 
-Ids are read from the system for each message that is processed, and each batch of a source, which
-takes about a microsecond. A pool in the process would be faster, and repeat its ids in whatever
-copies the process without telling it: a fork in C, a snapshot of the machine.
+**Random ids.** Ids are read from the operating system for each processed message, and for each
+batch of a source, which takes about a microsecond. A pool of ids in the process would be faster,
+but would repeat its ids in a copy of the process that Python does not notice: a fork in C, or a
+snapshot of the machine.
 
-A message is processed by the process that began it. A fork has it as well, but what it emits would
-be in no row of the other one, whose ack would be false: so there it can only be failed.
+**Forks.** Only the process that began a message may emit from it or ack it. A forked child has a
+copy of the Processing, but the parent's rows would not contain the edges that the child emits, so
+the parent's ack would be false. In the child the message can only be failed.
 """
 
 import os
@@ -38,10 +42,10 @@ from acker_redis.protocol.texts import check_text, clipped, words
 from acker_redis.trees.message_id import MessageId, check_size
 
 DRAWN = 8
-"""Ids that are drawn at once for the children of a message."""
+"""Number of ids that are drawn at once for the children of a message."""
 
 _row = tuple.__new__
-"""Makes a Row in half the time that its constructor takes."""
+"""Creates a Row in half the time of its constructor."""
 _State = Literal["open", "acked", "failed", "acked, then failed"]
 _BEFORE: dict[_State, _State] = {
     "open": "open",
@@ -52,7 +56,7 @@ _BEFORE: dict[_State, _State] = {
 
 
 class Emitted(NamedTuple):
-    """A tree that begins: its anchor, its TRACK row, and the ids of its first messages."""
+    """A new tree: its anchor, its TRACK row, and the ids of its first messages."""
 
     anchor: int
     row: Row
@@ -66,12 +70,14 @@ def emit(
     messages: Sized | None = None,
     draw: Callable[[int], list[int]] | None = None,
 ) -> Emitted:
-    """Begin a tree of so many first messages, or of one for each of ``messages``.
+    """Return a new tree with ``edges`` first messages, or with one for each of ``messages``.
 
-    Track first, then send: the row, then each message with its id. With no messages the tree is
-    complete at once. ``source_id`` (1 to 255 bytes of UTF-8, no control characters) comes back
-    with the verdict. Every attempt is a tree of its own. ``draw`` is where ids come from, if not
-    from the system one tree at a time: see :func:`in_bulk`.
+    Track first, then send: apply ``row``, then send each message with its id. With no messages the
+    tree is complete at once. Every attempt of a record is a separate tree.
+
+    ``source_id`` is the source's id of the record, 1 to 255 bytes of UTF-8 without control
+    characters; the verdict carries it. ``edges`` is 0 or more. ``draw`` is a faster source of
+    random ids for many trees at once: see :func:`in_bulk`.
 
     >>> tree = emit("order/1", messages=["to the mill", "to the shop"])
     >>> len(tree.ids), tree.row.text, tree.row.anchor == tree.anchor
@@ -80,13 +86,13 @@ def emit(
     >>> tree.row.delta == one[tree.anchor] ^ other[tree.anchor]
     True
 
-    Raises InvalidBatchError for a source id that cannot be, or less than no messages.
+    Raises InvalidBatchError for an invalid source id, or a negative number of messages.
     """
     check_text("source id", source_id, 1)
     if messages is not None:
         edges = len(messages)
     if edges < 0:
-        raise InvalidBatchError(f"a tree has no or more first messages, not {edges}")
+        raise InvalidBatchError(f"edges is a number of first messages, at least 0, not {edges}")
     anchor, ids, delta = _first_ids(edges, draw or _draw)
     return Emitted(
         anchor,
@@ -96,18 +102,19 @@ def emit(
 
 
 class Processing:
-    """Messages that are processed together: mostly one, several for a join.
+    """Messages that are processed together: usually one, several for a join.
 
-    Says what they caused, and then, once, that they are done. The rows are whole: one for each
-    anchor, inputs that share it together. An unanchored input has none. Any thread may use it.
+    Emit the children first. Then ack or fail, once, and send the returned rows. The rows are whole:
+    one row per anchor, which covers all inputs that share the anchor. An unanchored input has no
+    row. Thread-safe.
 
     >>> done = Processing("7:40")
     >>> child = done.emit()
     >>> done.acked() == [Row(7, 40 ^ child[7])]
     True
 
-    Raises InvalidBatchError for an input that is no message id (:meth:`MessageId.of`), or when
-    one message is given twice: its rows would cancel.
+    Raises InvalidBatchError for an input that is no message id (:meth:`MessageId.of`), or if a
+    message is given twice, because its ids would cancel in the checksum.
     """
 
     __slots__ = ("_begun_in", "_drawn", "_edges", "_keys", "_lock", "_places", "_state", "inputs")
@@ -119,9 +126,9 @@ class Processing:
             self.inputs = tuple([MessageId.of(given) for given in inputs])
             _check_distinct(self.inputs)
         self._edges = [0] * len(inputs)
-        """Of each input, the XOR of its edges (Storm's ackVal)."""
+        """For each input, the XOR of its edges (Storm's ackVal)."""
         self._drawn: list[int] | None = None
-        """Ids for its next children."""
+        """Unused random ids for the next children."""
         self._begun_in = getpid()
         self._state: _State = "open"
         self._lock = Lock()
@@ -130,12 +137,12 @@ class Processing:
 
     @property
     def open(self) -> bool:
-        """Whether it was neither acked nor failed."""
+        """Whether the messages were neither acked nor failed."""
         return self._state == "open"
 
     @property
     def has_failed(self) -> bool:
-        """Whether it was failed, after an ack or without."""
+        """Whether the messages were failed, also after an ack."""
         return self._state in ("failed", "acked, then failed")
 
     def emit(
@@ -144,13 +151,13 @@ class Processing:
         *,
         key: str | None = None,
     ) -> MessageId:
-        """Id of a message that these inputs caused: all of them, or those given.
+        """Return the id of a new message, anchored to all inputs or to those in ``inputs``.
 
-        Send one message with it, and no other. Anchored to no input, it is unanchored.
+        Send exactly one message with this id. With ``inputs=[]`` the message is unanchored.
 
-        With a ``key`` the id is derived, from the inputs it is anchored to and the key: when the
-        same messages are delivered and processed again, the ids are the same again. The key says
-        which child it is: its ordinal, or where it goes.
+        With a ``key`` the id is deterministic: it is derived from the key and the anchored inputs.
+        When the same messages are delivered and processed again, the children have the same ids.
+        The key must identify the child: its ordinal, or its destination.
 
         >>> join = Processing("7:40", "7:41,8:42")
         >>> sorted(join.emit()), sorted(join.emit("7:40")), sorted(join.emit([]))
@@ -158,9 +165,10 @@ class Processing:
         >>> Processing("7:40").emit(key="mill") == Processing("7:40").emit(key="mill")
         True
 
-        Raises ClosedError when it was acked or failed, or begun in a process of which this is a
-        fork; InvalidBatchError for what is no input, for a key that was used, and for a message
-        of more than 1638 trees. Nothing is emitted then.
+        Raises ClosedError if the inputs were acked or failed, or if this process is a forked child
+        of the one that began them. Raises InvalidBatchError for a message that is not one of the
+        inputs, for a key that was already used, and for a message of more than 1638 trees. Nothing
+        is emitted then.
         """
         if inputs is None and key is None and len(self.inputs) == 1 and self.inputs[0]:
             return self._only_child()
@@ -168,12 +176,12 @@ class Processing:
         return _emit([self], [(self, place) for place in places if self.inputs[place]], key)
 
     def acked(self) -> list[Row]:
-        """They were processed; the rows to send. Closed from here on.
+        """Close the messages as processed, and return the rows to send.
 
         >>> Processing("7:40").acked()
         [Row(anchor=7, delta=40, flags=0, text='')]
 
-        Raises ClosedError when they were acked or failed before.
+        Raises ClosedError if the messages were already acked or failed, or in a forked child.
         """
         with self._lock:
             self._check_open()
@@ -184,16 +192,16 @@ class Processing:
             return [_row(Row, (a, id_ ^ edges, 0, "")) for a, id_ in self.inputs[0].items()]
 
     def failed(self, why: str | BaseException = "") -> list[Row]:
-        """They failed, and with them their trees; the rows to send. Closed from here on.
+        """Close the messages and fail their trees; return the rows to send.
 
-        Whole rows, as a block waits for the messages of its failed trees too; after an ack,
-        failures alone. ``why`` is cleaned and cut to what a row can hold, an exception is put
-        into :func:`words`.
+        The rows are whole, because a block also waits for the messages of its failed trees. After
+        an ack, the rows contain only the failure. ``why`` is a text or an exception; it is cut to
+        255 bytes, with control characters replaced.
 
         >>> Processing("7:40").failed("no such address")
         [Row(anchor=7, delta=40, flags=2, text='no such address')]
 
-        Raises ClosedError when they were failed before.
+        Raises ClosedError if the messages were already failed.
         """
         text = words(why) if isinstance(why, BaseException) else clipped(why)
         with self._lock:
@@ -204,19 +212,19 @@ class Processing:
             return self._rows(FAIL, text, whole=whole)
 
     def touched(self) -> list[Row]:
-        """More time is needed (Storm's resetTimeout); the rows to send.
+        """Return the rows that reset the timeout of the trees (Storm's resetTimeout).
 
         >>> Processing("7:40").touched()
         [Row(anchor=7, delta=0, flags=4, text='')]
 
-        Raises ClosedError when they were acked or failed.
+        Raises ClosedError if the messages were acked or failed, or in a forked child.
         """
         with self._lock:
             self._check_open()
             return self._rows(TOUCH, whole=False)
 
     def reopen(self) -> None:
-        """The rows of the last acked() or failed() were not taken: all is as it was before.
+        """Undo the last acked() or failed(), if its rows were not accepted for sending.
 
         >>> done = Processing("7:40")
         >>> rows = done.acked()
@@ -228,7 +236,7 @@ class Processing:
             self._state = _BEFORE[self._state]
 
     def _only_child(self) -> MessageId:
-        """As :func:`_emit` for one input and no key, which is most: without any detour."""
+        """As :func:`_emit`, but faster, for the usual case of one input and no key."""
         with self._lock:
             self._check_open()
             if not self._drawn:
@@ -242,8 +250,8 @@ class Processing:
             raise ClosedError(f"this message was {self._state} before")
         if self._begun_in != getpid():
             raise ClosedError(
-                "this message belongs to the process that began it, and this one is its fork: what "
-                "it emitted would be in no row; fork first, or hand the message's id on"
+                "this message was begun before the fork: only the parent process may emit, ack or "
+                "touch it; fork first, or pass the message's id to the child"
             )
 
     def _rows(self, flags: int, text: str = "", *, whole: bool = True) -> list[Row]:
@@ -255,8 +263,8 @@ class Processing:
         return [Row(anchor, delta, flags, text) for anchor, delta in deltas.items()]
 
     def _chosen(self, inputs: str | MessageId | Iterable[str | MessageId]) -> list[int]:
-        """Places of the inputs that were given."""
-        # Iterated, a text would be taken for its characters, and an id for its anchors.
+        """Return the positions of the given inputs."""
+        # Iterating a text would give its characters; iterating an id, its anchors.
         several = (inputs,) if isinstance(inputs, str | MessageId) else inputs
         chosen = [MessageId.of(given) for given in several]
         _check_distinct(chosen)
@@ -265,7 +273,9 @@ class Processing:
         try:
             return [self._places[message_id] for message_id in chosen]
         except KeyError as error:
-            raise InvalidBatchError(f"{error.args[0]!r} is not processed here") from None
+            raise InvalidBatchError(
+                f"{error.args[0]!r} is not one of the inputs of this Processing"
+            ) from None
 
     def _give(self, place: int, edge: int) -> None:
         with self._lock:
@@ -277,7 +287,9 @@ class Processing:
             if self._keys is None:
                 self._keys = set()
             if key in self._keys:
-                raise InvalidBatchError(f"key {key!r} was used for another message")
+                raise InvalidBatchError(
+                    f"key {key!r} was already used for another message; give each child its own"
+                )
             self._keys.add(key)
 
     def _disclaim(self, key: str | None) -> None:
@@ -287,10 +299,10 @@ class Processing:
 
 
 class OpenTree(Processing):
-    """A tree whose source finds its first messages one by one.
+    """A tree whose source emits its first messages one by one.
 
-    Until it is closed it counts as a message of its own, so it cannot be complete before. Track
-    first: send ``opening``, then the messages with their ids, then the row of :meth:`close`.
+    An open tree holds one message itself, so it cannot complete before it is closed. Track first:
+    apply ``opening``, then send the messages with their ids, then apply the row of :meth:`close`.
 
     >>> tree = OpenTree("file/1")
     >>> first, second = tree.emit(), tree.emit()
@@ -298,7 +310,7 @@ class OpenTree(Processing):
     >>> tree.opening.delta ^ closing.delta == first[tree.anchor] ^ second[tree.anchor]
     True
 
-    Raises InvalidBatchError for a source id that cannot be.
+    Raises InvalidBatchError for an invalid source id.
     """
 
     __slots__ = ("anchor", "opening")
@@ -306,35 +318,39 @@ class OpenTree(Processing):
     def __init__(self, source_id: str) -> None:
         check_text("source id", source_id, 1)
         self.anchor = new_anchor()
-        """Its id, in the verdict too."""
+        """The anchor of the tree, which the verdict carries."""
         (handle,) = _draw(1)
         self.opening = Row(self.anchor, handle, TRACK, source_id)
-        """The row that tracks it."""
+        """The row that tracks the tree."""
         super().__init__(MessageId.trusted({self.anchor: handle}))
 
     def close(self) -> list[Row]:
-        """There are no more messages; the row to send. ClosedError if it was closed or failed.
+        """Close the tree, after its last message, and return the row to send.
 
         >>> tree = OpenTree("an empty file")
         >>> tree.close()[0].delta == tree.opening.delta
         True
+
+        Raises ClosedError if the tree was already closed or failed.
         """
         return self.acked()
 
     def fail(self, why: str | BaseException = "") -> list[Row]:
-        """The source gives up; the row to send. ClosedError if it was failed before.
+        """Fail the tree and return the row to send.
 
         >>> OpenTree("file/1").fail("unreadable")[0].text
         'unreadable'
+
+        Raises ClosedError if the tree was already failed.
         """
         return self.failed(why)
 
 
 def emit_from(*processings: Processing, key: str | None = None) -> MessageId:
-    """Id of a message that several processings caused, each of which is acked by itself.
+    """Return the id of a new message that is anchored to several processings.
 
-    So a window emits: it holds a :class:`Processing` for each of its messages. The key is as in
-    :meth:`Processing.emit`.
+    Each processing is acked separately. Use it for a window, which holds a :class:`Processing` for
+    each of its messages. For ``key`` see :meth:`Processing.emit`.
 
     >>> window = [Processing("7:40"), Processing("7:41")]
     >>> child = emit_from(*window)
@@ -342,8 +358,8 @@ def emit_from(*processings: Processing, key: str | None = None) -> MessageId:
     >>> rows[0].delta ^ rows[1].delta == 40 ^ 41 ^ child[7]
     True
 
-    Raises ClosedError when one of them was acked or failed; InvalidBatchError when one message is
-    among them twice, and as :meth:`Processing.emit` does. Nothing is emitted then.
+    Raises ClosedError if one of the processings was acked or failed. Raises InvalidBatchError if a
+    message occurs twice in them, and as :meth:`Processing.emit` does. Nothing is emitted then.
     """
     _check_distinct([given for one in processings for given in one.inputs])
     parents = [
@@ -355,7 +371,7 @@ def emit_from(*processings: Processing, key: str | None = None) -> MessageId:
 def _emit(
     ones: Sequence[Processing], parents: Sequence[tuple[Processing, int]], key: str | None
 ) -> MessageId:
-    """Give each parent, one input at its place, an edge; return the id that they make."""
+    """Add an edge to each parent (an input of a processing); return the child's id."""
     for one in ones:
         one._check_open()
     edges, ids = _child([one.inputs[place] for one, place in parents], key)
@@ -373,7 +389,7 @@ def _emit(
         for one in claimed:
             one._disclaim(key)
         for one, place, edge in given:
-            # Taken back, or else in a row that has left: that tree will expire.
+            # XOR removes the edge. If the row was already returned, that tree will expire.
             with suppress(ClosedError):
                 one._give(place, edge)
         raise
@@ -381,7 +397,7 @@ def _emit(
 
 
 def _child(inputs: Sequence[MessageId], key: str | None) -> tuple[list[int], dict[int, int]]:
-    """An edge for each input, and the ids of the child that they make."""
+    """Return an edge for each input, and the child's id in each tree."""
     attempt = 0
     while True:
         edges = _draw(len(inputs)) if key is None else _derived(inputs, key, attempt)
@@ -391,11 +407,11 @@ def _child(inputs: Sequence[MessageId], key: str | None) -> tuple[list[int], dic
                 ids[anchor] = ids.get(anchor, 0) ^ edge
         if all(ids.values()):
             return edges, check_size(ids)
-        attempt += 1  # two edges cancel, once in 2^63
+        attempt += 1  # two edges cancelled, with a probability of 2^-63
 
 
 def _first_ids(count: int, draw: Callable[[int], list[int]]) -> tuple[int, list[int], int]:
-    """An anchor, distinct ids, and their XOR, which is zero for none only."""
+    """Return an anchor, distinct ids, and their XOR, which is zero only if there are no ids."""
     while True:
         drawn, *ids = draw(count + 1)
         anchor, delta = drawn >> 1, reduce(xor, ids, 0)
@@ -404,7 +420,9 @@ def _first_ids(count: int, draw: Callable[[int], list[int]]) -> tuple[int, list[
 
 
 def in_bulk() -> Callable[[int], list[int]]:
-    """Ids for many trees that are emitted at once; to be thrown away with the last of them.
+    """Return a ``draw`` for :func:`emit` that is faster for many trees emitted at once.
+
+    Discard it after the last of these trees, so that a fork or snapshot cannot repeat its ids.
 
     >>> draw = in_bulk()
     >>> trees = [emit(source_id, draw=draw) for source_id in ("order-1", "order-2")]
@@ -424,7 +442,7 @@ def in_bulk() -> Callable[[int], list[int]]:
 
 
 def _draw(count: int) -> list[int]:
-    """So many ids, each 1 .. 2^63-1, from the system's random source (fork-safe)."""
+    """Return ``count`` ids, each 1 .. 2^63-1, from the system's random source (fork-safe)."""
     while True:
         ids = [raw >> 1 for raw in struct.unpack(f"{count}Q", os.urandom(8 * count))]
         if all(ids):
@@ -432,10 +450,10 @@ def _draw(count: int) -> list[int]:
 
 
 def _derived(inputs: Sequence[MessageId], key: str, attempt: int) -> list[int]:
-    """An edge for each input: 63 bits of BLAKE2b, the same for the same inputs and key.
+    """Return an edge for each input: 63 bits of BLAKE2b, deterministic in inputs and key.
 
-    All inputs go into each edge: a message that is joined with others the second time is another
-    child, and must not share an edge with the first.
+    Each edge depends on all inputs: if a message is joined with other messages after a replay, the
+    child is another one and must not share an edge with the first.
     """
     texts = [str(message_id) for message_id in inputs]
     parts = [key, str(attempt), *sorted(texts)]

@@ -1,4 +1,4 @@
-"""Storm's RotatingMap: entries that nobody touches for long enough fall out of it, all at once.
+"""Storm's RotatingMap: a mapping that expires old entries in bulk.
 
 After ``org.apache.storm.utils.RotatingMap`` of Apache Storm.
 """
@@ -16,27 +16,29 @@ _MISSING: Any = object()
 
 
 class RotatingMap(MutableMapping[K, V]):
-    """A mapping in ``buckets`` generations, whose oldest one ``rotate()`` takes out.
+    """A mapping with ``buckets`` generations of entries; ``rotate()`` expires the oldest.
 
-    Putting a key, also one that is there, moves it to the newest bucket; getting it does not.
-    The entry dies in the N-th rotation after its last put, N being the number of buckets: who
-    rotates every ``t`` seconds expires entries that are between ``(N - 1) * t`` and ``N * t``
-    seconds old. For a timeout of ``s`` seconds rotate every ``s / (N - 1)``: nothing expires
-    before ``s``, and nothing after ``s * N / (N - 1)``, with the default of three ``1.5 * s``.
+    Putting a key moves it to the newest bucket, even if it exists; getting it does not. An entry
+    expires in the N-th rotation after its last put, where N is the number of buckets. With a
+    rotation every ``t`` seconds, entries expire at an age between ``(N - 1) * t`` and ``N * t``
+    seconds. For a timeout of ``s`` seconds, rotate every ``s / (N - 1)`` seconds. Then no entry
+    expires before ``s`` seconds, and every entry expires by ``s * N / (N - 1)`` seconds, which is
+    ``1.5 * s`` for the default N = 3.
 
     Get, put, pop, ``in`` and ``len()`` look into up to N buckets, the newest one first.
-    ``rotate()`` is O(1), apart from a call of ``expired`` for each entry that died. Iterating
-    goes from the oldest bucket to the newest; as with a dict, do not put, pop or rotate
-    meanwhile. Not thread-safe: if one thread rotates and another one puts, hold a lock.
+    ``rotate()`` is O(1), apart from a call of ``expired`` for each expired entry. Iteration runs
+    from the oldest bucket to the newest; as with a dict, do not put, pop or rotate during it. Not
+    thread-safe: if one thread rotates and another one puts, hold a lock.
 
-    ``expired(key, value)`` is called once for each dead entry, which has left the map by then,
-    so that it may be put anew. **If it raises, nothing is lost**: the others are called all the
-    same, then the first error is raised, with a note of how many there were. Entries whose call
-    did not return are in the oldest bucket again, unless that call put their key anew: the next
-    rotation calls for them again. KeyboardInterrupt and its like are raised at once, and keep
-    those that were not called in the same way.
+    ``expired(key, value)`` is called once for each expired entry. The entry has left the map by
+    then, so the callback may put it again. **If the callback raises, no entry is lost.** The
+    callback is still called for the other entries; then the first error is raised, with a note of
+    how many errors there were. Entries whose callback raised return to the oldest bucket, unless
+    the callback put their key again, and the next rotation calls it for them again.
+    KeyboardInterrupt and other BaseExceptions are raised at once; entries without a call are then
+    kept in the same way.
 
-    Raises ConfigError for less than two buckets.
+    Raises ConfigError for fewer than two buckets.
 
     >>> pending = RotatingMap[int, str](buckets=2)
     >>> pending[7] = "order 7"
@@ -54,15 +56,15 @@ class RotatingMap(MutableMapping[K, V]):
 
     def __init__(self, buckets: int = 3, expired: Callable[[K, V], object] | None = None) -> None:
         if buckets < 2:
-            raise ConfigError(f"buckets = {buckets}: a rotating map takes at least 2")
+            raise ConfigError(f"buckets = {buckets}: a rotating map needs at least 2")
         self._buckets: deque[dict[K, V]] = deque({} for _ in range(buckets))
-        """The newest one first. No key is in two of them."""
+        """Newest bucket first. Invariant: no key is in two buckets."""
         self._expired = expired
 
     def rotate(self) -> dict[K, V]:
-        """Take out the oldest bucket, and begin a new one; returns the dead.
+        """Expire the oldest bucket, begin a new one, and return the expired entries.
 
-        Raises what ``expired`` raised: see the class.
+        Raises the first error of the ``expired`` callback; see the class.
         """
         dead = self._buckets.pop()
         self._buckets.appendleft({})
@@ -105,13 +107,13 @@ class RotatingMap(MutableMapping[K, V]):
     def __repr__(self) -> str:
         return f"RotatingMap({', '.join(map(repr, self._buckets))})"
 
-    # The inherited ones raise and catch a KeyError for each key that is not there.
+    # The inherited methods raise and catch a KeyError for each missing key.
     @overload
     def get(self, key: K, /) -> V | None: ...
     @overload
     def get(self, key: K, /, default: V | T) -> V | T: ...
     def get(self, key: K, /, default: Any = None) -> Any:
-        """Return the value of the key, or ``default``; the entry does not become younger."""
+        """Return the value of the key, or ``default``; the entry keeps its age."""
         for bucket in self._buckets:
             if key in bucket:
                 return bucket[key]
@@ -122,9 +124,9 @@ class RotatingMap(MutableMapping[K, V]):
     @overload
     def pop(self, key: K, /, default: V | T) -> V | T: ...
     def pop(self, key: K, /, default: Any = _MISSING) -> Any:
-        """Remove the key and return its value, or ``default`` if it is not there.
+        """Remove the key and return its value, or ``default`` if the key is missing.
 
-        Raises KeyError if it is not there and no default is given.
+        Raises KeyError if the key is missing and no default is given.
         """
         for bucket in self._buckets:
             if key in bucket:
@@ -134,7 +136,7 @@ class RotatingMap(MutableMapping[K, V]):
         return default
 
     def _tell(self, dead: dict[K, V], expired: Callable[[K, V], object]) -> None:
-        """Call for each of the dead; those whose call does not return go on living."""
+        """Call ``expired`` for each dead entry; put back those whose call did not return."""
         kept = dead.copy()
         errors: list[Exception] = []
         try:

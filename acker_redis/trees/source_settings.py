@@ -1,4 +1,4 @@
-"""How a source behaves, and what it may be given."""
+"""Settings of a source, and validation of its records and callbacks."""
 
 import inspect
 from collections.abc import Callable
@@ -10,12 +10,12 @@ from acker_redis.protocol.texts import check_text
 from acker_redis.trees.pending import Backoff, Record, Verdict
 
 MAX_EDGES = 65_536
-"""First messages of a record at most; an open tree may have any number."""
+"""Maximum first messages of a record; an open tree may have any number."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """How a source behaves; what each field means is said by :class:`acker_redis.Source`."""
+    """Settings of a source; for the meaning of the fields see :class:`acker_redis.Source`."""
 
     send: Callable[..., Any] | None = None
     on_ack: Callable[..., Any] | None = None
@@ -32,42 +32,45 @@ class SourceSettings:
         for name in ("max_pending", "attempts"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
-                raise ConfigError(f"{name} is a number, at least 1, not {value!r}")
+                raise ConfigError(f"{name} is a whole number of at least 1, not {value!r}")
         if not isinstance(self.backoff, Backoff):
             raise ConfigError(f"backoff is a Backoff(first, most), not {self.backoff!r}")
         if not 0 < self.poll <= 60:
-            raise ConfigError(f"poll is up to 60 seconds, not {self.poll!r}")
+            raise ConfigError(f"poll is more than 0 and up to 60 seconds, not {self.poll!r}")
         if self.reload and not self.send:
-            raise ConfigError("reload= is for replays: give send=, too")
+            raise ConfigError("reload= is only for replays, which need send=: give send= too")
 
     @property
     def calls_back(self) -> bool:
-        """Whether there is anybody to be told of verdicts."""
+        """Whether any callback for verdicts is set."""
         return bool(self.on_ack or self.on_fail or self.dead_letter)
 
     def callbacks(self, verdict: Verdict) -> list[tuple[Callable[..., Any], tuple[Any, ...]]]:
-        """Whom to tell of a verdict, one after the other."""
+        """Return the callbacks of a verdict with their arguments, in the order of the calls."""
         if verdict.verdict == "ack":
             return [(self.on_ack, (verdict.record,))] if self.on_ack else []
         told = verdict.record, verdict.reason, verdict.why
-        # Of an earlier program and not replayed: it is done, or will be emitted anew.
+        # attempt 0: an earlier program tracked the record, and it is not replayed. Either it is
+        # done, or the restarted program emits it again: it is no dead letter.
         dead = verdict.final and verdict.record.attempt
         functions = (self.on_fail, self.dead_letter if dead else None)
         return [(function, told) for function in functions if function]
 
 
 def check_record(record: Record) -> Record:
-    """The record, or InvalidBatchError if it cannot be tracked."""
+    """Return the record; raise InvalidBatchError if it cannot be tracked."""
     check_text("source id", record.source_id, 1)
     edges = record.edges
     if edges is not None and (type(edges) is not int or not 0 <= edges <= MAX_EDGES):
-        raise InvalidBatchError(f"edges is a number up to {MAX_EDGES}, or None, not {edges!r}")
+        raise InvalidBatchError(f"edges is a number from 0 to {MAX_EDGES}, or None, not {edges!r}")
     return record
 
 
 def check_ran(function: Callable[..., Any], result: Any) -> None:
-    """ConfigError if a callback has given back what has yet to be run, and has told nobody."""
+    """Raise ConfigError if a callback returned a coroutine or generator instead of running."""
     if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
         if inspect.iscoroutine(result):
             result.close()
-        raise ConfigError(f"{function!r} was not run: a coroutine or generator came back")
+        raise ConfigError(
+            f"{function!r} was not run: it returned a coroutine or generator; use a plain function"
+        )

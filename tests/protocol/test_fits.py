@@ -44,5 +44,5 @@ def test_one_acker_is_enough_for_a_rotator() -> None:
 
 @pytest.mark.parametrize("headers", ["7:40", b"7:40"])
 def test_text_is_no_headers(headers: Any) -> None:
-    with pytest.raises(InvalidBatchError, match=r"text is read by parse\(\)"):
+    with pytest.raises(InvalidBatchError, match=r"for text use parse\(\)"):
         MessageId.from_headers(headers)

@@ -155,7 +155,7 @@ class Programs(RuleBasedStateMachine):
         try:
             child = held.processing.emit(subset, key=key)
         except InvalidBatchError as error:
-            if "was used" in str(error):
+            if "was already used" in str(error):
                 return
             raise
         self._sent(child, {anchor for message in chosen for anchor in message.message_id})
@@ -168,7 +168,7 @@ class Programs(RuleBasedStateMachine):
         try:
             child = emit_from(*(one.processing for one in held), key=key)
         except InvalidBatchError as error:
-            if "was used" in str(error):
+            if "was already used" in str(error):
                 return
             raise
         self._sent(child, {a for one in held for m in one.messages for a in m.message_id})
@@ -530,7 +530,7 @@ def test_a_message_given_twice_is_refused(inputs: list[str | MessageId]) -> None
 def test_a_child_is_anchored_to_inputs_only() -> None:
     one = Processing("7:40", "8:41")
     for other in ("7:41", "7:40,8:41", "", MessageId({9: 1})):
-        with pytest.raises(InvalidBatchError, match="not processed here"):
+        with pytest.raises(InvalidBatchError, match="not one of the inputs"):
             one.emit(other)
     with pytest.raises(InvalidBatchError):
         one.emit("7")
@@ -667,7 +667,7 @@ def test_a_key_serves_once() -> None:
         lambda: emit_from(other, one, key="k"),
     ]
     for again in agains:
-        with pytest.raises(InvalidBatchError, match="'k' was used"):
+        with pytest.raises(InvalidBatchError, match="'k' was already used"):
             again()
     other.emit(key="k")
 
@@ -791,7 +791,7 @@ def test_a_fork_says_nothing_of_a_message_of_its_parent(
             say(one)
         except ClosedError as error:
             one.failed("in the fork")
-            os._exit("the process that began it" not in str(error))
+            os._exit("before the fork" not in str(error))
         os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     say(one)

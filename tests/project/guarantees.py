@@ -1,6 +1,9 @@
-"""The table of guarantees: each promise, the tests that prove it, and their tiers.
+"""Read the page of guarantees: its promises, the tests that prove them, and their tiers.
 
-``python -m tests.project.guarantees`` writes the column of tiers from the tests.
+``python -m tests.project.guarantees`` writes the tiers into the page, from the tests.
+
+A promise is an item ``- **A1** *(quick)* ..``. Its proof is a row ``| A1 | `test_..` | quick |`` in
+the folded table of its group. A point that is not promised is an item ``- **N1. ..``.
 """
 
 import ast
@@ -10,24 +13,44 @@ from functools import cache
 from tests import tiers
 
 PAGE = tiers.TESTS.parent / "docs" / "explanation" / "guarantees.md"
-_ROW = re.compile(
-    r"^\| (?P<promise>.+) \| (?P<tests>.*`test_[\w.]+`.*?) \|(?: (?P<tiers>[a-z, ]+) \|)?$"
+_GROUP = re.compile(r"^## (?P<letter>[A-Z])\. ", re.MULTILINE)
+_PROMISE = re.compile(r"^- \*\*(?P<number>[A-Z]\d+)\*\* \*\((?P<tiers>[a-z, ]*)\)\* ", re.MULTILINE)
+_PROOF = re.compile(
+    r"^\| (?P<number>[A-Z]\d+) \| (?P<tests>.+) \| (?P<tiers>[a-z, ]*) \|$", re.MULTILINE
 )
+_EXCEPTION = re.compile(r"^- \*\*(?P<number>N\d+)\. ", re.MULTILINE)
 
 
-def rows(page: str) -> list[re.Match[str]]:
-    """Return the rows of the table that name a test."""
-    return [found for line in page.splitlines() if (found := _ROW.match(line))]
+def groups(page: str) -> dict[str, str]:
+    """Return the text of each group of promises, by its letter."""
+    found = list(_GROUP.finditer(page))
+    ends = [*(each.start() for each in found[1:]), page.index("\n## Not promised")]
+    return {each["letter"]: page[each.start() : end] for each, end in zip(found, ends, strict=True)}
 
 
-def names(row: re.Match[str]) -> list[str]:
-    """Return the tests, or files of tests, that a row names."""
-    return re.findall(r"`(test_[\w.]+)`", row["tests"])
+def promises(text: str) -> list[re.Match[str]]:
+    """Return the promises of a text, in order."""
+    return list(_PROMISE.finditer(text))
 
 
-def column(row: re.Match[str]) -> str:
+def proofs(text: str) -> list[re.Match[str]]:
+    """Return the rows of proofs of a text, in order."""
+    return list(_PROOF.finditer(text))
+
+
+def exceptions(text: str) -> list[re.Match[str]]:
+    """Return the points of a text that are not promised, in order."""
+    return list(_EXCEPTION.finditer(text))
+
+
+def names(proof: re.Match[str]) -> list[str]:
+    """Return the tests, or files of tests, that a row of proofs names."""
+    return re.findall(r"`(test_[\w.]+)`", proof["tests"])
+
+
+def column(proof: re.Match[str]) -> str:
     """Return the tiers in which the tests of a row run for the first time: "quick, full"."""
-    found = {tests()[name] for name in names(row) if name in tests()}
+    found = {tests()[name] for name in names(proof) if name in tests()}
     return ", ".join(tier for tier in tiers.TIERS if tier in found)
 
 
@@ -56,12 +79,15 @@ def _latest(*each: str) -> str:
 
 
 def written(page: str) -> str:
-    """Return the page with the column of tiers as the tests have it."""
-    lines = []
-    for line in page.splitlines():
-        row = _ROW.match(line)
-        lines.append(f"| {row['promise']} | {row['tests']} | {column(row)} |" if row else line)
-    return "\n".join(lines) + "\n"
+    """Return the page with the tiers of all promises and proofs as the tests have them."""
+    found = {proof["number"]: column(proof) for proof in proofs(page)}
+
+    def replaced(match: re.Match[str]) -> str:
+        start, end = (place - match.start() for place in match.span("tiers"))
+        now = found.get(match["number"], "")
+        return match[0][:start] + now + match[0][end:]
+
+    return _PROOF.sub(replaced, _PROMISE.sub(replaced, page))
 
 
 if __name__ == "__main__":

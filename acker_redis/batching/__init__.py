@@ -1,6 +1,6 @@
-"""Rows into calls: batches are built, folded and cut into parts. No I/O.
+"""From rows to calls: build batches, fold their rows, and split them into parts. No I/O.
 
-It may import ``protocol`` and ``errors``. Begin with ``batch.py`` (a batch of single rows); a
-``ColumnBatch`` is folded by ``fold_numpy.py`` or ``fold_plain.py``, and ``sent.py`` holds what was
-sent of a batch and what became of it.
+It may import ``protocol`` and ``errors``. Start with ``batch.py`` (a batch of single rows).
+``fold_numpy.py`` or ``fold_plain.py`` folds a ``ColumnBatch``. ``sent.py`` holds the state of a
+sent batch and its result.
 """

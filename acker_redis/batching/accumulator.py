@@ -1,4 +1,4 @@
-"""Rows that wait to be sent: folded into batches, a queue of them per shard. No I/O, no locks."""
+"""Rows that wait to be sent: batches in a queue per shard. No I/O, no locks."""
 
 import math
 from collections import deque
@@ -13,21 +13,21 @@ from acker_redis.protocol.rows import FAIL, TRACK, Row
 @dataclass(slots=True)
 class _Shard:
     queue: deque[Batch] = field(default_factory=deque)
-    """Batches not sent yet, the one that is filled last."""
+    """Batches that are not sent yet; rows are added to the last one."""
     since: float = 0.0
-    """When the first row of the first of them came in."""
+    """When the first row of the first batch was added."""
     hurried: int = 0
-    """So many of them, from the first on, need not linger."""
+    """Number of batches, from the first on, that do not linger."""
     in_flight: Batch | None = None
 
 
 class Accumulator:
-    """Folds rows per anchor and says which shard's batch is to be sent next.
+    """Folds rows per anchor into batches, and chooses the shard whose batch is sent next.
 
-    A shard is ready when a batch is full, its first row has waited for ``linger`` seconds, or
-    :meth:`hurry` was called; and while none of its batches is in flight, since a lane has one call
-    in flight. What comes in meanwhile goes into the next batch, so the slower Redis is, the
-    larger are the batches. Times are of any clock, in seconds.
+    A shard is ready when its batch is full, or the batch's first row has waited for ``linger``
+    seconds, or :meth:`hurry` was called. In addition no other batch of the shard may be in flight,
+    because a lane has at most one call in flight. New rows go into the next batch, so batches grow
+    as Redis gets slower. All times are in seconds of any one clock.
     """
 
     def __init__(self, task: str, shards: int, linger: float) -> None:
@@ -35,12 +35,12 @@ class Accumulator:
         self._task = task
         self._linger = linger
         self._waiting: dict[int, _Shard] = {}
-        """Shards that have something queued or in flight."""
+        """Shards with batches that are queued or in flight."""
         self.size = 0
-        """Rows, folded, that are queued or in flight."""
+        """Number of folded rows that are queued or in flight."""
 
     def add(self, rows: Iterable[Row], now: float) -> bool:
-        """Take rows in, that were checked; whether a sender that sleeps has a reason to look."""
+        """Add validated rows; return whether a sleeping sender must wake up."""
         wake = False
         for row in rows:
             anchor, _, flags, said = row
@@ -66,19 +66,19 @@ class Accumulator:
         return wake
 
     def take(self, now: float) -> tuple[int, Batch] | None:
-        """A shard that is ready, and its batch, which is then in flight; None if there is none."""
+        """Return a ready shard and its batch, which is then in flight; None if none is ready."""
         for number, shard in self._waiting.items():
             if self._due(shard) <= now:
                 batch = shard.in_flight = shard.queue.popleft()
                 shard.since = now
                 shard.hurried = max(shard.hurried - 1, 0)
-                # Who waited longest is first in the next round.
+                # Round-robin: this shard is the last in the next round.
                 self._waiting[number] = self._waiting.pop(number)
                 return number, batch
         return None
 
     def done(self, shard: int) -> None:
-        """The batch in flight was answered, or given up."""
+        """Remove the batch in flight of a shard: it was answered, or given up."""
         its = self._waiting[shard]
         if its.in_flight is not None:
             self.size -= len(its.in_flight)
@@ -87,18 +87,18 @@ class Accumulator:
             del self._waiting[shard]
 
     def due(self) -> float:
-        """When the next shard is ready; infinity if none will be, as things are."""
+        """Return when the next shard is ready; infinity if none will be without a new event."""
         return min((self._due(shard) for shard in self._waiting.values()), default=math.inf)
 
     def batches(self) -> Iterator[Batch]:
-        """All that were not answered yet."""
+        """Yield all batches that were not answered yet."""
         for shard in self._waiting.values():
             if shard.in_flight is not None:
                 yield shard.in_flight
             yield from shard.queue
 
     def hurry(self) -> None:
-        """What is here now need not linger."""
+        """Make all batches that are queued now ready without linger."""
         for shard in self._waiting.values():
             shard.hurried = len(shard.queue)
 

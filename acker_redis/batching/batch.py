@@ -1,7 +1,7 @@
-"""Batches: rows folded per anchor, and the columns of bytes that go over the wire.
+"""Batches: rows folded per anchor, and the columns of bytes on the wire.
 
-A row says what one processed message did to its tree: the message's own id XOR the ids
-of all messages it caused. It is never split: not into two rows, not over two batches.
+A row records the effect of one processed message on its tree: the message's own id XOR the ids of
+all messages it caused. A row is never split, neither into two rows nor over two batches.
 """
 
 import struct
@@ -47,14 +47,13 @@ __all__ = ["FAIL", "MAX_ROWS", "MAX_TEXT", "MAX_TEXTS", "TOUCH", "TRACK", "Batch
 
 
 class Batch:
-    """Rows folded per anchor, loose or in blocks; at most 1024 anchors and 64 KiB of texts.
+    """A batch of rows, folded per anchor: at most 1024 anchors and 64 KiB of texts.
 
-    ``task`` is the source that tracks; a batch without TRACK rows needs none. A batch is applied
-    once, in a part per shard, and another for the blocks there (64 a part); each is applied all or
-    nothing. It may be applied again after an error.
+    ``task`` is the source that tracks; a batch without TRACK rows needs no task. A batch has one
+    part per shard for loose trees, and another for the blocks of that shard (64 per part). Each
+    part is applied atomically. After an error, apply the same batch again: that is idempotent.
 
-    Raises InvalidBatchError from every method for a row that cannot be applied; the
-    batch is then as it was.
+    Every method raises InvalidBatchError for an invalid row; the batch is then unchanged.
 
     >>> batch = Batch("shop")
     >>> batch.track(7, "order-1", [40])
@@ -66,7 +65,7 @@ class Batch:
     def __init__(self, task: str = "") -> None:
         self.task = check_name("task", task) if task else ""
         self.sent: Sent | None = None
-        """Where and when it was sent first; set by the client, and no row comes in any more."""
+        """State of the sent batch. The client sets it; after that no row can be added."""
         self._rows: dict[int, _Row] = {}
         self._blocks: dict[int, BlockPart] = {}
         self._texts = 0
@@ -79,21 +78,23 @@ class Batch:
 
     @property
     def full(self) -> bool:
-        """Whether another row or block could be one too many, or its text too long for the rest."""
+        """Whether the batch may have no room for one more row or block with the longest text."""
         rows, blocks = len(self._rows) >= MAX_ROWS, len(self._blocks) >= MAX_BLOCKS
         return rows or blocks or self._texts > MAX_TEXTS - MAX_TEXT
 
     def track(self, anchor: int, source_id: str, emitted: Iterable[int]) -> None:
-        """Begin a tree: the source's own id for it, and the ids of all its first messages.
+        """Begin a tree, with the ids of all its first messages in ``emitted``.
 
-        With no messages the tree is complete at once. ``source_id`` has 1 to 255 bytes of
-        UTF-8 without control characters, and comes back with the verdict.
+        With no messages the tree is complete at once. ``source_id`` is the source's id of the
+        record: 1 to 255 bytes of UTF-8 without control characters. The verdict carries it.
         """
         self._needs_task()
         text = check_text("source id", source_id, 1)
         row = self._rows.get(check_loose(anchor))
         if row and row.flags & TRACK:
-            raise InvalidBatchError(f"anchor {anchor} is tracked twice; draw one per attempt")
+            raise InvalidBatchError(
+                f"anchor {anchor} is tracked twice; draw a new anchor for each attempt"
+            )
         self._fold(anchor, xor_ids(emitted), TRACK, text).source_id = text
 
     def track_block(
@@ -101,35 +102,39 @@ class Batch:
     ) -> range:
         """Begin a block of trees, and return their anchors, by slot.
 
-        ``deltas`` has one number per tree, 1 to 4095 of them: the XOR of the ids of the tree's
+        ``deltas`` has one number per tree, for 1 to 4095 trees: the XOR of the ids of the tree's
         first messages (:func:`~acker_redis.protocol.ids.xor_ids`), 0 for a slot without a tree.
-        An array of numpy or Arrow will do, or bytes, 8 a tree and big-endian.
+        It may be an array of numpy or Arrow, or bytes: 8 per tree, big-endian.
 
-        ``label``, 1 to 255 bytes, is the source's own name for the block, and comes back with its
-        verdicts. The block's number is derived from task and label: whoever runs again what it
-        did before tracks the same block. So the label must tell attempts apart. Or give ``block``:
-        then a label like ``orders/3@1000`` is refused, which Spark would take for one of its own.
+        ``label``, 1 to 255 bytes, is the source's name for the block; the verdicts carry it. The
+        block's number is derived from task and label, so a program that runs again tracks the same
+        block. Therefore the label must differ between attempts. Alternatively give ``block``, the
+        number. Then a label like ``orders/3@1000`` is refused, because it would look like one of
+        Spark's labels.
 
-        Emit the messages when the batch was applied and the block was not rejected
-        (:attr:`Applied.rejected_blocks`): what comes for a block that is not there is dropped.
+        Emit the messages after the batch was applied and only if the block was not rejected
+        (:attr:`Applied.rejected_blocks`): rows of a block that is not pending are dropped.
         """
         self._needs_task()
         check_text("label", label, 1)
         number = block_number(self.task, label) if block is None else check_block(block)
         if is_counted(self.task, label, number):
             raise InvalidBatchError(
-                f"label {label!r} with a block number of your own reads like one of Spark's, which "
-                "names consecutive records: take a label that does not end in @ and a number, or "
-                "leave the block's number to be derived"
+                f"label {label!r} with an explicit block number looks like one of Spark's labels, "
+                "which name consecutive records: use a label that does not end in @ and a number, "
+                "or omit the block number"
             )
         part = pack_track(number, self.task, label, deltas)
         if number in self._blocks:
-            raise InvalidBatchError(f"block {label!r} is tracked twice; name each attempt")
+            raise InvalidBatchError(
+                f"block {label!r} is tracked twice; use another label for each attempt"
+            )
         for anchor in self._rows:
             place = split_anchor(anchor)
             if place and place[0] == number and anchor not in part.anchors:
                 raise InvalidBatchError(
-                    f"a row of this batch is of slot {place[1]}, which block {label!r} has not"
+                    f"this batch has a row of slot {place[1]}, but block {label!r} has only "
+                    f"{len(part.anchors)} trees"
                 )
         self._check_room(texts=len(label.encode()), blocks=1)
         self._texts += len(label.encode())
@@ -137,7 +142,7 @@ class Batch:
         return part.anchors
 
     def ack(self, anchor: int, tuple_id: int, emitted: Iterable[int] = ()) -> None:
-        """A message was processed; ``emitted`` are the ids of all messages it caused."""
+        """Ack a processed message; ``emitted`` are the ids of all messages it caused."""
         self._fold(anchor, whole(tuple_id, emitted), 0)
 
     def fail(
@@ -147,30 +152,27 @@ class Batch:
         tuple_id: int | None = None,
         emitted: Iterable[int] = (),
     ) -> None:
-        """The tree failed and is nacked at once; ``why`` has up to 255 bytes.
+        """Fail the tree, which is nacked at once; ``why`` has up to 255 bytes.
 
-        Give ``tuple_id`` (and ``emitted``) when the message counts as processed: a block waits
-        for the messages of its failed trees as for all others.
+        Give ``tuple_id`` (and ``emitted``) if the message counts as processed. In a block, always
+        do so: a block also waits for the messages of its failed trees.
         """
         text = check_text("why", why, 0)
         delta = xor_ids(emitted) if tuple_id is None else whole(tuple_id, emitted)
         said = self._rows.get(check_anchor(anchor))
         if said and said.why:
-            text = b""  # the first that says something wins
+            text = b""  # the first why that is not empty wins
         row = self._fold(anchor, delta, FAIL, text)
         row.why = row.why or text
 
     def touch(self, anchor: int) -> None:
-        """More time is needed: the tree's clock starts anew (Storm's resetTimeout).
-
-        In a block, the clock of the block.
-        """
+        """Reset the timeout of the tree (Storm's resetTimeout); in a block, that of the block."""
         self._fold(anchor, 0, TOUCH)
 
     def add(self, row: Row) -> bool:
         """Fold in a whole row, as :mod:`acker_redis.trees.processing` makes them.
 
-        False if it needs another batch: this one is full, or tracks its anchor already.
+        Return False if the row needs another batch: this one is full, or tracks the anchor already.
         """
         text = check_row(row)
         if row.flags & TRACK:
@@ -179,7 +181,7 @@ class Batch:
         return self.fold(row, text)
 
     def fold(self, row: Row, text: bytes) -> bool:
-        """As :meth:`add`, of a row that was checked, with its text as UTF-8."""
+        """As :meth:`add`, for a validated row, with its text as UTF-8."""
         if self.sent:
             self._check_room()
         anchor, delta, flags, _ = row
@@ -196,14 +198,14 @@ class Batch:
             if flags & TRACK:
                 its.source_id = text
             elif its.why:
-                return True  # the first that says something wins
+                return True  # the first why that is not empty wins
             elif flags & FAIL:
                 its.why = text
             self._texts += len(text)
         return True
 
     def rows(self) -> list[Row]:
-        """What was folded, a row per anchor; two, where a tree that is tracked fails at once."""
+        """Return the folded rows, one per anchor; two if a tree is both tracked and failed."""
         found = []
         for row in self._rows.values():
             if row.flags & TRACK:
@@ -216,7 +218,7 @@ class Batch:
         return found
 
     def columns(self, shards: int = 1) -> dict[int, Columns]:
-        """Wire columns of the loose rows per shard, in the order of their first appearance."""
+        """Return the wire columns of the loose rows per shard, in order of first appearance."""
         loose = [row for row in self._rows.values() if row.anchor <= ANCHOR_MAX]
         if shards == 1 or not loose:
             return {0: _pack(loose, self.task)} if loose else {}
@@ -226,7 +228,7 @@ class Batch:
         return {shard: _pack(rows, self.task) for shard, rows in by_shard.items()}
 
     def parts(self, shards: int = 1) -> list[Part]:
-        """All of it as it is sent: the loose rows of each shard, then its blocks."""
+        """Return the parts to send: the loose rows of each shard, then the blocks."""
         by_shard: dict[int, list[BlockPart]] = {}
         for part in self._block_parts():
             by_shard.setdefault(part.block % shards, []).append(part)
@@ -264,28 +266,28 @@ class Batch:
 
     def _needs_task(self) -> None:
         if not self.task:
-            raise InvalidBatchError("name the source: Batch(task=...), to track in this batch")
+            raise InvalidBatchError("a TRACK row needs a source: use Batch(task=...)")
 
     def _check_slot(self, anchor: int) -> None:
-        """Refuse a row of a slot that a block of this batch has not."""
+        """Raise InvalidBatchError for a slot that a block tracked in this batch does not have."""
         place = split_anchor(anchor)
         part = self._blocks.get(place[0]) if place else None
         if place and part and anchor not in part.anchors:
             raise InvalidBatchError(
-                f"block {part.block} has {len(part.anchors)} trees, and no slot {place[1]}"
+                f"block {part.block} has {len(part.anchors)} trees, but no slot {place[1]}"
             )
 
     def _check_room(self, rows: int = 0, texts: int = 0, blocks: int = 0) -> None:
         if self.sent:
-            raise InvalidBatchError("this batch was sent already; put new rows into a new one")
+            raise InvalidBatchError("this batch was already sent; add new rows to a new batch")
         if self._texts + texts > MAX_TEXTS or len(self._rows) + rows > MAX_ROWS:
             raise InvalidBatchError(
                 f"a batch has at most {MAX_ROWS} rows and {MAX_TEXTS} bytes of source ids and "
-                "whys; apply it and begin another"
+                "whys; apply this one and begin another"
             )
         if len(self._blocks) + blocks > MAX_BLOCKS:
             raise InvalidBatchError(
-                f"a batch tracks at most {MAX_BLOCKS} blocks; apply it and begin another"
+                f"a batch tracks at most {MAX_BLOCKS} blocks; apply this one and begin another"
             )
 
 
@@ -314,7 +316,7 @@ class _BlockRows:
         self.touch |= bool(row.flags & TOUCH)
 
     def folded_into(self, column: bytes) -> bytes:
-        """The column of a TRACK with these deltas in it."""
+        """Return the column of a TRACK with these deltas folded in."""
         values = list(struct.unpack(f">{len(column) // 8}Q", column))
         for slot, delta in self.deltas.items():
             values[slot] ^= delta

@@ -13,29 +13,29 @@ from acker_redis.protocol.texts import MAX_TEXT, check_text
 
 
 class Folded(Protocol):
-    """Rows by anchor, each once and ascending, as they are sent."""
+    """Folded rows in wire format: each anchor once, ascending."""
 
     def loose(self, shards: int) -> Iterator[tuple[int, bytes, bytes]]:
-        """Each shard with columns of its loose anchors and of their deltas."""
+        """Yield each shard with the columns of its loose anchors and of their deltas."""
 
     def blocks(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """Each block with its column: slots ('' if dense) and deltas."""
+        """Yield each block with its column: slots ('' if dense) and deltas."""
 
 
 class ColumnBatch:
-    """Rows of bolts, as many as there are; each is one message's whole row.
+    """A batch of any number of rows of bolts, from two columns; each row is a whole row.
 
     ``anchors`` and ``deltas`` are columns of equal length, in any order: arrays of numpy or
-    Arrow, or plain sequences. A delta is a message's id XOR the ids of all it caused in the
-    anchor's tree. Rows of one anchor are folded; the columns of a block are packed dense or
-    sparse, whichever is cheaper. With numpy (``acker-redis[numpy]``) 10 million rows over some
-    hundred blocks take about a second; without it plain Python does the same, a dozen times slower.
+    Arrow, or plain sequences. A delta is a message's id XOR the ids of all messages it caused in
+    the anchor's tree. Rows of one anchor are folded. The column of a block is packed dense or
+    sparse, in the cheaper form. With numpy (``acker-redis[numpy]``) 10 million rows over some
+    hundred blocks take about a second; plain Python is a dozen times slower.
 
-    ``failed`` names the anchors whose trees fail, and why; what their messages caused stands
-    in the columns as for all others.
+    ``failed`` maps the anchors of failed trees to the reason. The rows of their messages are in
+    the columns like all others.
 
-    Apply it with :meth:`Acker.apply`: in parts, each all or nothing, each once. Raises
-    InvalidBatchError for columns that cannot be.
+    Apply it with :meth:`Acker.apply`: each part is applied atomically, and a retry is idempotent.
+    Raises InvalidBatchError for invalid columns.
 
     >>> acker = Acker.from_url(url, "orders")
     >>> anchors = acker.track_block("shop", "page 1", [40, 41, 42])
@@ -45,7 +45,7 @@ class ColumnBatch:
 
     def __init__(self, anchors: Any, deltas: Any, failed: Mapping[int, str] | None = None) -> None:
         self.sent: Sent | None = None
-        """Where and when it was sent first; set by the client."""
+        """State of the sent batch; set by the client."""
         self._loose_failed: dict[int, bytes] = {}
         self._block_failed: dict[int, dict[int, str]] = {}
         for anchor, why in (failed or {}).items():
@@ -58,13 +58,13 @@ class ColumnBatch:
 
     @classmethod
     def of(cls, folded: "Folded", failed: Mapping[int, str] | None = None) -> "ColumnBatch":
-        """A batch of columns that were folded elsewhere."""
+        """Return a batch of columns that are already folded."""
         batch = cls([], [], failed)
         batch._folded = folded
         return batch
 
     def parts(self, shards: int = 1) -> list[Part]:
-        """All of it as it is sent: the loose rows of each shard, then its blocks."""
+        """Return the parts to send: the loose rows of each shard, then the blocks."""
         found = list(self._loose_parts(shards))
         by_shard: dict[int, list[BlockPart]] = {}
         for part in self._block_parts():
@@ -75,7 +75,7 @@ class ColumnBatch:
 
     def _loose_parts(self, shards: int) -> Iterator[Part]:
         failed = dict(self._loose_failed)
-        # Where there may be whys, so few that all may be as long as they like.
+        # With failures, limit the rows of a part so that every why may have the maximum length.
         size = 8 * (MAX_TEXTS // MAX_TEXT if failed else MAX_ROWS)
         for shard, anchors, deltas in self._folded.loose(shards):
             for at in range(0, len(anchors), size):
@@ -96,8 +96,8 @@ class ColumnBatch:
             if not lots:
                 yield replace(pack_deltas(block, {}, last), slots=slots, deltas=deltas)
                 continue
-            # A failure and its delta are never parted: what lies between two calls may be the
-            # end of the block and its next life, which would hear of the delta alone, and ack.
+            # A failure and its delta must be in one call. Between two calls the block may end and
+            # be tracked again: the new block would receive only the delta, a false ack.
             rest = unpack_column(slots, deltas)
             for lot in lots:
                 own = {slot: rest.pop(slot) for slot in lot if slot in rest}
@@ -108,7 +108,7 @@ class ColumnBatch:
 
 
 def fold(anchors: Any, deltas: Any) -> Folded:
-    """Fold by numpy where it is installed, else in plain Python."""
+    """Return the folded columns, by numpy if it is installed, else in plain Python."""
     try:
         from acker_redis.batching.fold_numpy import NumpyFold
     except ModuleNotFoundError:
@@ -117,7 +117,7 @@ def fold(anchors: Any, deltas: Any) -> Folded:
 
 
 def _columns(anchors: bytes, deltas: bytes, failed: dict[int, bytes]) -> Columns:
-    """Columns of some rows; the failures in them are taken out of ``failed``."""
+    """Return the columns of some rows, and remove their failures from ``failed``."""
     flags, whys = bytearray(len(anchors) // 8), []
     for row in range(len(flags)) if failed else ():
         why = failed.pop(int.from_bytes(anchors[8 * row : 8 * row + 8], "big"), None)

@@ -1,7 +1,7 @@
 """Fold two columns (anchor, delta) with numpy: 10 million rows in about a second.
 
-Where the rows are many for each block, the deltas are XORed straight into a table of all
-blocks' slots; otherwise the anchors are sorted.
+With many rows per block, the deltas are XORed directly into a table of the slots of all blocks.
+Otherwise the anchors are sorted.
 """
 
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ from acker_redis.protocol.blocks import goes_dense
 from acker_redis.protocol.ids import BLOCK_MAX, SLOTS
 
 _FEW = 1 << 14
-"""Below so many rows sorting is as fast as anything."""
+"""Up to this number of rows, sorting is as fast as the table."""
 _HASH_BITS = 22
 _MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F)
-"""Odd numbers; with some thousand blocks, one of them is likely to tell them all apart."""
+"""Odd multipliers of a hash; with some thousand blocks, one of them likely has no collision."""
 
 
 class NumpyFold:
-    """Deltas per anchor: loose ones, and slots per block; all ascending."""
+    """Deltas folded per anchor: loose anchors, and slots per block; all ascending."""
 
     def __init__(self, anchors: Any, deltas: Any) -> None:
         ones, others = ints("anchors", anchors), ints("deltas", deltas)
@@ -32,7 +32,7 @@ class NumpyFold:
         in_block = ones >> 62 == 1
         if len(ones) and ((ones == 0) | in_block & (ones & 0xFFF >= SLOTS)).any():
             raise InvalidBatchError(
-                f"an anchor is a number from 1 to 2^62-1, or one of a block's {SLOTS} slots"
+                f"an anchor is a number from 1 to 2^62-1, or that of one of a block's {SLOTS} slots"
             )
         if in_block.all():
             self._loose = ones[:0], others[:0]
@@ -45,7 +45,7 @@ class NumpyFold:
         self._sorted = None if self._table else _fold(ones, others)
 
     def loose(self, shards: int) -> Iterator[tuple[int, bytes, bytes]]:
-        """Each shard with columns of its loose anchors, and of their deltas, as they are sent."""
+        """Yield each shard with the wire columns of its loose anchors and of their deltas."""
         anchors, deltas = self._loose
         shard_of = anchors % shards
         order = np.argsort(shard_of, kind="stable")
@@ -54,7 +54,7 @@ class NumpyFold:
                 yield int(shard_of[mine[0]]), wire(anchors[mine]), wire(deltas[mine])
 
     def blocks(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """Each block with its column, dense or sparse, as it is sent."""
+        """Yield each block with its wire column, dense or sparse."""
         if self._table:
             blocks, table = self._table
             for number in np.argsort(blocks):
@@ -71,9 +71,10 @@ class NumpyFold:
 
 
 def pack_block(high: np.int64, slots: Ints, row: Ints) -> tuple[int, bytes, bytes]:
-    """Number of a block, from the high bits of its anchors, and the column of some slots.
+    """Return the number of a block and the wire column of ``slots``.
 
-    ``row`` has a delta for each of the block's slots.
+    ``high`` holds the high bits of the block's anchors. ``row`` has a delta for each slot of the
+    block.
     """
     block = int(high) & BLOCK_MAX
     if len(slots) and goes_dense(len(slots), int(slots[-1])):
@@ -91,10 +92,10 @@ def _fold(anchors: Ints, deltas: Ints) -> tuple[Ints, Ints]:
 
 
 def _scatter(anchors: Ints, deltas: Ints) -> tuple[Ints, Ints] | None:
-    """Blocks, and a table of their slots; None if they are too many for that."""
+    """Return the blocks and a table of their slots; None if there are too many blocks."""
     high = anchors >> 12
     for multiplier in _MULTIPLIERS:
-        # A hash without collisions, found by trying, makes the rank of a block one lookup.
+        # With a collision-free hash, found by trying, the rank of a block is one lookup.
         hashed = (high.view(np.uint64) * np.uint64(multiplier)) >> np.uint64(64 - _HASH_BITS)
         places = np.zeros(1 << _HASH_BITS, dtype=np.int64)
         places[hashed] = high

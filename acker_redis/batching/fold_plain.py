@@ -1,4 +1,4 @@
-"""Fold two columns (anchor, delta) in plain Python, where there is no numpy."""
+"""Fold two columns (anchor, delta) in plain Python, if numpy is not installed."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,7 +8,7 @@ from acker_redis.protocol.ids import ANCHOR_MAX, TUPLE_MAX, check_anchor, split_
 
 
 class PlainFold:
-    """Deltas per anchor: loose ones, and slots per block; all ascending."""
+    """Deltas folded per anchor: loose anchors, and slots per block; all ascending."""
 
     def __init__(self, anchors: Iterable[int], deltas: Iterable[int]) -> None:
         ones, others = _ints(anchors), _ints(deltas)
@@ -30,7 +30,7 @@ class PlainFold:
         self._folded = folded
 
     def loose(self, shards: int) -> Iterator[tuple[int, bytes, bytes]]:
-        """Each shard with columns of its loose anchors, and of their deltas, as they are sent."""
+        """Yield each shard with the wire columns of its loose anchors and of their deltas."""
         by_shard: dict[int, list[int]] = {}
         for anchor in self._loose:
             by_shard.setdefault(anchor % shards, []).append(anchor)
@@ -38,7 +38,7 @@ class PlainFold:
             yield shard, pack_column(anchors), pack_column([self._folded[a] for a in anchors])
 
     def blocks(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """Each block with its column, dense or sparse, as it is sent."""
+        """Yield each block with its wire column, dense or sparse."""
         for block, slots in self._blocks.items():
             base = ANCHOR_MAX + 1 | block << 12
             deltas = {slot: self._folded[base | slot] for slot in slots}

@@ -1,8 +1,7 @@
-"""What one batch sends, and what became of it.
+"""The parts of a batch, their state while they are sent, and the result.
 
-A part is one call of a script: all or nothing, under a number of its own. Loose rows and blocks
-go by different scripts, but by one lane: the parts of a batch have consecutive numbers, and are
-sent in this order.
+A part is one atomic call of a script, with its own number. Loose rows and blocks need different
+scripts, but use one lane: the parts of a batch have consecutive numbers and are sent in this order.
 """
 
 import math
@@ -26,49 +25,49 @@ class Part:
 
 @dataclass(slots=True)
 class Sent:
-    """A batch's numbers in its lane, and the parts that were answered."""
+    """State of a sent batch: its numbers in the lane, and the replies so far."""
 
     namespace: str
     producer: str
     seq: int
-    """Number of the first part; the next ones follow."""
+    """Number of the first part; the other parts have the next numbers."""
     shards: int = 1
-    """Shards of the namespace when it was sent first: its parts stay what they were."""
+    """Shards of the namespace when the batch was first sent; its parts do not change after that."""
     fence_ms: float = math.inf
-    """Milliseconds for which a part may be sent again: the least the namespace has said."""
+    """Milliseconds in which a part may be retried: minimum of all configurations read."""
     times: dict[int, float] = field(default_factory=dict)
-    """When a part was sent first, on the ``time.monotonic`` clock."""
+    """When each part was first sent, on the ``time.monotonic`` clock."""
     replies: dict[int, Any] = field(default_factory=dict)
     """ShardApplied per part."""
     doubt: set[int] = field(default_factory=set)
-    """Parts that were sent, but for those that were refused whenever they were."""
+    """Parts that were sent and may have been applied: not every attempt was refused."""
 
     @property
     def refused(self) -> bool:
-        """Whether nothing of it was applied, for sure: it may be sent under another number."""
+        """Whether certainly no part was applied: the batch may be sent under another number."""
         return not self.doubt and not self.replies
 
     def first_sent(self, part: int) -> float:
-        """When a part was sent first; now, if it was not sent yet."""
+        """Return when a part was first sent; now, if it was not sent yet."""
         return self.times.setdefault(part, time.monotonic())
 
 
 class Sendable(Protocol):
-    """What ``Acker.apply`` takes: a Batch or a ColumnBatch."""
+    """An argument of ``Acker.apply``: a Batch or a ColumnBatch."""
 
     sent: Sent | None
 
     def parts(self, shards: int) -> list[Part]:
-        """Return the parts; once the batch was sent, the same ones in the same order."""
+        """Return the parts; after the batch was sent, always the same ones in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of a batch; the numbers are of all shards that it touched.
+    """The result of a batch, summed over all shards that it touched.
 
-    When ``repeated``, a shard had applied its part before, and its reply was lost: its counts
-    are missing, and so are its rejected trees. Those are nacked through the outcomes in any
-    case.
+    If ``repeated`` is true, a shard had already applied its part and that reply was lost. The
+    counts and the rejected trees of that part are missing here. Its rejected trees are still
+    nacked through the outcomes.
 
     >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
     >>> batch.track(7, "order-1", [40])
@@ -78,21 +77,27 @@ class Applied:
     """
 
     tracked: int
+    """Number of trees that the batch tracked."""
     acked: int
+    """Number of trees that the batch completed."""
     failed: int
+    """Number of trees that the batch failed."""
     rejected: tuple[int, ...]
     """Anchors of the loose trees that were nacked for overflow: do not emit their messages."""
     rejected_blocks: tuple[range, ...]
-    """Anchors of the blocks that were nacked, because of overflow, or because their last life
-    expires just now: do not emit their messages."""
+    """Anchors of the blocks that were nacked, because of overflow, or because the previous block
+    with the same number is expiring: do not emit their messages."""
     pending: int
+    """Pending trees of these shards."""
     high_water: int
+    """Sum of these shards' shares of the high-water mark."""
     repeated: bool
+    """Whether a part had already been applied by an earlier call."""
 
 
 def combine(parts: Sequence[Part], replies: Sequence[ShardApplied]) -> Applied:
-    """Sum the replies to the parts of a batch."""
-    if len(parts) == 1 and isinstance(parts[0].rows, Columns):  # mostly
+    """Return the sum of the replies to the parts of a batch."""
+    if len(parts) == 1 and isinstance(parts[0].rows, Columns):  # the usual case
         (only,) = replies
         totals = only.tracked, only.acked, only.failed, only.rejected, ()
         return Applied(*totals, only.pending, only.high_water, only.highest is not None)

@@ -139,7 +139,7 @@ def test_two_tracks_of_one_anchor() -> None:
 
 
 def test_track_without_a_task() -> None:
-    with pytest.raises(InvalidBatchError, match="name the source"):
+    with pytest.raises(InvalidBatchError, match="needs a source"):
         Batch().track(1, "s", [5])
 
 

@@ -25,7 +25,7 @@ def test_a_block_of_sparks_names_consecutive_records() -> None:
 
 @pytest.mark.parametrize("label", ["page@5", "orders/3@1000~1", "@0"])
 def test_a_label_like_sparks_with_a_number_of_the_users_own_is_refused(label: str) -> None:
-    with pytest.raises(InvalidBatchError, match="reads like one of Spark's"):
+    with pytest.raises(InvalidBatchError, match="looks like one of Spark's"):
         Batch("t").track_block(label, [1], block=5)
     assert is_counted("t", label, 5)
     anchors = Batch("t").track_block(label, [1], block=block_number("t", label))

@@ -195,7 +195,7 @@ def text(limits: Thresholds = THRESHOLDS) -> str:
     """Return the file."""
     rules = "\n\n".join(map(str, alerts(limits)))
     return (
-        "# Alerts for acker-redis; docs/how-to/operate.md has what to do.\n"
+        "# Alerts for acker-redis; docs/how-to/troubleshoot.md has the steps.\n"
         "# Written by deploy/alerts.py.\n"
         f"groups:\n  - name: acker\n    rules:\n{rules}\n"
     )

@@ -2,7 +2,7 @@
 
 Needs the extra ``acker-redis[spark]``. It may import ``sync`` and the wings below. Begin with
 ``micro_batch.py`` (what is said of a batch); the folder ``fold`` turns it into calls, ``streams``
-has data sources and sinks. See docs/how-to/spark.md.
+has data sources and sinks. See docs/how-to/write-a-spark-job.md.
 """
 
 from acker_redis.spark.acker import Acker

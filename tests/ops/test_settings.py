@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from acker_redis.errors import ConfigError
 from acker_redis.ops.settings import Settings, read_secret
 
-OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "operate.md"
+OPERATIONS = Path(__file__).resolve().parents[2] / "docs" / "reference" / "settings.md"
 
 
 def test_defaults() -> None:
@@ -106,7 +106,7 @@ def test_a_url_that_is_none_is_not_shown() -> None:
 
 
 def rows() -> list[str]:
-    """Rows of the table in docs/how-to/operate.md, from the fields."""
+    """Rows of the table in docs/reference/settings.md, from the fields."""
     from acker_api.settings import ApiSettings
 
     found = []

@@ -56,7 +56,7 @@ def register(spark: SparkSession) -> None:
 
 
 class OutcomesSource(DataSource):
-    """Verdicts of one task; what its options are is said in ``docs/how-to/spark.md``."""
+    """Verdicts of one task; what its options are is said in ``docs/reference/spark.md``."""
 
     @classmethod
     def name(cls) -> str:

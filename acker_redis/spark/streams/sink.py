@@ -50,7 +50,7 @@ def register(spark: SparkSession) -> None:
 
 
 class AckerSink(DataSource):
-    """Acks and fails what rows say; what its options are is said in ``docs/how-to/spark.md``.
+    """Acks and fails what rows say; what its options are is said in ``docs/reference/spark.md``.
 
     Of a streaming query, each batch is applied once, however often Spark runs it. ``query`` names
     it, since Spark does not tell a sink its query's id: a name that goes with one checkpoint.

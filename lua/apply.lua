@@ -1,23 +1,23 @@
 --[[
-apply: add a batch of rows to the checksums of their tuple trees; all or nothing.
+apply: XOR a batch of rows into the checksums of their tuple trees; all or nothing.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
-ARGV[1]  producer  name of the producer lane, up to 128 bytes; '' = no fence; a name that
-                   begins with '@' is a durable lane, its fence outlives the buckets
+ARGV[1]  producer  name of the producer's lane, up to 128 bytes; '' = no fence; a name that
+                   begins with '@' is a durable lane: its fence outlives the buckets
 ARGV[2]  fence     '<seq>' or '<seq>:<digest>': seq [1-9][0-9]{0,14}, digest up to 32 hex
                    digits; '' when there is no producer
-ARGV[3]  flags     n bytes, one per row: 1 TRACK, 2 FAIL, 4 TOUCH, added up; n is 1..1024
-ARGV[4]  anchors   8n bytes, big-endian, 1..2^62-1, each once
+ARGV[3]  flags     n bytes, one per row: sum of 1 TRACK, 2 FAIL, 4 TOUCH; n is 1..1024
+ARGV[4]  anchors   8n bytes, big-endian, 1..2^62-1, no duplicates
 ARGV[5]  deltas    8n bytes, big-endian, 0..2^63-1
-ARGV[6]  task      source of the TRACK rows, [A-Za-z0-9_.-]{1,64}; '' if there are none
-ARGV[7+] texts     the source id of each TRACK row (1..255 bytes), then why of each FAIL row
+ARGV[6]  task      source of the TRACK rows, [A-Za-z0-9_.-]{1,64}; '' if no row has TRACK
+ARGV[7+] texts     the source id of each TRACK row (1..255 bytes), then the why of each FAIL row
                    (0..255 bytes), in row order; UTF-8 without control bytes, 64 KiB in all
 
 Reply    {1, tracked, acked, failed, rejected, pending, high_water, rows}
-         failed: nacks of this call, without the rejected; pending, high_water: of this
+         failed: nacks of this call, rejected rows excluded; pending, high_water: of this
          shard; rows: numbers of the rejected TRACK rows, from 0, 2 bytes each, big-endian
-         {0, highest}: a repeat, nothing was applied; highest: the lane's last seq, a string
+         {0, highest}: a repeat, nothing was applied; highest: last seq of the lane, a string
 Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD | CONFLICT | FENCE | BACKLOG <words>;
          nothing was changed
 --]]
@@ -25,17 +25,17 @@ Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD | CONFLICT | FENCE | BACKLOG <w
 local producer, fence, flags, anchors, deltas, task =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
--- With a value of this length a hash is a table; in a list each lookup would walk along.
+-- A value of this length makes Redis store a hash as a table. In a listpack each lookup is linear.
 local LONG = string.rep(' ', 1024)
 local byte, sub, find = string.byte, string.sub, string.find
 local pack, unpack_bytes, xor, hex = struct.pack, struct.unpack, bit.bxor, bit.tohex
 
--- Validation: nothing is written before the whole batch is known to be good.
+-- Validation: nothing is written before the whole batch has been validated.
 
 local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
 if #KEYS ~= 2 or #ARGV < 6 or not namespace or meta ~= shard .. ':meta' then
-  return refuse('ARGS', 'two keys, acker:{<namespace>:<shard>} and the same with :meta, and at '
-    .. 'least six arguments are needed')
+  return refuse('ARGS', 'needs two keys, acker:{<namespace>:<shard>} and the same with :meta, and '
+    .. 'at least six arguments')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'reshard',
@@ -50,21 +50,22 @@ local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'curren
 -- part: fence
 
 -- part: records
--- While the namespace moves to another number of shards, none may get a tree any more.
+-- While the namespace is resharding, no shard accepts a new tree.
 local reshard = conf[13]
 if tracks > 0 and reshard then
-  return refuse('BACKLOG', 'the namespace moves to ' .. tostring(string.match(reshard, ':(%d+)'))
-    .. ' shards; nothing is tracked until then, try again')
+  return refuse('BACKLOG', 'the namespace is resharding to '
+    .. tostring(string.match(reshard, ':(%d+)'))
+    .. ' shards; no tree is tracked until that ends, try again later')
 elseif tracks > 0 and tonumber(conf[10] or 0) >= backlog_limit then
   return refuse('BACKLOG', 'task ' .. task .. ' has ' .. conf[10]
     .. ' verdicts waiting to be taken; its source must read and take its outcomes')
 end
--- Sources of the trees that this batch puts into the newest bucket: rotate forgets no other names.
+-- Sources of the trees that this batch puts into the newest bucket. rotate must not forget them.
 local ticks, used = conf[14] or '0', {}
 if tracks > 0 then used[task] = true end
 
--- Decide row by row what will be written; still nothing is. A list keeps its length in n:
--- Lua has to search for it.
+-- Decide row by row what to write; nothing is written yet. A list keeps its length in n, because
+-- Lua's # operator searches for the end of a list.
 
 local puts, drops = {}, {}
 for bucket = 0, buckets - 1 do puts[bucket], drops[bucket] = { n = 0 }, { n = 0 } end
@@ -72,7 +73,7 @@ local groups, group_of, ages, completed = {}, {}, {}, {}
 local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
 local created, rejected = 0, {}
 local next_source, next_why = 7, 7 + tracks
--- What follows the checksum in the record of a tree that begins here, but for its source id.
+-- The bytes between checksum and source id in the record of a new tree.
 local begun = pack('>BI6B', 0, now, #task) .. task
 
 local function put(bucket, r, value)
@@ -141,7 +142,7 @@ local function decide(r)
 
   local ended = true
   if second then
-    -- Two trees under one anchor: neither source must go on waiting for its own.
+    -- Two trees under one anchor: nack both, or one of the sources would wait for ever.
     verdict('nack', 'conflict', owner, r, first, text)
     conflict = conflict + 1
     if owner ~= task or text ~= second then
@@ -155,7 +156,7 @@ local function decide(r)
     verdict('ack', 'completed', owner, r, first, text)
     acked, completed[first] = acked + 1, (completed[first] or 0) + 1
   elseif not old and owner == '' and not why and zero then
-    ended = true -- a TOUCH of nothing, say: there is nothing to remember
+    ended = true -- for example a TOUCH of an unknown anchor: a no-op
   elseif not old and owner ~= '' and pending >= 2 * high_water then
     verdict('nack', 'overflow', owner, r, first, text)
     overflow = overflow + 1
@@ -188,7 +189,7 @@ end
 for r = 1, n do
   local old, high, low = record[r], delta[2 * r - 1], delta[2 * r]
   local general = true
-  -- Nearly all rows are one of three, which do here what decide would do, and no more.
+  -- Fast paths for the three usual kinds of rows. Each has the same effect as decide(r).
   if flag[r] == 0 and old then
     local old_high, old_low = unpack_bytes('>I4I4', old)
     if high == old_high and low == old_low then
@@ -227,10 +228,10 @@ for owner in pairs(used) do
   if call('HGET', meta, 'used:' .. owner) == ticks then used[owner] = nil end
 end
 
--- Write. Redis checks maxmemory at a script's first write only: a batch that creates records
--- begins with one that may be refused, any other with one that frees; both change nothing.
--- Verdicts come first: if a write raised after all, say for want of a right, a tree would have
--- two verdicts, and never none.
+-- Write. Redis checks maxmemory at a script's first write only. A batch that creates records
+-- begins with a write that Redis may refuse, any other batch with one that frees memory. Both
+-- writes are no-ops. Verdicts are written first: if a later write raised an error (the user lacks
+-- a right, for example), a tree could get two verdicts, but never none.
 
 if created == 0 then call('UNLINK', shard) else call('HINCRBY', meta, 'tracked', 0) end
 for _, group in ipairs(groups) do
@@ -250,8 +251,8 @@ end
 for bucket = 0, buckets - 1 do
   local key, new = pending_keys[bucket], sizes[bucket] == 0
   if puts[bucket].n > 0 then
-    -- A value of this length makes it a table: in a list each lookup walks along. Who may not
-    -- take it out again must not get to put it in.
+    -- Add and remove a long value, so that Redis stores this hash as a table (see LONG). HDEL runs
+    -- first as well: a user without the right to HDEL must fail before the value is added.
     if new then
       call('HDEL', key, '')
       call('HSET', key, '', LONG)
@@ -267,7 +268,7 @@ for _, group in ipairs(groups) do
   if group.told then
     call('HINCRBY', meta, 'backlog:' .. group.task, group.n)
     if conf[9] == 'yes' then
-      -- A producer without the right to publish loses the live feed, never the record.
+      -- A producer without the right to PUBLISH loses the live feed only; the stream has the entry.
       redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. group.verdict .. ':' .. group.task,
         '{"verdict":"' .. group.verdict .. '","reason":"' .. group.reason .. '","n":' .. group.n
           .. ',"rows":' .. group.json .. '}')

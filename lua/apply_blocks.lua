@@ -1,28 +1,28 @@
 --[[
-apply_blocks: add deltas to the checksums of whole blocks of tuple trees; all or nothing.
+apply_blocks: XOR deltas into the checksums of whole blocks of tuple trees; all or nothing.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
-ARGV[1]  producer  name of the producer lane, up to 128 bytes; '' = no fence; a name that
-                   begins with '@' is a durable lane, its fence outlives the buckets
+ARGV[1]  producer  name of the producer's lane, up to 128 bytes; '' = no fence; a name that
+                   begins with '@' is a durable lane: its fence outlives the buckets
 ARGV[2]  fence     '<seq>' or '<seq>:<digest>': seq [1-9][0-9]{0,14}, digest up to 32 hex
                    digits; '' when there is no producer
-ARGV[3+] blocks    six for each of 1 to 64 blocks, each block once; 1 MiB in all:
-         flags     one byte: 1 TRACK, 4 TOUCH, added up; 0 for neither
+ARGV[3+] blocks    six arguments for each of 1 to 64 blocks, no duplicates; 1 MiB in all:
+         flags     one byte: sum of 1 TRACK and 4 TOUCH; 0 for neither
          block     8 bytes, big-endian, 0..2^50-1
          header    of a TRACK: slots n, 2 bytes, big-endian, 1..4095; length of the task, one
                    byte; task, [A-Za-z0-9_.-]{1,64}; label, 1..255 bytes of UTF-8 without
-                   control bytes; else ''
+                   control bytes; without TRACK ''
          slots     '' = deltas of slots 0, 1, ..; or 2 bytes each, big-endian, ascending
          deltas    8 bytes each, big-endian; of a TRACK 8n; at most 4095, or '' for none
          failed    for each tree that fails: slot, 2 bytes, ascending; length of the why, one
                    byte; why, 0..255 bytes of UTF-8 without control bytes; or '' for none
 
 Reply    {1, tracked, acked, failed, rejected, pending, high_water, blocks}
-         counted in trees; failed: nacks of this call, without the rejected; pending,
+         counted in trees; failed: nacks of this call, rejected trees excluded; pending,
          high_water: of this shard; blocks: numbers of the rejected blocks of this call, from
          0, 2 bytes each, big-endian
-         {0, highest}: a repeat, nothing was applied; highest: the lane's last seq, a string
+         {0, highest}: a repeat, nothing was applied; highest: last seq of the lane, a string
 Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD | CONFLICT | FENCE | BACKLOG <words>;
          nothing was changed
 --]]
@@ -30,17 +30,17 @@ Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD | CONFLICT | FENCE | BACKLOG <w
 local producer, fence = ARGV[1], ARGV[2]
 
 local MAX_TASKS, NEAR = 1000, 32
--- With a value of this length a hash is a table; in a list each lookup would walk along.
+-- A value of this length makes Redis store a hash as a table. In a listpack each lookup is linear.
 local LONG = string.rep(' ', 1024)
 local byte, sub, find = string.byte, string.sub, string.find
 local pack, unpack_bytes, format = struct.pack, struct.unpack, string.format
 
--- Validation: nothing is written before the whole batch is known to be good.
+-- Validation: nothing is written before the whole batch has been validated.
 
 local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
 if #KEYS ~= 2 or #ARGV < 8 or #ARGV % 6 ~= 2 or not namespace or meta ~= shard .. ':meta' then
-  return refuse('ARGS', 'two keys, acker:{<namespace>:<shard>} and the same with :meta, and two '
-    .. 'arguments and six more for each block are needed')
+  return refuse('ARGS', 'needs two keys, acker:{<namespace>:<shard>} and the same with :meta, two '
+    .. 'arguments, and six more for each block')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'reshard', 'ticks')
@@ -54,7 +54,7 @@ local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'curren
 -- part: clock
 -- part: fence
 
--- Look the blocks up, newest bucket first, and count what is pending.
+-- Look up the blocks, newest bucket first, and count the pending trees.
 
 local pending, reshard, ticks = tonumber(conf[10] or 0), conf[12], conf[13] or '0'
 local new_bucket = call('HLEN', shard .. ':blocks:' .. current) == 0
@@ -108,9 +108,9 @@ for _, item in ipairs(items) do
       return refuse('SCHEMA', shard .. ':outcomes:' .. item.task
         .. ' or its backlog has been tampered with')
     elseif item.track and not item.header and reshard then
-      return refuse('BACKLOG', 'the namespace moves to '
+      return refuse('BACKLOG', 'the namespace is resharding to '
         .. tostring(string.match(reshard, ':(%d+)'))
-        .. ' shards; nothing is tracked until then, try again')
+        .. ' shards; no tree is tracked until that ends, try again later')
     elseif item.track and not item.header and backlog.number >= backlog_limit then
       return refuse('BACKLOG', 'task ' .. item.task .. ' has ' .. backlog.number
         .. ' verdicts waiting to be taken; its source must read and take its outcomes')
@@ -124,9 +124,9 @@ for _, item in ipairs(items) do
 end
 if new_tasks > 0 and tonumber(conf[11] or 0) + new_tasks > MAX_TASKS then
   return refuse('ARGS', 'a shard has at most ' .. MAX_TASKS
-    .. ' tasks; one whose verdicts are taken is forgotten after 100 ticks without a TRACK')
+    .. ' tasks; an idle task is forgotten after 100 ticks, once its verdicts are taken')
 end
--- Whatever is read is read here, because it could raise.
+-- All reads come before the first write, because a read can raise an error.
 local expiring = {}
 if #new_blocks > 0 then
   for k, header in ipairs(call('HMGET', shard .. ':blocks_expiring', unpack(new_blocks))) do
@@ -136,12 +136,12 @@ end
 if #failed_keys > 0 and call('EXISTS', unpack(failed_keys)) > 0 then
   for _, item in ipairs(items) do
     local before = item.key and call('HLEN', failed_of .. item.name) > 0
-    -- Failures of a block that is not there are of nobody.
+    -- Failures without a block are stale: remove them.
     item.before, item.stale = before and item.header, before and not item.header
   end
 end
 
--- Decide what becomes of each block; still nothing is written.
+-- Decide what to write for each block; nothing is written yet.
 
 local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
 local created, rejected, work, entries, completed = 0, {}, {}, {}, {}
@@ -151,7 +151,7 @@ local function reject(item, reason)
   item.rejected, tracked = reason, tracked + item.slots
 end
 
--- Failures of slots that have not failed before.
+-- Return the failures of slots that have not failed before.
 local function failures(item)
   local slots, whys, old = {}, {}, {}
   if item.before then
@@ -170,11 +170,11 @@ end
 for _, item in ipairs(items) do
   local known = item.header or item.track
   if item.track and item.header then
-    -- The same block again, say by a batch whose fence is gone: its deltas are not new. Whether
-    -- its failures are, is asked for each.
+    -- The same block again, for example from a batch whose fence has expired: ignore its deltas.
+    -- failures() checks each of its failures.
     item.deltas = ''
   elseif item.track and expiring[item.id] then
-    -- Its checksums are still needed under the same name.
+    -- The block of this number that expires still uses the key of the checksums.
     reject(item, 'conflict')
     conflict, known = conflict + item.slots, false
   elseif item.track and pending + item.slots > 2 * high_water then
@@ -195,17 +195,17 @@ for _, item in ipairs(items) do
   if known or item.rejected then work[#work + 1] = item end
 end
 
--- Write. Redis checks maxmemory at a script's first write only: a batch that creates blocks
--- begins with one that may be refused, any other with one that frees. The new checksums are
--- made beside the old ones; verdicts come before they take their place, so that if a write
--- raised after all, a tree would have two verdicts, and never none.
+-- Write. Redis checks maxmemory at a script's first write only. A batch that creates blocks
+-- begins with a write that Redis may refuse, any other batch with one that frees memory. The new
+-- checksums are computed in scratch keys. Verdicts are written before the new checksums replace
+-- the old ones: if a write raised an error, a tree could get two verdicts, but never none.
 
 if created == 0 then call('UNLINK', shard) end
 local scratch, scratch_of = shard .. ':scratch', shard .. ':scratch:'
 local scratched, zeros = false, {}
 
--- Spread the deltas of slots that are named over the scratch. Slots that are near go in one
--- write, with zeros between them: a write is as dear as some strings.
+-- Write the deltas of sparse slots into the scratch key. Slots that are close together share one
+-- write, with zeros between them: a write costs more than some string operations.
 local function spread(item)
   local at, deltas, parts, n, from, last = item.at, item.deltas, {}, 0, 0, -1
   call('SET', scratch, '')
@@ -233,7 +233,7 @@ local function spread(item)
   if n > 0 then call('SETRANGE', scratch, 8 * from, table.concat(parts, '', 1, n)) end
 end
 
--- Make the new checksums of a block; whether all are zero.
+-- Compute the new checksums of a block, and return whether all of them are zero.
 local function weigh(item)
   if not item.header then
     local size = #item.deltas / 8
@@ -254,7 +254,7 @@ local function entry(item, verdict, reason, n, name, value, ...)
     more = { name, value, ... } }
 end
 
--- What is said of a block that goes on or is done.
+-- Collect the verdicts of a block that was not rejected.
 local function tell(item)
   local new = item.new and item.new.slots or {}
   if #new > 0 then
@@ -271,7 +271,7 @@ local function tell(item)
       has_failed[tonumber(slot)] = slot
     end
     for _, slot in ipairs(new) do has_failed[slot] = slot end
-    -- Ascending, and not by table.sort: thousands may have failed.
+    -- In ascending order without table.sort, which is slow for thousands of failed slots.
     for slot = 0, next(has_failed) and item.slots - 1 or -1 do
       if has_failed[slot] then slots[#slots + 1] = has_failed[slot] end
     end
@@ -327,8 +327,8 @@ for _, item in ipairs(work) do
     if item.before or item.stale then ended[#ended + 1] = failed_of .. item.name end
     if item.result then ended[#ended + 1] = item.result end
   elseif not item.rejected then
-    -- The failures before the deltas: were the second alone to survive, say in a log that ends
-    -- here, the trees that failed would be acked.
+    -- Write the failures before the deltas. If only the deltas survived, for example in a log that
+    -- was cut here, the failed trees would be acked.
     if item.stale then call('UNLINK', failed_of .. item.name) end
     for k, slot in ipairs(item.new and item.new.slots or {}) do
       call('HSET', failed_of .. item.name, slot, item.new.whys[k])
@@ -351,7 +351,7 @@ end
 if #puts > 0 then
   local key = shard .. ':blocks:' .. current
   if new_bucket then
-    -- Who may not take it out again must not get to put it in.
+    -- As in apply.lua: a user without the right to HDEL must fail before the value is added.
     call('HDEL', key, '')
     call('HSET', key, '', LONG)
   end
@@ -372,7 +372,7 @@ if all ~= 0 then call('HINCRBY', meta, 'slots', all) end
 for task, backlog in pairs(waiting) do
   if backlog.new then call('HINCRBY', meta, 'tasks', 1) end
   if backlog.new or backlog.told then call('HSET', meta, 'backlog:' .. task, backlog.number) end
-  -- rotate forgets the names of sources without a tree that was put into a bucket lately.
+  -- rotate forgets a task that has put no tree into a bucket for 100 ticks.
   if backlog.tracks and backlog.used ~= ticks then call('HSET', meta, 'used:' .. task, ticks) end
 end
 if conf[9] == 'yes' then
@@ -381,7 +381,7 @@ if conf[9] == 'yes' then
       local item = told.item
       local label = item.label
       if find(label, '["\\]') then label = string.gsub(label, '["\\]', '\\%0') end
-      -- A producer without the right to publish loses the live feed, never the record.
+      -- A producer without the right to PUBLISH loses the live feed only; the stream has the entry.
       redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. told.verdict .. ':' .. item.task,
         '{"verdict":"' .. told.verdict .. '","reason":"' .. told.reason .. '","n":' .. told.n
           .. ',"block":"' .. item.name .. '","label":"' .. label .. '","age":' .. told.age

@@ -1,27 +1,26 @@
 --[[
-configure: change the settings of one shard of a living namespace, or take it one step further
-on its way to another number of shards; the same again changes nothing.
+configure: change the settings of one shard of a live namespace, or do one step of a reshard.
+Idempotent: a repeated call changes nothing.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
 ARGV[1+] changes   field, value, field, value, ..; either one or more of
          tick_ms, high_water, outcomes_limit
-                   as in the table "Configuration" of the contract; not while it moves
+                   as in the table "Configuration" of the contract; refused during a reshard
          or up to 500 of
          lane:<name>
-                   '<seq>:<ms>' of a durable lane: its fence is at seq at least from now on, with
-                   32 zeros for a digest where it was below, last used at ms or later; never
-                   set back
-         or one step of a move, in powers of two from 1 to 1024:
-         reshard    '<from>:<to>' closes the shard: nothing is tracked until it is open again;
-                   '<from>:<to>:switch' if it is empty: on shard 0 that decides that the
-                   namespace moves; '<from>:<to>:cancel' that it does not; '' opens it, shard 0
-                   only when it has moved, or that is called off
-         shards    <to>: if the shard is closed for this move and empty, it is one of so many
-                   from now on; shard 0 only when it is decided
-         empty: no tree is pending; of a shard that goes, no verdict waits either
+                   '<seq>:<ms>' of a durable lane: raise its fence to seq, if it is lower, with a
+                   digest of 32 zeros and a last use of ms or later; a fence is never lowered
+         or one step of a reshard, in powers of two from 1 to 1024:
+         reshard   '<from>:<to>' closes the shard: no tree is tracked until it is opened again;
+                   '<from>:<to>:switch', if the shard is empty: on shard 0 this commits the
+                   reshard; '<from>:<to>:cancel' cancels it; '' opens the shard, shard 0 only
+                   when the reshard is complete or cancelled
+         shards    <to>: sets the number of shards, if the shard is closed for this reshard and
+                   empty; on shard 0 only after the commit
+         empty: no tree is pending; on a shard that the reshard removes, no verdict waits either
 
-Reply    fields that have changed, or 0
+Reply    number of fields that have changed, or 0
 Errors   ACKER ARGS | NAMESPACE | SCHEMA | RESHARD <words>; nothing was changed
 --]]
 -- part: begin
@@ -29,7 +28,7 @@ local MAX_LANES = 500
 local MAX = { tick_ms = 1e12, high_water = 1e12, outcomes_limit = 1e12, shards = 1024 }
 local match = string.match
 
--- A whole number from 1 to most, or nil.
+-- Return the text as a whole number from 1 to most, or nil.
 local function whole(text, most)
   local value = match(text, '^[1-9][0-9]*$') and tonumber(text)
   return value and value <= most and value or nil
@@ -41,8 +40,8 @@ local function power_of_two(text)
 end
 
 if #KEYS ~= 2 or #ARGV < 2 or #ARGV % 2 ~= 0 or meta ~= shard .. ':meta' then
-  return refuse('ARGS', 'two keys (shard, shard:meta), and a field and a value for each change '
-    .. 'are needed')
+  return refuse('ARGS', 'needs two keys (shard, shard:meta), and a field and a value for each '
+    .. 'change')
 end
 local given, lanes, named = {}, {}, {}
 for i = 1, #ARGV, 2 do
@@ -51,28 +50,28 @@ for i = 1, #ARGV, 2 do
   if lane then
     local seq, ms = match(value, '^([1-9][0-9]*):([0-9]+)$')
     if not seq or #seq > 15 or #ms > 15 or #lane > 128 or named[lane] then
-      return refuse('ARGS', 'a lane has up to 128 bytes, and <seq>:<ms>, up to 15 digits each, '
-        .. 'and is there once')
+      return refuse('ARGS', 'a lane must be given once, with a name of up to 128 bytes and the '
+        .. 'value <seq>:<ms>, up to 15 digits each')
     end
     named[lane] = true
     lanes[#lanes + 1] = { name = lane, seq = seq, ms = ms }
   elseif not MAX[field] and field ~= 'reshard' then
-    return refuse('ARGS', 'what can be changed is tick_ms, high_water, outcomes_limit, reshard '
-      .. 'and shards, and lanes are raised')
+    return refuse('ARGS', 'unknown field; use tick_ms, high_water, outcomes_limit, reshard, shards '
+      .. 'or lane:@<name>')
   elseif given[field] then
-    return refuse('ARGS', field .. ' is there twice')
+    return refuse('ARGS', field .. ' is given twice; give each field once')
   elseif (field == 'reshard' or field == 'shards') and #ARGV > 2 then
-    return refuse('ARGS', field .. ' is changed alone')
+    return refuse('ARGS', field .. ' must be the only change in its call')
   elseif field == 'shards' and not power_of_two(value) then
-    return refuse('ARGS', 'shards is a power of two from 1 to 1024')
+    return refuse('ARGS', 'shards must be a power of two from 1 to 1024')
   elseif MAX[field] and not whole(value, MAX[field]) then
-    return refuse('ARGS', string.format('%s is a whole number from 1 to %.0f', field,
+    return refuse('ARGS', string.format('%s must be a whole number from 1 to %.0f', field,
       MAX[field]))
   end
   if not lane then given[field] = value end
 end
 if #lanes > MAX_LANES or (#lanes > 0 and next(given)) then
-  return refuse('ARGS', 'lanes are raised alone, ' .. MAX_LANES .. ' at most')
+  return refuse('ARGS', 'lanes must be the only changes in their call, ' .. MAX_LANES .. ' at most')
 end
 
 local have, flat = {}, call('HGETALL', meta)
@@ -89,11 +88,11 @@ if #lanes > 0 then
   for _, lane in ipairs(lanes) do
     local seq, ms = match(call('HGET', durable, lane.name) or '0::0', '^(%d+):%x*:(%d+)$')
     if not seq then return refuse('SCHEMA', durable .. ' has been tampered with') end
-    -- Fifteen digits are exact in a double.
+    -- A double holds 15 digits exactly.
     if tonumber(seq) < tonumber(lane.seq) then
       if tonumber(ms) < tonumber(lane.ms) then ms = lane.ms end
       changed[#changed + 1] = lane.name
-      -- The digest of no batch: one without a digest must not pass for this.
+      -- No batch has this digest: a batch without a digest must be a CONFLICT here, not a repeat.
       changed[#changed + 1] = lane.seq .. ':' .. string.rep('0', 32) .. ':' .. ms
     end
   end
@@ -102,7 +101,7 @@ if #lanes > 0 then
   return #changed / 2
 end
 
--- What is left in the shard, in words; nil if nothing is.
+-- Say why the shard is not empty, or return nil if it is.
 local function left()
   local places = { 'expiring', 'blocks_expiring' }
   for bucket = 0, have.buckets - 1 do
@@ -112,7 +111,7 @@ local function left()
   for _, place in ipairs(places) do
     if call('HLEN', shard .. ':' .. place) > 0 then return 'trees are pending in ' .. place end
   end
-  -- Verdicts are read from all shards: those of one that stays may wait where they are.
+  -- Sources read verdicts from all shards, so verdicts on a shard that stays may wait there.
   if tonumber(have.shard) < tonumber(to) then return nil end
   for field, value in pairs(have) do
     local task = match(field, '^backlog:(.*)$')
@@ -129,8 +128,8 @@ end
 
 if given.shards then
   if given.shards ~= to or (first and phase ~= ':switch') then
-    return refuse('RESHARD', shard .. ' does not move to ' .. given.shards
-      .. ' shards, or that is not decided')
+    return refuse('RESHARD', shard .. ' is not resharding to ' .. given.shards
+      .. ' shards, or the switch is not decided yet')
   end
   local what = left()
   if what then return refuse('RESHARD', shard .. ' is not empty: ' .. what) end
@@ -142,8 +141,8 @@ end
 if given.reshard == '' then
   if not have.reshard then return 0 end
   if first and phase ~= ':cancel' and have.shards ~= to then
-    return refuse('RESHARD', shard .. ' moves to ' .. tostring(to) .. ' shards; complete that, or '
-      .. 'call it off')
+    return refuse('RESHARD', shard .. ' is resharding to ' .. tostring(to) .. ' shards; complete '
+      .. 'or cancel the reshard')
   end
   call('HDEL', meta, 'reshard')
   return 1
@@ -153,19 +152,20 @@ if given.reshard then
   local new_from, new_to, new_phase = match(given.reshard, MOVE)
   if not new_from or not power_of_two(new_from) or not power_of_two(new_to) or new_from == new_to
     or (new_phase ~= '' and new_phase ~= ':switch' and new_phase ~= ':cancel') then
-    return refuse('ARGS', "reshard is '', or <from>:<to>, two powers of two, and :switch or :cancel")
+    return refuse('ARGS', "reshard must be '', or <from>:<to>, two different powers of two, with "
+      .. ':switch, :cancel or nothing after them')
   end
   local same = new_from == from and new_to == to
-  -- Shard 0 decides; another one that was found empty is closed all the same.
+  -- Shard 0 decides. Another shard that is at :switch is closed already.
   if have.reshard == given.reshard or (same and not first and new_phase == '') then return 0 end
   if have.reshard and not same then
-    return refuse('RESHARD', shard .. ' moves from ' .. tostring(from) .. ' to ' .. tostring(to)
-      .. ' shards; complete or cancel that')
+    return refuse('RESHARD', shard .. ' is resharding from ' .. tostring(from) .. ' to '
+      .. tostring(to) .. ' shards; complete or cancel that first')
   elseif have.reshard and (phase ~= '' or new_phase == '') then
-    return refuse('RESHARD', shard .. ' is at ' .. have.reshard .. ', not before '
+    return refuse('RESHARD', shard .. ' is at ' .. have.reshard .. ', which cannot become '
       .. given.reshard)
   elseif not have.reshard and new_phase ~= '' then
-    return refuse('RESHARD', shard .. ' does not move; was that cancelled?')
+    return refuse('RESHARD', shard .. ' is not resharding; was the reshard cancelled?')
   elseif have.shards ~= new_from and (first or have.shards ~= new_to) then
     return refuse('RESHARD', shard .. ' is one of ' .. have.shards .. ' shards, not of '
       .. new_from)
@@ -178,8 +178,8 @@ if given.reshard then
 end
 
 if have.reshard then
-  return refuse('RESHARD', shard .. ' moves to ' .. tostring(to) .. ' shards; change its settings '
-    .. 'when it has, or when that is cancelled')
+  return refuse('RESHARD', shard .. ' is resharding to ' .. tostring(to) .. ' shards; change its '
+    .. 'settings after the reshard, or cancel that')
 end
 local values, changed = {}, 0
 for field, value in pairs(given) do

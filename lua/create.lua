@@ -1,13 +1,13 @@
 --[[
-create: make one shard of a namespace, once; the same again changes nothing.
+create: create one shard of a namespace. Idempotent: a repeated call changes nothing.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
 ARGV     schema, shard, shards, buckets, tick_ms, high_water, refresh, outcomes_limit, publish;
          all as in the table "Configuration" of the contract
 
-Reply    1 = created, 0 = it exists, with the same configuration; EXISTS with another, and while
-         it is being dropped
+Reply    1 = created, 0 = exists with the same configuration; EXISTS if it exists with another
+         configuration, or is being dropped
 Errors   ACKER ARGS | SCHEMA | EXISTS <words>; nothing was changed
 --]]
 -- part: begin
@@ -19,34 +19,34 @@ local RANGES = { shards = { 1, 1024 }, buckets = { 2, 16 }, tick_ms = { 1, 1e12 
 local namespace, number = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):([0-9]+)}$')
 if #KEYS ~= 2 or #ARGV ~= #FIELDS or not namespace or #namespace > 64
   or meta ~= shard .. ':meta' then
-  return refuse('ARGS', 'two keys, acker:{<namespace>:<shard>} and the same with :meta, and '
-    .. #FIELDS .. ' arguments are needed')
+  return refuse('ARGS', 'needs two keys, acker:{<namespace>:<shard>} and the same with :meta, and '
+    .. #FIELDS .. ' arguments')
 elseif namespace == '.' or namespace == '..' then
-  return refuse('ARGS', 'a namespace is not . or .., which no URL can name')
+  return refuse('ARGS', 'a namespace must not be . or .., which a URL cannot contain as a name')
 end
 local given = {}
 for i, field in ipairs(FIELDS) do given[field] = ARGV[i] end
-if given.schema ~= '1' then return refuse('SCHEMA', 'this script knows schema 1') end
+if given.schema ~= '1' then return refuse('SCHEMA', 'this script supports schema 1 only') end
 for field, range in pairs(RANGES) do
   local value = string.find(given[field], '^[1-9][0-9]*$') and tonumber(given[field])
   if not value or value < range[1] or value > range[2] then
-    return refuse('ARGS', string.format('%s is a whole number from %.0f to %.0f', field,
+    return refuse('ARGS', string.format('%s must be a whole number from %.0f to %.0f', field,
       range[1], range[2]))
   end
 end
 if given.shard ~= number or not string.find(number, '^[0-9]+$')
   or tonumber(number) >= tonumber(given.shards) then
-  return refuse('ARGS', 'shard is the number in the key, below shards')
+  return refuse('ARGS', 'shard must be the number in the key, and less than shards')
 elseif math.log(given.shards) / math.log(2) % 1 ~= 0 then
-  return refuse('ARGS', 'shards is a power of two')
+  return refuse('ARGS', 'shards must be a power of two')
 elseif given.refresh ~= 'never' and given.refresh ~= 'update' then
-  return refuse('ARGS', 'refresh is never or update')
+  return refuse('ARGS', 'refresh must be never or update')
 elseif given.publish ~= 'yes' and given.publish ~= 'no' then
-  return refuse('ARGS', 'publish is yes or no')
+  return refuse('ARGS', 'publish must be yes or no')
 end
 
 if call('EXISTS', shard .. ':dropping') == 1 then
-  return refuse('EXISTS', shard .. ' is being dropped; run drop again, until it is gone')
+  return refuse('EXISTS', shard .. ' is being dropped; run drop again until it has completed')
 elseif call('EXISTS', meta) == 1 then
   local have = call('HMGET', meta, unpack(FIELDS))
   for i, field in ipairs(FIELDS) do

@@ -1,20 +1,21 @@
 --[[
-drop: end a shard in bounded calls. The first closes it: meta becomes <shard>:dropping, and all
-other scripts say NAMESPACE from then on. What was stopped is run again, from its beginning.
+drop: remove a shard in bounded calls. The first call closes the shard: meta becomes
+<shard>:dropping, and all other scripts reply NAMESPACE from then on. An interrupted drop is run
+again from its first call.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
-ARGV[1]  blocks    0 = close the shard; 1..1000 = remove so many at most, and 500 in any case, and
-                   when none is left, all else
-ARGV[2]  last      1 = and then <shard>:dropping too, which holds the configuration; 0 = keep it
-ARGV[3]  move      may be missing; '<from>:<to>' = only a shard that goes in this move and has been
-                   told so: its reshard is <from>:<to>:switch, and its shards <to>
+ARGV[1]  blocks    0 = close the shard; 1..1000 = remove at most this many blocks, and never more
+                   than 500 a call; when no block is left, remove everything else
+ARGV[2]  last      1 = then remove <shard>:dropping too, which holds the configuration; 0 = keep it
+ARGV[3]  reshard   optional; '<from>:<to>' = close only a shard that this reshard removes and that
+                   is ready for it: its reshard is <from>:<to>:switch, its shards <to>
 
 Reply    {left, shards}
-         left: blocks to remove, and 1 for all else; 0 when a call that removes has removed all
-         shards: as the configuration says; of a namespace that moves (configure.lua) the
-         greater number, as there may be shards of both
-         {0, 0}: there is no such shard, or it is gone
+         left: blocks to remove, plus 1 for everything else; 0 when a call has removed all
+         shards: from the configuration; during a reshard (configure.lua) the greater of the two
+         numbers, because shards of both may exist
+         {0, 0}: the shard does not exist, or not any longer
 Errors   ACKER ARGS | SCHEMA | EXISTS | RESHARD <words>; nothing was changed
 --]]
 -- part: begin
@@ -23,22 +24,22 @@ local find = string.find
 
 if #KEYS ~= 2 or #ARGV < 2 or #ARGV > 3 or meta ~= shard .. ':meta'
   or not find(shard, '^acker:{[A-Za-z0-9_.-]+:[0-9]+}$') then
-  return refuse('ARGS', 'two keys, acker:{<namespace>:<shard>} and the same with :meta, and two '
-    .. 'or three arguments are needed')
+  return refuse('ARGS', 'needs two keys, acker:{<namespace>:<shard>} and the same with :meta, and '
+    .. 'two or three arguments')
 end
 local count = (ARGV[1] == '0' or find(ARGV[1], '^[1-9][0-9]*$')) and tonumber(ARGV[1])
-if not count or count > 1000 then return refuse('ARGS', 'blocks is 0 to 1000') end
+if not count or count > 1000 then return refuse('ARGS', 'blocks must be 0 to 1000') end
 count = math.min(count, MAX_BLOCKS)
-if ARGV[2] ~= '0' and ARGV[2] ~= '1' then return refuse('ARGS', 'last is 0 or 1') end
+if ARGV[2] ~= '0' and ARGV[2] ~= '1' then return refuse('ARGS', 'last must be 0 or 1') end
 local target = string.match(ARGV[3] or '', '^[1-9][0-9]*:([1-9][0-9]*)$')
-if ARGV[3] and not target then return refuse('ARGS', 'move is <from>:<to>') end
+if ARGV[3] and not target then return refuse('ARGS', 'reshard must be <from>:<to>') end
 
 local dropping = shard .. ':dropping'
 local open, closed = call('TYPE', meta).ok, call('TYPE', dropping).ok
 if open == 'none' and closed == 'none' then return { 0, 0 } end
 if open ~= 'none' and closed ~= 'none' then
-  return refuse('SCHEMA', meta .. ' and ' .. dropping .. ' are both there, and one is to be '
-    .. 'removed by hand')
+  return refuse('SCHEMA', meta .. ' and ' .. dropping .. ' both exist; remove one of them by '
+    .. 'hand')
 end
 local config = open == 'none' and dropping or meta
 if open ~= 'hash' and closed ~= 'hash' then
@@ -46,7 +47,7 @@ if open ~= 'hash' and closed ~= 'hash' then
 end
 local conf = call('HMGET', config, 'schema', 'shards', 'drop_cursor', 'reshard')
 if conf[1] ~= '1' then
-  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
+  return refuse('SCHEMA', 'this script supports schema 1 only, the namespace has another')
 end
 local shards = find(conf[2] or '', '^[1-9][0-9]*$') and tonumber(conf[2])
 for number in string.gmatch(shards and conf[4] or '', '%d+') do
@@ -56,16 +57,18 @@ if not shards or shards > MAX_SHARDS then
   return refuse('SCHEMA', config .. ' has been tampered with')
 end
 if open ~= 'none' and target and (conf[4] ~= ARGV[3] .. ':switch' or conf[2] ~= target) then
-  -- Whoever comes late with the end of a move must not end what a later move has made.
-  return refuse('RESHARD', shard .. ' does not go in the move ' .. ARGV[3] .. ', or not yet')
+  -- A late client that completes an old reshard must not remove a shard of a newer one.
+  return refuse('RESHARD', shard .. ' is not to be removed by the reshard ' .. ARGV[3]
+    .. ', or not yet')
 end
 if open ~= 'none' and count > 0 then
-  -- Whoever comes late with the rest of a drop must not end what was created since.
-  return refuse('EXISTS', shard .. ' was created anew meanwhile; to drop that as well, run '
+  -- A late client that completes an old drop must not remove a shard that was created since.
+  return refuse('EXISTS', shard .. ' was created again after this drop began; to drop it too, run '
     .. 'drop again')
 end
 
--- Blocks have keys of their own, which nothing but the buckets names. What is no bucket has none.
+-- Each block has its own keys, and only the buckets list the blocks. A key of another type than
+-- hash is not a bucket and lists none.
 local place, left = nil, 0
 local names = { shard .. ':blocks_expiring' }
 for bucket = 0, MAX_BUCKETS - 1 do names[bucket + 2] = shard .. ':blocks:' .. bucket end
@@ -76,8 +79,8 @@ end
 local cursor = find(conf[3] or '', '^%d+$') and #conf[3] < 20 and conf[3] or '0'
 local gone, ended, stopped = {}, {}, false
 if place and count > 0 then
-  -- The cursor goes on where the last call stopped: from 0 each time, a scan must walk over all
-  -- that was emptied before. Whatever it says, a bucket is through when it is empty.
+  -- Continue from the cursor of the last call: a scan from 0 would pass all the entries that
+  -- earlier calls have deleted. A bucket is finished when it is empty, whatever the cursor is.
   local page = call('HSCAN', place, cursor, 'COUNT', count)
   cursor = page[1]
   for i = 1, #page[2], 2 do
@@ -112,8 +115,9 @@ if count > 0 and left == #gone then
   left = -1
 end
 
--- The first write is one that maxmemory does not refuse, and all others pass with it. What names
--- the blocks goes after them: if a write raised, say for want of a right, the next call finds them.
+-- maxmemory does not refuse this first write, and the later ones are not checked. Blocks are
+-- removed before the entries that list them: if a write raised an error (the user lacks a right,
+-- for example), the next call still finds the blocks.
 call('UNLINK', shard)
 if config == meta then call('RENAME', meta, dropping) end
 for from = 1, #ended, MAX_ARGS do
@@ -123,6 +127,6 @@ if left < 0 then return { 0, shards } end
 for from = 1, #gone, MAX_ARGS do
   call('HDEL', place, unpack(gone, from, math.min(from + MAX_ARGS - 1, #gone)))
 end
--- A page that was not taken whole is read again; one that holds nothing is none the less passed.
+-- A page that was not processed whole is read again. The cursor moves past an empty page too.
 if place and count > 0 and not stopped then call('HSET', dropping, 'drop_cursor', cursor) end
 return { left - #gone + 1, shards }

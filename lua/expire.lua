@@ -1,11 +1,11 @@
 --[[
-expire: drain the bucket that expires, some records per call: whoever tracked one is told.
+expire: drain the expiring bucket, some records per call, and nack the tracked ones.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
-ARGV[1]  records   how many to take in about, 1..1000
+ARGV[1]  records   about how many to drain, 1..1000
 
-Reply    {nacked, orphaned, records left to drain}; drained is 0 left
+Reply    {nacked, orphaned, records left to drain}; 0 left: the bucket is drained
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 --]]
 -- part: begin
@@ -15,18 +15,18 @@ local format, hex = string.format, bit.tohex
 
 local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
 if #KEYS ~= 2 or #ARGV ~= 1 or not namespace or meta ~= shard .. ':meta' then
-  return refuse('ARGS', 'two keys, acker:{<namespace>:<shard>} and the same with :meta, and one '
-    .. 'argument are needed')
+  return refuse('ARGS', 'needs two keys, acker:{<namespace>:<shard>} and the same with :meta, and '
+    .. 'one argument')
 end
 local count = find(ARGV[1], '^[1-9][0-9]*$') and tonumber(ARGV[1])
-if not count or count > 1000 then return refuse('ARGS', 'records is 1 to 1000') end
+if not count or count > 1000 then return refuse('ARGS', 'records must be 1 to 1000') end
 local conf = call('HMGET', meta, 'schema', 'cursor', 'publish')
 -- part: schema
 local expiring = shard .. ':expiring'
 -- part: clock
 
--- The cursor goes on where the last call stopped: from 0 each time, a scan must walk over all
--- that was emptied before.
+-- Continue from the cursor of the last call: a scan from 0 would pass all the entries that
+-- earlier calls have deleted.
 local page = call('HSCAN', expiring, conf[2], 'COUNT', count)
 local fields = page[2]
 local taken, groups, by_task, ages, bytes, nacked = {}, {}, {}, {}, 0, 0
@@ -38,7 +38,7 @@ for i = 1, #fields, 2 do
   end
   local id, record = fields[i], fields[i + 1]
   taken[#taken + 1] = id
-  -- What is no record has no tree; it must not keep the others from being drained.
+  -- An entry that is not a valid record has no tree. It must not stop the drain of the others.
   local from = #id == 8 and 17 + (byte(record, 16) or 0) or 17
   if from > 17 then
     local task, source_id = sub(record, 17, from - 1), sub(record, from)
@@ -65,8 +65,9 @@ for i = 1, #fields, 2 do
   end
 end
 
--- The first write is one that maxmemory does not refuse, and all others pass with it. Verdicts
--- come before their records go: if a write raised, a tree would have two, and never none.
+-- maxmemory does not refuse this first write, and the later ones are not checked. Verdicts are
+-- written before their records are deleted: if a write raised an error, a tree could get two
+-- verdicts, but never none.
 call('UNLINK', shard)
 for _, group in ipairs(groups) do
   group.json = '[' .. table.concat(group.rows, ',') .. ']'
@@ -79,7 +80,7 @@ end
 for _, group in ipairs(groups) do
   call('HINCRBY', meta, 'backlog:' .. group.task, #group.rows)
   if conf[3] == 'yes' then
-    -- A rotator without the right to publish loses the live feed, never the record.
+    -- A rotator without the right to PUBLISH loses the live feed only; the stream has the entry.
     redis.pcall('PUBLISH', 'acker:' .. namespace .. ':nack:' .. group.task,
       format('{"verdict":"nack","reason":"expired","n":%d,"rows":%s}', #group.rows, group.json))
   end
@@ -88,7 +89,7 @@ local orphaned = #taken - nacked
 if nacked > 0 then call('HINCRBY', meta, 'expired', nacked) end
 if orphaned > 0 then call('HINCRBY', meta, 'orphaned', orphaned) end
 if not stopped then
-  -- A page that was not taken whole is read again.
+  -- A page that was not processed whole is read again.
   call('HSET', meta, 'cursor', page[1])
 end
 return { nacked, orphaned, call('HLEN', expiring) }

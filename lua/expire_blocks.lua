@@ -1,13 +1,13 @@
 --[[
-expire_blocks: drain the bucket of blocks that expires, some blocks per call: of each block,
-trees whose checksum is zero are acked, all others are nacked, and all trees of a block that has
-lost its checksums.
+expire_blocks: drain the expiring bucket of blocks, some blocks per call. In each block, trees
+with checksum zero are acked and all others are nacked. If a block has lost its checksums, all its
+trees are nacked.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
-ARGV[1]  blocks    how many to take at most, 1..100; it stops early after some 16,000 trees
+ARGV[1]  blocks    at most how many to drain, 1..100; the call stops early after some 16,000 trees
 
-Reply    {acked, nacked, blocks left to drain}; drained is 0 left
+Reply    {acked, nacked, blocks left to drain}; 0 left: the bucket is drained
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 --]]
 -- part: begin
@@ -17,20 +17,20 @@ local sub, find, format = string.sub, string.find, string.format
 
 local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
 if #KEYS ~= 2 or #ARGV ~= 1 or not namespace or meta ~= shard .. ':meta' then
-  return refuse('ARGS', 'two keys, acker:{<namespace>:<shard>} and the same with :meta, and one '
-    .. 'argument are needed')
+  return refuse('ARGS', 'needs two keys, acker:{<namespace>:<shard>} and the same with :meta, and '
+    .. 'one argument')
 end
 local count = find(ARGV[1], '^[1-9][0-9]*$') and tonumber(ARGV[1])
-if not count or count > 100 then return refuse('ARGS', 'blocks is 1 to 100') end
+if not count or count > 100 then return refuse('ARGS', 'blocks must be 1 to 100') end
 local conf = call('HMGET', meta, 'schema', 'blocks_cursor', 'publish')
 -- part: schema
 local expiring = shard .. ':blocks_expiring'
 -- part: clock
 
--- A number becomes a string once a call, and not once a block: that is a third of the work.
+-- Cache of numbers as strings for the whole call: formatting them per block is a third of the work.
 local texts = {}
 
--- Numbers of slots as JSON, ascending.
+-- Return ascending slot numbers as a JSON array.
 local function list(slots)
   for k = 1, #slots do
     local slot = slots[k]
@@ -40,12 +40,12 @@ local function list(slots)
   return '[' .. table.concat(slots, ',') .. ']'
 end
 
--- The cursor goes on where the last call stopped: from 0 each time, a scan must walk over all
--- that was emptied before.
+-- Continue from the cursor of the last call: a scan from 0 would pass all the entries that
+-- earlier calls have deleted.
 local page = call('HSCAN', expiring, conf[2] or '0', 'COUNT', count)
 local blocks, gone, trees, stopped, waiting = {}, {}, 0, false, {}
 
--- Which trees of a block have failed, and which are open; all are, if that cannot be told.
+-- Find the failed and the open trees of a block; all trees are open if its keys cannot be read.
 local function weigh(block)
   local has_failed, failed, nacked, sums = {}, {}, {}, {}
   local kind = call('TYPE', block.failed_key).ok
@@ -76,7 +76,7 @@ for i = 1, #page[2], 2 do
   end
   local id, header = page[2][i], page[2][i + 1]
   gone[#gone + 1] = id
-  -- What is no header has no trees; it must not keep the others from being drained.
+  -- An entry that is not a valid header has no trees. It must not stop the drain of the others.
   local task_length = #id == 8 and string.byte(header, 17) or 0
   if task_length > 0 and #header > 17 + task_length then
     local first, slots, _, task, at = struct.unpack('>I6I2c8Bc0', header)
@@ -94,13 +94,14 @@ for i = 1, #page[2], 2 do
       return refuse('SCHEMA', stream .. ' or its backlog has been tampered with')
     end
     weigh(block)
-    -- A tree that has failed is twice the work.
+    -- A failed tree counts twice, because it is twice the work.
     blocks[#blocks + 1], trees = block, trees + slots + block.failed_count
   end
 end
 
--- The first write is one that maxmemory does not refuse, and all others pass with it. Verdicts
--- come before their blocks go: if a write raised, a tree would have two, and never none.
+-- maxmemory does not refuse this first write, and the later ones are not checked. Verdicts are
+-- written before their blocks are deleted: if a write raised an error, a tree could get two
+-- verdicts, but never none.
 call('UNLINK', shard)
 local acked, nacked, completed = 0, 0, {}
 for _, block in ipairs(blocks) do
@@ -116,14 +117,14 @@ for _, block in ipairs(blocks) do
   if done > 0 then completed[block.first] = (completed[block.first] or 0) + done end
 end
 for _, block in ipairs(blocks) do
-  -- The scratch is there if a producer without all rights has left it.
+  -- A scratch key exists only if a producer that lacks a right has left it.
   call('UNLINK', block.key, block.failed_key, shard .. ':scratch:' .. block.name)
 end
 if #gone > 0 then call('HDEL', expiring, unpack(gone)) end
 for task, backlog in pairs(waiting) do call('HSET', meta, 'backlog:' .. task, backlog) end
 for _, block in ipairs(blocks) do
   if conf[3] == 'yes' and block.n > 0 then
-    -- A rotator without the right to publish loses the live feed, never the record.
+    -- A rotator without the right to PUBLISH loses the live feed only; the stream has the entry.
     redis.pcall('PUBLISH', 'acker:' .. namespace .. ':mixed:' .. block.task,
       format('{"verdict":"mixed","reason":"expired","n":%d,"block":"%s","label":"%s","age":%s,'
         .. '"slots":%d,"nacked":', block.n, block.name,
@@ -135,7 +136,7 @@ if acked > 0 then call('HINCRBY', meta, 'acked', acked) end
 if nacked > 0 then call('HINCRBY', meta, 'expired', nacked) end
 -- part: latency
 if not stopped then
-  -- A page that was not taken whole is read again.
+  -- A page that was not processed whole is read again.
   call('HSET', meta, 'blocks_cursor', page[1])
 end
 return { acked, nacked, call('HLEN', expiring) }

@@ -1,15 +1,15 @@
 --[[
-rotate: make the oldest bucket the one that expires, if a tick is due; forget idle tasks, and
-correct the backlog of a task whose stream is empty. Any number of rotators may call it: by the
-clock of Redis, a tick happens once.
+rotate: if a tick is due, make the oldest bucket the expiring one, forget idle tasks, and correct
+the backlog of tasks whose stream is empty. Any number of rotators may call it: each tick happens
+once, by the clock of Redis.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
 ARGV[1]  force     1 = tick now, due or not; 0 = only if due
 
 Reply    {rotated 0|1, ms until the next tick is due, records and blocks left to drain, late}
-         late: how many ms this tick came after it was due; 0 if nothing rotated
-         nothing rotates before all that expired has been drained (expire.lua)
+         late: delay of this tick in ms, from when it was due; 0 if nothing rotated
+         nothing rotates before the expiring bucket has been drained (expire.lua)
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 --]]
 -- part: begin
@@ -17,9 +17,9 @@ local DURABLE_MS = 30 * 24 * 3600 * 1000
 local QUIET_TICKS, MAX_FORGOTTEN, MAX_ARGS = 100, 100, 1000
 
 if #KEYS ~= 2 or #ARGV ~= 1 or meta ~= shard .. ':meta' then
-  return refuse('ARGS', 'two keys (shard, shard:meta) and one argument are needed')
+  return refuse('ARGS', 'needs two keys (shard, shard:meta) and one argument')
 elseif ARGV[1] ~= '0' and ARGV[1] ~= '1' then
-  return refuse('ARGS', 'force is 0 or 1')
+  return refuse('ARGS', 'force must be 0 or 1')
 end
 local conf = call('HMGET', meta, 'schema', 'buckets', 'current', 'tick_ms', 'ticked_ms',
   'lanes_cursor', 'ticks')
@@ -33,7 +33,7 @@ local left = call('HLEN', expiring) + call('HLEN', blocks_expiring)
 local late = math.max(0, now - ticked_ms - tick_ms)
 local due = now >= ticked_ms + tick_ms or ARGV[1] == '1'
 if now < ticked_ms and ARGV[1] ~= '1' then
-  -- The clock went back. Waiting for it to come up again could take hours.
+  -- The clock went back. It could take hours to reach the old time again, so restart the tick.
   call('UNLINK', shard) -- a first write that maxmemory does not refuse
   call('HSET', meta, 'ticked_ms', string.format('%.0f', now))
   return { 0, tick_ms, left, 0 }
@@ -41,17 +41,17 @@ elseif not due or left > 0 then
   return { 0, math.max(0, ticked_ms + tick_ms - now), left, 0 }
 end
 
--- Durable fences end by age. A few are looked at per tick, so that a tick stays short. Whatever
--- could raise is read before the first write.
+-- Durable fences expire by age. Each tick checks only some of them, so that a tick stays short.
+-- All reads that can raise an error come before the first write.
 local lanes, aged = shard .. ':fence:durable', {}
 local page = call('HSCAN', lanes, conf[6] or '0', 'COUNT', 100)
 for i = 1, #page[2], 2 do
   local used = string.match(page[2][i + 1], ':(%d+)$')
   if used and now - used > DURABLE_MS then aged[#aged + 1] = page[2][i] end
 end
--- A task without verdicts is forgotten so many ticks after its last use that all buckets of then,
--- and all its trees, have expired. An older client marks no use: its tasks count as used now. If a
--- task with a tree were forgotten all the same, its next verdict would register it again.
+-- A task without verdicts is forgotten QUIET_TICKS after its last use. By then all buckets of that
+-- time have expired, and with them all its trees. An older client does not record the use: its
+-- tasks count as used now. If a task that has a tree is forgotten, its next verdict restores it.
 local ticks, tasks, used, changed, forgotten = tonumber(conf[7]) or 0, {}, {}, {}, {}
 local fields, names = call('HGETALL', meta), 0
 for i = 1, #fields, 2 do
@@ -62,11 +62,11 @@ for i = 1, #fields, 2 do
     used[task] = tonumber(fields[i + 1])
   end
 end
--- A stream that was deleted leaves its count. No source takes from an empty stream, so the
--- count would stay, and a full one would refuse TRACK for ever.
+-- If a client deletes a stream, its backlog count remains. No source takes from an empty stream,
+-- so the count would remain for ever, and a full backlog would refuse every TRACK.
 for task, backlog in pairs(tasks) do
   local idle = used[task] and ticks - used[task] >= QUIET_TICKS and #forgotten < MAX_FORGOTTEN
-  -- A rotator without the right to ask for the length ticks, forgets nothing and corrects no count.
+  -- A rotator without the right to XLEN still ticks; it forgets no task and corrects no count.
   local empty = (idle or backlog ~= '0')
     and redis.pcall('XLEN', shard .. ':outcomes:' .. task) == 0
   if empty and backlog ~= '0' then
@@ -85,12 +85,12 @@ local pending, blocks = shard .. ':pending:' .. oldest, shard .. ':blocks:' .. o
 local records, block_count = call('HLEN', pending), call('HLEN', blocks)
 local slots = tonumber(call('HGET', meta, 'slots:' .. oldest) or 0)
 
--- UNLINK is let through at maxmemory, and so is then all the rest.
+-- maxmemory does not refuse UNLINK, and the writes after it are not checked.
 call('UNLINK', shard .. ':fence:' .. oldest)
 if records > 0 then call('RENAME', pending, expiring) end
 if block_count > 0 then
   call('RENAME', blocks, blocks_expiring)
-  -- Not -slots: that of 0 is "-0", which is no integer to Redis.
+  -- 0 - slots and not -slots: -0 would be sent as "-0", which Redis does not accept as an integer.
   call('HINCRBY', meta, 'slots', 0 - slots)
   call('HDEL', meta, 'slots:' .. oldest)
 end

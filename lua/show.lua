@@ -1,29 +1,29 @@
 --[[
-show: what is known of one tree, and of the block it stands in; reads only.
+show: return the state of one tree, and of the block it belongs to; read-only.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
 ARGV[1]  anchor    8 bytes, big-endian: 1..2^62-1, or with bit 62 of a block, slot 0..4094
 
 Reply    {now ms, age, record}
-         of a loose tree; age: of its bucket, 0 the newest, as many as there are if it expires
+         of a loose tree; age: of its bucket, 0 = the newest, the number of buckets = it expires
          {now ms, age, header, checksums, failed, why}
-         of a slot of a pending block; failed: the slots that have failed, a list in no order;
-         why: what was said of this one, or ''
+         of a slot of a pending block; failed: the failed slots, in no order; why: the reason
+         given for this slot, or ''
          {now ms}
-         neither is pending
+         the anchor is not pending
 Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD <words>
 --]]
 -- part: begin
 local anchor = ARGV[1]
 
 if #KEYS ~= 2 or #ARGV ~= 1 or meta ~= shard .. ':meta' or #anchor ~= 8 then
-  return refuse('ARGS', 'two keys (shard, shard:meta) and 8 bytes of an anchor are needed')
+  return refuse('ARGS', 'needs two keys (shard, shard:meta) and 8 bytes of an anchor')
 end
 local high, low = struct.unpack('>I4I4', anchor)
 local in_block, slot = high >= 2 ^ 30, low % 4096
 if high >= 2 ^ 31 or (in_block and slot == 4095) or (high == 0 and low == 0) then
-  return refuse('ARGS', 'an anchor is 1..2^62-1, or of a block, slot 0..4094')
+  return refuse('ARGS', 'the anchor must be 1..2^62-1, or have bit 62 set and a slot 0..4094')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current')
 -- part: schema

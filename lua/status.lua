@@ -1,5 +1,5 @@
 --[[
-status: what a shard holds and what became of its trees; reads only.
+status: return the sizes, configuration and counters of a shard; read-only.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
@@ -12,7 +12,7 @@ Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>
 -- part: begin
 
 if #KEYS ~= 2 or #ARGV ~= 0 or meta ~= shard .. ':meta' then
-  return refuse('ARGS', 'two keys (shard, shard:meta) and no arguments are needed')
+  return refuse('ARGS', 'needs two keys (shard, shard:meta) and no arguments')
 end
 local conf = call('HMGET', meta, 'schema', 'buckets')
 -- part: schema

@@ -1,13 +1,13 @@
 --[[
-take: delete outcomes that their source has handled; those already gone are passed over.
+take: delete outcomes that their source has handled. Idempotent: missing entries are skipped.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
 ARGV[1]  task      the source, [A-Za-z0-9_.-]{1,64}
 ARGV[2+] ids       1 to 64 ids of stream entries, <ms>-<n>
 
-Reply    {entries deleted, verdicts in them, verdicts that still wait, ids looked at}
-         large entries: it stops early, and the ids behind those looked at are to be sent again
+Reply    {entries deleted, verdicts in them, verdicts that still wait, ids processed}
+         with large entries the call stops early; send the ids after the processed ones again
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 --]]
 -- part: begin
@@ -15,11 +15,11 @@ local task = ARGV[1]
 local MAX_IDS, MAX_BYTES = 64, 512 * 1024
 
 if #KEYS ~= 2 or meta ~= shard .. ':meta' then
-  return refuse('ARGS', 'two keys (shard, shard:meta) are needed')
+  return refuse('ARGS', 'needs two keys (shard, shard:meta)')
 elseif #ARGV < 2 or #ARGV > 1 + MAX_IDS then
-  return refuse('ARGS', 'a task and 1 to ' .. MAX_IDS .. ' ids are needed')
+  return refuse('ARGS', 'needs a task and 1 to ' .. MAX_IDS .. ' ids')
 elseif #task > 64 or not string.find(task, '^[A-Za-z0-9_.-]+$') then
-  return refuse('ARGS', 'a task is 1 to 64 of A-Z a-z 0-9 _ . -')
+  return refuse('ARGS', 'a task must be 1 to 64 characters of A-Z a-z 0-9 _ . -')
 end
 for i = 2, #ARGV do
   local ms, n = string.match(ARGV[i], '^(%d+)%-(%d+)$')
@@ -35,7 +35,7 @@ for i = 2, #ARGV do
   if bytes >= MAX_BYTES then break end
   looked = looked + 1
   local entry = call('XRANGE', stream, ARGV[i], ARGV[i])[1]
-  -- By the id of the entry: 01-0 and 1-0 are one.
+  -- Compare the ids that Redis returns: 01-0 and 1-0 are the same entry.
   if entry and not seen[entry[1]] then
     seen[entry[1]] = true
     found[#found + 1] = entry[1]
@@ -57,7 +57,7 @@ if #found > 0 then
   call('XDEL', stream, unpack(found))
   waiting = math.max(0, waiting - verdicts)
 end
--- Whatever went wrong with the stream, none of it can wait once it is empty.
+-- An empty stream has no verdict that waits, whatever the count says.
 if call('XLEN', stream) == 0 then waiting = 0 end
 if known then call('HSET', meta, backlog, waiting) end
 return { #found, verdicts, waiting, looked }

@@ -1,5 +1,5 @@
-"""The acker in plain Python: what the Lua scripts mean. Tests hold Redis to it.
+"""The reference model: the acker in plain Python. Tests compare the Lua scripts with it.
 
-It may import ``protocol`` and ``errors`` only. Begin with ``acker.py`` (loose trees), then
-``blocks.py``; ``rows.py`` gives their rows the bytes of the wire.
+The package may import ``protocol`` and ``errors`` only. Read ``acker.py`` first (loose trees),
+then ``blocks.py``. ``rows.py`` packs their rows into the bytes of the wire.
 """

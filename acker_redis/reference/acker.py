@@ -1,12 +1,12 @@
-"""The acker in plain Python: what the scripts mean, in the fewest lines.
+"""The reference model of the scripts: one shard of an acker in plain Python.
 
-One shard, in dictionaries, with a clock that the caller moves. It is the oracle of the
-tests: whatever Redis does must be what this does. Read it to understand the system; for
-the words, see ``docs/explanation/algorithm.md`` and ``lua/README.md``. ``RedisShard`` (in ``simulate``)
-has the same methods on a real server.
+The state is in dictionaries, and the caller moves the clock. The model is the oracle of the
+tests: Redis must do exactly what the model does. Read it to understand the system; for the
+terms, see ``docs/explanation/algorithm.md`` and ``lua/README.md``. ``RedisShard`` (in
+``simulate``) has the same methods on a real server.
 
-Not modelled, because they depend on how Redis stores things: which records one call of
-``expire`` takes, maxmemory, the caps on fences and tasks, and the validation of bytes
+Not modelled, because they depend on how Redis stores data: the records that one call of
+``expire`` drains, maxmemory, the limits on fences and tasks, and the validation of bytes
 (``tests/servers``).
 """
 
@@ -22,14 +22,14 @@ from acker_redis.protocol.outcome import Outcome, Verdict
 from acker_redis.protocol.rows import FAIL, TOUCH, TRACK
 
 DURABLE_MS = 30 * 24 * 3600 * 1000
-"""A durable lane ends so long after its last batch."""
+"""A durable lane expires this long after its last batch."""
 QUIET_TICKS = 100
-"""A name without verdicts is forgotten so many ticks after its last use; no tree lives so long."""
+"""A task without verdicts is forgotten this many ticks after its last use; no tree lives longer."""
 
 
 @dataclass(frozen=True)
 class TreeRow:
-    """What one message did to its tree: its id XOR the ids of all it caused."""
+    """A row: the effect of one message on its tree. ``delta`` is its id XOR all ids it caused."""
 
     anchor: int
     delta: int
@@ -40,14 +40,14 @@ class TreeRow:
 
 @dataclass
 class Record:
-    """A pending tree; without a task it was never tracked."""
+    """A pending tree. A record without a task was never tracked."""
 
     first_ms: int
     checksum: int = 0
     task: str = ""
     source_id: str = ""
     why: str | None = None
-    """Why it failed, or None if it has not."""
+    """Why the tree failed, or None if it has not failed."""
 
 
 @dataclass
@@ -58,11 +58,11 @@ class Reference:
     now_ms: int = 0
     counters: Counter[str] = field(default_factory=Counter)
     latency: Latency = field(default_factory=Latency)
-    """How long acked trees took. Of no account for what is decided."""
+    """How long acked trees took. Statistics only: no decision depends on it."""
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
-    """Verdicts per task that were not taken."""
+    """Verdicts per task that were not taken yet."""
     reshard: bool = False
-    """The namespace moves to another number of shards: no tree begins."""
+    """The namespace is resharding: no new tree is tracked."""
 
     def __post_init__(self) -> None:
         n, shards = self.config.buckets, self.config.shards
@@ -74,31 +74,31 @@ class Reference:
         self.late_ms = 0  # of the last tick
         self.ticks = 0
         self.names: dict[str, int] = {}
-        """Names of sources, and the tick in which each last put a tree into the newest bucket."""
+        """Task -> the tick in which it last put a tree into the newest bucket."""
         self._told: dict[tuple[str, Verdict, str], list[Outcome]] = {}
         self.high_water = self.config.share
         self.outcomes_limit = max(1, -(-self.config.outcomes_limit // shards))
 
     @property
     def pending(self) -> int:
-        """Records in the buckets."""
+        """Number of records in the buckets."""
         return sum(map(len, self.buckets))
 
     @property
     def tracked_records(self) -> int:
-        """Pending trees, those that expire included: records that have a task."""
+        """Number of pending trees, expiring ones included: records that have a task."""
         places = (*self.buckets, self.expiring)
         return sum(1 for place in places for record in place.values() if record.task)
 
     @property
     def draining(self) -> bool:
-        """Whether something expires: nothing ticks before it was drained."""
+        """Whether the expiring bucket has records. No tick happens before it is drained."""
         return bool(self.expiring)
 
     def apply(
         self, rows: Iterable[TreeRow], task: str = "", fence: Fence | None = None
     ) -> ShardApplied:
-        """Apply a batch, all or nothing; raises ChangedBatchError or BacklogError."""
+        """Apply a batch, all or nothing. Raise ChangedBatchError or BacklogError if refused."""
         rows = list(rows)
         highest = self._repeated(fence) if fence else None
         if highest is not None:
@@ -107,7 +107,9 @@ class Reference:
         tracks = any(row.flags & TRACK for row in rows)
         waiting = self.backlog(task)
         if tracks and self.reshard:
-            raise BacklogError("the namespace moves; nothing is tracked until then, try again")
+            raise BacklogError(
+                "the namespace is resharding; no tree is tracked until that ends, try again later"
+            )
         if tracks and waiting >= self.outcomes_limit:
             raise BacklogError(
                 f"task {task} has {waiting} verdicts waiting to be taken; its source must read and "
@@ -133,7 +135,7 @@ class Reference:
         )
 
     def rotate(self, force: bool = False) -> bool:
-        """Tick if it is due, or forced, and say whether it ticked."""
+        """Tick if a tick is due or forced, and return whether it ticked."""
         late = self.now_ms - self.ticked_ms
         if late < 0 and not force:
             self.ticked_ms = self.now_ms  # the clock went back
@@ -156,7 +158,7 @@ class Reference:
         return True
 
     def expire(self, anchors: Iterable[int] | None = None) -> int:
-        """Drain what expires, or these of its anchors only; returns the records left."""
+        """Drain all expiring records, or only ``anchors``, and return the number left."""
         for anchor in list(self.expiring) if anchors is None else anchors:
             record = self.expiring.pop(anchor)
             self.counters["expired" if record.task else "orphaned"] += 1
@@ -166,11 +168,11 @@ class Reference:
         return len(self.expiring)
 
     def take(self, task: str) -> list[Outcome]:
-        """Verdicts that wait for a task, oldest first; they wait no longer."""
+        """Remove and return the verdicts that wait for a task, oldest first."""
         return self.outcomes.pop(task, [])
 
     def backlog(self, task: str) -> int:
-        """Verdicts that wait for a task."""
+        """Return the number of verdicts that wait for a task."""
         return len(self.outcomes.get(task, ()))
 
     def advance(self, ms: int) -> None:
@@ -178,7 +180,7 @@ class Reference:
         self.now_ms += ms
 
     def _row(self, row: TreeRow, task: str) -> bool:
-        """Apply one row; True if its tree was rejected."""
+        """Apply one row, and return whether its tree was rejected."""
         home = next((bucket for bucket in self.buckets if row.anchor in bucket), None)
         record = home[row.anchor] if home is not None else Record(self.now_ms)
         if row.flags & TRACK and record.task:
@@ -203,7 +205,7 @@ class Reference:
             return False
         if home is None:
             if not record.task and record.why is None and record.checksum == 0:
-                return False  # nothing to remember
+                return False  # a no-op
             if record.task and self.pending >= 2 * self.high_water:
                 self.counters["overflow"] += 1
                 self._tell("nack", "overflow", row.anchor, record)
@@ -222,7 +224,7 @@ class Reference:
         return False
 
     def _conflict(self, row: TreeRow, task: str, record: Record) -> None:
-        """Two trees under one anchor: neither source must go on waiting for its own."""
+        """Nack two trees under one anchor, or one of their sources would wait for ever."""
         self._tell("nack", "conflict", row.anchor, record)
         self.counters["conflict"] += 1
         if (record.task, record.source_id) != (task, row.source_id):
@@ -239,16 +241,16 @@ class Reference:
         self._told.setdefault((record.task, verdict, reason), []).append(outcome)
 
     def _deliver(self) -> None:
-        """Write the verdicts of one call, an entry per task, verdict and reason."""
+        """Write the verdicts of one call, one entry per task, verdict and reason."""
         for (task, verdict, _), entry in self._told.items():
             waiting = self.outcomes.setdefault(task, [])
-            # A touch is dropped when there is no room: a source has a clock of its own.
+            # A touch is dropped when the backlog is full: the source has its own clock.
             if verdict != "touch" or self.backlog(task) < self.outcomes_limit:
                 waiting.extend(entry)
         self._told = {}
 
     def _repeated(self, fence: Fence) -> int | None:
-        """Highest number of the lane if this one is not above it."""
+        """Return the lane's highest number if this fence is a repeat, else None."""
         if fence.producer.startswith("@"):
             last = self.durable.get(fence.producer, (0, "", 0))
         else:

@@ -1,9 +1,9 @@
-"""Blocks in plain Python: trees that are born together, their checksums side by side.
+"""The reference model of blocks: trees that are tracked together, with adjacent checksums.
 
-An extension of :class:`~acker_redis.reference.acker.Reference`; for the words, see "Blocks" in
-``lua/README.md``. Slot by slot, a block is a set of trees; what differs is that it is tracked,
-touched and expired as a whole, that rows without a tracked block are dropped, and that trees
-which are done wait for their block, or its end, to be told.
+It extends :class:`~acker_redis.reference.acker.Reference`; for the terms, see "Blocks" in
+``lua/README.md``. A block is a set of trees, one per slot. Three things differ from loose trees:
+a block is tracked, touched and expired as a whole; rows without a tracked block are dropped; the
+ack of a completed tree is reported only when its block ends.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ from acker_redis.reference.acker import Reference
 
 @dataclass(frozen=True)
 class BlockRow:
-    """What a call does to one block: deltas and failures by slot."""
+    """The rows of one call for one block: deltas and failures by slot."""
 
     block: int
     deltas: Mapping[int, int] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class BlockRow:
     """Slot -> why, for the trees that fail."""
     touch: bool = False
     task: str = ""
-    """Set in a TRACK, with ``label`` and a delta for each slot from 0 on."""
+    """Set in a TRACK only, with ``label`` and a delta for each slot from 0 on."""
     label: str = ""
 
 
@@ -39,7 +39,7 @@ class Block:
     task: str
     label: str
     tracked: tuple[int, ...]
-    """The checksums it was tracked with."""
+    """The checksums with which the block was tracked."""
     checksums: list[int]
     failed: set[int] = field(default_factory=set)
 
@@ -59,24 +59,24 @@ class BlockReference(Reference):
 
     @property
     def pending(self) -> int:
-        """Records, and trees of blocks until their block ends."""
+        """Number of records in the buckets, plus all trees of blocks that have not ended."""
         blocks = (block for bucket in self.block_buckets for block in bucket.values())
         return super().pending + sum(len(block.checksums) for block in blocks)
 
     @property
     def tracked_records(self) -> int:
-        """Pending trees, those that expire included, that were not told of yet."""
+        """Number of pending trees without a verdict, expiring ones included."""
         places = (*self.block_buckets, self.blocks_expiring)
         blocks = (block for place in places for block in place.values())
         return super().tracked_records + sum(len(b.checksums) - len(b.failed) for b in blocks)
 
     @property
     def draining(self) -> bool:
-        """Whether something expires: nothing ticks before it was drained."""
+        """Whether records or blocks expire. No tick happens before they are drained."""
         return super().draining or bool(self.blocks_expiring)
 
     def apply_blocks(self, rows: Iterable[BlockRow], fence: Fence | None = None) -> ShardApplied:
-        """Apply a batch, all or nothing; raises ChangedBatchError or BacklogError."""
+        """Apply a batch, all or nothing. Raise ChangedBatchError or BacklogError if refused."""
         rows = list(rows)
         highest = self._repeated(fence) if fence else None
         if highest is not None:
@@ -87,7 +87,7 @@ class BlockReference(Reference):
         if fence:
             self._remember(fence)
         before = self.counters.copy()
-        # What ends in this call makes room for the next one only.
+        # Blocks that end in this call make room for the next call only.
         self._taken = self.pending
         rejected = tuple(row.block for row in rows if self._block(row))
         new = self.counters - before
@@ -102,7 +102,7 @@ class BlockReference(Reference):
         )
 
     def rotate(self, force: bool = False) -> bool:
-        """Tick if it is due, or forced, and say whether it ticked."""
+        """Tick if a tick is due or forced, and return whether it ticked."""
         if not super().rotate(force):
             return False
         self.blocks_expiring = self.block_buckets.pop()
@@ -110,7 +110,7 @@ class BlockReference(Reference):
         return True
 
     def expire_blocks(self, blocks: Iterable[int] | None = None) -> int:
-        """Drain the blocks that expire, or these of them only; returns the blocks left."""
+        """Drain all expiring blocks, or only ``blocks``, and return the number left."""
         for number in list(self.blocks_expiring) if blocks is None else blocks:
             block = self.blocks_expiring.pop(number)
             slots = set(range(len(block.checksums))) - block.failed
@@ -122,11 +122,11 @@ class BlockReference(Reference):
         return len(self.blocks_expiring)
 
     def take_blocks(self, task: str) -> list[BlockOutcome]:
-        """Verdicts on blocks that wait for a task, oldest first; they wait no longer."""
+        """Remove and return the block verdicts that wait for a task, oldest first."""
         return self.block_outcomes.pop(task, [])
 
     def backlog(self, task: str) -> int:
-        """Verdicts that wait for a task, those in blocks included."""
+        """Return the number of verdicts that wait for a task, those in blocks included."""
         return super().backlog(task) + sum(o.count for o in self.block_outcomes.get(task, ()))
 
     def _check(self, row: BlockRow) -> None:
@@ -135,17 +135,20 @@ class BlockReference(Reference):
         _, block = self._find(row.block)
         if block is None:
             if self.reshard:
-                raise BacklogError("the namespace moves; nothing is tracked until then, try again")
+                raise BacklogError(
+                    "the namespace is resharding; no tree is tracked until that ends, try again "
+                    "later"
+                )
             if self.backlog(row.task) >= self.outcomes_limit:
                 raise BacklogError(row.task)
         elif (block.task, block.label, block.tracked) != (row.task, row.label, _column(row)):
             raise ChangedBatchError(f"block {row.block} came back with other content")
 
     def _block(self, row: BlockRow) -> bool:
-        """Apply one row; True if its block was rejected."""
+        """Apply one row, and return whether its block was rejected."""
         bucket, block = self._find(row.block)
         if row.task and block:
-            row = replace(row, deltas={}, task="")  # the same again: its deltas are not new
+            row = replace(row, deltas={}, task="")  # a repeat: its deltas count already
         if row.task:
             column = _column(row)
             block = Block(self.now_ms, row.task, row.label, column, list(column))

@@ -1,4 +1,4 @@
-"""Rows of the reference in the bytes that go over the wire."""
+"""Pack rows of the reference model into the bytes of the wire."""
 
 import struct
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from acker_redis.reference.blocks import BlockRow
 
 
 def pack(rows: Sequence[TreeRow], task: str = "") -> Columns:
-    """Wire columns of rows as they are, right or wrong: nothing is folded or checked."""
+    """Return the wire columns of rows, valid or not: nothing is folded or validated."""
     form = struct.Struct(f">{len(rows)}Q")
     sources = [row.source_id for row in rows if row.flags & TRACK]
     whys = [row.why for row in rows if row.flags & FAIL]
@@ -24,7 +24,7 @@ def pack(rows: Sequence[TreeRow], task: str = "") -> Columns:
 
 
 def pack_block(row: BlockRow) -> BlockPart:
-    """One block of a call, from the row for the reference."""
+    """Return one block of a call, packed from a row of the reference model."""
     if not row.task:
         dense = sorted(row.deltas) == list(range(len(row.deltas)))
         return pack_deltas(row.block, row.deltas, row.failed, row.touch, dense=dense)

@@ -1,4 +1,4 @@
--- Names of what every script has. Gives shard, meta, call, refuse.
+-- Names that every script uses. Gives shard, meta, call, refuse.
 local shard, meta = KEYS[1], KEYS[2]
 local call = redis.call
 

@@ -1,11 +1,11 @@
--- Read the blocks of a batch and refuse what is wrong with them. Needs shards, shard_number,
--- is_text. Gives items, one table for each block: number (in this call, from 1), id (8 bytes), name
--- (13 hex digits), track, touch, deltas, and if they are there slots, task, label (of a TRACK), at
--- (the slots of sparse deltas), failed (slots and whys); and ids, in the same order.
+-- Read and validate the blocks of a batch. Needs shards, shard_number, is_text. Gives items, one
+-- table for each block: number (in this call, from 1), id (8 bytes), name (13 hex digits), track,
+-- touch, deltas, and where present slots, task, label (of a TRACK), at (slots of sparse deltas),
+-- failed (slots and whys); and ids, in the same order.
 local MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = 64, 4095, 1024 * 1024, 64 * 1024
 local MAX_SPARSE = 4096
 
--- Slots of a column of 2 bytes each, ascending and below 4095; nil if they are not.
+-- Return the slots of a column, 2 bytes each; nil unless they ascend and are below 4095.
 local function read_slots(column)
   local list, last = {}, -1
   for k = 1, #column / 2 do
@@ -17,7 +17,7 @@ local function read_slots(column)
   return list
 end
 
--- Failures, {slots, whys}; nil if they cannot be read.
+-- Return the failures as {slots, whys}, and the bytes of the whys; nil if they are malformed.
 local function read_failed(column)
   local slots, whys, at, last, size = {}, {}, 1, -1, 0
   while at <= #column do
@@ -36,7 +36,7 @@ local bytes, texts, sparse = 0, 0, 0
 for i = 3, #ARGV do bytes = bytes + #ARGV[i] end
 if count > MAX_BLOCKS or bytes > MAX_BYTES then
   return refuse('ARGS', 'a call has at most ' .. MAX_BLOCKS .. ' blocks and ' .. MAX_BYTES
-    .. ' bytes, this one ' .. count .. ' and ' .. bytes)
+    .. ' bytes, this one has ' .. count .. ' and ' .. bytes)
 end
 local function bad(k, words)
   return refuse('ARGS', 'block ' .. k - 1 .. ' ' .. words)
@@ -48,7 +48,7 @@ for k = 1, count do
     ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]
   local flag = byte(flags)
   if #flags ~= 1 or (flag ~= 0 and flag ~= 1 and flag ~= 4 and flag ~= 5) then
-    return bad(k, 'has an unknown flag; there are TRACK 1 and TOUCH 4')
+    return bad(k, 'has an unknown flag; the flags are TRACK 1 and TOUCH 4')
   elseif #id ~= 8 then
     return bad(k, 'needs 8 bytes for its number')
   end
@@ -56,7 +56,7 @@ for k = 1, count do
   if high >= 2 ^ 18 then
     return bad(k, 'is not in 0..2^50-1')
   elseif seen[id] then
-    return bad(k, 'is there twice; fold the deltas of a block')
+    return bad(k, 'is given twice; fold the deltas of a block')
   elseif low % shards ~= shard_number then
     return refuse('SHARD', 'block ' .. k - 1 .. ' does not belong to shard ' .. shard_number
       .. ' of ' .. shards)
@@ -69,16 +69,16 @@ for k = 1, count do
     item.task, item.label = sub(header, 4, 3 + task_length), sub(header, 4 + task_length)
     if item.slots < 1 or item.slots > MAX_SLOTS or task_length < 1 or task_length > 64
       or find(item.task, '[^A-Za-z0-9_.-]') then
-      return bad(k, 'needs a header: 1..4095 slots, a task of 1 to 64 of A-Z a-z 0-9 _ . -, and '
-        .. 'a label')
+      return bad(k, 'needs a header: 1..4095 slots, a task of 1 to 64 characters of A-Z a-z 0-9 '
+        .. '_ . -, and a label')
     elseif #item.label > 255 or not is_text(item.label) then
       return bad(k, 'has a label that is too long, not UTF-8, or has a control byte')
     elseif slots ~= '' or #deltas ~= 8 * item.slots then
-      return bad(k, 'is tracked, and needs 8 bytes of deltas for each slot')
+      return bad(k, 'is tracked: it needs 8 bytes of deltas for each slot, and no slots column')
     end
     texts = texts + #item.label
   elseif header ~= '' then
-    return bad(k, 'has a header, and is not tracked')
+    return bad(k, 'has a header, which is allowed with TRACK only')
   end
   if #deltas % 8 ~= 0 or #deltas > 8 * MAX_SLOTS or (slots ~= '' and #slots * 4 ~= #deltas) then
     return bad(k, 'needs 8 bytes of deltas for each slot, up to 4095')
@@ -101,5 +101,5 @@ for k = 1, count do
 end
 if texts > MAX_TEXTS or sparse > MAX_SPARSE then
   return refuse('ARGS', 'a call has at most ' .. MAX_TEXTS .. ' bytes of texts and ' .. MAX_SPARSE
-    .. ' slots that are named, this one ' .. texts .. ' and ' .. sparse)
+    .. ' named slots, this one has ' .. texts .. ' and ' .. sparse)
 end

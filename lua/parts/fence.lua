@@ -1,6 +1,6 @@
--- The fence. A number that was applied before is a repeat, whatever became of its reply. Needs
--- producer, fence, buckets, current, now. Gives fence_key, fence_value to be written there, and
--- fence_old, where the producer's last one stands.
+-- The fencing token. A number that was applied before is a repeat, whether or not the producer got
+-- the reply. Needs producer, fence, buckets, current, now. Gives fence_key, fence_value (to be
+-- written to it), and fence_old, the key that holds the producer's previous fence.
 local MAX_FENCES = 100000
 local fence_key, fence_old, fence_value
 if producer == '' then
@@ -9,9 +9,9 @@ else
   local seq, digest = string.match(fence, '^([1-9][0-9]*)$'), ''
   if not seq then seq, digest = string.match(fence, '^([1-9][0-9]*):([0-9a-fA-F]+)$') end
   if #producer > 128 then
-    return refuse('ARGS', 'a producer has up to 128 bytes, this one ' .. #producer)
+    return refuse('ARGS', 'a producer has up to 128 bytes, this one has ' .. #producer)
   elseif not seq or #seq > 15 or #digest > 32 then
-    return refuse('ARGS', 'a fence is <seq> or <seq>:<digest>, seq 1 to 15 digits without a '
+    return refuse('ARGS', 'a fence must be <seq> or <seq>:<digest>, seq 1 to 15 digits without a '
       .. 'leading 0, digest up to 32 hex digits')
   end
   local durable = string.byte(producer) == 64
@@ -29,7 +29,7 @@ else
     end
   end
   if last then
-    -- Fifteen digits are exact in a double.
+    -- A double holds 15 digits exactly.
     local last_seq, last_digest = string.match(last, '^(%d+):(%x*)')
     local order = tonumber(seq) - tonumber(last_seq)
     if order == 0 and digest ~= last_digest then
@@ -40,7 +40,8 @@ else
       return { 0, last_seq }
     end
   elseif fences >= MAX_FENCES then
-    return refuse('FENCE', 'this shard holds ' .. fences .. ' fences; reuse producer names')
+    return refuse('FENCE', 'this shard holds ' .. fences .. ' fences, too many for a new one; '
+      .. 'reuse producer names')
   end
   fence_key = keys[1]
   fence_value = seq .. ':' .. digest .. (durable and ':' .. string.format('%.0f', now) or '')

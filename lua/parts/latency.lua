@@ -1,8 +1,8 @@
--- How long the trees took, by the number of binary digits of the ms. It is a figure, no more: if it
--- cannot be counted, the call stands all the same. Needs now, and completed: trees that were acked,
--- by when they began.
+-- Histogram of the trees' latency, by the number of binary digits of the ms. Best effort: if it
+-- cannot be counted, the call still succeeds. Needs now, and completed: number of acked trees by
+-- the time of their first row.
 do
-  -- Trees that took longer are counted as if they had taken so long, 24 days.
+  -- 24 days. A longer latency is counted as this one.
   local MAX_AGE = 2 ^ 31 - 1
   local latency, sum = {}, 0
   for first, number in pairs(completed) do

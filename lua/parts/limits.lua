@@ -1,4 +1,4 @@
--- The configuration that a batch obeys. Needs conf: schema, shard, shards, buckets, current,
+-- The configuration that limits a batch. Needs conf: schema, shard, shards, buckets, current,
 -- high_water, refresh, outcomes_limit, .. Gives shard_number, shards, buckets, current, refresh,
 -- this shard's share of high_water, and backlog_limit, its share of the verdicts that may wait.
 local shard_number, shards, buckets, current = tonumber(conf[2]), tonumber(conf[3]),

@@ -1,8 +1,8 @@
--- Look up the records of a batch, newest bucket first, and count what is pending. Needs n, ids,
--- row_of, buckets, current, conf. Gives record[r] and home[r], its bucket; pending, in the whole
--- shard; and of each bucket pending_keys and sizes.
+-- Look up the records of a batch, newest bucket first, and count the pending trees. Needs n, ids,
+-- row_of, buckets, current, conf. Gives record[r] and home[r], its bucket; pending, of the whole
+-- shard; and for each bucket pending_keys and sizes.
 
--- A hash of so many fields may be a list, by the defaults of Redis.
+-- By its defaults, Redis may store a hash of up to this many fields as a listpack.
 local SMALL = 512
 -- Trees in blocks (apply_blocks.lua) are pending as well.
 local pending_keys, sizes, pending = {}, {}, tonumber(conf[12] or 0)
@@ -13,8 +13,7 @@ for age = 0, buckets - 1 do
   local size = call('HLEN', key)
   pending_keys[bucket], sizes[bucket], pending = key, size, pending + size
   if size > 0 and size <= SMALL and size <= 8 * (n - found) then
-    -- Redis may keep it as a list, in which each lookup walks along: read it whole, unless that
-    -- would be more work than a few lookups.
+    -- In a listpack each lookup is linear: read the whole hash, unless a few lookups cost less.
     local all = call('HGETALL', key)
     for i = 1, 2 * size, 2 do
       local r = row_of[all[i]]

@@ -1,28 +1,28 @@
--- Read the rows of a batch and refuse what is wrong with them. Needs flags, anchors, deltas, task,
--- conf, shards, shard_number, is_text. Gives n, tracks, fails (how many rows there are, with TRACK
--- and with FAIL), and of each row its flag[r], its id ids[r] (8 bytes), anchor and delta as halves,
--- the high one first (anchor[2 * r - 1], anchor[2 * r]), and row_of[id].
+-- Read and validate the rows of a batch. Needs flags, anchors, deltas, task, conf, shards,
+-- shard_number, is_text. Gives n, tracks, fails (number of rows, with TRACK and with FAIL), and for
+-- each row flag[r], ids[r] (8 bytes), anchor and delta as halves, the high one first
+-- (anchor[2 * r - 1], anchor[2 * r]), and row_of[id].
 local MAX_ROWS, MAX_TEXTS, MAX_TASKS = 1024, 64 * 1024, 1000
 local n = #flags
 if n < 1 or n > MAX_ROWS then
-  return refuse('ARGS', 'a batch has 1 to ' .. MAX_ROWS .. ' rows, this one ' .. n)
+  return refuse('ARGS', 'a batch has 1 to ' .. MAX_ROWS .. ' rows, this one has ' .. n)
 elseif #anchors ~= 8 * n or #deltas ~= 8 * n then
   return refuse('ARGS', 'anchors and deltas need 8 bytes for each of ' .. n .. ' rows')
 elseif find(flags, '[^%z\1-\7]') then
-  return refuse('ARGS', 'unknown flag; there are TRACK 1, FAIL 2, TOUCH 4')
+  return refuse('ARGS', 'unknown flag; the flags are TRACK 1, FAIL 2, TOUCH 4')
 end
 local tracks = select(2, string.gsub(flags, '[\1\3\5\7]', ''))
 local fails = select(2, string.gsub(flags, '[\2\3\6\7]', ''))
 if #ARGV ~= 6 + tracks + fails then
-  return refuse('ARGS', tracks .. ' TRACK and ' .. fails .. ' FAIL rows need as many texts, not '
-    .. #ARGV - 6)
+  return refuse('ARGS', tracks .. ' TRACK and ' .. fails .. ' FAIL rows need one text each; the '
+    .. 'number of texts is ' .. #ARGV - 6)
 elseif (tracks > 0) ~= (task ~= '') then
-  return refuse('ARGS', 'a task goes with TRACK rows, and only with them')
+  return refuse('ARGS', 'a task must be given with TRACK rows, and must be empty without them')
 elseif task ~= '' and (#task > 64 or find(task, '[^A-Za-z0-9_.-]')) then
-  return refuse('ARGS', 'a task is 1 to 64 of A-Z a-z 0-9 _ . -')
+  return refuse('ARGS', 'a task must be 1 to 64 characters of A-Z a-z 0-9 _ . -')
 elseif tracks > 0 and not conf[10] and tonumber(conf[11] or 0) >= MAX_TASKS then
   return refuse('ARGS', 'a shard has at most ' .. MAX_TASKS
-    .. ' tasks; one whose verdicts are taken is forgotten after 100 ticks without a TRACK')
+    .. ' tasks; an idle task is forgotten after 100 ticks, once its verdicts are taken')
 end
 
 local bytes = 0
@@ -30,7 +30,7 @@ for i = 7, #ARGV do
   local text = ARGV[i]
   bytes = bytes + #text
   if #text > 255 or (#text == 0 and i <= 6 + tracks) then
-    return refuse('ARGS', 'a source id has 1 to 255 bytes and a why up to 255, text '
+    return refuse('ARGS', 'a source id must have 1 to 255 bytes and a why up to 255; text '
       .. i - 7 .. ' has ' .. #text)
   elseif bytes > MAX_TEXTS then
     return refuse('ARGS', 'the texts of a batch have at most ' .. MAX_TEXTS .. ' bytes in all')
@@ -39,8 +39,8 @@ for i = 7, #ARGV do
   end
 end
 
--- All rows in one call each: a call per row would cost more than what it does. Numbers are
--- the halves of a value, the high one first; what unpack adds at the end, a position, is cut.
+-- All rows in one call for each column: a call per row would cost more than its work. Each value
+-- becomes two numbers, the high half first. unpack adds a position at the end, which is removed.
 local flag = { byte(flags, 1, n) }
 local ids = { unpack_bytes(string.rep('c8', n), anchors) }
 local anchor = { unpack_bytes('>' .. string.rep('I4I4', n), anchors) }
@@ -52,7 +52,7 @@ for r = 1, n do
   if high >= 2 ^ 30 or id == '\0\0\0\0\0\0\0\0' then
     return refuse('ARGS', 'anchor of row ' .. r - 1 .. ' is not in 1..2^62-1')
   elseif row_of[id] then
-    return refuse('ARGS', 'anchor of row ' .. r - 1 .. ' is there twice; fold rows per anchor')
+    return refuse('ARGS', 'anchor of row ' .. r - 1 .. ' is given twice; fold rows per anchor')
   elseif delta[2 * r - 1] >= 2 ^ 31 then
     return refuse('ARGS', 'delta of row ' .. r - 1 .. ' is above 2^63-1')
   elseif low % shards ~= shard_number then

@@ -1,6 +1,7 @@
--- Is there a namespace, of the schema that this script knows? Needs conf, which begins with it.
+-- Check that the namespace exists, with a schema that this script supports. Needs conf, whose first
+-- field is the schema.
 if not conf[1] then
   return refuse('NAMESPACE', 'not created: ' .. shard)
 elseif conf[1] ~= '1' then
-  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
+  return refuse('SCHEMA', 'this script supports schema 1 only, the namespace has another')
 end

@@ -121,7 +121,7 @@ def test_calls_that_are_none(acker: Acker, keys: ShardKeys, name: str) -> None:
     }[name]
     prefix, meta = keys.both
     # Who only reads may ask for any name.
-    words = "ACKER (ARGS|NAMESPACE)" if name == "show" else "ACKER ARGS two keys"
+    words = "ACKER (ARGS|NAMESPACE)" if name == "show" else "ACKER ARGS needs two keys"
     for names, args in (
         ([prefix], right),
         ([prefix, meta, "more"], right),

@@ -112,7 +112,7 @@ def test_all_is_gone_and_nothing_else(make_acker: MakeAcker) -> None:
     assert of(acker.namespace, after) == {}
     assert others(acker.namespace, after) == before
     assert acker.namespace.encode() not in after[NAMESPACES.encode()]
-    with pytest.raises(NamespaceNotFoundError, match=f"no namespace {acker.namespace}"):
+    with pytest.raises(NamespaceNotFoundError, match=f"{acker.namespace} does not exist"):
         acker.drop()
     acker.create(AckerConfig(shards=2, tick_ms=3_600_000))
     assert acker.status().counters["tracked"] == 0
@@ -338,7 +338,7 @@ def test_who_comes_late_does_not_end_what_was_created_since(acker: Acker) -> Non
     filled(acker)
     before = dump(acker)
     for last in (False, True):
-        with pytest.raises(NamespaceExistsError, match="created anew"):
+        with pytest.raises(NamespaceExistsError, match="created again"):
             call(acker, 100, last)
     assert dump(acker) == before
 
@@ -362,7 +362,7 @@ def test_a_shard_goes_in_its_own_move_only(make_acker: MakeAcker) -> None:
     ]:
         client.hset(keys.meta, mapping={"reshard": reshard, "shards": shards})
         before = dump(acker)
-        with pytest.raises(ReshardError, match="does not go in the move 2:1"):
+        with pytest.raises(ReshardError, match="is not to be removed by the reshard 2:1"):
             end()
         assert dump(acker) == before
     client.hset(keys.meta, mapping={"reshard": "2:1:switch", "shards": 1})
@@ -371,7 +371,7 @@ def test_a_shard_goes_in_its_own_move_only(make_acker: MakeAcker) -> None:
     assert call(acker, 100, last=True, shard=1)[0] == 0
     assert end() == [0, 0]
     for move in ("", "2", "2:1:switch", "x:1"):
-        with pytest.raises(InvalidBatchError, match="move is <from>:<to>"):
+        with pytest.raises(InvalidBatchError, match="reshard must be <from>:<to>"):
             acker.connection.run(Call("drop", keys.both, ("0", "0", move)))
 
 
@@ -481,10 +481,10 @@ def test_other_keys_of_another_type_go_as_well(acker: Acker) -> None:
 @pytest.mark.parametrize("blocks", ["", "-1", "1001", "01", "1.5", "x", "0 ", "00"])
 def test_numbers_of_blocks_that_cannot_be(acker: Acker, blocks: str) -> None:
     keys = ShardKeys(acker.namespace, 0)
-    with pytest.raises(InvalidBatchError, match="blocks is 0 to 1000"):
+    with pytest.raises(InvalidBatchError, match="blocks must be 0 to 1000"):
         acker.connection.run(Call("drop", keys.both, (blocks, "0")))
     for last in ("", "2", "yes"):
-        with pytest.raises(InvalidBatchError, match="last is 0 or 1"):
+        with pytest.raises(InvalidBatchError, match="last must be 0 or 1"):
             acker.connection.run(Call("drop", keys.both, ("0", last)))
 
 

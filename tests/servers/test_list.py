@@ -313,7 +313,7 @@ def test_calls_that_are_none(acker: Acker) -> None:
         ([prefix, meta], RIGHT[:-1]),
         ([prefix, meta], [*RIGHT, "", ""]),
     ):
-        with pytest.raises(redis.ResponseError, match="ACKER ARGS two keys"):
+        with pytest.raises(redis.ResponseError, match="ACKER ARGS needs two keys"):
             client.eval(script, len(names), *names, *args)
 
 

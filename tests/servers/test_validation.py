@@ -58,12 +58,12 @@ def test_the_good_batch_is_good(acker: Acker, fence: Fence | None) -> None:
         ([(1, A, 0), (2**62, A, 0)], "anchor of row 1"),
         ([(2**63, A, 0)], "anchor of row 0"),
         ([(2**64 - 1, A, 0)], "anchor of row 0"),
-        ([(5, A, 0), (6, A, 0), (5, A, 0)], "row 2 is there twice"),
+        ([(5, A, 0), (6, A, 0), (5, A, 0)], "row 2 is given twice"),
         ([(5, 2**63, 0)], "delta of row 0"),
         ([(5, A, 8)], "unknown flag"),
         ([(5, A, 255)], "unknown flag"),
-        ([], "1 to 1024 rows, this one 0"),
-        ([(i, A, 0) for i in range(1, 1026)], "1 to 1024 rows, this one 1025"),
+        ([], "1 to 1024 rows, this one has 0"),
+        ([(i, A, 0) for i in range(1, 1026)], "1 to 1024 rows, this one has 1025"),
     ],
 )
 def test_rows(acker: Acker, rows: list[tuple[int, int, int]], words: str) -> None:
@@ -82,14 +82,14 @@ def test_bad_last_row_of_a_full_batch(acker: Acker) -> None:
         ({"anchors": b"\0" * 23}, "8 bytes for each"),
         ({"deltas": b"\0" * 25}, "8 bytes for each"),
         ({"flags": b"\1\0"}, "8 bytes for each"),
-        ({"texts": (b"s1",)}, "as many texts"),
-        ({"texts": (b"s1", b"why", b"more")}, "as many texts"),
-        ({"task": ""}, "a task goes with TRACK"),
-        ({"task": "x" * 65}, "a task is 1 to 64"),
-        ({"task": "a b"}, "a task is 1 to 64"),
-        ({"task": "a:b"}, "a task is 1 to 64"),
-        ({"task": "é"}, "a task is 1 to 64"),
-        ({"task": "a\n"}, "a task is 1 to 64"),
+        ({"texts": (b"s1",)}, "one text each"),
+        ({"texts": (b"s1", b"why", b"more")}, "one text each"),
+        ({"task": ""}, "a task must be given with TRACK"),
+        ({"task": "x" * 65}, "a task must be 1 to 64"),
+        ({"task": "a b"}, "a task must be 1 to 64"),
+        ({"task": "a:b"}, "a task must be 1 to 64"),
+        ({"task": "é"}, "a task must be 1 to 64"),
+        ({"task": "a\n"}, "a task must be 1 to 64"),
         ({"texts": (b"", b"why")}, "1 to 255 bytes"),
         ({"texts": (b"x" * 256, b"why")}, "text 0 has 256"),
         ({"texts": (b"s1", b"x" * 256)}, "text 1 has 256"),
@@ -105,7 +105,7 @@ def test_the_longest_names_are_let_through(acker: Acker) -> None:
 
 
 def test_task_without_track(acker: Acker) -> None:
-    assert "a task goes with TRACK" in refused(acker, columns([(5, A, 0)], "t"))
+    assert "a task must be given with TRACK" in refused(acker, columns([(5, A, 0)], "t"))
 
 
 def test_texts_of_more_than_64_kib(acker: Acker) -> None:
@@ -230,7 +230,7 @@ def test_three_keys(acker: Acker, script: str) -> None:
     before = dump(acker)
     keys = ShardKeys(acker.namespace, 0)
     source = scripts.load(script).source
-    with pytest.raises(redis.exceptions.ResponseError, match="ACKER ARGS two keys"):
+    with pytest.raises(redis.exceptions.ResponseError, match="ACKER ARGS needs two keys"):
         acker.connection.client.eval(source, 3, *keys.both, keys.expiring, *CALLS[script])
     assert dump(acker) == before
 

@@ -1,28 +1,28 @@
 --[[
-apply: add a batch of rows to the checksums of their tuple trees; all or nothing.
+apply: XOR a batch of rows into the checksums of their tuple trees; all or nothing.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
-ARGV[1]  producer  name of the producer lane, up to 128 bytes; '' = no fence; a name that
-                   begins with '@' is a durable lane, its fence outlives the buckets
+ARGV[1]  producer  name of the producer's lane, up to 128 bytes; '' = no fence; a name that
+                   begins with '@' is a durable lane: its fence outlives the buckets
 ARGV[2]  fence     '<seq>' or '<seq>:<digest>': seq [1-9][0-9]{0,14}, digest up to 32 hex
                    digits; '' when there is no producer
-ARGV[3]  flags     n bytes, one per row: 1 TRACK, 2 FAIL, 4 TOUCH, added up; n is 1..1024
-ARGV[4]  anchors   8n bytes, big-endian, 1..2^62-1, each once
+ARGV[3]  flags     n bytes, one per row: sum of 1 TRACK, 2 FAIL, 4 TOUCH; n is 1..1024
+ARGV[4]  anchors   8n bytes, big-endian, 1..2^62-1, no duplicates
 ARGV[5]  deltas    8n bytes, big-endian, 0..2^63-1
-ARGV[6]  task      source of the TRACK rows, [A-Za-z0-9_.-]{1,64}; '' if there are none
-ARGV[7+] texts     the source id of each TRACK row (1..255 bytes), then why of each FAIL row
+ARGV[6]  task      source of the TRACK rows, [A-Za-z0-9_.-]{1,64}; '' if no row has TRACK
+ARGV[7+] texts     the source id of each TRACK row (1..255 bytes), then the why of each FAIL row
                    (0..255 bytes), in row order; UTF-8 without control bytes, 64 KiB in all
 
 Reply    {1, tracked, acked, failed, rejected, pending, high_water, rows}
-         failed: nacks of this call, without the rejected; pending, high_water: of this
+         failed: nacks of this call, rejected rows excluded; pending, high_water: of this
          shard; rows: numbers of the rejected TRACK rows, from 0, 2 bytes each, big-endian
-         {0, highest}: a repeat, nothing was applied; highest: the lane's last seq, a string
+         {0, highest}: a repeat, nothing was applied; highest: last seq of the lane, a string
 Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD | CONFLICT | FENCE | BACKLOG <words>;
          nothing was changed
 --]]
 -- parts/begin.lua
--- Names of what every script has. Gives shard, meta, call, refuse.
+-- Names that every script uses. Gives shard, meta, call, refuse.
 local shard, meta = KEYS[1], KEYS[2]
 local call = redis.call
 
@@ -32,30 +32,31 @@ end
 local producer, fence, flags, anchors, deltas, task =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 
--- With a value of this length a hash is a table; in a list each lookup would walk along.
+-- A value of this length makes Redis store a hash as a table. In a listpack each lookup is linear.
 local LONG = string.rep(' ', 1024)
 local byte, sub, find = string.byte, string.sub, string.find
 local pack, unpack_bytes, xor, hex = struct.pack, struct.unpack, bit.bxor, bit.tohex
 
--- Validation: nothing is written before the whole batch is known to be good.
+-- Validation: nothing is written before the whole batch has been validated.
 
 local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
 if #KEYS ~= 2 or #ARGV < 6 or not namespace or meta ~= shard .. ':meta' then
-  return refuse('ARGS', 'two keys, acker:{<namespace>:<shard>} and the same with :meta, and at '
-    .. 'least six arguments are needed')
+  return refuse('ARGS', 'needs two keys, acker:{<namespace>:<shard>} and the same with :meta, and '
+    .. 'at least six arguments')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'reshard',
   'ticks')
 -- parts/schema.lua
--- Is there a namespace, of the schema that this script knows? Needs conf, which begins with it.
+-- Check that the namespace exists, with a schema that this script supports. Needs conf, whose first
+-- field is the schema.
 if not conf[1] then
   return refuse('NAMESPACE', 'not created: ' .. shard)
 elseif conf[1] ~= '1' then
-  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
+  return refuse('SCHEMA', 'this script supports schema 1 only, the namespace has another')
 end
 -- parts/limits.lua
--- The configuration that a batch obeys. Needs conf: schema, shard, shards, buckets, current,
+-- The configuration that limits a batch. Needs conf: schema, shard, shards, buckets, current,
 -- high_water, refresh, outcomes_limit, .. Gives shard_number, shards, buckets, current, refresh,
 -- this shard's share of high_water, and backlog_limit, its share of the verdicts that may wait.
 local shard_number, shards, buckets, current = tonumber(conf[2]), tonumber(conf[3]),
@@ -65,10 +66,10 @@ local refresh = conf[7] == 'update'
 local backlog_limit = math.max(1, math.ceil(conf[8] / shards))
 
 -- parts/text.lua
--- Whether a text is UTF-8 without control bytes. Gives is_text.
+-- Check that a text is UTF-8 without control bytes. Gives is_text.
 local is_text
 do
-  -- UTF-8 from U+0080 up, without overlong forms and surrogates.
+  -- UTF-8 from U+0080 up, without overlong forms or surrogates.
   local SEQUENCES = { '[\194-\223][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
     '\224[\160-\191][\128-\191]', '\237[\128-\159][\128-\191]',
     '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
@@ -76,7 +77,7 @@ do
 
   function is_text(text)
     if string.find(text, '^[\32-\126]*$') then return true end
-    -- Each well-formed sequence becomes one letter; a byte that is left over is bad.
+    -- Replace each well-formed sequence by one letter; any other byte that remains is invalid.
     for _, sequence in ipairs(SEQUENCES) do
       text = string.gsub(text, sequence, 'x')
       if string.find(text, '^[\32-\126]*$') then return true end
@@ -85,31 +86,31 @@ do
   end
 end
 -- parts/rows.lua
--- Read the rows of a batch and refuse what is wrong with them. Needs flags, anchors, deltas, task,
--- conf, shards, shard_number, is_text. Gives n, tracks, fails (how many rows there are, with TRACK
--- and with FAIL), and of each row its flag[r], its id ids[r] (8 bytes), anchor and delta as halves,
--- the high one first (anchor[2 * r - 1], anchor[2 * r]), and row_of[id].
+-- Read and validate the rows of a batch. Needs flags, anchors, deltas, task, conf, shards,
+-- shard_number, is_text. Gives n, tracks, fails (number of rows, with TRACK and with FAIL), and for
+-- each row flag[r], ids[r] (8 bytes), anchor and delta as halves, the high one first
+-- (anchor[2 * r - 1], anchor[2 * r]), and row_of[id].
 local MAX_ROWS, MAX_TEXTS, MAX_TASKS = 1024, 64 * 1024, 1000
 local n = #flags
 if n < 1 or n > MAX_ROWS then
-  return refuse('ARGS', 'a batch has 1 to ' .. MAX_ROWS .. ' rows, this one ' .. n)
+  return refuse('ARGS', 'a batch has 1 to ' .. MAX_ROWS .. ' rows, this one has ' .. n)
 elseif #anchors ~= 8 * n or #deltas ~= 8 * n then
   return refuse('ARGS', 'anchors and deltas need 8 bytes for each of ' .. n .. ' rows')
 elseif find(flags, '[^%z\1-\7]') then
-  return refuse('ARGS', 'unknown flag; there are TRACK 1, FAIL 2, TOUCH 4')
+  return refuse('ARGS', 'unknown flag; the flags are TRACK 1, FAIL 2, TOUCH 4')
 end
 local tracks = select(2, string.gsub(flags, '[\1\3\5\7]', ''))
 local fails = select(2, string.gsub(flags, '[\2\3\6\7]', ''))
 if #ARGV ~= 6 + tracks + fails then
-  return refuse('ARGS', tracks .. ' TRACK and ' .. fails .. ' FAIL rows need as many texts, not '
-    .. #ARGV - 6)
+  return refuse('ARGS', tracks .. ' TRACK and ' .. fails .. ' FAIL rows need one text each; the '
+    .. 'number of texts is ' .. #ARGV - 6)
 elseif (tracks > 0) ~= (task ~= '') then
-  return refuse('ARGS', 'a task goes with TRACK rows, and only with them')
+  return refuse('ARGS', 'a task must be given with TRACK rows, and must be empty without them')
 elseif task ~= '' and (#task > 64 or find(task, '[^A-Za-z0-9_.-]')) then
-  return refuse('ARGS', 'a task is 1 to 64 of A-Z a-z 0-9 _ . -')
+  return refuse('ARGS', 'a task must be 1 to 64 characters of A-Z a-z 0-9 _ . -')
 elseif tracks > 0 and not conf[10] and tonumber(conf[11] or 0) >= MAX_TASKS then
   return refuse('ARGS', 'a shard has at most ' .. MAX_TASKS
-    .. ' tasks; one whose verdicts are taken is forgotten after 100 ticks without a TRACK')
+    .. ' tasks; an idle task is forgotten after 100 ticks, once its verdicts are taken')
 end
 
 local bytes = 0
@@ -117,7 +118,7 @@ for i = 7, #ARGV do
   local text = ARGV[i]
   bytes = bytes + #text
   if #text > 255 or (#text == 0 and i <= 6 + tracks) then
-    return refuse('ARGS', 'a source id has 1 to 255 bytes and a why up to 255, text '
+    return refuse('ARGS', 'a source id must have 1 to 255 bytes and a why up to 255; text '
       .. i - 7 .. ' has ' .. #text)
   elseif bytes > MAX_TEXTS then
     return refuse('ARGS', 'the texts of a batch have at most ' .. MAX_TEXTS .. ' bytes in all')
@@ -126,8 +127,8 @@ for i = 7, #ARGV do
   end
 end
 
--- All rows in one call each: a call per row would cost more than what it does. Numbers are
--- the halves of a value, the high one first; what unpack adds at the end, a position, is cut.
+-- All rows in one call for each column: a call per row would cost more than its work. Each value
+-- becomes two numbers, the high half first. unpack adds a position at the end, which is removed.
 local flag = { byte(flags, 1, n) }
 local ids = { unpack_bytes(string.rep('c8', n), anchors) }
 local anchor = { unpack_bytes('>' .. string.rep('I4I4', n), anchors) }
@@ -139,7 +140,7 @@ for r = 1, n do
   if high >= 2 ^ 30 or id == '\0\0\0\0\0\0\0\0' then
     return refuse('ARGS', 'anchor of row ' .. r - 1 .. ' is not in 1..2^62-1')
   elseif row_of[id] then
-    return refuse('ARGS', 'anchor of row ' .. r - 1 .. ' is there twice; fold rows per anchor')
+    return refuse('ARGS', 'anchor of row ' .. r - 1 .. ' is given twice; fold rows per anchor')
   elseif delta[2 * r - 1] >= 2 ^ 31 then
     return refuse('ARGS', 'delta of row ' .. r - 1 .. ' is above 2^63-1')
   elseif low % shards ~= shard_number then
@@ -150,13 +151,13 @@ for r = 1, n do
 end
 
 -- parts/clock.lua
--- The time by the clock of Redis. Gives now, in ms since 1970.
+-- The time on the clock of Redis. Gives now, in ms since 1970.
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- parts/fence.lua
--- The fence. A number that was applied before is a repeat, whatever became of its reply. Needs
--- producer, fence, buckets, current, now. Gives fence_key, fence_value to be written there, and
--- fence_old, where the producer's last one stands.
+-- The fencing token. A number that was applied before is a repeat, whether or not the producer got
+-- the reply. Needs producer, fence, buckets, current, now. Gives fence_key, fence_value (to be
+-- written to it), and fence_old, the key that holds the producer's previous fence.
 local MAX_FENCES = 100000
 local fence_key, fence_old, fence_value
 if producer == '' then
@@ -165,9 +166,9 @@ else
   local seq, digest = string.match(fence, '^([1-9][0-9]*)$'), ''
   if not seq then seq, digest = string.match(fence, '^([1-9][0-9]*):([0-9a-fA-F]+)$') end
   if #producer > 128 then
-    return refuse('ARGS', 'a producer has up to 128 bytes, this one ' .. #producer)
+    return refuse('ARGS', 'a producer has up to 128 bytes, this one has ' .. #producer)
   elseif not seq or #seq > 15 or #digest > 32 then
-    return refuse('ARGS', 'a fence is <seq> or <seq>:<digest>, seq 1 to 15 digits without a '
+    return refuse('ARGS', 'a fence must be <seq> or <seq>:<digest>, seq 1 to 15 digits without a '
       .. 'leading 0, digest up to 32 hex digits')
   end
   local durable = string.byte(producer) == 64
@@ -185,7 +186,7 @@ else
     end
   end
   if last then
-    -- Fifteen digits are exact in a double.
+    -- A double holds 15 digits exactly.
     local last_seq, last_digest = string.match(last, '^(%d+):(%x*)')
     local order = tonumber(seq) - tonumber(last_seq)
     if order == 0 and digest ~= last_digest then
@@ -196,18 +197,19 @@ else
       return { 0, last_seq }
     end
   elseif fences >= MAX_FENCES then
-    return refuse('FENCE', 'this shard holds ' .. fences .. ' fences; reuse producer names')
+    return refuse('FENCE', 'this shard holds ' .. fences .. ' fences, too many for a new one; '
+      .. 'reuse producer names')
   end
   fence_key = keys[1]
   fence_value = seq .. ':' .. digest .. (durable and ':' .. string.format('%.0f', now) or '')
 end
 
 -- parts/records.lua
--- Look up the records of a batch, newest bucket first, and count what is pending. Needs n, ids,
--- row_of, buckets, current, conf. Gives record[r] and home[r], its bucket; pending, in the whole
--- shard; and of each bucket pending_keys and sizes.
+-- Look up the records of a batch, newest bucket first, and count the pending trees. Needs n, ids,
+-- row_of, buckets, current, conf. Gives record[r] and home[r], its bucket; pending, of the whole
+-- shard; and for each bucket pending_keys and sizes.
 
--- A hash of so many fields may be a list, by the defaults of Redis.
+-- By its defaults, Redis may store a hash of up to this many fields as a listpack.
 local SMALL = 512
 -- Trees in blocks (apply_blocks.lua) are pending as well.
 local pending_keys, sizes, pending = {}, {}, tonumber(conf[12] or 0)
@@ -218,8 +220,7 @@ for age = 0, buckets - 1 do
   local size = call('HLEN', key)
   pending_keys[bucket], sizes[bucket], pending = key, size, pending + size
   if size > 0 and size <= SMALL and size <= 8 * (n - found) then
-    -- Redis may keep it as a list, in which each lookup walks along: read it whole, unless that
-    -- would be more work than a few lookups.
+    -- In a listpack each lookup is linear: read the whole hash, unless a few lookups cost less.
     local all = call('HGETALL', key)
     for i = 1, 2 * size, 2 do
       local r = row_of[all[i]]
@@ -242,21 +243,22 @@ for age = 0, buckets - 1 do
     end
   end
 end
--- While the namespace moves to another number of shards, none may get a tree any more.
+-- While the namespace is resharding, no shard accepts a new tree.
 local reshard = conf[13]
 if tracks > 0 and reshard then
-  return refuse('BACKLOG', 'the namespace moves to ' .. tostring(string.match(reshard, ':(%d+)'))
-    .. ' shards; nothing is tracked until then, try again')
+  return refuse('BACKLOG', 'the namespace is resharding to '
+    .. tostring(string.match(reshard, ':(%d+)'))
+    .. ' shards; no tree is tracked until that ends, try again later')
 elseif tracks > 0 and tonumber(conf[10] or 0) >= backlog_limit then
   return refuse('BACKLOG', 'task ' .. task .. ' has ' .. conf[10]
     .. ' verdicts waiting to be taken; its source must read and take its outcomes')
 end
--- Sources of the trees that this batch puts into the newest bucket: rotate forgets no other names.
+-- Sources of the trees that this batch puts into the newest bucket. rotate must not forget them.
 local ticks, used = conf[14] or '0', {}
 if tracks > 0 then used[task] = true end
 
--- Decide row by row what will be written; still nothing is. A list keeps its length in n:
--- Lua has to search for it.
+-- Decide row by row what to write; nothing is written yet. A list keeps its length in n, because
+-- Lua's # operator searches for the end of a list.
 
 local puts, drops = {}, {}
 for bucket = 0, buckets - 1 do puts[bucket], drops[bucket] = { n = 0 }, { n = 0 } end
@@ -264,7 +266,7 @@ local groups, group_of, ages, completed = {}, {}, {}, {}
 local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
 local created, rejected = 0, {}
 local next_source, next_why = 7, 7 + tracks
--- What follows the checksum in the record of a tree that begins here, but for its source id.
+-- The bytes between checksum and source id in the record of a new tree.
 local begun = pack('>BI6B', 0, now, #task) .. task
 
 local function put(bucket, r, value)
@@ -333,7 +335,7 @@ local function decide(r)
 
   local ended = true
   if second then
-    -- Two trees under one anchor: neither source must go on waiting for its own.
+    -- Two trees under one anchor: nack both, or one of the sources would wait for ever.
     verdict('nack', 'conflict', owner, r, first, text)
     conflict = conflict + 1
     if owner ~= task or text ~= second then
@@ -347,7 +349,7 @@ local function decide(r)
     verdict('ack', 'completed', owner, r, first, text)
     acked, completed[first] = acked + 1, (completed[first] or 0) + 1
   elseif not old and owner == '' and not why and zero then
-    ended = true -- a TOUCH of nothing, say: there is nothing to remember
+    ended = true -- for example a TOUCH of an unknown anchor: a no-op
   elseif not old and owner ~= '' and pending >= 2 * high_water then
     verdict('nack', 'overflow', owner, r, first, text)
     overflow = overflow + 1
@@ -380,7 +382,7 @@ end
 for r = 1, n do
   local old, high, low = record[r], delta[2 * r - 1], delta[2 * r]
   local general = true
-  -- Nearly all rows are one of three, which do here what decide would do, and no more.
+  -- Fast paths for the three usual kinds of rows. Each has the same effect as decide(r).
   if flag[r] == 0 and old then
     local old_high, old_low = unpack_bytes('>I4I4', old)
     if high == old_high and low == old_low then
@@ -419,10 +421,10 @@ for owner in pairs(used) do
   if call('HGET', meta, 'used:' .. owner) == ticks then used[owner] = nil end
 end
 
--- Write. Redis checks maxmemory at a script's first write only: a batch that creates records
--- begins with one that may be refused, any other with one that frees; both change nothing.
--- Verdicts come first: if a write raised after all, say for want of a right, a tree would have
--- two verdicts, and never none.
+-- Write. Redis checks maxmemory at a script's first write only. A batch that creates records
+-- begins with a write that Redis may refuse, any other batch with one that frees memory. Both
+-- writes are no-ops. Verdicts are written first: if a later write raised an error (the user lacks
+-- a right, for example), a tree could get two verdicts, but never none.
 
 if created == 0 then call('UNLINK', shard) else call('HINCRBY', meta, 'tracked', 0) end
 for _, group in ipairs(groups) do
@@ -442,8 +444,8 @@ end
 for bucket = 0, buckets - 1 do
   local key, new = pending_keys[bucket], sizes[bucket] == 0
   if puts[bucket].n > 0 then
-    -- A value of this length makes it a table: in a list each lookup walks along. Who may not
-    -- take it out again must not get to put it in.
+    -- Add and remove a long value, so that Redis stores this hash as a table (see LONG). HDEL runs
+    -- first as well: a user without the right to HDEL must fail before the value is added.
     if new then
       call('HDEL', key, '')
       call('HSET', key, '', LONG)
@@ -459,7 +461,7 @@ for _, group in ipairs(groups) do
   if group.told then
     call('HINCRBY', meta, 'backlog:' .. group.task, group.n)
     if conf[9] == 'yes' then
-      -- A producer without the right to publish loses the live feed, never the record.
+      -- A producer without the right to PUBLISH loses the live feed only; the stream has the entry.
       redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. group.verdict .. ':' .. group.task,
         '{"verdict":"' .. group.verdict .. '","reason":"' .. group.reason .. '","n":' .. group.n
           .. ',"rows":' .. group.json .. '}')
@@ -476,11 +478,11 @@ for name, count in pairs({ tracked = tracked, acked = acked, failed = failed,
   if count > 0 then call('HINCRBY', meta, name, count) end
 end
 -- parts/latency.lua
--- How long the trees took, by the number of binary digits of the ms. It is a figure, no more: if it
--- cannot be counted, the call stands all the same. Needs now, and completed: trees that were acked,
--- by when they began.
+-- Histogram of the trees' latency, by the number of binary digits of the ms. Best effort: if it
+-- cannot be counted, the call still succeeds. Needs now, and completed: number of acked trees by
+-- the time of their first row.
 do
-  -- Trees that took longer are counted as if they had taken so long, 24 days.
+  -- 24 days. A longer latency is counted as this one.
   local MAX_AGE = 2 ^ 31 - 1
   local latency, sum = {}, 0
   for first, number in pairs(completed) do

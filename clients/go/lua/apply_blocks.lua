@@ -1,33 +1,33 @@
 --[[
-apply_blocks: add deltas to the checksums of whole blocks of tuple trees; all or nothing.
+apply_blocks: XOR deltas into the checksums of whole blocks of tuple trees; all or nothing.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
-ARGV[1]  producer  name of the producer lane, up to 128 bytes; '' = no fence; a name that
-                   begins with '@' is a durable lane, its fence outlives the buckets
+ARGV[1]  producer  name of the producer's lane, up to 128 bytes; '' = no fence; a name that
+                   begins with '@' is a durable lane: its fence outlives the buckets
 ARGV[2]  fence     '<seq>' or '<seq>:<digest>': seq [1-9][0-9]{0,14}, digest up to 32 hex
                    digits; '' when there is no producer
-ARGV[3+] blocks    six for each of 1 to 64 blocks, each block once; 1 MiB in all:
-         flags     one byte: 1 TRACK, 4 TOUCH, added up; 0 for neither
+ARGV[3+] blocks    six arguments for each of 1 to 64 blocks, no duplicates; 1 MiB in all:
+         flags     one byte: sum of 1 TRACK and 4 TOUCH; 0 for neither
          block     8 bytes, big-endian, 0..2^50-1
          header    of a TRACK: slots n, 2 bytes, big-endian, 1..4095; length of the task, one
                    byte; task, [A-Za-z0-9_.-]{1,64}; label, 1..255 bytes of UTF-8 without
-                   control bytes; else ''
+                   control bytes; without TRACK ''
          slots     '' = deltas of slots 0, 1, ..; or 2 bytes each, big-endian, ascending
          deltas    8 bytes each, big-endian; of a TRACK 8n; at most 4095, or '' for none
          failed    for each tree that fails: slot, 2 bytes, ascending; length of the why, one
                    byte; why, 0..255 bytes of UTF-8 without control bytes; or '' for none
 
 Reply    {1, tracked, acked, failed, rejected, pending, high_water, blocks}
-         counted in trees; failed: nacks of this call, without the rejected; pending,
+         counted in trees; failed: nacks of this call, rejected trees excluded; pending,
          high_water: of this shard; blocks: numbers of the rejected blocks of this call, from
          0, 2 bytes each, big-endian
-         {0, highest}: a repeat, nothing was applied; highest: the lane's last seq, a string
+         {0, highest}: a repeat, nothing was applied; highest: last seq of the lane, a string
 Errors   ACKER ARGS | NAMESPACE | SCHEMA | SHARD | CONFLICT | FENCE | BACKLOG <words>;
          nothing was changed
 --]]
 -- parts/begin.lua
--- Names of what every script has. Gives shard, meta, call, refuse.
+-- Names that every script uses. Gives shard, meta, call, refuse.
 local shard, meta = KEYS[1], KEYS[2]
 local call = redis.call
 
@@ -37,29 +37,30 @@ end
 local producer, fence = ARGV[1], ARGV[2]
 
 local MAX_TASKS, NEAR = 1000, 32
--- With a value of this length a hash is a table; in a list each lookup would walk along.
+-- A value of this length makes Redis store a hash as a table. In a listpack each lookup is linear.
 local LONG = string.rep(' ', 1024)
 local byte, sub, find = string.byte, string.sub, string.find
 local pack, unpack_bytes, format = struct.pack, struct.unpack, string.format
 
--- Validation: nothing is written before the whole batch is known to be good.
+-- Validation: nothing is written before the whole batch has been validated.
 
 local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
 if #KEYS ~= 2 or #ARGV < 8 or #ARGV % 6 ~= 2 or not namespace or meta ~= shard .. ':meta' then
-  return refuse('ARGS', 'two keys, acker:{<namespace>:<shard>} and the same with :meta, and two '
-    .. 'arguments and six more for each block are needed')
+  return refuse('ARGS', 'needs two keys, acker:{<namespace>:<shard>} and the same with :meta, two '
+    .. 'arguments, and six more for each block')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'reshard', 'ticks')
 -- parts/schema.lua
--- Is there a namespace, of the schema that this script knows? Needs conf, which begins with it.
+-- Check that the namespace exists, with a schema that this script supports. Needs conf, whose first
+-- field is the schema.
 if not conf[1] then
   return refuse('NAMESPACE', 'not created: ' .. shard)
 elseif conf[1] ~= '1' then
-  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
+  return refuse('SCHEMA', 'this script supports schema 1 only, the namespace has another')
 end
 -- parts/limits.lua
--- The configuration that a batch obeys. Needs conf: schema, shard, shards, buckets, current,
+-- The configuration that limits a batch. Needs conf: schema, shard, shards, buckets, current,
 -- high_water, refresh, outcomes_limit, .. Gives shard_number, shards, buckets, current, refresh,
 -- this shard's share of high_water, and backlog_limit, its share of the verdicts that may wait.
 local shard_number, shards, buckets, current = tonumber(conf[2]), tonumber(conf[3]),
@@ -69,10 +70,10 @@ local refresh = conf[7] == 'update'
 local backlog_limit = math.max(1, math.ceil(conf[8] / shards))
 
 -- parts/text.lua
--- Whether a text is UTF-8 without control bytes. Gives is_text.
+-- Check that a text is UTF-8 without control bytes. Gives is_text.
 local is_text
 do
-  -- UTF-8 from U+0080 up, without overlong forms and surrogates.
+  -- UTF-8 from U+0080 up, without overlong forms or surrogates.
   local SEQUENCES = { '[\194-\223][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
     '\224[\160-\191][\128-\191]', '\237[\128-\159][\128-\191]',
     '\240[\144-\191][\128-\191][\128-\191]', '[\241-\243][\128-\191][\128-\191][\128-\191]',
@@ -80,7 +81,7 @@ do
 
   function is_text(text)
     if string.find(text, '^[\32-\126]*$') then return true end
-    -- Each well-formed sequence becomes one letter; a byte that is left over is bad.
+    -- Replace each well-formed sequence by one letter; any other byte that remains is invalid.
     for _, sequence in ipairs(SEQUENCES) do
       text = string.gsub(text, sequence, 'x')
       if string.find(text, '^[\32-\126]*$') then return true end
@@ -90,14 +91,14 @@ do
 end
 
 -- parts/blocks.lua
--- Read the blocks of a batch and refuse what is wrong with them. Needs shards, shard_number,
--- is_text. Gives items, one table for each block: number (in this call, from 1), id (8 bytes), name
--- (13 hex digits), track, touch, deltas, and if they are there slots, task, label (of a TRACK), at
--- (the slots of sparse deltas), failed (slots and whys); and ids, in the same order.
+-- Read and validate the blocks of a batch. Needs shards, shard_number, is_text. Gives items, one
+-- table for each block: number (in this call, from 1), id (8 bytes), name (13 hex digits), track,
+-- touch, deltas, and where present slots, task, label (of a TRACK), at (slots of sparse deltas),
+-- failed (slots and whys); and ids, in the same order.
 local MAX_BLOCKS, MAX_SLOTS, MAX_BYTES, MAX_TEXTS = 64, 4095, 1024 * 1024, 64 * 1024
 local MAX_SPARSE = 4096
 
--- Slots of a column of 2 bytes each, ascending and below 4095; nil if they are not.
+-- Return the slots of a column, 2 bytes each; nil unless they ascend and are below 4095.
 local function read_slots(column)
   local list, last = {}, -1
   for k = 1, #column / 2 do
@@ -109,7 +110,7 @@ local function read_slots(column)
   return list
 end
 
--- Failures, {slots, whys}; nil if they cannot be read.
+-- Return the failures as {slots, whys}, and the bytes of the whys; nil if they are malformed.
 local function read_failed(column)
   local slots, whys, at, last, size = {}, {}, 1, -1, 0
   while at <= #column do
@@ -128,7 +129,7 @@ local bytes, texts, sparse = 0, 0, 0
 for i = 3, #ARGV do bytes = bytes + #ARGV[i] end
 if count > MAX_BLOCKS or bytes > MAX_BYTES then
   return refuse('ARGS', 'a call has at most ' .. MAX_BLOCKS .. ' blocks and ' .. MAX_BYTES
-    .. ' bytes, this one ' .. count .. ' and ' .. bytes)
+    .. ' bytes, this one has ' .. count .. ' and ' .. bytes)
 end
 local function bad(k, words)
   return refuse('ARGS', 'block ' .. k - 1 .. ' ' .. words)
@@ -140,7 +141,7 @@ for k = 1, count do
     ARGV[at + 4], ARGV[at + 5], ARGV[at + 6]
   local flag = byte(flags)
   if #flags ~= 1 or (flag ~= 0 and flag ~= 1 and flag ~= 4 and flag ~= 5) then
-    return bad(k, 'has an unknown flag; there are TRACK 1 and TOUCH 4')
+    return bad(k, 'has an unknown flag; the flags are TRACK 1 and TOUCH 4')
   elseif #id ~= 8 then
     return bad(k, 'needs 8 bytes for its number')
   end
@@ -148,7 +149,7 @@ for k = 1, count do
   if high >= 2 ^ 18 then
     return bad(k, 'is not in 0..2^50-1')
   elseif seen[id] then
-    return bad(k, 'is there twice; fold the deltas of a block')
+    return bad(k, 'is given twice; fold the deltas of a block')
   elseif low % shards ~= shard_number then
     return refuse('SHARD', 'block ' .. k - 1 .. ' does not belong to shard ' .. shard_number
       .. ' of ' .. shards)
@@ -161,16 +162,16 @@ for k = 1, count do
     item.task, item.label = sub(header, 4, 3 + task_length), sub(header, 4 + task_length)
     if item.slots < 1 or item.slots > MAX_SLOTS or task_length < 1 or task_length > 64
       or find(item.task, '[^A-Za-z0-9_.-]') then
-      return bad(k, 'needs a header: 1..4095 slots, a task of 1 to 64 of A-Z a-z 0-9 _ . -, and '
-        .. 'a label')
+      return bad(k, 'needs a header: 1..4095 slots, a task of 1 to 64 characters of A-Z a-z 0-9 '
+        .. '_ . -, and a label')
     elseif #item.label > 255 or not is_text(item.label) then
       return bad(k, 'has a label that is too long, not UTF-8, or has a control byte')
     elseif slots ~= '' or #deltas ~= 8 * item.slots then
-      return bad(k, 'is tracked, and needs 8 bytes of deltas for each slot')
+      return bad(k, 'is tracked: it needs 8 bytes of deltas for each slot, and no slots column')
     end
     texts = texts + #item.label
   elseif header ~= '' then
-    return bad(k, 'has a header, and is not tracked')
+    return bad(k, 'has a header, which is allowed with TRACK only')
   end
   if #deltas % 8 ~= 0 or #deltas > 8 * MAX_SLOTS or (slots ~= '' and #slots * 4 ~= #deltas) then
     return bad(k, 'needs 8 bytes of deltas for each slot, up to 4095')
@@ -193,17 +194,17 @@ for k = 1, count do
 end
 if texts > MAX_TEXTS or sparse > MAX_SPARSE then
   return refuse('ARGS', 'a call has at most ' .. MAX_TEXTS .. ' bytes of texts and ' .. MAX_SPARSE
-    .. ' slots that are named, this one ' .. texts .. ' and ' .. sparse)
+    .. ' named slots, this one has ' .. texts .. ' and ' .. sparse)
 end
 
 -- parts/clock.lua
--- The time by the clock of Redis. Gives now, in ms since 1970.
+-- The time on the clock of Redis. Gives now, in ms since 1970.
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- parts/fence.lua
--- The fence. A number that was applied before is a repeat, whatever became of its reply. Needs
--- producer, fence, buckets, current, now. Gives fence_key, fence_value to be written there, and
--- fence_old, where the producer's last one stands.
+-- The fencing token. A number that was applied before is a repeat, whether or not the producer got
+-- the reply. Needs producer, fence, buckets, current, now. Gives fence_key, fence_value (to be
+-- written to it), and fence_old, the key that holds the producer's previous fence.
 local MAX_FENCES = 100000
 local fence_key, fence_old, fence_value
 if producer == '' then
@@ -212,9 +213,9 @@ else
   local seq, digest = string.match(fence, '^([1-9][0-9]*)$'), ''
   if not seq then seq, digest = string.match(fence, '^([1-9][0-9]*):([0-9a-fA-F]+)$') end
   if #producer > 128 then
-    return refuse('ARGS', 'a producer has up to 128 bytes, this one ' .. #producer)
+    return refuse('ARGS', 'a producer has up to 128 bytes, this one has ' .. #producer)
   elseif not seq or #seq > 15 or #digest > 32 then
-    return refuse('ARGS', 'a fence is <seq> or <seq>:<digest>, seq 1 to 15 digits without a '
+    return refuse('ARGS', 'a fence must be <seq> or <seq>:<digest>, seq 1 to 15 digits without a '
       .. 'leading 0, digest up to 32 hex digits')
   end
   local durable = string.byte(producer) == 64
@@ -232,7 +233,7 @@ else
     end
   end
   if last then
-    -- Fifteen digits are exact in a double.
+    -- A double holds 15 digits exactly.
     local last_seq, last_digest = string.match(last, '^(%d+):(%x*)')
     local order = tonumber(seq) - tonumber(last_seq)
     if order == 0 and digest ~= last_digest then
@@ -243,13 +244,14 @@ else
       return { 0, last_seq }
     end
   elseif fences >= MAX_FENCES then
-    return refuse('FENCE', 'this shard holds ' .. fences .. ' fences; reuse producer names')
+    return refuse('FENCE', 'this shard holds ' .. fences .. ' fences, too many for a new one; '
+      .. 'reuse producer names')
   end
   fence_key = keys[1]
   fence_value = seq .. ':' .. digest .. (durable and ':' .. string.format('%.0f', now) or '')
 end
 
--- Look the blocks up, newest bucket first, and count what is pending.
+-- Look up the blocks, newest bucket first, and count the pending trees.
 
 local pending, reshard, ticks = tonumber(conf[10] or 0), conf[12], conf[13] or '0'
 local new_bucket = call('HLEN', shard .. ':blocks:' .. current) == 0
@@ -303,9 +305,9 @@ for _, item in ipairs(items) do
       return refuse('SCHEMA', shard .. ':outcomes:' .. item.task
         .. ' or its backlog has been tampered with')
     elseif item.track and not item.header and reshard then
-      return refuse('BACKLOG', 'the namespace moves to '
+      return refuse('BACKLOG', 'the namespace is resharding to '
         .. tostring(string.match(reshard, ':(%d+)'))
-        .. ' shards; nothing is tracked until then, try again')
+        .. ' shards; no tree is tracked until that ends, try again later')
     elseif item.track and not item.header and backlog.number >= backlog_limit then
       return refuse('BACKLOG', 'task ' .. item.task .. ' has ' .. backlog.number
         .. ' verdicts waiting to be taken; its source must read and take its outcomes')
@@ -319,9 +321,9 @@ for _, item in ipairs(items) do
 end
 if new_tasks > 0 and tonumber(conf[11] or 0) + new_tasks > MAX_TASKS then
   return refuse('ARGS', 'a shard has at most ' .. MAX_TASKS
-    .. ' tasks; one whose verdicts are taken is forgotten after 100 ticks without a TRACK')
+    .. ' tasks; an idle task is forgotten after 100 ticks, once its verdicts are taken')
 end
--- Whatever is read is read here, because it could raise.
+-- All reads come before the first write, because a read can raise an error.
 local expiring = {}
 if #new_blocks > 0 then
   for k, header in ipairs(call('HMGET', shard .. ':blocks_expiring', unpack(new_blocks))) do
@@ -331,12 +333,12 @@ end
 if #failed_keys > 0 and call('EXISTS', unpack(failed_keys)) > 0 then
   for _, item in ipairs(items) do
     local before = item.key and call('HLEN', failed_of .. item.name) > 0
-    -- Failures of a block that is not there are of nobody.
+    -- Failures without a block are stale: remove them.
     item.before, item.stale = before and item.header, before and not item.header
   end
 end
 
--- Decide what becomes of each block; still nothing is written.
+-- Decide what to write for each block; nothing is written yet.
 
 local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
 local created, rejected, work, entries, completed = 0, {}, {}, {}, {}
@@ -346,7 +348,7 @@ local function reject(item, reason)
   item.rejected, tracked = reason, tracked + item.slots
 end
 
--- Failures of slots that have not failed before.
+-- Return the failures of slots that have not failed before.
 local function failures(item)
   local slots, whys, old = {}, {}, {}
   if item.before then
@@ -365,11 +367,11 @@ end
 for _, item in ipairs(items) do
   local known = item.header or item.track
   if item.track and item.header then
-    -- The same block again, say by a batch whose fence is gone: its deltas are not new. Whether
-    -- its failures are, is asked for each.
+    -- The same block again, for example from a batch whose fence has expired: ignore its deltas.
+    -- failures() checks each of its failures.
     item.deltas = ''
   elseif item.track and expiring[item.id] then
-    -- Its checksums are still needed under the same name.
+    -- The block of this number that expires still uses the key of the checksums.
     reject(item, 'conflict')
     conflict, known = conflict + item.slots, false
   elseif item.track and pending + item.slots > 2 * high_water then
@@ -390,17 +392,17 @@ for _, item in ipairs(items) do
   if known or item.rejected then work[#work + 1] = item end
 end
 
--- Write. Redis checks maxmemory at a script's first write only: a batch that creates blocks
--- begins with one that may be refused, any other with one that frees. The new checksums are
--- made beside the old ones; verdicts come before they take their place, so that if a write
--- raised after all, a tree would have two verdicts, and never none.
+-- Write. Redis checks maxmemory at a script's first write only. A batch that creates blocks
+-- begins with a write that Redis may refuse, any other batch with one that frees memory. The new
+-- checksums are computed in scratch keys. Verdicts are written before the new checksums replace
+-- the old ones: if a write raised an error, a tree could get two verdicts, but never none.
 
 if created == 0 then call('UNLINK', shard) end
 local scratch, scratch_of = shard .. ':scratch', shard .. ':scratch:'
 local scratched, zeros = false, {}
 
--- Spread the deltas of slots that are named over the scratch. Slots that are near go in one
--- write, with zeros between them: a write is as dear as some strings.
+-- Write the deltas of sparse slots into the scratch key. Slots that are close together share one
+-- write, with zeros between them: a write costs more than some string operations.
 local function spread(item)
   local at, deltas, parts, n, from, last = item.at, item.deltas, {}, 0, 0, -1
   call('SET', scratch, '')
@@ -428,7 +430,7 @@ local function spread(item)
   if n > 0 then call('SETRANGE', scratch, 8 * from, table.concat(parts, '', 1, n)) end
 end
 
--- Make the new checksums of a block; whether all are zero.
+-- Compute the new checksums of a block, and return whether all of them are zero.
 local function weigh(item)
   if not item.header then
     local size = #item.deltas / 8
@@ -449,7 +451,7 @@ local function entry(item, verdict, reason, n, name, value, ...)
     more = { name, value, ... } }
 end
 
--- What is said of a block that goes on or is done.
+-- Collect the verdicts of a block that was not rejected.
 local function tell(item)
   local new = item.new and item.new.slots or {}
   if #new > 0 then
@@ -466,7 +468,7 @@ local function tell(item)
       has_failed[tonumber(slot)] = slot
     end
     for _, slot in ipairs(new) do has_failed[slot] = slot end
-    -- Ascending, and not by table.sort: thousands may have failed.
+    -- In ascending order without table.sort, which is slow for thousands of failed slots.
     for slot = 0, next(has_failed) and item.slots - 1 or -1 do
       if has_failed[slot] then slots[#slots + 1] = has_failed[slot] end
     end
@@ -522,8 +524,8 @@ for _, item in ipairs(work) do
     if item.before or item.stale then ended[#ended + 1] = failed_of .. item.name end
     if item.result then ended[#ended + 1] = item.result end
   elseif not item.rejected then
-    -- The failures before the deltas: were the second alone to survive, say in a log that ends
-    -- here, the trees that failed would be acked.
+    -- Write the failures before the deltas. If only the deltas survived, for example in a log that
+    -- was cut here, the failed trees would be acked.
     if item.stale then call('UNLINK', failed_of .. item.name) end
     for k, slot in ipairs(item.new and item.new.slots or {}) do
       call('HSET', failed_of .. item.name, slot, item.new.whys[k])
@@ -546,7 +548,7 @@ end
 if #puts > 0 then
   local key = shard .. ':blocks:' .. current
   if new_bucket then
-    -- Who may not take it out again must not get to put it in.
+    -- As in apply.lua: a user without the right to HDEL must fail before the value is added.
     call('HDEL', key, '')
     call('HSET', key, '', LONG)
   end
@@ -567,7 +569,7 @@ if all ~= 0 then call('HINCRBY', meta, 'slots', all) end
 for task, backlog in pairs(waiting) do
   if backlog.new then call('HINCRBY', meta, 'tasks', 1) end
   if backlog.new or backlog.told then call('HSET', meta, 'backlog:' .. task, backlog.number) end
-  -- rotate forgets the names of sources without a tree that was put into a bucket lately.
+  -- rotate forgets a task that has put no tree into a bucket for 100 ticks.
   if backlog.tracks and backlog.used ~= ticks then call('HSET', meta, 'used:' .. task, ticks) end
 end
 if conf[9] == 'yes' then
@@ -576,7 +578,7 @@ if conf[9] == 'yes' then
       local item = told.item
       local label = item.label
       if find(label, '["\\]') then label = string.gsub(label, '["\\]', '\\%0') end
-      -- A producer without the right to publish loses the live feed, never the record.
+      -- A producer without the right to PUBLISH loses the live feed only; the stream has the entry.
       redis.pcall('PUBLISH', 'acker:' .. namespace .. ':' .. told.verdict .. ':' .. item.task,
         '{"verdict":"' .. told.verdict .. '","reason":"' .. told.reason .. '","n":' .. told.n
           .. ',"block":"' .. item.name .. '","label":"' .. label .. '","age":' .. told.age
@@ -589,11 +591,11 @@ for name, number in pairs({ tracked = tracked, acked = acked, failed = failed,
   if number > 0 then call('HINCRBY', meta, name, number) end
 end
 -- parts/latency.lua
--- How long the trees took, by the number of binary digits of the ms. It is a figure, no more: if it
--- cannot be counted, the call stands all the same. Needs now, and completed: trees that were acked,
--- by when they began.
+-- Histogram of the trees' latency, by the number of binary digits of the ms. Best effort: if it
+-- cannot be counted, the call still succeeds. Needs now, and completed: number of acked trees by
+-- the time of their first row.
 do
-  -- Trees that took longer are counted as if they had taken so long, 24 days.
+  -- 24 days. A longer latency is counted as this one.
   local MAX_AGE = 2 ^ 31 - 1
   local latency, sum = {}, 0
   for first, number in pairs(completed) do

@@ -1,5 +1,5 @@
 --[[
-status: what a shard holds and what became of its trees; reads only.
+status: return the sizes, configuration and counters of a shard; read-only.
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
@@ -10,7 +10,7 @@ Reply    {now ms, {pending records of bucket 0, 1, ..}, records and blocks left 
 Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>
 --]]
 -- parts/begin.lua
--- Names of what every script has. Gives shard, meta, call, refuse.
+-- Names that every script uses. Gives shard, meta, call, refuse.
 local shard, meta = KEYS[1], KEYS[2]
 local call = redis.call
 
@@ -19,15 +19,16 @@ local function refuse(code, words)
 end
 
 if #KEYS ~= 2 or #ARGV ~= 0 or meta ~= shard .. ':meta' then
-  return refuse('ARGS', 'two keys (shard, shard:meta) and no arguments are needed')
+  return refuse('ARGS', 'needs two keys (shard, shard:meta) and no arguments')
 end
 local conf = call('HMGET', meta, 'schema', 'buckets')
 -- parts/schema.lua
--- Is there a namespace, of the schema that this script knows? Needs conf, which begins with it.
+-- Check that the namespace exists, with a schema that this script supports. Needs conf, whose first
+-- field is the schema.
 if not conf[1] then
   return refuse('NAMESPACE', 'not created: ' .. shard)
 elseif conf[1] ~= '1' then
-  return refuse('SCHEMA', 'this script knows schema 1, the namespace has another')
+  return refuse('SCHEMA', 'this script supports schema 1 only, the namespace has another')
 end
 local pending, fences = {}, {}
 for bucket = 0, conf[2] - 1 do
@@ -35,7 +36,7 @@ for bucket = 0, conf[2] - 1 do
   fences[bucket + 1] = call('HLEN', shard .. ':fence:' .. bucket)
 end
 -- parts/clock.lua
--- The time by the clock of Redis. Gives now, in ms since 1970.
+-- The time on the clock of Redis. Gives now, in ms since 1970.
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 return { now, pending,

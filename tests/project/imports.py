@@ -16,7 +16,7 @@ ORDER = (
     ("sync", "aio"),
     ("rotator",),
     ("ops",),
-    ("doctor", "spark", "simulate"),
+    ("doctor", "spark", "simulate", "tour"),
     ("cli",),
     ("__main__",),
 )

@@ -84,6 +84,23 @@ def _drawn(finding: Finding) -> RenderableType:
     return row
 
 
+def tour(
+    slow: Annotated[
+        bool, typer.Option("--slow", help="Pause between the steps, until you press Enter")
+    ] = False,
+) -> None:
+    """Watch a small pipeline with an acker: a first run in 20 seconds, without Java.
+
+    The tour starts an embedded server and sends orders through two bolts. One order fails, one
+    loses a message, and the tour explains each verdict. At the end it removes the server. Exit
+    code 1: the counts are not those that the tour calls for.
+    """
+    from acker_redis.tour.run import tour as play
+
+    end_cleanly()  # SIGTERM ends the server, too
+    raise typer.Exit(play(slow))
+
+
 def bench(
     seconds: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds for each line")] = 1.0,
     url: Url = None,
@@ -189,6 +206,7 @@ PANEL = "Trying it out"
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     add(app, "Services", doctor, "doctor orders", "doctor orders --role producer --json")
+    add(app, PANEL, tour, "tour", "tour --slow")
     add(app, PANEL, bench, "bench", "bench --seconds 5 --json")
     add(app, PANEL, demo, "demo", "demo --days 3", "demo --days 3 --serve")
     add(app, PANEL, simulate, "simulate --seeds 200", "simulate --seeds 20 --break shared")

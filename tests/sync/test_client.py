@@ -129,7 +129,7 @@ def test_a_server_that_is_too_old(
     any_server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_version, "OLDEST", {"Redis": (99, 0), "Valkey": (99, 0)})
-    with pytest.raises(ConfigError, match="too old; Redis 6.2 or Valkey 7.2 or later"):
+    with pytest.raises(ConfigError, match="too old; use Redis 6.2 or Valkey 7.2, or later"):
         Acker.from_url(any_server.url, "old").create()
 
 

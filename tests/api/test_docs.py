@@ -23,7 +23,7 @@ def test_the_commands_work_one_after_the_other(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     make_any_acker()  # for the server to be clean
-    script = "\n".join(re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", " ")
+    script = "\n".join(re.findall(r"```sh[^\n]*\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", " ")
     lines = [line for line in script.splitlines() if line.startswith("curl ")]
     assert len(lines) == 16
 

@@ -32,7 +32,7 @@ def test_the_page_of_the_command_line_is_up_to_date() -> None:
 def test_a_page_names_its_readers_and_the_glossary(page: Path) -> None:
     begin = page.read_text()[:800]
     assert re.search(r"\bfor\b", begin)
-    assert "Terms: [glossary](../glossary.md)." in begin
+    assert "Terms: [glossary](../glossary.md)" in begin
 
 
 def test_the_page_of_the_metrics_is_up_to_date() -> None:
@@ -42,6 +42,20 @@ def test_the_page_of_the_metrics_is_up_to_date() -> None:
 
 def _names(section: str) -> list[str]:
     return re.findall(r"^\| `([\w-]+)` \|", section, re.MULTILINE)
+
+
+@pytest.mark.parametrize("wing", ["", "aio", "spark", "embedded"])
+def test_every_public_name_is_listed(wing: str) -> None:
+    package = f"acker_redis.{wing}".rstrip(".")
+    file = ROOT.joinpath(*package.split("."), "__init__.py")
+    (public,) = (
+        ast.literal_eval(each.value)
+        for each in ast.parse(file.read_text()).body
+        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "__all__"
+    )
+    listed = re.findall(rf"^::: {re.escape(package)}\.(\w+)$", _page("python.md"), re.MULTILINE)
+    # The exceptions are in errors.md.
+    assert sorted(listed) == sorted(set(public) - set(vars(errors)))
 
 
 def test_every_exception_is_listed() -> None:

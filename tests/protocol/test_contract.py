@@ -136,7 +136,7 @@ def test_limits_of_the_contract_are_those_of_the_code() -> None:
     assert "MAX_TASKS, NEAR = 1000, " in code
     assert "MAX_FENCES = 100000" in code
     assert (MAX_CALL, MAX_TEXTS) == (1024 * 1024, 64 * 1024)
-    words = f"{MAX_BLOCKS} blocks, {MAX_CALL >> 20} MiB, {MAX_NAMED} slots that are named"
+    words = f"{MAX_BLOCKS} blocks, {MAX_CALL >> 20} MiB, {MAX_NAMED} named slots"
     assert words in CONTRACT
     assert f"{SLOTS} trees" in CONTRACT
 

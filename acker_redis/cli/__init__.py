@@ -1,8 +1,8 @@
 """The command line.
 
-It may import every other wing. What a command needs is imported when it runs, so ``--help`` loads
-no Redis. Begin with ``namespaces.py`` or ``trees.py``: a function is a command; ``options.py`` has
-what they share.
+It may import every other part of the package. A command imports its dependencies when it runs, so
+``--help`` loads no Redis client. Start reading with ``namespaces.py`` or ``trees.py``: each
+function is a command. ``options.py`` holds the shared options.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Know, per source record, whether everything that followed from it was processed.",
-    epilog="Exit codes: 0 done; 1 an error, or not found; 2 the command line is wrong; 3 rejected "
-    "for want of room; 130 Ctrl-C. Of the doctor: 0 well, 1 warnings, 2 errors.",
+    help="Report for each source record whether every message derived from it was processed.",
+    epilog="Exit codes: 0 success; 1 error, or not found; 2 invalid command line; 3 trees "
+    "rejected, too many are pending; 130 Ctrl-C. Exit codes of doctor: 0 no problem; 1 warnings; "
+    "2 errors.",
 )
 
 
@@ -48,10 +49,10 @@ for each in (namespaces, state, find, verdicts, trees, services, trials):
 
 
 def main() -> None:
-    """Entry point: an AckerError is one sentence on stderr and exit code 1."""
+    """Run the command line; print an AckerError as one sentence on stderr and exit with code 1."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # Ids are UTF-8, whatever the terminal speaks.
+            # Ids are UTF-8, also on a terminal with another encoding.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     escape_controls()
     try:
@@ -61,5 +62,6 @@ def main() -> None:
             warn(words)
         sys.exit(Exit.FAILED)
     except OSError as error:
-        warn(f"cannot read or write: {error.strerror or error}")
+        place = f" {error.filename}" if error.filename else ""
+        warn(f"cannot read or write{place}: {error.strerror or error}")
         sys.exit(Exit.FAILED)

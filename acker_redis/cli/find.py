@@ -1,4 +1,4 @@
-"""The command find: a walk over what is pending, page by page."""
+"""The command find: scan the pending trees, page by page."""
 
 from __future__ import annotations
 
@@ -18,59 +18,66 @@ if TYPE_CHECKING:
     from acker_redis.protocol.tree import TreeState
 
 PAGE = 500
-"""Trees of a page, about."""
-PANEL = "What is pending"
+"""Approximate number of trees per page."""
+PANEL = "Pending trees and verdicts"
 
 
 def find(
     namespace: Namespace,
     source_id: Annotated[
-        str, typer.Argument(help="The source's own id, or the label of a block; all, if none")
+        str, typer.Argument(help="Source id, or label of a block; default: all")
     ] = "",
-    task: Annotated[str, typer.Option(help="Only what this source has tracked")] = "",
+    task: Annotated[str, typer.Option(help="Only trees and blocks of this source")] = "",
     prefix: Annotated[
-        bool, typer.Option("--prefix", "-p", help="Find what begins with the source id or label")
+        bool, typer.Option("--prefix", "-p", help="Match source ids and labels by their prefix")
     ] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Print at most so many")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Print at most this many trees and blocks")
+    ] = 20,
     most: Annotated[
-        int, typer.Option(min=1, help="Stop after about so many were looked at")
+        int, typer.Option(min=1, help="Stop after scanning about this many trees and blocks")
     ] = 1_000_000,
     cursor: Annotated[
-        str | None, typer.Option(help="Where to go on, as the last call has said")
+        str | None, typer.Option(help="Continue at the cursor that the previous call printed")
     ] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Find pending trees by the source's own id, or by its beginning.
+    """Find pending trees by source id, or by its prefix.
 
-    This is a scan over all that is pending, in short calls between which Redis serves others. It
-    ends when --limit trees and blocks were printed, or --most looked at, and prints on stderr how
-    to go on. A line each: anchor, state,
-    task, source id, age in ms, why, with tabs between; of a block: its number, slots, task, label,
-    age. Exit code 1 if nothing was found. If you have the anchor, ask show.
+    The command scans all pending trees in short calls, and Redis serves other clients between them.
+    It ends after printing --limit trees and blocks, or after scanning about --most of them. It then
+    prints on stderr the cursor to continue with.
+
+    Each line has fields separated by tabs. A tree: anchor, state, task, source id, age in ms, why.
+    A block: number, the word block, task, label, age in ms, number of trees.
+
+    Exit code 1 if nothing was found. If you know the anchor, use show.
     """
     walk = _Walk(limit, as_json)
     place = walk.resume(cursor) if cursor else None
-    with options.acker(namespace, url) as acker, _progress() as told:
+    with options.acker(namespace, url) as acker, _progress() as report:
         while True:
             page = acker.page(place, min(PAGE, walk.room), source_id, task, prefix=prefix)
             more = walk.show(page, place)
-            told(walk.looked)
+            report(walk.looked)
             place = page.next
             if more or place is None or not walk.room or walk.looked >= most:
                 break
     if more := more or (str(place) if place else ""):
-        warn(f"looked at {walk.looked:,}, there are more; go on with --cursor {more}")
+        warn(
+            f"scanned {walk.looked:,} trees and blocks, more remain; continue with --cursor {more}"
+        )
         return
-    warn(f"looked at all that is pending: {walk.looked:,}; found {walk.printed:,}")
+    warn(f"scanned {walk.looked:,} trees and blocks, none remain; found {walk.printed:,}")
     if not walk.printed and source_id and not prefix:
-        warn(f"no source id or label is {source_id!r}; --prefix finds those that begin so")
+        warn(f"no pending source id or label equals {source_id!r}; --prefix matches the beginning")
     if not walk.printed:
         raise typer.Exit(Exit.FAILED)
 
 
 class _Walk:
-    """What was printed and looked at so far."""
+    """Counts of one scan: scanned and printed trees."""
 
     def __init__(self, limit: int, as_json: bool) -> None:
         self.looked = self.printed = 0
@@ -79,11 +86,11 @@ class _Walk:
 
     @property
     def room(self) -> int:
-        """How many may still be printed."""
+        """Return how many trees and blocks may still be printed."""
         return self._limit - self.printed
 
     def resume(self, cursor: str) -> PageCursor:
-        """Return where to go on; what was printed of that page is not printed again."""
+        """Return the position of the cursor; remember which trees of its page were printed."""
         from acker_redis.flows.browse import PageCursor
 
         place, _, printed = cursor.partition("+")
@@ -91,7 +98,7 @@ class _Walk:
         return PageCursor.parse(place)
 
     def show(self, page: TreePage, place: PageCursor | None) -> str:
-        """Print a page; the cursor to go on with in the middle of it, or ''."""
+        """Print a page; return the cursor if the limit ended inside the page, else ''."""
         from acker_redis.flows.browse import PageCursor
 
         self.looked += page.looked
@@ -106,7 +113,7 @@ class _Walk:
         self.printed += len(now)
         if len(new) == len(now):
             return ""
-        # This page again, without what was printed of it.
+        # The cursor repeats this page, and names the keys that were printed.
         again = [key for key in (*trees, *blocks) if key in self._shown]
         return f"{place or PageCursor()}+{','.join(again)}"
 
@@ -122,14 +129,14 @@ class _Walk:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[int], None]]:
-    """On a terminal, how many were looked at."""
+    """Show the number of scanned trees, if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda looked: None
         return
     from rich.console import Console
 
-    with Console(stderr=True).status("looking") as status:
-        yield lambda looked: status.update(f"looked at {looked:,}")
+    with Console(stderr=True).status("scanning") as status:
+        yield lambda looked: status.update(f"scanned {looked:,}")
 
 
 def _tree(tree: TreeState) -> str:
@@ -143,5 +150,5 @@ def _block(block: BlockEntry) -> str:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     add(app, PANEL, find, "find orders order-17", "find orders --task shop --limit 100 --json")

@@ -1,4 +1,4 @@
-"""Lines of stdin, as they come."""
+"""Read lines from stdin as they arrive."""
 
 import sys
 from collections.abc import Iterator
@@ -8,13 +8,13 @@ from typing import cast
 from acker_redis.errors import InvalidBatchError
 
 CHUNK = 64 * 1024
-"""Bytes read from stdin at once: what is there becomes a batch. A line has no more."""
+"""Bytes per read of stdin, and limit of a line. The lines of one read become a batch."""
 
 
 def chunks() -> Iterator[list[tuple[int, str]]]:
-    """The lines that came together, with their numbers; empty ones are passed over.
+    """Yield the lines of each read, with their line numbers, without empty lines.
 
-    Raises InvalidBatchError, with the line's number, for what is not UTF-8 or too long.
+    Raise InvalidBatchError, with the line number, if a line is not UTF-8 or longer than 64 KiB.
     """
     number, rest, stdin = 0, b"", cast(BufferedReader, sys.stdin.buffer)
     while True:

@@ -1,4 +1,4 @@
-"""Commands that make, change and end namespaces."""
+"""Commands that create, configure, reshard and drop namespaces."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -23,25 +23,25 @@ def create(
     shards: Annotated[
         int, typer.Option(help="Number of shards, a power of two up to 1024")
     ] = DEFAULTS.shards,
-    buckets: Annotated[int, typer.Option(help="Rotating buckets, 2 to 16")] = DEFAULTS.buckets,
-    tick_ms: Annotated[int, typer.Option(help="Time between rotations")] = DEFAULTS.tick_ms,
+    buckets: Annotated[int, typer.Option(help="Number of buckets, 2 to 16")] = DEFAULTS.buckets,
+    tick_ms: Annotated[int, typer.Option(help="Time between rotations in ms")] = DEFAULTS.tick_ms,
     high_water: Annotated[
         int,
         typer.Option(
-            help="Pending trees from which on sources wait; at twice as many new ones are nacked"
+            help="Pending trees at which sources wait; at twice this number, new trees are nacked"
         ),
     ] = DEFAULTS.high_water,
     refresh: Annotated[
         Literal["never", "update"],
-        typer.Option(help="What restarts a tree's clock: touches only, or every row"),
+        typer.Option(help="never: only a touch resets a tree's timeout; update: every row does"),
     ] = DEFAULTS.refresh,
     outcomes_limit: Annotated[
-        int, typer.Option(help="Verdicts that may wait for one task")
+        int, typer.Option(help="Maximum number of waiting verdicts per source")
     ] = DEFAULTS.outcomes_limit,
     publish: Annotated[bool, typer.Option(help="Publish verdicts on pub/sub")] = DEFAULTS.publish,
     as_json: AsJson = False,
 ) -> None:
-    """Create a namespace; the same again changes nothing."""
+    """Create a namespace. Repeating the same command is a no-op."""
     config = AckerConfig(
         shards=shards,
         buckets=buckets,
@@ -59,13 +59,14 @@ def create(
 
         say_json({"namespace": namespace, "created": made, "config": shapes.config(config)})
     else:
-        say(f"{namespace}: {'created' if made else 'is there, with this configuration'}")
+        state = "created" if made else "exists with the same configuration; nothing changed"
+        say(f"{namespace}: {state}")
 
 
 def _warn_of_eviction(acker: "Acker") -> None:
-    """Warn, as the doctor does, where Redis may evict the keys of the namespace.
+    """Warn, with the doctor's words, if Redis may evict the keys of the namespace.
 
-    A user without the right to INFO is not told; the doctor says that it could not look.
+    A user without the right to INFO gets no warning; the doctor reports the check as skipped.
     """
     from acker_redis.doctor.checks_server import eviction_by
     from acker_redis.transport.errors import FAILED
@@ -111,15 +112,15 @@ def config_get(namespace: Namespace, url: Url = None, as_json: AsJson = False) -
 def config_set(
     namespace: Namespace,
     field: Annotated[
-        Literal["high_water", "tick_ms", "outcomes_limit"], typer.Argument(help="What to change")
+        Literal["high_water", "tick_ms", "outcomes_limit"], typer.Argument(help="Field to change")
     ],
-    value: Annotated[int, typer.Argument(help="Its new value")],
+    value: Annotated[int, typer.Argument(help="New value")],
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a namespace that is in use: high_water, tick_ms or outcomes_limit.
+    """Change high_water, tick_ms or outcomes_limit of a namespace in use.
 
-    Run it again if it was interrupted: some shards may have the old value until then.
+    If the command was interrupted, run it again: some shards may still have the old value.
     """
     from acker_redis.cli import shapes
 
@@ -128,15 +129,15 @@ def config_set(
     if as_json:
         say_json({"namespace": namespace, "config": shapes.config(config)})
     else:
-        now = f"; what is pending lives {config.timeout_ms / 1000:,g} s at most"
-        say(f"{namespace}: {field} is {value}{now if field == 'tick_ms' else ''}")
+        now = f"; pending trees live up to {config.timeout_ms / 1000:,g} s"
+        say(f"{namespace}: {field} set to {value}{now if field == 'tick_ms' else ''}")
 
 
 def drop(namespace: Namespace, url: Url = None, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Remove a namespace with all that is pending and all verdicts that wait.
+    """Delete a namespace with all its pending trees and waiting verdicts.
 
-    Sources that still run have their own list of what is pending, and will replay it. Run it
-    again if it was interrupted.
+    A source that still runs keeps its own list of pending records, and replays them. If the command
+    was interrupted, run it again.
     """
     from acker_redis.errors import NamespaceNotFoundError, SchemaError
 
@@ -145,69 +146,71 @@ def drop(namespace: Namespace, url: Url = None, yes: Yes = False, as_json: AsJso
             state = acker.status()
             pending, waiting = state.pending + state.expiring, sum(state.backlog.values())
         except (NamespaceNotFoundError, SchemaError):
-            pending = waiting = 0  # perhaps one that was dropped by halves, or is damaged
+            pending = waiting = 0  # the namespace may be partially dropped, or damaged
         if not yes:
             confirm(
-                f"drop {namespace} with {pending:,} pending trees and {waiting:,} verdicts that "
-                "nobody has taken?"
+                f"drop {namespace} with {pending:,} pending trees and {waiting:,} waiting verdicts?"
             )
         acker.drop()
     if as_json:
         say_json({"namespace": namespace, "dropped": True, "pending": pending, "waiting": waiting})
     else:
-        say(f"{namespace}: dropped, with {pending:,} trees and {waiting:,} verdicts")
+        say(f"{namespace}: dropped with {pending:,} pending trees and {waiting:,} waiting verdicts")
 
 
 def reshard(
     namespace: Namespace,
     shards: Annotated[
         int | None,
-        typer.Option(help="How many it is to have; a power of two up to 1024", show_default=False),
+        typer.Option(help="New number of shards, a power of two up to 1024", show_default=False),
     ] = None,
     wait: Annotated[
         float | None,
         typer.Option(
-            min=0, help="Seconds to wait for sources and bolts; else N ticks and a minute"
+            min=0, help="Seconds to wait for bolts and sources; default: 1.1 * N ticks + 60 s"
         ),
     ] = None,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Call off a move that was interrupted")
+        bool, typer.Option("--cancel", help="Cancel a reshard that was interrupted")
     ] = False,
     url: Url = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Reshard a namespace that is in use to another number of shards; no verdict is lost.
+    """Change the number of shards of a namespace in use; no verdict is lost.
 
-    Nothing is tracked meanwhile: sources wait until all that is pending has ended, at the latest
-    after N ticks, and until they have taken all verdicts. Stop Spark queries first. Ctrl-C, or too
-    long a wait, leaves the namespace as it was. Run it again if it was killed.
+    During the reshard no new tree is tracked, and sources wait. The reshard waits until all pending
+    trees have ended, which takes at most N ticks (N buckets). To reduce the number of shards, it
+    also waits until the sources have taken all verdicts of the removed shards.
+
+    Stop Spark queries first. Ctrl-C, or the timeout of --wait, leaves the namespace as it was. If
+    the command was killed, run it again.
     """
     from acker_redis.cli import shapes
     from acker_redis.cli.reshard import follow
     from acker_redis.ops.reshard import reshard as run
 
     if cancel == (shards is not None):
-        raise typer.BadParameter("say --shards N, or --cancel")
+        raise typer.BadParameter("give either --shards N or --cancel")
     idle = ""
     with options.acker(namespace, url) as acker:
         if shards is None:
-            config, idle = _call_off(acker)
+            config, idle = _cancel(acker)
         else:
             replace(acker.config, shards=shards).validate()
             if not yes and shards != acker.config.shards:
-                _confirm_move(acker, shards)
-            end_cleanly()  # the namespace is opened again
-            with follow() as told:
-                config = run(acker, shards, wait=wait, on_progress=told)
+                _confirm_reshard(acker, shards)
+            end_cleanly()  # SIGTERM cancels the reshard, too
+            with follow() as report:
+                config = run(acker, shards, wait=wait, on_progress=report)
     if as_json:
         say_json({"namespace": namespace, "config": shapes.config(config)})
     else:
-        say(f"{namespace}: {config.shards} shards{idle}")
+        say(f"{namespace}: has {config.shards} shards{idle}")
 
 
-def _call_off(acker: "Acker") -> tuple[AckerConfig, str]:
-    """Call a move off; the configuration, and words if there was none."""
+def _cancel(acker: "Acker") -> tuple[AckerConfig, str]:
+    """Cancel a reshard; return the configuration, and words for the output."""
     from acker_redis.errors import NamespaceNotFoundError
     from acker_redis.ops.reshard import cancel
 
@@ -215,47 +218,49 @@ def _call_off(acker: "Acker") -> tuple[AckerConfig, str]:
         moved = acker.status().shards[0].reshard is not None
     except NamespaceNotFoundError:
         moved = True  # a shard is missing
-    return cancel(acker), "" if moved else "; nothing was to be called off"
+    return cancel(acker), "; reshard cancelled" if moved else "; no reshard was in progress"
 
 
-def _confirm_move(acker: "Acker", shards: int) -> None:
+def _confirm_reshard(acker: "Acker", shards: int) -> None:
     from acker_redis.errors import NamespaceNotFoundError
 
     now = acker.config
     try:
         waiting = ", ".join(task for task, count in acker.status().backlog.items() if count)
     except NamespaceNotFoundError:
-        waiting = ""  # a shard is missing, which is mended
+        waiting = ""  # a shard is missing, and the reshard creates it
     confirm(
-        f"move {acker.namespace} from {now.shards} to {shards} shards? nothing is tracked "
-        f"for up to {now.timeout_ms / 1000:,g} s, and as long as verdicts wait"
-        + (f" (now: of {waiting})" if waiting else "")
+        f"reshard {acker.namespace} from {now.shards} to {shards} shards? no new tree is tracked "
+        f"for up to {now.timeout_ms / 1000:,g} s, or longer while verdicts wait on removed shards"
+        + (f" (verdicts wait now for: {waiting})" if waiting else "")
     )
 
 
 def acl(
     role: Annotated[
         Literal["producer", "source", "rotator", "viewer", "admin"],
-        typer.Argument(help="What the user is to do"),
+        typer.Argument(help="Role of the user"),
     ],
     namespace: Annotated[
         str | None,
-        typer.Argument(help="Of which namespace; all, if none", show_default=False),
+        typer.Argument(help="Namespace; default: all namespaces", show_default=False),
     ] = None,
     user: Annotated[
-        str | None, typer.Option(help="Name of the user; else that of the role")
+        str | None, typer.Option(help="Name of the user; default: the name of the role")
     ] = None,
     password_file: Annotated[
         Path | None,
-        typer.Option(help="File with the password, - for stdin; none: set it by ACL SETUSER"),
+        typer.Option(help="File with the password, - for stdin; without it, use ACL SETUSER later"),
     ] = None,
     functions: Annotated[
         bool,
-        typer.Option("--functions", help="Without EVAL: for a viewer, on Redis 7.0 or later"),
+        typer.Option(
+            "--functions", help="FCALL_RO instead of EVAL; viewer only, Redis 7.0 or later"
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the line of an ACL file that makes a user of a role; it holds the password's SHA256."""
+    """Print a line for an ACL file that creates a user; it has the SHA256 of the password."""
     from acker_redis.ops import acl as rights
     from acker_redis.ops.settings import read_secret
 
@@ -273,10 +278,10 @@ def acl(
 
 
 def functions_load(url: Url = None, as_json: AsJson = False) -> None:
-    """Load the scripts that only read as functions, for viewers without EVAL.
+    """Load the read-only scripts as Redis functions, for viewers without EVAL.
 
-    Load them again after an update of acker-redis. It takes Redis 7.0 or Valkey, and a user who may
-    FUNCTION LOAD.
+    Load them again after an update of acker-redis. The command needs Redis 7.0 or Valkey, and a
+    user with the right to FUNCTION LOAD.
     """
     from acker_redis.protocol.functions import load
     from acker_redis.sync.connection import Connection
@@ -293,13 +298,13 @@ def functions_load(url: Url = None, as_json: AsJson = False) -> None:
 def scripts(
     out: Annotated[
         Path,
-        typer.Option(help="Folder to write to; it is made if it is missing", show_default=False),
+        typer.Option(help="Folder to write to; created if missing", show_default=False),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Write the Lua scripts, for a client in another language: one file each.
+    """Write the Lua scripts to files, one per script, for a client in another language.
 
-    Ship the files byte for byte. Redis knows a script by the SHA1 of its text.
+    Ship the files byte for byte: Redis identifies a script by the SHA1 of its text.
     """
     from acker_redis.protocol import scripts as lua
 
@@ -316,7 +321,7 @@ PANEL = "Namespaces"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Register the commands."""
     add(app, PANEL, create, "create orders --shards 4 --tick-ms 60000 --high-water 1000000")
     add(app, PANEL, namespaces, "namespaces")
     config = typer.Typer(no_args_is_help=True, help="Show or change a namespace's configuration.")
@@ -331,7 +336,9 @@ def register(app: typer.Typer) -> None:
         "acl producer orders --user shop --password-file secret.txt >> users.acl",
         "acl viewer orders --functions --password-file secret.txt >> users.acl",
     )
-    functions = typer.Typer(no_args_is_help=True, help="Functions for viewers without EVAL.")
+    functions = typer.Typer(
+        no_args_is_help=True, help="Load Redis functions for viewers without EVAL."
+    )
     add(functions, PANEL, functions_load, "functions load", name="load")
     app.add_typer(functions, name="functions", rich_help_panel=PANEL)
     add(app, PANEL, scripts, "scripts --out acker-scripts")

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, and what a command begins with."""
+"""Shared arguments and options of the commands, their settings and their client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def complete_namespace(incomplete: str) -> list[str]:
-    """Names of namespaces for the shell; none if Redis does not tell."""
+    """Return namespaces for shell completion; none if Redis does not answer or refuses."""
     from acker_redis.flows.names import names
     from acker_redis.ops.settings import Settings
     from acker_redis.sync.connection import Connection
@@ -32,46 +32,46 @@ def complete_namespace(incomplete: str) -> list[str]:
 Namespace = Annotated[
     str,
     typer.Argument(
-        help="Name of the acker, 1 to 64 of A-Z a-z 0-9 _ . -", autocompletion=complete_namespace
+        help="Namespace: 1 to 64 of A-Z a-z 0-9 _ . -", autocompletion=complete_namespace
     ),
 ]
-Task = Annotated[str, typer.Argument(help="Name of the source, as it tracks under")]
+Task = Annotated[str, typer.Argument(help="Name of the source (its task)")]
 Url = Annotated[
     str | None,
     typer.Option(
         "--url",
-        help="Redis [env: ACKER_REDIS_URL; default: redis://127.0.0.1:6379/0]",
+        help="Redis URL (env: ACKER_REDIS_URL; default: 127.0.0.1:6379, database 0)",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, for programs")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation")]
 
 
 def settings(url: str | None = None, **given: Any) -> Settings:
-    """Settings of the environment, and what was given."""
+    """Return the settings of the environment, overridden by the given ones."""
     try:
         from acker_redis.ops.settings import Settings
     except ModuleNotFoundError as error:
-        warn(f"{error.name} is missing; pip install 'acker-redis[cli]'")
+        warn(f"{error.name} is not installed; run: pip install 'acker-redis[cli]'")
         raise typer.Exit(Exit.USAGE) from None
     return Settings.read(url=url, **given)
 
 
 def acker(namespace: str, url: str | None) -> Acker:
-    """Client of a namespace."""
+    """Return the client of a namespace."""
     return settings(url).acker(namespace)
 
 
 def add(
     app: typer.Typer, panel: str, command: Callable[..., None], *examples: str, name: str = ""
 ) -> None:
-    """Add a command, whose help is its docstring and ends with examples."""
+    """Register a command; its help is its docstring, followed by examples."""
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
     lines = "\n\n".join(f"[dim]$[/dim] acker-redis {each}" for each in examples)
     app.command(
         name or None,
-        # Lines of the source are no lines of the terminal.
+        # The terminal wraps paragraphs itself, so line breaks of the source are removed.
         help="\n\n".join(each.replace("\n", " ") for each in paragraphs),
-        epilog=f"[bold]Example[/bold]\n\n{lines}",
+        epilog=f"[bold]Examples[/bold]\n\n{lines}",
         rich_help_panel=panel,
     )(command)

@@ -1,4 +1,4 @@
-"""What goes to stdout and stderr, and exit codes."""
+"""Output on stdout and stderr, and exit codes."""
 
 import json
 import signal
@@ -14,23 +14,23 @@ from acker_redis.terminal import VisibleStream, plain, visible_json
 
 
 class Exit(IntEnum):
-    """What a command ends with; docs/how-to/operate.md has the same table."""
+    """Exit codes of the commands; docs/reference/cli.md has the same table."""
 
     OK = 0
     FAILED = 1
-    """An error, said in one sentence on stderr; or what was asked for is not there."""
+    """An error, printed as one sentence on stderr; or the requested object was not found."""
     USAGE = 2
-    """The command line itself is wrong; of the doctor: something is wrong."""
+    """The command line is invalid; for the doctor: errors were found."""
     REJECTED = 3
-    """Redis nacked at once what was to be tracked: do not emit it."""
+    """Redis nacked a tree when it was tracked: the source must not emit its messages."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
 
 def escape_controls() -> None:
-    """Have C1 controls escaped on stderr, and on stdout if a person reads it.
+    """Escape C1 control characters on stderr, and on stdout if it is a terminal.
 
-    Into a pipe ids go as they are: the next program needs them so.
+    In a pipe ids stay unchanged, because the next program needs their exact bytes.
     """
     sys.stderr = cast(TextIO, VisibleStream(sys.stderr))
     if sys.stdout.isatty():
@@ -38,33 +38,37 @@ def escape_controls() -> None:
 
 
 def say(text: str = "") -> None:
-    """A line on stdout, at once: whoever reads the pipe waits for it."""
+    """Print a line on stdout and flush it: the reader of a pipe waits for it."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def say_json(value: Any, pretty: bool | None = None) -> None:
-    """An object on stdout: over several lines for a person, in one for a program."""
+    """Print JSON on stdout: indented for a terminal, in one line for a program."""
     nice = sys.stdout.isatty() if pretty is None else pretty
     say(visible_json(json.dumps(value, indent=2 if nice else None, ensure_ascii=False)))
 
 
 def warn(text: str) -> None:
-    """A line on stderr."""
+    """Print a line on stderr."""
     typer.echo(plain(f"acker-redis: {text}"), err=True)
 
 
 def confirm(question: str) -> None:
-    """Ask on stderr, so that stdout stays for programs; end the command unless it is a yes."""
+    """Ask on stderr, so that stdout stays readable by programs; exit unless the answer is yes."""
     typer.echo(plain(f"{question} [y/N] "), nl=False, err=True)
     answer = sys.stdin.readline()
     if answer.strip().lower() not in ("y", "yes"):
-        warn("nothing was changed" if answer else "nobody answers: add --yes; nothing was changed")
+        warn(
+            "nothing was changed"
+            if answer
+            else "no answer on stdin, nothing was changed; add --yes"
+        )
         raise typer.Exit(Exit.FAILED)
 
 
 def end_cleanly() -> None:
-    """Let SIGTERM, and the end of the terminal, end the command as Ctrl-C does."""
+    """Let SIGTERM and SIGHUP end the command like Ctrl-C, so that its cleanup runs."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

@@ -1,7 +1,7 @@
-"""Programs that are built on the package, and register themselves by entry points.
+"""Programs that use the package and register themselves as entry points.
 
-The package imports none of them: ``acker-redis serve`` and ``acker-redis demo`` load theirs when
-they run.
+The package imports none of these programs: ``acker-redis serve`` and ``acker-redis demo`` load
+their program when they run.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,9 @@ GROUP = "acker_redis.programs"
 
 
 def program(name: str, extra: str) -> Callable[..., int]:
-    """Return the function that runs a program; end the command if it, or a part, is missing.
+    """Return the function that runs a program; exit if the program or a dependency is missing.
 
-    ``extra`` is the extra of ``acker-redis`` that brings what the program needs.
+    ``extra`` is the extra of ``acker-redis`` that installs the dependencies of the program.
     """
     try:
         for found in entry_points(group=GROUP, name=name):
@@ -26,5 +26,5 @@ def program(name: str, extra: str) -> Callable[..., int]:
         what = f"the program {name}"
     except ModuleNotFoundError as error:
         what = str(error.name)
-    warn(f"{what} is missing; pip install 'acker-redis[{extra}]'")
+    warn(f"{what} is not installed; run: pip install 'acker-redis[{extra}]'")
     raise typer.Exit(Exit.USAGE)

@@ -1,4 +1,4 @@
-"""How far a move to other shards is, on stderr."""
+"""Progress of a reshard, on stderr."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -9,16 +9,16 @@ from acker_redis.ops.reshard import Progress
 
 STEPS = {
     "close": "closing the namespace for new trees",
-    "drain": "waiting for {pending:,} pending trees, and verdicts: {verdicts}",
-    "switch": "giving the shards their new number",
-    "open": "opening the namespace again",
+    "drain": "waiting for {pending:,} pending trees and for verdicts of removed shards: {verdicts}",
+    "switch": "switching all shards to the new number of shards",
+    "open": "reopening the namespace",
     "done": "done",
 }
 
 
 @contextlib.contextmanager
 def follow() -> Iterator[Callable[[Progress], None]]:
-    """A function that shows what it is told: one line that changes, or lines into a log."""
+    """Yield a function that shows progress: one line on a terminal, else a line per step."""
     console = Console(stderr=True, highlight=False)
     try:
         with _line(console) as tell:
@@ -46,7 +46,7 @@ def _line(console: Console) -> Iterator[Callable[[Progress], None]]:
 
 
 def words(progress: Progress) -> str:
-    """How far it is, for people."""
+    """Return the progress as a line of text."""
     waiting = sorted(progress.backlog.items(), key=lambda item: -item[1])
     tasks = ", ".join(f"{count:,} for {task}" for task, count in waiting[:3])
     more = f" and for {len(waiting) - 3} more" if len(waiting) > 3 else ""

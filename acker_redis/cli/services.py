@@ -1,4 +1,4 @@
-"""Commands that run on: the rotator, the admin service; and one tick by hand."""
+"""Commands that run services, rotator and serve; and rotate, one tick by hand."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ log = logging.getLogger(__name__)
 def rotator(
     namespaces: Annotated[
         list[str] | None,
-        typer.Argument(help="Which namespaces", autocompletion=complete_namespace),
+        typer.Argument(help="Namespaces to rotate", autocompletion=complete_namespace),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="All namespaces there are, also those to come")
+        bool, typer.Option("--all", help="Rotate all namespaces, also those created later")
     ] = False,
     once: Annotated[
-        bool, typer.Option(help="Tick and drain what is due, and leave: for cron")
+        bool, typer.Option(help="Tick and drain once where due, then exit; for cron")
     ] = False,
     heartbeat_file: Annotated[
-        Path | None, typer.Option(help="File to touch each second, unless the rotator hangs")
+        Path | None,
+        typer.Option(help="File to touch each second, unless the rotator hangs; for --check"),
     ] = None,
     check: Annotated[
         bool,
-        typer.Option(help="Only look whether --heartbeat-file was touched: for a health check"),
+        typer.Option(help="Only check the age of --heartbeat-file; for a health check"),
     ] = False,
     url: Url = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Log JSON, an object a line")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Log JSON, one object per line")] = False,
 ) -> None:
-    """Run the rotator, until SIGTERM or Ctrl-C. Any number may run, for the same namespaces too.
+    """Run the rotator until SIGTERM or Ctrl-C. Several may serve the same namespaces.
 
-    It says on stderr what it does. Two on different machines are better than one: without any,
-    nothing expires.
+    The rotator logs to stderr. Run two on different machines: without a rotator, no tree expires.
     """
     from acker_redis import logs
     from acker_redis.rotator import service as rotator_service
@@ -56,7 +56,7 @@ def rotator(
         _check(heartbeat_file)
         return
     if bool(namespaces) == every:
-        raise typer.BadParameter("name the namespaces, or say --all")
+        raise typer.BadParameter("give either namespaces or --all")
     settings = options.settings(url, log_format="json" if as_json else None)
     logs.set_up(settings.log_level, settings.log_format)
     stop = _stopped_by_signals()
@@ -73,7 +73,7 @@ def rotator(
 
 
 def _stopped_by_signals() -> threading.Event:
-    """An event that SIGTERM and Ctrl-C set."""
+    """Return an event that SIGTERM and Ctrl-C set."""
     stop = threading.Event()
 
     def leave(number: int, frame: FrameType | None) -> None:
@@ -85,7 +85,7 @@ def _stopped_by_signals() -> threading.Event:
 
 
 def _connect(settings: Settings, stop: threading.Event, patient: bool) -> Any:
-    """A client; a cluster that does not answer is waited for. None when it is time to leave."""
+    """Return a client, if ``patient`` after waiting for a cluster; None once ``stop`` is set."""
     pause = 0.5
     while True:
         try:
@@ -93,7 +93,7 @@ def _connect(settings: Settings, stop: threading.Event, patient: bool) -> Any:
         except RedisUnavailableError as error:
             if not patient:
                 raise
-            log.warning("cannot connect (next in %.1f s): %s", pause, error)
+            log.warning("cannot connect (retry in %.1f s): %s", pause, error)
         if stop.wait(pause):
             return None
         pause = min(2 * pause, 10.0)
@@ -103,22 +103,22 @@ def _check(heartbeat_file: Path | None) -> None:
     from acker_redis.rotator import heartbeat
 
     if not heartbeat_file:
-        raise typer.BadParameter("--check looks at a --heartbeat-file; name it")
+        raise typer.BadParameter("--check needs --heartbeat-file FILE")
     if wrong := heartbeat.check(heartbeat_file):
         warn(wrong)
         raise typer.Exit(Exit.FAILED)
-    say(f"{heartbeat_file} was touched just now")
+    say(f"{heartbeat_file}: fresh, the rotator does not hang")
 
 
 def rotate(
     namespace: Namespace,
-    force: Annotated[bool, typer.Option(help="Tick each shard once, due or not")] = False,
+    force: Annotated[bool, typer.Option(help="Tick each shard once, even if not due")] = False,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tick and drain once, where it is due: what a rotator does all the time.
+    """Tick and drain once each shard that is due, as a rotator does continuously.
 
-    With --force each shard ticks: every pending tree is a tick older then, and the oldest expire.
+    With --force each shard ticks: every pending tree ages by one tick, and the oldest trees expire.
     """
     from acker_redis.rotator.rotator import Rotator
 
@@ -141,25 +141,26 @@ def rotate(
 
 def serve(
     host: Annotated[
-        str | None, typer.Option(help="Where to listen [env: ACKER_REDIS_API_HOST]")
+        str | None, typer.Option(help="Address to listen on (env: ACKER_REDIS_API_HOST)")
     ] = None,
     port: Annotated[
-        int | None, typer.Option(help="Port [env: ACKER_REDIS_API_PORT]", min=0, max=65535)
+        int | None,
+        typer.Option(help="Port to listen on (env: ACKER_REDIS_API_PORT)", min=0, max=65535),
     ] = None,
     workers: Annotated[
         int | None,
         typer.Option(
-            help="Processes that serve it [env: ACKER_REDIS_API_WORKERS; default: 1]",
+            help="Number of worker processes (env: ACKER_REDIS_API_WORKERS; default: 1)",
             min=1,
             max=64,
         ),
     ] = None,
     url: Url = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Log JSON, an object a line")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Log JSON, one object per line")] = False,
 ) -> None:
-    """Serve the state over HTTP: /api/v1, /metrics for Prometheus, /livez and /readyz.
+    """Serve the admin service: dashboard, /api/v1, /metrics, /livez and /readyz.
 
-    It listens on loopback, and refuses to listen elsewhere without a token.
+    By default the service listens on loopback. It refuses to listen elsewhere without a token.
     """
     from acker_redis import logs
 
@@ -173,7 +174,7 @@ PANEL = "Services"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Register the commands."""
     add(app, PANEL, rotator, "rotator orders payments", "rotator --all")
     add(app, PANEL, rotate, "rotate orders --force")
     add(app, PANEL, serve, "serve --port 8000", "serve --workers 4")

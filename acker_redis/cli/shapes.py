@@ -1,6 +1,6 @@
-"""What the commands print as JSON: numbers are numbers, ids are text, ages are milliseconds.
+"""JSON output of the commands: numbers are numbers, ids are text, ages are milliseconds.
 
-Anchors and tuple ids are text because a JSON number beyond 2^53 is bent by many readers.
+Anchors and tuple ids are text because many JSON readers round a number beyond 2^53.
 """
 
 from dataclasses import asdict
@@ -13,12 +13,12 @@ from acker_redis.protocol.tree import TreeState
 
 
 def config(config: AckerConfig) -> dict[str, Any]:
-    """A namespace's configuration."""
+    """Return a namespace's configuration."""
     return asdict(config)
 
 
 def tree(tree: TreeState) -> dict[str, Any]:
-    """A pending tree, and its block."""
+    """Return a pending tree and its block."""
     block = tree.block
     return {
         "anchor": str(tree.anchor),
@@ -40,7 +40,7 @@ def tree(tree: TreeState) -> dict[str, Any]:
 
 
 def block(block: BlockEntry) -> dict[str, Any]:
-    """A pending block in a list."""
+    """Return a pending block, as an element of a list."""
     return {
         "block": str(block.block),
         "first_anchor": str(block.anchors[0]),
@@ -53,7 +53,7 @@ def block(block: BlockEntry) -> dict[str, Any]:
 
 
 def outcomes(entry: Entry) -> list[dict[str, Any]]:
-    """The verdicts of an entry, one by one."""
+    """Return the verdicts of an entry, one dict per verdict."""
     return [
         {
             "verdict": outcome.verdict,

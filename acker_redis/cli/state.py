@@ -1,4 +1,4 @@
-"""Commands that look and change nothing: status, show, find, outcomes."""
+"""Commands that only read: status and show."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ def status(
     namespace: Namespace,
     url: Url = None,
     sample: Annotated[
-        float, typer.Option(min=0, max=60, help="Seconds over which rates are measured; 0: none")
+        float,
+        typer.Option(min=0, max=60, help="Seconds over which rates are measured; 0: no rates"),
     ] = 1.0,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until Ctrl-C")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show pending trees, high water, rates, the oldest tree, and whether a rotator runs."""
+    """Show pending trees, high-water mark, rates, oldest tree, rotator and problems."""
     from acker_redis.protocol.growth import Growth
 
     settings = options.settings(url)
@@ -74,16 +75,16 @@ def _drawn(
 
 
 class Seen(NamedTuple):
-    """What the counters grew by."""
+    """Growth of the counters."""
 
     growth: Growth | None
-    """Over the last minute, or as long as it was looked at: to judge by."""
+    """Over the last minute, or since the first reading; used for the findings."""
     rates: Growth | None
-    """Since the reading before."""
+    """Since the previous reading."""
 
 
 def _oldest(acker: Acker) -> OldestTree | None:
-    """The oldest tree; None, too, for a user whose role does not list what is pending."""
+    """Return the oldest tree; None if none is pending, or the user may not list pending trees."""
     try:
         return acker.oldest()
     except RedisRefusedError:
@@ -91,7 +92,7 @@ def _oldest(acker: Acker) -> OldestTree | None:
 
 
 def _watch(acker: Acker, where: str, seconds: float, as_json: bool) -> None:
-    """Show the state until Ctrl-C; when Redis is away, say so and go on."""
+    """Show the state until Ctrl-C; while Redis is unavailable, show the error."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -125,19 +126,23 @@ def _watch(acker: Acker, where: str, seconds: float, as_json: bool) -> None:
 
 def show(
     namespace: Namespace,
-    anchor: Annotated[str, typer.Argument(help="Decimal, or hex with 0x; or ANCHOR:TUPLE")],
+    anchor: Annotated[
+        str, typer.Argument(help="Decimal, hex with 0x, or a message id ANCHOR:TUPLE")
+    ],
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what is known of a pending tree, and of the block it stands in.
+    """Show a pending tree and its block.
 
-    Exit code 1 if it is not pending: it was told of, or was never tracked.
+    Exit code 1 if the anchor is not pending: it already has its verdict, or was never tracked.
     """
     text = anchor.partition(":")[0]
     try:
         number = int(text, 16 if text.lower().startswith("0x") else 10)
     except ValueError:
-        raise typer.BadParameter(f"{anchor!r} is no number; one in hex begins with 0x") from None
+        raise typer.BadParameter(
+            f"{anchor!r} is not an anchor; write decimal, or hex with 0x"
+        ) from None
     with options.acker(namespace, url) as acker:
         tree = acker.show(number)
     if as_json:
@@ -147,7 +152,7 @@ def show(
     elif tree:
         _show(tree)
     else:
-        warn(f"anchor {number} is not pending: it was told of, or was never tracked")
+        warn(f"anchor {number} is not pending: it already has its verdict, or was never tracked")
     if not tree:
         raise typer.Exit(Exit.FAILED)
 
@@ -155,12 +160,15 @@ def show(
 def _show(tree: TreeState) -> None:
     from acker_redis.doctor.words import span
 
-    what = {"complete": "complete, told when its block ends", "untracked": "not tracked yet"}
+    what = {
+        "complete": "complete; the verdict follows when its block ends",
+        "untracked": "not tracked yet",
+    }
     known = tree.state
     say(f"anchor      {tree.anchor} ({tree.anchor:#x})")
     say(f"state       {what.get(known, known)}{f': {tree.why}' if tree.why else ''}")
     say(f"checksum    {tree.checksum:016x}")
-    say(f"source      {f'{tree.task} {tree.source_id}' if tree.task else 'not known'}")
+    say(f"source      {f'{tree.task} {tree.source_id}' if tree.task else 'unknown'}")
     say(f"age         {span(tree.age_ms)}, in bucket {tree.bucket} (0 is the newest)")
     if tree.block:
         waits = [slot for slot in tree.block.open if slot not in tree.block.failed]
@@ -170,10 +178,10 @@ def _show(tree: TreeState) -> None:
         say(f"failed      {len(tree.block.failed):,}")
 
 
-PANEL = "What is pending"
+PANEL = "Pending trees and verdicts"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Register the commands."""
     add(app, PANEL, status, "status orders", "status orders --watch", "status orders --json")
     add(app, PANEL, show, "show orders 4711", "show orders 0x1267 --json")

@@ -1,4 +1,4 @@
-"""A namespace's state, drawn for a terminal."""
+"""Draw a namespace's state for a terminal."""
 
 from collections.abc import Iterable, Sequence
 
@@ -17,16 +17,16 @@ from acker_redis.protocol.server_version import ServerVersion
 from acker_redis.protocol.status import Status
 
 WIDTH = 40
-"""Columns of the bars."""
+"""Width of the bars, in columns."""
 COLOURS = {"ok": "green", "high": "yellow", "over": "red"}
 WORDS = {
     "ok": "room for more",
-    "high": "producers slow down",
+    "high": "sources wait",
     "over": "new trees are nacked",
 }
 SHOWN_TASKS = 10
 MAX_BUCKETS = 5
-"""Of more, empty ones are not drawn."""
+"""If there are more, empty buckets are not drawn."""
 
 
 def draw(
@@ -37,9 +37,9 @@ def draw(
     server: ServerVersion | None,
     rates: Growth | None = None,
 ) -> RenderableType:
-    """All of it; ``where`` is the URL without its password, ``server`` None if not known.
+    """Return the whole view; ``where`` is the URL without its password, ``server`` None if unknown.
 
-    ``growth`` is to judge by; ``rates`` are shown, or those of ``growth``.
+    The findings use ``growth``. The view shows ``rates``, or ``growth`` if there are none.
     """
     config = status.config
     at = f"{where} ({server})" if server else where
@@ -62,7 +62,7 @@ def draw(
     table.add_row("waiting", _backlog(status))
     found = wrong(judge(status, growth, oldest.tree.age_ms if oldest else None))
     if found:
-        table.add_row("wrong", _findings(found))
+        table.add_row("problems", _findings(found))
     return Group(head, table)
 
 
@@ -98,11 +98,15 @@ def _buckets(status: Status) -> RenderableType:
 
 def _oldest(status: Status, oldest: OldestTree | None) -> RenderableType:
     if oldest is None:
-        words = "not for this user to see" if status.pending else "nothing is pending"
+        words = (
+            "hidden: this user may not list pending trees"
+            if status.pending
+            else "nothing is pending"
+        )
         return Text(words, style="dim")
     tree = oldest.tree
     about = "" if oldest.exact else "at least "
-    name = f"{tree.source_id} of {tree.task}" if tree.task else "rows without a tree"
+    name = f"{tree.source_id} of {tree.task}" if tree.task else "rows that were not tracked"
     return Text(f"{about}{span(tree.age_ms)}: {name} (anchor {tree.anchor})")
 
 
@@ -111,17 +115,17 @@ def _rotator(status: Status) -> RenderableType:
     since = span(max(0, shard.now_ms - shard.ticked_ms))
     state = rotation(status.shards)
     if state == "away":
-        return Text(f"a tick is {span(status.lag_ms)} late: does any run?", style="red")
+        return Text(f"a tick is {span(status.lag_ms)} late: is a rotator running?", style="red")
     if state == "late":
         return Text(f"a tick is {span(status.lag_ms)} late", style="yellow")
     if state == "unknown":
         due = span(max(0, shard.ticked_ms + status.config.tick_ms - shard.now_ms))
-        return Text(f"no tick yet; the first one is due in {due}: does a rotator run?")
+        return Text(f"no tick yet; the first one is due in {due}: is a rotator running?")
     return Text(f"on time; the last tick was {since} ago, {span(status.late_ms)} late")
 
 
 def _findings(findings: Sequence[Finding]) -> RenderableType:
-    """What is wrong, and what to do about it."""
+    """Return the headline and the fix of each finding."""
     lines = Table.grid()
     for finding in findings:
         colour = "red" if finding.level == "error" else "yellow"
@@ -134,7 +138,7 @@ def _latency(latency: Latency) -> RenderableType:
     if not latency.count:
         return Text("no tree was acked yet", style="dim")
     half, most = (span(latency.quantile_ms(q)) for q in (0.5, 0.99))
-    words = f"half of the acked trees took about {half} or less, 99% about {most} or less"
+    words = f"p50 about {half}, p99 about {most} from the first row to the ack"
     return Text(words)
 
 
@@ -156,12 +160,12 @@ def _counters(status: Status, growth: Growth | None) -> RenderableType:
 def _backlog(status: Status) -> RenderableType:
     waiting = sorted(status.backlog.items(), key=lambda item: -item[1])
     lines: Iterable[str] = (
-        f"{count:,} for {task} ({count / status.config.outcomes_limit:.0%} of what may wait)"
+        f"{count:,} for {task} ({count / status.config.outcomes_limit:.0%} of outcomes_limit)"
         for task, count in waiting[:SHOWN_TASKS]
         if count
     )
     more = sum(1 for _, count in waiting[SHOWN_TASKS:] if count)
-    text = "\n".join([*lines, *([f"and for {more} more tasks"] if more else [])])
+    text = "\n".join([*lines, *([f"and for {more} more sources"] if more else [])])
     return Text(text) if text else Text("no verdicts wait", style="dim")
 
 

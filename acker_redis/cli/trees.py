@@ -1,4 +1,4 @@
-"""Commands by which a shell is a source or a bolt: track, ack, fail, touch."""
+"""Commands for a shell that acts as a source or a bolt: track, ack, fail, touch."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from acker_redis.trees.processing import Processing
 
 LINES = 256
-"""Lines of a batch at most, and rows: a message of more trees has batches of its own."""
+"""Maximum lines, and rows, per batch: a message of more trees gets separate batches."""
 
 Messages = Annotated[
     list[str],
-    typer.Argument(help="ANCHOR:TUPLE[,ANCHOR:TUPLE...]; or - for one of them a line of stdin"),
+    typer.Argument(
+        help="Message ids ANCHOR:TUPLE[,ANCHOR:TUPLE...]; - reads one per line of stdin"
+    ),
 ]
 
 
@@ -36,20 +38,22 @@ def track(
     namespace: Namespace,
     task: Task,
     source_ids: Annotated[
-        list[str], typer.Argument(help="The source's own ids; or - for one a line of stdin")
+        list[str], typer.Argument(help="Source ids; - reads one per line of stdin")
     ],
     messages: Annotated[
-        int, typer.Option("--messages", "-n", min=0, help="First messages of each tree")
+        int, typer.Option("--messages", "-n", min=0, help="Number of first messages per tree")
     ] = 1,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Begin a tuple tree for each source id, and print the ids of its first messages.
+    """Track a tuple tree for each source id, and print the ids of its first messages.
 
-    A line per tree: the source id, a tab, the messages' ids with tabs between them; they are for
-    whoever processes the messages, say as a field or in the header acker-tuple. Send nothing
-    before its line is there. Exit code 3 if some were rejected for want of room: those have no
-    line, and their nacks wait.
+    Each line is one tree: the source id and its message ids, separated by tabs. Send each id with
+    its message, for example in a field or in the header acker-tuple: the bolt that processes the
+    message acks the id. Send a message only after its line was printed.
+
+    Exit code 3 if trees were rejected because too many are pending. A rejected tree has no line,
+    and its nack waits for the source.
     """
     from acker_redis.batching.batch import Batch
     from acker_redis.trees.processing import emit
@@ -66,12 +70,12 @@ def track(
                 applied = acker.apply(batch)
                 refused = set(applied.rejected)
                 if applied.repeated:
-                    # The reply that named them was lost.
+                    # The reply that named the rejected trees was lost.
                     refused |= {t.anchor for t in part if t.ids and not acker.show(t.anchor)}
                 for tree in part:
                     if tree.anchor in refused:
                         rejected += 1
-                        warn(f"rejected, too much is pending: {tree.row.text}")
+                        warn(f"rejected, too many trees are pending: {tree.row.text}")
                     elif as_json:
                         ids = [str(each) for each in tree.ids]
                         anchor, source_id = str(tree.anchor), tree.row.text
@@ -86,25 +90,26 @@ def ack(
     namespace: Namespace,
     messages: Messages,
     emit: Annotated[
-        int, typer.Option("--emit", "-n", min=0, help="Messages that it caused, in all")
+        int, typer.Option("--emit", "-n", min=0, help="Number of new messages, besides --child")
     ] = 0,
     child: Annotated[
         list[str] | None,
         typer.Option(
             "--child",
             "-c",
-            help="A message that it caused, by a word for which one it is: its id is then the "
-            "same if the message is processed again",
+            help="Name of a new message; processing the message again gives it the same id",
         ),
     ] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """A message was processed; print the ids of the messages it caused.
+    """Ack a message that was processed, and print the ids of the new messages it caused.
 
-    Several messages on the command line were processed together, as in a join: what they caused
-    belongs to all their trees. On stdin each line is one by itself. A line per processing: the ids
-    of what it caused, with tabs between them. Send those messages once the line is there.
+    Several messages on the command line were processed together, as in a join: the new messages
+    belong to all their trees. On stdin each line is a separate processing.
+
+    Each line is one processing: the ids of its new messages, separated by tabs. Send the new
+    messages only after their line was printed.
     """
     children: list[str | None] = [*(child or ()), *(None for _ in range(emit))]
 
@@ -118,18 +123,20 @@ def ack(
 def fail(
     namespace: Namespace,
     messages: Messages,
-    why: Annotated[str, typer.Option("--why", "-w", help="For the source, up to 255 bytes")] = "",
+    why: Annotated[
+        str, typer.Option("--why", "-w", help="Reason, for the source; up to 255 bytes")
+    ] = "",
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """A message could not be processed: its trees are nacked at once."""
+    """Fail a message that could not be processed: its trees are nacked at once."""
     _process(namespace, messages, url, as_json, lambda each: (each.failed(why), []), False)
 
 
 def touch(
     namespace: Namespace, messages: Messages, url: Url = None, as_json: AsJson = False
 ) -> None:
-    """A message takes longer: its trees have all their time again."""
+    """Touch a message that takes longer: reset the timeout of its trees."""
     _process(namespace, messages, url, as_json, lambda each: (each.touched(), []), False)
 
 
@@ -148,7 +155,7 @@ def _process(
             _send(acker, [rows_of(Processing(*messages))], as_json, lines_out)
             return
         for lines in _input(messages):
-            # Two lines of one message would cancel: XOR knows no twice.
+            # Reject a message that occurs twice: by XOR its two acks would cancel each other.
             Processing(*(text for _, text in lines))
             done = [_at(n, lambda t: rows_of(Processing(t)), text) for n, text in lines]
             _send(acker, done, as_json, lines_out)
@@ -157,7 +164,7 @@ def _process(
 def _send(
     acker: Acker, done: list[tuple[list[Row], list[str]]], as_json: bool, lines_out: bool
 ) -> None:
-    """Apply whole processings in batches, and print what each caused once it was applied."""
+    """Apply whole processings in batches; print the new ids of each after it was applied."""
     from acker_redis.batching.batch import Batch
 
     batch, waiting, totals = Batch(), list[list[str]](), {"acked": 0, "failed": 0}
@@ -184,7 +191,7 @@ def _send(
             for applied in _apply_large(acker, rows):
                 count(applied)
             waiting.append(ids)
-            flush()  # it was applied: an error further on must not keep its ids from being printed
+            flush()  # it was applied, so its ids are printed even if a later batch fails
             continue
         for row in rows:
             batch.add(row)
@@ -197,9 +204,9 @@ def _send(
 def _apply_large(acker: Acker, rows: list[Row]) -> Iterator[Applied]:
     """Apply the rows of one processing in several batches, all whole rows.
 
-    A command that is run again after an error sends the same batches. Each ack or failure has a
-    lane named after its content, and one part per shard, so Redis applies the batch once while
-    the fence holds (N-1 ticks). A touch is applied each time.
+    A retry of the command after an error sends the same batches. Each batch of an ack or a failure
+    has a lane named by the hash of its content, and one part per shard. So Redis applies the batch
+    once while the fence holds (N-1 ticks). A touch is applied each time.
     """
     from acker_redis.flows.lane import Lane
 
@@ -214,20 +221,20 @@ def _apply_large(acker: Acker, rows: list[Row]) -> Iterator[Applied]:
             yield acker.apply(batch, lane)
         except AckerError as error:
             raise type(error)(
-                f"{error}; {number} of {len(batches)} batches of this message were applied; give "
-                "this message again at once: without --emit no row is applied twice; with --emit "
-                "its trees expire"
+                f"{error}; {number} of {len(batches)} batches of this message were applied; run "
+                "the command again at once for this message: without --emit no row is applied "
+                "twice; with --emit its trees expire"
             ) from error
 
 
 def large_batches(rows: list[Row]) -> list[Batch]:
-    """Rows of one processing in batches, each of which has at most one part per shard."""
+    """Return the rows of one processing in batches with at most one part per shard."""
     from acker_redis.batching.batch import Batch
     from acker_redis.protocol.blocks import MAX_BLOCKS
     from acker_redis.protocol.ids import split_anchor
 
     batches, blocks = list[Batch](), set[int]()
-    # Loose rows first, then block by block: the two kinds are parts of their own.
+    # Loose rows first, then block by block: the two kinds are separate parts.
     for row in sorted(rows):
         place = split_anchor(row.anchor)
         first = place is not None and not blocks
@@ -241,7 +248,7 @@ def large_batches(rows: list[Row]) -> list[Batch]:
 
 
 def _input(arguments: list[str]) -> Iterator[list[tuple[int, str]]]:
-    """Arguments, or the lines of stdin by the chunks in which they come, with their numbers."""
+    """Yield the arguments, or the lines of each read of stdin, with their numbers."""
     if arguments == ["-"]:
         yield from chunks()
     else:
@@ -249,20 +256,20 @@ def _input(arguments: list[str]) -> Iterator[list[tuple[int, str]]]:
 
 
 def _at(number: int, make: Callable[..., Any], *args: Any) -> Any:
-    """Say with an error which line it is of."""
+    """Call ``make``; add the number of the input to its error."""
     try:
         return make(*args)
     except AckerError as error:
         raise type(error)(
-            f"input {number}: {error}; nothing is applied of the lines read with it, and behind it"
+            f"input {number}: {error}; it was not applied, nor the inputs read with it or after it"
         ) from None
 
 
-PANEL = "A shell as source or bolt"
+PANEL = "Source and bolt in a shell"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Register the commands."""
     add(app, PANEL, track, "track orders shop order-17", "track orders shop - < ids.txt")
     add(app, PANEL, ack, "ack orders 4711:815", "ack orders 4711:815 --emit 2")
     add(app, PANEL, fail, "fail orders 4711:815 --why 'no such address'")

@@ -1,4 +1,4 @@
-"""Commands that try things out: doctor, bench, simulate, demo."""
+"""Commands that examine and measure: doctor, bench, demo, simulate."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ if TYPE_CHECKING:
     from acker_redis.doctor import Finding
 
 ID_WIDTH = 16
-"""Columns for the id of a finding, by which docs/reference/doctor.md and other findings name it."""
+"""Columns for the finding id, which docs/reference/doctor.md and other findings refer to."""
 COLOURS = {"ok": "green", "skipped": "dim", "warning": "yellow", "error": "bold red"}
 
 
 def doctor(
     namespaces: Annotated[
         list[str] | None,
-        typer.Argument(help="Which namespaces; all, if none", autocompletion=complete_namespace),
+        typer.Argument(help="Namespaces; default: all", autocompletion=complete_namespace),
     ] = None,
     role: Annotated[
         str | None,
-        typer.Option(help="What the user is to be: producer, source, rotator, viewer or admin"),
+        typer.Option(help="Role to check: producer, source, rotator, viewer or admin"),
     ] = None,
     canary: Annotated[
-        bool, typer.Option(help="Try it with trees in a namespace of its own, for a moment")
+        bool, typer.Option(help="Send canary trees through a temporary namespace")
     ] = True,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Examine Redis, rights, rotators, sources and clocks, and say how to mend what is wrong.
+    """Examine Redis, rights, rotators, sources and clocks; print how to fix each problem.
 
-    Nothing is changed, but for a namespace that is there for a moment. Exit code 0: all is well;
-    1: there are warnings; 2: there are errors, or Redis does not answer.
+    The doctor changes nothing except a temporary namespace for the canary, which it removes. Exit
+    code 0: no problem; 1: warnings; 2: errors, or Redis does not answer.
     """
     from rich.console import Console
 
     from acker_redis.doctor import Report, examine
 
     settings = options.settings(url)
-    end_cleanly()  # the namespace of its own goes
+    end_cleanly()  # SIGTERM removes the temporary namespace, too
     console = Console(highlight=False)
     found = []
     with Console(stderr=True).status("examining") as status:
@@ -102,18 +102,21 @@ def tour(
 
 
 def bench(
-    seconds: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds for each line")] = 1.0,
+    seconds: Annotated[float, typer.Option(min=0.1, max=60, help="Seconds per measurement")] = 1.0,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure what this Redis does a second, beside plain HINCRBY, in a namespace of its own."""
+    """Measure rate and latency on this Redis, compared with plain HINCRBY.
+
+    The benchmark runs in a temporary namespace, which it removes.
+    """
     from rich.console import Console
     from rich.table import Table
 
     from acker_redis.ops import bench as benchmark
 
     settings = options.settings(url)
-    end_cleanly()  # the namespace of its own goes
+    end_cleanly()  # SIGTERM removes the temporary namespace, too
     progress = Console(stderr=True, highlight=False)
     with progress.status("measuring") as status:
         measured = benchmark.measure(
@@ -123,14 +126,14 @@ def bench(
         say_json(asdict(measured))
         return
     table = Table(title=f"{settings.shown_url}, one shard, one connection")
-    table.add_column("a second")
-    table.add_column("", justify="right")
+    table.add_column("operation")
+    table.add_column("per second", justify="right")
     table.add_column("of HINCRBY", justify="right")
     for rate in measured.rates:
         table.add_row(rate.name, f"{rate.per_second:,.0f}", f"{rate.of_hincrby:,.2f}")
     waits = Table()
-    for name in ("one waits", "p50", "p99"):
-        waits.add_column(name, justify="left" if name == "one waits" else "right")
+    for name in ("latency", "p50", "p99"):
+        waits.add_column(name, justify="left" if name == "latency" else "right")
     for wait in measured.waits:
         waits.add_row(wait.name, f"{wait.p50_ms:.2f} ms", f"{wait.p99_ms:.2f} ms")
     console = Console(highlight=False)
@@ -141,37 +144,37 @@ def bench(
 def demo(
     month: Annotated[int, typer.Option(min=1, max=12, help="Month of 2013")] = 1,
     year: Annotated[bool, typer.Option("--year", help="All of 2013")] = False,
-    days: Annotated[int | None, typer.Option(min=1, help="Only so many days of a month")] = None,
+    days: Annotated[int | None, typer.Option(min=1, help="Only this many days of a month")] = None,
     files_per_trigger: Annotated[
-        int | None, typer.Option(min=1, help="Days per micro-batch [1; 7 for the year]")
+        int | None, typer.Option(min=1, help="Days per micro-batch (default: 1; with --year: 7)")
     ] = None,
     keep: Annotated[
-        Path | None, typer.Option(help="New directory for the tables done, replay, delays")
+        Path | None, typer.Option(help="New directory for the result tables done, replay, delays")
     ] = None,
     url: Annotated[
         str | None,
         typer.Option(
-            help="A Redis to use instead of one of its own; - for the one of the environment. The "
-            "namespace flights is made there, and dropped in the end"
+            help="Redis to use instead of an embedded one; - takes the URL of the environment. "
+            "The demo creates the namespace flights there, and drops it at the end"
         ),
     ] = None,
     serve: Annotated[
-        bool, typer.Option("--serve", help="Stay in the end, with the dashboard, until Ctrl-C")
+        bool, typer.Option("--serve", help="Keep the dashboard running at the end, until Ctrl-C")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Account for every flight that left New York: Spark, Redis and the acker on real data."""
+    """Run a demo on real data: Spark and the acker account for every flight from New York."""
     from rich.console import Console
 
     run = program("demo", extra="demo")
     if keep and keep.exists():
-        typer.echo(f"{keep} exists; name a directory that does not, for the tables", err=True)
+        typer.echo(f"--keep: {keep} exists; give a new directory for the tables", err=True)
         raise typer.Exit(Exit.USAGE)
     months = tuple(range(1, 13)) if year else (month,)
     if url:
         url = options.settings(None if url == "-" else url).complete_url
     days_per_batch = files_per_trigger or (7 if year else 1)
-    # Tables and bars are for people; a program reads stdout.
+    # With --json tables and bars go to stderr: a program reads stdout.
     console = Console(highlight=False, stderr=as_json)
     show = (lambda summary: say_json(asdict(summary))) if as_json else None
     raise typer.Exit(run(months, days, days_per_batch, keep, url, serve, console, show))
@@ -179,32 +182,34 @@ def demo(
 
 def simulate(
     seed: Annotated[int, typer.Option(help="First seed")] = 1,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds")] = 1,
     trees: Annotated[int, typer.Option(min=1, help="Tuple trees per seed")] = 40,
-    faults: Annotated[str, typer.Option(help="all, none, or a comma list of faults")] = "all",
+    faults: Annotated[str, typer.Option(help="all, none, or faults separated by commas")] = "all",
     blocks: Annotated[
-        Literal["none", "some", "only"], typer.Option(help="How many trees stand in blocks")
+        Literal["none", "some", "only"], typer.Option(help="How many of the trees are in blocks")
     ] = "some",
     server: Annotated[
         str, typer.Option(help="reference, embedded, both (compared), or a redis:// URL")
     ] = "reference",
     break_rule: Annotated[
         Literal["split", "shared", "late"] | None,
-        typer.Option("--break", help="Break one of the three rules: there must be false acks"),
+        typer.Option(
+            "--break", help="Break one of three rules; the run must then find a false ack"
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Play seeded histories full of faults, and check that no promise is broken."""
+    """Simulate seeded histories with faults, and check that no guarantee is violated."""
     from acker_redis.simulate.show import simulate as play
 
     raise typer.Exit(play(seed, seeds, trees, faults, blocks, server, break_rule or "", as_json))
 
 
-PANEL = "Trying it out"
+PANEL = "Try out and measure"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Register the commands."""
     add(app, "Services", doctor, "doctor orders", "doctor orders --role producer --json")
     add(app, PANEL, tour, "tour", "tour --slow")
     add(app, PANEL, bench, "bench", "bench --seconds 5 --json")

@@ -1,4 +1,4 @@
-"""Commands outcomes and take: a shell reads verdicts, and says which it has handled."""
+"""Commands outcomes and take: a shell reads verdicts, and takes those it has handled."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from acker_redis.protocol.outcome import Entry
     from acker_redis.sync.client import Acker
 
-PANEL = "What is pending"
+PANEL = "Pending trees and verdicts"
 FOLLOWED = 0.2
-"""Seconds between two looks at streams that are followed."""
+"""Seconds between two reads of followed streams."""
 SWEPT = 10.0
-"""Seconds between two looks from the oldest on: after a failover new ids may be smaller."""
+"""Seconds between two reads from the oldest entry: after a failover new ids may be smaller."""
 ENTRIES = 16
 
 
@@ -33,29 +33,31 @@ def outcomes(
     namespace: Namespace,
     task: Task,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Wait for more, until Ctrl-C")
+        bool, typer.Option("--follow", "-f", help="Wait for more verdicts until Ctrl-C")
     ] = False,
     take: Annotated[
-        bool, typer.Option("--take", help="Delete what was printed; not into a pipe, see below")
+        bool, typer.Option("--take", help="Delete printed verdicts; not into a pipe, see above")
     ] = False,
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", "-n", min=1, help="Print at most so many; with --take, whole entries"
+            "--limit", "-n", min=1, help="Print at most this many; with --take, whole entries"
         ),
     ] = None,
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the verdicts that wait for a source, and leave them there.
+    """Print the verdicts that wait for a source, without deleting them.
 
-    A line each: verdict, reason, source id, anchor, age in ms, why, entry, with tabs between. Of a
-    tree in a block, label and slot stand for the source id: LABEL#SLOT. Records that Spark has
-    counted have the source id that Spark gives them.
+    Each line has fields separated by tabs: verdict, reason, source id, anchor, age in ms, why,
+    entry. For a tree in a block the source id is LABEL#SLOT. Records that Spark has counted have
+    the source id that Spark gives them.
 
-    Who handles them says so by take: in between stands a program that prints a line, or its last
-    field, for each line that it has handled. --take deletes them as soon as they are printed: that
-    is for a file, as whatever a pipe's reader has not read when it dies is gone.
+    The command take deletes verdicts. In a pipe, put your program between outcomes and take: for
+    each line that it has handled, it prints the line, or the line's last field.
+
+    --take deletes verdicts as soon as they are printed. Use it only when the output is a file: if
+    the reader of a pipe dies, the verdicts that it has not read are lost.
     """
     from acker_redis.cli import shapes
     from acker_redis.flows.outcomes import OutcomeFlows
@@ -65,7 +67,7 @@ def outcomes(
         printed = 0
         for entry in _entries(acker, flows, follow, take):
             for outcome in shapes.outcomes(entry):
-                # An entry is taken as a whole, so that with --take all of it is printed.
+                # An entry is taken as a whole, so --take prints all of it.
                 if printed == limit and not take:
                     return
                 printed += 1
@@ -76,7 +78,7 @@ def outcomes(
                 except RedisUnavailableError as error:
                     if not follow:
                         raise
-                    warn(f"{error}; these verdicts come again")
+                    warn(f"{error}; these verdicts may be printed again")
             if limit is not None and printed >= limit:
                 return
 
@@ -86,16 +88,16 @@ def take(
     task: Task,
     entries: Annotated[
         list[str],
-        typer.Argument(help="SHARD:ID, the last field of a line; or - for lines of stdin"),
+        typer.Argument(help="Entries SHARD:ID, the last field of a line; - reads lines of stdin"),
     ],
     url: Url = None,
     as_json: AsJson = False,
 ) -> None:
-    """The source has handled these verdicts: delete them.
+    """Delete verdicts that the source has handled.
 
-    An entry holds verdicts that were decided together. On stdin there is a line for each verdict
-    that was handled, with its entry: it is deleted once all of its verdicts were. Those that were
-    not come again with the next: outcomes.
+    An entry holds verdicts that were decided together. Each line of stdin stands for one handled
+    verdict, and ends with its entry. An entry is deleted once all its verdicts were handled.
+    Otherwise the next run of outcomes prints its verdicts again.
     """
     with options.acker(namespace, url) as acker:
         taker = _Taker(acker, task)
@@ -107,7 +109,7 @@ def take(
             for text in entries:
                 taker.take(_place(text, repr(text)))
     if taker.waiting:
-        warn(f"{len(taker.waiting):,} entries were not handled whole; their verdicts come again")
+        warn(f"{len(taker.waiting):,} entries were handled partially; outcomes prints them again")
     if as_json:
         say_json({"verdicts": taker.taken, "unfinished_entries": len(taker.waiting)})
     else:
@@ -119,7 +121,7 @@ Place = tuple[int, str]
 
 
 class _Taker:
-    """Takes entries, each when all of its verdicts were handled."""
+    """Takes each entry once all its verdicts were handled."""
 
     def __init__(self, acker: Acker, task: str) -> None:
         from acker_redis.flows.outcomes import OutcomeFlows
@@ -127,7 +129,7 @@ class _Taker:
         self._acker = acker
         self._flows = OutcomeFlows(acker.flows.shards(acker.config), task)
         self.waiting: Counter[Place] = Counter()
-        """Verdicts of an entry that were not handled yet."""
+        """Number of unhandled verdicts per entry."""
         self.taken = 0
 
     def take(self, place: Place) -> None:
@@ -136,7 +138,7 @@ class _Taker:
             self.taken += self._acker.connection.drive(self._flows.take([entry]))
 
     def handled(self, place: Place) -> None:
-        """One more verdict of an entry was handled; of one that is gone it counts for nothing."""
+        """Count one more handled verdict of an entry; ignore an entry that was deleted."""
         if place not in self.waiting:
             entry = self._read(place)
             if not entry:
@@ -152,7 +154,7 @@ class _Taker:
 
 
 def _entries(acker: Acker, flows: OutcomeFlows, follow: bool, take: bool) -> Iterator[Entry]:
-    """Entries, each once, from the oldest on; without ``follow`` those that wait now."""
+    """Yield each entry once, oldest first; without ``follow`` only those that wait now."""
     after: dict[int, str] = {}
     seen, met, swept, away = set[Place](), set[Place](), time.monotonic(), False
     while True:
@@ -163,7 +165,7 @@ def _entries(acker: Acker, flows: OutcomeFlows, follow: bool, take: bool) -> Ite
             if not follow:
                 raise
             if not away:
-                warn(f"{error}; going on when it is back")
+                warn(f"{error}; waiting until Redis is back")
             away, entries = True, []
             time.sleep(1.0)
         for entry in entries:
@@ -179,7 +181,7 @@ def _entries(acker: Acker, flows: OutcomeFlows, follow: bool, take: bool) -> Ite
         if not follow:
             return
         if time.monotonic() - swept > SWEPT:
-            # From the oldest on; what was not met this time is gone.
+            # Read from the oldest entry again; entries not met in this pass were deleted.
             seen, met, swept, after = met, set(), time.monotonic(), {}
         time.sleep(FOLLOWED)
 
@@ -187,7 +189,7 @@ def _entries(acker: Acker, flows: OutcomeFlows, follow: bool, take: bool) -> Ite
 def _place(text: str, where: str) -> Place:
     shard, _, id_ = text.rpartition("\t")[2].partition(":")
     if not shard.isdecimal() or not id_.replace("-", "", 1).isdecimal():
-        raise InvalidBatchError(f"{where}: an entry is SHARD:MS-N, as outcomes prints it last")
+        raise InvalidBatchError(f"{where}: an entry is SHARD:MS-N, the last field of outcomes")
     return int(shard), id_
 
 
@@ -200,7 +202,7 @@ def _line(task: str, outcome: dict[str, Any]) -> str:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Register the commands."""
     add(
         app,
         PANEL,

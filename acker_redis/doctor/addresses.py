@@ -1,4 +1,4 @@
-"""Name the server in each redis-cli command of a fix; without, it would change another Redis."""
+"""Add the server's address to each redis-cli command of a fix, so that it reaches this server."""
 
 import re
 import shlex
@@ -8,7 +8,7 @@ from dataclasses import replace
 from acker_redis.doctor.facts import NodeFacts
 from acker_redis.doctor.finding import Finding
 
-# A command, and no option that says where.
+# A command without options that name a server.
 _COMMAND = re.compile(r"\bredis-cli (?=[A-Z])")
 _CLUSTER = re.compile(r"(\bredis-cli --cluster [a-z-]+(?: NEW_HOST:PORT)?) HOST:PORT")
 
@@ -16,8 +16,8 @@ _CLUSTER = re.compile(r"(\bredis-cli --cluster [a-z-]+(?: NEW_HOST:PORT)?) HOST:
 def addressed(finding: Finding, nodes: Mapping[str, NodeFacts], clustered: bool) -> Finding:
     """Return the finding with the server's address in the commands of its fix.
 
-    The server is the first one that the finding is about; of a finding about a namespace, any
-    server of a cluster, or the only one.
+    The address is that of the first server of the finding. For a finding about a namespace it is
+    that of any master of a cluster, or of the only server.
     """
     about = [nodes[name] for name in finding.where.split(", ") if name in nodes]
     node = next(iter(about or _masters(nodes.values())), None)

@@ -1,8 +1,8 @@
-"""A namespace of the doctor's own, in which trees go the whole way; it is removed in any case.
+"""Canary: a temporary namespace whose trees get verdicts; it is removed also after errors.
 
-On each shard one tree is tracked and acked, and one is tracked and left to expire by forced ticks.
-A rotator that serves all namespaces may drain along: a drain may be shared, and its ticks are an
-hour away.
+On each shard one tree is tracked and acked, and one is tracked and expires by forced ticks. A
+rotator that serves all namespaces does not disturb the canary: several programs may drain one
+shard, and the tick of the canary is one hour, so no rotator ticks it.
 """
 
 import contextlib
@@ -32,33 +32,33 @@ from acker_redis.sync.connection import Connection
 from acker_redis.transport.errors import FAILED, is_denied
 
 PREFIX = "acker-doctor-"
-"""How the names of canaries begin."""
+"""Prefix of the names of canary namespaces."""
 MAX_SHARDS = 16
 TASK = "canary"
 ROUNDS = 50
 MAX_CALLS = 100
-"""Calls after which a shard that is forced must have ticked."""
+"""Maximum number of calls until a forced tick has happened."""
 ROWS = 100
 _TICK_MS = 3_600_000
 _HEARD_WITHIN = 2.0
-"""Seconds that a published verdict may take."""
+"""Seconds until a published verdict must arrive."""
 _IDS = ("canary", "pubsub", "latency")
 _RETRY_FOR = 2.0
 _random = random.SystemRandom()
 
 
 class _WrongError(Exception):
-    """Raised with what went otherwise than it must."""
+    """Raised if the canary observes a wrong result."""
 
 
 class _LeftBehindError(Exception):
-    """Raised with why the canary is still there."""
+    """Raised if the canary could not be removed."""
 
 
 def examine(connection: Connection, shards: int) -> list[Finding]:
-    """Findings ``canary``, ``pubsub`` and ``latency``; the keyspace is as before.
+    """Return the findings ``canary``, ``pubsub`` and ``latency``; leave the keyspace unchanged.
 
-    ``shards`` is a power of two; with several, several masters of a cluster are looked at.
+    ``shards`` is a power of two. Several shards cover several masters of a cluster.
     """
     name = f"{PREFIX}{uuid.uuid4().hex[:12]}"
     acker = Acker(connection.client, name, retry_for=_RETRY_FOR)
@@ -73,13 +73,13 @@ def examine(connection: Connection, shards: int) -> list[Finding]:
     except _LeftBehindError as left:
         found["canary"] = error(
             "canary",
-            f"the canary {name} could not be removed: {left}",
+            f"the canary namespace {name} could not be removed: {left}",
             f"acker-redis drop {name} --yes",
         )
     except AckerError as failed:
-        fix = "mend the errors above, look into the server's log, and run the doctor again"
+        fix = "fix the errors above, read the server's log, and run the doctor again"
         found.setdefault("canary", error("canary", str(failed), fix))
-    absent = "the canary did not come so far"
+    absent = "the canary did not get this far"
     return [found.get(id_) or skipped(id_, absent, "see the finding canary") for id_ in _IDS]
 
 
@@ -91,7 +91,7 @@ def _namespace(acker: Acker, shards: int) -> Iterator[None]:
         yield
     finally:
         try:
-            # If create() was refused there may be some of its shards, or none.
+            # A create() that was refused may leave some shards, or none.
             with contextlib.suppress(NamespaceNotFoundError):
                 acker.drop()
         except AckerError as error:
@@ -99,7 +99,7 @@ def _namespace(acker: Acker, shards: int) -> Iterator[None]:
 
 
 def _lacking(connection: Connection, name: str) -> frozenset[str]:
-    """Commands that the canary takes and this user may not run on its keys."""
+    """Return the commands that the canary needs and this user may not run on its keys."""
     used = ("create", "apply", "rotate", "expire", "expire_blocks", "take", "drop")
     needed = {"EVAL", "EVALSHA", "XRANGE", "SADD", "SREM"}
     needed = needed.union(*(acl.SCRIPTS.get(script, ()) for script in used)) - {"PUBLISH"}
@@ -109,8 +109,8 @@ def _lacking(connection: Connection, name: str) -> frozenset[str]:
 def _skipped(id_: str, lacking: frozenset[str]) -> Finding:
     return skipped(
         id_,
-        f"this user may not make a namespace of its own (it lacks {', '.join(sorted(lacking))})",
-        "run the doctor as a user of the role admin for all namespaces",
+        f"this user may not create the canary namespace (it lacks {', '.join(sorted(lacking))})",
+        "run the doctor as a user with the role admin for all namespaces",
     )
 
 
@@ -123,11 +123,13 @@ def _round_trip(acker: Acker) -> dict[str, Finding]:
             heard = live if isinstance(live, Missing) else _heard(live)
             _expire(acker)
         except _WrongError as wrong:
-            fix = "find out who else writes the keys of ackers, redis-cli ACL LIST, and stop them"
+            fix = (
+                "find and stop the other program that writes acker keys; users: redis-cli ACL LIST"
+            )
             return {"canary": error("canary", str(wrong), fix)}
     took = (time.monotonic() - began) * 1000
     shards = acker.config.shards
-    text = f"on {shards} shards, track, ack, verdict, and track, ticks, nack; {took:,.0f} ms"
+    text = f"on {shards} shards a tree was acked and a tree expired, in {took:,.0f} ms"
     return {"canary": ok("canary", text), "pubsub": _pubsub(heard)}
 
 
@@ -149,7 +151,7 @@ def _expire(acker: Acker) -> None:
 
 
 def _track(acker: Acker, source_id: str) -> dict[int, int]:
-    """Track a tree on each shard; its anchor and the id of its first message."""
+    """Track a tree on each shard; return the id of its first message by its anchor."""
     shards = acker.config.shards
     anchors = {
         _random.randrange(1, 2**40) * shards + number: _random.randrange(1, 2**63)
@@ -163,22 +165,22 @@ def _track(acker: Acker, source_id: str) -> dict[int, int]:
 
 
 def _tick(acker: Acker, keys: ShardKeys) -> None:
-    # Between a drain and the tick there is something to be drained if others tick too.
+    # If another program ticks too, records may have to be drained before the next tick.
     rotation = ShardRotation(keys, ROWS, force=True)
     for _ in range(MAX_CALLS):
         step = rotation.reply(_run(acker, rotation.call()), time.monotonic())
         if step.round and step.round.ticked:
             return
-    raise _WrongError(f"shard {keys.shard} of {keys.namespace} does not tick, though it is forced")
+    raise _WrongError(f"shard {keys.shard} does not tick after {MAX_CALLS} forced calls")
 
 
 def _run(acker: Acker, call: commands.Call) -> Any:
-    """Send a call until it is answered: a slot that moves is waited for."""
+    """Send a call until Redis answers, also while the slot migrates to another node."""
     return acker.connection.drive(run_until(call, time.monotonic() + _RETRY_FOR))
 
 
 def _verdicts(acker: Acker, anchors: dict[int, int], expected: tuple[str, str]) -> None:
-    """Read the verdicts, and take them."""
+    """Read and take the verdicts; raise if they differ from the expected ones."""
     outcomes = acker.outcomes(TASK)
     entries = outcomes.read()
     found = {each.anchor: (each.verdict, each.reason) for entry in entries for each in entry}
@@ -186,14 +188,14 @@ def _verdicts(acker: Acker, anchors: dict[int, int], expected: tuple[str, str]) 
     if found != dict.fromkeys(anchors, expected) or count != len(anchors):
         said = ", ".join(sorted({" ".join(each) for each in found.values()})) or "none"
         raise _WrongError(
-            f"{len(anchors)} verdicts {' '.join(expected)} were due, and {count} came: {said}"
+            f"expected {len(anchors)} verdicts {' '.join(expected)}, received {count}: {said}"
         )
     if outcomes.take(entries) != count or outcomes.read():
-        raise _WrongError("verdicts that were taken are still there")
+        raise _WrongError("verdicts were taken, but not deleted")
 
 
 def _listen(acker: Acker, stack: contextlib.ExitStack) -> Any:
-    """A subscriber of the acks; Missing if this user may not listen."""
+    """Return a subscriber to the acks; Missing if this user may not subscribe."""
     try:
         live = stack.enter_context(contextlib.closing(acker.connection.client.pubsub()))
         live.subscribe(channel(acker.namespace, "ack", TASK))
@@ -223,17 +225,17 @@ def _pubsub(heard: bool | Missing) -> Finding:
     if isinstance(heard, Missing):
         return heard.finding("pubsub")
     if heard:
-        return ok("pubsub", "a verdict was heard")
+        return ok("pubsub", "a verdict was received")
     return warning(
         "pubsub",
-        f"no verdict was heard within {_HEARD_WITHIN:.0f} s; the streams have them all the same",
-        "give the users that apply and rotate +publish and the channels: "
+        f"no verdict was received within {_HEARD_WITHIN:.0f} s; the streams hold all verdicts",
+        "grant publish to the users that apply and rotate: "
         "redis-cli ACL SETUSER <user> +publish '&acker:*'",
     )
 
 
 def _latency(acker: Acker) -> Finding:
-    """Rows of bolts for trees that are pending, on the first shard."""
+    """Measure acks of pending trees on the first shard, compared with PING."""
     keys, shards = ShardKeys(acker.namespace, 0), acker.config.shards
     anchors = [number * shards for number in range(1, ROWS + 1)]
     batch = Batch(TASK)
@@ -248,7 +250,7 @@ def _latency(acker: Acker) -> Finding:
 
 
 def latency(applied: tuple[float, float], pinged: tuple[float, float]) -> Finding:
-    """Finding ``latency``; each pair is p50 and p99 in ms, of ``apply`` and of PING."""
+    """Return the finding ``latency``; each pair is p50 and p99 in ms, of ``apply`` and of PING."""
     text = (
         f"apply of {ROWS} rows p50 {applied[0]:.1f} ms, p99 {applied[1]:.1f} ms; "
         f"PING p50 {pinged[0]:.1f} ms, p99 {pinged[1]:.1f} ms; {ROUNDS} calls each"
@@ -256,11 +258,11 @@ def latency(applied: tuple[float, float], pinged: tuple[float, float]) -> Findin
     if applied[1] <= BOUND:
         return ok("latency", text)
     if pinged[0] > BOUND / 2:
-        return warning("latency", text, "run sources and bolts nearer to Redis: it is the line")
+        return warning("latency", text, "PING is slow, too: run sources and bolts closer to Redis")
     return warning(
         "latency",
         text,
-        "see what else the server does: redis-cli SLOWLOG GET 128, redis-cli --latency-history",
+        "find other load on the server: redis-cli SLOWLOG GET 128, redis-cli --latency-history",
     )
 
 
@@ -273,7 +275,7 @@ def _deltas(anchors: list[int]) -> Any:
 
 
 def _times(calls: Sequence[Callable[[], object]]) -> tuple[float, float]:
-    """p50 and p99 in ms."""
+    """Return p50 and p99 of the calls in ms."""
     taken = []
     for call in calls:
         began = time.perf_counter()

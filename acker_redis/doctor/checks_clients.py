@@ -1,7 +1,7 @@
-"""Checks of the clients of a server, as far as a server knows them. No I/O.
+"""Checks of the clients of a server, from the server's client list. No I/O.
 
-Whether a client sends again what has no fence cannot be told from outside. Of the client that the
-doctor was given it can be.
+The server does not know whether a client retries unfenced commands. The doctor can check this only
+for the client that it was given.
 """
 
 from collections import Counter
@@ -11,19 +11,19 @@ from acker_redis.doctor.facts import Missing, NodeFacts
 from acker_redis.doctor.finding import Finding, merge, ok, warning
 
 FULL = 0.8
-"""Share of maxclients from which on there is too little room left."""
+"""Share of maxclients above which ``clients`` is a warning."""
 UNREAD = 2**20
-"""Bytes of replies or messages that a client has not read, from which on it is slow."""
+"""Bytes of unread replies or messages above which a client is slow."""
 _SHOWN = 4
 
 
 def check(nodes: tuple[NodeFacts, ...]) -> Iterator[Finding]:
-    """Check the clients of all servers; one finding for the nodes that are alike."""
+    """Check the clients of all servers; merge equal findings of several nodes."""
     yield from merge(clients(node) for node in nodes)
 
 
 def clients(node: NodeFacts) -> Finding:
-    """How many, how slow, and by which libraries."""
+    """Check the number of clients, and whether they read their replies."""
     if isinstance(node.clients, Missing):
         return node.clients.finding("clients", node.name)
     count = len(node.clients)
@@ -31,8 +31,8 @@ def clients(node: NodeFacts) -> Finding:
     if limit and count > FULL * limit:
         return warning(
             "clients",
-            f"{count} of maxclients {limit} are connected",
-            "have programs share connections, or: redis-cli CONFIG SET maxclients N",
+            f"{count} of maxclients {limit} connections are in use",
+            "share connections within each program, or: redis-cli CONFIG SET maxclients N",
             node.name,
         )
     slow = [each for each in node.clients if int(each.get("omem", 0)) > UNREAD]
@@ -42,8 +42,8 @@ def clients(node: NodeFacts) -> Finding:
         )
         return warning(
             "clients",
-            f"{len(slow)} of {count} do not read what they asked for or subscribed to: {text}",
-            "end them, redis-cli CLIENT KILL ADDR HOST:PORT, and bound the rest by "
+            f"{len(slow)} of {count} clients do not read their replies or messages: {text}",
+            "disconnect them, redis-cli CLIENT KILL ADDR HOST:PORT, and limit others by "
             "client-output-buffer-limit",
             node.name,
         )
@@ -54,17 +54,17 @@ def clients(node: NodeFacts) -> Finding:
 
 
 def retries(count: int | None) -> Finding:
-    """How often the client that the doctor was given sends a command again by itself."""
+    """Check how often the doctor's client library retries a command by itself."""
     if count is None:
-        return ok("retries", "the client's own are not known")
+        return ok("retries", "unknown for this client")
     if count:
         return warning(
             "retries",
-            f"this client sends a command up to {count} times again by itself; batches are fenced, "
-            "and applied once all the same, but forced ticks and takes are not",
-            "make it by acker_redis.Acker.from_url, or with retry=Retry(NoBackoff(), 0)",
+            f"this client retries a command up to {count} times by itself; batches have fences and "
+            "are still applied once, but forced ticks and takes have none",
+            "create it by acker_redis.Acker.from_url, or with retry=Retry(NoBackoff(), 0)",
         )
-    return ok("retries", "none: only the acker sends again, under its fences")
+    return ok("retries", "none: only the acker retries, with its fences")
 
 
 def _library(client: Mapping[str, str]) -> str:

@@ -6,18 +6,18 @@ from acker_redis.doctor.facts import ClockSample
 from acker_redis.doctor.finding import Finding, ok, warning
 
 ALLOWED = 1.0
-"""Seconds that clocks may differ, or jump."""
-_NTP = "have all machines keep time by NTP (chronyc tracking), slewing and not stepping"
+"""Seconds by which clocks may differ or jump."""
+_NTP = "synchronize all machines by NTP (chronyc tracking), by slewing and not by stepping"
 
 
 def check(samples: Mapping[str, Sequence[ClockSample]]) -> Finding:
-    """Clocks of the nodes beside this machine's, each other's, and their own some time ago.
+    """Compare the nodes' clocks with this machine's, with each other, and with earlier samples.
 
-    Ticks go by the clock of the shard's node alone, so that nothing is lost by a wrong one; but
-    one that jumps makes trees live longer or, by one tick, shorter than configured.
+    Ticks use only the clock of the shard's node, so a wrong clock loses nothing. But a clock that
+    jumps makes trees live longer, or up to one tick shorter, than configured.
     """
     found = [
-        f"{name} jumped by {abs(_jump(its)):,.1f} s {'ahead' if _jump(its) > 0 else 'back'}"
+        f"{name}'s clock jumped by {abs(_jump(its)):,.1f} s {'ahead' if _jump(its) > 0 else 'back'}"
         for name, its in samples.items()
         if abs(_jump(its)) > ALLOWED + its[0].doubt + its[-1].doubt
     ]
@@ -29,7 +29,7 @@ def check(samples: Mapping[str, Sequence[ClockSample]]) -> Finding:
     worst = max((low, high), key=abs)
     if abs(worst) > ALLOWED + doubt:
         side = "ahead of" if worst > 0 else "behind"
-        found.append(f"Redis is {abs(worst):,.1f} s {side} this machine, or this machine is wrong")
+        found.append(f"the clock of Redis is {abs(worst):,.1f} s {side} that of this machine")
     if found:
         return warning("clock", "; ".join(found), _NTP)
     return ok("clock", f"within {max(abs(worst), doubt):.2f} s of this machine")

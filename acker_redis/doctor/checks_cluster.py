@@ -1,4 +1,4 @@
-"""Checks of a cluster, and of how the namespaces lie on it. No I/O."""
+"""Checks of a cluster, and of the spread of namespaces over its masters. No I/O."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,32 +10,32 @@ from acker_redis.protocol.keys import ShardKeys
 
 SLOTS = 16384
 _SHOWN = 5
-"""Slots that are named at most."""
+"""Maximum number of slots that a finding names."""
 
 
 def check(cluster: ClusterFacts, nodes: Sequence[NodeFacts]) -> Iterator[Finding]:
-    """All checks of the cluster itself."""
+    """Run all checks of the cluster itself."""
     yield state(cluster, nodes)
     yield slots(cluster)
     yield replicas(cluster)
 
 
 def state(cluster: ClusterFacts, nodes: Sequence[NodeFacts]) -> Finding:
-    """Up, by what every node says, and all of them there."""
+    """Check that every node is connected and reports the state ok."""
     down = [name for name, info in cluster.states.items() if info.get("cluster_state") != "ok"]
-    gone = [
+    failed = [
         f"{node.name} ({'/'.join(sorted(node.flags & _BAD)) or 'link down'})"
         for node in cluster.nodes
         if node.flags & _BAD or not (node.connected or "myself" in node.flags)
     ]
-    if down or cluster.silent or gone:
-        said = [f"cluster_state is not ok by {', '.join(down)}"] if down else []
+    if down or cluster.silent or failed:
+        said = [f"cluster_state is not ok on {', '.join(down)}"] if down else []
         said += [f"no answer from {', '.join(cluster.silent)}"] if cluster.silent else []
-        said += [f"not in order: {', '.join(gone)}"] if gone else []
+        said += [f"failed or disconnected: {', '.join(failed)}"] if failed else []
         return error(
             "cluster-state",
             "; ".join(said),
-            "bring the nodes back, then: redis-cli --cluster check HOST:PORT",
+            "restart or reconnect these nodes, then: redis-cli --cluster check HOST:PORT",
         )
     if cluster.refused and not cluster.states:
         return cluster.refused.finding("cluster-state")
@@ -43,18 +43,16 @@ def state(cluster: ClusterFacts, nodes: Sequence[NodeFacts]) -> Finding:
     if any(config.get("cluster-allow-reads-when-down") == "yes" for config in configs):
         return warning(
             "cluster-state",
-            "ok, but cluster-allow-reads-when-down is yes: a node that was cut off shows old state",
+            "ok, but cluster-allow-reads-when-down is yes: a partitioned node returns stale state",
             "redis-cli --cluster call HOST:PORT CONFIG SET cluster-allow-reads-when-down no",
         )
     full = any(config.get("cluster-require-full-coverage") == "yes" for config in configs)
-    more = "; one slot without a node stops all shards (cluster-require-full-coverage)"
-    return ok(
-        "cluster-state", f"ok by all {len(cluster.states)} that were asked{more if full else ''}"
-    )
+    more = "; a single slot without a node stops all shards (cluster-require-full-coverage)"
+    return ok("cluster-state", f"ok on all {len(cluster.states)} nodes{more if full else ''}")
 
 
 def slots(cluster: ClusterFacts) -> Finding:
-    """Each has a master, and none is half way to another."""
+    """Check that each slot has a master, and that no slot migrates."""
     have = [0] * SLOTS
     for node in cluster.masters:
         for first, last in node.slots:
@@ -70,28 +68,28 @@ def slots(cluster: ClusterFacts) -> Finding:
     if cluster.moving:
         return warning(
             "cluster-slots",
-            f"{len(cluster.moving)} slots are moving: {_some(cluster.moving)}; calls on them wait",
-            "let the move end; if nobody moves them any more: redis-cli --cluster fix HOST:PORT",
+            f"{len(cluster.moving)} slots migrate: {_some(cluster.moving)}; calls on them wait",
+            "wait for the migration; if it was interrupted: redis-cli --cluster fix HOST:PORT",
         )
-    return ok("cluster-slots", f"all {SLOTS}, on {len(cluster.masters)} masters")
+    return ok("cluster-slots", f"all {SLOTS} slots, on {len(cluster.masters)} masters")
 
 
 def replicas(cluster: ClusterFacts) -> Finding:
-    """One at least for each master."""
+    """Check that each master has a replica."""
     with_one = {node.master_id for node in cluster.nodes if "slave" in node.flags}
     alone = [node.name for node in cluster.masters if node.id not in with_one]
     if alone:
         return warning(
             "cluster-replicas",
             f"{len(alone)} of {len(cluster.masters)} masters have no replica: {', '.join(alone)}; "
-            "if one of them dies, its shards stand still until it is back",
+            "if one of them fails, its shards are unavailable until it is back",
             "redis-cli --cluster add-node NEW_HOST:PORT HOST:PORT --cluster-slave",
         )
-    return ok("cluster-replicas", f"each of the {len(cluster.masters)} masters has one")
+    return ok("cluster-replicas", f"each of the {len(cluster.masters)} masters has a replica")
 
 
 def spread(cluster: ClusterFacts, namespace: NamespaceFacts) -> Finding:
-    """Several shards lie on several masters."""
+    """Check that several shards are on several masters."""
     places: dict[str, list[int]] = {}
     for shard in namespace.shards:
         node = cluster.owner(shard_slot(shard.keys))
@@ -101,16 +99,16 @@ def spread(cluster: ClusterFacts, namespace: NamespaceFacts) -> Finding:
     if len(places) == 1 and count > 1 and len(cluster.masters) > 1:
         return warning(
             "cluster-spread",
-            f"all {count} shards lie on one of {len(cluster.masters)} masters ({text})",
-            f"take more shards: acker-redis reshard {namespace.name} --shards {_enough(cluster)}; "
-            "or move the slot of a shard: redis-cli --cluster reshard HOST:PORT",
+            f"all {count} shards are on one of {len(cluster.masters)} masters ({text})",
+            f"use more shards: acker-redis reshard {namespace.name} --shards {_enough(cluster)}; "
+            "or migrate the slot of a shard: redis-cli --cluster reshard HOST:PORT",
             namespace.name,
         )
     return ok("cluster-spread", text, namespace.name)
 
 
 def shard_slot(keys: ShardKeys) -> int:
-    """The slot of a shard: that of all of its keys."""
+    """Return the slot of a shard, which is the slot of all its keys."""
     return int(key_slot(keys.prefix.encode()))
 
 
@@ -118,7 +116,7 @@ _BAD = frozenset(("fail", "fail?", "handshake", "noaddr"))
 
 
 def _enough(cluster: ClusterFacts) -> int:
-    """Shards with which every master gets some, most likely: four each."""
+    """Return the shards with which every master probably gets one: four per master."""
     shards = 1
     while shards < 4 * len(cluster.masters):
         shards *= 2

@@ -1,4 +1,4 @@
-"""Checks of a namespace: two looks at it, some time apart. No I/O."""
+"""Checks of a namespace, from two readings some time apart. No I/O."""
 
 from collections.abc import Iterator, Set
 
@@ -11,7 +11,7 @@ from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.status import Status
 
 MAX_FENCES = 100_000
-"""Per shard in the buckets, and as many durable ones."""
+"""Maximum number of fences per shard in the buckets, and of durable fences per shard."""
 _CONFIG = ("shards", "buckets", "tick_ms", "high_water", "refresh", "outcomes_limit", "publish")
 _CHANGEABLE = ("tick_ms", "high_water", "outcomes_limit")
 
@@ -22,9 +22,9 @@ def check(
     retry_for: float,
     readers: Set[tuple[str, str]] = frozenset(),
 ) -> Iterator[Finding]:
-    """All checks of a namespace; ``retry_for`` is that of its clients, in seconds.
+    """Run all checks of a namespace; ``retry_for`` is that of its clients, in seconds.
 
-    ``readers`` are namespace and source of the Spark queries that wait for verdicts.
+    ``readers`` are pairs of namespace and source, of the Spark queries that wait for verdicts.
     """
     yield namespace(second)
     if not second.known:
@@ -35,14 +35,14 @@ def check(
     for judged in health.judge(status, growth):
         if judged.id == "outcomes":
             yield waiting(second, judged, kept_by)
-        elif judged.id != "reshard":  # which the check of the shards has said
+        elif judged.id != "reshard":  # namespace() has reported it
             yield judged
     yield fences(second)
     yield tick(second, retry_for)
 
 
 def namespace(facts: NamespaceFacts) -> Finding:
-    """Check that all shards are there, and have the same configuration."""
+    """Check that all shards exist and have the same configuration."""
     found = _incomplete(facts) or _damaged(facts) or _unequal(facts)
     if found:
         return found
@@ -50,7 +50,7 @@ def namespace(facts: NamespaceFacts) -> Finding:
     if facts.listed is False:
         return warning(
             "namespace",
-            "it does not stand in acker:namespaces: a rotator --all passes it over",
+            "the namespace is not listed in acker:namespaces, so rotator --all skips it",
             f"redis-cli SADD acker:namespaces {name}",
             name,
         )
@@ -64,34 +64,38 @@ def namespace(facts: NamespaceFacts) -> Finding:
 
 
 def _incomplete(facts: NamespaceFacts) -> Finding | None:
-    """Find a namespace of which some or all shards are deleted."""
+    """Find a namespace with deleted shards."""
     name, target = facts.name, _target(facts)
-    gone = [shard.keys.shard for shard in facts.shards if shard.dropping or not shard.meta]
-    if target and gone:
+    missing_shards = [
+        shard.keys.shard for shard in facts.shards if shard.dropping or not shard.meta
+    ]
+    if target and missing_shards:
         return error(
             "namespace",
-            f"a move to {target} shards was interrupted, or set back by a failover: {some(gone)} "
-            "are gone, and what belongs there is refused",
+            f"a reshard to {target} shards was interrupted, or reverted by a failover: shards "
+            f"{some(missing_shards)} are missing, and they refuse all rows",
             f"complete it: acker-redis reshard {name} --shards {target}",
             name,
         )
     if any(shard.dropping for shard in facts.shards):
         return warning(
             "namespace",
-            "it is being dropped; what its producers send is refused",
-            f"wait for that, or if nobody drops it any more go on: acker-redis drop {name} --yes",
+            "the namespace is being dropped, and refuses the batches of its producers",
+            f"wait; if the drop was interrupted, run it again: acker-redis drop {name} --yes",
             name,
         )
     if not any(shard.meta for shard in facts.shards):
         if facts.listed is True:
             return error(
                 "namespace",
-                "it is listed, and does not exist: its create or drop was interrupted",
-                f"create it, acker-redis create {name}, or strike it off: "
+                "the namespace is listed but does not exist: create or drop was interrupted",
+                f"create it: acker-redis create {name}; or remove it from the list: "
                 f"redis-cli SREM acker:namespaces {name}",
                 name,
             )
-        return error("namespace", "it does not exist", f"acker-redis create {name}", name)
+        return error(
+            "namespace", "the namespace does not exist", f"acker-redis create {name}", name
+        )
     return None
 
 
@@ -102,17 +106,16 @@ def _damaged(facts: NamespaceFacts) -> Finding | None:
     if schemas:
         return error(
             "namespace",
-            f"its schema is {', '.join(sorted(schemas))}, and this version knows {SCHEMA}",
-            "use the version of acker-redis that wrote it, or that which migrates it",
+            f"its schema is {', '.join(sorted(schemas))}, this acker-redis needs {SCHEMA}",
+            "use the version of acker-redis that created it, or a version that upgrades its schema",
             name,
         )
     away = [shard.keys.shard for shard in facts.shards if not shard.meta]
     if away:
         return error(
             "namespace",
-            f"{len(away)} of {len(metas)} shards do not exist: {some(away)}; what belongs there "
-            "is refused",
-            f"create it again with its settings, which makes what is missing: {_create(facts)}",
+            f"{len(away)} of {len(metas)} shards do not exist: {some(away)}; they refuse all rows",
+            f"run create with its settings, which creates the missing shards: {_create(facts)}",
             name,
         )
     damaged = [shard for shard in facts.shards if not shard.status]
@@ -120,7 +123,7 @@ def _damaged(facts: NamespaceFacts) -> Finding | None:
         return error(
             "namespace",
             f"shard {damaged[0].keys.shard}: {damaged[0].error}",
-            f"drop it and create it anew, sources replay: acker-redis drop {name}",
+            f"drop it and create it again, sources replay: acker-redis drop {name}",
             name,
         )
     return None
@@ -134,16 +137,16 @@ def _unequal(facts: NamespaceFacts) -> Finding | None:
     if target and not reshard:
         return error(
             "namespace",
-            f"its shards differ, a move was interrupted, or set back by a failover: shards is "
-            f"{_values(facts, 'shards')}",
-            f"bring all to what shard 0 says: acker-redis reshard {name} --shards {target}",
+            "its shards differ because a reshard was interrupted, or reverted by a failover: "
+            f"shards is {_values(facts, 'shards')}",
+            f"give all shards the number of shard 0: acker-redis reshard {name} --shards {target}",
             name,
         )
     if reshard:
         return warning(
             "namespace",
             f"a reshard from {reshard.source} to {reshard.target} shards is running "
-            f"({reshard.phase}); nothing is tracked until it ends",
+            f"({reshard.phase}); no new tree is tracked until it ends",
             "wait until it ends; if its command was killed, run it again: acker-redis reshard "
             f"{name} --shards {reshard.target}",
             name,
@@ -153,7 +156,7 @@ def _unequal(facts: NamespaceFacts) -> Finding | None:
         said = "; ".join(f"{field} is {_values(facts, field)}" for field in differing)
         return error(
             "namespace",
-            f"its shards differ, a change was interrupted: {said}",
+            f"its shards differ because a change was interrupted: {said}",
             _make_equal(name, differing),
             name,
         )
@@ -161,10 +164,10 @@ def _unequal(facts: NamespaceFacts) -> Finding | None:
 
 
 def waiting(facts: NamespaceFacts, judged: Finding, kept_by: Set[str] = frozenset()) -> Finding:
-    """The verdicts are read soon.
+    """Check that no verdict waits for longer than a tree lives.
 
-    ``judged`` is what there is to say of how many there are. ``kept_by`` are sources whose reader
-    waits for more, and keeps what it has read last.
+    ``judged`` is the finding about their number. ``kept_by`` are sources read by a Spark query: it
+    keeps the verdicts of its last micro-batch while it waits for more.
     """
     if judged.level != "ok":
         return judged
@@ -184,28 +187,30 @@ def waiting(facts: NamespaceFacts, judged: Finding, kept_by: Set[str] = frozense
         )
         return warning(
             "outcomes",
-            f"verdicts of {len(ages)} sources wait for longer than a tree lives: {text}",
-            "nothing, if a Spark query (acker-outcomes) reads them: it keeps those of its last "
-            "micro-batch until the next one. Otherwise start the source. If it is gone for good, "
-            f"take its verdicts: acker-redis outcomes {facts.name} TASK --take; never beside a "
-            "source that runs, which would lose them",
+            f"verdicts of {len(ages)} sources have waited for longer than a tree lives: {text}",
+            "do nothing if a Spark query (acker-outcomes) reads them: it keeps those of its last "
+            "micro-batch until the next one. Otherwise start the source. If it will never run "
+            f"again, take its verdicts: acker-redis outcomes {facts.name} TASK --take; never while "
+            "the source runs, because it would lose them",
             facts.name,
         )
-    more = f"; {facts.unseen} streams were not looked at" if facts.unseen else ""
+    more = f"; {facts.unseen} streams were not examined" if facts.unseen else ""
     kept = sum(totals.get(task, 0) for task in kept_by)
     if kept:
         more += f"; {kept:,} of them are kept by Spark queries until their next micro-batch"
-    return ok("outcomes", f"{sum(totals.values()):,} wait, none for long{more}", facts.name)
+    return ok(
+        "outcomes", f"{sum(totals.values()):,} verdicts wait, none for too long{more}", facts.name
+    )
 
 
 def fences(facts: NamespaceFacts) -> Finding:
-    """Room for more producers."""
+    """Check that shards have room for the fences of more producers."""
     lanes = max(shard.lanes for shard in facts.shards)
     durable = max(shard.durable for shard in facts.shards)
-    text = f"{lanes:,} in the buckets of the fullest shard, {durable:,} durable, of {MAX_FENCES:,}"
+    text = f"{lanes:,} in the buckets and {durable:,} durable, per shard, of {MAX_FENCES:,} each"
     fix = (
-        "keep producers for long instead of one for each request; fences in buckets end after "
-        "N-1 ticks, durable ones after 30 days"
+        "use long-lived producers, not one per request; fences in buckets expire after N-1 ticks, "
+        "durable fences after 30 days"
     )
     if max(lanes, durable) >= MAX_FENCES:
         return error("fences", f"{text}: new producers are refused", fix, facts.name)
@@ -215,49 +220,50 @@ def fences(facts: NamespaceFacts) -> Finding:
 
 
 def tick(facts: NamespaceFacts, retry_for: float) -> Finding:
-    """A fence holds for as long as clients send a batch again."""
+    """Check that a fence holds for as long as clients retry a batch."""
     config = facts.known[0].config
     horizon = config.fence_ms / 1000
     if horizon < retry_for:
         return warning(
             "tick",
-            f"fences hold for {horizon:,.1f} s (N-1 ticks), and clients would send a batch again "
-            f"for {retry_for:,.1f} s: after a longer outage it is given up, and its trees expire",
+            f"fences hold for {horizon:,.1f} s (N-1 ticks), but clients retry a batch for "
+            f"{retry_for:,.1f} s: once its fence has ended, a client gives the batch up, and its "
+            "trees expire",
             f"acker-redis config set {facts.name} tick_ms "
             f"{round(retry_for * 1000 / (config.buckets - 1)) + 1}",
             facts.name,
         )
     return ok(
         "tick",
-        f"fences hold for {horizon:,.1f} s, clients send a batch again for {retry_for:,.1f} s",
+        f"fences hold for {horizon:,.1f} s, clients retry a batch for {retry_for:,.1f} s",
         facts.name,
     )
 
 
 def canaries(names: tuple[str, ...]) -> Finding:
-    """None that a doctor was killed over."""
+    """Check that no killed doctor has left its canary."""
     if names:
         return warning(
             "canaries",
-            f"left behind by a doctor that was killed: {', '.join(names)}",
+            f"a doctor was killed before it removed its canary: {', '.join(names)}",
             f"acker-redis drop {names[0]} --yes",
         )
-    return ok("canaries", "none is left behind")
+    return ok("canaries", "none is left")
 
 
 def refused(name: str, missing: Missing) -> Finding:
-    """Instead of all checks of a namespace that this user may not read."""
+    """Return the finding for a namespace whose status cannot be read."""
     if missing.denied:
         return skipped(
             "namespace",
-            "this user may not read its status",
-            "run the doctor as a user of the role viewer or admin",
+            "this user may not read the status of the namespace",
+            "run the doctor as a user with the role viewer or admin",
             name,
         )
     return error(
         "namespace",
         missing.why,
-        "see whether Redis answers: redis-cli PING",
+        "check that Redis answers: redis-cli PING",
         name,
     )
 
@@ -287,14 +293,14 @@ def _target(facts: NamespaceFacts) -> int | None:
 
 def _make_equal(name: str, differing: list[str]) -> str:
     if set(differing) <= set(_CHANGEABLE):
-        return "change it again: " + "; ".join(
+        return "set it again: " + "; ".join(
             f"acker-redis config set {name} {field} VALUE" for field in differing
         )
-    return f"no command does that; drop it and create it anew: acker-redis drop {name}"
+    return f"no command can change it; drop it and create it again: acker-redis drop {name}"
 
 
 def _values(facts: NamespaceFacts, field: str) -> str:
     found: dict[str, list[int]] = {}
     for shard in facts.shards:
         found.setdefault(shard.meta.get(field, "not set"), []).append(shard.keys.shard)
-    return ", ".join(f"{value} on {some(shards)}" for value, shards in found.items())
+    return ", ".join(f"{value} (shards {some(shards)})" for value, shards in found.items())

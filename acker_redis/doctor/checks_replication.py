@@ -11,13 +11,13 @@ LONGEST_LAG = 10
 
 
 def check(nodes: tuple[NodeFacts, ...], clustered: bool) -> Iterator[Finding]:
-    """All checks of all servers; one finding for the nodes that are alike."""
+    """Run all checks of all servers; merge equal findings of several nodes."""
     yield from merge(role(node, clustered) for node in nodes)
     yield from merge(replicas(node) for node in nodes if not node.is_replica)
 
 
 def role(node: NodeFacts, clustered: bool) -> Finding:
-    """A master, or in a cluster a replica that is in step."""
+    """Check that the server is a master, or in a cluster a replica in sync."""
     info = node.info
     if isinstance(info, Missing):
         return info.finding("role", node.name)
@@ -27,38 +27,38 @@ def role(node: NodeFacts, clustered: bool) -> Finding:
     if not clustered:
         return error(
             "role",
-            f"this is a replica of {master}, and takes no writes",
-            f"connect to {master}, or let sentinels say who is master: redis+sentinel://",
+            f"this server is a replica of {master}, and refuses writes",
+            f"connect to {master}, or find the master by sentinels: redis+sentinel://",
             node.name,
         )
     if info.get("master_link_status") != "up":
         return error(
             "role",
-            f"a replica of {master} whose link is down for "
+            f"this replica has had no link to {master} for "
             f"{info.get('master_link_down_since_seconds', '?')} s",
-            "look into the log of the replica for why it does not connect (masterauth? network?)",
+            "read the replica's log to see why it cannot connect (masterauth? network?)",
             node.name,
         )
-    behind = int(info.get("master_last_io_seconds_ago", 0))
-    if behind > LONGEST_LAG:
+    silent_s = int(info.get("master_last_io_seconds_ago", 0))
+    if silent_s > LONGEST_LAG:
         return warning(
             "role",
-            f"a replica of {master} that has not heard of it for {behind} s",
-            "look at the network between the two, and at repl-timeout",
+            f"this replica has received nothing from {master} for {silent_s} s",
+            "check the network between both servers, and repl-timeout",
             node.name,
         )
-    return ok("role", f"replica of {master}, in step", node.name)
+    return ok("role", f"replica of {master}, in sync", node.name)
 
 
 def replicas(node: NodeFacts) -> Finding:
-    """Replicas in step, and a master that refuses to write without them."""
+    """Check that replicas are in sync, and that the master refuses writes without them."""
     if isinstance(node.info, Missing):
         return node.info.finding("replicas", node.name)
     known = _replicas(node.info)
     late = {
         name: str(each.get("state"))
         if each.get("state") != "online"
-        else f"{each.get('lag')} s behind"
+        else f"lags by {each.get('lag')} s"
         for name, each in known.items()
         if each.get("state") != "online" or int(each.get("lag", 0)) > LONGEST_LAG
     }
@@ -73,61 +73,63 @@ def replicas(node: NodeFacts) -> Finding:
     if least > good:
         return error(
             "replicas",
-            f"min-replicas-to-write is {least}, and {good} replicas are in step: every write is "
+            f"min-replicas-to-write is {least}, but {good} replicas are in sync: every write is "
             "refused (NOREPLICAS)",
-            "bring the replicas back; until then: redis-cli CONFIG SET min-replicas-to-write 0",
+            "restore the replicas; until then: redis-cli CONFIG SET min-replicas-to-write 0",
             node.name,
         )
     if late:
         text = ", ".join(f"{name} {how}" for name, how in late.items())
         return warning(
             "replicas",
-            f"{len(late)} of {len(known)} replicas are not in step: {text}",
-            "look into their logs; a replica that is promoted loses what it has not got",
+            f"{len(late)} of {len(known)} replicas are not in sync: {text}",
+            "read their logs; a promoted replica loses the writes that it has not received",
             node.name,
         )
     if not known:
-        return ok("replicas", "none; what a crash may lose, the disk decides", node.name)
+        return ok("replicas", "none; what a crash loses depends on persistence alone", node.name)
     if not least:
-        more = "" if len(known) > 1 else "add a second replica (writes stop without), and then: "
+        more = (
+            "" if len(known) > 1 else "add a second replica (else one failure stops writes), then: "
+        )
         return warning(
             "replicas",
-            f"{len(known)} in step, min-replicas-to-write is 0: a master that is cut off or "
-            "replaced takes writes that are then lost; nothing is acked for it, but sources replay",
+            f"{len(known)} in sync, min-replicas-to-write is 0: a partitioned or replaced master "
+            "accepts writes that are then lost; this causes no false ack, but sources replay",
             f"{more}redis-cli CONFIG SET min-replicas-to-write 1, on the replicas too, with "
             f"min-replicas-max-lag {LONGEST_LAG}",
             node.name,
         )
-    text = f"{len(known)} in step, min-replicas-to-write {least}, min-replicas-max-lag {lag}"
+    text = f"{len(known)} in sync, min-replicas-to-write {least}, min-replicas-max-lag {lag}"
     return ok("replicas", text, node.name)
 
 
 def sentinels(facts: SentinelFacts) -> Finding:
-    """They agree, and are enough to replace a master."""
+    """Check that the sentinels agree on the master and have a quorum to replace it."""
     asked = len(facts.masters) + len(facts.silent)
     if len(set(facts.masters.values())) > 1:
         said = ", ".join(f"{name} says {master}" for name, master in facts.masters.items())
         return error(
             "sentinels",
-            f"they do not agree who is the master of {facts.service}: {said}",
+            f"the sentinels disagree about the master of {facts.service}: {said}",
             f"wait for the failover to end, then: redis-cli -p 26379 SENTINEL RESET {facts.service}"
-            " on those that still name the old one",
+            " on the sentinels that still name the old master",
         )
     if not facts.quorum.startswith("OK") and facts.quorum:
         return error(
             "sentinels",
-            f"a master that fails would not be replaced: {facts.quorum}",
-            "start the sentinels that are away, three of them at least",
+            f"the sentinels could not replace a failed master: {facts.quorum}",
+            "start the missing sentinels; run at least three",
         )
     if facts.silent or asked < 3:
         away = "; ".join(f"{name}: {why}" for name, why in facts.silent.items())
         return warning(
             "sentinels",
-            f"{len(facts.masters)} of the {asked} in the URL answer{f' ({away})' if away else ''}",
+            f"{len(facts.masters)} of {asked} sentinels answer{f' ({away})' if away else ''}",
             "run three or more, and name all of them in the URL",
         )
     master = next(iter(facts.masters.values()), "")
-    return ok("sentinels", f"{asked} agree on {master}{', and are enough' if facts.quorum else ''}")
+    return ok("sentinels", f"{asked} agree on {master}{', with a quorum' if facts.quorum else ''}")
 
 
 def _replicas(info: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

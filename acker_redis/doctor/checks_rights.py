@@ -1,4 +1,4 @@
-"""Checks of what a user may, beside what a role needs. No I/O."""
+"""Check of a user's rights against the rights that a role needs. No I/O."""
 
 from collections.abc import Iterable
 
@@ -8,32 +8,32 @@ from acker_redis.ops import acl
 from acker_redis.protocol.keys import NAMESPACES
 
 MAY_BE_MISSING = frozenset(("PUBLISH",))
-"""Whoever may not run it loses pub/sub, and nothing else."""
+"""Commands that are optional: without PUBLISH only pub/sub is lost."""
 
 
 def commands(role: str | None) -> frozenset[str]:
-    """What is to be tried: the commands of a role, or of all; ConfigError for no such role.
+    """Return the commands to try: those of a role, or of all roles. Raise ConfigError if unknown.
 
-    What connecting takes is left out: whoever has connected has it.
+    The commands that connecting needs are left out, because the user has connected.
     """
     roles = [role] if role else acl.roles()
     return frozenset().union(*map(acl.commands, roles)) - acl.CONNECTING
 
 
 def check(facts: RightsFacts, role: str | None) -> Finding:
-    """Enough for the role, or without one for some role."""
+    """Check that the rights suffice for the role; without a role, for any role."""
     user = facts.user or "this user"
     untried = f"; not tried: {_list(commands(role) - facts.tried)}"
     more = untried if commands(role) - facts.tried else ""
     if role is None:
         enough = [name for name in acl.roles() if not _lacks(facts, name) - MAY_BE_MISSING]
         if enough:
-            text = f"{user} has what these roles need: {', '.join(enough)}{more}"
+            text = f"{user} has the rights that these roles need: {', '.join(enough)}{more}"
             return ok("rights", text, facts.namespace)
         role = min(acl.roles(), key=lambda name: len(_lacks(facts, name)))
         return warning(
             "rights",
-            f"{user} has not what any role needs; of {role} it lacks {_list(_lacks(facts, role))}",
+            f"{user} has the rights of no role; for {role} it lacks {_list(_lacks(facts, role))}",
             _grant(facts, role, _lacks(facts, role)),
             facts.namespace,
         )
@@ -41,32 +41,32 @@ def check(facts: RightsFacts, role: str | None) -> Finding:
     if lacks - MAY_BE_MISSING:
         return error(
             "rights",
-            f"{user} lacks what a {role} needs: {_list(lacks)}; a script that is refused half way "
-            "may tell a verdict twice",
+            f"{user} lacks rights that a {role} needs: {_list(lacks)}; a script that is refused "
+            "halfway may write a verdict twice",
             _grant(facts, role, lacks),
             facts.namespace,
         )
     if lacks:
         return warning(
             "rights",
-            f"{user} may not PUBLISH: verdicts come by their streams only",
+            f"{user} may not PUBLISH: verdicts reach sources by their streams only",
             _grant(facts, role, lacks),
             facts.namespace,
         )
-    return ok("rights", f"{user} has all that a {role} needs{more}", facts.namespace)
+    return ok("rights", f"{user} has all rights that a {role} needs{more}", facts.namespace)
 
 
 def _lacks(facts: RightsFacts, role: str) -> frozenset[str]:
     functions = facts.functions and acl.calls_functions(role)
     lacks = set(acl.commands(role, functions) & facts.refused.keys())
     if NAMESPACES not in acl.keys(role, facts.namespace):
-        # Who serves one namespace needs no list of all.
+        # A user of one namespace does not need the list of all namespaces.
         lacks = {name for name in lacks if name != "SMEMBERS" or facts.refused[name] != "keys"}
     return frozenset(lacks)
 
 
 def _grant(facts: RightsFacts, role: str, lacks: Iterable[str]) -> str:
-    """One command that grants what is lacking, and no more."""
+    """Return one command that grants the missing rights, and no other."""
     rules = [f"+{name.lower()}" for name in sorted(lacks) if facts.refused[name] != "keys"]
     if any(facts.refused[name] == "keys" for name in lacks):
         rules += [f"'~{key}'" for key in acl.keys(role, facts.namespace)]

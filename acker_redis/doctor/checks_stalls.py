@@ -1,4 +1,4 @@
-"""Checks of what keeps a server from answering for a while. No I/O."""
+"""Checks of stalls, during which a server does not answer. No I/O."""
 
 from collections.abc import Iterator
 
@@ -6,33 +6,33 @@ from acker_redis.doctor.facts import Missing, NodeFacts
 from acker_redis.doctor.finding import Finding, merge, ok, warning
 
 RECENT = 24 * 3600
-"""Seconds that what has happened is told of."""
+"""Seconds for which events and slow calls are reported."""
 LONG_EVENT = 100.0
-"""Milliseconds of an event that are worth a warning."""
+"""Milliseconds from which on a latency event is a warning."""
 LONG_FORK = 500_000
-"""Microseconds of a fork, during which nothing is answered."""
+"""Microseconds above which a fork is a warning; Redis answers nothing during a fork."""
 BOUND = 10.0
 """Milliseconds that a call of a script may take."""
 
 
 def check(nodes: tuple[NodeFacts, ...]) -> Iterator[Finding]:
-    """All checks of all servers; one finding for the nodes that are alike."""
+    """Run all checks of all servers; merge equal findings of several nodes."""
     yield from merge(stalls(node) for node in nodes)
     yield from merge(slow_scripts(node) for node in nodes)
 
 
 def stalls(node: NodeFacts) -> Finding:
-    """Forks, huge pages, and what the latency monitor has seen of late."""
+    """Check the last fork, huge pages, and the events of the latency monitor."""
     if isinstance(node.info, Missing):
         return node.info.finding("stalls", node.name)
     found, fixes = [], []
     fork = int(node.info.get("latest_fork_usec", 0))
     if fork > LONG_FORK:
         found.append(f"the last fork took {fork / 1000:,.0f} ms")
-        fixes.append("use less memory in one Redis (more shards on more masters)")
+        fixes.append("keep less data in one Redis (more shards on more masters)")
     if not isinstance(node.config, Missing) and node.config.get("disable-thp") == "no":
         found.append("disable-thp is no: after a fork, writes copy pages of 2 MiB")
-        fixes.append("write disable-thp yes into redis.conf and restart")
+        fixes.append("set disable-thp yes in redis.conf and restart Redis")
     if not isinstance(node.events, Missing):
         recent = [
             f"{name} {ms:,.0f} ms"
@@ -41,20 +41,20 @@ def stalls(node: NodeFacts) -> Finding:
         ]
         if recent:
             found.append(f"latency events of the last 24 h: {', '.join(recent)}")
-            fixes.append("see what helps: redis-cli LATENCY DOCTOR")
+            fixes.append("read the advice of: redis-cli LATENCY DOCTOR")
     if found:
         return warning("stalls", "; ".join(found), "; ".join(fixes), node.name)
     return ok("stalls", f"the last fork took {fork / 1000:,.1f} ms", node.name)
 
 
 def slow_scripts(node: NodeFacts) -> Finding:
-    """Calls of the scripts in SLOWLOG, of the last day."""
+    """Check the SLOWLOG of the last 24 h for calls of the scripts."""
     if isinstance(node.slow, Missing):
         return node.slow.finding("slow-scripts", node.name)
     recent = [call for call in node.slow if node.clock.node - call.at < RECENT]
     slow = [call for call in recent if call.ms > BOUND]
     if not slow:
-        return ok("slow-scripts", f"none took more than {BOUND:.0f} ms within 24 h", node.name)
+        return ok("slow-scripts", f"no call took more than {BOUND:.0f} ms within 24 h", node.name)
     worst: dict[str, float] = {}
     for call in slow:
         worst[call.script] = max(call.ms, worst.get(call.script, 0.0))
@@ -62,7 +62,7 @@ def slow_scripts(node: NodeFacts) -> Finding:
     return warning(
         "slow-scripts",
         f"{len(slow)} calls took more than {BOUND:.0f} ms within 24 h: {text}",
-        "look for what else the machine does at these times: redis-cli SLOWLOG GET 128; and at "
-        "the findings listpack and stalls",
+        "find what else the machine did at these times: redis-cli SLOWLOG GET 128; see also the "
+        "findings listpack and stalls",
         node.name,
     )

@@ -1,4 +1,4 @@
-"""Examine a Redis and the namespaces on it: read facts, judge them, let a canary fly."""
+"""Examine a Redis and its namespaces: read facts, check them, run the canary."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -29,14 +29,14 @@ from acker_redis.transport.connect import connect
 from acker_redis.transport.readers import waiting_readers
 
 STALE_MS = 600_000
-"""Age from which on a canary of another doctor was left behind, and does not fly any more."""
+"""Milliseconds without a tick after which a canary counts as left by a killed doctor."""
 
 
 class Connects(Protocol):
-    """What makes a client of redis-py, such as :class:`acker_redis.ops.settings.Settings`."""
+    """An object that creates a redis-py client, as :class:`acker_redis.ops.settings.Settings`."""
 
     def connect(self) -> Any:
-        """Make a client, which the caller closes."""
+        """Create a client, which the caller closes."""
 
 
 def examine(
@@ -48,18 +48,18 @@ def examine(
     interval: float = 1.0,
     canaries: bool = True,
 ) -> Iterator[Finding]:
-    """Findings one by one, as they come; ``Report(tuple(examine(...)))`` has the exit code.
+    """Yield findings as they are made; ``Report(tuple(examine(...)))`` has the exit code.
 
-    ``target`` is a URL, settings that connect, or a client of redis-py, which is left open.
-    ``namespaces`` None: all there are. ``role`` is that of the user who connects: one of
-    ``acker_redis.ops.acl.roles()``; None: the doctor finds out which the user can be.
-    ``retry_for`` is for how many seconds the programs' clients send a batch again; by default what
-    ``target`` says, or 10. Each namespace is looked at twice, at least ``interval`` seconds apart.
-    With ``canaries`` a namespace is created for a moment and removed again; nothing else is changed
-    in any case.
+    ``target`` is a URL, settings that connect, or a redis-py client, which stays open.
+    ``namespaces`` are names; None: all namespaces. ``role`` is the role that the user should have,
+    one of ``acker_redis.ops.acl.roles()``; None: the doctor finds the roles that the user can have.
+    ``retry_for`` is the time in seconds for which the programs' clients retry a batch; the default
+    is that of ``target``, or 10. Each namespace is read twice, at least ``interval`` seconds apart.
+    With ``canaries`` the doctor creates a temporary namespace and removes it. It changes nothing
+    else.
 
-    A Redis that does not answer is a finding. Raises ConfigError for a URL, name or role that
-    cannot be. Run it to its end, or close it.
+    A Redis that does not answer is a finding. Raise ConfigError if a URL, name or role is invalid.
+    Run the iterator to its end, or close it.
 
     >>> from acker_redis.doctor import Report
     >>> report = Report(tuple(examine(url, ["orders"], interval=0)))
@@ -79,7 +79,7 @@ def examine(
     try:
         yield from _Examination(client, namespaces, role, tried, retry_for, interval, canaries)
     except (RedisUnavailableError, RedisRefusedError) as failed:
-        yield _unreachable(f"while it was examined: {failed}")
+        yield _unreachable(f"during the examination: {failed}")
     finally:
         if ours:
             client.close()
@@ -120,7 +120,7 @@ class _Examination:
             return
         text = f"{len(read) - len(away)} of {len(read)} servers answer"
         if away:
-            yield error("reachable", f"{text}; {said}", "start those that do not, or forget them")
+            yield error("reachable", f"{text}; {said}", "start the others, or CLUSTER FORGET them")
         else:
             yield ok("reachable", text, ", ".join(read))
         for name in silent.keys() - away.keys():
@@ -163,7 +163,7 @@ class _Examination:
             yield skipped(
                 "namespace",
                 f"this user may not list the namespaces: {refused}",
-                "name those that it may see: acker-redis doctor NAMESPACE",
+                "name the namespaces that it may read: acker-redis doctor NAMESPACE",
             )
             names, others = [], None
         clients = (node.clients for node in nodes if not isinstance(node.clients, Missing))
@@ -193,7 +193,7 @@ class _Examination:
             yield checks_namespace.canaries(stale)
 
     def _listed(self) -> tuple[list[str], list[str] | None]:
-        """Names of the namespaces to look at, and of the canaries there are, if that is known."""
+        """Return the namespaces to examine, and the canaries that exist, None if unknown."""
         try:
             listed = self._connection.drive(namespace_list.names())
         except RedisRefusedError:
@@ -206,7 +206,7 @@ class _Examination:
 
     def _is_stale(self, name: str) -> bool:
         facts = read_namespace(self._connection, name)
-        # One that flies may have landed meanwhile.
+        # A running canary may have been removed since it was listed.
         if isinstance(facts, Missing) or facts.listed is not True:
             return False
         return all(each.now_ms - each.ticked_ms > STALE_MS for each in facts.known)
@@ -224,7 +224,7 @@ def _both(node: NodeFacts, again: dict[str, ClockSample | Missing]) -> list[Cloc
 def _shards(
     namespaces: dict[str, NamespaceFacts | Missing], cluster: ClusterFacts | Missing | None
 ) -> int:
-    """As many as the largest namespace has; on a cluster so many that each master gets some."""
+    """Return the shards of the largest namespace; on a cluster, enough for all masters."""
     counts = [len(each.shards) for each in namespaces.values() if isinstance(each, NamespaceFacts)]
     most = max(counts, default=1)
     return canary.MAX_SHARDS if cluster is not None else most
@@ -234,5 +234,5 @@ def _unreachable(why: str) -> Finding:
     return error(
         "reachable",
         why,
-        "start Redis, or mend the URL, user and password: ACKER_REDIS_URL=redis://USER@HOST:6379/0",
+        "start Redis, or correct URL, user and password: ACKER_REDIS_URL=redis://USER@HOST:6379/0",
     )

@@ -1,8 +1,8 @@
-"""What is known of servers, cluster, sentinels and namespaces before it is judged.
+"""Facts about servers, cluster, sentinels and namespaces, which the checks examine.
 
-Facts are read by ``reading`` and ``namespaces``, and judged by the ``checks_*`` modules, which do
-no I/O. A fact that could not be read is ``Missing``: a user may lack a right, and a managed Redis
-has no CONFIG.
+The modules ``reading`` and ``reading_namespaces`` read facts. The ``checks_*`` modules examine them
+and do no I/O. A fact that could not be read is ``Missing``: a user may lack a right, and a managed
+Redis has no CONFIG.
 """
 
 from collections.abc import Mapping
@@ -18,48 +18,48 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A fact that could not be read: by which command, and what Redis said."""
+    """A fact that could not be read: the command, and the error of Redis."""
 
     command: str
     why: str
     denied: bool
-    """For want of a right, and not because the server has no such command."""
+    """True if the user lacks a right; False for other errors, as an unknown command."""
 
     def finding(self, id_: str, where: str = "") -> Finding:
-        """The finding that there is instead of the one that needs the fact."""
+        """Return a skipped finding in place of the one that needs the fact."""
         if self.denied:
             rule = "+" + self.command.lower().replace(" ", "|")
             return skipped(
                 id_,
                 f"this user may not run {self.command}",
-                f"to have it looked at: redis-cli ACL SETUSER <user> {rule}",
+                f"to enable this check: redis-cli ACL SETUSER <user> {rule}",
                 where,
             )
         return skipped(
             id_,
-            f"{self.command} was not answered: {self.why}",
-            f"look at it by whatever this Redis offers instead of {self.command}",
+            f"{self.command} failed: {self.why}",
+            f"check this with the tool that your Redis offers instead of {self.command}",
             where,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ClockSample:
-    """A node's TIME beside the clocks of this machine."""
+    """A node's TIME, and the clocks of this machine at the same moment."""
 
     node: float
     """Seconds since 1970 by the node."""
     here: float
-    """Seconds since 1970 by this machine, half way between question and answer."""
+    """Seconds since 1970 by this machine, halfway between request and reply."""
     steady: float
-    """Seconds of this machine's monotonic clock, likewise."""
+    """Seconds of this machine's monotonic clock, at the same moment as ``here``."""
     doubt: float
-    """Seconds by which ``here`` and ``steady`` may be off: half of the round trip."""
+    """Maximum error of ``here`` and ``steady`` in seconds: half of the round trip."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlowCall:
-    """An entry of SLOWLOG that is one of the scripts."""
+    """A call of one of the scripts in SLOWLOG."""
 
     script: str
     ms: float
@@ -74,7 +74,7 @@ class NodeFacts:
     name: str
     """``HOST:PORT``, or the path of its socket."""
     addresses: tuple[str, ...]
-    """IP addresses of the host; none of a socket, and none where the name is not known here."""
+    """IP addresses of the host; empty for a socket, or if the name does not resolve."""
     tls: bool
     socket: bool
     """A Unix socket."""
@@ -86,27 +86,27 @@ class NodeFacts:
     clients: tuple[Mapping[str, str], ...] | Missing
     slow: tuple[SlowCall, ...] | Missing
     events: Mapping[str, tuple[int, float]] | Missing
-    """LATENCY LATEST: event -> when it was last (seconds since 1970), how long it took (ms)."""
+    """LATENCY LATEST: event -> last time (seconds since 1970), and duration (ms)."""
 
     @property
     def is_replica(self) -> bool:
-        """Whether it is one, as far as is known."""
+        """Return whether the server is known to be a replica."""
         return not isinstance(self.info, Missing) and self.info.get("role") == "slave"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterNode:
-    """A node as CLUSTER NODES tells of it."""
+    """A node in the reply of CLUSTER NODES."""
 
     name: str
     id: str
     flags: frozenset[str]
     """myself, master, slave, fail?, fail, handshake, noaddr, nofailover, ..."""
     master_id: str
-    """Of a replica; '-' of a master."""
+    """Id of its master; '-' for a master."""
     connected: bool
     slots: tuple[tuple[int, int], ...]
-    """First and last of each range."""
+    """First and last slot of each range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,23 +114,23 @@ class ClusterFacts:
     """A cluster, as its nodes see it."""
 
     states: Mapping[str, Mapping[str, str]]
-    """CLUSTER INFO, by the name of the node that was asked."""
+    """CLUSTER INFO by the name of the node that answered."""
     nodes: tuple[ClusterNode, ...]
-    """CLUSTER NODES, by one of those that answered."""
+    """CLUSTER NODES of one node that answered."""
     moving: tuple[int, ...]
-    """Slots that are moving, by all nodes."""
+    """Slots that migrate, from all nodes."""
     silent: tuple[str, ...]
     """Nodes that did not answer."""
     refused: Missing | None = None
-    """Set if this user may not ask for CLUSTER INFO."""
+    """Set if this user may not run CLUSTER INFO."""
 
     @property
     def masters(self) -> tuple[ClusterNode, ...]:
-        """Masters that have slots."""
+        """Return the masters that have slots."""
         return tuple(node for node in self.nodes if "master" in node.flags and node.slots)
 
     def owner(self, slot: int) -> ClusterNode | None:
-        """The master of a slot."""
+        """Return the master of a slot, or None."""
         for node in self.masters:
             if any(first <= slot <= last for first, last in node.slots):
                 return node
@@ -139,45 +139,45 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True)
 class SentinelFacts:
-    """What the sentinels say of the master."""
+    """The master according to the sentinels."""
 
     service: str
     masters: Mapping[str, str]
-    """Sentinel -> HOST:PORT of the master, of those that answered."""
+    """Sentinel that answered -> HOST:PORT of the master."""
     silent: Mapping[str, str]
-    """Sentinel -> why it did not."""
+    """Sentinel that did not answer -> the reason."""
     quorum: str
-    """``OK``, or the error by which the first that answered refuses CKQUORUM; '' if not known."""
+    """Reply of the first sentinel to CKQUORUM: ``OK`` or an error; '' if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardFacts:
-    """One shard of a namespace. All of it comes from the script ``status``."""
+    """One shard of a namespace, from the script ``status``."""
 
     keys: ShardKeys
     meta: Mapping[str, str]
-    """As it stands in Redis; {} if there is no shard."""
+    """The raw hash in Redis; {} if the shard does not exist."""
     status: ShardStatus | None
-    """None if there is no shard, or not one that this version understands."""
+    """None if the shard does not exist, or this version cannot parse it."""
     error: str
-    """Why there is no ``status``."""
+    """Reason why ``status`` is None."""
     dropping: bool
-    """It is being dropped."""
+    """Whether the shard is being dropped."""
     lanes: int
-    """Fences in the buckets."""
+    """Number of fences in the buckets."""
     durable: int
-    """Durable fences."""
+    """Number of durable fences."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Verdicts of one task that wait on one shard."""
+    """The verdicts of one source that wait on one shard."""
 
     task: str
     shard: int
     verdicts: int
     oldest_ms: int | None
-    """Age of the oldest entry by Redis's clock, in ms; None if it was not looked at."""
+    """Age of the oldest entry by Redis's clock, in ms; None if it was not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,34 +186,34 @@ class NamespaceFacts:
 
     name: str
     listed: bool | Missing
-    """Whether it stands in acker:namespaces."""
+    """Whether acker:namespaces lists it."""
     shards: tuple[ShardFacts, ...]
-    """As many as shard 0 says there are; shard 0 only if it does not exist."""
+    """All shards that shard 0 names; only shard 0 if it does not exist."""
     waiting: tuple[Waiting, ...] | Missing
     unseen: int
-    """Streams that were not looked at, because there are so many."""
+    """Number of streams that were not read, because there are too many."""
 
     @property
     def known(self) -> tuple[ShardStatus, ...]:
-        """Status of the shards that have one."""
+        """Return the status of each shard that has one."""
         return tuple(shard.status for shard in self.shards if shard.status)
 
 
 @dataclass(frozen=True, slots=True)
 class RightsFacts:
-    """What came of trying commands on the keys of a namespace."""
+    """Results of trying commands on the keys of a namespace."""
 
     user: str
-    """Its name; '' if it may not ask for it."""
+    """Name of the user; '' if the user may not run ACL WHOAMI."""
     namespace: str
     tried: frozenset[str]
     """Commands, as in :func:`acker_redis.ops.acl.commands`."""
     refused: Mapping[str, str]
-    """Command -> ``command``, ``keys`` or ``channel``: what the user may not."""
+    """Command -> the missing right: ``command``, ``keys`` or ``channel``."""
     functions: bool = False
-    """Whether scripts that only read are called as functions, without EVAL."""
+    """Whether read-only scripts are called as functions, without EVAL."""
 
     @property
     def allowed(self) -> frozenset[str]:
-        """Commands that were let through."""
+        """Return the commands that were not refused."""
         return self.tried - self.refused.keys()

@@ -1,4 +1,4 @@
-"""What the doctor finds: findings, and the report they make up."""
+"""Findings of the doctor, and the report of all findings."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -9,52 +9,52 @@ Level = Literal["ok", "skipped", "warning", "error"]
 
 TITLES = {
     "reachable": "Redis answers",
-    "version": "Version of the server",
-    "transport": "What the line is protected by",
-    "password": "Who may connect without a password",
+    "version": "Server version",
+    "transport": "Protection of the connection",
+    "password": "Access without a password",
     "eviction": "Eviction of keys",
     "memory": "Memory",
     "persistence": "Persistence",
-    "listpack": "Layout of hashes",
-    "stalls": "Stalls of the server",
+    "listpack": "Encoding of hashes",
+    "stalls": "Server stalls",
     "slow-scripts": "Scripts in the slow log",
     "role": "Master or replica",
     "replicas": "Replicas",
     "sentinels": "Sentinels",
-    "cluster-state": "State of the cluster",
-    "cluster-slots": "Slots of the cluster",
-    "cluster-replicas": "Replicas in the cluster",
-    "cluster-spread": "Shards over the masters",
+    "cluster-state": "Cluster state",
+    "cluster-slots": "Cluster slots",
+    "cluster-replicas": "Cluster replicas",
+    "cluster-spread": "Spread of shards over masters",
     "clock": "Clocks",
-    "clients": "Clients of the server",
-    "retries": "The client's own retries",
-    "rights": "Rights of the user",
-    "namespace": "The namespace and its shards",
+    "clients": "Clients",
+    "retries": "Retries by the client library",
+    "rights": "User rights",
+    "namespace": "Namespace and shards",
     "rotator": "Rotator",
-    "drain": "Drain of what has expired",
+    "drain": "Drain of expired trees",
     "high-water": "High-water mark",
-    "outcomes": "Verdicts that wait",
-    "nacks": "Trees that are nacked",
-    "acks": "Trees that are acked",
-    "counters": "Trees that went wrong",
+    "outcomes": "Waiting verdicts",
+    "nacks": "Nacked trees",
+    "acks": "Acked trees",
+    "counters": "Overflows, conflicts and orphans",
     "oldest": "Age of the oldest tree",
-    "reshard": "Reshard to other shards",
+    "reshard": "Reshard",
     "fences": "Fences",
-    "tasks": "Names of sources",
-    "tick": "Length of a tick",
-    "canaries": "Canaries of other doctors",
-    "canary": "Round trip of a canary",
+    "tasks": "Source names",
+    "tick": "Tick length",
+    "canaries": "Leftover canaries",
+    "canary": "Canary round trip",
     "pubsub": "Verdicts on pub/sub",
-    "latency": "Latency of the scripts",
+    "latency": "Script latency",
 }
-"""Title by id, of every finding there is. An id says what was looked at, whatever was found."""
+"""Title of every finding by its id. An id names the subject of the check, not its result."""
 
 _RANK: dict[Level, int] = {"ok": 0, "skipped": 0, "warning": 1, "error": 2}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     >>> finding = warning("memory", "maxmemory is 0", "redis-cli CONFIG SET maxmemory 2gb")
     >>> finding.level, finding.title
@@ -64,48 +64,48 @@ class Finding:
     id: str
     """A key of ``TITLES``; it does not change between versions."""
     level: Level
-    """``skipped``: it could not be looked at, and ``fix`` says what for."""
+    """``skipped``: the check was not possible; ``fix`` says how to enable it."""
     detail: str
-    """What was found, with figures."""
+    """The result, with figures."""
     fix: str = ""
-    """What to do, in one sentence with what to type; '' if nothing is to be done."""
+    """How to repair it, in one sentence with the command; '' if there is nothing to do."""
     where: str = ""
-    """The nodes (HOST:PORT) or the namespace that it is about; '' for all of it."""
+    """The nodes (HOST:PORT) or the namespace that were checked; '' for the whole Redis."""
     headline: str = ""
-    """What is wrong in a few words, where there is little room; '' if nothing is."""
+    """The problem in a few words, for narrow views; '' if there is none."""
 
     @property
     def title(self) -> str:
-        """What was looked at, in a few words."""
+        """Return the subject of the check in a few words."""
         return TITLES[self.id]
 
     def to_dict(self) -> dict[str, str]:
-        """All fields and the title, for JSON."""
+        """Return all fields and the title, for JSON."""
         return {**asdict(self), "title": self.title}
 
 
 def ok(id_: str, detail: str, where: str = "") -> Finding:
-    """Nothing is wrong."""
+    """Return a finding without a problem."""
     return Finding(id_, "ok", detail, "", where)
 
 
 def skipped(id_: str, detail: str, fix: str, where: str = "") -> Finding:
-    """It could not be looked at."""
+    """Return a finding for a check that was not possible."""
     return Finding(id_, "skipped", detail, fix, where)
 
 
 def warning(id_: str, detail: str, fix: str, where: str = "", headline: str = "") -> Finding:
-    """It works, and should be otherwise."""
+    """Return a finding for a problem that does not stop the acker."""
     return Finding(id_, "warning", detail, fix, where, headline)
 
 
 def error(id_: str, detail: str, fix: str, where: str = "", headline: str = "") -> Finding:
-    """It does not work, or loses trees."""
+    """Return a finding for a part that does not work, or that loses trees."""
     return Finding(id_, "error", detail, fix, where, headline)
 
 
 def merge(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """One finding for the nodes that say the same, in the order of the first of each."""
+    """Merge equal findings of several nodes, in the order of their first node."""
     nodes: dict[Finding, list[str]] = {}
     for finding in findings:
         nodes.setdefault(replace(finding, where=""), []).append(finding.where)
@@ -125,11 +125,11 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 if nothing is wrong, 1 if there are warnings, 2 if there are errors."""
+        """Return 0 without problems, 1 if there are warnings, 2 if there are errors."""
         return max((_RANK[finding.level] for finding in self.findings), default=0)
 
     def to_dict(self) -> dict[str, Any]:
-        """``exit_code``, how many findings of each level, and ``findings``; for JSON."""
+        """Return ``exit_code``, the number of findings per level, and ``findings``; for JSON."""
         counts = Counter(finding.level for finding in self.findings)
         return {
             "exit_code": self.exit_code,

@@ -1,7 +1,7 @@
-"""Whether a namespace is healthy: the one judgement of it. No I/O.
+"""Health of a namespace: the single source of its findings. No I/O.
 
 The doctor, ``acker-redis status``, ``/readyz``, REST and the dashboard show these findings. The
-alert rules in ``deploy/prometheus`` are made from the same thresholds.
+alert rules in ``deploy/prometheus`` use the same thresholds.
 """
 
 from collections.abc import Sequence
@@ -15,35 +15,35 @@ from acker_redis.protocol.growth import NACKS, Growth
 from acker_redis.protocol.status import Status
 
 MAX_TASKS = 1000
-"""Names of sources that a shard can hold."""
+"""Maximum number of source names per shard."""
 SOONEST_LATE_MS = 1000
-"""A tick that is less late is on time: a rotator looks once a second."""
+"""A tick up to this late is on time, because a rotator checks once a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From where on something is wrong."""
+    """Limits beyond which a finding is a warning or an error."""
 
     late_ms: int = 5_000
-    """A tick may be late by one tick, and by so many milliseconds in any case."""
+    """Milliseconds by which a tick may be late; one tick if that is longer."""
     drain: float = 0.5
-    """Share of a tick after which all that expired should have been drained."""
+    """Share of a tick after which all expired records and blocks should be drained."""
     full: float = 0.8
-    """Share of a limit from which on there is too little room left."""
+    """Share of a limit from which on it is a warning."""
     nacked: float = 0.05
-    """Share of nacks among the trees that ended lately."""
+    """Maximum share of nacks among the trees that ended recently."""
     least_nacks: int = 10
-    """Fewer nacks are no sign of anything."""
+    """Fewer nacks than this are no warning."""
     stalled_ms: int = 45_000
-    """For so long no tree was acked, though some wait."""
+    """Milliseconds without an ack, although trees wait."""
     old_ms: int = 3_600_000
-    """Age of the oldest tree, if it has also outlived its time by a tick."""
+    """Maximum age of the oldest tree, or its timeout plus one tick if that is longer."""
 
 
 THRESHOLDS = Thresholds()
 
 Rotation = Literal["on_time", "late", "away", "unknown"]
-"""How the rotator does; ``unknown`` before the first tick is due."""
+"""State of the rotator; ``unknown`` before the first tick."""
 
 
 def judge(
@@ -52,10 +52,10 @@ def judge(
     oldest_ms: int | None = None,
     thresholds: Thresholds | None = None,
 ) -> tuple[Finding, ...]:
-    """Return what there is to say of a namespace, good and bad; see ``wrong``.
+    """Return all findings about a namespace, good and bad; see ``wrong``.
 
-    ``growth`` is what its counters grew by lately, and ``oldest_ms`` the age of its oldest pending
-    tree in ms. What needs them is not judged without them.
+    ``growth`` is the recent growth of its counters. ``oldest_ms`` is the age of its oldest pending
+    tree in ms. Checks that need a missing value are left out.
     """
     limits = thresholds or THRESHOLDS
     found = [
@@ -76,13 +76,13 @@ def judge(
 
 
 def wrong(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return those that are warnings or errors, errors first."""
+    """Return the warnings and errors, errors first."""
     bad = [finding for finding in findings if finding.level in ("warning", "error")]
     return tuple(sorted(bad, key=lambda finding: finding.level != "error"))
 
 
 def rotation(shards: Sequence[ShardStatus], thresholds: Thresholds | None = None) -> Rotation:
-    """Return how the rotator does, by the worst of some shards."""
+    """Return the state of the rotator, which is that of the worst shard."""
     limits = thresholds or THRESHOLDS
     if any(shard.lag_ms > _allowed(shard.config.tick_ms, limits) for shard in shards):
         return "away"
@@ -92,10 +92,10 @@ def rotation(shards: Sequence[ShardStatus], thresholds: Thresholds | None = None
 
 
 def rotator(status: Status, thresholds: Thresholds | None = None) -> Finding:
-    """Ticks come when they are due."""
+    """Check that ticks are on time."""
     limits, name, tick_ms = thresholds or THRESHOLDS, status.namespace, status.config.tick_ms
     state = rotation(status.shards, limits)
-    fix = f"run one, better two: acker-redis rotator {name}; and look at its log"
+    fix = f"start a rotator, better two: acker-redis rotator {name}; if one runs, read its log"
     ahead = max(shard.ticked_ms - shard.now_ms for shard in status.shards)
     if state == "away":
         allowed = _allowed(tick_ms, limits)
@@ -103,8 +103,8 @@ def rotator(status: Status, thresholds: Thresholds | None = None) -> Finding:
         return error(
             "rotator",
             f"a tick is {span(status.lag_ms)} late on {len(shards)} of {len(status.shards)} shards "
-            f"({some(shards)}); {span(allowed)} are allowed. Nothing expires meanwhile: trees live "
-            "longer than configured, and sources are not told of lost messages",
+            f"({some(shards)}); {span(allowed)} are allowed. Without ticks no tree expires: trees "
+            "live longer than configured, and sources are not notified of lost messages",
             fix,
             name,
             headline=f"No rotator runs: a tick is {span(status.lag_ms)} late",
@@ -113,7 +113,7 @@ def rotator(status: Status, thresholds: Thresholds | None = None) -> Finding:
         return warning(
             "rotator",
             f"the last tick is {span(ahead)} in the future: the clock of Redis went back, and no "
-            "rotator has noticed yet",
+            "rotator has corrected the time of the tick yet",
             fix,
             name,
             headline="The last tick is in the future",
@@ -122,15 +122,15 @@ def rotator(status: Status, thresholds: Thresholds | None = None) -> Finding:
         due = max(shard.ticked_ms + tick_ms - shard.now_ms for shard in status.shards)
         return ok(
             "rotator",
-            f"no tick yet, the first one is due in {span(max(0, due))}: whether a rotator runs is "
-            "not known before",
+            f"no tick yet, the first one is due in {span(max(0, due))}: until then it is unknown "
+            "whether a rotator runs",
             name,
         )
     return ok("rotator", f"on time; the latest tick is {span(status.lag_ms)} late", name)
 
 
 def drain(status: Status, limits: Thresholds) -> Finding:
-    """Expired records and blocks are drained soon."""
+    """Check that expired records and blocks are drained in time."""
     left = status.expiring
     slow = [
         shard.shard
@@ -141,16 +141,16 @@ def drain(status: Status, limits: Thresholds) -> Finding:
         return ok("drain", f"{left:,} records and blocks wait to be drained", status.namespace)
     return warning(
         "drain",
-        f"{left:,} records and blocks still wait {limits.drain:g} ticks after they expired (shards "
-        f"{some(slow)}); the next tick waits for them",
-        f"run more rotators: acker-redis rotator {status.namespace}; or use a longer tick_ms",
+        f"{left:,} records and blocks still wait to be drained {limits.drain:g} ticks after they "
+        f"expired (shards {some(slow)}); the next tick waits for them",
+        f"run more rotators: acker-redis rotator {status.namespace}; or set a longer tick_ms",
         status.namespace,
         headline=f"The drain is slow: {left:,} expired records and blocks wait",
     )
 
 
 def high_water(status: Status, growth: Growth | None) -> Finding:
-    """There is room for new trees."""
+    """Check that pending trees are below the high-water mark."""
     mark, ratio, level = status.config.high_water, status.high_water_ratio, status.high_water
     text = f"{status.pending:,} trees are pending, the mark is {mark:,}"
     if status.config.shards > 1:
@@ -158,7 +158,7 @@ def high_water(status: Status, growth: Growth | None) -> Finding:
     if level == "ok":
         return ok("high-water", text, status.namespace)
     fix = (
-        "look for bolts that hang or do not ack, and let sources wait for room; or raise it: "
+        "find bolts that hang or do not ack, and let sources wait for room; or raise the mark: "
         f"acker-redis config set {status.namespace} high_water N"
     )
     if level == "over":
@@ -173,8 +173,8 @@ def high_water(status: Status, growth: Growth | None) -> Finding:
     which = "once" if growth and growth.pending < 0 else "twice"
     return warning(
         "high-water",
-        f"{text}. Sources should wait, and rows that come before their TRACK are dropped. At twice "
-        f"the mark new trees are nacked{_reaches(growth, line, mark, which)}",
+        f"{text}. Sources should wait, and rows that arrive before their track are dropped. At "
+        f"twice the mark new trees are nacked{_reaches(growth, line, mark, which)}",
         fix,
         status.namespace,
         headline="Above the high-water mark: sources wait",
@@ -182,7 +182,7 @@ def high_water(status: Status, growth: Growth | None) -> Finding:
 
 
 def outcomes(status: Status, limits: Thresholds) -> Finding:
-    """Sources take their verdicts."""
+    """Check that sources take their verdicts."""
     share = status.config.backlog_share
     near, full = limits.full * share, dict[str, float]()
     if any(max(shard.backlog.values(), default=0) >= near for shard in status.shards):
@@ -194,23 +194,23 @@ def outcomes(status: Status, limits: Thresholds) -> Finding:
     worst = sorted(full, key=lambda task: -full[task])
     text = ", ".join(f"{task} ({totals[task]:,})" for task in worst[:SHOWN])
     fix = (
-        "start its source, which takes them. If the source is gone for good, take them for it: "
-        f"acker-redis outcomes {status.namespace} TASK --take; never beside a source that runs, "
-        "which would lose them"
+        "start the source, which takes its verdicts. If it will never run again, take them: "
+        f"acker-redis outcomes {status.namespace} TASK --take; never while the source runs, "
+        "because it would lose them"
     )
     if full[worst[0]] >= 1:
         refused = [task for task in worst if full[task] >= 1]
         return error(
             "outcomes",
-            f"so many verdicts wait that new trees are refused: {text}; a shard holds {share:,}",
+            f"too many verdicts wait, new trees are refused: {text}; a shard holds {share:,}",
             fix,
             status.namespace,
-            headline=f"Source {some(refused)} can track no more: its verdicts are not taken",
+            headline=f"Source {some(refused)} cannot track new trees: its verdicts are not taken",
         )
     return warning(
         "outcomes",
-        f"{limits.full:.0%} of outcomes_limit or more wait: {text}; at the limit new trees are "
-        "refused",
+        f"waiting verdicts fill {limits.full:.0%} or more of outcomes_limit: {text}; at the limit "
+        "new trees are refused",
         fix,
         status.namespace,
         headline=f"Source {some(worst)} falls behind: its verdicts are not taken",
@@ -218,24 +218,24 @@ def outcomes(status: Status, limits: Thresholds) -> Finding:
 
 
 def tasks(status: Status, limits: Thresholds) -> Finding:
-    """There is room for sources under other names."""
+    """Check that shards have room for more source names."""
     most = max(len(shard.backlog) for shard in status.shards)
-    text = f"{most:,} on the fullest shard, of {MAX_TASKS:,}"
+    text = f"{most:,} source names on the fullest shard, of {MAX_TASKS:,}"
     fix = (
-        "let sources reuse their names; a name is forgotten 100 ticks after its last tree, once "
-        f"its verdicts are taken: acker-redis outcomes {status.namespace} TASK --take"
+        "let sources reuse their names; a name is removed 100 ticks after its last tree, once its "
+        f"verdicts are taken: acker-redis outcomes {status.namespace} TASK --take"
     )
     if most >= MAX_TASKS:
-        head = "No source under a new name can track"
+        head = "A source with a new name cannot track trees"
         return error("tasks", f"{text}: new names are refused", fix, status.namespace, head)
     if most >= limits.full * MAX_TASKS:
-        head = f"Sources use {most:,} names, of {MAX_TASKS:,}"
+        head = f"Sources use {most:,} of {MAX_TASKS:,} names"
         return warning("tasks", text, fix, status.namespace, head)
     return ok("tasks", text, status.namespace)
 
 
 def nacks(status: Status, growth: Growth, limits: Thresholds) -> Finding:
-    """Few of the trees that end are nacked."""
+    """Check that few of the trees that ended were nacked."""
     share = growth.nacked / growth.ended if growth.ended else 0.0
     counts = {name: growth.counts[name] for name in NACKS if growth.counts[name]}
     kinds = ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none nacked"
@@ -244,28 +244,28 @@ def nacks(status: Status, growth: Growth, limits: Thresholds) -> Finding:
         return ok("nacks", text, status.namespace)
     return warning(
         "nacks",
-        f"{text}; more than {limits.nacked:.0%} are a sign of a fault",
-        f"the verdicts say why: acker-redis outcomes {status.namespace} TASK; in the dashboard, "
+        f"{text}; more than {limits.nacked:.0%} nacks indicate a fault",
+        f"read the reasons: acker-redis outcomes {status.namespace} TASK; or in the dashboard, "
         "Recent failures",
         status.namespace,
-        headline=f"{share:.0%} of the trees that end are nacked",
+        headline=f"{share:.0%} of the trees that ended were nacked",
     )
 
 
 def acks(status: Status, growth: Growth, limits: Thresholds) -> Finding:
-    """Trees are acked, if some have used half of their time."""
+    """Check that trees are acked while some have used half of their lifetime."""
     half = (status.config.buckets + 1) // 2
     waiting = sum(status.pending_by_bucket[half:])
-    text = f"{growth.counts['acked']:,} in the last {span(growth.over_ms)}"
-    # A namespace that moves takes no new trees.
+    text = f"{growth.counts['acked']:,} trees acked in the last {span(growth.over_ms)}"
+    # During a reshard no new tree is tracked.
     stalls = waiting and not growth.counts["acked"] and not status.reshard
     if not stalls or growth.over_ms < limits.stalled_ms:
         return ok("acks", text, status.namespace)
     return warning(
         "acks",
-        f"{status.pending:,} trees are pending, {waiting:,} of them for more than half of the time "
-        f"that trees live, and none was acked in the last {span(growth.over_ms)}",
-        f"see whether the bolts run, and look at the oldest trees: acker-redis find "
+        f"{status.pending:,} trees are pending, {waiting:,} of them for more than half of their "
+        f"lifetime, and none was acked in the last {span(growth.over_ms)}",
+        "check that the bolts run, and inspect the oldest trees: acker-redis find "
         f"{status.namespace}",
         status.namespace,
         headline="Nothing is acked",
@@ -273,11 +273,11 @@ def acks(status: Status, growth: Growth, limits: Thresholds) -> Finding:
 
 
 def counters(status: Status, growth: Growth) -> Finding:
-    """Overflows, conflicts and orphans do not grow."""
+    """Check that overflows, conflicts and orphans do not grow."""
     what = {
         "overflow": "let sources wait for room, or raise high_water",
         "conflict": "draw a new random anchor for each attempt",
-        "orphaned": "look for bolts that ack late, or that ack what was never tracked",
+        "orphaned": "find bolts that ack late, or that ack trees that were never tracked",
     }
     grown = [name for name in what if growth.counts[name]]
     totals = ", ".join(f"{name} {status.counters[name]:,}" for name in what)
@@ -290,40 +290,40 @@ def counters(status: Status, growth: Growth) -> Finding:
         f"grew in the last {span(growth.over_ms)}: {text} (in all: {totals})",
         "; ".join(what[name] for name in grown),
         status.namespace,
-        headline=f"These counters grow: {', '.join(grown)}",
+        headline=f"Counters grow: {', '.join(grown)}",
     )
 
 
 def oldest(status: Status, age_ms: int, limits: Thresholds) -> Finding:
-    """No tree is far older than trees live."""
+    """Check that no tree is much older than its timeout."""
     config = status.config
-    text = f"{span(age_ms)}; a tree lives up to {span(config.timeout_ms)}"
+    text = f"the oldest tree is {span(age_ms)} old; a tree lives up to {span(config.timeout_ms)}"
     if age_ms <= max(limits.old_ms, config.timeout_ms + config.tick_ms):
         return ok("oldest", text, status.namespace)
     return warning(
         "oldest",
-        f"{text}: it is touched again and again, or no rotator runs",
-        f"look at it: acker-redis find {status.namespace}",
+        f"{text}: a bolt keeps resetting its timeout, or no rotator runs",
+        f"inspect it: acker-redis find {status.namespace}",
         status.namespace,
         headline=f"A tree is {span(age_ms)} old",
     )
 
 
 def reshard(status: Status) -> Finding:
-    """A namespace that moves tracks nothing."""
+    """Report a reshard, during which no new tree is tracked."""
     reshard = status.reshard
     target = reshard.target if reshard else 0
-    waits = f"it waits for the verdicts of {status.pending:,} pending trees, and " * bool(
+    waits = f"; it waits for the verdicts of {status.pending:,} pending trees" * bool(
         status.pending
     )
     return warning(
         "reshard",
-        f"{waits}sources wait for it",
-        f"if it does not go on, run it again: acker-redis reshard {status.namespace} --shards "
-        f"{target}; to call it off: acker-redis reshard {status.namespace} --cancel",
+        f"sources wait for the end of the reshard{waits}",
+        f"if it makes no progress, run it again: acker-redis reshard {status.namespace} --shards "
+        f"{target}; to cancel it: acker-redis reshard {status.namespace} --cancel",
         status.namespace,
-        headline=f"Moves to {target} {'shard' if target == 1 else 'shards'}: nothing is tracked "
-        "until then",
+        headline=f"Resharding to {target} {'shard' if target == 1 else 'shards'}: no new tree is "
+        "tracked until it ends",
     )
 
 
@@ -332,12 +332,12 @@ def _allowed(tick_ms: int, limits: Thresholds) -> int:
 
 
 def _reaches(growth: Growth | None, ratio: float, mark: int, which: str) -> str:
-    """When so much of the mark will have been filled or freed, at the present rate."""
+    """Return words for the time until the mark is reached or left at the present rate."""
     if not growth or not growth.pending:
         return ""
     ms = ratio * mark * growth.over_ms / growth.pending
     if ms < SOONEST_LATE_MS:
         return ""
     line = "twice the mark" if which == "twice" else "the mark"
-    how = "it reaches" if growth.pending > 0 else "it is below"
+    how = "it reaches" if growth.pending > 0 else "it falls below"
     return f"; at this rate {how} {line} in about {span(ms)}"

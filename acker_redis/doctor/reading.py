@@ -1,4 +1,4 @@
-"""Read the facts of servers, cluster and sentinels. What is refused becomes ``Missing``."""
+"""Read the facts of servers, cluster and sentinels. A refused fact becomes ``Missing``."""
 
 import contextlib
 import ipaddress
@@ -26,7 +26,7 @@ from acker_redis.transport.errors import FAILED, is_denied
 
 T = TypeVar("T")
 
-# One by one: 6.2 takes one a call. Not CONFIG GET *, which tells passwords, too.
+# One call each, because 6.2 accepts one pattern. Not CONFIG GET *, which returns passwords, too.
 _SETTINGS = (
     "appendfsync",
     "bind",
@@ -41,7 +41,7 @@ _SLOW_CALLS = 128
 
 
 def ask(command: str, read: Callable[[], T]) -> T | Missing:
-    """What ``read`` returns; Missing if Redis refuses it, or does not answer."""
+    """Return the result of ``read``; Missing if Redis refuses it or does not answer."""
     try:
         return read()
     except FAILED as error:
@@ -49,12 +49,12 @@ def ask(command: str, read: Callable[[], T]) -> T | Missing:
 
 
 def is_cluster(client: Any) -> bool:
-    """Whether a client of redis-py is one of a cluster."""
+    """Return whether a redis-py client is that of a cluster."""
     return isinstance(client, redis.RedisCluster)
 
 
 def node_clients(client: Any) -> dict[str, Any]:
-    """A client for each node by name, replicas included, that asks this one and no other."""
+    """Return a client for each node, replicas included, that calls only this node; by name."""
     if not is_cluster(client):
         return {_name(client): client}
     nodes = sorted(client.get_nodes(), key=lambda node: (node.host, node.port))
@@ -62,14 +62,14 @@ def node_clients(client: Any) -> dict[str, Any]:
 
 
 def server_of(client: Any, keys: ShardKeys) -> Any:
-    """A client that asks the server which holds a shard, and sends what it is given as it is."""
+    """Return a client that sends every command unchanged to the server of a shard."""
     if not is_cluster(client):
         return client
     return client.get_redis_connection(client.get_node_from_key(keys.prefix))
 
 
 def read_clock(client: Any) -> ClockSample:
-    """Ask a node for its time; raises what redis-py raises."""
+    """Ask a node for its time; raise the errors of redis-py."""
     here, steady = time.time(), time.monotonic()
     seconds, micros = client.time()
     doubt = (time.monotonic() - steady) / 2
@@ -77,7 +77,7 @@ def read_clock(client: Any) -> ClockSample:
 
 
 def read_node(name: str, client: Any) -> NodeFacts | Missing:
-    """All facts of one node; Missing if it does not tell the time, or nothing at all."""
+    """Return all facts of one node; Missing if it does not answer TIME."""
     clock = ask("TIME", lambda: read_clock(client))
     if isinstance(clock, Missing):
         return clock
@@ -99,7 +99,7 @@ def read_node(name: str, client: Any) -> NodeFacts | Missing:
 
 
 def read_cluster(clients: dict[str, Any]) -> ClusterFacts | Missing:
-    """What the nodes say of the cluster; Missing if none of them tells who there is."""
+    """Return the nodes' view of the cluster; Missing if no node answers CLUSTER NODES."""
     states, silent, moving = {}, [], set()
     nodes: tuple[ClusterNode, ...] = ()
     missing = refused = None
@@ -110,7 +110,7 @@ def read_cluster(clients: dict[str, Any]) -> ClusterFacts | Missing:
             silent.append(name)
             continue
         nodes = nodes or tuple(_cluster_node(each, its) for each, its in known.items())
-        # A node tells of its own slots only.
+        # A node reports the migrations of its own slots only.
         for its in known.values():
             moving |= {int(each["slot"]) for each in its["migrations"]}
         state = ask("CLUSTER INFO", partial(client.cluster, "INFO"))
@@ -124,7 +124,7 @@ def read_cluster(clients: dict[str, Any]) -> ClusterFacts | Missing:
 
 
 def read_sentinels(client: Any) -> SentinelFacts | None:
-    """What the sentinels say; None of a client that has none."""
+    """Return the sentinels' view of the master; None for a client without sentinels."""
     pool: Any = getattr(client, "connection_pool", None)
     manager = getattr(pool, "sentinel_manager", None)
     if manager is None:
@@ -148,7 +148,7 @@ def read_sentinels(client: Any) -> SentinelFacts | None:
 
 
 def own_retries(client: Any) -> int | None:
-    """How often a client of redis-py sends a command again by itself; None if it does not tell."""
+    """Return how often a redis-py client retries a command by itself; None if unknown."""
     retry: Any = getattr(client, "retry", None)  # of a cluster's client
     if retry is None:
         pool = getattr(client, "connection_pool", None)
@@ -160,7 +160,7 @@ def own_retries(client: Any) -> int | None:
 
 def _quorum(sentinel: Any, service: str) -> str:
     try:
-        # redis-py makes False of "OK 3 usable Sentinels"; what is not OK is an error reply.
+        # redis-py returns False for "OK 3 usable Sentinels"; without a quorum Redis sends an error.
         sentinel.execute_command("SENTINEL CKQUORUM", service)
     except ResponseError as error:
         return "" if is_denied(error) else str(error)
@@ -205,7 +205,7 @@ def _config(client: Any) -> dict[str, str]:
 def _nopass(client: Any) -> bool | Missing:
     known = client.connection_pool.connection_kwargs
     if not any(known.get(name) for name in ("credential_provider", "username", "password")):
-        return True  # it came in without one, after all
+        return True  # this client has connected without a password
     user = ask("ACL GETUSER", lambda: client.acl_getuser("default"))
     if isinstance(user, Missing):
         return user

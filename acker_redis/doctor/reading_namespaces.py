@@ -1,4 +1,4 @@
-"""Read the facts of namespaces, by the script ``status`` and the ends of their streams."""
+"""Read the facts of namespaces, from the script ``status`` and the oldest outcomes."""
 
 import time
 from collections.abc import Callable
@@ -14,16 +14,16 @@ from acker_redis.sync.connection import Connection
 from acker_redis.transport.errors import is_denied
 
 MAX_STREAMS = 1000
-"""Streams of a namespace that are looked at, those with most verdicts first."""
+"""Maximum number of streams read per namespace, those with most verdicts first."""
 
 STREAMS_AT_ONCE = 32
-"""An entry may have hundreds of kilobytes."""
+"""Number of streams read in one round trip; an entry may have hundreds of kilobytes."""
 _RETRY_FOR = 2.0
-"""Seconds that a state that passes, such as a slot that moves, is waited for."""
+"""Seconds to wait for the end of a temporary state, such as the migration of a slot."""
 
 
 def read_namespace(connection: Connection, name: str) -> NamespaceFacts | Missing:
-    """All facts of a namespace; Missing if its first shard may not be read."""
+    """Return all facts of a namespace; Missing if a shard cannot be read."""
     first = _shard(connection, ShardKeys(name, 0))
     if isinstance(first, Missing):
         return first
@@ -62,14 +62,14 @@ def _shard(connection: Connection, keys: ShardKeys) -> ShardFacts | Missing:
 
 
 def _without_status(connection: Connection, keys: ShardKeys, why: str) -> ShardFacts:
-    """The shard's meta as it stands, though ``status`` makes nothing of it."""
+    """Return the raw meta of a shard for which ``status`` failed."""
     meta, dropping = (
         _ask("HGETALL", partial(connection.command, "HGETALL", key))
         for key in (keys.meta, keys.dropping)
     )
     found = {} if isinstance(meta, Missing) else _texts(meta)
-    gone = not isinstance(dropping, Missing) and bool(dropping)
-    return ShardFacts(keys, found, None, why, dropping=gone, lanes=0, durable=0)
+    dropped = not isinstance(dropping, Missing) and bool(dropping)
+    return ShardFacts(keys, found, None, why, dropping=dropped, lanes=0, durable=0)
 
 
 def _waiting(
@@ -89,7 +89,7 @@ def _waiting(
     found = []
     for first in range(0, len(looked), STREAMS_AT_ONCE):
         some = looked[first : first + STREAMS_AT_ONCE]
-        # Of an entry its id alone is wanted; but no command tells ids alone.
+        # Only the id of the entry is needed, but no command returns ids alone.
         questions = [
             ("XRANGE", shard.keys.outcomes(task), "-", "+", "COUNT", 1) for _, task, shard in some
         ]

@@ -1,4 +1,4 @@
-"""What the counters of namespaces grew by, from readings that others make. No I/O."""
+"""Growth of the counters of namespaces, from readings that the caller makes. No I/O."""
 
 from collections import OrderedDict, deque
 from collections.abc import Container, Sequence
@@ -8,16 +8,16 @@ from acker_redis.protocol.growth import Growth
 from acker_redis.protocol.status import Status
 
 LEAST_MS = 5_000
-"""Two readings are compared that are so far apart at least."""
+"""Minimum distance of two readings that are compared."""
 MINUTE_MS = 60_000
-"""For rates so far apart at most. To judge by, so far if there is such a reading."""
+"""Maximum distance for rates. Preferred distance for findings."""
 OLD_MS = 300_000
-"""To judge by, so far apart at most: readings may be some minutes apart."""
+"""Maximum distance for findings, because readings may be some minutes apart."""
 APART_MS = 1_000
-"""Readings that are kept for rates are so far apart at least: seven of a namespace at most. Those
-to judge by are ``LEAST_MS`` apart: fourteen at most."""
+"""Minimum distance of readings kept for rates: at most seven per namespace. Readings for findings
+are kept ``LEAST_MS`` apart: at most fourteen per namespace."""
 NAMES = 1000
-"""Namespaces whose readings are kept: those read last."""
+"""Maximum number of namespaces whose readings are kept, those read last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class _Reading:
 
 
 class Readings:
-    """Remembers readings of namespaces for up to five minutes, to compare the next one with."""
+    """Keeps readings of namespaces for up to five minutes, to compare the next reading."""
 
     def __init__(self, lately: bool = True, names: int = NAMES) -> None:
-        """With ``lately``, a reading is compared with the last that is 5 s older, for rates.
+        """With ``lately``, compare a reading with the last that is 5 s older, for rates.
 
-        Otherwise with the last that is a minute older, or with the oldest, to judge by.
+        Otherwise compare it with the last that is a minute older, or with the oldest, for findings.
         """
         self._names = names
         self._apart_ms = APART_MS if lately else LEAST_MS
@@ -45,10 +45,11 @@ class Readings:
         self._kept: OrderedDict[str, deque[_Reading]] = OrderedDict()
 
     def add(self, status: Status) -> Growth | None:
-        """Add a reading; how the counters grew since one that is 5 s older or more.
+        """Add a reading; return the growth of the counters since a reading at least 5 s older.
 
-        None if there is none. A counter or Redis's clock that went back, or other shards, mean
-        that it starts over: the namespace was created again, or moved, or Redis was set back.
+        Return None if there is no such reading. If a counter or Redis's clock went back, or the
+        number of shards changed, the older readings are removed: the namespace was created again
+        or resharded, or Redis lost data.
         """
         now = _Reading(status.shards[0].now_ms, len(status.shards), status.counters)
         kept = self._kept.pop(status.namespace, None) or deque()
@@ -59,7 +60,7 @@ class Readings:
             kept.clear()
         while kept and now.at_ms - kept[0].at_ms > self._most_ms:
             kept.popleft()
-        # The newest that is old enough stands first; what is older is of no use any more.
+        # The newest reading that is old enough becomes the first; older readings are not needed.
         while len(kept) > 1 and now.at_ms - kept[1].at_ms >= self._enough_ms:
             kept.popleft()
         if not kept or now.at_ms - kept[-1].at_ms >= self._apart_ms:
@@ -67,7 +68,7 @@ class Readings:
         return now.grown(kept[0]) if now.at_ms - kept[0].at_ms >= LEAST_MS else None
 
     def forget_others(self, names: Container[str]) -> None:
-        """Forget the readings of all namespaces but these."""
+        """Remove the readings of all namespaces except these."""
         for name in [name for name in self._kept if name not in names]:
             del self._kept[name]
 
@@ -75,7 +76,7 @@ class Readings:
 def _follows(now: _Reading, kept: Sequence[_Reading]) -> bool:
     if now.at_ms < kept[-1].at_ms - LEAST_MS:
         return False
-    # Of two that were under way at once either may have read a shard first.
+    # If two readings were made at the same time, either may have read a shard first.
     return all(
         now.shards == each.shards
         and all(now.counters[name] >= count for name, count in each.counters.items())

@@ -1,8 +1,8 @@
-"""Try which commands this user may run on the keys of a namespace; nothing is changed by it.
+"""Try which commands this user may run on the keys of a namespace, without changing anything.
 
-Each command is sent with arguments by which it does nothing: a key that never is one, a value that
-it refuses. Redis looks at the rights before it looks at those. What would do something whatever
-its arguments, Redis 7.0 is asked about from inside a script, which needs no right but EVAL.
+Each command is sent with arguments by which it does nothing: a key that never exists, or a value
+that the command refuses. Redis checks the rights before the arguments. Some commands have an effect
+with any arguments. For these a script asks Redis 7.0 about the rights, and needs only EVAL.
 """
 
 import json
@@ -34,7 +34,7 @@ return refused
 
 
 def _probes(keys: ShardKeys) -> dict[str, Args]:
-    """Arguments by which a command does nothing. The shard's prefix is never a key."""
+    """Return arguments by which each command does nothing; the shard's prefix is never a key."""
     key, wrong = keys.prefix, "acker-doctor"
     nothing: dict[str, Args] = {
         "BITOP": (wrong, key, key),
@@ -84,9 +84,10 @@ def _probes(keys: ShardKeys) -> dict[str, Args]:
 
 
 def _asked_only(keys: ShardKeys) -> dict[str, list[Args]]:
-    """Arguments of what would do something: publish, add, or make the connection a listener.
+    """Return arguments of the commands with an effect: publish, add, or subscribe.
 
-    One of them being let through is enough: a pattern must be the very one that the user has.
+    A command is allowed if one of its argument lists is allowed: a pattern must be exactly the one
+    in the user's rule.
     """
     live = channel(keys.namespace, "ack", "doctor")
     patterns: list[Args] = [(acl.channels(keys.namespace),), (acl.channels(None),)]
@@ -101,12 +102,12 @@ def _asked_only(keys: ShardKeys) -> dict[str, list[Args]]:
 
 
 def try_commands(connection: Connection, namespace: str, commands: Collection[str]) -> RightsFacts:
-    """Try commands, in capitals, ``CONFIG|GET`` a subcommand; those that cannot be are left out.
+    """Try commands, given as ``XADD`` or ``CONFIG|GET``; leave out those that cannot be tried.
 
-    The namespace need not exist. Raises RedisUnavailableError if Redis does not answer.
+    The namespace need not exist. Raise RedisUnavailableError if Redis does not answer.
     """
     keys = ShardKeys(namespace, 0)
-    # The client of a cluster would look for keys in what has none.
+    # A cluster client would search for keys in commands that have none.
     server = server_of(connection.client, keys)
     run: Callable[..., Any] = server.execute_command
     probes = {name: args for name, args in _probes(keys).items() if name in commands}
@@ -127,7 +128,7 @@ def try_commands(connection: Connection, namespace: str, commands: Collection[st
 
 
 def _send(server: Any, commands: dict[str, Args]) -> list[Any]:
-    """Replies, among them errors, to all of them in one go."""
+    """Send all commands in one pipeline; return their replies, which may be errors."""
     pipe = server.pipeline(transaction=False)
     for name, args in commands.items():
         pipe.execute_command(*name.split("|"), *args)
@@ -141,7 +142,7 @@ def _send(server: Any, commands: dict[str, Args]) -> list[Any]:
 def _ask_inside(
     run: Callable[..., Any], keys: ShardKeys, commands: dict[str, list[Args]]
 ) -> dict[str, bool]:
-    """Whether each is refused; {} before 7.0, or without EVAL."""
+    """Return for each command whether it is refused; {} before 7.0, or without EVAL."""
     if not commands:
         return {}
     listed = json.dumps([[[name, *args] for args in each] for name, each in commands.items()])

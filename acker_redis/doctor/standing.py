@@ -1,7 +1,7 @@
-"""How a namespace stands, as JSON: what ``acker-redis status --json`` prints and REST answers.
+"""State of a namespace as JSON, for ``acker-redis status --json`` and REST.
 
-Numbers are numbers and ids are text, because a JSON number beyond 2^53 is bent by many readers.
-Times are milliseconds.
+Numbers are numbers. Ids are text, because many JSON readers round a number beyond 2^53. Times are
+milliseconds.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,9 +16,9 @@ from acker_redis.protocol.status import Status
 from acker_redis.protocol.tree import TreeState
 
 MAX_TASKS = 1000
-"""Tasks of a namespace that are named: those for which most verdicts wait."""
+"""Maximum number of tasks that are named, those with most waiting verdicts."""
 OTHERS = "(others)"
-"""All other tasks together; no task can be called so."""
+"""Name for all other tasks together; it is not a valid task name."""
 
 
 def standing(
@@ -27,11 +27,11 @@ def standing(
     oldest: OldestTree | None = None,
     rates: Growth | None = None,
 ) -> dict[str, Any]:
-    """Return how a namespace stands, and what is wrong with it.
+    """Return the state of a namespace and its problems.
 
-    ``growth`` is what its counters grew by lately, to judge by; None if there is nothing to compare
-    with. ``oldest`` is its oldest pending tree; None if there is none, or it is not known.
-    ``rates`` are shown; None: those of ``growth``.
+    ``growth`` is the recent growth of its counters, for the findings; None if unknown. ``oldest``
+    is its oldest pending tree; None if there is none, or if it is unknown. ``rates`` is the growth
+    that is shown; None: ``growth``.
     """
     reshard, latency, shown = status.reshard, status.latency, rates or growth
     findings = wrong(judge(status, growth, oldest.tree.age_ms if oldest else None))
@@ -66,7 +66,7 @@ def standing(
 
 
 def most(backlog: dict[str, int], together: Callable[[Iterable[int]], int] = sum) -> dict[str, int]:
-    """Return the tasks for which most waits, at most 1000, and the others together."""
+    """Return the 1000 tasks with most waiting verdicts, and one item for all others."""
     ranked = sorted(backlog.items(), key=lambda item: (-item[1], item[0]))
     found = dict(ranked[:MAX_TASKS])
     if others := ranked[MAX_TASKS:]:
@@ -75,7 +75,7 @@ def most(backlog: dict[str, int], together: Callable[[Iterable[int]], int] = sum
 
 
 def backlog_ratio(status: Status) -> dict[str, float]:
-    """Return by task how full its fullest shard is: the scripts hold each to its share."""
+    """Return by task how full its fullest shard is; the scripts limit each shard to its share."""
     share = status.config.backlog_share
     return {task: waiting / share for task, waiting in most(status.fullest, max).items()}
 
@@ -96,7 +96,7 @@ def _shard(shard: ShardStatus) -> dict[str, Any]:
 
 
 def _tree(tree: TreeState) -> dict[str, Any]:
-    """A tree without the thousands of slots of its block."""
+    """Return a tree without the slots of its block, which may be thousands."""
     return {
         "anchor": str(tree.anchor),
         "checksum": f"{tree.checksum:016x}",

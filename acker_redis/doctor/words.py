@@ -1,13 +1,13 @@
-"""Figures and lists for people."""
+"""Format durations and lists for messages."""
 
 from collections.abc import Sequence
 
 SHOWN = 4
-"""Names that a sentence lists."""
+"""Maximum number of names in a list."""
 
 
 def span(ms: float) -> str:
-    """A time for people: ``250 ms``, ``12.5 s``, ``3 min 20 s``, ``2 h 5 min``."""
+    """Return a duration as text: ``250 ms``, ``12.5 s``, ``3 min 20 s``, ``2 h 5 min``."""
     if ms < 1000:
         return f"{ms:.0f} ms"
     seconds = ms / 1000
@@ -21,5 +21,5 @@ def span(ms: float) -> str:
 
 
 def some(names: Sequence[object]) -> str:
-    """The first names of a list, separated by commas; ``..`` stands for the others."""
+    """Return the first names of a list, separated by commas; ``..`` stands for the others."""
     return ", ".join(map(str, names[:SHOWN])) + (", .." if len(names) > SHOWN else "")

@@ -86,7 +86,7 @@ def test_a_namespace_that_moves_says_so(make_load: MakeLoad, open_page: OpenPage
     load.acker.connection.client.hset(meta, "reshard", "1:8")
     expect(page.locator(".page-head")).to_contain_text("moves to 8 shards")
     finding = page.locator(".finding")
-    expect(finding).to_contain_text("Moves to 8 shards: nothing is tracked until then")
+    expect(finding).to_contain_text("Resharding to 8 shards: no new tree is tracked until it ends")
     expect(finding).to_contain_text("the verdicts of 3 pending trees")
     page.get_by_role("link", name="Namespaces", exact=True).first.click()
     expect(page.locator(".card")).to_contain_text("Moving")

@@ -1,4 +1,4 @@
-"""A shell on the one server of the session."""
+"""Fixture: a shell on the shared server of the session."""
 
 import pytest
 
@@ -8,5 +8,5 @@ from tests.cli.support import Shell
 
 @pytest.fixture
 def shell(any_server: EmbeddedRedis) -> Shell:
-    """Commands run on this server."""
+    """Run commands on this server."""
     return Shell(any_server)

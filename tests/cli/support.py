@@ -1,4 +1,4 @@
-"""The command line, run in this process as its entry point runs it."""
+"""Run the command line in this process, through its entry point."""
 
 import contextlib
 import functools
@@ -16,13 +16,13 @@ from acker_redis import cli
 from acker_redis.embedded import EmbeddedRedis
 
 PATIENT = {"ACKER_REDIS_TIMEOUT": "60"}
-"""The environment of a command, for a machine that stalls."""
+"""Environment of a command that tolerates a machine that stalls."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command printed, and its exit code."""
+    """Output and exit code of a command."""
 
     code: int
     out: str
@@ -36,13 +36,13 @@ class Shell:
         self.url = server.url
 
     def __call__(self, *args: str, stdin: str | bytes = b"", tty: bool = False) -> Ran:
-        """Run a command; the URL is added."""
+        """Run a command with the URL of the server."""
         return run(*args, "--url", self.url, stdin=stdin, tty=tty)
 
 
 @contextlib.contextmanager
 def as_it_was() -> Iterator[None]:
-    """A command is a process of its own: its log and its signals are not for those behind it."""
+    """Restore log handlers and signal handlers, as if the command were a separate process."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     signals = {number: signal.getsignal(number) for number in SIGNALS}
@@ -56,19 +56,19 @@ def as_it_was() -> Iterator[None]:
 
 
 class Terminal(io.StringIO):
-    """A stream that a person reads."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
-        """It is one."""
+        """Return True."""
         return True
 
 
 command_of = functools.cache(typer.main.get_command)
-"""The commands, made once: that takes longer than most of them run."""
+"""Return the command tree, built once: building it takes longer than most commands."""
 
 
 def run(*args: str, stdin: str | bytes = b"", tty: bool = False) -> Ran:
-    """Run a command; whatever it raises beyond an exit is the test's failure."""
+    """Run a command; any exception except an exit fails the test."""
     given = stdin.encode() if isinstance(stdin, str) else stdin
     made = Terminal if tty else io.StringIO
     out, err, code = made(), made(), 0

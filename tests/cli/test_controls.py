@@ -1,4 +1,4 @@
-"""Text of others on a terminal: no control character of it arrives."""
+"""Untrusted text on a terminal: its control characters are escaped."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from tests.conftest import MakeAcker
 from tests.support import fail, track
 
 C1 = "\x80\x85\x90\x9b2J\x9d\x9f"
-"""Some terminals take U+009B for ESC [, which here would erase the screen."""
+"""Some terminals treat U+009B as ESC [, which here would erase the screen."""
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _COLOUR = re.compile("\x1b\\[[0-9;?]*[A-Za-z]")
 

@@ -1,4 +1,4 @@
-"""The entry point: what it loads, its errors, its exit codes, its help."""
+"""Entry point: imports, errors, exit codes and help."""
 
 import json
 import signal
@@ -20,7 +20,7 @@ HEAVY = ("redis", "pydantic", "pyspark", "pyarrow", "numpy", "pandas", "fastapi"
 
 
 def commands() -> list[list[str]]:
-    """Each command, as it is typed."""
+    """Return the words of each command."""
     group = typer.main.get_command(cli.app)
     found = []
     for name, command in group.commands.items():  # type: ignore[attr-defined]
@@ -29,7 +29,7 @@ def commands() -> list[list[str]]:
     return found
 
 
-def test_there_are_all_commands() -> None:
+def test_all_commands_are_registered() -> None:
     assert {" ".join(each) for each in commands()} == {
         "create",
         "namespaces",
@@ -68,8 +68,8 @@ def test_every_command_has_an_example_in_its_help_and_json(command: list[str]) -
     assert ("--json" in ran.out) == (command != ["tour"])  # which is for people only
 
 
-def test_help_loads_nothing_big() -> None:
-    """--help answers in a fifth of a second; with these it would take a whole one and more."""
+def test_help_imports_no_heavy_module() -> None:
+    """--help takes 0.2 s; with these imports it would take more than 1 s."""
     code = (
         "import sys\n"
         "from unittest import mock\n"
@@ -83,8 +83,8 @@ def test_help_loads_nothing_big() -> None:
     assert done.stdout.splitlines()[-2:] == ["code 0", "loaded []"]
 
 
-def test_importing_the_client_imports_nothing_big() -> None:
-    """Producers that only need the client do not pay for Spark, Arrow or the command line."""
+def test_importing_the_client_imports_no_heavy_module() -> None:
+    """A producer that needs only the client imports no Spark, Arrow or command line."""
     code = (
         "import sys, acker_redis.sync.client; "
         "print([m for m in ('pyspark', 'pyarrow', 'numpy', 'pandas', 'typer', 'rich', 'pydantic') "
@@ -94,15 +94,15 @@ def test_importing_the_client_imports_nothing_big() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_acker_is_what_the_package_exports() -> None:
+def test_the_package_exports_its_public_names() -> None:
     import acker_redis
 
     assert acker_redis.Acker is Acker
     for name in acker_redis.__all__:
         assert getattr(acker_redis, name)
     assert set(acker_redis.__all__) == set(acker_redis._MODULES) == set(dir(acker_redis))
-    with pytest.raises(AttributeError, match="no attribute 'Nobody'"):
-        acker_redis.Nobody  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'Unknown'"):
+        acker_redis.Unknown  # noqa: B018
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ def test_acker_is_what_the_package_exports() -> None:
         (["create", "x", "--shards", "3"], "shards is a power of two"),
         (["create", "x", "--tick-ms", "0"], "tick_ms is a whole number from 1"),
         (["create", "x", "--buckets", "1"], "buckets is a whole number from 2"),
-        (["status", "nobody"], "not created"),
-        (["drop", "nobody", "--yes"], "no namespace"),
-        (["config", "set", "nobody", "high_water", "5"], "not created"),
-        (["find", "nobody", "--cursor", "x"], "a cursor is a text that a page gave"),
-        (["track", "nobody", "a task", "x"], "a task is 1 to 64"),
+        (["status", "absent"], "not created"),
+        (["drop", "absent", "--yes"], "absent does not exist"),
+        (["config", "set", "absent", "high_water", "5"], "not created"),
+        (["find", "absent", "--cursor", "x"], "invalid cursor"),
+        (["track", "absent", "a task", "x"], "a task is 1 to 64"),
         (["acl", "viewer", "x y"], "a namespace is 1 to 64"),
-        (["acl", "producer", "x", "--functions"], "a producer needs scripts that write"),
+        (["acl", "producer", "x", "--functions"], "a producer runs scripts that write"),
     ],
 )
 def test_errors_are_one_sentence_and_exit_code_1(shell: Shell, args: list[str], words: str) -> None:
@@ -146,13 +146,13 @@ def test_no_error_shows_a_password(url: str, words: str, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "args", [["status"], ["show", "x", "4d"], ["rotator"], ["rotator", "a", "--all"], ["nothing"]]
 )
-def test_a_wrong_command_line_is_exit_code_2(args: list[str]) -> None:
+def test_an_invalid_command_line_exits_with_code_2(args: list[str]) -> None:
     ran = run(*args)
     assert (ran.code, ran.out) == (2, "")
     assert "Traceback" not in ran.err
 
 
-def test_what_is_missing_is_said() -> None:
+def test_a_missing_dependency_is_named() -> None:
     code = "import sys; sys.modules['typer'] = None\nfrom acker_redis.__main__ import main\nmain()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
@@ -165,7 +165,9 @@ def test_version() -> None:
     assert run("--version").out == f"{version('acker-redis')}\n"
 
 
-def test_ctrl_c_ends_what_goes_on(make_any_acker: MakeAcker, any_server: EmbeddedRedis) -> None:
+def test_ctrl_c_ends_a_running_command(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis
+) -> None:
     acker = make_any_acker()
     watch = subprocess.Popen(
         [*COMMAND, "status", acker.namespace, "--watch", "--json", "--sample", "0.05"],
@@ -190,9 +192,9 @@ def test_completion_names_the_namespaces(
 
     name = make_any_acker().namespace
     monkeypatch.setenv("ACKER_REDIS_URL", any_server.url)
-    # It gives Redis a second.
+    # Completion waits one second for Redis.
     wait_until(lambda: complete_namespace(name[:8]) == [name], "its name")
-    assert complete_namespace("nobody") == []
+    assert complete_namespace("absent") == []
     monkeypatch.setenv("ACKER_REDIS_URL", "redis://127.0.0.1:1/0")
     assert complete_namespace("") == []
     monkeypatch.setenv("ACKER_REDIS_URL", "no URL")

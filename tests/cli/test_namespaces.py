@@ -1,4 +1,4 @@
-"""Commands that make, change, move and end namespaces."""
+"""Commands that create, configure, reshard and drop namespaces."""
 
 import hashlib
 import json
@@ -22,11 +22,13 @@ from tests.waiting import LIMIT
 COMMAND = [sys.executable, "-m", "acker_redis"]
 
 
-def test_create_twice_and_list(make_any_acker: MakeAcker, shell: Shell) -> None:
+def test_create_is_idempotent_and_list_shows_the_namespace(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
     other = make_any_acker().namespace
     args = ("create", "cli-ns", "--shards", "2", "--high-water", "5")
     assert shell(*args).out == "cli-ns: created\n"
-    assert "is there" in shell(*args).out
+    assert shell(*args).out == "cli-ns: exists with the same configuration; nothing changed\n"
     assert json.loads(shell(*args, "--json").out)["created"] is False
     clash = shell("create", "cli-ns", "--shards", "4")
     assert (clash.code, clash.out) == (1, "")
@@ -53,7 +55,9 @@ def test_create_warns_where_redis_may_evict(
     assert shell("create", "evicted").err == ""
 
 
-def test_create_warns_nobody_who_may_not_ask(make_any_acker: MakeAcker, shell: Shell) -> None:
+def test_create_without_the_right_to_info_gives_no_warning(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
     client = make_any_acker().connection.client
     client.config_set("maxmemory-policy", "allkeys-lru")
     client.execute_command("ACL", "SETUSER", "maker", "on", ">pw", "~*", "&*", "+@all", "-info")
@@ -78,7 +82,7 @@ def test_config_get_and_set(make_any_acker: MakeAcker, shell: Shell) -> None:
     acker = make_any_acker(shards=2)
     ns = acker.namespace
     assert "high_water      100000\n" in shell("config", "get", ns).out
-    assert shell("config", "set", ns, "high_water", "77").out == f"{ns}: high_water is 77\n"
+    assert shell("config", "set", ns, "high_water", "77").out == f"{ns}: high_water set to 77\n"
     shell("config", "set", ns, "tick_ms", "5000")
     shell("config", "set", ns, "outcomes_limit", "9")
     found = json.loads(shell("config", "get", ns, "--json").out)
@@ -97,12 +101,12 @@ def test_drop_asks_first(make_any_acker: MakeAcker, shell: Shell) -> None:
     track(acker, 8, 0, "b")
     asked = shell("drop", acker.namespace, stdin="n\n")
     assert asked.code == 1
-    assert "1 pending trees and 1 verdicts that nobody has taken?" in asked.err
+    assert "1 pending trees and 1 waiting verdicts?" in asked.err
     assert acker.status().pending == 1
     dropped = shell("drop", acker.namespace, stdin="y\n")
     assert (dropped.code, dropped.out) == (
         0,
-        f"{acker.namespace}: dropped, with 1 trees and 1 verdicts\n",
+        f"{acker.namespace}: dropped with 1 pending trees and 1 waiting verdicts\n",
     )
     with pytest.raises(NamespaceNotFoundError):
         acker.status()
@@ -149,26 +153,26 @@ def test_reshard(make_any_acker: MakeAcker, shell: Shell) -> None:
     assert "power of two" in wrong.err
 
 
-def test_a_namespace_that_moves_says_so_and_the_move_can_be_called_off(
+def test_a_running_reshard_is_reported_and_can_be_cancelled(
     make_any_acker: MakeAcker, shell: Shell
 ) -> None:
     acker = make_any_acker()
     track(acker, 7, 5, "a")
     meta = ShardKeys(acker.namespace, 0).meta
-    acker.connection.client.hset(meta, "reshard", "1:2")  # as a move that was killed leaves it
+    acker.connection.client.hset(meta, "reshard", "1:2")  # as a killed reshard leaves it
     ns = acker.namespace
-    assert "Moves to 2 shards: nothing is tracked" in shell("status", ns, "--sample", "0").out
+    assert (
+        "Resharding to 2 shards: no new tree is tracked" in shell("status", ns, "--sample", "0").out
+    )
     assert json.loads(shell("status", ns, "--json", "--sample", "0").out)["resharding_to"] == 2
     refused = shell("track", ns, "t", "b")
     assert refused.code == 1
-    assert "the namespace moves to 2 shards" in refused.err
-    assert shell("reshard", ns, "--cancel").out == f"{ns}: 1 shards\n"
+    assert "resharding to 2 shards" in refused.err
+    assert shell("reshard", ns, "--cancel").out == f"{ns}: has 1 shards; reshard cancelled\n"
     assert shell("track", ns, "t", "b").code == 0
 
 
-def test_a_move_that_takes_too_long_leaves_all_as_it_was(
-    make_any_acker: MakeAcker, shell: Shell
-) -> None:
+def test_a_reshard_that_times_out_is_rolled_back(make_any_acker: MakeAcker, shell: Shell) -> None:
     acker = make_any_acker()
     track(acker, 7, 5, "a")
     ran = shell("reshard", acker.namespace, "--shards", "2", "--wait", "0", "--yes")
@@ -178,42 +182,42 @@ def test_a_move_that_takes_too_long_leaves_all_as_it_was(
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGHUP])
-def test_a_move_whose_terminal_is_closed_leaves_all_as_it_was(
+def test_a_terminated_reshard_is_rolled_back(
     make_any_acker: MakeAcker, shell: Shell, end: signal.Signals
 ) -> None:
     acker = make_any_acker()
     track(acker, 7, 5, "a")
-    move = subprocess.Popen(
+    process = subprocess.Popen(
         [*COMMAND, "reshard", acker.namespace, "--shards", "2", "--yes"],
         env={"ACKER_REDIS_URL": shell.url, **PATIENT},
         stderr=subprocess.PIPE,
         text=True,
     )
     try:
-        assert move.stderr
-        while "pending" not in move.stderr.readline():
-            assert move.poll() is None
+        assert process.stderr
+        while "pending" not in process.stderr.readline():
+            assert process.poll() is None
         assert acker.status().shards[0].reshard
-        move.send_signal(end)
-        move.communicate(timeout=LIMIT)
+        process.send_signal(end)
+        process.communicate(timeout=LIMIT)
     finally:
-        move.kill()
-    assert move.returncode == 128 + end
+        process.kill()
+    assert process.returncode == 128 + end
     assert acker.status().shards[0].reshard is None
 
 
-def test_whole_scripts_are_written(tmp_path: Path) -> None:
+def test_scripts_writes_complete_scripts(tmp_path: Path) -> None:
     ran = run("scripts", "--out", str(tmp_path / "made" / "lua"), "--json")
     assert ran.code == 0
-    told = json.loads(ran.out)
-    assert set(told) == set(scripts.NAMES)
-    for name, each in told.items():
+    written = json.loads(ran.out)
+    assert set(written) == set(scripts.NAMES)
+    for name, each in written.items():
         text = Path(each["file"]).read_bytes()
         assert hashlib.sha1(text).hexdigest() == each["sha1"] == scripts.load(name).sha
         assert b"-- part: " not in text
 
 
-def test_where_no_script_can_be_written(tmp_path: Path) -> None:
+def test_scripts_into_an_unwritable_folder_fails(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     ran = run("scripts", "--out", str(tmp_path / "file" / "lua"))
     assert ran.code == 1

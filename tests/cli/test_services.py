@@ -1,4 +1,4 @@
-"""The rotator as a process, and a tick by hand."""
+"""The rotator as a process, rotate, bench, demo and simulate."""
 
 import json
 import signal
@@ -20,7 +20,7 @@ from tests.waiting import LIMIT, wait_until
 
 
 def expired(acker: Acker) -> list[str]:
-    """Reasons of the verdicts, once there are some."""
+    """Wait for verdicts; return their reasons."""
     found: list[Outcome] = []
     wait_until(lambda: found.extend(acker.outcomes("t")) or found, "a verdict")
     return [outcome.reason for outcome in found]
@@ -29,7 +29,7 @@ def expired(acker: Acker) -> list[str]:
 @pytest.mark.parametrize(
     ("end", "args"), [(signal.SIGTERM, ["--json"]), (signal.SIGINT, ["--all", "--json"])]
 )
-def test_rotator_process(
+def test_rotator_process_expires_trees_and_stops_on_a_signal(
     make_any_acker: MakeAcker, any_server: EmbeddedRedis, end: int, args: list[str]
 ) -> None:
     acker = make_any_acker(tick_ms=100)
@@ -59,7 +59,7 @@ def test_rotator_process(
     assert tick["late_ms"] >= 0
 
 
-def test_once_ticks_what_is_due_and_leaves(make_any_acker: MakeAcker, shell: Shell) -> None:
+def test_rotator_once_ticks_due_shards_and_exits(make_any_acker: MakeAcker, shell: Shell) -> None:
     acker = make_any_acker(shards=2)
     before = acker.status().shards
     acker.connection.client.hincrby(ShardKeys(acker.namespace, 1).meta, "ticked_ms", -4_000_000)
@@ -86,7 +86,7 @@ def test_demo_refuses_a_directory_that_exists(tmp_path: Path) -> None:
     assert "exists" in ran.err
 
 
-def test_bench_measures_and_leaves_nothing_behind(
+def test_bench_removes_its_keys(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, shell: Shell
 ) -> None:
     acker = make_any_acker()
@@ -109,7 +109,7 @@ def test_simulate_as_json() -> None:
     assert "false ack" in json.loads(broken.out)["violation"]
 
 
-def test_a_bench_that_is_terminated_leaves_nothing_behind(
+def test_a_terminated_bench_removes_its_keys(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     client = make_any_acker().connection.client
@@ -127,7 +127,7 @@ def test_a_bench_that_is_terminated_leaves_nothing_behind(
     assert set(client.keys("*")) == before
 
 
-def test_a_rotator_waits_for_a_cluster_that_is_not_there_yet() -> None:
+def test_rotator_waits_for_an_unreachable_cluster() -> None:
     rotator = subprocess.Popen(
         [sys.executable, "-m", "acker_redis", "rotator", "--all", "--json"],
         env={"ACKER_REDIS_URL": "redis+cluster://127.0.0.1:1", **PATIENT},

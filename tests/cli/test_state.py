@@ -1,4 +1,4 @@
-"""What the commands show of a namespace, for people and as JSON."""
+"""Output of status, show and find, as text and as JSON."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from tests.support import track
 
 
 def put(acker: Acker, trees: dict[int, str]) -> None:
-    """Track trees, of any shard, by their anchors."""
+    """Track trees by their anchors, on any shard."""
     batch = Batch("t")
     for anchor, source_id in trees.items():
         batch.track(anchor, source_id, [5])
@@ -45,7 +45,7 @@ def test_status_of_an_empty_namespace(make_any_acker: MakeAcker, shell: Shell) -
 
 
 def test_status_names_the_server_and_its_own_version(server: EmbeddedRedis) -> None:
-    """Valkey says that it is Redis 7.2.4 too."""
+    """Valkey also reports that it is Redis 7.2.4."""
     name, version, *_ = server.description.split()
     product = name.removesuffix("-server").capitalize()
     with Acker.from_url(server.url, "named") as acker:
@@ -84,33 +84,33 @@ def test_status_shows_each_bucket_and_the_oldest_tree(
     assert re.search(r"1 tick old +█+ +1 *\n", shown)
     assert re.search(r"2 ticks old +█+ +1 *\n", shown)
     assert "100% of 4 " in shown
-    assert "producers slow down" in shown
+    assert "sources wait" in shown
     assert "record 2 of t (anchor 2)" in shown
     assert re.search(r"expired +1 +0/s", shown)
-    assert "1 for t (0% of what may wait)" in shown
+    assert "1 for t (0% of outcomes_limit)" in shown
     assert "no tree was acked yet" in shown
 
 
-def test_status_says_how_long_trees_took(make_any_acker: MakeAcker, shell: Shell) -> None:
+def test_status_shows_latency_percentiles(make_any_acker: MakeAcker, shell: Shell) -> None:
     acker = make_any_acker()
     meta = ShardKeys(acker.namespace, 0).meta
     acker.connection.client.hset(meta, mapping={"latency:9": 98, "latency:14": 2, "latency_ms": 9})
     shown = shell("status", acker.namespace, "--sample", "0").out
-    assert "half of the acked trees took about 387 ms or less, 99% about 12.3 s or less" in shown
+    assert "p50 about 387 ms, p99 about 12.3 s from the first row to the ack" in shown
     found = json.loads(shell("status", acker.namespace, "--json").out)["latency"]
     assert found["upper_ms"][:3] == [1, 2, 4]
     assert found["counts"] == [0] * 9 + [98] + [0] * 4 + [2]
     assert found["sum_ms"] == 9
 
 
-def test_status_says_that_no_rotator_runs(make_any_acker: MakeAcker, shell: Shell) -> None:
+def test_status_reports_a_missing_rotator(make_any_acker: MakeAcker, shell: Shell) -> None:
     acker = make_any_acker(tick_ms=1000)
     meta = ShardKeys(acker.namespace, 0).meta
     acker.connection.client.hincrby(meta, "ticked_ms", -3_601_000)
     said = shell("status", acker.namespace, "--sample", "0").out
-    assert "a tick is 1 h late: does any run?" in said
-    assert "wrong       No rotator runs: a tick is 1 h late" in said
-    assert "run one, better two: acker-redis rotator" in said
+    assert "a tick is 1 h late: is a rotator running?" in said
+    assert "problems    No rotator runs: a tick is 1 h late" in said
+    assert "start a rotator, better two: acker-redis rotator" in said
     found = json.loads(shell("status", acker.namespace, "--json").out)
     assert found["lag_ms"] >= 3_600_000
     assert (found["rotator"], found["findings"][0]["id"]) == ("away", "rotator")
@@ -129,9 +129,7 @@ def test_status_as_json(make_any_acker: MakeAcker, shell: Shell) -> None:
     assert found["config"]["shards"] == 2
 
 
-def test_status_watch_goes_on_and_sees_what_changes(
-    make_any_acker: MakeAcker, shell: Shell
-) -> None:
+def test_status_watch_shows_new_trees(make_any_acker: MakeAcker, shell: Shell) -> None:
     acker = make_any_acker()
     command = ("status", acker.namespace, "--watch", "--json", "--sample", "0.05")
     watch = subprocess.Popen(
@@ -170,7 +168,7 @@ def test_show(make_any_acker: MakeAcker, shell: Shell) -> None:
     block = show(hex(anchors[2]))
     assert "state       failed: no luck\n" in block
     assert "3 trees\nopen        1: slots 0\nfailed      1\n" in block
-    assert "complete, told when its block ends" in show(str(anchors[1]))
+    assert "complete; the verdict follows when its block ends" in show(str(anchors[1]))
     gone = shell("show", acker.namespace, "78")
     assert (gone.code, gone.out) == (1, "")
     assert "not pending" in gone.err
@@ -199,13 +197,13 @@ def test_find(make_any_acker: MakeAcker, shell: Shell) -> None:
         ("3", "open", "t", "record 3"),
         ("7", "open", "t", "record 3"),
     }
-    assert "looked at all that is pending: 9; found 2" in ran.err
+    assert "scanned 9 trees and blocks, none remain; found 2" in ran.err
     [block] = shell("find", acker.namespace, "page/1").out.splitlines()
     assert block.split("\t")[:4] == ["9", "block", "bulk", "page/1"]
-    assert shell("find", acker.namespace, "nobody").code == 1
+    assert shell("find", acker.namespace, "absent").code == 1
 
 
-def test_find_goes_on_where_it_stopped(make_any_acker: MakeAcker, shell: Shell) -> None:
+def test_find_continues_at_a_cursor(make_any_acker: MakeAcker, shell: Shell) -> None:
     acker = make_any_acker(shards=4)
     put(acker, {anchor: f"record {anchor}" for anchor in range(1, 41)})
     found, more = set[str](), list[str]()
@@ -232,7 +230,7 @@ def test_find_by_prefix(make_any_acker: MakeAcker, shell: Shell) -> None:
     assert len(shell("find", acker.namespace, "order-1").out.splitlines()) == 1
     ran = shell("find", acker.namespace, "order")
     assert ran.code == 1
-    assert "--prefix finds those that begin so" in ran.err
+    assert "--prefix matches the beginning" in ran.err
     found = acker.find("order-", task="bulk", prefix=True)
     assert [block.label for block in found.blocks] == ["order-1/page"]
     assert not found.trees
@@ -251,7 +249,7 @@ def test_find_by_prefix(make_any_acker: MakeAcker, shell: Shell) -> None:
         (7_500_000, "2 h 5 min"),
     ],
 )
-def test_times_for_people(ms: int, words: str) -> None:
+def test_span_formats_durations(ms: int, words: str) -> None:
     from acker_redis.cli.status_view import span
 
     assert span(ms) == words

@@ -1,4 +1,4 @@
-"""A shell as source and as bolt: what it prints goes into the next command, as in a pipe."""
+"""A shell as source and bolt: the output of one command is the input of the next."""
 
 import json
 from _thread import LockType
@@ -20,7 +20,7 @@ from tests.conftest import MakeAcker
 
 
 def words(ran: Ran) -> list[list[str]]:
-    """Fields of each line; the command went well."""
+    """Check that the command succeeded; return the fields of each line."""
     assert (ran.code, ran.err) == (0, "")
     return [line.split("\t") for line in ran.out.splitlines()]
 
@@ -68,7 +68,7 @@ def test_a_join_belongs_to_the_trees_of_all_its_inputs(
     assert {fields[2] for fields in words(shell("outcomes", ns, "shop"))} == {"a", "b"}
 
 
-def test_named_children_have_the_same_ids_when_a_message_is_processed_again(
+def test_named_children_have_the_same_ids_after_reprocessing(
     make_any_acker: MakeAcker, shell: Shell
 ) -> None:
     ns = make_any_acker().namespace
@@ -84,31 +84,31 @@ def test_fail_and_touch(make_any_acker: MakeAcker, shell: Shell) -> None:
     words(shell("touch", ns, message))
     words(shell("fail", ns, message, "--why", "no such address"))
     lines = shell("outcomes", ns, "shop", "--json").out.splitlines()
-    told = [json.loads(each) for each in lines]
-    assert [(o["verdict"], o["reason"], o["why"]) for o in told] == [
+    verdicts = [json.loads(each) for each in lines]
+    assert [(o["verdict"], o["reason"], o["why"]) for o in verdicts] == [
         ("touch", "reset", ""),
         ("nack", "failed", "no such address"),
     ]
-    assert told[1]["anchor"] == message.split(":")[0]
-    assert told[1]["source_id"] == "a"
+    assert verdicts[1]["anchor"] == message.split(":")[0]
+    assert verdicts[1]["source_id"] == "a"
 
 
-def test_what_is_rejected_has_no_line_and_exit_code_3(
+def test_rejected_trees_have_no_line_and_exit_code_3(
     make_any_acker: MakeAcker, shell: Shell
 ) -> None:
     ns = make_any_acker(high_water=2).namespace
     ran = shell("track", ns, "shop", "a", "b", "c", "d", "e", "f")
     assert ran.code == 3
     assert [line.split("\t")[0] for line in ran.out.splitlines()] == ["a", "b", "c", "d"]
-    assert "rejected, too much is pending: e\n" in ran.err
-    assert "rejected, too much is pending: f\n" in ran.err
-    told = shell("outcomes", ns, "shop").out.splitlines()
-    assert [line.split("\t")[:3] for line in told] == [["nack", "overflow", x] for x in "ef"]
+    assert "rejected, too many trees are pending: e\n" in ran.err
+    assert "rejected, too many trees are pending: f\n" in ran.err
+    lines = shell("outcomes", ns, "shop").out.splitlines()
+    assert [line.split("\t")[:3] for line in lines] == [["nack", "overflow", x] for x in "ef"]
 
 
 @pytest.mark.parametrize("command", ["ack", "fail", "touch"])
 @pytest.mark.parametrize("text", ["7", "7:0", "0:7", "x:y", "7:40\n7:40\n", "7:40\nhm\n"])
-def test_what_is_no_message_changes_nothing(
+def test_an_invalid_message_id_changes_nothing(
     make_any_acker: MakeAcker, shell: Shell, command: str, text: str
 ) -> None:
     acker = make_any_acker()
@@ -119,7 +119,9 @@ def test_what_is_no_message_changes_nothing(
     assert acker.status().pending == 0
 
 
-def test_what_is_not_utf_8_is_named_by_its_line(make_any_acker: MakeAcker, shell: Shell) -> None:
+def test_a_line_that_is_not_utf_8_is_reported_with_its_number(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
     acker = make_any_acker()
     ran = shell("track", acker.namespace, "shop", "-", stdin=b"a\n\xff\n")
     assert (ran.code, ran.out) == (1, "")
@@ -127,7 +129,7 @@ def test_what_is_not_utf_8_is_named_by_its_line(make_any_acker: MakeAcker, shell
     assert acker.status().pending == 0
 
 
-def test_whatever_stands_before_a_wrong_line_of_a_batch_is_not_applied(
+def test_lines_before_an_invalid_line_of_a_batch_are_not_applied(
     make_any_acker: MakeAcker, shell: Shell
 ) -> None:
     acker = make_any_acker()
@@ -137,11 +139,11 @@ def test_whatever_stands_before_a_wrong_line_of_a_batch_is_not_applied(
 
 
 TREES = 1638
-"""Trees that a message may name; a batch has up to 1024 rows."""
+"""Maximum number of trees in a message id; a batch has up to 1024 rows."""
 
 
 def large_message(acker: Acker, in_blocks: bool) -> str:
-    """Id of a message of so many trees, each of which has no other."""
+    """Return the id of the only message of these trees."""
     if in_blocks:
         anchors = [block_anchor(number, slot) for number in range(1, 100) for slot in range(17)][
             :TREES
@@ -163,8 +165,8 @@ def large_message(acker: Acker, in_blocks: bool) -> str:
     return str(MessageId(dict.fromkeys(anchors, 40)))
 
 
-def told(acker: Acker) -> Counter[str]:
-    """Verdicts of the task, by their kind."""
+def verdict_counts(acker: Acker) -> Counter[str]:
+    """Return the number of verdicts of the task, by kind."""
     return Counter(each.verdict for each in acker.outcomes("shop"))
 
 
@@ -176,7 +178,7 @@ def test_a_message_of_1638_trees_is_acked(
     acker = make_any_acker(shards=shards)
     message = large_message(acker, in_blocks)
     assert words(shell("ack", acker.namespace, message)) == []
-    assert told(acker) == {"ack": TREES}
+    assert verdict_counts(acker) == {"ack": TREES}
     assert acker.status().pending == 0
 
 
@@ -191,32 +193,32 @@ def test_a_message_of_1638_trees_is_touched_and_failed(
     for _ in range(2):
         words(shell("touch", acker.namespace, given, stdin=lines))
         # A block is touched as a whole, and twice if its rows are in two batches.
-        touches = told(acker)
+        touches = verdict_counts(acker)
         assert set(touches) == {"touch"}
         assert TREES <= touches["touch"] <= TREES + 17 * in_blocks
     words(shell("fail", acker.namespace, given, "--why", "x" * 255, stdin=lines))
-    assert told(acker) == {"nack": TREES}
+    assert verdict_counts(acker) == {"nack": TREES}
 
 
 def test_a_child_of_1638_trees(make_any_acker: MakeAcker, shell: Shell) -> None:
     acker = make_any_acker(shards=2)
     message = large_message(acker, False)
     [[child]] = words(shell("ack", acker.namespace, message, "--emit", "1"))
-    assert told(acker) == {}
+    assert verdict_counts(acker) == {}
     shell("ack", acker.namespace, "-", stdin=child)
-    assert told(acker) == {"ack": TREES}
+    assert verdict_counts(acker) == {"ack": TREES}
 
 
 @pytest.mark.parametrize("in_blocks", [False, True])
 @pytest.mark.parametrize("children", [(), ("--child", "mill")])
-def test_a_message_of_1638_trees_that_failed_in_the_middle_may_be_acked_again(
+def test_a_partially_applied_ack_of_1638_trees_can_be_retried(
     make_any_acker: MakeAcker,
     shell: Shell,
     monkeypatch: pytest.MonkeyPatch,
     in_blocks: bool,
     children: tuple[str, ...],
 ) -> None:
-    """The second batch never comes. Rows that are applied twice would cancel."""
+    """The second batch is not sent. Rows that were applied twice would cancel."""
     acker = make_any_acker(shards=2)
     message, batches, apply = large_message(acker, in_blocks), list[Batch](), Acker.apply
 
@@ -235,11 +237,11 @@ def test_a_message_of_1638_trees_that_failed_in_the_middle_may_be_acked_again(
     assert words(shell("ack", acker.namespace, message, *children)) == lines
     for child in (each for line in lines for each in line):
         shell("ack", acker.namespace, child)
-    assert told(acker) == {"ack": TREES}
+    assert verdict_counts(acker) == {"ack": TREES}
 
 
-def test_each_large_batch_has_one_part_a_shard() -> None:
-    """A lane that is named after its content has one number on each shard."""
+def test_each_large_batch_has_one_part_per_shard() -> None:
+    """A lane named by the hash of its content has one number per shard."""
     anchors = [*range(1, 1100), *(block_anchor(n, s) for n in range(1, 130) for s in range(9))]
     rows = [Row(anchor, 40) for anchor in reversed(anchors)]
     batches = large_batches(rows)

@@ -1,4 +1,4 @@
-"""The doctor as a command; what it finds is tested in tests/doctor."""
+"""The command doctor; tests/doctor tests its findings."""
 
 import json
 
@@ -7,9 +7,7 @@ from tests.cli.support import Shell, run
 from tests.conftest import MakeAcker
 
 
-def test_doctor_says_what_is_wrong_and_how_to_mend_it(
-    make_any_acker: MakeAcker, shell: Shell
-) -> None:
+def test_doctor_prints_problems_and_fixes(make_any_acker: MakeAcker, shell: Shell) -> None:
     acker = make_any_acker(tick_ms=1000)
     acker.connection.client.hincrby(ShardKeys(acker.namespace, 0).meta, "ticked_ms", -600_000)
     ran = shell("doctor", acker.namespace, "--no-canary")
@@ -25,17 +23,17 @@ def test_doctor_as_json_with_warnings(make_any_acker: MakeAcker, shell: Shell) -
     report = json.loads(ran.out)
     assert ran.code == report["exit_code"] == 1
     levels = {finding["id"]: finding["level"] for finding in report["findings"]}
-    assert levels["persistence"] == "warning"  # the embedded server keeps nothing
+    assert levels["persistence"] == "warning"  # the embedded server writes nothing to disk
     assert levels["canary"] == levels["rights"] == "ok"
 
 
-def test_doctor_of_a_redis_that_does_not_answer() -> None:
+def test_doctor_reports_an_unreachable_redis() -> None:
     ran = run("doctor", "--url", "redis://127.0.0.1:1/0")
     assert ran.code == 2
     assert ran.out.startswith("error   reachable ")
 
 
-def test_doctor_of_a_role_that_is_none(shell: Shell) -> None:
+def test_doctor_rejects_an_unknown_role(shell: Shell) -> None:
     ran = shell("doctor", "--role", "king")
     assert ran.code == 1
-    assert "a role is one of producer" in ran.err
+    assert "use one of producer" in ran.err

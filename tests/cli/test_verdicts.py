@@ -1,4 +1,4 @@
-"""A shell reads verdicts, and says which it has handled."""
+"""A shell reads verdicts, and takes those that it has handled."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ from tests.waiting import LIMIT
 
 
 def acked(acker: Acker, first: int, last: int) -> None:
-    """Trees that are complete at once: a verdict each, in one entry a shard."""
+    """Track trees that are complete at once: one verdict each, one entry per shard."""
     batch = Batch("t")
     for anchor in range(first, last + 1):
         batch.track(anchor, f"record {anchor}", [])
@@ -36,7 +36,7 @@ def test_limit(make_any_acker: MakeAcker, shell: Shell) -> None:
 
 
 def test_limit_within_an_entry(make_any_acker: MakeAcker, shell: Shell) -> None:
-    """An entry holds up to 256 verdicts. It is taken as a whole, so --take prints all of it."""
+    """An entry holds up to 256 verdicts and is taken as a whole, so --take prints all of it."""
     acker = make_any_acker()
     acked(acker, 1, 9)
     lines = shell("outcomes", acker.namespace, "t").out.splitlines()
@@ -46,14 +46,16 @@ def test_limit_within_an_entry(make_any_acker: MakeAcker, shell: Shell) -> None:
     assert not acker.outcomes("t").read()
 
 
-def test_those_of_a_block_are_told_one_by_one(make_any_acker: MakeAcker, shell: Shell) -> None:
+def test_verdicts_of_a_block_are_printed_one_per_tree(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
     acker = make_any_acker()
     acker.track_block("t", "page/1", [0, 0, 0])
     lines = shell("outcomes", acker.namespace, "t").out.splitlines()
     assert [line.split("\t")[2] for line in lines] == ["page/1#0", "page/1#1", "page/1#2"]
 
 
-def test_an_entry_is_taken_when_all_of_it_was_handled(
+def test_an_entry_is_taken_once_all_its_verdicts_were_handled(
     make_any_acker: MakeAcker, shell: Shell
 ) -> None:
     acker = make_any_acker()
@@ -63,17 +65,17 @@ def test_an_entry_is_taken_when_all_of_it_was_handled(
     lines = shell("outcomes", ns, "t").out.splitlines(keepends=True)
     some = shell("take", ns, "t", "-", stdin="".join(lines[:4]))
     assert some.out == "3 verdicts taken\n"
-    assert "1 entries were not handled whole" in some.err
+    assert "1 entries were handled partially" in some.err
     left = shell("outcomes", ns, "t").out.splitlines(keepends=True)
     assert left == lines[3:]
-    # The last field alone will do; what was handled twice, or is gone, counts for nothing.
+    # The last field is enough; verdicts handled twice, and deleted entries, are ignored.
     fields = [line.split("\t")[-1] for line in lines]
     rest = json.loads(shell("take", ns, "t", "-", "--json", stdin="".join(fields)).out)
     assert rest == {"verdicts": 2, "unfinished_entries": 0}
     assert acker.status().backlog == {"t": 0}
 
 
-def test_entries_by_name(make_any_acker: MakeAcker, shell: Shell) -> None:
+def test_take_accepts_entries_as_arguments(make_any_acker: MakeAcker, shell: Shell) -> None:
     acker = make_any_acker(shards=2)
     acked(acker, 1, 4)
     ns = acker.namespace
@@ -84,7 +86,7 @@ def test_entries_by_name(make_any_acker: MakeAcker, shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "0", "0:", ":1-0", "0:a-b", "-1:1-0"])
-def test_what_is_no_entry(make_any_acker: MakeAcker, shell: Shell, text: str) -> None:
+def test_an_invalid_entry_is_rejected(make_any_acker: MakeAcker, shell: Shell, text: str) -> None:
     acker = make_any_acker()
     acked(acker, 1, 2)
     ran = shell("take", acker.namespace, "t", "-", stdin=f"{text}\n")
@@ -96,7 +98,7 @@ def test_what_is_no_entry(make_any_acker: MakeAcker, shell: Shell, text: str) ->
 def test_a_handler_that_dies_loses_nothing(
     make_any_acker: MakeAcker, any_server: EmbeddedRedis
 ) -> None:
-    """Whatever lay in the pipe comes again."""
+    """Verdicts that were in the pipe are printed again."""
     acker = make_any_acker()
     for anchor in range(1, 301):
         track(acker, anchor, 0, f"record {anchor} {'x' * 200}")
@@ -117,7 +119,7 @@ def test_a_handler_that_dies_loses_nothing(
 
 
 class Clock:
-    """Time for who follows; whatever waits is done when it sleeps."""
+    """Clock for --follow; each sleep runs the next step."""
 
     def __init__(self, *steps: object) -> None:
         self.now = 0.0
@@ -135,26 +137,26 @@ class Clock:
             break
 
 
-def test_who_follows_hears_of_other_shards_and_of_smaller_ids(
+def test_follow_sees_added_shards_and_smaller_ids(
     make_any_acker: MakeAcker, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acker = make_any_acker()
     client, stream = acker.connection.client, ShardKeys(acker.namespace, 0).outcomes("t")
 
-    def move() -> None:
+    def reshard_to_4() -> None:
         for entries in iter(lambda: acker.outcomes("t").read(), []):
             acker.outcomes("t").take(entries)
         reshard(acker, 4)
 
     def go_back() -> None:
-        """As a replica that is promoted, with a slower clock."""
+        """Replace the stream as by a promoted replica with a slower clock."""
         [(_, fields)] = client.xrange(stream)[-1:]
         client.delete(stream)
         client.xadd(stream, {**fields, b"rows": b'[["1","an older one",0,""]]'}, id="5-0")
 
     clock = Clock(
         lambda: acked(acker, 1, 2),
-        move,
+        reshard_to_4,
         lambda: acked(acker, 3, 6),
         lambda: acked(acker, 8, 8),
         go_back,
@@ -168,8 +170,8 @@ def test_who_follows_hears_of_other_shards_and_of_smaller_ids(
     )
 
 
-def test_who_takes_hears_of_other_shards(make_any_acker: MakeAcker, shell: Shell) -> None:
-    """In the pipe that follows, whoever takes was there before the namespace moved."""
+def test_take_accepts_entries_of_added_shards(make_any_acker: MakeAcker, shell: Shell) -> None:
+    """In a pipe with --follow, take was started before the namespace was resharded."""
     acker = make_any_acker()
     taker = verdicts._Taker(acker, "t")
     reshard(acker, 4)

@@ -1,4 +1,4 @@
-"""For each threshold a namespace that is just healthy, and is not if the threshold is halved."""
+"""For each threshold, a healthy namespace that is unhealthy if the threshold is halved."""
 
 from dataclasses import dataclass, replace
 
@@ -24,7 +24,7 @@ class Borderline:
 
 
 def halved(name: str) -> Thresholds:
-    """The thresholds, of which one is twice as strict."""
+    """Return the thresholds with one of them halved."""
     value = getattr(THRESHOLDS, name)
     return replace(THRESHOLDS, **{name: type(value)(value / 2)})
 

@@ -1,4 +1,4 @@
-"""The doctor waits for as long as it takes: how fast the machine is says nothing about a test."""
+"""Long timeouts for the doctor, so that a slow machine fails no test."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.waiting import LIMIT
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is sent again, and a verdict that is to be heard, may take longer than in earnest."""
+    """Raise the timeouts of retries and of published verdicts."""
     monkeypatch.setattr(canary, "_HEARD_WITHIN", LIMIT)
     for module in (canary, reading_namespaces):
         monkeypatch.setattr(module, "_RETRY_FOR", LIMIT)

@@ -1,4 +1,4 @@
-"""Facts for the tables: those of a good server and namespace, and what is to be otherwise."""
+"""Facts of a healthy server and namespace, with changes that a test gives."""
 
 from dataclasses import replace
 from typing import Any
@@ -49,7 +49,7 @@ CONFIG = {
 
 
 def node(info: Any = None, config: Any = None, **facts: Any) -> NodeFacts:
-    """A server that is as it should be, but for what is given; None takes something away."""
+    """Return a healthy server with the given changes; None removes a field."""
     good: dict[str, Any] = {
         "name": "h:1",
         "addresses": ("127.0.0.1",),
@@ -73,25 +73,25 @@ def _changed(good: dict[str, Any], given: Any) -> Any:
 
 
 def sample(node: float = NOW, here: float = NOW, steady: float = 0, doubt: float = 0) -> Any:
-    """A node's time, beside this machine's."""
+    """Return a node's time and this machine's."""
     return ClockSample(node, here, steady, doubt)
 
 
 def cluster_node(name: str, *slots: tuple[int, int], of: str = "-", **more: Any) -> ClusterNode:
-    """A master, or a replica ``of`` one; its id is its name."""
+    """Return a master, or a replica ``of`` one; its id is its name."""
     flags = frozenset(("master",)) if of == "-" else frozenset(("slave",))
     good = ClusterNode(name, name, flags, of, connected=True, slots=slots)
     return replace(good, **more)
 
 
 def cluster(*nodes: ClusterNode, **more: Any) -> ClusterFacts:
-    """Nodes that think that all is well."""
+    """Return a cluster whose nodes report the state ok."""
     states = {each.name: {"cluster_state": "ok"} for each in nodes}
     return replace(ClusterFacts(states, nodes, (), ()), **more)
 
 
 def status(shard: int = 0, config: AckerConfig | None = None, **more: Any) -> ShardStatus:
-    """A shard in which nothing happens; ``counters`` are those that are not 0."""
+    """Return an idle shard; ``counters`` holds those that are not 0."""
     counters = dict.fromkeys(COUNTERS, 0) | more.pop("counters", {})
     good: dict[str, Any] = {
         "config": config or AckerConfig(tick_ms=TICK_MS),
@@ -109,7 +109,7 @@ def status(shard: int = 0, config: AckerConfig | None = None, **more: Any) -> Sh
 def namespace(
     *shards: ShardStatus, lanes: int = 0, durable: int = 0, **more: Any
 ) -> NamespaceFacts:
-    """A namespace of these shards."""
+    """Return a namespace of these shards."""
     made = tuple(
         ShardFacts(
             ShardKeys("orders", each.shard),

@@ -43,17 +43,17 @@ def test_a_command_names_its_server(where: str, fix: str, wanted: str) -> None:
     assert (found.detail, found.where) == ("little", where)
 
 
-def test_a_namespace_of_a_cluster() -> None:
-    """Any node says which one has the key."""
+def test_a_fix_for_a_namespace_of_a_cluster_names_any_master() -> None:
+    """Any node redirects to the node that has the key."""
     found = addressed(warning("namespace", "x", "redis-cli SREM a b", "orders"), NODES, True)
     assert found.fix == "redis-cli -h 10.0.0.1 -p 6379 -c SREM a b"
 
 
-def test_a_socket() -> None:
+def test_a_fix_names_the_unix_socket() -> None:
     path = node(name="/run/my redis.sock", socket=True)
     assert redis_cli(path) == "redis-cli -s '/run/my redis.sock'"
 
 
-def test_no_server_is_known() -> None:
+def test_a_fix_without_known_servers_is_unchanged() -> None:
     finding = warning("namespace", "x", "redis-cli SREM a b", "orders")
     assert addressed(finding, {}, clustered=False) == finding

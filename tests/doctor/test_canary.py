@@ -1,4 +1,4 @@
-"""The doctor's canary: finds what is wrong on the way, and leaves nothing behind."""
+"""The canary: it detects lost and false verdicts, and leaves no key."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ SHARDS = 2
 
 @pytest.fixture
 def other(make_any_acker: MakeAcker) -> Acker:
-    """A namespace of somebody else, in which a tree is pending."""
+    """Create another namespace with a pending tree."""
     acker = make_any_acker(shards=SHARDS)
     track(acker, 2, 7)
     return acker
@@ -31,7 +31,7 @@ def other(make_any_acker: MakeAcker) -> Acker:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Callable[[Run], list[Call]]:
-    """Puts something in between at every call of a script; returns the calls so far."""
+    """Return a function that wraps every call of a script and returns the list of calls."""
 
     def put(between: Callable[[Connection, Call], Any]) -> list[Call]:
         made: list[Call] = []
@@ -56,7 +56,7 @@ def fly(acker: Acker, shards: int = SHARDS) -> dict[str, Finding]:
 
 
 @pytest.mark.parametrize("shards", [1, 4])
-def test_it_flies_and_leaves_nothing(make_acker: MakeAcker, shards: int) -> None:
+def test_the_canary_succeeds_and_leaves_no_key(make_acker: MakeAcker, shards: int) -> None:
     acker = make_acker()
     track(acker, 2, 7)
     before = dump(acker)
@@ -67,14 +67,14 @@ def test_it_flies_and_leaves_nothing(make_acker: MakeAcker, shards: int) -> None
     assert dump(acker) == before
 
 
-def test_no_more_shards_than_needed(other: Acker, calls: Any) -> None:
+def test_the_canary_has_a_bounded_number_of_shards(other: Acker, calls: Any) -> None:
     made = calls(run_really)
     fly(other, 1024)
     assert sum(call.script == "create" for call in made) == canary.MAX_SHARDS
 
 
 @pytest.mark.parametrize("error", [RedisRefusedError, KeyboardInterrupt])
-def test_it_fails_at_any_step_and_leaves_nothing(
+def test_a_canary_that_fails_at_any_step_leaves_no_key(
     other: Acker, calls: Any, error: type[BaseException]
 ) -> None:
     before, steps, seen = dump(other), 0, set()
@@ -98,18 +98,18 @@ def test_it_fails_at_any_step_and_leaves_nothing(
             assert error is KeyboardInterrupt
         else:
             if left > 0:
-                break  # it came through
+                break  # no call failed
             assert error is RedisRefusedError
             late = found["canary"].level == "ok"
             assert found["latency" if late else "canary"].level != "ok"
             assert not late or seen >= {"create", "apply", "rotate", "expire", "take"}
         assert dump(other) == before, f"after {steps} calls"
         if steps > 30:
-            break  # all that comes are more rounds of what was measured
+            break  # the remaining calls repeat the latency measurement
     assert seen == {"create", "apply", "rotate", "expire", "expire_blocks", "take"}
 
 
-def test_it_is_removed_though_redis_was_away_for_a_moment(other: Acker, calls: Any) -> None:
+def test_the_canary_is_removed_after_a_short_outage(other: Acker, calls: Any) -> None:
     before, away = dump(other), 3
 
     def between(connection: Connection, call: Call) -> Any:
@@ -125,7 +125,7 @@ def test_it_is_removed_though_redis_was_away_for_a_moment(other: Acker, calls: A
     assert dump(other) == before
 
 
-def test_one_that_could_not_be_removed_is_named(other: Acker, calls: Any) -> None:
+def test_a_canary_that_cannot_be_removed_is_named(other: Acker, calls: Any) -> None:
     def between(connection: Connection, call: Call) -> Any:
         if call.script == "drop":
             raise RedisRefusedError("no")
@@ -142,7 +142,7 @@ def test_one_that_could_not_be_removed_is_named(other: Acker, calls: Any) -> Non
     assert found.fix == f"acker-redis drop {name} --yes"
 
 
-def test_a_rotator_of_all_namespaces_does_not_disturb_it(other: Acker, calls: Any) -> None:
+def test_a_rotator_of_all_namespaces_does_not_disturb_the_canary(other: Acker, calls: Any) -> None:
     before = dump(other)
 
     def between(connection: Connection, call: Call) -> Any:
@@ -172,12 +172,12 @@ def _lie(connection: Connection, keys: ShardKeys) -> None:
 @pytest.mark.parametrize(
     ("harm", "after", "says"),
     [
-        (_steal, "apply", "verdicts ack completed were due, and 0 came: none"),
-        (_steal, "expire", "verdicts nack expired were due, and 0 came: none"),
-        (_lie, "apply", "verdicts ack completed were due, and 6 came"),
+        (_steal, "apply", "expected 2 verdicts ack completed, received 0: none"),
+        (_steal, "expire", "expected 2 verdicts nack expired, received 0: none"),
+        (_lie, "apply", "expected 2 verdicts ack completed, received 6"),
     ],
 )
-def test_what_goes_wrong_on_the_way_is_found(
+def test_the_canary_detects_lost_and_false_verdicts(
     other: Acker, calls: Any, harm: Any, after: str, says: str
 ) -> None:
     before = dump(other)
@@ -196,7 +196,7 @@ def test_what_goes_wrong_on_the_way_is_found(
     assert dump(other) == before
 
 
-def test_a_shard_that_does_not_tick_is_found(other: Acker, calls: Any) -> None:
+def test_the_canary_detects_a_shard_that_does_not_tick(other: Acker, calls: Any) -> None:
     def between(connection: Connection, call: Call) -> Any:
         reply = run_really(connection, call)
         return [0, *reply[1:]] if call.script == "rotate" else reply
@@ -207,14 +207,14 @@ def test_a_shard_that_does_not_tick_is_found(other: Acker, calls: Any) -> None:
     assert "does not tick" in found.detail
 
 
-def test_verdicts_that_stay_are_found(other: Acker, calls: Any) -> None:
+def test_the_canary_detects_verdicts_that_are_not_deleted(other: Acker, calls: Any) -> None:
     def between(connection: Connection, call: Call) -> Any:
-        # Redis says that it has taken them, and has not.
+        # The reply claims that the verdicts were taken.
         return [1, 1, 0, 1] if call.script == "take" else run_really(connection, call)
 
     calls(between)
     found = fly(other)["canary"]
-    assert (found.level, found.detail) == ("error", "verdicts that were taken are still there")
+    assert (found.level, found.detail) == ("error", "verdicts were taken, but not deleted")
 
 
 def _user(server: EmbeddedRedis, admin: Any, *more: str) -> Acker:
@@ -223,7 +223,7 @@ def _user(server: EmbeddedRedis, admin: Any, *more: str) -> Acker:
     return Acker.from_url(f"redis://boss:pw@127.0.0.1:{server.port}/0", "any", timeout=60)
 
 
-def test_nobody_hears_it(
+def test_the_canary_reports_missing_pubsub_rights(
     server: EmbeddedRedis, make_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acker = make_acker()
@@ -245,7 +245,7 @@ def test_nobody_hears_it(
         admin.execute_command("ACL", "DELUSER", "boss")
 
 
-def test_there_is_no_memory_left(make_acker: MakeAcker) -> None:
+def test_the_canary_reports_that_memory_is_used_up(make_acker: MakeAcker) -> None:
     acker = make_acker()
     client, before = acker.connection.client, dump(acker)
     client.config_set("maxmemory", 1)

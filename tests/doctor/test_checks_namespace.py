@@ -1,4 +1,4 @@
-"""What is wrong with a namespace: tables."""
+"""Checks of a namespace: tables of facts and findings."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,24 +16,24 @@ MS = NOW * 1000
 
 
 def said(id_: str, facts: NamespaceFacts) -> Finding:
-    """What the doctor says of a namespace that stays as it is."""
+    """Return a finding about a namespace that does not change."""
     (found,) = [each for each in checks.check(facts, facts, 10.0) if each.id == id_]
     return found
 
 
-def test_what_grows_is_judged_between_two_looks() -> None:
+def test_counters_are_compared_between_two_readings() -> None:
     before = namespace(status(counters={"orphaned": 7}))
     after = namespace(status(counters={"orphaned": 9}, now_ms=MS + 1000))
     found = {each.id: each for each in checks.check(before, after, 10.0)}
     assert found["counters"].level == "warning"
     assert "orphaned +2 (in all" in found["counters"].detail
-    # A namespace that was not there before has no growth.
+    # A namespace that did not exist in the first reading has no growth.
     new = {each.id for each in checks.check(replace(before, shards=()), after, 10.0)}
     assert "counters" not in new
 
 
-def test_what_a_spark_query_keeps_is_not_left_lying() -> None:
-    """It reads, waits for more, and keeps its last micro-batch; another source's are reported."""
+def test_verdicts_kept_by_a_spark_query_are_no_warning() -> None:
+    """A Spark query keeps its last micro-batch; verdicts of other sources are reported."""
     config = AckerConfig(tick_ms=TICK_MS)
     shard = status(0, config, backlog={"shop": 5, "till": 1})
     old = 10 * config.timeout_ms
@@ -72,7 +72,7 @@ def test_outcomes(backlog: int, oldest: int | None, level: str) -> None:
         assert f"shop ({backlog}" in found.detail
 
 
-def test_outcomes_that_may_not_be_read() -> None:
+def test_unreadable_outcomes_are_skipped_unless_full() -> None:
     busy = status(backlog={"shop": 3})
     assert said("outcomes", namespace(busy, waiting=DENIED)).level == "skipped"
     full = status(0, AckerConfig(outcomes_limit=3), backlog={"shop": 3})
@@ -99,15 +99,18 @@ def test_tick(retry_for: float, level: str) -> None:
     assert found.level == level
     if found.fix:
         tick_ms = int(found.fix.split()[-1])
-        mended = namespace(status(0, AckerConfig(tick_ms=tick_ms)))
-        assert checks.tick(mended, retry_for).level == "ok"
+        fixed = namespace(status(0, AckerConfig(tick_ms=tick_ms)))
+        assert checks.tick(fixed, retry_for).level == "ok"
 
 
 @pytest.mark.parametrize(
     ("field", "fix"),
     [
-        ("tick_ms", "change it again: acker-redis config set orders tick_ms VALUE"),
-        ("buckets", "no command does that; drop it and create it anew: acker-redis drop orders"),
+        ("tick_ms", "set it again: acker-redis config set orders tick_ms VALUE"),
+        (
+            "buckets",
+            "no command can change it; drop it and create it again: acker-redis drop orders",
+        ),
     ],
 )
 def test_shards_that_differ(field: str, fix: str) -> None:
@@ -117,7 +120,7 @@ def test_shards_that_differ(field: str, fix: str) -> None:
     differing = tuple(replace(shard, meta={"schema": "1", **meta}) for shard, meta in shards)
     found = checks.namespace(replace(facts, shards=differing))
     assert found.level == "error"
-    assert f"{field} is 3 on 0, 2, 4 on 1" in found.detail
+    assert f"{field} is 3 (shards 0, 2), 4 (shards 1)" in found.detail
     assert found.fix == fix
 
 
@@ -127,15 +130,21 @@ FOUR, TWO = AckerConfig(shards=4, tick_ms=TICK_MS), AckerConfig(shards=2, tick_m
 @pytest.mark.parametrize(
     ("shards", "shown", "fix"),
     [
-        # Shard 0 is behind: the others have moved, and two are gone.
-        ((status(0, FOUR), status(1, TWO), None, None), "2, 3 are gone", 4),
-        ((status(0, FOUR, reshard=Reshard(4, 2)), status(1, TWO), None, None), "2, 3 are gone", 2),
+        # Shard 0 was reverted: the others have the new number of shards, and two are missing.
+        ((status(0, FOUR), status(1, TWO), None, None), "shards 2, 3 are missing", 4),
+        (
+            (status(0, FOUR, reshard=Reshard(4, 2)), status(1, TWO), None, None),
+            "shards 2, 3 are missing",
+            2,
+        ),
         ((status(0, TWO), status(1, FOUR)), "shards is not set", 2),
         ((status(0, TWO), status(1, TWO, reshard=Reshard(4, 2))), "its shards differ", 2),
     ],
 )
-def test_a_move_that_was_set_back(shards: tuple[Any, ...], shown: str, fix: int) -> None:
-    """To create what is gone would be refused, or wrong."""
+def test_an_interrupted_or_reverted_reshard_is_an_error(
+    shards: tuple[Any, ...], shown: str, fix: int
+) -> None:
+    """The fix is reshard: create would be refused, or wrong."""
     facts = namespace(*(each or status(at, FOUR) for at, each in enumerate(shards)))
     made = tuple(
         fact if each else replace(fact, meta={}, status=None)
@@ -147,7 +156,7 @@ def test_a_move_that_was_set_back(shards: tuple[Any, ...], shown: str, fix: int)
     assert found.fix.endswith(f": acker-redis reshard orders --shards {fix}")
 
 
-def test_a_namespace_that_may_not_be_read() -> None:
+def test_an_unreadable_namespace_is_skipped_or_an_error() -> None:
     assert checks.refused("orders", DENIED).level == "skipped"
     away = Missing("EVALSHA", "Redis did not answer", denied=False)
     found: Any = checks.refused("orders", away)

@@ -1,4 +1,4 @@
-"""What is wrong with replicas, sentinels, clusters, clocks, clients and rights: tables."""
+"""Checks of replicas, sentinels, clusters, clocks, clients and rights: tables."""
 
 from dataclasses import replace
 from typing import Any
@@ -53,9 +53,9 @@ GOOD = {"ip": "r", "port": 1, "state": "online", "offset": 1, "lag": 0}
         ([], "0", "ok", "none"),
         ([], "1", "error", "NOREPLICAS"),
         ([GOOD], "0", "warning", "min-replicas-to-write is 0"),
-        ([GOOD], "1", "ok", "1 in step"),
-        ([GOOD, GOOD | {"port": 2}], "0", "warning", "2 in step"),
-        ([GOOD, GOOD | {"port": 2, "lag": 11}], "1", "warning", "r:2 11 s behind"),
+        ([GOOD], "1", "ok", "1 in sync"),
+        ([GOOD, GOOD | {"port": 2}], "0", "warning", "2 in sync"),
+        ([GOOD, GOOD | {"port": 2, "lag": 11}], "1", "warning", "r:2 lags by 11 s"),
         ([GOOD | {"state": "wait_bgsave"}], "0", "warning", "wait_bgsave"),
         ([GOOD | {"lag": 11}], "1", "error", "every write is refused"),
     ],
@@ -102,14 +102,14 @@ FAILING = cluster_node("c:1", of="a:1", flags=frozenset(("slave", "fail?")))
         (cluster(A, B, FAILING), "error"),
         (cluster(A, B, cluster_node("c:1", of="a:1", connected=False)), "error"),
         (cluster(A, B, states={}, refused=DENIED), "skipped"),
-        (cluster(A, B, refused=DENIED), "ok"),  # the others let themselves be asked
+        (cluster(A, B, refused=DENIED), "ok"),  # other nodes may be asked
     ],
 )
 def test_cluster_state(facts: Any, level: str) -> None:
     assert checks_cluster.state(facts, [node()]).level == level
 
 
-def test_old_state_of_a_cluster() -> None:
+def test_reads_from_a_partitioned_node_are_a_warning() -> None:
     stale = node(config={"cluster-allow-reads-when-down": "yes"})
     assert checks_cluster.state(cluster(A, B), [stale]).level == "warning"
 
@@ -148,11 +148,11 @@ def test_cluster_spread() -> None:
         ({"a": [sample(), sample(NOW + 5, NOW + 5, 5)]}, "ok", ""),
         ({"a": [sample(), sample(NOW + 65, NOW + 5, 5)]}, "warning", "jumped by 60.0 s ahead"),
         ({"a": [sample(), sample(NOW - 55, NOW + 5, 5)]}, "warning", "jumped by 60.0 s back"),
-        # This machine's clock may jump: steady does not.
+        # This machine's clock may jump; its monotonic clock does not.
         ({"a": [sample(here=NOW), sample(NOW + 5, NOW + 5, 5)]}, "ok", ""),
         ({"a": [sample(NOW + 3)]}, "warning", "3.0 s ahead"),
         ({"a": [sample(NOW - 3)]}, "warning", "3.0 s behind"),
-        ({"a": [sample(NOW + 3, doubt=2.5)]}, "ok", ""),  # a slow line says less
+        ({"a": [sample(NOW + 3, doubt=2.5)]}, "ok", ""),  # a slow connection has a larger error
         ({"a": [sample(NOW + 0.8)], "b": [sample(NOW - 0.8)]}, "warning", "differ by 1.6 s"),
     ],
 )
@@ -197,7 +197,7 @@ def rights(refused: dict[str, str], untried: str = "") -> RightsFacts:
 @pytest.mark.parametrize(
     ("role", "refused", "level", "says"),
     [
-        ("producer", {}, "ok", "all that a producer needs"),
+        ("producer", {}, "ok", "all rights that a producer needs"),
         ("producer", {"HSET": "command"}, "error", "HSET"),
         ("producer", {"PUBLISH": "command"}, "warning", "PUBLISH"),
         ("producer", {"XDEL": "command"}, "ok", ""),
@@ -232,7 +232,7 @@ def test_the_fix_of_rights_grants_no_more_than_is_needed() -> None:
     assert found.fix == f"redis-cli ACL SETUSER alice '~{pattern}'"
 
 
-def test_what_could_not_be_tried_is_said() -> None:
+def test_untried_commands_are_named() -> None:
     assert "not tried: PUBLISH" in checks_rights.check(rights({}, "PUBLISH"), "producer").detail
 
 
@@ -241,7 +241,7 @@ def test_what_could_not_be_tried_is_said() -> None:
     [
         ((1.0, 9.9), (0.1, 0.2), "ok", ""),
         ((1.0, 10.1), (0.1, 0.2), "warning", "SLOWLOG"),
-        ((11.0, 12.0), (9.0, 9.5), "warning", "nearer"),
+        ((11.0, 12.0), (9.0, 9.5), "warning", "closer"),
     ],
 )
 def test_latency(applied: Any, pinged: Any, level: str, says: str) -> None:

@@ -1,4 +1,4 @@
-"""What is wrong with a server: tables."""
+"""Checks of a server: tables of facts and findings."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ VERSIONS = [
     ({"redis_version": "6.0.20"}, "error"),
     ({"redis_version": "5.0"}, "error"),
     ({"redis_version": ""}, "error"),
-    # Valkey says it is Redis 7.2.4, whatever it is.
+    # Every version of Valkey also reports Redis 7.2.4.
     ({"redis_version": "7.2.4", "valkey_version": "8.1.0"}, "ok"),
     ({"redis_version": "7.2.4", "valkey_version": "7.2.5"}, "ok"),
     ({"redis_version": "7.2.4", "valkey_version": "7.1.0"}, "error"),
@@ -23,7 +23,7 @@ VERSIONS = [
 
 
 def test_valkey_is_named_with_its_own_version_and_mode() -> None:
-    """Valkey says server_mode where Redis says redis_mode."""
+    """Valkey reports server_mode, and Redis redis_mode."""
     mode = {"redis_mode": None, "server_mode": "cluster"}
     info = {"redis_version": "7.2.4", "valkey_version": "9.1.2", **mode}
     assert checks_server.version(node(info)).detail == "Valkey 9.1.2, cluster"
@@ -62,7 +62,7 @@ OPEN = {"protected-mode": "no", "bind": "0.0.0.0"}
         ({"addresses": ("10.0.0.7",)}, "warning"),
         ({"addresses": ("10.0.0.7",), "nopass": False}, "ok"),
         ({"addresses": (), "socket": True}, "ok"),
-        ({"addresses": ()}, "warning"),  # who knows where it is
+        ({"addresses": ()}, "warning"),  # the location is unknown
         ({"config": OPEN}, "warning"),
         ({"config": {**OPEN, "bind": ""}}, "warning"),
         ({"config": {**OPEN, "bind": "* -::*"}}, "warning"),
@@ -131,7 +131,7 @@ def test_persistence(info: dict[str, Any], config: dict[str, str], level: str, s
     [("512", "64", "ok"), ("513", "64", "warning"), ("64", "1024", "error"), ("64", "1023", "ok")],
 )
 def test_listpack(kind: str, entries: str, value: str, level: str) -> None:
-    # 6.2 knows the older names only, 7.0 both.
+    # 6.2 has only the older names, 7.0 both.
     config = {"hash-max-listpack-entries": None, "hash-max-listpack-value": None}
     config |= {f"hash-max-{kind}-entries": entries, f"hash-max-{kind}-value": value}
     found = checks_server.listpack(node(config=config))
@@ -143,7 +143,7 @@ def test_listpack(kind: str, entries: str, value: str, level: str) -> None:
 @pytest.mark.parametrize(
     "check", [checks_server.listpack, checks_server.eviction, checks_stalls.slow_scripts]
 )
-def test_what_may_not_be_read_is_skipped(check: Any) -> None:
+def test_a_fact_that_cannot_be_read_is_skipped(check: Any) -> None:
     found = check(node(DENIED, DENIED, slow=DENIED))
     assert found.level == "skipped"
     assert "+config|get" in found.fix
@@ -152,7 +152,7 @@ def test_what_may_not_be_read_is_skipped(check: Any) -> None:
     assert "SETUSER" not in found.fix
 
 
-def test_servers_that_are_alike_are_told_of_once() -> None:
+def test_equal_findings_of_several_servers_are_merged() -> None:
     nodes = (
         node(name="a:1"),
         node({"maxmemory_policy": "allkeys-lru"}, name="b:1"),

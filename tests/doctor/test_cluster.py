@@ -18,7 +18,7 @@ from tests.support import dump
 
 @pytest.fixture(scope="module")
 def three() -> Iterator[Cluster]:
-    """Three masters, none of which has a replica."""
+    """Start three masters without replicas."""
     binary = find_server()
     if binary is None:
         missing("redis-server")
@@ -38,7 +38,7 @@ def look(acker: Acker, canaries: bool = False) -> dict[str, Finding]:
     return {finding.id: finding for finding in found}
 
 
-def test_three_masters(three: Cluster) -> None:
+def test_findings_on_a_cluster_of_three_masters(three: Cluster) -> None:
     with made(three, spread(three, 4), 4) as acker:
         before, hosts = dump(acker), [f"127.0.0.1:{node.server.port}" for node in three.nodes]
         found = look(acker, canaries=True)
@@ -51,12 +51,12 @@ def test_three_masters(three: Cluster) -> None:
     assert f"on {canary.MAX_SHARDS} shards" in found["canary"].detail
     assert found["cluster-replicas"].level == "warning"
     assert all(host in found["cluster-spread"].detail for host in hosts)
-    # One server alone is wrong: it is named.
+    # The finding names the only server with a problem.
     three.nodes[1].redis.config_set("maxmemory-policy", "allkeys-lru")
-    with Acker(three.client(), "nobody") as nobody:
+    with Acker(three.client(), "absent") as client:
         evicting = [
             (each.level, each.where)
-            for each in examine(nobody.connection.client, ["nobody"], interval=0, canaries=False)
+            for each in examine(client.connection.client, ["absent"], interval=0, canaries=False)
             if each.id == "eviction"
         ]
     three.nodes[1].redis.config_set("maxmemory-policy", "noeviction")
@@ -64,7 +64,7 @@ def test_three_masters(three: Cluster) -> None:
     assert len(evicting) == 2
 
 
-def test_a_namespace_on_one_master(three: Cluster) -> None:
+def test_shards_on_a_single_master_are_a_warning(three: Cluster) -> None:
     name = next(
         name
         for name in map("heap-{}".format, count())
@@ -77,7 +77,7 @@ def test_a_namespace_on_one_master(three: Cluster) -> None:
     assert f"acker-redis reshard {name} --shards 16" in found.fix
 
 
-def test_a_slot_that_moves(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_migrating_slot_is_a_warning(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_namespaces, "_RETRY_FOR", 0.05)
     with made(three, "moved", 1) as acker:
         slot = slot_of(ShardKeys("moved", 0))
@@ -89,7 +89,7 @@ def test_a_slot_that_moves(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> N
             three.end_move(slot, source, source)
             for node in three.nodes:
                 node.run("CLUSTER", "SETSLOT", slot, "STABLE")
-        # No script of this shard runs until it has moved.
+        # No script of this shard runs until the slot has migrated.
         assert found["namespace"].level == "error"
         assert found["cluster-slots"].level == "warning"
         assert str(slot) in found["cluster-slots"].detail
@@ -97,7 +97,7 @@ def test_a_slot_that_moves(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> N
         acker.drop()
 
 
-def test_a_viewer_may_see_less(three: Cluster) -> None:
+def test_checks_without_rights_are_skipped_for_a_viewer(three: Cluster) -> None:
     rule = acl.rule("viewer", None, "vera", "pw").split()[1:]
     for node in three.nodes:
         node.run("ACL", "SETUSER", *rule)

@@ -1,4 +1,4 @@
-"""The doctor on real servers that are set up wrong, of both kinds there are."""
+"""The doctor on real servers with wrong settings, Redis and Valkey."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -26,14 +26,14 @@ from tests.tiers import servers
 
 @pytest.fixture(scope="module", params=servers())
 def own(request: pytest.FixtureRequest) -> Iterator[EmbeddedRedis]:
-    """A server that these tests may set up wrong."""
+    """Start a server whose settings these tests may change."""
     with EmbeddedRedis(binary=binary_of(request.param)) as running:
         yield running
 
 
 @pytest.fixture
 def admin(own: EmbeddedRedis) -> Iterator[redis.Redis]:
-    """A client that may do everything; what it has set is set back."""
+    """Return a client with all rights; restore all settings, users and keys."""
     with connect(own.url, 60.0) as client:
         before = client.config_get("*")
         yield client
@@ -49,14 +49,14 @@ def admin(own: EmbeddedRedis) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def orders(own: EmbeddedRedis, admin: redis.Redis) -> Iterator[Acker]:
-    """A namespace of two shards, whose ticks come when they are forced."""
+    """Create a namespace of two shards that ticks only if forced."""
     with Acker.from_url(own.url, "orders", timeout=60) as acker:
         acker.create(AckerConfig(shards=2, tick_ms=3_600_000))
         yield acker
 
 
 def look(target: Any, *names: str, canaries: bool = False, **more: Any) -> dict[str, Finding]:
-    """Findings by id. The keyspace is the same before and after, which is checked by the caller."""
+    """Return the findings by id; the caller checks that the keyspace is unchanged."""
     found = list(examine(target, names or None, interval=0, canaries=canaries, **more))
     assert all(finding.fix for finding in found if finding.level != "ok")
     return {finding.id: finding for finding in found}
@@ -66,12 +66,14 @@ def levels(found: dict[str, Finding], *ids: str) -> list[str]:
     return [found[id_].level for id_ in ids]
 
 
-def test_a_good_server(own: EmbeddedRedis, admin: redis.Redis, orders: Acker) -> None:
+def test_a_healthy_server_has_no_findings(
+    own: EmbeddedRedis, admin: redis.Redis, orders: Acker
+) -> None:
     admin.config_set("maxmemory", 2**30)
     admin.config_set("appendonly", "yes")
     before = dump(orders)
     report = Report(tuple(examine(own.url, interval=0)))
-    # How fast this machine is just now says nothing.
+    # The speed of this machine is not part of the test.
     of_speed = ("latency", "slow-scripts", "stalls")
     wrong = [each for each in report.findings if each.level != "ok" and each.id not in of_speed]
     assert not wrong
@@ -98,17 +100,17 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize(("settings", "id_", "level"), SETTINGS)
-def test_a_server_that_is_set_up_wrong(
+def test_wrong_server_settings_are_found(
     own: EmbeddedRedis, admin: redis.Redis, settings: dict[str, Any], id_: str, level: str
 ) -> None:
     with connect(own.url, 60.0) as client:
-        client.ping()  # connected, before maxclients are few
+        client.ping()  # connected before maxclients is lowered
         for name, value in settings.items():
             admin.config_set(name, value)
         assert look(client)[id_].level == level
 
 
-def test_the_fix_of_a_setting_mends_it(own: EmbeddedRedis, admin: redis.Redis) -> None:
+def test_the_fix_of_a_setting_resolves_the_finding(own: EmbeddedRedis, admin: redis.Redis) -> None:
     admin.config_set("hash-max-ziplist-entries", 1024)
     admin.config_set("maxmemory-policy", "allkeys-lfu")
     for id_ in ("listpack", "eviction"):
@@ -120,32 +122,38 @@ def test_the_fix_of_a_setting_mends_it(own: EmbeddedRedis, admin: redis.Redis) -
     assert levels(look(own.url), "listpack", "eviction") == ["ok", "ok"]
 
 
-def test_scripts_in_the_slow_log(own: EmbeddedRedis, admin: redis.Redis, orders: Acker) -> None:
+def test_the_slow_log_is_read_by_script(
+    own: EmbeddedRedis, admin: redis.Redis, orders: Acker
+) -> None:
     admin.config_set("slowlog-log-slower-than", 0)
     orders.status()
     read: Any = read_node(f"127.0.0.1:{own.port}", admin)
     assert {call.script for call in read.slow} >= {"status"}
 
 
-def test_a_user_who_may_look_at_nothing(own: EmbeddedRedis, admin: redis.Redis) -> None:
+def test_checks_are_skipped_for_a_user_without_rights(
+    own: EmbeddedRedis, admin: redis.Redis
+) -> None:
     admin.execute_command("ACL", "SETUSER", "eve", "on", ">pw", "+ping", "+time")
     found = look(f"redis://eve:pw@127.0.0.1:{own.port}/0", "orders", canaries=True)
     skipped = {id_ for id_, finding in found.items() if finding.level == "skipped"}
     assert skipped >= {"version", "listpack", "clients", "password", "namespace", "canary"}
     assert "+config|get" in found["listpack"].fix
     assert found["rights"].level == "warning"
-    assert "eve" not in found["rights"].detail  # it may not ask who it is
+    assert "eve" not in found["rights"].detail  # it may not run ACL WHOAMI
     assert not admin.keys()
 
 
-def test_a_user_who_may_not_list_the_namespaces(own: EmbeddedRedis, admin: redis.Redis) -> None:
+def test_a_user_who_cannot_list_namespaces_is_asked_for_names(
+    own: EmbeddedRedis, admin: redis.Redis
+) -> None:
     admin.execute_command("ACL", "SETUSER", "eve", "on", ">pw", "+ping", "+time")
     found = look(f"redis://eve:pw@127.0.0.1:{own.port}/0")
     assert "acker-redis doctor NAMESPACE" in found["namespace"].fix
 
 
 def login(admin: redis.Redis, role: str, namespace: str | None = "orders") -> str:
-    """URL of a user who has a role; its name is the role's."""
+    """Create a user with a role; return its URL. Its name is that of the role."""
     admin.execute_command("ACL", "SETUSER", *acl.rule(role, namespace, password="pw").split()[1:])
     port = admin.connection_pool.connection_kwargs["port"]
     return f"redis://{role}:pw@127.0.0.1:{port}/0"
@@ -164,7 +172,7 @@ def test_each_role_has_its_rights(admin: redis.Redis, orders: Acker, role: str) 
         assert look(url, "orders", role=other[role])["rights"].level == "error"
 
 
-def test_an_admin_of_all_namespaces_flies_a_canary(admin: redis.Redis, orders: Acker) -> None:
+def test_an_admin_of_all_namespaces_can_run_the_canary(admin: redis.Redis, orders: Acker) -> None:
     url, before = login(admin, "admin", None), dump(orders)
     found = look(url, "orders", role="admin", canaries=True)
     assert levels(found, "rights", "canary", "pubsub") == ["ok"] * 3
@@ -173,31 +181,35 @@ def test_an_admin_of_all_namespaces_flies_a_canary(admin: redis.Redis, orders: A
 
 
 @pytest.mark.parametrize("lost", ["hset", "evalsha", "bitop"])
-def test_a_right_that_is_missing(admin: redis.Redis, orders: Acker, lost: str) -> None:
+def test_a_missing_right_is_found_and_fixed(admin: redis.Redis, orders: Acker, lost: str) -> None:
     url = login(admin, "producer")
     admin.execute_command("ACL", "SETUSER", "producer", f"-{lost}")
     found = look(url, "orders", role="producer")["rights"]
     assert found.level == "error"
     assert lost.upper() in found.detail
-    # And the fix mends it.
+    # The fix resolves the finding.
     admin.execute_command(*found.fix.replace("<user>", "producer").split()[5:])
     assert look(url, "orders", role="producer")["rights"].level == "ok"
 
 
-def test_a_right_that_is_missing_inside_a_script(admin: redis.Redis, orders: Acker) -> None:
+def test_a_right_missing_inside_a_script_skips_the_namespace(
+    admin: redis.Redis, orders: Acker
+) -> None:
     url = login(admin, "viewer")
     admin.execute_command("ACL", "SETUSER", "viewer", "-hgetall")
     assert look(url, "orders")["namespace"].level == "skipped"
 
 
-def test_keys_that_a_user_has_no_right_on(admin: redis.Redis, orders: Acker) -> None:
+def test_missing_key_patterns_are_in_the_fix(admin: redis.Redis, orders: Acker) -> None:
     url = login(admin, "producer", "other")
     found = look(url, "orders", role="producer")["rights"]
     assert found.level == "error"
     assert "'~acker:{orders:*}*'" in found.fix
 
 
-def test_a_user_who_may_not_publish(own: EmbeddedRedis, admin: redis.Redis, orders: Acker) -> None:
+def test_a_user_without_publish_gets_a_warning(
+    own: EmbeddedRedis, admin: redis.Redis, orders: Acker
+) -> None:
     url = login(admin, "producer")
     admin.execute_command("ACL", "SETUSER", "producer", "-publish")
     found = look(url, "orders", role="producer")["rights"]
@@ -207,7 +219,9 @@ def test_a_user_who_may_not_publish(own: EmbeddedRedis, admin: redis.Redis, orde
         assert found.level == "warning"
 
 
-def test_passwords(own: EmbeddedRedis, admin: redis.Redis) -> None:
+def test_passwords_of_the_default_user_and_of_the_client(
+    own: EmbeddedRedis, admin: redis.Redis
+) -> None:
     admin.acl_setuser("alice", enabled=True, passwords=["+p%w"], categories=["+@all"], keys=["*"])
     url = f"redis://alice:p%25w@127.0.0.1:{own.port}/0"
     assert "none is needed" in look(url)["password"].detail
@@ -223,7 +237,7 @@ def test_passwords(own: EmbeddedRedis, admin: redis.Redis) -> None:
             client.execute_command("ACL", "SETUSER", "default", "nopass", "resetpass", "nopass")
 
 
-def test_nobody_answers() -> None:
+def test_an_unreachable_redis_is_the_only_finding() -> None:
     with EmbeddedRedis() as server:
         url = server.url
     for each in (url, url.replace("redis://", "redis+cluster://")):
@@ -232,7 +246,7 @@ def test_nobody_answers() -> None:
         assert report.exit_code == 2
 
 
-def test_by_its_socket(tmp_path: Path) -> None:
+def test_a_unix_socket_is_examined(tmp_path: Path) -> None:
     socket = tmp_path / "s"
     with EmbeddedRedis(extra_args=("--unixsocket", str(socket), "--unixsocketperm", "700")):
         found = look(f"unix://{socket}?db=0")
@@ -241,12 +255,12 @@ def test_by_its_socket(tmp_path: Path) -> None:
     assert found["password"].level == "ok"
 
 
-def test_a_doctor_at_work_beside_is_no_canary_left_behind(own: EmbeddedRedis, admin: Any) -> None:
+def test_the_canary_of_a_running_doctor_is_not_a_leftover(own: EmbeddedRedis, admin: Any) -> None:
     with Acker.from_url(own.url, "acker-doctor-at-work", timeout=60) as acker:
         acker.create()
         found = look(own.url)
         assert found["canaries"].level == "ok"
-        assert "namespace" not in found  # none of its concern
+        assert "namespace" not in found  # canaries are not examined
         acker.connection.command(
             "HINCRBY", ShardKeys(acker.namespace, 0).meta, "ticked_ms", -700_000
         )
@@ -257,13 +271,13 @@ def test_a_doctor_at_work_beside_is_no_canary_left_behind(own: EmbeddedRedis, ad
         assert look(own.url)["canaries"].level == "warning"
 
 
-def test_no_such_role(own: EmbeddedRedis) -> None:
-    with pytest.raises(ConfigError, match="a role is one of"):
+def test_an_unknown_role_is_rejected(own: EmbeddedRedis) -> None:
+    with pytest.raises(ConfigError, match="unknown role"):
         list(examine(own.url, role="boss"))
 
 
 class Given:
-    """What Settings have that the doctor asks for."""
+    """A stand-in for Settings, with the parts that the doctor uses."""
 
     retry_for = 30.0
 
@@ -276,7 +290,7 @@ class Given:
         return self.made
 
 
-def test_settings_connect_and_say_for_how_long_is_retried(
+def test_settings_provide_the_client_and_its_retry_time(
     own: EmbeddedRedis, admin: redis.Redis
 ) -> None:
     with Acker.from_url(own.url, "quick", timeout=60) as acker:
@@ -285,7 +299,7 @@ def test_settings_connect_and_say_for_how_long_is_retried(
     found = look(given, "quick")
     assert "30.0 s" in found["tick"].detail
     assert found["tick"].level == "warning"
-    # They connected for the doctor, which leaves.
+    # The doctor closes the client that it has created.
     assert not given.made.connection_pool._available_connections or all(
         not each.is_connected for each in given.made.connection_pool._available_connections
     )
@@ -293,7 +307,9 @@ def test_settings_connect_and_say_for_how_long_is_retried(
     assert look(own.url, "quick", retry_for=21)["tick"].level == "warning"
 
 
-def test_a_client_that_sends_again_by_itself(own: EmbeddedRedis, admin: redis.Redis) -> None:
+def test_a_client_with_its_own_retries_gets_a_warning(
+    own: EmbeddedRedis, admin: redis.Redis
+) -> None:
     with redis.Redis(port=own.port) as default:
         assert look(default)["retries"].level == "warning"
         assert default.ping()
@@ -320,7 +336,7 @@ def _acked(acker: Acker) -> None:
 
 def _unread(acker: Acker) -> None:
     _acked(acker)
-    # Ids grow: the oldest entry is made anew, from long ago.
+    # Stream ids only grow, so the stream is replaced by one with an old entry.
     key = ShardKeys("orders", 0).outcomes("shop")
     acker.connection.command("DEL", key)
     acker.connection.command("XADD", key, "1-1", "n", "1")
@@ -346,15 +362,20 @@ def _run(*args: str | int) -> Callable[[Acker], Any]:
 
 
 WRONG: dict[str, tuple[Callable[[Acker], Any], str, str, str]] = {
-    "stalled": (_stall, "rotator", "error", "sources are not told of lost messages"),
+    "stalled": (_stall, "rotator", "error", "sources are not notified of lost messages"),
     "clock": (_clock_back, "rotator", "warning", "in the future"),
     "unread": (_unread, "outcomes", "warning", "shop (1, the oldest for"),
     "full": (_full, "outcomes", "error", "shop (1)"),
     "over": (_over, "high-water", "error", "2 trees are pending"),
     "missing": (_run("DEL", _meta(1)), "namespace", "error", "1 of 2 shards do not exist: 1"),
-    "gone": (_run("DEL", _meta(0), _meta(1)), "namespace", "error", "it is listed"),
+    "gone": (_run("DEL", _meta(0), _meta(1)), "namespace", "error", "is listed but"),
     "differs": (_run("HSET", _meta(1), "tick_ms", 5), "namespace", "error", "tick_ms is 3600000"),
-    "unlisted": (_run("SREM", NAMESPACES, "orders"), "namespace", "warning", "passes it over"),
+    "unlisted": (
+        _run("SREM", NAMESPACES, "orders"),
+        "namespace",
+        "warning",
+        "rotator --all skips it",
+    ),
     "schema": (_run("HSET", _meta(0), "schema", 9), "namespace", "error", "schema is 9"),
     "damaged": (_run("HSET", _meta(1), "acked", "x"), "namespace", "error", "shard 1: meta"),
     "reshard": (_run("HSET", _meta(0), "reshard", "2:8"), "namespace", "warning", "from 2 to 8"),
@@ -375,7 +396,7 @@ WRONG: dict[str, tuple[Callable[[Acker], Any], str, str, str]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_namespace_in_which_something_is_wrong(orders: Acker, wrong: str) -> None:
+def test_problems_of_a_namespace_are_found(orders: Acker, wrong: str) -> None:
     harm, id_, level, says = WRONG[wrong]
     assert look(orders.connection.client, "orders")[id_].level == "ok"
     harm(orders)
@@ -386,12 +407,14 @@ def test_a_namespace_in_which_something_is_wrong(orders: Acker, wrong: str) -> N
     assert dump(orders) == before
 
 
-def test_a_namespace_that_was_never_created(own: EmbeddedRedis, admin: redis.Redis) -> None:
-    found = look(own.url, "nobody")["namespace"]
-    assert (found.level, found.fix) == ("error", "acker-redis create nobody")
+def test_a_namespace_that_does_not_exist_is_an_error(
+    own: EmbeddedRedis, admin: redis.Redis
+) -> None:
+    found = look(own.url, "absent")["namespace"]
+    assert (found.level, found.fix) == ("error", "acker-redis create absent")
 
 
-def test_the_fix_for_a_missing_shard_makes_it(orders: Acker) -> None:
+def test_the_fix_for_a_missing_shard_creates_it(orders: Acker) -> None:
     orders.connection.command("DEL", _meta(1))
     fix = look(orders.connection.client, "orders")["namespace"].fix
     assert "acker-redis create orders --shards 2 --buckets 3 --tick-ms 3600000" in fix
@@ -399,7 +422,7 @@ def test_the_fix_for_a_missing_shard_makes_it(orders: Acker) -> None:
     assert look(orders.connection.client, "orders")["namespace"].level == "ok"
 
 
-def test_many_streams_of_which_some_are_looked_at(
+def test_the_number_of_examined_streams_is_bounded(
     orders: Acker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, task in enumerate(("a", "b", "c")):
@@ -413,17 +436,19 @@ def test_many_streams_of_which_some_are_looked_at(
     assert all(0 <= each.oldest_ms < 600_000 for each in read.waiting)
     monkeypatch.setattr(reading_namespaces, "MAX_STREAMS", 1)
     found = look(orders.connection.client, "orders")["outcomes"]
-    assert found.detail == "6 wait, none for long; 2 streams were not looked at"
+    assert found.detail == "6 verdicts wait, none for too long; 2 streams were not examined"
 
 
-def test_what_grows_between_two_looks(orders: Acker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growth_between_two_readings_is_reported(
+    orders: Acker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slept: list[float] = []
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         orders.connection.command("HINCRBY", _meta(1), "orphaned", 3)
 
-    # Of this module alone: other threads sleep, too.
+    # Only for this module, because other threads sleep, too.
     clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
     monkeypatch.setattr("acker_redis.doctor.examination.time", clock)
     client = orders.connection.client

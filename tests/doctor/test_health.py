@@ -1,4 +1,4 @@
-"""What is wrong with a namespace, by the one judgement of it: tables."""
+"""Health of a namespace: tables of states and findings."""
 
 import pytest
 
@@ -89,14 +89,16 @@ def test_high_water(pending: int, level: str) -> None:
     ("pending", "growth", "words"),
     [
         (150, grown(tracked=100, acked=50), "it reaches twice the mark in about 10 s"),
-        (150, grown(tracked=50, acked=100), "it is below the mark in about 10 s"),
-        (300, grown(tracked=50, acked=100), "it is below twice the mark in about 20 s"),
+        (150, grown(tracked=50, acked=100), "it falls below the mark in about 10 s"),
+        (300, grown(tracked=50, acked=100), "it falls below twice the mark in about 20 s"),
         (300, grown(tracked=100, acked=50), None),
         (150, grown(tracked=50, acked=50), None),
         (150, None, None),
     ],
 )
-def test_how_fast_it_fills(pending: int, growth: Growth | None, words: str | None) -> None:
+def test_the_time_until_the_high_water_mark_is_estimated(
+    pending: int, growth: Growth | None, words: str | None
+) -> None:
     state = of(status(0, AckerConfig(high_water=100), pending=(pending, 0, 0)))
     detail = judged("high-water", state, growth).detail
     assert (words or "nacked") in detail
@@ -123,7 +125,7 @@ def test_tasks(most: int, level: str) -> None:
     few, many = ({f"pod-{n}": 0 for n in range(number)} for number in (min(most, 3), most))
     found = judged("tasks", of(status(0, backlog=few), status(0, backlog=many)))
     assert found.level == level
-    assert found.detail.startswith(f"{most:,} on the fullest shard")
+    assert found.detail.startswith(f"{most:,} source names on the fullest shard")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,7 @@ def test_nacks(counts: dict[str, int], level: str) -> None:
         ((0, 0, 1), grown(45_000), "warning"),
         ((0, 0, 1), grown(44_999), "ok"),
         ((0, 0, 1), grown(45_000, acked=1), "ok"),
-        # What came in the first half of its time may take that time.
+        # Trees in the first half of their lifetime are no warning.
         ((1, 1, 0), grown(45_000), "ok"),
     ],
 )
@@ -167,7 +169,7 @@ def test_counters(counter: str) -> None:
     found = judged("counters", state, grown(**{counter: 2}))
     assert found.level == "warning"
     assert f"{counter} +2 (in all" in found.detail
-    assert ";" not in found.fix, "one counter grew, and one thing is to be done"
+    assert ";" not in found.fix, "one counter grew, so there is one fix"
 
 
 @pytest.mark.parametrize(
@@ -184,23 +186,23 @@ def test_oldest(age_ms: int, tick_ms: int, level: str) -> None:
     assert judged("oldest", state, oldest_ms=age_ms).level == level
 
 
-def test_moving() -> None:
+def test_a_reshard_is_a_warning() -> None:
     found = judged("reshard", of(status(pending=(3, 0, 0), reshard=Reshard(1, 8))))
     assert found.level == "warning"
-    assert found.headline == "Moves to 8 shards: nothing is tracked until then"
+    assert found.headline == "Resharding to 8 shards: no new tree is tracked until it ends"
     assert "the verdicts of 3 pending trees" in found.detail
     assert found.fix.endswith("acker-redis reshard orders --cancel")
 
 
 def test_shards_with_different_numbers_of_buckets_are_judged() -> None:
-    """As a change that was interrupted leaves them: the doctor says so, and goes on."""
+    """An interrupted change leaves such shards; the doctor reports them and continues."""
     more = status(1, AckerConfig(buckets=4, tick_ms=TICK_MS), pending=(0, 0, 1, 2))
     state = of(status(0, pending=(5, 0, 0)), more)
     assert judged("acks", state, grown(50_000)).level == "warning"
     assert state.pending_by_bucket == (5, 0, 1, 2)
 
 
-def test_what_is_not_known_is_not_judged() -> None:
+def test_checks_without_their_inputs_are_left_out() -> None:
     ids = [finding.id for finding in health.judge(of())]
     assert ids == ["rotator", "drain", "high-water", "outcomes", "tasks"]
 
@@ -214,8 +216,8 @@ def test_errors_come_first_and_every_one_has_a_headline() -> None:
 
 
 @pytest.mark.parametrize("name", THRESHOLDS.__slots__)
-def test_every_threshold_counts(name: str) -> None:
-    """Twice as strict, it finds what it did not."""
+def test_every_threshold_has_an_effect(name: str) -> None:
+    """With the threshold halved, the healthy namespace gets a finding."""
     case = BORDERLINE[name]
     known = case.after, case.growth, case.oldest_ms
     lax = {each.id for each in health.wrong(health.judge(*known))}

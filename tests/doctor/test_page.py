@@ -1,4 +1,4 @@
-"""docs/reference/doctor.md names every finding that there is, and no other."""
+"""docs/reference/doctor.md names exactly the findings of the doctor."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from acker_redis.doctor import TITLES
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_page_has_every_finding() -> None:
+def test_the_reference_page_lists_every_finding() -> None:
     page = (ROOT / "docs" / "reference" / "doctor.md").read_text()
     assert re.findall(r"^\| `([a-z-]+)` \|", page, re.MULTILINE) == list(TITLES)
 

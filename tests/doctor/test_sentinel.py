@@ -1,4 +1,4 @@
-"""The doctor on a master, its replica, and the sentinels that watch both."""
+"""The doctor on a master, its replica and their sentinels."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from tests.sentinel.servers import Watched
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """A master, a replica and three sentinels; the master stays where it is."""
+    """Start a master, a replica and three sentinels; no failover happens."""
     binary = find_server()
     if binary is None:
         missing("redis-server")
@@ -24,7 +24,7 @@ def look(url: str) -> dict[str, Finding]:
     return {finding.id: finding for finding in examine(url, [], interval=0)}
 
 
-def test_a_master_by_its_sentinels(watched: Watched) -> None:
+def test_a_master_found_by_sentinels_is_examined(watched: Watched) -> None:
     found = look(watched.url)
     assert (found["sentinels"].level, found["role"].level) == ("ok", "ok")
     assert f"3 agree on 127.0.0.1:{watched.master}" in found["sentinels"].detail
@@ -38,7 +38,7 @@ def test_a_master_by_its_sentinels(watched: Watched) -> None:
     assert look(f"redis+sentinel://127.0.0.1:{one}/svc")["sentinels"].level == "warning"
 
 
-def test_a_replica_is_no_place_to_connect_to(watched: Watched) -> None:
+def test_a_connection_to_a_replica_is_an_error(watched: Watched) -> None:
     found = look(f"redis://127.0.0.1:{watched.replica}/0")
     assert found["role"].level == "error"
     assert f"connect to 127.0.0.1:{watched.master}" in found["role"].fix

@@ -121,7 +121,7 @@ async def add_all_async(run: Run, producer: AsyncProducer) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", [10])
-def test_a_client_that_sends_again_by_itself(make_run: MakeRun, seed: int) -> None:
+def test_retries_by_the_client_library_break_no_guarantee(make_run: MakeRun, seed: int) -> None:
     """redis.Redis(): ten attempts of its own, of which the acker knows nothing."""
     run = make_run(seed)
 

@@ -32,7 +32,9 @@ def told_to_wait(masters: Cluster) -> int:
     return met["ASK"] + met["TRYAGAIN"]
 
 
-def test_a_slot_that_moves(driver: Driver, masters: Cluster, acker: Acker) -> None:
+def test_a_call_on_a_migrating_slot_is_retried(
+    driver: Driver, masters: Cluster, acker: Acker
+) -> None:
     driver.connect(*(node.server.port for node in masters.nodes), cluster=True)
     driver.begin(acker.namespace, retry_ms=120_000)
     (message,) = driver.ask("track", task="t", source_id="s", emit=1)["emitted"]

@@ -116,7 +116,7 @@ def test_more_lanes_than_a_shard_holds_are_not_moved(
         part = parts(2, 10 * number + 10 + shard)[shard]
         acker.apply_part(part, Fence(f"@lane-{number}", 1))
     monkeypatch.setattr(reshard_module, "MAX_LANES", 3)
-    with pytest.raises(ReshardError, match="know 4 durable lanes, and one holds 3"):
+    with pytest.raises(ReshardError, match="hold 4 durable lanes, and one shard holds 3 at most"):
         reshard(acker, 1)
     assert acker.status().shards[0].reshard is None
     monkeypatch.setattr(reshard_module, "MAX_LANES", 4)
@@ -134,7 +134,7 @@ def test_commands_heal_what_lacks_a_shard(make_any_acker: MakeAcker, shell: Shel
     reshard(acker, 1)
     client.restore(ShardKeys(ns, 0).meta, 0, before, replace=True)
     asked = shell("reshard", ns, "--shards", "1", stdin="y\n")
-    assert (asked.code, asked.out) == (0, f"{ns}: 1 shards\n")
+    assert (asked.code, asked.out) == (0, f"{ns}: has 1 shards\n")
     assert cancel(anew(acker)).shards == 1
 
 
@@ -156,4 +156,4 @@ def test_a_rejection_whose_reply_was_lost_has_no_line(
     ran = shell("track", acker.namespace, "shop", "order-3")
     assert len(lost[0].rejected) == 1
     assert (ran.code, ran.out) == (3, "")
-    assert "rejected, too much is pending: order-3" in ran.err
+    assert "rejected, too many trees are pending: order-3" in ran.err

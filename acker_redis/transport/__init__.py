@@ -1,5 +1,5 @@
-"""How Redis is reached: URLs, clients of redis-py, and what their errors mean.
+"""Connections to Redis: URLs, clients of redis-py, and the translation of their errors.
 
-It may import ``protocol`` and ``errors``. Begin with ``urls.py`` (the forms of a
-URL), then ``connect.py`` and ``errors.py``.
+It may import ``protocol`` and ``errors``. Start with ``urls.py`` (the forms of a URL), then
+``connect.py`` and ``errors.py``.
 """

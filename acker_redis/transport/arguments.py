@@ -1,8 +1,8 @@
-"""Arguments of commands, as redis-py gets them: texts and bytes, never numbers.
+"""Arguments of commands for redis-py: only texts and bytes, never numbers.
 
-hiredis converts a number while it packs a command. If the handler of a signal raises at that
-moment (Ctrl-C does), hiredis 3.5 continues without the converted number and the process ends with a
-segmentation fault. A number that Python has converted before raises the exception instead.
+hiredis converts numbers while it packs a command. If a signal handler raises at that moment, as
+Ctrl-C does, hiredis 3.5 continues without the converted number and the process ends with a
+segmentation fault. If Python converts the numbers first, the exception is raised normally.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ KEYS = "2"
 
 
 def as_text(args: Sequence[str | bytes | int]) -> list[str | bytes]:
-    """Return the arguments with numbers as text.
+    """Return the arguments with all numbers converted to text.
 
     >>> as_text(["SET", b"key", 7])
     ['SET', b'key', '7']

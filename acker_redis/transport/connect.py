@@ -1,4 +1,4 @@
-"""Clients of redis-py for a URL; see :mod:`acker_redis.transport.urls`."""
+"""Create redis-py clients for a URL; see :mod:`acker_redis.transport.urls`."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,23 +22,24 @@ from acker_redis.transport.urls import Kind, RedisUrl, parse, shown
 
 
 def connect(url: str | RedisUrl, timeout: float) -> "redis.Redis | redis.RedisCluster":
-    """Client for a URL of the forms in ``urls.py``; ConfigError for another one.
+    """Return a redis-py client for a URL of the forms in ``urls.py``.
 
-    ``timeout`` is in seconds, for connecting and for each reply, also of sentinels and of each
-    node of a cluster; ``socket_timeout`` and ``socket_connect_timeout`` in the URL win. The client
-    never sends a command again by itself after its reply was lost: whoever sends again must do so
-    under the same fence. On a cluster it follows MOVED and ASK, and waits at TRYAGAIN: those have
-    run nothing. By sentinels it asks them for the master whenever it connects. To leave a demoted
-    master is the part of :class:`acker_redis.sync.connection.Connection`, for every client.
+    ``timeout`` is in seconds. It applies to connecting and to each reply, also of sentinels and of
+    each node of a cluster; ``socket_timeout`` and ``socket_connect_timeout`` in the URL override
+    it. After a lost reply the client never retries a command, because a retry must use
+    the same fence. On a cluster it follows MOVED and ASK and waits at TRYAGAIN; these replies mean
+    that the command did not run. With sentinels it asks them for the master at each new
+    connection. :class:`acker_redis.sync.connection.Connection` leaves a demoted master, for every
+    kind of client.
 
-    Nothing is sent yet, except to a cluster: its nodes are asked at once who has which slots.
-    RedisUnavailableError if none of them answers, RedisRefusedError if none lets this user in,
-    ConfigError if none is in cluster mode.
+    No command is sent yet, except to a cluster, whose nodes are asked for their slots. Raises
+    ConfigError for an invalid URL and if the nodes are not in cluster mode, RedisUnavailableError
+    if no node answers, RedisRefusedError if they refuse this user.
     """
     try:
         client: redis.Redis | redis.RedisCluster = _make(parse(url), timeout, _SYNC)
     except (RedisError, RedisClusterException) as error:
-        # The others do nothing yet that could fail.
+        # Only the cluster client connects here, so only it can fail.
         if trouble := tls_trouble(error, dict(parse(url).options)):
             words = f"the cluster {shown(url)} cannot be reached by TLS: {trouble}"
             raise RedisUnavailableError(words) from error
@@ -47,13 +48,13 @@ def connect(url: str | RedisUrl, timeout: float) -> "redis.Redis | redis.RedisCl
 
 
 def connect_async(url: str | RedisUrl, timeout: float) -> "aio.Redis | aio.RedisCluster":
-    """As :func:`connect`, for asyncio; nothing is sent yet, to a cluster neither."""
+    """Return an asyncio client, as :func:`connect` does; no command is sent, even to a cluster."""
     client: aio.Redis | aio.RedisCluster = _make(parse(url), timeout, _ASYNC)
     return client
 
 
 class _Master(redis.Redis):
-    """Client of whichever server the sentinels call the master."""
+    """Client of the server that the sentinels name as the master."""
 
     def close(self) -> None:
         super().close()
@@ -63,7 +64,7 @@ class _Master(redis.Redis):
 
 
 class _AsyncMaster(aio.Redis):
-    """Client of whichever server the sentinels call the master."""
+    """Client of the server that the sentinels name as the master."""
 
     async def aclose(self, close_connection_pool: bool | None = None) -> None:
         await super().aclose(close_connection_pool)
@@ -74,7 +75,7 @@ class _AsyncMaster(aio.Redis):
 
 @dataclass(frozen=True)
 class _Kit:
-    """Classes of redis-py, sync or asyncio."""
+    """The classes of redis-py, sync or asyncio."""
 
     retry: Any
     cluster: Any
@@ -118,8 +119,7 @@ _ASYNC = _Kit(
 
 def _make(target: RedisUrl, timeout: float, kit: _Kit) -> Any:
     common: dict[str, Any] = {"socket_timeout": timeout, "socket_connect_timeout": timeout}
-    # To a cluster client this is how often it sends a command again, to others how often each
-    # connection does.
+    # No retries: a cluster client applies this to a command, the others to each connection.
     common |= {**dict(target.options), "retry": kit.retry(NoBackoff(), 0)}
     common["decode_responses"] = False
     login = _credentials(target.username, target.password)
@@ -149,8 +149,8 @@ def _client(target: RedisUrl, kit: _Kit, common: dict[str, Any], login: dict[str
 def _credentials(username: str | None, password: str | None) -> dict[str, Any]:
     if not username and not password:
         return {}
-    # An object, because there were versions of redis-py that show a password in the repr of a
-    # pool; and the error that no sentinel knows the master quotes that repr.
+    # An object instead of a text: some versions of redis-py show a password in the repr of a pool,
+    # and the error that no sentinel knows the master quotes that repr.
     return {"credential_provider": UsernamePasswordCredentialProvider(username, password)}
 
 

@@ -1,4 +1,4 @@
-"""What redis-py raises, as an AckerError."""
+"""Translation of redis-py's errors to AckerError."""
 
 import re
 import ssl
@@ -16,22 +16,22 @@ from acker_redis.protocol.scripts import Script
 _PASSING = (
     "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "READONLY", "BUSY", "NOREPLICAS",
 )  # fmt: skip
-"""Error codes of states that pass: start-up, failover, a slot that moves, a long script."""
+"""Error codes of transient states: start-up, failover, a migrating slot, a long script."""
 
 _PASSES = (
     redis.exceptions.ConnectionError,
     redis.exceptions.TimeoutError,
     redis.exceptions.ReadOnlyError,
     redis.exceptions.TryAgainError,
-    # Also that redis-py's cluster client gave up following a slot that moves.
+    # Includes the case that redis-py's cluster client gave up following a migrating slot.
     redis.exceptions.ClusterError,
     redis.exceptions.RedisClusterException,
     AttributeError,
 )
-"""What redis-py raises for such a state."""
+"""Errors that redis-py raises in a transient state."""
 
 _IN_SCRIPT = re.compile(r"(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )", re.DOTALL)
-"""What Redis 6.2 puts before an error that a command in a script has met."""
+"""Prefix of Redis 6.2 before the error of a command inside a script."""
 _PLACE = re.compile(r"[\w/]+\.lua:[0-9]+")
 _NO_RIGHT = re.compile(
     # In Redis 6.2 with the code, in 7.0 without: "ERR The user executing the script can't .."
@@ -39,12 +39,12 @@ _NO_RIGHT = re.compile(
     # From Redis 7.2 and Valkey 7.2 on: "ERR ACL failure in script: User v has no permissions .."
     r"|ACL failure in script: "
 )
-"""By which a command inside a script fails for want of a right; the code is ERR in most versions.
-Outside of scripts the code is NOPERM, of which redis-py makes NoPermissionError."""
+"""Errors of a command inside a script that lacks a right; in most versions their code is ERR.
+Outside of scripts the code is NOPERM, for which redis-py raises NoPermissionError."""
 _DEMOTED = ("READONLY", "MASTERDOWN", "NOREPLICAS")
-"""Codes of a server that is no master any longer, or that has lost its replicas."""
+"""Codes of a server that is no longer a master, or that has lost its replicas."""
 _CODE = re.compile(
-    # What redis-py puts before an error of a pipeline, in brackets or not.
+    # redis-py's prefix of an error in a pipeline, with or without brackets.
     r"(?:Command # [0-9]+ \(.*\) of pipeline caused error: (?:\(['\"])?)?([A-Z]+)(?: |$)",
     re.DOTALL,
 )
@@ -55,17 +55,19 @@ _CODE_OF = {
     redis.exceptions.OutOfMemoryError: "OOM",
     redis.exceptions.ReadOnlyError: "READONLY",
 }
-"""Errors from whose words redis-py has taken the code."""
+"""Errors whose code redis-py has removed from the message."""
 FAILED = (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, AttributeError)
-"""What redis-py raises when a command fails. AttributeError is its bug #4015: ASK named a master
-that has no slots yet, and the cluster client knows none such. It passes once the slot has moved."""
+"""Errors that redis-py raises when a command fails. AttributeError is its bug #4015: ASK named a
+master without slots, which the cluster client does not know. It is transient: it ends when the slot
+has migrated."""
 
 
 def code_of(error: BaseException) -> str:
     """Return the code of a server's error reply, such as ``READONLY``; "" if there is none.
 
-    ``error`` is one of redis-py, or an AckerError that it caused. Codes are the same in all
-    versions; words are not. A missing right is NOPERM, also inside a script, where its code is ERR.
+    ``error`` is an error of redis-py, or an AckerError that it caused. Codes are the same in all
+    versions of Redis, messages are not. For a missing right the code is NOPERM, also inside a
+    script, where Redis replies ERR.
     """
     said = error.__cause__ if isinstance(error, AckerError) else error
     for kind, code in _CODE_OF.items():
@@ -78,29 +80,32 @@ def code_of(error: BaseException) -> str:
 
 
 def is_denied(error: Exception) -> bool:
-    """Whether Redis refused for want of a right; an error of redis-py, or an AckerError of it."""
+    """Return whether Redis refused a command because the user lacks a right.
+
+    ``error`` is an error of redis-py, or an AckerError that it caused.
+    """
     return code_of(error) == "NOPERM"
 
 
 def is_demoted(error: Exception) -> bool:
-    """Whether the server refused as a demoted master does; nothing has run, so send it again.
+    """Return whether a demoted master refused the command; it did not run, so a retry is safe.
 
-    The address may lead to another server by now, and only a new connection finds out.
-    UNBLOCKED is not here: it answers blocking commands only, and no client sends one.
+    The address may lead to another server by now, and only a new connection detects that.
+    UNBLOCKED is not included: it replies only to blocking commands, and no client sends one.
     """
     return code_of(error) in _DEMOTED
 
 
 def tls_options(client: Any) -> Mapping[str, Any]:
-    """Return the options of a client of redis-py, those of TLS among them."""
+    """Return the connection options of a redis-py client, including those of TLS."""
     holder = getattr(client, "connection_pool", None) or getattr(client, "nodes_manager", None)
     return getattr(holder, "connection_kwargs", None) or {}
 
 
 def tls_trouble(error: BaseException, options: Mapping[str, Any]) -> str:
-    """Return what is wrong with a file or a certificate of TLS, with the path; "" if nothing is.
+    """Return the cause of a TLS error, with the path of the file; "" if the files are valid.
 
-    redis-py says only that a file is missing, and not which.
+    redis-py reports that a file is missing, but not which one.
     """
     for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
         if path := options.get(name):
@@ -113,7 +118,7 @@ def tls_trouble(error: BaseException, options: Mapping[str, Any]) -> str:
     cause: BaseException | None = error
     while cause:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            against = authority or "those of this system; name yours as ssl_ca_certs=PATH"
+            against = authority or "those of this system; set your own by ssl_ca_certs=PATH"
             why = str(cause.verify_message).rstrip(".")
             return f"the server's certificate is not trusted: {why}; checked against {against}"
         cause = cause.__cause__ or cause.__context__
@@ -121,7 +126,7 @@ def tls_trouble(error: BaseException, options: Mapping[str, Any]) -> str:
         try:
             ssl.create_default_context(cafile=authority)
         except ssl.SSLError:
-            return f"{authority} (ssl_ca_certs) holds no certificate as PEM"
+            return f"{authority} (ssl_ca_certs) contains no PEM certificate"
     return ""
 
 
@@ -130,9 +135,9 @@ def translate(
     options: Mapping[str, Any] = MappingProxyType({}),
     script: Script | None = None,
 ) -> AckerError:
-    """AckerError for an error of redis-py. No message holds a password.
+    """Return the AckerError for an error of redis-py; its message never contains a password.
 
-    ``options`` are those of the client, by which an error of TLS names its file. An error inside
+    ``options`` are the client's options, so that a TLS error can name the file. An error inside
     ``script`` names the file and the line.
     """
     away = redis.exceptions.ConnectionError | redis.exceptions.RedisClusterException
@@ -157,14 +162,14 @@ def translate(
     if is_denied(error):
         return RedisRefusedError(
             f"this user may not do that: {words}; acker-redis acl ROLE NAMESPACE prints a line "
-            "that grants what a role needs"
+            "that grants the rights of a role"
         )
     if words.startswith("Function not found"):
         return RedisRefusedError(
             "Redis lacks the functions of this version; run acker-redis functions load as a user "
-            "who may FUNCTION LOAD"
+            "with the right to FUNCTION LOAD"
         )
     place = _PLACE.search(said)
-    # What Redis 6.2 puts before an error holds the place.
+    # The prefix of Redis 6.2 contains the place.
     where = f", at {place[0]}" if place and place[0] not in words else ""
     return RedisRefusedError(f"Redis refused the call: {words}{where}")

@@ -1,10 +1,10 @@
-"""Names of connections that read verdicts and keep those of the last micro-batch, as Spark's do."""
+"""Names of connections that read verdicts but keep the last micro-batch untaken, as Spark does."""
 
 from collections.abc import Iterable, Mapping
 
 _PREFIX = "acker-outcomes"
 LONGEST_IDLE = 60
-"""Seconds since the last command after which a reader does not count as waiting for verdicts."""
+"""Maximum seconds since a reader's last command; longer, it does not count as waiting."""
 
 
 def reader_name(namespace: str, task: str) -> str:
@@ -17,7 +17,7 @@ def reader_name(namespace: str, task: str) -> str:
 
 
 def waiting_readers(clients: Iterable[Mapping[str, str]]) -> set[tuple[str, str]]:
-    """Return namespace and source of each reader among the rows of CLIENT LIST that is not idle.
+    """Return namespace and source of each reader in the rows of CLIENT LIST that is not idle.
 
     >>> waiting_readers([{"name": "acker-outcomes:orders:shop", "idle": "0"}])
     {('orders', 'shop')}

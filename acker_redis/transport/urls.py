@@ -1,23 +1,23 @@
-"""URLs of a Redis, of a cluster, and of a master that sentinels know.
+"""URLs of a Redis server, of a cluster, and of a master that sentinels monitor.
 
 ====================================================  ==========================================
 ``redis://[USER:PASSWORD@]HOST[:6379][/DB]``          one server
-``unix://[USER:PASSWORD@]/PATH[?db=DB]``              one server, by its socket
+``unix://[USER:PASSWORD@]/PATH[?db=DB]``              one server, by its Unix socket
 ``redis+cluster://[...@]HOST[:6379][,HOST...]``       a cluster; some of its nodes are enough
 ``redis+sentinel://[...@]HOST[:26379][,HOST...]``     the master of SERVICE, by its sentinels;
 ``/SERVICE[/DB]``                                     USER and PASSWORD are the master's
 ====================================================  ==========================================
 
-``rediss`` instead of ``redis`` means TLS, to the sentinels too. Options follow as in redis-py's
-own URLs, ``?NAME=VALUE&...``: see ``_OPTIONS``. What sentinels ask for is ``sentinel_username`` and
-``sentinel_password``: the master's password is not sent to them. All parts may be %-encoded; a
-password must be where it holds one of ``/?#@%``. ``functions=yes`` is an option of ours, see
-:mod:`acker_redis.protocol.functions`.
+``rediss`` instead of ``redis`` means TLS, also to the sentinels. Options follow as in redis-py's
+URLs, ``?NAME=VALUE&...``: see ``_OPTIONS``. Credentials for the sentinels are the options
+``sentinel_username`` and ``sentinel_password``; the master's password is not sent to them. All
+parts may be %-encoded; a password must be encoded if it contains one of ``/?#@%``. The option
+``functions=yes`` is specific to acker-redis, see :mod:`acker_redis.protocol.functions`.
 
-There is no standard for sentinels. This is the form of redis-sentinel-url on PyPI, which LangChain,
-RedisVL, Harbor and Prefect took over, with Prefect's names for the credentials. Others have one URL
-per sentinel and the name of the service outside of it (kombu), or the name in an option or behind a
-``#`` (Lettuce's ``redis-sentinel://``).
+There is no standard for sentinel URLs. This is the form of redis-sentinel-url on PyPI, which
+LangChain, RedisVL, Harbor and Prefect adopted, with Prefect's names for the credentials. Other
+libraries use one URL per sentinel and the name of the service outside of it (kombu), or the name in
+an option or after a ``#`` (Lettuce's ``redis-sentinel://``).
 """
 
 import re
@@ -53,14 +53,14 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+(?:%[\w.-]+)?\]|[^\s:\[\]@,]+)(?::([0-9]+))?"
 
 @dataclass(frozen=True)
 class RedisUrl:
-    """A URL in its parts. Its repr holds neither user nor password, and no option."""
+    """A parsed URL. Its repr contains no user, no password and no options."""
 
     kind: Kind
     tls: bool
     hosts: tuple[tuple[str, int], ...]
     """Host and port of the server, of nodes of the cluster, or of the sentinels."""
     path: str = ""
-    """Of the socket."""
+    """Path of the Unix socket."""
     service: str = ""
     """The sentinels' name for the master."""
     db: int = 0
@@ -71,14 +71,14 @@ class RedisUrl:
     options: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
     """Arguments for redis-py's connections."""
     functions: bool = False
-    """Whether scripts that only read are called as functions; see ``protocol/functions.py``."""
+    """Whether read-only scripts are called as functions; see ``protocol/functions.py``."""
 
     @classmethod
     def parse(cls, url: str) -> "RedisUrl":
-        """Parse a URL; nothing is looked up and nothing sent.
+        """Return the parsed URL, without any I/O.
 
-        Raises ConfigError with a sentence that says what is wrong, and quotes nothing that a
-        password may be part of.
+        Raises ConfigError, whose message names the mistake and quotes no part of the URL that may
+        contain a password.
         """
         try:
             return _parse(str(url).strip())
@@ -87,12 +87,12 @@ class RedisUrl:
 
 
 def parse(url: str | RedisUrl) -> RedisUrl:
-    """A URL in its parts, if it is not yet; see :meth:`RedisUrl.parse`."""
+    """Return the parsed URL; a RedisUrl is returned as it is. See :meth:`RedisUrl.parse`."""
     return url if isinstance(url, RedisUrl) else RedisUrl.parse(url)
 
 
 def shown(url: str | RedisUrl) -> str:
-    """A URL for people to read, whole or in its parts; see :func:`redact`."""
+    """Return a URL, text or parsed, for display, without its password; see :func:`redact`."""
     if not isinstance(url, RedisUrl):
         return redact(url)
     scheme = next(name for name, kind in _SCHEMES.items() if kind == (url.kind, url.tls))
@@ -106,13 +106,13 @@ def shown(url: str | RedisUrl) -> str:
 
 
 def redact(url: str) -> str:
-    """The URL for people to read: without password, user name kept, no query."""
+    """Return the URL for display: with the user name, but without password and query."""
     found = _URL.fullmatch(str(url).strip())
     if not found:
         return NOT_SHOWN
     scheme, authority, path, *rest = (part or "" for part in found.groups())
     user, at, hosts = authority.rpartition("@")
-    # An @ further behind: then what stands before it may be the rest of a password.
+    # With an @ after the authority, the text before it may be the rest of a password.
     if any("@" in part for part in (path, *rest)) or not (hosts or scheme.lower() == "unix"):
         return NOT_SHOWN
     try:
@@ -120,13 +120,13 @@ def redact(url: str) -> str:
     except _MalformedError:
         return NOT_SHOWN
     name, colon, _ = user.partition(":")
-    # Without a colon it is a user name; but who writes one alone often means a password.
+    # Without a colon it is a user name, but users often write a password there by mistake.
     login = f"{name}:***@" if colon else "***@" if at else ""
     return f"{scheme.lower()}://{login}{hosts}{path}"
 
 
 class _MalformedError(ValueError):
-    """Raised with what is wrong with a URL, in words that quote none of it."""
+    """Raised for a malformed URL, with a message that quotes no part of it."""
 
 
 def _parse(url: str) -> RedisUrl:
@@ -136,10 +136,10 @@ def _parse(url: str) -> RedisUrl:
     kind, tls = _SCHEMES[found[1].lower()]
     _, authority, path, query, fragment = found.groups()
     if fragment or "@" in path + query:
-        raise _MalformedError("there is a # in it, or an @, or the password holds a / or ?")
+        raise _MalformedError("it contains a # or an @, or the password contains a / or ?")
     login, _, hosts = authority.rpartition("@")
     if "@" in login and kind in ("cluster", "sentinel"):
-        raise _MalformedError("there is more than one @; user and password are written once")
+        raise _MalformedError("it contains more than one @; write user and password only once")
     if kind == "unix" and (hosts or path in ("", "/")):
         raise _MalformedError("a socket has a path and no host: unix:///PATH, with three slashes")
     if kind == "server":
@@ -182,12 +182,12 @@ def _service_and_db(kind: Kind, path: str) -> tuple[str, int]:
     segments = path.removeprefix("/").removesuffix("/").split("/")
     service = _decode(segments.pop(0)) if kind == "sentinel" else ""
     if kind == "sentinel" and not service:
-        raise _MalformedError("the sentinels' name for the master is missing behind the hosts")
+        raise _MalformedError("the sentinels' name for the master is missing after the hosts")
     if len(segments) > 1:
-        raise _MalformedError("there is more behind the hosts than belongs there")
+        raise _MalformedError("its path has more segments than this form of URL allows")
     text = segments[0] if segments else ""
     if kind == "cluster" and text not in ("", "0"):
-        raise _MalformedError("a cluster has no database but 0")
+        raise _MalformedError("a cluster has only database 0")
     try:
         return service, _number(text or "0")
     except ValueError:
@@ -202,16 +202,16 @@ def _parse_options(query: str, kind: Kind, tls: bool) -> dict[str, Any]:
         raise _MalformedError("an option is not NAME=VALUE") from None
     for name, text in pairs:
         if name not in known:
-            # Not quoted: it may be the end of a password with a ? in it.
+            # The name is not quoted: it may be the end of a password that contains a ?.
             raise _MalformedError(f"it has an option that is none of {', '.join(sorted(known))}")
         if name in options or not text:
-            raise _MalformedError(f"the option {name} is empty, or there twice")
+            raise _MalformedError(f"the option {name} is empty, or given twice")
         if name.startswith("ssl_") and not tls:
-            raise _MalformedError(f"the option {name} is for TLS, whose schemes begin with rediss")
+            raise _MalformedError(f"the option {name} needs TLS: a scheme that begins with rediss")
         try:
             options[name] = known[name](text)
         except ValueError:
-            raise _MalformedError(f"the option {name} has a value that cannot be") from None
+            raise _MalformedError(f"the option {name} has an invalid value") from None
     return options
 
 
@@ -262,7 +262,7 @@ _TCP: dict[str, Callable[[str], Any]] = _EACH | {
     "ssl_check_hostname": _yes_no,
     "ssl_keyfile": str,
 }
-# redis-py's cluster clients, sync or asyncio, do not know these, or pass them over in silence.
+# redis-py's cluster clients, sync or asyncio, do not support these, or ignore them silently.
 _NO_CLUSTER: dict[str, Callable[[str], Any]] = {"db": _number, "health_check_interval": _number}
 _MORE_TLS: dict[str, Callable[[str], Any]] = {
     "ssl_ciphers": str,
@@ -277,5 +277,6 @@ _OPTIONS: dict[Kind, dict[str, Callable[[str], Any]]] = {
     | _NO_CLUSTER
     | {"sentinel_username": str, "sentinel_password": str},
 }
-"""What may follow in a query, by redis-py's names; not the password of a key file, which redis-py
-shows in places. For that, and for all else, make the client oneself: ``Acker(client, ...)``."""
+"""Options that a URL may have, with redis-py's names. The password of a key file is not among them,
+because redis-py shows it in some messages. For that and for other options create the redis-py
+client yourself: ``Acker(client, ...)``."""

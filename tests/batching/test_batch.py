@@ -1,4 +1,4 @@
-"""Batches: folding per anchor, and rows that cannot be."""
+"""Batches: folding per anchor, and invalid rows."""
 
 import pytest
 from hypothesis import given
@@ -77,7 +77,7 @@ def test_a_batch_is_full_when_another_text_may_not_fit() -> None:
     assert batch.full
     with pytest.raises(InvalidBatchError, match="65536 bytes"):
         batch.track(257, "xx", [1])
-    batch.fail(1, "not the first, so it takes no room")
+    batch.fail(1, "not the first why, so it needs no room")
     batch.track(257, "x", [1])
     (part,) = batch.columns().values()
     assert sum(map(len, part.texts)) == MAX_TEXTS
@@ -160,7 +160,7 @@ def test_drawn_ids_are_in_range_and_distinct() -> None:
     assert len(anchors) == len(tuples) == 1000
     assert all(1 <= a <= ANCHOR_MAX for a in anchors)
     assert all(1 <= t <= TUPLE_MAX for t in tuples)
-    assert max(tuples) > ANCHOR_MAX, "bit 62 is drawn as well"
+    assert max(tuples) > ANCHOR_MAX, "bit 62 is random as well"
 
 
 @given(ANCHORS, TUPLES)

@@ -1,4 +1,4 @@
-"""Two columns become rows and blocks: by numpy, and the same without it."""
+"""Column batches: folding two columns by numpy and in plain Python gives the same parts."""
 
 import builtins
 import struct
@@ -31,7 +31,7 @@ FAILED = st.dictionaries(ANCHORS, st.sampled_from(["", "no", 'q"\\', "é" * 100]
 
 
 def batch(anchors: Any, deltas: Any, failed: Any, plain: bool) -> ColumnBatch:
-    """A batch folded by numpy, or in plain Python."""
+    """Return a batch folded by numpy, or in plain Python."""
     kind = PlainFold if plain else NumpyFold
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(column_batch, "fold", kind)
@@ -39,7 +39,7 @@ def batch(anchors: Any, deltas: Any, failed: Any, plain: bool) -> ColumnBatch:
 
 
 def said(parts: list[Part], shards: int) -> tuple[dict[int, int], dict[int, str]]:
-    """What parts say: anchor -> delta that is not 0, anchor -> why; limits are checked."""
+    """Return the content of parts: anchor -> non-zero delta, anchor -> why. Check their limits."""
     deltas: Counter[int] = Counter()
     failed: dict[int, str] = {}
     done: set[tuple[int, int]] = set()
@@ -74,7 +74,7 @@ def said(parts: list[Part], shards: int) -> tuple[dict[int, int], dict[int, str]
                 failed |= {block_anchor(block.block, s): w for s, w in failures(block.failed)}
                 whys = {slot for slot, _ in failures(block.failed)}
                 told = {slot for number, slot in done if number == block.block}
-                assert not told & whys, "the delta of a failed tree stood in another part"
+                assert not told & whys, "the delta of a failed tree was in an earlier part"
                 said_of = {s for s, delta in zip(named, values, strict=True) if delta}
                 done |= {(block.block, slot) for slot in said_of}
                 failed_in = {slot for number, slot in failed_before if number == block.block}
@@ -92,7 +92,7 @@ def failures(column: bytes) -> Any:
 
 
 def limits(call: Blocks) -> None:
-    """A call that apply_blocks takes."""
+    """Check that a call is within the limits of apply_blocks."""
     numbers = [part.block for part in call.parts]
     assert len(set(numbers)) == len(numbers) <= MAX_BLOCKS
     assert sum(map(len, (a for part in call.parts for a in part.arguments()))) <= MAX_CALL
@@ -103,7 +103,7 @@ def limits(call: Blocks) -> None:
 
 
 def truth(rows: list[tuple[int, int]]) -> dict[int, int]:
-    """What rows say: anchor -> delta that is not 0."""
+    """Return the folded rows: anchor -> non-zero delta."""
     found: Counter[int] = Counter()
     for anchor, delta in rows:
         found[anchor] ^= delta
@@ -124,7 +124,7 @@ def test_with_and_without_numpy_it_says_what_the_rows_say(
 @pytest.mark.parametrize("blocks", [1, 7, 300])
 @pytest.mark.parametrize("rows", [20_000, pytest.param(100_000, marks=pytest.mark.full)])
 def test_many_rows_are_scattered_and_few_are_sorted(rows: int, blocks: int) -> None:
-    """Two ways that must not differ; which one is taken depends on the numbers."""
+    """Both algorithms give the same result; the numbers of rows and blocks choose one."""
     chance = np.random.default_rng(rows + blocks)
     numbers = chance.integers(0, 2**50, blocks)[chance.integers(0, blocks, rows)]
     anchors = 1 << 62 | numbers << 12 | chance.integers(0, SLOTS, rows)
@@ -141,7 +141,7 @@ def test_many_rows_are_scattered_and_few_are_sorted(rows: int, blocks: int) -> N
 
 
 def test_blocks_that_one_hash_takes_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next multiplier is tried, and sorting if none tells them apart."""
+    """On a collision the next multiplier is tried; if all collide, the rows are sorted."""
     anchors = np.array([block_anchor(b, s) for b in range(4) for s in range(SLOTS)] * 2)
     deltas = np.arange(len(anchors)) + 1
     expected = batch(anchors, deltas, None, plain=False)
@@ -229,7 +229,7 @@ def test_without_numpy_plain_python_folds(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_a_failure_and_its_delta_are_never_parted(plain: bool) -> None:
-    """What lies between two calls may be the end of the block, and its next life."""
+    """Between two calls the block may end, and a new block may begin under its number."""
     anchors = [block_anchor(1, slot) for slot in range(SLOTS)]
     for failed in (
         dict.fromkeys(anchors, "x" * 255),

@@ -1,4 +1,4 @@
-"""Source ids of trees in blocks: one rule, whoever tracked the block and whoever reads."""
+"""Source ids of trees in blocks: one rule for all writers and readers."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from acker_redis.protocol.labels import CountedLabel, is_counted, source_id_of
 
 @pytest.mark.parametrize("label", ["page@5", "orders/3@1000", "p@0~2", "page 1", "a@b"])
 def test_a_users_own_label_is_never_taken_for_that_of_counted_records(label: str) -> None:
-    """Two labels, page@5 and page@6, would name one record otherwise."""
+    """Otherwise the labels page@5 and page@6 would name the same record."""
     anchors = Batch("t").track_block(label, [1, 2, 3])
     assert [source_id_of("t", label, anchor) for anchor in anchors] == [
         f"{label}#{slot}" for slot in range(3)

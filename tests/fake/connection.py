@@ -1,7 +1,8 @@
 """One client of the fake Redis: fakeredis's socket with our Lua modules and a RESP encoder.
 
-fakeredis turns its replies into what redis-py would return. Here they stay as they are, so
-that status replies, bulk strings and the whole text of an error reach clients in any language.
+fakeredis converts its replies to the values that redis-py returns. This module keeps the raw
+replies, so that status replies, bulk strings and the full text of an error reach clients in any
+language.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from fakeredis._socket import FakeSocket
 
 REDIS_VERSION = (7, 0)
 LUA_MODULES = {"bit", "struct"}
-# What a script in Redis cannot do either: reach these, or make a global (which in fakeredis
-# would stay, and fail every script after it).
+# As in Redis, a script must not access these names or create a global. In fakeredis a global would
+# persist and fail every later script.
 CONFINE = """
 for _, name in ipairs({'python', 'package', 'require', 'module', 'dofile', 'loadfile', 'io',
                        'debug', 'print', 'newproxy'}) do
@@ -36,18 +37,18 @@ end })
 
 @dataclass(frozen=True)
 class Reply:
-    """The answer to a command, as against a message that the server pushes."""
+    """The reply to a command, in contrast to a message that the server pushes."""
 
     value: Any
 
 
 def _sha1hex(text: bytes) -> bytes:
-    """What fakeredis lacks of the ``redis`` table of a script."""
+    """``redis.sha1hex``, which the ``redis`` table of fakeredis's scripts lacks."""
     return hashlib.sha1(text, usedforsecurity=False).hexdigest().encode()
 
 
 def encode(value: Any, resp3: bool) -> bytes:
-    """Write one value in RESP2 or RESP3; TypeError for a value that has no form there."""
+    """Return one value in RESP2 or RESP3; raise TypeError for a value without a RESP form."""
     if isinstance(value, SimpleString):
         return b"+%s\r\n" % value.value
     if isinstance(value, SimpleError):
@@ -77,7 +78,7 @@ def encode(value: Any, resp3: bool) -> bytes:
 
 
 class FakeRedisSocket(FakeSocket):
-    """One client of the fake: requests go in by sendall(), encoded replies come out of outbox."""
+    """One client of the fake: sendall() takes requests, ``outbox`` holds the encoded replies."""
 
     def __init__(
         self,
@@ -141,7 +142,7 @@ class FakeRedisSocket(FakeSocket):
         return runtime
 
     def _lua_redis_pcall(self, lua_runtime: Any, expected: set[Any], op: bytes, *args: Any) -> Any:
-        # fakeredis hands the script a Python str here, which Lua can do nothing with.
+        # fakeredis returns a Python str to the script here, which Lua cannot use.
         try:
             return self._lua_redis_call(lua_runtime, expected, op, *args)
         except SimpleError as error:

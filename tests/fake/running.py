@@ -1,6 +1,6 @@
-"""Start the fake server in a process of its own.
+"""Start the fake server in a separate process.
 
-It brings Lua into its process, where a second Lua would crash it.
+The fake loads Lua into its process, and a second Lua in one process would crash it.
 """
 
 import importlib.util
@@ -22,12 +22,12 @@ class FakeRedis:
 
     @property
     def url(self) -> str:
-        """Its URL, "redis://127.0.0.1:<port>/0"."""
+        """The server's URL, "redis://127.0.0.1:<port>/0"."""
         return f"redis://127.0.0.1:{self.port}/0"
 
 
 def installed() -> bool:
-    """Whether fakeredis and its Lua are there."""
+    """Return whether fakeredis and its Lua are installed."""
     return all(importlib.util.find_spec(name) for name in ("fakeredis", "lupa"))
 
 
@@ -47,5 +47,5 @@ def running() -> Iterator[FakeRedis]:
         try:
             yield FakeRedis(int(line))
         finally:
-            # A child forked meanwhile may hold the pipe too.
+            # Closing the pipe is not enough: a child forked in between may hold it too.
             server.terminate()

@@ -1,18 +1,17 @@
 """fakeredis over TCP on 127.0.0.1, with Lua that has ``bit`` and ``struct``.
 
-The conformance suite runs on it. ``python -m tests.fake.server`` prints the port it took and
-serves until its stdin ends. It is slow, keeps nothing, and knows no password. It is no
-sandbox either: a script sent to it can run code as its user.
+The conformance suite runs on it. ``python -m tests.fake.server`` prints its port and serves until
+its stdin ends. The fake is slow, persists nothing, and has no password. It is no sandbox: a script
+sent to it can run code as its user.
 
-A thread reads each connection and a second one writes to it, so that a published message
-never waits for a request. fakeredis brings a TCP server of its own; this one replaces it
-because that one loads no Lua modules, closes a connection after each error, and puts ERR
-before the first word of a script's error.
+One thread reads each connection and a second one writes to it, so that a published message never
+waits for a request. This server replaces the TCP server of fakeredis, which loads no Lua modules,
+closes a connection after each error, and puts ERR before the first word of a script's error.
 
-Where it differs from Redis: no ``cmsgpack`` or ``redis.set_repl``; reading
-an undefined global gives nil; an error that Lua's own ``pcall`` catches is not a string;
-cjson leaves ``/`` alone. INFO and CONFIG GET answer the few fields below; CONFIG SET,
-SHUTDOWN and inline commands are refused.
+Differences from Redis: no ``cmsgpack`` or ``redis.set_repl``; reading an undefined global gives
+nil; an error that Lua's ``pcall`` catches is not a string; cjson does not escape ``/``. INFO and
+CONFIG GET reply only with the few fields below. CONFIG SET, SHUTDOWN and inline commands are
+refused.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ import time
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 
-# Read by Lua and by fakeredis when they are first loaded: Redis's own Lua is 5.1.
+# Lua and fakeredis read these when they are first loaded. The Lua of Redis is 5.1.
 os.environ["LUA_PATH"] = f"{Path(__file__).parent / 'lua'}/?.lua"
 os.environ["FAKEREDIS_LUA_VERSION"] = "5.1"
 
@@ -39,13 +38,13 @@ from tests.fake.connection import REDIS_VERSION, FakeRedisSocket, Reply
 
 
 class ClientHandler(BaseRequestHandler):
-    """Reads one connection; its second thread writes."""
+    """Serves one connection: this thread reads, a second thread writes."""
 
     server: FakeTcpServer
     request: socket.socket
 
     def handle(self) -> None:
-        """Serve the connection until the client leaves or sends what cannot be understood."""
+        """Serve the connection until the client disconnects or sends an invalid request."""
         self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host, port = self.client_address
         fake = FakeRedisSocket(
@@ -61,7 +60,7 @@ class ClientHandler(BaseRequestHandler):
         except SimpleError as error:
             fake.put_response(Reply(error))
         except Exception as error:
-            # A fault inside fakeredis; the parser is lost, and with it the connection.
+            # A fault inside fakeredis: the parser, and so the connection, is unusable.
             print(f"fakeredis failed: {error!r}", file=sys.stderr, flush=True)
             fake.put_response(Reply(SimpleError(f"ERR fakeredis failed: {error!r}")))
         finally:
@@ -70,7 +69,7 @@ class ClientHandler(BaseRequestHandler):
             fake.close()
 
     def write(self, outbox: queue.SimpleQueue[bytes | None]) -> None:
-        """Send what the outbox holds, until it holds None or the client is gone."""
+        """Send the contents of the outbox, until it yields None or the client disconnects."""
         with contextlib.suppress(OSError):
             while (data := outbox.get()) is not None:
                 self.request.sendall(data)
@@ -99,7 +98,7 @@ class FakeTcpServer(ThreadingTCPServer):
         }
 
     def info(self) -> bytes:
-        """Answer INFO, whatever section was asked for."""
+        """Return the reply to INFO, which is the same for all sections."""
         fields = {
             "redis_version": ".".join(map(str, (*REDIS_VERSION, 0))),
             "redis_mode": "standalone",
@@ -116,7 +115,7 @@ class FakeTcpServer(ThreadingTCPServer):
 
 
 def main() -> None:
-    """Serve until stdin ends, which it does with the parent, however the parent ends."""
+    """Serve until stdin ends. It ends with the parent process, even if that is killed."""
     with FakeTcpServer() as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         print(server.port, flush=True)

@@ -1,4 +1,4 @@
-"""The fake server answers scripts as a real one does, as far as our scripts ask."""
+"""The fake server replies to scripts as a real server does, for the features that ours use."""
 
 import contextlib
 import os
@@ -84,7 +84,7 @@ def test_it_refuses_scripts_that_redis_refuses(client: Any, body: str) -> None:
     assert client.eval("return 1", 0) == 1
 
 
-# bit and struct are ours, in plain Lua; a real server is the oracle.
+# bit and struct are our own modules in plain Lua; a real server is the oracle.
 
 BITS = """
 local a, b, by = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])

@@ -1,7 +1,7 @@
-"""An address on loopback that is moved to another server, as managed Redis moves a name.
+"""An address on loopback that switches to another server, as the DNS name of a managed Redis does.
 
-Connections that are open stay where they are; ``CLIENT KILL`` on the old server would hide a
-client that never connects again.
+Open connections are not cut. ``CLIENT KILL`` on the old server would hide a client that never
+reconnects.
 """
 
 import contextlib
@@ -18,25 +18,25 @@ from acker_redis.embedded.binary import ServerBinary
 from tests.transport.listener import Listener
 from tests.waiting import wait_until
 
-# Without a delay: a replica that joins is in step at once.
+# Without a delay a new replica is synchronized at once.
 REPLICATION = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0")
 
 
 class Address:
-    """A TCP proxy; ``port`` of the server is read when a client connects, and never again."""
+    """A TCP proxy whose target for a connection is fixed when the client connects."""
 
     def __init__(self, port: int) -> None:
         self.leads_to = port
-        """New connections reach the server at this port."""
+        """Port of the server that new connections reach."""
         self.accepted = 0
-        """Connections so far."""
+        """Number of connections so far."""
         self._open: set[socket.socket] = set()
         self._listener = Listener(self._serve)
         self.port = self._listener.port
         self.url = f"redis://127.0.0.1:{self.port}/0"
 
     def close(self) -> None:
-        """Accept no more, and cut what is open."""
+        """Stop accepting connections, and cut the open ones."""
         self._listener.close()
         for each in list(self._open):
             with contextlib.suppress(OSError):
@@ -62,7 +62,7 @@ class Address:
 
 
 class TwoServers:
-    """A master and its replica; clients reach the master by ``address``."""
+    """A master (``old``) and its replica (``new``); clients reach the master by ``address``."""
 
     def __init__(self, binary: ServerBinary) -> None:
         self._stack = contextlib.ExitStack()
@@ -82,31 +82,31 @@ class TwoServers:
 
     @property
     def url(self) -> str:
-        """By the address."""
+        """The URL of the address."""
         return self.address.url
 
     def catch_up(self) -> None:
-        """Wait until the replica has all that the master has written."""
-        wait_until(lambda: _offset(self.old) == _offset(self.new), "a replica that has it all")
+        """Wait until the replica has all writes of the master."""
+        wait_until(lambda: _offset(self.old) == _offset(self.new), "the replica has all writes")
 
     def fail_over(self) -> None:
-        """Promote the replica, demote the master, move the address; cut no connection."""
+        """Promote the replica, demote the master, switch the address; cut no connection."""
         with client_of(self.old) as old, client_of(self.new) as new:
-            # Nothing is lost here: a write either reaches the replica, or is refused.
+            # No write is lost here: it either reaches the replica, or is refused.
             old.config_set("min-replicas-to-write", 3)
             self.catch_up()
             new.execute_command("REPLICAOF", "NO", "ONE")
             old.execute_command("REPLICAOF", "127.0.0.1", self.new.port)
             old.config_set("min-replicas-to-write", 0)
             self.address.leads_to = self.new.port
-            wait_until(lambda: _is_up(old), "a demoted master that follows")
+            wait_until(lambda: _is_up(old), "the demoted master is a replica")
 
     def swap(self) -> None:
-        """Take the new master for the old one from now on, so that it can fail over again."""
+        """Swap the roles of ``old`` and ``new``, so that another failover is possible."""
         self.old, self.new = self.new, self.old
 
     def connected(self, server: EmbeddedRedis) -> set[int]:
-        """Ids of a server's clients, but of replicas and of the one that asks."""
+        """Return the ids of a server's clients, without replicas and without this query."""
         with client_of(server) as client:
             mine = client.client_id()
             kinds = ("normal", "pubsub")
@@ -127,16 +127,16 @@ class TwoServers:
 
 @contextlib.contextmanager
 def client_of(server: EmbeddedRedis) -> Iterator[redis.Redis]:
-    """A client that goes to a server directly, not by the address."""
+    """Yield a client that connects to a server directly, not by the address."""
     with redis.Redis(port=server.port, protocol=2) as client:
         yield client
 
 
 def follow(replica: EmbeddedRedis, master: EmbeddedRedis) -> None:
-    """Make it a replica, and wait until it is in step."""
+    """Make a server a replica of a master, and wait until it is synchronized."""
     with client_of(replica) as client:
         client.execute_command("REPLICAOF", "127.0.0.1", master.port)
-        wait_until(lambda: _is_up(client), "a replica in step", pause=0.02)
+        wait_until(lambda: _is_up(client), "the replica is synchronized", pause=0.02)
 
 
 def _is_up(client: redis.Redis) -> bool:

@@ -1,4 +1,4 @@
-"""Accept connections on loopback in threads, until it is closed."""
+"""A listener on loopback that serves each connection in a thread."""
 
 import socket
 import threading
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class Listener:
-    """Serves each connection in a thread of its own; ``serve`` gets it, and closes it."""
+    """Calls ``serve`` with each connection, in a separate thread; ``serve`` closes it."""
 
     def __init__(self, serve: Callable[[socket.socket], None]) -> None:
         self._serve = serve
@@ -17,10 +17,10 @@ class Listener:
         self._thread.start()
 
     def close(self) -> None:
-        """Accept no more.
+        """Stop accepting connections.
 
-        The thread ends before the socket is closed. Otherwise a signal, say after a stop of the
-        process, would let it accept again by the same number, which is another socket by then.
+        The thread must end before the socket is closed. Otherwise a signal, such as SIGCONT, would
+        make it accept again on the same file descriptor, which may be another socket by then.
         """
         if self._open:
             self._open = False

@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that loses what it is told to lose."""
+"""A TCP proxy on loopback that loses replies and requests on demand."""
 
 import select
 import socket
@@ -15,19 +15,19 @@ from tests.waiting import LIMIT
 
 
 class Proxy:
-    """Forwards to a Redis; ``swallow`` replies are lost by closing the connection."""
+    """A proxy to a Redis; it loses ``swallow`` replies by closing the connection."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         self._target = (parts.hostname or "127.0.0.1", parts.port or 6379)
         self.swallow = 0
-        """Replies to lose from now on: the command reaches Redis, its answer nobody."""
+        """Replies to lose from now on: the command reaches Redis, but the client gets no reply."""
         self.cut = 0
-        """Requests to cut in half from now on: Redis never sees a whole command."""
+        """Requests to cut in half from now on: Redis never receives a whole command."""
         self.stall = False
-        """Whether nothing goes on for the time being; what came meanwhile goes on afterwards."""
+        """Whether the proxy holds back all data; it forwards the data after the stall."""
         self.held = 0
-        """Requests and replies that came while it stalled; their calls wait."""
+        """Requests and replies that arrived during a stall; their calls wait."""
         self.lost = 0
         load_scripts(url)
         self._listener = Listener(self._serve)
@@ -42,7 +42,7 @@ class Proxy:
             losing = False
             while True:
                 ready, _, _ = select.select([client, server], [], [])
-                # A command first: its reply cannot be there before it.
+                # Forward a command first: a reply in the same round belongs to an earlier one.
                 source = client if client in ready else server
                 data = _receive(source)
                 self.held += self.stall and bool(data)
@@ -66,7 +66,7 @@ class Proxy:
 
 
 def load_scripts(url: str) -> None:
-    """Let a Redis know all scripts, so that a reply which is lost is never NOSCRIPT."""
+    """Load all scripts into a Redis, so that a lost reply is never NOSCRIPT."""
     with redis.Redis.from_url(url, socket_timeout=LIMIT) as client, suppress(redis.RedisError):
         for name in scripts.NAMES:
             client.script_load(scripts.load(name).source)
@@ -81,7 +81,7 @@ def _receive(source: socket.socket) -> bytes:
 
 @contextmanager
 def proxied(url: str) -> Iterator[Proxy]:
-    """A proxy in front of the Redis at this URL."""
+    """Run a proxy in front of the Redis at this URL."""
     proxy = Proxy(url)
     try:
         yield proxy

@@ -1,4 +1,4 @@
-"""A master is demoted, its address moves, and no connection is cut: every client moves too."""
+"""After a failover without cut connections, every client leaves the demoted master."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ ASYNC: dict[str, Callable[[str], AsyncAcker]] = {
 
 @pytest.mark.parametrize("made", SYNC)
 def test_a_client_leaves_the_demoted_master(two: TwoServers, made: str) -> None:
-    """With all of its connections, one for each of the shards that were asked side by side."""
+    """The client drops all its connections, of which it has one per shard."""
     with closing(SYNC[made](two.url)) as acker:
         acker.apply(tracks(range(1, 101)))
         two.catch_up()
@@ -76,7 +76,7 @@ def test_a_client_leaves_the_demoted_master(two: TwoServers, made: str) -> None:
         two.fail_over()
         applied = acker.apply(tracks(range(101, 201)))
         assert (applied.tracked, total(acker)["tracked"]) == (100, 200)
-        wait_until(lambda: not two.connected(two.old), "a demoted master without clients")
+        wait_until(lambda: not two.connected(two.old), "the demoted master has no clients")
 
 
 @pytest.mark.parametrize("made", ASYNC)
@@ -87,7 +87,7 @@ def test_an_asyncio_client_leaves_the_demoted_master(two: TwoServers, made: str)
         two.catch_up()
         two.fail_over()
         assert (await acker.apply(tracks(range(101, 201)))).tracked == 100
-        wait_until(lambda: not two.connected(two.old), "a demoted master without clients")
+        wait_until(lambda: not two.connected(two.old), "the demoted master has no clients")
         await acker.close()
 
     asyncio.run(run())
@@ -129,7 +129,7 @@ def test_a_source_loses_no_record(two: TwoServers, kind: str) -> None:
             source.step()
             return not source.pending
 
-        wait_until(is_done, "all verdicts")
+        wait_until(is_done, "the source has all verdicts")
         source.stop()
         if kind == "sync":
             mine.close()
@@ -141,7 +141,7 @@ def test_a_source_loses_no_record(two: TwoServers, kind: str) -> None:
 
 
 def test_a_producer_loses_no_row(two: TwoServers) -> None:
-    """Rows that wait in its buffer go to the new master, under the fence of their lane."""
+    """Rows in the producer's buffer go to the new master, under the fence of their lane."""
     with Acker.from_url(two.url, "n", retry_for=LIMIT) as acker, Producer(acker, "t") as producer:
         for anchor in range(1, 201):
             producer.track(anchor, f"s{anchor}", [anchor])
@@ -154,7 +154,7 @@ def test_a_producer_loses_no_row(two: TwoServers) -> None:
 
 
 def test_ticks_reach_the_new_master(two: TwoServers) -> None:
-    """No other client writes there: the rotator itself has to leave."""
+    """No other client writes there, so the rotator itself must leave the old master."""
     with Acker.from_url(two.url, "n") as acker:
         acker.configure(tick_ms=50)
     with Rotator.from_url(two.url, "n"), Acker.from_url(two.new.url, "n") as direct:
@@ -163,17 +163,17 @@ def test_ticks_reach_the_new_master(two: TwoServers) -> None:
             return min(shard.ticked_ms for shard in direct.status().shards)
 
         begun = ticked()
-        wait_until(lambda: ticked() > begun, "ticks that are replicated")
+        wait_until(lambda: ticked() > begun, "ticks are replicated")
         two.fail_over()
         moved = ticked()
-        wait_until(lambda: ticked() > moved, "ticks of the new master")
-        wait_until(lambda: not two.connected(two.old), "a demoted master without clients")
+        wait_until(lambda: ticked() > moved, "the new master ticks")
+        wait_until(lambda: not two.connected(two.old), "the demoted master has no clients")
 
 
 def test_a_pool_that_cannot_spare_connections_in_use_drops_them_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The blocking pool of redis-py 6: without it READONLY was a TypeError, and no retry."""
+    """The blocking pool of redis-py 6: before the fix, READONLY became a TypeError, not a retry."""
     dropped: list[bool] = []
     with redis.Redis() as client:
         pool = client.connection_pool

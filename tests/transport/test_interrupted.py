@@ -1,4 +1,4 @@
-"""A signal whose handler raises, at any line of redis-py: no reply is read for another command."""
+"""A signal handler that raises at any line of redis-py: no command gets the reply of another."""
 
 import contextlib
 import gc
@@ -22,16 +22,16 @@ from tests.conftest import MakeAcker
 from tests.transport.listener import Listener
 
 LATE = 0.003
-"""Seconds by which a reply is late: after the interrupt it has not come in yet."""
+"""Delay of a reply in seconds: it arrives only after the interrupt."""
 
 
 class Alarm(BaseException):
-    """What a handler raises."""
+    """The exception that the signal handler raises."""
 
 
 @pytest.fixture
 def acker(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> Iterator[Acker]:
-    """An acker whose replies come late."""
+    """An acker whose replies are delayed."""
     direct = make_any_acker(high_water=1)
     parts = urlsplit(any_server.url)
     target = (parts.hostname or "", parts.port or 0)
@@ -54,7 +54,7 @@ def _pump(source: socket.socket, to: socket.socket, late: float) -> None:
             to.sendall(data)
     except OSError:
         pass
-    # The other thread may be reading from ``to``: it closes that itself.
+    # The other thread may be reading from ``to``; that thread closes it.
     for each in (source, to):
         with contextlib.suppress(OSError):
             each.shutdown(socket.SHUT_RDWR)
@@ -62,7 +62,7 @@ def _pump(source: socket.socket, to: socket.socket, late: float) -> None:
 
 
 class Interrupt:
-    """Raises at the n-th line of redis-py that is run."""
+    """Raises at the n-th executed line of redis-py."""
 
     def __init__(self, line: int) -> None:
         self.left = line
@@ -82,7 +82,7 @@ class Interrupt:
 
 @pytest.fixture
 def no_garbage() -> Iterator[None]:
-    """Clients of other tests do not end, in lines of redis-py, in the middle of this one."""
+    """Prevent that clients of other tests are collected, in lines of redis-py, during this one."""
     gc.collect()
     gc.disable()
     yield
@@ -92,7 +92,7 @@ def no_garbage() -> Iterator[None]:
 @pytest.mark.usefixtures("no_garbage")
 def test_at_every_line_the_next_command_gets_its_own_reply(acker: Acker) -> None:
     command, line, points = acker.connection.command, 0, 0
-    tracer = sys.gettrace()  # of who measures coverage
+    tracer = sys.gettrace()  # of a coverage tool
     while True:
         line += 1
         command("PING")
@@ -110,7 +110,7 @@ def test_at_every_line_the_next_command_gets_its_own_reply(acker: Acker) -> None
 
 
 def test_a_batch_gets_no_answer_that_was_meant_for_another(acker: Acker) -> None:
-    """Too much is pending for the second batch: it must hear which trees are rejected."""
+    """The second batch exceeds the high-water mark, so its reply must list the rejected trees."""
     one, more = Batch("t"), Batch("t")
     one.track(1, "one", [10])
     for anchor in (2, 3, 4):
@@ -133,7 +133,7 @@ def test_a_batch_gets_no_answer_that_was_meant_for_another(acker: Acker) -> None
 
 
 def test_redis_py_packs_no_numbers(acker: Acker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """hiredis ends with a segmentation fault if a handler raises while it converts a number."""
+    """hiredis crashes with a segmentation fault if a handler raises while it converts a number."""
     packed: list[Any] = []
     pack = redis.connection.HiredisRespSerializer.pack
 

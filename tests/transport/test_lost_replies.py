@@ -1,4 +1,4 @@
-"""The retry that runs twice: replies are lost, requests cut, and each batch counts once."""
+"""Retries after lost replies and cut requests are idempotent: each batch counts once."""
 
 import dataclasses
 import multiprocessing
@@ -33,7 +33,7 @@ def proxy(any_server: EmbeddedRedis) -> Iterator[Proxy]:
 
 @pytest.fixture
 def direct(make_any_acker: MakeAcker) -> Acker:
-    """The same namespace, past the proxy."""
+    """An acker on the same namespace, without the proxy."""
     return make_any_acker()
 
 
@@ -83,7 +83,7 @@ def test_request_cut_in_half_is_sent_again(acker: Acker, proxy: Proxy) -> None:
 
 
 def test_thousands_of_trees_over_a_bad_line(acker: Acker, proxy: Proxy, direct: Acker) -> None:
-    """At random, a reply lost or a request cut in every fifth call: all acked, none twice."""
+    """A reply is lost or a request cut in every fifth call: all trees are acked, none twice."""
     chance = random.Random(7)
     calls = trees = 0
     for _ in range(150):
@@ -108,7 +108,7 @@ def test_thousands_of_trees_over_a_bad_line(acker: Acker, proxy: Proxy, direct: 
 
 
 def test_a_default_redis_client_that_sends_again_by_itself(proxy: Proxy, direct: Acker) -> None:
-    """redis.Redis() re-sends a command whose reply it lost, up to ten times."""
+    """redis.Redis() retries a command after a lost reply, up to ten times."""
     port = int(proxy.url.rsplit(":", 1)[1].split("/")[0])
     client = redis.Redis(host="127.0.0.1", port=port)
     with Acker(client, direct.namespace) as acker:
@@ -124,7 +124,7 @@ def test_a_default_redis_client_that_sends_again_by_itself(proxy: Proxy, direct:
 
 
 def test_a_lane_that_two_processes_use_stops(direct: Acker) -> None:
-    """As after a machine was cloned: the number in Redis is above its own."""
+    """As after a machine was cloned: the lane's number in Redis is above the batch's number."""
     batch, _, _ = one_tree()
     direct.apply(batch)
     for _ in range(2):
@@ -151,7 +151,7 @@ def test_batch_in_doubt_may_be_applied_again(proxy: Proxy, direct: Acker) -> Non
 
 
 def test_batch_in_doubt_is_not_applied_after_a_later_one(proxy: Proxy, direct: Acker) -> None:
-    """Its number is below the lane's by then: whether it was applied cannot be told."""
+    """Its number is below the lane's by then, so Redis cannot tell whether it was applied."""
     lost, anchor, _ = one_tree("lost")
     with Acker.from_url(proxy.url, direct.namespace, retry_for=0) as acker:
         assert acker.config
@@ -168,7 +168,7 @@ def test_batch_in_doubt_is_not_applied_after_a_later_one(proxy: Proxy, direct: A
 def test_nothing_is_sent_again_past_the_horizon_of_the_fence(
     proxy: Proxy, make_any_acker: MakeAcker
 ) -> None:
-    """Two buckets of 300 ms: after one tick the fence may be gone, and the batch is given up."""
+    """Two buckets of 300 ms: after one tick the fence may have expired; the batch is given up."""
     direct = make_any_acker(buckets=2, tick_ms=300)
     batch, anchor, _ = one_tree()
     with Acker.from_url(proxy.url, direct.namespace, retry_for=10**6) as acker:
@@ -189,7 +189,7 @@ def test_nothing_is_sent_again_past_the_horizon_of_the_fence(
 def test_the_fence_of_a_namespace_that_was_created_anew_may_hold_for_less(
     make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By what was known before, the batch could be sent again for an hour."""
+    """By the old configuration, the batch could be retried for an hour."""
     acker = make_any_acker()
     assert acker.config.fence_ms > 3_600_000
     acker.connection.client.flushall()
@@ -201,7 +201,7 @@ def test_the_fence_of_a_namespace_that_was_created_anew_may_hold_for_less(
             reply = run(call)
             if call.script == "apply":
                 time.sleep(0.1)
-                raise RedisUnavailableError("its reply was lost")
+                raise RedisUnavailableError("the reply was lost")
             return reply
 
         monkeypatch.setattr(acker.connection, "run", late)
@@ -214,7 +214,7 @@ def test_the_fence_of_a_namespace_that_was_created_anew_may_hold_for_less(
 def test_the_horizon_is_that_of_each_part(
     make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first shard is slow: what was never sent may be sent, what was is not sent again."""
+    """The first shard is slow: an unsent part may still be sent, a sent part is not retried."""
     acker = make_any_acker(shards=2, buckets=2, tick_ms=100)
     batch = Batch("t")
     batch.track(2, "even", [9])
@@ -262,7 +262,7 @@ def test_threads_share_an_acker(direct: Acker) -> None:
 
 
 def test_a_fork_while_another_thread_applies(direct: Acker) -> None:
-    """The child's copy of the lock is held by a thread that the child has not."""
+    """A thread that does not exist in the child holds the child's copy of the lock."""
     with direct._lane.lock:
         child = multiprocessing.get_context("fork").Process(target=_track_ten, args=(direct,))
         child.start()

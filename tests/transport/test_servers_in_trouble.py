@@ -1,4 +1,4 @@
-"""Servers that fail over, are full, lack a right, or are a cluster."""
+"""Servers in a failover or out of memory, users without a right, and a cluster's outage."""
 
 import threading
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ A = 0x5A5A_0000_A5A5
 
 @pytest.fixture
 def own(server: EmbeddedRedis) -> Iterator[EmbeddedRedis]:
-    """A server of this test's own, of the same kind."""
+    """A server of the same kind, only for this test."""
     with EmbeddedRedis(binary=server._binary) as running:
         yield running
 
@@ -36,7 +36,7 @@ def made(server: EmbeddedRedis) -> Acker:
     [("REPLICAOF", "127.0.0.1", "1"), ("CONFIG", "SET", "min-replicas-to-write", "1")],
 )
 def test_states_of_a_failover_pass(own: EmbeddedRedis, trouble: tuple[str, ...]) -> None:
-    """READONLY and NOREPLICAS, met inside of a script: to be tried again, not given up."""
+    """READONLY and NOREPLICAS inside a script are retried, not given up."""
     acker = made(own)
     acker.connection.client.execute_command(*trouble)
     batch = Batch("t")
@@ -71,7 +71,7 @@ def test_a_full_server_says_what_to_do(own: EmbeddedRedis) -> None:
 
 @pytest.mark.parametrize("right", ["-xadd", "-hdel"])
 def test_a_missing_right_never_loses_a_verdict(own: EmbeddedRedis, right: str) -> None:
-    """A script that is refused half way may tell a verdict twice, but never not at all."""
+    """A script that is refused halfway may write a verdict twice, but never loses it."""
     acker = made(own)
     client = acker.connection.client
     client.execute_command("ACL", "SETUSER", "p", "on", ">pw", "~*", "&*", "+@all", right)
@@ -92,7 +92,7 @@ def test_a_missing_right_never_loses_a_verdict(own: EmbeddedRedis, right: str) -
 
 
 def test_a_producer_that_may_not_remove_does_not_stop_the_drain(own: EmbeddedRedis) -> None:
-    """What it leaves half done is its own; the trees of all others still expire."""
+    """Only this producer's work stays incomplete; the trees of all others still expire."""
     acker = made(own)
     client = acker.connection.client
     client.execute_command("ACL", "SETUSER", "p", "on", ">pw", "~*", "&*", "+@all", "-hdel")
@@ -107,7 +107,7 @@ def test_a_producer_that_may_not_remove_does_not_stop_the_drain(own: EmbeddedRed
 
 
 def cluster_server() -> EmbeddedRedis:
-    """A server in cluster mode; its port has to be low enough for the one of the bus."""
+    """Start a server in cluster mode; the port of its bus, port + 10000, must be valid too."""
     for _ in range(30):
         server = EmbeddedRedis(extra_args=("--cluster-enabled", "yes"))
         try:
@@ -119,7 +119,7 @@ def cluster_server() -> EmbeddedRedis:
 
 
 def test_a_cluster_of_one_and_its_end() -> None:
-    """The same client over redis-py's cluster client; its outage is one that passes."""
+    """An Acker over redis-py's cluster client; the cluster's outage is a transient error."""
     with cluster_server() as server:
         single = redis.Redis.from_url(server.url)
         single.execute_command("CLUSTER", "ADDSLOTS", *range(16384))

@@ -1,4 +1,4 @@
-"""The time that a client waits for a reply, where a program says nothing of it."""
+"""The default timeout of a client for a reply."""
 
 from tests import DEFAULT_TIMEOUTS
 

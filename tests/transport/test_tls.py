@@ -1,4 +1,4 @@
-"""Files of TLS that cannot be read, and certificates that are not trusted: the error names them."""
+"""TLS errors name the unreadable file or the untrusted certificate."""
 
 import asyncio
 import shutil
@@ -26,7 +26,7 @@ MAKE = (
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, Path]]:
-    """Two certificates that sign themselves, for localhost, and their keys."""
+    """Two self-signed certificates for localhost, and their keys."""
     if not shutil.which("openssl"):
         missing("openssl")
     folder = tmp_path_factory.mktemp("tls")
@@ -44,7 +44,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, Path]]:
 
 @pytest.fixture
 def port(pairs: list[tuple[Path, Path]]) -> Iterator[int]:
-    """A server that shakes hands as ``theirs``, and hangs up."""
+    """A server that completes the handshake with the certificate ``theirs``, then disconnects."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*pairs[1])
 
@@ -85,7 +85,7 @@ def test_a_file_without_a_certificate_is_named(port: int, tmp_path: Path) -> Non
     path = tmp_path / "empty.pem"
     path.write_text("no certificate")
     url = f"rediss://localhost:{port}?ssl_ca_certs={path}"
-    with pytest.raises(RedisUnavailableError, match=r"empty\.pem .* holds no certificate"):
+    with pytest.raises(RedisUnavailableError, match=r"empty\.pem .* contains no PEM certificate"):
         Acker.from_url(url, "n", retry_for=0).status()
 
 
@@ -113,14 +113,14 @@ def test_asyncio_names_it_too(port: int, pairs: list[tuple[Path, Path]]) -> None
 
 
 def test_without_a_file_the_option_is_named(port: int, pairs: list[tuple[Path, Path]]) -> None:
-    with pytest.raises(RedisUnavailableError, match="name yours as ssl_ca_certs=PATH"):
+    with pytest.raises(RedisUnavailableError, match="set your own by ssl_ca_certs=PATH"):
         Acker.from_url(f"rediss://localhost:{port}", "n", retry_for=0).status()
 
 
 def test_the_authority_may_stand_in_the_url(port: int, pairs: list[tuple[Path, Path]]) -> None:
-    """As Spark needs it: no executor has to have a file."""
+    """Spark needs this, so that no executor needs a file."""
     data = quote(pairs[1][0].read_text(), safe="")
     with pytest.raises(RedisUnavailableError) as raised:
         Acker.from_url(f"rediss://localhost:{port}?ssl_ca_data={data}", "n", retry_for=0).status()
-    assert "trusted" not in str(raised.value), "the server hangs up after the handshake"
+    assert "trusted" not in str(raised.value), "the server disconnects after the handshake"
     assert "TLS" not in str(raised.value)

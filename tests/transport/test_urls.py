@@ -1,4 +1,4 @@
-"""URLs: what they mean, what is wrong with them, and the clients that they make."""
+"""URLs: parsing, error messages, and the clients that are made from them."""
 
 import asyncio
 import inspect
@@ -103,26 +103,26 @@ BAD = {
     "redis://a,b": "several hosts",
     "redis://a/x": "a database is a number",
     "redis://a/-1": "a database is a number",
-    "redis://a/1/2": "more behind",
+    "redis://a/1/2": "more segments",
     "redis://a%ff": "UTF-8",
-    f"redis://u:x/{SECRET}@a": "the password holds",
-    f"redis://u:1/{SECRET}@a": "the password holds",
-    f"redis://u:1?{SECRET}=x@a": "the password holds",
-    f"redis://u:1#{SECRET}@a": "the password holds",
+    f"redis://u:x/{SECRET}@a": "the password contains",
+    f"redis://u:1/{SECRET}@a": "the password contains",
+    f"redis://u:1?{SECRET}=x@a": "the password contains",
+    f"redis://u:1#{SECRET}@a": "the password contains",
     f"redis://u:1?{SECRET}=x": "none of client_name",
     f"redis://a?{SECRET}": "NAME=VALUE",
     f"redis://a?decode_responses={SECRET}": "none of client_name",
     "redis://a?retry_on_timeout=yes": "none of client_name",
     "redis://a?timeout=3": "none of client_name",
     "redis://a?db=": "db is empty",
-    "redis://a?db=1&db=2": "db is empty, or there twice",
-    f"redis://a?db={SECRET}": "db has a value",
-    "redis://a?socket_timeout=0": "socket_timeout has a value",
-    "redis://a?socket_timeout=nan": "socket_timeout has a value",
-    "redis://a?protocol=4": "protocol has a value",
-    "redis://a?ssl_cert_reqs=none": "ssl_cert_reqs is for TLS",
-    "rediss://a?ssl_cert_reqs=never": "ssl_cert_reqs has a value",
-    "rediss://a?ssl_min_version=1": "ssl_min_version has a value",
+    "redis://a?db=1&db=2": "db is empty, or given twice",
+    f"redis://a?db={SECRET}": "db has an invalid value",
+    "redis://a?socket_timeout=0": "socket_timeout has an invalid value",
+    "redis://a?socket_timeout=nan": "socket_timeout has an invalid value",
+    "redis://a?protocol=4": "protocol has an invalid value",
+    "redis://a?ssl_cert_reqs=none": "ssl_cert_reqs needs TLS",
+    "rediss://a?ssl_cert_reqs=never": "ssl_cert_reqs has an invalid value",
+    "rediss://a?ssl_min_version=1": "ssl_min_version has an invalid value",
     f"rediss://a?ssl_password={SECRET}": "none of client_name",
     f"redis://a?sentinel_password={SECRET}": "none of client_name",
     "unix://": "three slashes",
@@ -131,8 +131,8 @@ BAD = {
     "redis+cluster://a,": "a host is empty",
     "redis+cluster://a,,b": "a host is empty",
     "redis+cluster://a,:7": "a host is empty",
-    "redis+cluster://a/1": "no database but 0",
-    "redis+cluster://a/svc": "no database but 0",
+    "redis+cluster://a/1": "only database 0",
+    "redis+cluster://a/svc": "only database 0",
     "redis+cluster://a?db=1": "none of client_name",
     "redis+cluster://a:1;b:2": "a number up to",
     f"redis+cluster://u:{SECRET}@a,u:{SECRET}@b": "more than one @",
@@ -141,9 +141,9 @@ BAD = {
     "redis+sentinel://a/": "name for the master",
     "redis+sentinel://a//0": "name for the master",
     "redis+sentinel://a/svc/x": "a database is a number",
-    "redis+sentinel://a/svc/0/x": "more behind",
-    f"redis+sentinel://a/svc#{SECRET}": "there is a #",
-    f"redis+sentinel://u:1/{SECRET}@a/svc": "the password holds",
+    "redis+sentinel://a/svc/0/x": "more segments",
+    f"redis+sentinel://a/svc#{SECRET}": "contains a #",
+    f"redis+sentinel://u:1/{SECRET}@a/svc": "the password contains",
     f"redis+sentinel://a/svc?sentinel_password={SECRET}@": "or an @",
 }
 
@@ -288,9 +288,9 @@ def test_options_reach_the_nodes_of_a_cluster() -> None:
 
 
 class Fake:
-    """Takes the connections of any client, and never answers EVALSHA; counts what it is sent.
+    """A server that accepts any client, never replies to EVALSHA, and records the commands.
 
-    The first byte of TLS is noted, and the connection closed.
+    Of a TLS connection it records the first byte, then closes the connection.
     """
 
     def __init__(self, hang: bool) -> None:
@@ -355,11 +355,11 @@ FORMS = [
 ]
 LOST = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.RedisClusterException)
 TIMEOUT = {False: LIMIT, True: 0.3}
-"""Of a client, in seconds, by whether the server is silent."""
+"""Timeout of a client in seconds, by whether the server is silent."""
 
 
 async def answer(ask: Callable[[], Any]) -> Any:
-    """Ask until there is an answer: with a short timeout a slow machine loses replies too."""
+    """Retry until there is a reply: with a short timeout a slow machine loses replies too."""
     deadline = time.monotonic() + LIMIT
     while True:
         try:
@@ -370,15 +370,15 @@ async def answer(ask: Callable[[], Any]) -> Any:
 
 
 async def loses_a_reply(server: Fake, client: Any, form: str) -> None:
-    """Lose the reply of a script; nothing is sent again, and the client goes on."""
+    """Lose the reply of a script; the client does not retry, and stays usable."""
     await answer(client.ping)
     with pytest.raises(LOST):
         reply = client.evalsha("0" * 40, 1, "{x}")
         if inspect.isawaitable(reply):
             await reply
-    # It was sent on a connection that stood: the server reads it, now or later.
+    # The connection was established, so the server reads the command, now or later.
     await asyncio.to_thread(wait_until, lambda: server.count(b"EVALSHA"), "the call")
-    # redis-py 6 has forgotten the only node of a cluster then.
+    # After the error redis-py 6 has forgotten the only node of a cluster.
     assert "cluster" in form or await answer(client.ping)
     assert server.count(b"EVALSHA") == 1
 
@@ -424,7 +424,7 @@ def test_a_real_server_loses_a_reply_once(any_server: EmbeddedRedis) -> None:
 
 @pytest.mark.parametrize("form", ["rediss", "rediss+cluster", "rediss+sentinel"])
 def test_tls_is_spoken(form: str) -> None:
-    """Also to sentinels, and to the nodes of a cluster: what is sent begins like TLS."""
+    """Also to sentinels and to the nodes of a cluster: the first byte sent is that of TLS."""
     service = "/svc" if "sentinel" in form else ""
     with fake() as server:
         with pytest.raises((redis.RedisError, RedisUnavailableError)):
@@ -435,7 +435,7 @@ def test_tls_is_spoken(form: str) -> None:
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port that refuses connections: it is taken, and nobody listens."""
+    """A port that refuses connections: it is bound, but no process listens."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield int(taken.getsockname()[1])
@@ -481,7 +481,7 @@ def masters() -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster_url(masters: Cluster, closed_port: int) -> str:
-    """Names a node that is gone and two that are there; the third is found through them."""
+    """A URL with a dead node and two living ones; the client finds the third through them."""
     hosts = [closed_port, *(node.server.port for node in masters.nodes[:2])]
     return "redis+cluster://" + ",".join(f"127.0.0.1:{port}" for port in hosts)
 

@@ -1,7 +1,6 @@
-"""Bolts: one whole row leaves for each message and anchor, whatever the program does.
+"""Bolts: each program sends one whole row per message and anchor.
 
-Each test runs with both, the sync shell and its asyncio twin: a bolt of the one is played as if
-it were the other.
+Most tests run with both the sync bolt and its asyncio twin, by the same programs.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ def test_examples(module: Any) -> None:
 
 
 class Rows:
-    """A sink; its next calls raise what is in ``refusals``, and take nothing then."""
+    """A sink whose next calls raise the exceptions in ``refusals``, without taking the rows."""
 
     def __init__(self, *refusals: BaseException | None) -> None:
         self.taken: list[Row] = []
@@ -42,7 +41,7 @@ class Rows:
         self.refused_last = False
 
     def add(self, rows: list[Row], wait: bool = True) -> None:
-        assert rows, "an unanchored message costs nothing"
+        assert rows, "an unanchored message sends no rows"
         self.calls.append((rows, wait))
         refusal = self.refusals.pop(0) if self.refusals else None
         self.refused_last = refusal is not None
@@ -52,7 +51,7 @@ class Rows:
 
 
 class AsyncRows(Rows):
-    """The same, awaited; it suspends where it may."""
+    """The asyncio twin of Rows; it suspends if it is allowed to wait."""
 
     async def add(self, rows: list[Row], wait: bool = True) -> None:  # type: ignore[override]
         if wait:
@@ -60,7 +59,7 @@ class AsyncRows(Rows):
         super().add(rows, wait)
 
 
-# A program is a list of words, so that both shells can play it.
+# A program is a list of words, so that both the sync and the asyncio bolt can run it.
 
 
 class Bad(Exception):
@@ -69,14 +68,14 @@ class Bad(Exception):
 
 @dataclass
 class Played:
-    """What became of a program."""
+    """The result of a program."""
 
     sink: Rows
     error: BaseException | None
     children: list[MessageId]
 
     def check(self, own: dict[int, int] = OWN) -> None:
-        """One whole row for each anchor, with all children that there are, and at most one FAIL."""
+        """Check for one whole row per anchor, with all children, and at most one FAIL."""
         for anchor, tuple_id in own.items():
             rows = [row for row in self.sink.taken if row.anchor == anchor]
             whole = [row for row in rows if not row.flags & TOUCH and row.delta]
@@ -174,7 +173,7 @@ REFUSALS = [(), (FULL,), (None, FULL), (FULL, FULL), (FULL, None, FULL)]
 @BOTH
 @pytest.mark.parametrize("words", [2, pytest.param(3, marks=pytest.mark.full)])
 def test_every_short_program_sends_each_row_once(play: Play, words: int) -> None:
-    """All programs of so many words at most, with sinks that refuse some of the rows."""
+    """All programs of up to ``words`` words, with sinks that refuse some of the rows."""
     short = [program for program in PROGRAMS if len(program) <= words]
     for program, refusals in itertools.product(short, REFUSALS):
         played = play(program, refusals)
@@ -194,7 +193,7 @@ def _check_each_row_was_sent_once(program: tuple[str, ...], played: Played) -> N
     if played.error is not None:
         assert played.failed or unsaid
     if program and "fail" in program[0] and not any("ack" in word for word in program):
-        assert all(row.flags for row in sink.taken), "acked what was to be failed"
+        assert all(row.flags for row in sink.taken), "acked a message that was failed"
     if not any("fail" in word for word in program) and played.error is None:
         assert not played.failed
 
@@ -300,7 +299,7 @@ def test_the_exception_passes_even_when_nothing_can_be_said(play: Play) -> None:
     played = play(("raise",), (BufferFullError("full"),))
     assert isinstance(played.error, Bad)
     assert played.error.__notes__ == [
-        "its trees could not be failed, they expire: BufferFullError: full"
+        "its trees cannot be failed and will expire: BufferFullError: full"
     ]
     assert not played.sink.taken
 
@@ -314,7 +313,7 @@ def test_an_interrupted_sink_is_not_asked_again(play: Play) -> None:
 
 @dataclass(frozen=True)
 class Frozen(Exception):
-    """An exception that takes no note."""
+    """An exception that accepts no note."""
 
 
 def test_a_frozen_exception_passes_too() -> None:
@@ -393,7 +392,7 @@ def test_a_window_is_acked_message_by_message() -> None:
 
 
 def test_an_unanchored_message_costs_nothing() -> None:
-    sink = Rows()  # which would not have an empty list
+    sink = Rows()  # it refuses an empty list
 
     async def main() -> None:
         bolt = AsyncBolt(AsyncRows())
@@ -467,7 +466,7 @@ def test_many_threads_share_a_bolt() -> None:
 
 
 class Slow(AsyncRows):
-    """A sink that has no room, until it is told."""
+    """A sink without room, until ``room`` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -556,7 +555,7 @@ def test_an_ack_that_waits_may_be_failed_by_another_task() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        # The whole row never leaves, or not twice.
+        # The whole row is sent at most once; here never.
         assert sink.taken == [Row(7, 0, FAIL, "late")]
         with pytest.raises(ClosedError):
             await t.ack()

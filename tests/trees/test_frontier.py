@@ -1,4 +1,4 @@
-"""The frontier: what a source may commit, and what holds it back."""
+"""The frontier: the position that a source may commit, and the offset that holds it back."""
 
 import doctest
 from itertools import count, pairwise
@@ -26,13 +26,13 @@ WHYS = st.sampled_from(["no such city", "too late"])
 
 @pytest.fixture(params=[1, 2, 4, frontier.PAGE])
 def page(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """With tiny pages, few offsets meet all borders; with one of 1, all is kept as ranges."""
+    """With tiny pages, few offsets reach all borders; with pages of 1, all offsets are ranges."""
     monkeypatch.setattr(frontier, "PAGE", request.param)
     return int(request.param)
 
 
 class Machine(RuleBasedStateMachine):
-    """A Frontier, beside sets and a loop over all offsets."""
+    """A Frontier and its model: sets, and a loop over all offsets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Machine(RuleBasedStateMachine):
         return Failures(len(notes), notes[-1][1], notes[0][0], notes[-1][0])
 
     def then(self) -> None:
-        """After each operation: whether it pinned the frontier, or freed it."""
+        """Update the model's pin after an operation."""
         position = self.position()
         if position <= max(self.done) or position in self.notes:
             if self.pin is None or self.pin[0] != position:
@@ -134,7 +134,7 @@ def test_it_is_what_sets_say(start: int, ranges: list[tuple[int, int]]) -> None:
 
 @given(st.integers(0, 2**32), st.integers(-1000, 1000))
 def test_any_order_of_all_offsets_ends_behind_the_last(seed: int, start: int) -> None:
-    """Over several whole pages; single ones, short ranges and long ones."""
+    """Single offsets, short and long ranges, over several whole pages."""
     chance = Random(seed)
     pieces, offset = [], start
     while offset < start + 3000:
@@ -185,7 +185,7 @@ def test_a_range_that_ends_before_it_begins() -> None:
 
 
 def test_it_is_fed_by_the_ranges_of_a_block() -> None:
-    """Kafka: slot = offset - base; a failed slot pins the frontier until its replay is done."""
+    """Kafka: slot = offset - base; a failed slot pins the frontier until its replay completes."""
     base = 1000
     front = Frontier(base)
     verdict = BlockOutcome("mixed", "expired", 7, "t/0/1000", 0, 10, failed=(3,), nacked=(7,))
@@ -198,7 +198,7 @@ def test_it_is_fed_by_the_ranges_of_a_block() -> None:
 
 
 def test_holes_of_a_compacted_topic_are_completed_by_whoever_polls() -> None:
-    """The recipe of the docstring: two polls, the second of which finds nothing but a marker."""
+    """The recipe of the docstring: two polls, the second of which returns only a marker."""
     front, expected = Frontier(100), 100
     for offsets, behind in (((101, 102, 110), 112), ((), 113)):
         for offset in offsets:

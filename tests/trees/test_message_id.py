@@ -1,4 +1,4 @@
-"""Message ids: their text, their headers, and what is none."""
+"""Message ids: text form, headers, and validation."""
 
 import copy
 import doctest

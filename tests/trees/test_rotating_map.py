@@ -1,4 +1,4 @@
-"""RotatingMap: the same histories for every language, a naive model, callbacks that raise."""
+"""RotatingMap: vectors for ports to all languages, a naive model, and callbacks that raise."""
 
 import doctest
 import json
@@ -61,7 +61,7 @@ def test_vector(vector: dict[str, Any]) -> None:
 
 
 class Machine(RuleBasedStateMachine):
-    """A RotatingMap, beside a dict of what was put and how many rotations ago."""
+    """A RotatingMap and its model: a dict of values with their age in rotations."""
 
     @initialize(buckets=st.integers(2, 5))
     def begin(self, buckets: int) -> None:
@@ -139,7 +139,7 @@ def test_random_histories_are_what_a_dict_with_ages_says() -> None:
 
 
 def filled(*keys: int, **arguments: Any) -> RotatingMap[int, str]:
-    """Two buckets, the keys one rotation from their death."""
+    """Return a map with two buckets whose keys expire at the next rotation."""
     pending = RotatingMap[int, str](2, **arguments)
     pending.update({key: f"record {key}" for key in keys})
     pending.rotate()

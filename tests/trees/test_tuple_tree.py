@@ -1,7 +1,7 @@
-"""Tuple trees: whatever shape they take, they are acked when all was processed, and not before.
+"""Tuple trees of any shape are acked when all their messages were processed, and not before.
 
-Random programs of sources and bolts play before the reference; truth is kept in sets of messages,
-without any ids. The mutants at the end show that a program which breaks a rule is found out.
+Random programs of sources and bolts run against the reference model. The expected state is kept in
+sets of messages, without ids. The mutants at the end show that the tests detect a broken rule.
 """
 
 import doctest
@@ -50,14 +50,14 @@ def test_examples() -> None:
 
 @dataclass(eq=False)
 class Message:
-    """A message on its way, or the tree of a source that is still open."""
+    """A message in flight, or the source's own message of an open tree."""
 
     message_id: MessageId
 
 
 @dataclass(eq=False)
 class Held:
-    """Messages in a bolt, not yet acked."""
+    """Messages in a bolt that are not acked yet."""
 
     messages: list[Message]
     processing: Processing
@@ -75,7 +75,7 @@ reached: Counter[str] = Counter()
 
 
 class Programs(RuleBasedStateMachine):
-    """Sources and bolts; their rows go to the reference in any order, folded by chance."""
+    """Sources and bolts; their rows reach the reference in random order, randomly folded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class Programs(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting)
     @rule(which=INDICES, unanchored=st.booleans())
     def take(self, which: list[int], unanchored: bool) -> None:
-        """Messages come into a bolt, together: one, or a join."""
+        """A bolt receives messages together: one, or several for a join."""
         some = [self.waiting[i % len(self.waiting)] for i in which]
         messages = list(dict.fromkeys(some))
         for message in messages:
@@ -144,7 +144,7 @@ class Programs(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(which=INDEX, some=st.none() | st.lists(INDEX, max_size=2), key=KEYS)
     def emit(self, which: int, some: list[int] | None, key: str | None) -> None:
-        """A child, of all that is held together or of some."""
+        """Emit a child of all inputs of a Processing, or of some."""
         held = self.held[which % len(self.held)]
         chosen = held.messages
         if some is not None:
@@ -163,7 +163,7 @@ class Programs(RuleBasedStateMachine):
     @precondition(lambda self: len(self.held) > 1)
     @rule(which=INDICES, key=KEYS)
     def window(self, which: list[int], key: str | None) -> None:
-        """A child of messages that are held each by itself."""
+        """Emit a child of several Processings."""
         held = list(dict.fromkeys(self.held[i % len(self.held)] for i in which))
         try:
             child = emit_from(*(one.processing for one in held), key=key)
@@ -178,7 +178,7 @@ class Programs(RuleBasedStateMachine):
     @precondition(lambda self: self.held)
     @rule(which=INDEX, how=st.sampled_from(["ack"] * 8 + ["fail", "late", "touch", "again"]))
     def end(self, which: int, how: str) -> None:
-        """What is held is acked or failed, sometimes at the second try."""
+        """Ack or fail a Processing, sometimes at the second attempt."""
         held = self.held[which % len(self.held)]
         anchors = {anchor for message in held.messages for anchor in message.message_id}
         one = held.processing
@@ -205,7 +205,7 @@ class Programs(RuleBasedStateMachine):
         with pytest.raises(ClosedError):
             one.emit()
 
-    # The way to the reference, and back.
+    # Rows to the reference, and outcomes back.
 
     @precondition(lambda self: self.rows)
     @rule(which=st.lists(INDEX, min_size=1, max_size=6))
@@ -233,7 +233,7 @@ class Programs(RuleBasedStateMachine):
         self.never_a_false_ack()
         for tree in self.trees.values():
             ends = not tree.outstanding or tree.failed
-            assert len(tree.verdicts) == ends, "acked exactly when all was processed"
+            assert len(tree.verdicts) == ends, "acked exactly when all messages were processed"
         acks = sum(tree.verdicts == ["completed"] for tree in self.trees.values())
         if acks > 2:
             self.note("three acks")
@@ -250,7 +250,7 @@ class Programs(RuleBasedStateMachine):
     def _one_each(self, rows: list[Row], anchors: set[int], flags: int) -> list[Row]:
         assert sorted(row.anchor for row in rows) == sorted(anchors)
         assert all(row.flags == flags for row in rows)
-        # Anchors are drawn, but a history must not depend on their order: it is played again.
+        # Anchors are random, but a replayed history must not depend on their order.
         age = {anchor: i for i, anchor in enumerate(self.trees)}
         return sorted(rows, key=lambda row: age[row.anchor])
 
@@ -260,7 +260,7 @@ class Programs(RuleBasedStateMachine):
 
 
 def _apply(model: Reference, rows: Iterable[Row]) -> None:
-    """As a producer does: folded into a batch, and in the columns of the wire."""
+    """Apply rows as a producer does: folded into a batch, in wire columns."""
     batch = Batch("t")
     for row in rows:
         assert batch.add(row)
@@ -303,7 +303,7 @@ def test_trees_are_acked_when_all_was_processed_and_not_before() -> None:
     assert all(reached[name] >= least for name in INTERESTING), reached
 
 
-# Programs that end: every tree is acked, and with the last of its rows.
+# Programs that end: every tree is acked, exactly with its last row.
 
 
 @given(st.data())
@@ -330,11 +330,11 @@ def test_whatever_is_processed_to_the_end_is_acked(data: st.DataObject) -> None:
     assert model.pending == 0
 
 
-# Mutants of the tuple tree, which the histories must find.
+# Mutants of the tuple tree that the histories must detect.
 
 
 def _one_edge_for_all(inputs: Sequence[MessageId], key: str | None) -> Any:
-    """FsShelter's: one id for the child, whichever inputs it has."""
+    """FsShelter's rule: one id for the child, regardless of its inputs."""
     (edge,) = tuple_tree._draw(1)
     return [edge] * len(inputs), {anchor: edge for message_id in inputs for anchor in message_id}
 
@@ -345,7 +345,7 @@ def _forgets_an_edge(self: Processing, place: int, edge: int) -> None:
 
 
 def _first_input_only(self: Processing, flags: int, text: str = "", whole: bool = True) -> Any:
-    """Of inputs that share an anchor, the last row alone."""
+    """Of inputs that share an anchor, return only the last row."""
     pairs = zip(self.inputs, self._edges, strict=True)
     deltas = {a: (i ^ e if whole else 0) for m, e in pairs for a, i in m.items()}
     return [Row(anchor, delta, flags, text) for anchor, delta in deltas.items()]
@@ -356,7 +356,7 @@ def _derived_from_the_key_alone(inputs: Sequence[MessageId], key: str, attempt: 
 
 
 def _opened_at_zero(source_id: str, edges: int = 1) -> Emitted:
-    """The first messages are announced by nobody."""
+    """The TRACK row does not announce the first messages."""
     tree = tuple_tree.emit(source_id, edges)
     return tree._replace(row=tree.row._replace(delta=0))
 
@@ -376,7 +376,7 @@ def test_the_histories_find_a_mutant(
     monkeypatch: pytest.MonkeyPatch, where: Any, name: str, mutant: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr(where, name, mutant)
-    # That two messages have one id may also be noticed where they are joined.
+    # Two messages with the same id may also be detected where they are joined.
     with pytest.raises((AssertionError, InvalidBatchError), match="acked|given twice"):
         for _ in range(60):
             _play(200)
@@ -486,7 +486,7 @@ def test_one_row_for_each_anchor_of_all_inputs() -> None:
 
 
 def test_a_row_folds_into_a_batch_as_its_call_would() -> None:
-    """What is said by rows and what is said by calls of a batch is the same on the wire."""
+    """A row that is added to a batch gives the same bytes as the call of the batch."""
     one = Processing("7:40")
     child = one.emit()
     called, added = Batch(), Batch()
@@ -566,7 +566,7 @@ def test_what_is_closed_emits_nothing(state: str) -> None:
         if state != "acked":
             with pytest.raises(ClosedError, match="was failed before"):
                 one.failed()
-        other.emit(key="k")  # the key was not used
+        other.emit(key="k")  # the failed calls did not use up the key
         other.reopen()
         assert other.open
 
@@ -595,7 +595,7 @@ def test_a_window_that_cannot_emit_has_emitted_nothing() -> None:
     give = Processing._give
 
     def closes_late(self: Processing, place: int, edge: int) -> None:
-        """Another thread acks, after we have looked."""
+        """Let another thread ack after the check for open messages."""
         if self is last:
             self.acked()
             first.acked()
@@ -714,14 +714,14 @@ def test_threads_lose_no_edge() -> None:
 
 
 def test_a_row_does_not_leave_while_an_edge_comes_in() -> None:
-    """Whoever acks at the very moment waits, and its row has the edge."""
+    """A concurrent ack waits for the lock, and its row contains the edge."""
     one, rows = Processing("7:40"), list[Row]()
     acks = threading.Thread(target=lambda: rows.extend(one.acked()))
 
     class Slow(list[int]):
         def __getitem__(self, place: Any) -> Any:
             acks.start()
-            acks.join(0.05)  # it would be over by then, if it did not wait for us
+            acks.join(0.05)  # without the lock, the ack would have ended by then
             return super().__getitem__(place)
 
     one._edges = Slow([0])
@@ -730,7 +730,7 @@ def test_a_row_does_not_leave_while_an_edge_comes_in() -> None:
     assert rows == [Row(7, 40 ^ child[7])]
 
 
-# Words.
+# Texts of failures.
 
 
 class Broken(Exception):
@@ -782,7 +782,7 @@ def test_any_words_can_be_sent(text: str) -> None:
 def test_a_fork_says_nothing_of_a_message_of_its_parent(
     make: Callable[[], Processing], say: Callable[[Processing], object]
 ) -> None:
-    """What it emitted would be in no row of the parent's, whose ack would be false."""
+    """The parent's rows would not contain the child's edges, and its ack would be false."""
     one = make()
     one.emit()
     child = os.fork()

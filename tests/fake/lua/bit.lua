@@ -1,13 +1,13 @@
 --[[
-bit: the part of LuaBitOp that scripts need, in plain Lua, for a Redis that has none.
+bit: the part of LuaBitOp that scripts need, in plain Lua, for a fake Redis without LuaBitOp.
 
-Arguments are numbers (or strings that read as numbers) up to 2^51 in size; of each the low
-32 bits count. Results are signed, -2^31..2^31-1. Runs on Lua 5.1 to 5.5 and LuaJIT.
-Not here: arshift, rol, ror, bswap.
+Arguments are numbers (or strings that contain numbers) up to 2^51 in size; only the low 32 bits
+of each count. Results are signed, -2^31..2^31-1. Runs on Lua 5.1 to 5.5 and LuaJIT.
+Not implemented: arshift, rol, ror, bswap.
 --]]
 local floor = math.floor
 local WORD = 4294967296
--- Adding and taking it away rounds to the nearest whole number, halves to even, as LuaBitOp.
+-- Adding and subtracting it rounds to the nearest whole number, halves to even, as LuaBitOp does.
 local ROUND = 6755399441055744
 
 local function unsigned(x) return ((x + ROUND + 0.0) - ROUND) % WORD end
@@ -66,7 +66,7 @@ function bit.tohex(x, digits)
   local shape = '%04x%04x'
   if digits < 0 then digits, shape = -digits, '%04X%04X' end
   x = unsigned(x)
-  -- In halves: a Lua whose %x takes a C int would cut the whole word.
+  -- In halves, because some Lua versions convert %x to a C int, which would truncate the word.
   local text = string.format(shape, floor(x / 65536), floor(x % 65536))
   return string.sub(text, 9 - math.min(digits, 8))
 end

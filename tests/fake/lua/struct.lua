@@ -4,12 +4,12 @@ struct: the part of Redis's struct library that scripts need, in plain Lua.
 Formats   > <            big, little endian; little if none is given
           b B h H l L    1, 2 and 8 bytes, signed and unsigned
           i I in In      4 bytes, or n of 1..8
-          cn c0          n bytes of a string; c0 packs all of it, and unpacks as many as the
-                         number before it says, which it replaces
-          space          nothing
-Numbers are Lua's: exact up to 2^53, beyond that the nearest double, as in Redis.
-unpack gives the values, then the position after them. Runs on Lua 5.1 to 5.5 and LuaJIT.
-Not here: x ! s f d T, sizes above 8, struct.size.
+          cn c0          n bytes of a string; c0 packs the whole string; c0 unpacks as many bytes
+                         as the number before it says, and replaces that number
+          space          ignored
+Numbers are Lua numbers: exact up to 2^53, above that the nearest double, as in Redis.
+unpack returns the values, then the position after them. Runs on Lua 5.1 to 5.5 and LuaJIT.
+Not implemented: x ! s f d T, sizes above 8, struct.size.
 --]]
 local byte, char, sub, floor = string.byte, string.char, string.sub, math.floor
 local spread = table.unpack or unpack -- luacheck: ignore 113
@@ -32,20 +32,20 @@ local function each(format, handle)
       else
         size = size or 4
         if size < 1 or size > 8 then
-          error('struct: integers of ' .. size .. ' bytes are not imitated')
+          error('struct: integers of ' .. size .. ' bytes are not supported')
         end
       end
       handle(letter, size, big)
     elseif SIZES[letter] then
       handle(letter, SIZES[letter], big)
     elseif letter ~= ' ' then
-      error("struct: format '" .. letter .. "' is not imitated")
+      error("struct: format '" .. letter .. "' is not supported")
     end
   end
 end
 
 local function to_bytes(number, size, big)
-  -- Halves of 32 bits, because 2^64 - 1 is no double; the cast of C cuts towards zero.
+  -- Halves of 32 bits, because 2^64 - 1 is no double. The cast of C truncates towards zero.
   local n = number + 0.0
   n = n < 0 and -floor(-n) or floor(n)
   n = n + 0.0
@@ -76,7 +76,7 @@ local function to_number(data, at, size, signed, big)
       low = low - 2 ^ (size * 8)
     end
   end
-  -- One rounding, at this sum; floor gives Lua 5.3 and later an integer where it can be one.
+  -- Only this sum is rounded. In Lua 5.3 and later, floor returns an integer where possible.
   return floor(high * (WORD + 0.0) + low)
 end
 

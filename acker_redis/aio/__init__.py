@@ -1,7 +1,7 @@
-"""The clients for asyncio: the names of ``acker_redis`` with Async before them, to be awaited.
+"""The clients for asyncio: the same names as in ``acker_redis`` with the prefix Async.
 
 It may import ``transport`` and the wings below, and never ``sync``. Begin with ``client.py``
-(AsyncAcker), ``source.py`` and ``bolt.py``; ``connection.py`` runs the flows.
+(AsyncAcker), ``source.py`` and ``bolt.py``. ``connection.py`` runs the flows.
 """
 
 from acker_redis.aio.bolt import AsyncBolt, AsyncHandle

@@ -1,4 +1,4 @@
-"""Bolts for asyncio: as :mod:`acker_redis.sync.bolt`, with a sink that is awaited."""
+"""Bolts for asyncio: as :mod:`acker_redis.sync.bolt`, with a sink whose ``add`` is awaited."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,27 +14,40 @@ from acker_redis.trees.processing import Processing, emit_from
 
 
 class AsyncSink(Protocol):
-    """Where rows go: anything that takes all of them, or raises and takes none."""
+    """The receiver of rows: an AsyncProducer, or an object whose ``add`` takes all rows or none."""
 
     async def add(self, rows: list[Row], wait: bool = True) -> None:
-        """Take these rows. Without ``wait`` it never suspends: it takes them or raises."""
+        """Take these rows, all or none.
+
+        With ``wait=False`` it must not suspend: it takes the rows or raises.
+        """
 
 
 class AsyncBolt:
-    """Processes messages, and gives their rows to a sink.
+    """A bolt for asyncio: processes messages, and sends their rows to a sink.
 
-    >>> import asyncio
-    >>> class Rows(list):
-    ...     async def add(self, rows, wait=True):
-    ...         self.extend(rows)
-    >>> async def main():
-    ...     rows = Rows()
-    ...     bolt = AsyncBolt(rows)
-    ...     async with bolt.process("7:40") as t:
-    ...         child = t.emit()  # and send a message with this id
-    ...     return rows == [Row(7, 40 ^ child[7])]
-    >>> asyncio.run(main())
-    True
+    The asyncio twin of :class:`acker_redis.Bolt`.
+
+    Args:
+        sink: An :class:`AsyncProducer`, or an object with its ``add(rows, wait=True)``.
+
+    Raises:
+        ConfigError: ``sink`` has no ``add`` that is a coroutine function.
+
+    Examples:
+        >>> import asyncio
+        >>> class Rows(list):
+        ...     async def add(self, rows, wait=True):
+        ...         self.extend(rows)
+        >>> async def main():
+        ...     rows = Rows()
+        ...     bolt = AsyncBolt(rows)
+        ...     async with bolt.process("7:40") as t:
+        ...         child = t.emit()  # and send a message with this id
+        ...     return rows == [Row(7, 40 ^ child[7])]
+        >>> asyncio.run(main())
+        True
+
     """
 
     def __init__(self, sink: AsyncSink) -> None:
@@ -42,54 +55,73 @@ class AsyncBolt:
         self._sink = sink
 
     def process(self, *inputs: str | MessageId) -> "AsyncHandle":
-        """Begin to process a message, or several together: a handle, best used by ``async with``.
+        """Begin to process a message, or several together; return a handle for ``async with``.
 
-        As :meth:`acker_redis.sync.bolt.Bolt.process`.
+        See :meth:`acker_redis.sync.bolt.Bolt.process`.
 
-        >>> AsyncBolt(sink=None).process("").emit()
-        MessageId.parse('')
+        Args:
+            *inputs: The ids of the messages, as text or :class:`MessageId`.
+
+        Raises:
+            InvalidBatchError: An input is no message id, or a message is given twice.
+
+        Examples:
+            >>> AsyncBolt(sink=None).process("").emit()
+            MessageId.parse('')
+
         """
         return AsyncHandle(Processing(*inputs), self._sink)
 
     def emit(self, *handles: "AsyncHandle", key: str | None = None) -> MessageId:
-        """Id of a message that several handles caused, each of which is acked by itself (a window).
+        """Return the id of a message that several handles caused (a window).
 
-        See :func:`acker_redis.trees.processing.emit_from`, for its errors too.
+        Each of the handles is acked or failed on its own. See
+        :func:`acker_redis.trees.processing.emit_from`, also for its errors.
 
-        >>> bolt = AsyncBolt(sink=None)
-        >>> sorted(bolt.emit(bolt.process("7:40"), bolt.process("8:41")))
-        [7, 8]
+        Args:
+            *handles: The handles of the messages that caused the new message.
+            key: If given, the id is derived from the inputs and this key, not random: see
+                :meth:`AsyncHandle.emit`.
+
+        Examples:
+            >>> bolt = AsyncBolt(sink=None)
+            >>> sorted(bolt.emit(bolt.process("7:40"), bolt.process("8:41")))
+            [7, 8]
+
         """
         return emit_from(*(handle.processing for handle in handles), key=key)
 
 
 class AsyncHandle:
-    """Messages that are being processed.
+    """A message, or several together, in process; from :meth:`AsyncBolt.process`.
 
-    As :class:`acker_redis.sync.bolt.Handle`, by ``async with``. Cancelled in the block they are
-    failed, with the words ``CancelledError``, without suspending, and the cancellation goes on.
+    The asyncio twin of :class:`acker_redis.sync.bolt.Handle`, for ``async with``. If the task is
+    cancelled inside the block, the messages are failed without suspending, with the reason
+    ``CancelledError``. The cancellation propagates.
 
-    >>> import asyncio
-    >>> class Rows(list):
-    ...     async def add(self, rows, wait=True):
-    ...         self.extend(rows)
-    >>> async def main():
-    ...     rows = Rows()
-    ...     t = AsyncHandle(Processing("7:40"), rows)
-    ...     await t.ack()
-    ...     return rows
-    >>> asyncio.run(main())
-    [Row(anchor=7, delta=40, flags=0, text='')]
+    Examples:
+        >>> import asyncio
+        >>> class Rows(list):
+        ...     async def add(self, rows, wait=True):
+        ...         self.extend(rows)
+        >>> async def main():
+        ...     rows = Rows()
+        ...     t = AsyncHandle(Processing("7:40"), rows)
+        ...     await t.ack()
+        ...     return rows
+        >>> asyncio.run(main())
+        [Row(anchor=7, delta=40, flags=0, text='')]
+
     """
 
     __slots__ = ("_sink", "_why", "processing")
 
     def __init__(self, processing: Processing, sink: AsyncSink) -> None:
         self.processing = processing
-        """What it does, without the sending."""
+        """The state of these messages; it computes the rows and sends none."""
         self._sink = sink
         self._why: str | BaseException | None = None
-        """Why it was to be failed; should the sink not take it, it must not be acked instead."""
+        """The reason of a failure that the sink refused: leaving the block must not ack then."""
 
     def emit(
         self,
@@ -97,53 +129,84 @@ class AsyncHandle:
         *,
         key: str | None = None,
     ) -> MessageId:
-        """Id of a message that the inputs caused: all, or those given. Send one message with it.
+        """Return the id of a new message that the inputs caused. Send exactly one message with it.
 
-        With a ``key`` it is derived, not drawn; see
-        :meth:`acker_redis.trees.processing.Processing.emit`, for its errors too.
+        Args:
+            inputs: The inputs that caused the message; None means all. The message is unanchored
+                with ``[]``.
+            key: If given, the id is derived from the inputs and this key, not random: a retry of
+                the same messages gets the same ids. The key says which child it is: its ordinal, or
+                its destination.
 
-        >>> t = AsyncBolt(sink=None).process("7:40", "8:41")
-        >>> sorted(t.emit()), sorted(t.emit("8:41")), sorted(t.emit([]))
-        ([7, 8], [8], [])
+        Raises:
+            ClosedError: The messages were acked or failed, or this process is a fork of the one
+                that began them.
+            InvalidBatchError: An id is no input, the key was used before, or the message would have
+                more than 1638 trees.
+
+        Examples:
+            >>> t = AsyncBolt(sink=None).process("7:40", "8:41")
+            >>> sorted(t.emit()), sorted(t.emit("8:41")), sorted(t.emit([]))
+            ([7, 8], [8], [])
+
         """
         return self.processing.emit(inputs, key=key)
 
     async def ack(self) -> None:
-        """The messages were processed. Emit before: ClosedError from then on.
+        """Ack the messages: they were processed. Emit all children before.
 
-        Raises what the sink raises, and is then open again; so when it was cancelled.
+        If the sink refuses the rows, or the task is cancelled, the handle is open again.
 
-        >>> import asyncio
-        >>> asyncio.run(AsyncBolt(sink=None).process("").ack())
+        Raises:
+            ClosedError: The messages were acked or failed before.
+            AckerError: The sink refuses the rows.
+
+        Examples:
+            >>> import asyncio
+            >>> asyncio.run(AsyncBolt(sink=None).process("").ack())
+
         """
         await self._deliver(self.processing.acked())
 
     async def fail(self, why: str | BaseException = "") -> None:
-        """They failed: their trees are nacked at once, the source hears why (255 bytes at most).
+        """Fail the messages: their trees are nacked at once, and the source gets the reason.
 
-        Raises ClosedError when they were failed before, and what the sink raises.
+        Args:
+            why: The reason, as text or exception; cut to 255 bytes.
 
-        >>> import asyncio
-        >>> asyncio.run(AsyncBolt(sink=None).process("").fail("no such address"))
+        Raises:
+            ClosedError: The messages were failed before.
+            AckerError: The sink refuses the rows; the handle is open again.
+
+        Examples:
+            >>> import asyncio
+            >>> asyncio.run(AsyncBolt(sink=None).process("").fail("no such address"))
+
         """
         rows = self.processing.failed(why)
         self._why = why
         await self._deliver(rows)
 
     async def reset_timeout(self) -> None:
-        """More time is needed: the clock of their trees starts anew.
+        """Restart the timeout of the messages' trees, because processing takes longer.
 
-        Raises ClosedError when they were acked or failed, and what the sink raises.
+        Raises:
+            ClosedError: The messages were acked or failed before.
+            AckerError: The sink refuses the rows.
 
-        >>> import asyncio
-        >>> asyncio.run(AsyncBolt(sink=None).process("").reset_timeout())
+        Examples:
+            >>> import asyncio
+            >>> asyncio.run(AsyncBolt(sink=None).process("").reset_timeout())
+
         """
         if rows := self.processing.touched():
             await self._sink.add(rows)
 
     async def __aenter__(self) -> Self:
         if not self.processing.open:
-            raise ClosedError("this message was acked or failed before")
+            raise ClosedError(
+                "this message was acked or failed before and cannot be processed again"
+            )
         return self
 
     async def __aexit__(
@@ -171,8 +234,8 @@ class AsyncHandle:
         try:
             await self._deliver(self.processing.failed(why), wait=False)
         except Exception as unsent:
-            with suppress(Exception):  # an exception may be frozen
-                error.add_note(f"its trees could not be failed, they expire: {words(unsent)}")
+            with suppress(Exception):  # some exceptions refuse notes
+                error.add_note(f"its trees cannot be failed and will expire: {words(unsent)}")
 
     async def _deliver(self, rows: list[Row], wait: bool = True) -> None:
         try:

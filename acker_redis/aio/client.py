@@ -18,19 +18,31 @@ from acker_redis.transport.connect import connect_async
 
 
 class AsyncAcker:
-    """The twin of :class:`acker_redis.Acker`: the same methods, to be awaited.
+    """A client of one namespace for asyncio: the methods of :class:`acker_redis.Acker`, awaited.
 
-    It belongs to one event loop. A call that changes something is done to its end also when
-    the caller is cancelled: no batch is left half applied, and no reply unread. ``close``, or the
-    end of ``async with``, waits for what is under way.
+    It belongs to one event loop. A call that changes something runs to its end, also when the
+    caller is cancelled: no batch is left partially applied, and no reply unread. :meth:`close`, or
+    the end of ``async with``, waits for these calls.
 
-    >>> async def track():
-    ...     async with AsyncAcker.from_url(url, "orders") as acker:
-    ...         batch = Batch("shop")
-    ...         batch.track(7, "order-1", [])
-    ...         return await acker.apply(batch)
-    >>> asyncio.run(track()).acked
-    1
+    Args:
+        client: An asyncio client of redis-py, standalone or cluster, that returns bytes.
+            :meth:`from_url` makes one.
+        namespace: The name of the namespace.
+        retry_for: Seconds for which a call is retried while Redis does not answer; see
+            :class:`acker_redis.Acker`.
+
+    Raises:
+        ConfigError: ``client`` is no client of redis-py or decodes replies, or the name is invalid.
+
+    Examples:
+        >>> async def track():
+        ...     async with AsyncAcker.from_url(url, "orders") as acker:
+        ...         batch = Batch("shop")
+        ...         batch.track(7, "order-1", [])
+        ...         return await acker.apply(batch)
+        >>> asyncio.run(track()).acked
+        1
+
     """
 
     def __init__(self, client: Any, namespace: str, *, retry_for: float = 10.0) -> None:
@@ -42,21 +54,24 @@ class AsyncAcker:
     def from_url(
         cls, url: str, namespace: str, *, timeout: float = 5.0, retry_for: float = 10.0
     ) -> "AsyncAcker":
-        """As :meth:`Acker.from_url`; nothing is sent yet, to a cluster neither."""
+        """Return a client for the Redis at ``url``; see :meth:`Acker.from_url`.
+
+        Nothing is sent yet.
+        """
         return cls(connect_async(url, timeout), namespace, retry_for=retry_for)
 
     @property
     def namespace(self) -> str:
-        """The namespace's name."""
+        """The name of the namespace."""
         return self.flows.namespace
 
     async def create(self, config: AckerConfig | None = None) -> bool:
-        """As :meth:`Acker.create`."""
+        """Create the namespace; see :meth:`Acker.create`."""
         flow = self.flows.create(config or AckerConfig())
         return await self.connection.whole(self.connection.drive(flow))
 
     async def config(self) -> AckerConfig:
-        """As :attr:`Acker.config`."""
+        """Return the namespace's configuration, read once and cached; see :attr:`Acker.config`."""
         return await self.connection.drive(self.flows.config())
 
     async def configure(
@@ -66,35 +81,38 @@ class AsyncAcker:
         tick_ms: int | None = None,
         outcomes_limit: int | None = None,
     ) -> AckerConfig:
-        """As :meth:`Acker.configure`."""
+        """Change settings of a namespace in use; see :meth:`Acker.configure`."""
         flow = self.flows.configure(high_water, tick_ms, outcomes_limit)
         return await self.connection.whole(self.connection.drive(flow))
 
     async def apply(self, batch: Sendable, lane: "Lane[asyncio.Lock] | None" = None) -> Applied:
-        """As :meth:`Acker.apply`."""
+        """Apply a batch exactly once; see :meth:`Acker.apply`."""
         return await self.connection.whole(self._apply(batch, lane or self._lane))
 
     async def track_block(
         self, task: str, label: str, deltas: Iterable[int] | bytes, block: int | None = None
     ) -> range:
-        """As :meth:`Acker.track_block`."""
+        """Track a block of trees, and return their anchors by slot.
+
+        See :meth:`Acker.track_block`.
+        """
         return await self.connection.whole(self._track_block(task, label, deltas, block))
 
     async def apply_part(self, part: Part, fence: Fence) -> ShardApplied:
-        """As :meth:`Acker.apply_part`."""
+        """Apply packed rows of one shard under a durable lane; see :meth:`Acker.apply_part`."""
         flow = self.flows.apply_part(part, fence)
         return await self.connection.whole(self.connection.drive(flow))
 
     async def lane(self, name: str) -> dict[int, tuple[int, str]]:
-        """As :meth:`Acker.lane`."""
+        """Return the last number and digest of a durable lane; see :meth:`Acker.lane`."""
         return await self.connection.drive(self.flows.lane(name))
 
     async def status(self) -> Status:
-        """As :meth:`Acker.status`."""
+        """Return the status of all shards; see :meth:`Acker.status`."""
         return await self.connection.drive(self.flows.status())
 
     async def show(self, anchor: int) -> TreeState | None:
-        """As :meth:`Acker.show`."""
+        """Return the state of a tree, or None; see :meth:`Acker.show`."""
         return await self.connection.drive(self.flows.show(anchor))
 
     async def page(
@@ -106,7 +124,7 @@ class AsyncAcker:
         *,
         prefix: bool = False,
     ) -> TreePage:
-        """As :meth:`Acker.page`."""
+        """Return one page of pending trees and blocks; see :meth:`Acker.page`."""
         flow = self.flows.page(cursor, count, source_id, task, prefix)
         return await self.connection.drive(flow)
 
@@ -119,24 +137,24 @@ class AsyncAcker:
         *,
         prefix: bool = False,
     ) -> Found:
-        """As :meth:`Acker.find`."""
+        """Return the pending trees with a source id; see :meth:`Acker.find`."""
         return await self.connection.drive(self.flows.find(source_id, task, limit, most, prefix))
 
     async def oldest(self) -> OldestTree | None:
-        """As :meth:`Acker.oldest`."""
+        """Return the oldest pending tree of a sample; see :meth:`Acker.oldest`."""
         return await self.connection.drive(self.flows.oldest())
 
     async def drop(self) -> None:
-        """As :meth:`Acker.drop`."""
+        """Delete the namespace; see :meth:`Acker.drop`."""
         await self.connection.whole(self.connection.drive(self.flows.drop()))
 
     async def outcomes(self, task: str) -> AsyncOutcomes:
-        """As :meth:`Acker.outcomes`."""
+        """Return the reader of a task's verdicts; see :meth:`Acker.outcomes`."""
         config = await self.config()
         return AsyncOutcomes(self.connection, self.flows.shards(config), task)
 
     async def close(self) -> None:
-        """Wait for the calls that are under way, and close the connections."""
+        """Wait for the calls in flight that change something, then close the connections."""
         await self.connection.close()
 
     async def __aenter__(self) -> "AsyncAcker":

@@ -1,4 +1,4 @@
-"""Runs flows and scripts on an asyncio client of redis-py, standalone or cluster."""
+"""Run flows and scripts on an asyncio client of redis-py, standalone or cluster."""
 
 import asyncio
 import inspect
@@ -35,17 +35,17 @@ class AsyncConnection:
     def __init__(self, client: Any) -> None:
         if not hasattr(client, "get_encoder"):
             raise ConfigError(
-                f"this takes a client of redis-py, not {type(client).__name__}; "
-                "for a URL there is from_url()"
+                f"the client must be one of redis-py, not {type(client).__name__}; "
+                "for a URL use from_url()"
             )
         if client.get_encoder().decode_responses:
-            raise ConfigError("replies are bytes: the client may not have decode_responses=True")
+            raise ConfigError("the client must return bytes: create it with decode_responses=False")
         self.client = client
         self.functions = functions.are_used(client)
         self._whole: set[asyncio.Task[Any]] = set()
 
     async def run(self, call: Call) -> Any:
-        """Send a call once and return its reply; the errors are those of ``Connection.run``."""
+        """Send a call once and return its reply; raises the errors of ``Connection.run``."""
         script = scripts.load(call.script)
         function = functions.function(call.script) if self.functions else None
         try:
@@ -60,14 +60,17 @@ class AsyncConnection:
             raise await self._failed(error, library) from error
 
     async def command(self, *args: str | bytes | int) -> Any:
-        """Run a plain command; the same errors as ``run``."""
+        """Send a plain command and return its reply; raises the same errors as ``run``."""
         try:
             return await self.client.execute_command(*as_text(args))
         except FAILED as error:
             raise await self._failed(error) from error
 
     async def commands(self, commands: Sequence[tuple[str | bytes | int, ...]]) -> list[Any]:
-        """Run plain commands that change nothing, in one go; the same errors as ``run``."""
+        """Send plain commands that change nothing in one pipeline.
+
+        Raises the same errors as ``run``.
+        """
         if len(commands) == 1:
             return [await self.command(*commands[0])]
         try:
@@ -79,7 +82,7 @@ class AsyncConnection:
             raise await self._failed(error) from error
 
     async def version(self) -> ServerVersion | None:
-        """Product and version of the server; None where INFO is not allowed."""
+        """Return product and version of the server; None where INFO is not allowed."""
         try:
             return server_version.of_info(await self.client.info("server"))
         except redis.exceptions.NoPermissionError:
@@ -88,15 +91,15 @@ class AsyncConnection:
             raise await self._failed(error) from error
 
     async def drive(self, flow: Flow[T]) -> T:
-        """Run a flow to its end, and return what it returns."""
+        """Run a flow to its end, and return its result."""
         while isinstance(found := await self.advance(flow, self.take), Hand):
-            pass  # no caller takes it
+            pass  # drive() has no use for values that are handed out
         return found.value
 
     async def advance(
         self, flow: Flow[T], take: Callable[[Step], Awaitable[Any]]
     ) -> Hand | Ended[T]:
-        """Run a flow until it hands something out, or to its end; ``take`` does each step."""
+        """Run a flow until it hands a value out, or to its end; ``take`` runs each step."""
         try:
             step = next(flow)
             while not isinstance(step, Hand):
@@ -111,7 +114,7 @@ class AsyncConnection:
             return Ended(end.value)
 
     async def take(self, step: Step) -> Any:
-        """Do one step of a flow, and return its result."""
+        """Run one step of a flow, and return its result."""
         task = asyncio.current_task()
         asked = task.cancelling() if task else 0
         result = await self._take(step)
@@ -136,10 +139,10 @@ class AsyncConnection:
         return await self.version()
 
     async def whole(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do it to its end, also when the caller is cancelled meanwhile.
+        """Run a coroutine to its end, also when the caller is cancelled.
 
-        A call that is under way cannot be called back: who stopped waiting for its reply would
-        not know whether it ran, and leave half a batch.
+        A call in flight cannot be revoked. A caller that stopped waiting for its reply would not
+        know whether it ran, and might leave a batch partially applied.
         """
         task = asyncio.ensure_future(work)
         self._whole.add(task)
@@ -147,7 +150,7 @@ class AsyncConnection:
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """Wait for what is under way, and close the connections."""
+        """Wait for the coroutines of :meth:`whole`, then close the connections."""
         while self._whole:
             await asyncio.wait(set(self._whole))
         await self.client.aclose()
@@ -155,10 +158,10 @@ class AsyncConnection:
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._whole.discard(task)
         if not task.cancelled():
-            task.exception()  # who was cancelled does not ask for it
+            task.exception()  # a cancelled caller does not retrieve it
 
     async def leave(self) -> None:
-        """Drop the connections, those in use when they are given back; see ``Connection._failed``.
+        """Close the connections; those in use when they are returned. See ``Connection._failed``.
 
         The asyncio client of a cluster has no such pool: its nodes answer MOVED.
         """
@@ -173,7 +176,10 @@ class AsyncConnection:
             await single.disconnect()
 
     async def _failed(self, error: Exception, script: scripts.Script | None = None) -> AckerError:
-        """AckerError for an error of redis-py; after a demoted master's, connect again."""
+        """Return the AckerError for an error of redis-py.
+
+        After one of a demoted master, reconnect.
+        """
         if is_demoted(error):
             await self.leave()
         return translate(error, tls_options(self.client), script)
@@ -189,7 +195,7 @@ class AsyncConnection:
 
 
 async def outcome_of(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """What a function of the user's returns, awaited where it can be, or what it raises."""
+    """Return the result of a user's function, awaited if it can be, or the exception it raises."""
     try:
         result = function(*args)
         return await result if inspect.isawaitable(result) else result
@@ -199,4 +205,4 @@ async def outcome_of(function: Callable[..., Any], args: tuple[Any, ...]) -> Any
         task = asyncio.current_task()
         if task and task.cancelling():
             raise
-        return error  # of something that it waited for
+        return error  # the cancellation of a task that the function awaited

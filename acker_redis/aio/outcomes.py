@@ -1,4 +1,4 @@
-"""Verdicts of a source task by asyncio; see :mod:`acker_redis.sync.outcomes`."""
+"""The verdicts of a source for asyncio; see :mod:`acker_redis.sync.outcomes`."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 
@@ -9,16 +9,20 @@ from acker_redis.protocol.outcome import Entry, Outcome
 
 
 class AsyncOutcomes:
-    """Reads and takes the outcomes of one task over all shards; the twin of ``Outcomes``.
+    """Reads and takes the outcomes of one task, over all shards; the asyncio twin of ``Outcomes``.
 
-    >>> async def verdicts():
-    ...     async with AsyncAcker.from_url(url, "orders") as acker:
-    ...         batch = Batch("shop")
-    ...         batch.track(7, "order-1", [])
-    ...         await acker.apply(batch)
-    ...         return [outcome.verdict async for outcome in await acker.outcomes("shop")]
-    >>> asyncio.run(verdicts())
-    ['ack']
+    Use :meth:`AsyncAcker.outcomes` to get one.
+
+    Examples:
+        >>> async def verdicts():
+        ...     async with AsyncAcker.from_url(url, "orders") as acker:
+        ...         batch = Batch("shop")
+        ...         batch.track(7, "order-1", [])
+        ...         await acker.apply(batch)
+        ...         return [outcome.verdict async for outcome in await acker.outcomes("shop")]
+        >>> asyncio.run(verdicts())
+        ['ack']
+
     """
 
     def __init__(self, connection: AsyncConnection, shards: Sequence[ShardKeys], task: str) -> None:
@@ -27,20 +31,26 @@ class AsyncOutcomes:
 
     @property
     def task(self) -> str:
-        """The source's name."""
+        """The name of the source."""
         return self._flows.task
 
     async def read(self, count: int = 16) -> list[Entry]:
-        """As :meth:`Outcomes.read`."""
+        """Return up to ``count`` entries per shard, oldest first; see :meth:`Outcomes.read`."""
         return await self._connection.drive(self._flows.read(count))
 
     async def take(self, entries: Iterable[Entry]) -> int:
-        """As :meth:`Outcomes.take`; it is done to its end also when the caller is cancelled."""
+        """Delete entries that were handled; return how many verdicts they held.
+
+        It runs to its end, also when the caller is cancelled. See :meth:`Outcomes.take`.
+        """
         flow = self._flows.take(list(entries))
         return await self._connection.whole(self._connection.drive(flow))
 
     async def __aiter__(self) -> AsyncIterator[Outcome]:
-        """Each outcome that waits now; an entry is taken once all of it was handed out."""
+        """Iterate over the outcomes that wait.
+
+        An entry is taken after all its outcomes were returned.
+        """
         while entries := await self.read(1):
             for entry in entries:
                 for outcome in entry:

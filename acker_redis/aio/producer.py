@@ -1,6 +1,6 @@
-"""A producer that batches, by asyncio: see :mod:`acker_redis.sync.producer`.
+"""A producer that batches, for asyncio: see :mod:`acker_redis.sync.producer`.
 
-It belongs to one event loop. What a task adds it adds between two awaits, so there is no lock.
+It belongs to one event loop. All shared state changes between two awaits, so there is no lock.
 """
 
 import asyncio
@@ -26,20 +26,37 @@ log = logging.getLogger(__name__)
 
 
 class AsyncProducer:
-    """The twin of :class:`acker_redis.Producer`: the same methods, to be awaited.
+    """Collects rows and sends them in batches, as :class:`acker_redis.Producer`, for asyncio.
 
-    A task that is cancelled while it waits for room has added nothing; what was added is sent
-    whatever becomes of the task. End it with ``async with``, or :meth:`close`: when its event loop
-    ends before, what was not sent is gone, and its trees expire.
+    Its methods are those of :class:`acker_redis.Producer`, awaited, with the same back-pressure,
+    retries and guarantees. It belongs to one event loop. A task that is cancelled while it waits
+    for room has added no row. Rows that were added are sent even if the task is cancelled.
 
-    >>> async def produce():
-    ...     async with AsyncAcker.from_url(url, "orders") as acker:
-    ...         async with AsyncProducer(acker, "shop") as producer:
-    ...             await producer.track(7, "order-1", [40])
-    ...             await producer.ack(7, 40)
-    ...         return (await acker.status()).counters["acked"]
-    >>> asyncio.run(produce())
-    1
+    End it with ``async with`` or :meth:`close`. If the event loop ends before, rows that were not
+    sent are lost, and their trees expire.
+
+    Args:
+        acker: The client of the namespace.
+        task: The name of the source, needed to track.
+        linger: Seconds that a row waits for others, 0 to 60.
+        buffer: Rows that may wait before callers wait.
+        max_block: Seconds that a caller waits for room.
+        on_given_up: Called as ``on_given_up(error, rows)`` with the rows of a batch that was given
+            up; by default they are logged as a warning. A plain function, not a coroutine function.
+
+    Raises:
+        ConfigError: An argument is invalid.
+
+    Examples:
+        >>> async def produce():
+        ...     async with AsyncAcker.from_url(url, "orders") as acker:
+        ...         async with AsyncProducer(acker, "shop") as producer:
+        ...             await producer.track(7, "order-1", [40])
+        ...             await producer.ack(7, 40)
+        ...         return (await acker.status()).counters["acked"]
+        >>> asyncio.run(produce())
+        1
+
     """
 
     def __init__(
@@ -59,45 +76,49 @@ class AsyncProducer:
         self._linger, self._buffer, self._max_block = linger, buffer, max_block
         self._on_given_up = on_given_up
         self._accumulator: Accumulator | None = None
-        # What is not answered is tried again by deliver(), which knows when to end.
+        # No retries here: deliver() retries a batch, because it knows when to end.
         self._flows = Flows(acker.namespace, retry_for=0.0)
         self._lanes: dict[int, Lane[asyncio.Lock]] = {}
         self._senders: list[asyncio.Task[None]] = []
         self._work = asyncio.Event()
         """Set when a shard may have become ready."""
         self._answered = asyncio.Event()
-        """Set, and replaced, when a batch was answered, or given up."""
+        """Set, and replaced, when a batch was applied or given up."""
         self._closed = False
         self._end = math.inf
-        """When what was not answered is given up."""
+        """When batches without a reply are given up, on the ``time.monotonic`` clock."""
         self._error: AckerError | None = None
 
     async def add(self, rows: Iterable[Row], wait: bool = True) -> None:
-        """As :meth:`Producer.add`; with ``wait=False`` no other task runs, but the first time."""
+        """Add rows to the buffer, all or none; see :meth:`Producer.add`.
+
+        With ``wait=False`` no other task runs during the call. Only the first call of a producer
+        awaits a reply of Redis, to read the configuration.
+        """
         rows = check_rows(rows, self.task)
         if not rows:
             return
         self._check_open()
         accumulator = self._accumulator
         if accumulator is None:
-            # Nobody knows yet how many shards there are.
+            # The number of shards is not known yet.
             config = await self.acker.config()
             self._check_open()
             accumulator = self._start(config)
         if wait and accumulator.size >= self._buffer:
             await self._wait_for_room(accumulator)
         if accumulator.size >= 2 * self._buffer:
-            error = BufferFullError("Redis is too slow, or away")
+            error = BufferFullError("twice the buffer waits: Redis is too slow, or unreachable")
             tell_given_up(self._on_given_up, error, rows)
         elif accumulator.add(rows, time.monotonic()):
             self._work.set()
 
     async def track(self, anchor: int, source_id: str, emitted: Iterable[int]) -> None:
-        """As :meth:`Batch.track`."""
+        """Track a tree; see :meth:`Batch.track`, and :meth:`add` for errors."""
         await self.add([track_row(anchor, source_id, emitted)])
 
     async def ack(self, anchor: int, tuple_id: int, emitted: Iterable[int] = ()) -> None:
-        """As :meth:`Batch.ack`."""
+        """Ack a message; see :meth:`Batch.ack`, and :meth:`add` for errors."""
         await self.add([ack_row(anchor, tuple_id, emitted)])
 
     async def fail(
@@ -107,38 +128,42 @@ class AsyncProducer:
         tuple_id: int | None = None,
         emitted: Iterable[int] = (),
     ) -> None:
-        """As :meth:`Batch.fail`."""
+        """Fail a tree; see :meth:`Batch.fail`, and :meth:`add` for errors."""
         await self.add([fail_row(anchor, why, tuple_id, emitted)])
 
     async def touch(self, anchor: int) -> None:
-        """As :meth:`Batch.touch`."""
+        """Restart the timeout of a tree; see :meth:`Batch.touch`, and :meth:`add` for errors."""
         await self.add([touch_row(anchor)])
 
     @property
     def waiting(self) -> int:
-        """As :attr:`Producer.waiting`."""
+        """Number of rows, after folding, that have no reply yet."""
         return self._accumulator.size if self._accumulator else 0
 
     async def flush(self, timeout: float | None = None) -> None:
-        """As :meth:`Producer.flush`."""
+        """Send all rows added so far and wait for the replies; see :meth:`Producer.flush`."""
         end = math.inf if timeout is None else time.monotonic() + timeout
         accumulator = self._accumulator
         if accumulator is not None:
             accumulator.hurry()
             self._work.set()
-            # The batches, not their ids: another may come to stand where one was.
+            # Keep the batches themselves: an id() may be reused for a later batch.
             waits_for = set(accumulator.batches())
             while waits_for.intersection(accumulator.batches()):
                 if not await self._answer_before(end):
                     raise BufferFullError(
-                        f"{accumulator.size} rows were not answered within {timeout} s"
+                        f"{accumulator.size} rows got no reply within {timeout} s; they are still "
+                        "being sent"
                     )
         error, self._error = self._error, None
         if error:
             raise error
 
     async def close(self, timeout: float = 30.0) -> None:
-        """As :meth:`Producer.close`; it is done to its end also when the caller is cancelled."""
+        """Flush, and end the senders; see :meth:`Producer.close`.
+
+        It runs to its end, also when the caller is cancelled.
+        """
         if not self._closed:
             self._closed = True
             self._signal_answer()
@@ -170,20 +195,20 @@ class AsyncProducer:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError("this producer was closed; nothing is taken in any more")
+            raise ClosedError("this producer is closed and takes no more rows")
 
     async def _wait_for_room(self, accumulator: Accumulator) -> None:
         end = time.monotonic() + self._max_block
         while accumulator.size >= self._buffer:
             if not await self._answer_before(end):
                 raise BufferFullError(
-                    f"{accumulator.size} rows wait for Redis, and too few were answered within "
-                    f"{self._max_block} s; it is too slow for this program, or away"
+                    f"{accumulator.size} rows wait for Redis, and there was no room within "
+                    f"{self._max_block} s: Redis is too slow for this program, or unreachable"
                 )
             self._check_open()
 
     async def _answer_before(self, end: float) -> bool:
-        """Wait for the next answer; False if there was none in time."""
+        """Wait until a batch is applied or given up; return False if none is by ``end``."""
         timeout = None if end == math.inf else max(end - time.monotonic(), 0.0)
         try:
             async with asyncio.timeout(timeout):
@@ -197,12 +222,12 @@ class AsyncProducer:
         self._answered = asyncio.Event()
 
     async def _run(self, accumulator: Accumulator) -> None:
-        """One sender: send what is ready, until the producer is closed and all is answered."""
+        """Run one sender: send ready batches until the producer is closed and all have replies."""
         while True:
             self._work.clear()
             while (ready := accumulator.take(time.monotonic())) is None:
                 if self._end == -math.inf:
-                    self._work.set()  # the other senders end, too
+                    self._work.set()  # wake the other senders, which end, too
                     return
                 wait = accumulator.due() - time.monotonic()
                 with contextlib.suppress(TimeoutError):
@@ -210,11 +235,11 @@ class AsyncProducer:
                         await self._work.wait()
                 self._work.clear()
             shard, batch = ready
-            self._work.set()  # another shard may be ready, for another sender
+            self._work.set()  # another sender may take another shard
             error = await self._deliver(shard, batch)
             accumulator.done(shard)
             if self._flows.known:
-                # Others than before, when the namespace was created anew.
+                # A reshard may have changed the number of shards.
                 accumulator.shards = self._flows.known.shards
             self._error = self._error or error
             self._signal_answer()
@@ -227,6 +252,6 @@ class AsyncProducer:
         try:
             return await self.acker.connection.drive(flow)
         except Exception as error:
-            # Whatever it is: a sender that ends is a producer that waits for ever.
-            log.exception("a batch of %d rows cannot be sent", len(batch))
-            return AckerError(f"cannot be sent: {error!r}")
+            # Catch everything: without its senders a producer waits for ever.
+            log.exception("producer: cannot send a batch of %d rows", len(batch))
+            return AckerError(f"the batch cannot be sent: {error!r}")

@@ -1,4 +1,4 @@
-"""A source that never loses a message, by asyncio: see :mod:`acker_redis.sync.source`."""
+"""A source that never loses a message, for asyncio: see :mod:`acker_redis.sync.source`."""
 
 import asyncio
 import contextlib
@@ -24,38 +24,43 @@ from acker_redis.trees.source_settings import SourceSettings, check_ran, check_r
 log = logging.getLogger(__name__)
 
 _calling: contextvars.ContextVar["_Steps | None"] = contextvars.ContextVar("calling", default=None)
-"""The step whose callback this is."""
+"""The step whose callback runs in this context; None outside of callbacks."""
 _sending: contextvars.ContextVar[asyncio.Task[Any] | None] = contextvars.ContextVar(
     "sending", default=None
 )
-"""The task of the ``send`` that this is, or was started by."""
+"""The task that runs a ``send``, in its own context and those that it creates."""
 
 
 class AsyncSource:
-    """The twin of :class:`acker_redis.Source`: the same methods, to be awaited.
+    """Tracks, sends and replays records: the methods of :class:`acker_redis.Source`, awaited.
 
-    ``send``, the callbacks and ``reload`` may be coroutine functions. The records that are due at
-    one time are sent side by side. It belongs to one event loop, and steps in a task of its own
-    between :meth:`start` and :meth:`stop`, or in an ``async with`` block.
+    Records, delivery, crashes, back-pressure and arguments are as in :class:`acker_redis.Source`,
+    with these differences:
 
-    A task that is cancelled while it waits in ``emit`` has emitted nothing. A step is never left
-    half done: when what runs it is cancelled, what was tracked and not sent yet is nacked by
-    expiring, and replayed.
+    - ``send``, the callbacks and ``reload`` may be coroutine functions.
+    - ``send`` is called side by side for all records that are due.
+    - It belongs to one event loop. Its own task runs the steps between :meth:`start` and
+      :meth:`stop`, or in an ``async with`` block.
+    - A task that is cancelled while it waits in :meth:`emit` has emitted nothing.
+    - If the task that runs a step is cancelled, records that were tracked and not sent yet expire,
+      and are replayed.
 
-    >>> async def shop():
-    ...     async def send(record, ids):  # or by HTTP, the id in a header
-    ...         async with bolt.process(*ids):
-    ...             print("packing", record.value)
-    ...
-    ...     async with AsyncAcker.from_url(url, "orders") as acker:
-    ...         async with AsyncProducer(acker) as producer:
-    ...             bolt = AsyncBolt(producer)
-    ...             async with AsyncSource(acker, "shop", send) as source:
-    ...                 await source.emit("order-1", "a hat")
-    ...                 return await source.join()
-    >>> asyncio.run(shop())
-    packing a hat
-    True
+    Examples:
+        >>> async def shop():
+        ...     async def send(record, ids):  # or by HTTP, the id in a header
+        ...         async with bolt.process(*ids):
+        ...             print("packing", record.value)
+        ...
+        ...     async with AsyncAcker.from_url(url, "orders") as acker:
+        ...         async with AsyncProducer(acker) as producer:
+        ...             bolt = AsyncBolt(producer)
+        ...             async with AsyncSource(acker, "shop", send) as source:
+        ...                 await source.emit("order-1", "a hat")
+        ...                 return await source.join()
+        >>> asyncio.run(shop())
+        packing a hat
+        True
+
     """
 
     def __init__(
@@ -84,26 +89,26 @@ class AsyncSource:
         self._closed_some = asyncio.Event()
         """Set, and replaced, when records were closed."""
         self._wake = asyncio.Event()
-        """Set when there is something to emit, or to end."""
+        """Set when there is a record to emit, or the source stops."""
         self._stopping = False
         self._turn = asyncio.Lock()
-        """Held by who steps."""
+        """Held by the task that runs a step."""
         self._sending: set[asyncio.Task[Any] | None] = set()
-        """Calls of ``send`` that have not come back."""
+        """The tasks whose ``send`` has not returned."""
         self._pump: asyncio.Task[None] | None = None
         self._stepper: asyncio.Task[Any] | None = None
-        """The task that steps."""
+        """The task that runs a step; None if none does."""
         self._steps: _Steps | None = None
-        """The step in hand."""
+        """The current step."""
 
     @property
     def task(self) -> str:
-        """The source's name, under which it tracks."""
+        """The name of the source, under which it tracks."""
         return self._flows.task
 
     @property
     def pending(self) -> int:
-        """Records that are not closed: queued, tracked, or waiting for a replay."""
+        """Number of open records: queued, tracked, or waiting for a replay."""
         return self._flows.live()
 
     async def emit(
@@ -114,9 +119,9 @@ class AsyncSource:
         *,
         timeout: float | None = None,
     ) -> None:
-        """As :meth:`Source.emit`."""
+        """Queue a record, to be tracked and sent soon; see :meth:`Source.emit`."""
         if self._settings.send is None:
-            raise ConfigError("a source without send= has no way to emit; use track()")
+            raise ConfigError("emit() needs a source with send=; use track() instead")
         record = check_record(Record(source_id, value, edges))
         await self._wait_for_room(timeout)
         self._flows.inbox.append((record, None))
@@ -126,7 +131,10 @@ class AsyncSource:
     async def track(
         self, source_id: str, value: Any = None, *, timeout: float | None = None
     ) -> AsyncIterator[OpenTree]:
-        """As :meth:`Source.track`; ``tree.emit()`` itself is not awaited."""
+        """Track a record whose messages the ``async with`` block sends; see :meth:`Source.track`.
+
+        ``tree.emit()`` itself is not awaited.
+        """
         record = check_record(Record(source_id, value, None))
         await self._wait_for_room(timeout)
         tree, opening = OpenTree(source_id), Batch(self.task)
@@ -140,7 +148,7 @@ class AsyncSource:
             raise
         if applied.rejected or gone:
             raise RejectedError(
-                f"{source_id!r} was nacked: too much is pending; emit nothing of it"
+                f"{source_id!r} was nacked, because too much is pending: send none of its messages"
             )
         try:
             yield tree
@@ -150,14 +158,14 @@ class AsyncSource:
         await self._close(tree)
 
     async def start(self) -> "AsyncSource":
-        """Step in a task of its own, until :meth:`stop`."""
+        """Start a task that runs steps until :meth:`stop`; return the source."""
         if not self._pumped():
             self._stopping = False
             self._pump = asyncio.create_task(self._run_task(), name="acker-source")
         return self
 
     async def stop(self) -> None:
-        """Finish the step in hand and leave. What is pending stays so: see :class:`Source`."""
+        """Finish the current step and stop. Open records stay pending: see :class:`Source`."""
         self._stopping = True
         self._wake.set()
         self._signal()
@@ -166,25 +174,28 @@ class AsyncSource:
             await asyncio.wait([pump])
             self._stopping = False
         self._pump = None
-        if not self._turn.locked():  # else whoever steps says it
+        if not self._turn.locked():  # else the task that runs a step sends it
             async with self._turn:
-                with contextlib.suppress(AckerError):  # what is not said expires
+                with contextlib.suppress(AckerError):  # trees that are not closed expire
                     await self._sent()
                 self._stopping = False
 
     async def run(self) -> None:
-        """As :meth:`Source.run`."""
+        """Run steps in this task until :meth:`stop` is called; see :meth:`Source.run`."""
         async with contextlib.aclosing(self.verdicts()) as verdicts:
             async for verdict in verdicts:
                 await self._call_back(verdict)
 
     async def verdicts(self, *, until_closed: bool = False) -> AsyncGenerator[Verdict, None]:
-        """As :meth:`Source.verdicts`: ``async for verdict in source.verdicts()``."""
+        """Run steps in this task, and yield each verdict; see :meth:`Source.verdicts`.
+
+        Use it as ``async for verdict in source.verdicts()``.
+        """
         own = self._pump is asyncio.current_task()
         while self._turn.locked():
-            # Its own task waits for one that steps in join() or emit(), which then leaves.
+            # The source's own task waits for a step in join() or emit() to end.
             if not own:
-                raise ConfigError(f"source {self.task} is stepped by another task already")
+                raise ConfigError(f"another task runs source {self.task}; run it in one task only")
             if self._stopping:
                 return
             await asyncio.sleep(0.01)
@@ -200,16 +211,16 @@ class AsyncSource:
                     self._stopping = False
 
     async def step(self) -> float:
-        """As :meth:`Source.step`; it waits until ``send`` has come back, too."""
+        """Run one step, and wait until ``send`` has returned; see :meth:`Source.step`."""
         if self._pumped():
-            raise ConfigError(f"source {self.task} is stepped by a task of its own")
+            raise ConfigError(f"source {self.task} runs in its own task; call stop() before step()")
         async with self._turn:
             wait = await self._step()
             await self._sent()
             return wait
 
     async def join(self, timeout: float | None = None) -> bool:
-        """As :meth:`Source.join`."""
+        """Wait until every record is closed; see :meth:`Source.join`."""
         return await self._wait_until(lambda: not self.pending, timeout)
 
     async def __aenter__(self) -> "AsyncSource":
@@ -240,7 +251,7 @@ class AsyncSource:
             await self._sleep(min(wait, idle))
 
     async def _sleep(self, seconds: float) -> None:
-        """Sleep until woken; others get their turn in any case."""
+        """Sleep for ``seconds`` or until woken; other tasks run in any case."""
         if not seconds or self._stopping:
             await asyncio.sleep(0)
             return
@@ -249,14 +260,14 @@ class AsyncSource:
                 await self._wake.wait()
 
     def _send(self, step: Send) -> None:
-        """Call ``send`` for each, in tasks of their own: a slow one holds up nobody."""
+        """Call ``send`` in one task per record, so that a slow call delays no other record."""
         for number, args in enumerate(step.calls):
             task = asyncio.create_task(self._send_one(step, number, args), name="acker-send")
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
 
     async def _sent(self) -> None:
-        """Wait for what is being sent, and say what became of it."""
+        """Wait until all ``send`` calls have returned, and close or fail their trees."""
         if _sending.get() in self._sending:
             return
         if self._sending:
@@ -296,11 +307,11 @@ class AsyncSource:
                 task = asyncio.current_task()
                 if task and task.cancelling():
                     raise
-                # Whatever it is: a source that ends is a source that waits for ever.
+                # Catch everything: without its task the source would wait for ever.
                 log.exception("source %s: a callback failed, and will be called again", self.task)
                 await asyncio.sleep(1.0)
                 if self._stopping or self._pump is not task:
-                    return  # also when it was stopped by the callback itself
+                    return  # also if the callback itself called stop()
 
     async def _close(self, tree: OpenTree, why: str | None = None) -> None:
         closing = Batch()
@@ -309,11 +320,11 @@ class AsyncSource:
         await self.acker.apply(closing)
 
     def _pumped(self) -> bool:
-        """Whether the source has a task of its own."""
+        """Return whether the source has its own task."""
         return self._pump is not None and not self._pump.done()
 
     def _called_back(self) -> bool:
-        """Whether this runs in a callback: nothing would be closed while it waits."""
+        """Return whether the caller is a callback: no record could be closed while it waits."""
         if _sending.get() in self._sending:
             return True
         if self._steps is None:
@@ -324,13 +335,13 @@ class AsyncSource:
         most = self._settings.max_pending
         if self._called_back():
             return
-        # Whoever is let in goes on at once, before another is: no more get in than there is room.
+        # A task that finds room continues at once, before any other task runs: so no more records
+        # are added than there is room for.
         steps = self._settings.calls_back
         if not await self._wait_until(lambda: self.pending < most, timeout, steps):
             raise BufferFullError(
-                f"{self.pending} records of {self.task} are not closed, and may be {most}; give "
-                "them more time, or, if nobody does, hear verdicts meanwhile: start(), verdicts(), "
-                "or callbacks"
+                f"{self.pending} records of {self.task} are open, and max_pending is {most}; wait "
+                "longer, or make sure that verdicts are read: use start(), verdicts() or callbacks"
             )
 
     async def _wait_until(
@@ -360,7 +371,7 @@ class AsyncSource:
 
 
 class _Steps:
-    """One step of a source: its verdicts, and then how long to wait."""
+    """One step of a source: yields its verdicts, then holds the seconds until the next step."""
 
     def __init__(self, source: AsyncSource) -> None:
         self.wait = 0.0

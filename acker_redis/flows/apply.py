@@ -1,4 +1,24 @@
-"""How a batch is sent, sent again and fenced. No I/O."""
+"""How a batch is sent, retried and fenced. No I/O.
+
+**Promise: no part of a batch is applied twice.** A *part* is one call of a script on one shard: all
+or nothing.
+
+1. *Seal.* When a batch is first sent, :meth:`Applies._seal` fixes its parts, its lane, and one
+   number in the lane per part. No row can be added afterwards. A retry sends the same parts under
+   the same numbers.
+2. *Send.* Parts of one shard are sent one after another, in the order of their numbers. The shards
+   are served side by side.
+3. *Retry.* A part without a reply is in doubt. It is sent again with its number and digest. If the
+   shard has applied this number before, its fence makes the retry a no-op.
+4. *Horizon.* A shard keeps a fence for at least ``fence_ms``. A part is never sent again later than
+   ``fence_ms`` after it was first sent (LaneError): the fence may be deleted, and the part would be
+   applied again. ``fence_ms`` is the shortest value that the namespace had since the batch was
+   sealed.
+5. *Refused.* After WrongShardError, NamespaceNotFoundError or BacklogError the shard has changed
+   nothing, so a part that was refused on each attempt is not in doubt. If no part is applied or in
+   doubt, the batch is packed again for the current shards, under new numbers. Otherwise it cannot
+   be packed for other shards, because a part might be applied twice: the caller gives it up.
+"""
 
 import time
 from typing import Any
@@ -24,58 +44,58 @@ from acker_redis.protocol.rows import Columns
 
 
 class Applies(Known):
-    """Sends batches to the shards of a namespace."""
+    """The flows that apply batches to the shards of a namespace."""
 
     def apply(self, batch: Sendable, lane: "Lane[Any]") -> Flow[Applied]:
-        """As :meth:`Acker.apply`, to be run by who holds the lane."""
+        """See :meth:`Acker.apply`. The caller holds the lane's lock."""
         try:
             return (yield from self._apply_parts(batch, lane))
         except (WrongShardError, NamespaceNotFoundError) as error:
             self.known, before = None, batch.sent
             if before and not before.refused:
                 raise type(error)(
-                    f"{error}. Some of this batch may have been applied before that, and the rest "
-                    "cannot be any more: give it up. Its trees expire; what it tracks and has no "
-                    "verdict then, track anew"
+                    f"{error}. A part of this batch may have been applied before, so the rest "
+                    "cannot be sent to other shards: give the batch up. Its trees expire; track "
+                    "those again that get no verdict"
                 ) from error
-            _pack_anew(batch)
+            _unseal_refused(batch)
         config = yield from self._read_config(self._deadline())
         if self.reshard and before and config.shards == before.shards:
-            raise BacklogError(f"{self.namespace} moves to other shards just now; try again")
+            raise BacklogError(f"{self.namespace} is resharding, nothing is tracked; try again")
         try:
             return (yield from self._apply_parts(batch, lane))
         except (WrongShardError, NamespaceNotFoundError):
             self.known = None
-            _pack_anew(batch)
+            _unseal_refused(batch)
             raise
 
     def _apply_parts(self, batch: Sendable, lane: "Lane[Any]") -> Flow[Applied]:
         if batch.sent:
-            # Its fence holds for as long as the namespace says now: it may have been created anew.
+            # The namespace may have been created again: its fences last as long as it says now.
             config = yield from self._read_config(self._deadline())
         else:
             config = yield from self.config()
         try:
             parts, sent = self._seal(batch, config, lane)
         except BlockTooLargeError:
-            # The high-water mark may have been raised meanwhile.
+            # An operator may have raised the high-water mark since the configuration was read.
             config = yield from self._read_config(self._deadline())
             parts, sent = self._seal(batch, config, lane)
         if sent.namespace != self.namespace:
             raise InvalidBatchError(
-                f"this batch was sent to {sent.namespace}; make another for {self.namespace}"
+                f"this batch was sent to {sent.namespace} before; make another for {self.namespace}"
             )
         sent.fence_ms = min(sent.fence_ms, config.fence_ms)
         by_shard: dict[int, list[int]] = {}
         for number, part in enumerate(parts):
             if number not in sent.replies:
                 by_shard.setdefault(part.shard, []).append(number)
-        # On each shard one after the other, as their numbers say; the shards side by side.
+        # Parts of one shard go in the order of their numbers; the shards are served side by side.
         yield from together([self._parts(parts, sent, some) for some in by_shard.values()])
         return combine(parts, [sent.replies[number] for number in range(len(parts))])
 
     def apply_part(self, part: Part, fence: Fence) -> Flow[ShardApplied]:
-        """As :meth:`Acker.apply_part`."""
+        """See :meth:`Acker.apply_part`."""
         _check_durable(fence.producer)
         deadline, pauses = self._deadline(), Pauses()
         while True:
@@ -84,14 +104,14 @@ class Applies(Known):
             except RedisUnavailableError as error:
                 yield from pauses.after(error, deadline)
             except (WrongShardError, NamespaceNotFoundError):
-                self.known = None  # created anew, or to be: whoever asks next asks Redis
+                self.known = None  # the next flow reads the configuration again
                 raise
 
     def lane(self, name: str) -> Flow[dict[int, tuple[int, str]]]:
-        """As :meth:`Acker.lane`."""
+        """See :meth:`Acker.lane`."""
         _check_durable(name)
         found: dict[int, tuple[int, str]] = {}
-        # Who runs a batch again after a long time may know of other shards.
+        # The batch may be retried long after it was first sent: the shards may have changed.
         for keys in self.shards((yield from self.read_config())):
             fence = yield Ask(("HGET", keys.durable_fences, name))
             if fence:
@@ -102,7 +122,10 @@ class Applies(Known):
     def _seal(
         self, batch: Sendable, config: AckerConfig, lane: "Lane[Any]"
     ) -> tuple[list[Part], Sent]:
-        """Parts of a batch; from the first time on nothing more comes into it."""
+        """Return the parts of a batch.
+
+        The first call seals the batch: no row can be added any more.
+        """
         if batch.sent is not None:
             return batch.parts(batch.sent.shards), batch.sent
         batch.sent = Sent(self.namespace, "", 0)
@@ -112,7 +135,7 @@ class Applies(Known):
             name, first = lane.draw(len(parts))
             batch.sent = sent = Sent(self.namespace, name, first, config.shards)
         except BaseException:
-            batch.sent = None  # nothing was sent
+            batch.sent = None  # no part was sent
             raise
         return parts, sent
 
@@ -124,11 +147,12 @@ class Applies(Known):
         seq, deadline, pauses = sent.seq + number, self._deadline(), Pauses()
         fence = Fence(sent.producer, seq, part.rows.digest)
         while True:
-            # Past the fence's horizon a part that is sent again would be applied again.
+            # After this time the fence may be deleted, and a retry would be applied again.
             horizon = sent.first_sent(number) + sent.fence_ms / 1000
             if time.monotonic() > horizon:
                 raise LaneError(
-                    "this batch was first sent too long ago to be sent again; let its trees expire"
+                    f"this batch was first sent more than {sent.fence_ms / 1000:.0f} s ago: too "
+                    "long ago to be sent again, it might be applied twice; let its trees expire"
                 )
             again = number in sent.doubt
             sent.doubt.add(number)
@@ -151,7 +175,7 @@ class Applies(Known):
         return reply
 
     def _send(self, part: Part, fence: Fence) -> Flow[ShardApplied]:
-        """Send a part once."""
+        """Send a part once, and return the parsed reply."""
         keys, rows = ShardKeys(self.namespace, part.shard), part.rows
         if isinstance(rows, Columns):
             reply = yield Run(commands.apply(keys, rows, fence))
@@ -161,11 +185,11 @@ class Applies(Known):
 
 
 class BlockTooLargeError(InvalidBatchError):
-    """Raised for a block that would be nacked for overflow also when nothing else is pending."""
+    """Raised for a block so large that it would be nacked for overflow in an empty namespace."""
 
 
 def _check_fits(parts: list[Part], config: AckerConfig) -> None:
-    """Refuse a block that would be nacked for overflow also when nothing else is pending."""
+    """Raise BlockTooLargeError for a block that would overflow even an empty namespace."""
     room = 2 * config.share
     for part in parts:
         for each in () if isinstance(part.rows, Columns) else part.rows.parts:
@@ -176,15 +200,12 @@ def _check_fits(parts: list[Part], config: AckerConfig) -> None:
                 )
 
 
-def _pack_anew(batch: Sendable) -> None:
-    """Let a batch be packed once more if it was surely applied on none of its shards.
-
-    They are others by now.
-    """
+def _unseal_refused(batch: Sendable) -> None:
+    """Let a batch be packed again for other shards, if surely no part of it was applied."""
     if batch.sent and batch.sent.refused:
         batch.sent = None
 
 
 def _check_durable(lane: str) -> None:
     if not lane.startswith("@"):
-        raise ConfigError(f"a lane of one's own is durable, call it @{lane}")
+        raise ConfigError(f"the name of a durable lane begins with @: @{lane}, not {lane}")

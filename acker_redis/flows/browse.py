@@ -1,16 +1,15 @@
-"""What is pending, page by page: the walk over shards, kinds and buckets, without the I/O.
+"""Pagination over all pending trees and blocks, across shards and buckets. No I/O.
 
-The walk takes shard after shard; of each the loose trees and then the blocks, from the bucket that
-expires, or the oldest, to the newest. A bucket is named by a number that stays with it while it
-grows older, so a tick between two pages neither skips nor repeats one. What is promised is what
-HSCAN promises:
+A scan visits shard after shard: first the loose trees of a shard, then its blocks. Buckets are
+visited from the expiring (or oldest) one to the newest. A bucket keeps its number while it ages, so
+a tick between two pages neither skips nor repeats a bucket. The guarantees are those of HSCAN:
 
-* What is pending from the first page to the last, and does not move, is seen at least once. What
-  is tracked or ends in between may be seen or not.
-* A TOUCH, a FAIL before its TRACK, and with ``refresh=update`` every row, moves a tree to the
-  newest bucket: it may be seen twice, and is never missed for that.
-* A cursor belongs to the server that gave it. Over a restart, a failover or a slot that moves,
-  trees may be missed: begin again.
+* A tree that is pending from the first page to the last, and stays in its bucket, is returned at
+  least once. A tree that begins or ends during the scan may be returned or not.
+* A TOUCH, a FAIL before its TRACK, and with ``refresh=update`` every row, puts a tree into the
+  newest bucket. Such a tree may be returned twice, but it is not missed.
+* A cursor belongs to the server that returned it. After a restart, a failover or the migration of a
+  slot, pages may miss trees: begin again.
 """
 
 import re
@@ -29,41 +28,46 @@ from acker_redis.protocol.texts import check_text
 from acker_redis.protocol.tree import TreeState, parse_show
 
 MAX_CALLS = 16
-"""Calls of the script that a page takes at most."""
+"""Maximum number of script calls per page."""
 MAX_RECORDS = 1000
-"""Records that a call looks at, about."""
+"""Records that one call examines, approximately."""
 SAMPLE = 500
-"""Records of a bucket that are looked at for its oldest tree; a listpack always comes whole."""
+"""Records of a bucket that ``oldest`` examines; a listpack is always read whole."""
 
 _TEXT = re.compile(r"([0-9]{1,4})\.(pending|blocks)\.([0-9]{1,15})\.([0-9]{1,19})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class PageCursor:
-    """Where a walk over all that is pending goes on; a text for URLs and shells.
+    """The position of a scan over all pending trees and blocks; a text for URLs and shells.
 
-    >>> from acker_redis.flows.browse import PageCursor
-    >>> str(PageCursor.parse("2.blocks.17.4096"))
-    '2.blocks.17.4096'
+    Examples:
+        >>> from acker_redis.flows.browse import PageCursor
+        >>> str(PageCursor.parse("2.blocks.17.4096"))
+        '2.blocks.17.4096'
+
     """
 
     shard: int = 0
     kind: Kind = "pending"
     bucket: int = 0
-    """Number of the bucket; 0 or one that is gone: the oldest, from its beginning."""
+    """Number of the bucket.
+
+    0, or a number that no bucket has any more: the oldest bucket, from its start.
+    """
     at: int = 0
-    """Cursor of HSCAN in this bucket."""
+    """HSCAN's cursor in this bucket."""
 
     def __str__(self) -> str:
         return f"{self.shard}.{self.kind}.{self.bucket}.{self.at}"
 
     @classmethod
     def parse(cls, text: str) -> "PageCursor":
-        """Read the text form; ConfigError for what no page has given."""
+        """Parse the text form; raise ConfigError for a text that no page has returned."""
         match = _TEXT.fullmatch(text) if isinstance(text, str) else None
         if not match:
             raise ConfigError(
-                f"a cursor is a text that a page gave, such as 0.pending.17.4096, not {text!r:.60}"
+                f"invalid cursor {text!r:.60}: use the text of a page's next, as 0.pending.17.4096"
             )
         shard, kind, bucket, at = match.groups()
         return cls(int(shard), "blocks" if kind == "blocks" else "pending", int(bucket), int(at))
@@ -71,97 +75,112 @@ class PageCursor:
 
 @dataclass(frozen=True, slots=True)
 class BlockEntry:
-    """A pending block in a list; what is open in it, ``Acker.show(entry.anchors[0])`` tells.
+    """A pending block in a list.
 
-    >>> acker = Acker.from_url(url, "orders")
-    >>> anchors = acker.track_block("shop", "page 1", [40, 41])
-    >>> (entry,) = acker.page().blocks
-    >>> entry.label, entry.slots, entry.anchors == anchors
-    ('page 1', 2, True)
+    ``Acker.show(entry.anchors[0])`` returns which of its trees are open.
+
+    Examples:
+        >>> acker = Acker.from_url(url, "orders")
+        >>> anchors = acker.track_block("shop", "page 1", [40, 41])
+        >>> (entry,) = acker.page().blocks
+        >>> entry.label, entry.slots, entry.anchors == anchors
+        ('page 1', 2, True)
+
     """
 
     block: int
     slots: int
-    """Trees in it."""
+    """Trees in the block."""
     task: str
     label: str
     age_ms: int
     """Milliseconds since it was tracked."""
     bucket: int
-    """0 is the newest; as many as the namespace has: it expires just now."""
+    """Age of its bucket in ticks: 0 is the newest.
+
+    The number of buckets means that the block is expiring.
+    """
 
     @property
     def anchors(self) -> range:
-        """Anchors of its trees, by slot."""
+        """Anchors of the block's trees, by slot."""
         first = block_anchor(self.block, 0)
         return range(first, first + self.slots)
 
 
 @dataclass(frozen=True, slots=True)
 class TreePage:
-    """Some of what is pending; what a walk over all pages sees is said in the module's docstring.
+    """One page of pending trees and blocks.
 
-    >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
-    >>> batch.track(7, "order-1", [40])
-    >>> applied = acker.apply(batch)
-    >>> page = acker.page()
-    >>> [tree.source_id for tree in page.trees], page.next, page.looked
-    (['order-1'], None, 1)
+    See :mod:`acker_redis.flows.browse` for the guarantees of a scan over all pages.
+
+    Examples:
+        >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
+        >>> batch.track(7, "order-1", [40])
+        >>> applied = acker.apply(batch)
+        >>> page = acker.page()
+        >>> [tree.source_id for tree in page.trees], page.next, page.looked
+        (['order-1'], None, 1)
+
     """
 
     trees: tuple[TreeState, ...]
-    """Loose trees, also those of which only rows are there, and no TRACK yet: without a task."""
+    """Loose trees, also records without a task: rows whose TRACK has not come yet."""
     blocks: tuple[BlockEntry, ...]
     next: PageCursor | None
-    """Where the next page begins; None: all was looked at."""
+    """Position of the next page; None after the last one."""
     looked: int
-    """Records and headers that were looked at."""
+    """Records and headers that were examined."""
     unreadable: int
-    """Those of them that no script has written; they are in neither list."""
+    """Examined records and headers that no script has written; they are in neither list."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search has found, each tree and block once.
+    """The result of a search, each tree and block once.
 
-    >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
-    >>> batch.track(7, "order-1", [40])
-    >>> applied = acker.apply(batch)
-    >>> found = acker.find("order-1")
-    >>> [tree.anchor for tree in found.trees], found.looked, found.complete
-    ([7], 1, True)
+    Examples:
+        >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
+        >>> batch.track(7, "order-1", [40])
+        >>> applied = acker.apply(batch)
+        >>> found = acker.find("order-1")
+        >>> [tree.anchor for tree in found.trees], found.looked, found.complete
+        ([7], 1, True)
+
     """
 
     trees: tuple[TreeState, ...]
     blocks: tuple[BlockEntry, ...]
-    """Blocks of which it is the label."""
+    """Blocks with this label."""
     looked: int
-    """Records and headers that were looked at."""
+    """Records and headers that were examined."""
     complete: bool
-    """Whether everything was looked at, and all that was found is told."""
+    """Whether everything was examined and every match is in the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class OldestTree:
     """The oldest pending tree of a sample.
 
-    >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
-    >>> batch.track(7, "order-1", [40])
-    >>> applied = acker.apply(batch)
-    >>> oldest = acker.oldest()
-    >>> oldest.tree.source_id, oldest.exact
-    ('order-1', True)
+    Examples:
+        >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
+        >>> batch.track(7, "order-1", [40])
+        >>> applied = acker.apply(batch)
+        >>> oldest = acker.oldest()
+        >>> oldest.tree.source_id, oldest.exact
+        ('order-1', True)
+
     """
 
     tree: TreeState
-    """Of a block: its first open tree."""
+    """The tree; of a block, its first open tree."""
     exact: bool
-    """Whether of each shard the oldest bucket that holds anything was seen whole."""
+    """Whether the oldest bucket with trees of each shard was read whole."""
 
 
 @dataclass
 class Seen:
-    """What some calls have brought, each tree and block once: HSCAN may tell one twice."""
+    """The entries of several calls, each tree and block once: HSCAN may return one twice."""
 
     trees: dict[int, TreeState] = field(default_factory=dict)
     blocks: dict[int, BlockEntry] = field(default_factory=dict)
@@ -172,7 +191,7 @@ class Seen:
         return len(self.trees) + len(self.blocks)
 
     def add(self, kind: Kind, listed: Listed) -> None:
-        """Take in the reply of a call."""
+        """Add the reply of a call."""
         self.looked += listed.looked
         for name, record in listed.page:
             if len(name) != 8:
@@ -184,7 +203,7 @@ class Seen:
 
     def _tree(self, anchor: int, record: bytes, listed: Listed) -> None:
         tree = None
-        # With a task there is a source id.
+        # A record with a task also has a source id.
         if len(record) > 15 and (not record[15] or len(record) > 16 + record[15]):
             with suppress(SchemaError):
                 tree = parse_show((listed.now_ms, listed.age, record), anchor)
@@ -194,7 +213,7 @@ class Seen:
             self.unreadable += 1
 
     def _block(self, block: int, header: bytes, listed: Listed) -> None:
-        """A header: first seen 6, slots 2, digest 8, length of the task 1, task, label."""
+        """Parse a header: first seen 6 bytes, slots 2, digest 8, task length 1, task, label."""
         label_at = 17 + header[16] if len(header) > 16 else 0
         try:
             task, label = header[17:label_at].decode(), header[label_at:].decode()
@@ -214,11 +233,11 @@ class Seen:
 
 
 Look = Callable[[PageCursor, int], Flow[Listed]]
-"""Calls the script once, for about so many records."""
+"""Calls the script once, for approximately this many records."""
 
 
 def following(cursor: PageCursor, listed: Listed) -> PageCursor | None:
-    """Where the walk goes on behind a reply; None at its end."""
+    """Return the position after a reply; None at the end of the scan."""
     if listed.cursor:
         return replace(cursor, bucket=listed.bucket, at=listed.cursor)
     if listed.age:
@@ -229,9 +248,9 @@ def following(cursor: PageCursor, listed: Listed) -> PageCursor | None:
 
 
 def read_page(look: Look, cursor: PageCursor | None, count: int, filtered: bool) -> Flow[TreePage]:
-    """A page of about ``count`` entries, by ``MAX_CALLS`` calls at most."""
+    """Return a page of about ``count`` entries, with ``MAX_CALLS`` calls at most."""
     if type(count) is not int or not 1 <= count <= MAX_RECORDS:
-        raise ConfigError(f"a page has 1 to {MAX_RECORDS} entries, not {count!r}")
+        raise ConfigError(f"count must be 1 to {MAX_RECORDS} entries, not {count!r}")
     seen, at = Seen(), cursor or PageCursor()
     next_: PageCursor | None = at
     for _ in range(MAX_CALLS):
@@ -246,9 +265,9 @@ def read_page(look: Look, cursor: PageCursor | None, count: int, filtered: bool)
 
 
 def search(look: Look, limit: int, most: int) -> Flow[Found]:
-    """Look at everything, until ``limit`` were found or ``most`` records looked at."""
+    """Scan all pending trees until ``limit`` are found or ``most`` records are examined."""
     if limit < 1 or most < 1:
-        raise ConfigError("limit and most are at least 1")
+        raise ConfigError(f"limit and most must be at least 1, not {limit!r} and {most!r}")
     seen = Seen()
     at: PageCursor | None = PageCursor()
     while at and len(seen) < limit and seen.looked < most:
@@ -262,12 +281,12 @@ def search(look: Look, limit: int, most: int) -> Flow[Found]:
 
 
 def age_of(entry: TreeState | BlockEntry) -> tuple[int, int]:
-    """What the oldest has most of: milliseconds, and within one the bucket tells."""
+    """Sort key: the age in milliseconds, then the age of the bucket."""
     return entry.age_ms, entry.bucket
 
 
 def oldest_of(look: Look, shard: int) -> Flow[tuple[list[TreeState | BlockEntry], bool]]:
-    """The oldest tree and block of a shard's oldest buckets; whether they were seen whole."""
+    """Return a shard's oldest tree and block, and whether their buckets were read whole."""
     oldest: list[TreeState | BlockEntry] = []
     whole = True
     for at, first_seen in (
@@ -276,7 +295,7 @@ def oldest_of(look: Look, shard: int) -> Flow[tuple[list[TreeState | BlockEntry]
     ):
         listed = yield from look(at, SAMPLE)
         whole = whole and not listed.cursor
-        # To read all of them would keep an event loop from its work for 30 ms with 16 shards.
+        # Parsing all entries would block an event loop for 30 ms with 16 shards.
         for entry in sorted(listed.page, key=lambda entry: entry[1][first_seen]):
             seen = Seen()
             seen.add(at.kind, replace(listed, page=(entry,)))
@@ -287,10 +306,10 @@ def oldest_of(look: Look, shard: int) -> Flow[tuple[list[TreeState | BlockEntry]
 
 
 class Browses(Known):
-    """Looks at what is pending in a namespace."""
+    """The flows that read the pending trees of a namespace."""
 
     def show(self, anchor: int) -> Flow[TreeState | None]:
-        """As :meth:`Acker.show`."""
+        """See :meth:`Acker.show`."""
         known = self.known
         while True:
             shards = (yield from self.config()).shards
@@ -301,24 +320,24 @@ class Browses(Known):
                 self.known = None
                 if known is None:
                     raise
-                known = None  # that was of before it moved, say
+                known = None  # the cached configuration was outdated: try again once
             else:
                 return parse_show(reply, anchor)
 
     def page(
         self, cursor: PageCursor | None, count: int, source_id: str, task: str, prefix: bool
     ) -> Flow[TreePage]:
-        """As :meth:`Acker.page`."""
+        """See :meth:`Acker.page`."""
         look = self._look(source_id, task, prefix)
         return (yield from read_page(look, cursor, count, bool(source_id or task)))
 
     def find(self, source_id: str, task: str, limit: int, most: int, prefix: bool) -> Flow[Found]:
-        """As :meth:`Acker.find`."""
+        """See :meth:`Acker.find`."""
         check_text("source id", source_id, 1)
         return (yield from search(self._look(source_id, task, prefix), limit, most))
 
     def oldest(self) -> Flow[OldestTree | None]:
-        """As :meth:`Acker.oldest`."""
+        """See :meth:`Acker.oldest`."""
         look, shards = self._look("", ""), (yield from self._read_config(self._deadline())).shards
         samples = yield from together([oldest_of(look, shard) for shard in range(shards)])
         exact = all(whole for _, whole in samples)
@@ -327,11 +346,14 @@ class Browses(Known):
             tree = (yield from self._of_block(entry)) if isinstance(entry, BlockEntry) else entry
             if tree:
                 return OldestTree(tree, exact)
-            exact = False  # it has ended meanwhile
+            exact = False  # the block has ended since it was read
         return None
 
     def _look(self, source_id: str, task: str, prefix: bool = False) -> Look:
-        """Reads a page of a bucket; ``source_id`` and ``task`` are '' for all."""
+        """Return a function that reads a page of a bucket.
+
+        '' for ``source_id`` or ``task`` means all.
+        """
         if source_id:
             check_text("source id", source_id, 1)
         if task:
@@ -347,14 +369,17 @@ class Browses(Known):
                 shards = (yield from self.config()).shards
                 if at.shard < shards:
                     raise
-                # It has fewer shards now; before they went there was nothing left in them.
+                # The namespace has fewer shards now. Removed shards were empty before.
                 return Listed(0, shards, at.bucket, 0, 0, 0, ())
             return commands.parse_list(reply)
 
         return look
 
     def _of_block(self, entry: BlockEntry) -> Flow[TreeState | None]:
-        """The first open tree of a block, or the first if none is; None if it has ended."""
+        """Return the first open tree of a block, or its first tree if none is open.
+
+        None if it has ended.
+        """
         tree = yield from self.show(entry.anchors[0])
         if tree and tree.block and tree.block.open:
             return (yield from self.show(entry.anchors[tree.block.open[0]]))

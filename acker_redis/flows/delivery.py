@@ -1,4 +1,4 @@
-"""How a producer delivers one batch: until it is answered, or may not be sent any more. No I/O."""
+"""How a producer delivers one batch: with retries, until a reply or a limit ends them. No I/O."""
 
 import logging
 import math
@@ -24,25 +24,32 @@ from acker_redis.protocol.rows import Row
 log = logging.getLogger(__name__)
 
 MAX_SENDERS = 4
-"""Calls of a producer in flight at most, each on a shard of its own."""
+"""Maximum number of a producer's calls in flight, each on another shard."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
-"""Seconds after which a batch that was not answered is sent again: ever longer ones."""
+"""First and longest pause before a batch without a reply is sent again, in seconds; it doubles."""
 
 
 def deliver(
     flows: Flows, batch: Batch, lane: "Lane[Any]", end: Callable[[], float]
 ) -> Flow[AckerError | None]:
-    """Apply a batch, again and again; the error with which it was given up, None if it was applied.
+    """Apply a batch, with retries. Return None once it is applied, else the error that ended it.
 
-    It ends when the fence does not hold any more, Redis refuses it, or ``end()`` has come, on the
-    ``time.monotonic`` clock. A task whose backlog is full is waited for as long as Redis that is
-    away: the fence's time.
+    The retries end for one of four reasons:
 
-    ``flows`` try each call once: in between it is looked whether all this has come to its end.
+    1. The batch was applied.
+    2. Redis refuses the batch.
+    3. The fence's time has passed since a part was first sent. A later retry might apply it twice.
+    4. ``end()`` has passed, on the ``time.monotonic`` clock: the producer was closed.
+
+    An unreachable Redis (RedisUnavailableError) and a full backlog (BacklogError) are both retried
+    for the fence's time.
+
+    ``flows`` has ``retry_for=0``: it sends each call once, so this function checks all limits
+    between any two calls.
     """
     pause, told = _FIRST_PAUSE, False
-    unanswered: AckerError = ClosedError("the producer was closed before this could be sent")
+    unanswered: AckerError = ClosedError("the producer was closed before this batch was sent")
     while time.monotonic() < end():
         try:
             yield from flows.apply(batch, lane)
@@ -52,46 +59,46 @@ def deliver(
             if now + wait >= _horizon(batch):
                 return error
             if not told:
-                log.warning("a batch of %d rows waits: %s", len(batch), error)
+                log.warning("producer: a batch of %d rows is being retried: %s", len(batch), error)
                 told = True
             yield Pause(max(min(wait, end() - now), 0.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
         except LaneError as error:
-            # After the horizon nothing is sent again. The reason for the delay says more than that.
+            # The fence's time has passed. The error that caused the delay says more than this one.
             return unanswered if told and time.monotonic() > _horizon(batch) else error
         except AckerError as error:
             return error
         else:
             if told:
-                log.info("the batch of %d rows was applied", len(batch))
+                log.info("producer: the batch of %d rows was applied after a retry", len(batch))
             return None
     return unanswered
 
 
 def _horizon(batch: Batch) -> float:
-    """Until when a batch may be sent again; for as long as it was not sent there is no end."""
+    """Return until when a batch may be sent again; infinity if it was never sent."""
     sent = batch.sent
     return min(sent.times.values()) + sent.fence_ms / 1000 if sent and sent.times else math.inf
 
 
 def check_settings(linger: float, buffer: int, max_block: float) -> None:
-    """Raise ConfigError for settings of a producer that cannot be."""
+    """Raise ConfigError for invalid settings of a producer."""
     if not 0 <= linger <= 60:
-        raise ConfigError(f"linger is 0 to 60 seconds, not {linger!r}")
+        raise ConfigError(f"linger must be 0 to 60 seconds, not {linger!r}")
     if type(buffer) is not int or buffer < 1:
-        raise ConfigError(f"buffer is a number of rows, at least 1, not {buffer!r}")
+        raise ConfigError(f"buffer must be a number of rows, at least 1, not {buffer!r}")
     if not max_block >= 0:
-        raise ConfigError(f"max_block is seconds, at least 0, not {max_block!r}")
+        raise ConfigError(f"max_block must be a number of seconds, at least 0, not {max_block!r}")
 
 
 def tell_given_up(
     function: Callable[[AckerError, list[Row]], None] | None, error: AckerError, rows: list[Row]
 ) -> None:
-    """Tell the user which rows were given up; log it if there is nobody to tell."""
+    """Call ``on_given_up`` with the error and the rows; without a function log a warning."""
     if function is None:
-        log.warning("%d rows were given up, their trees expire: %s", len(rows), error)
+        log.warning("producer: %d rows were given up, their trees expire: %s", len(rows), error)
         return
     try:
         function(error, rows)
     except Exception:
-        log.exception("on_given_up failed")
+        log.exception("producer: on_given_up raised an exception")

@@ -1,4 +1,17 @@
-"""What a rotator does with one shard, call by call: look, drain records, drain blocks. No I/O."""
+"""Rotate one shard, call by call: look, tick, drain records, drain blocks. No I/O.
+
+:class:`ShardRotation` is a state machine with three states:
+
+1. *Look.* Call ``rotate``, which ticks if a tick is due. If the expired bucket still holds records
+   or blocks, go to state 2; else the round ends.
+2. *Drain records.* Call ``expire`` until no record is left, then go to state 3.
+3. *Drain blocks.* Call ``expire_blocks`` until no block is left; then the round ends.
+
+Every call is safe to repeat: the script decides by Redis's clock and by the records and blocks
+that are left. So a call without a reply is sent again, and any number of rotators may rotate one
+shard at the same time. A rotator may stop in any state; another rotator, or the same one later,
+continues the drain.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,46 +22,46 @@ from acker_redis.protocol.commands import Call
 from acker_redis.protocol.keys import ShardKeys
 
 DRAIN_RECORDS = 1000
-"""Records per call while draining: some 5 ms at most, behind which producers get their turn."""
+"""Records per call of a drain: a call takes 5 ms at most, and producers get their turn after it."""
 DRAIN_BLOCKS = 64
-"""Blocks per call; the script stops early where they are large."""
+"""Blocks per call of a drain; the script returns earlier for large blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What came of one look at a shard, and of the drain that followed."""
+    """The result of one round: one look at a shard, and the drain that followed."""
 
     ticked: bool
     late_ms: int
-    """How long after it was due the tick came; 0 if there was none."""
+    """Milliseconds from the due time to the tick; 0 if this round did not tick."""
     expired: int
     acked: int
-    """Trees of blocks that were complete, and are told only as their block ends."""
+    """Complete trees of blocks, which get their verdict only when their block ends."""
     orphaned: int
     drain_ms: int
-    """From the first call of the drain to the last reply, in ms, the turns of others included."""
+    """Milliseconds from the first to the last call of the drain, with the turns of other shards."""
     calls: int
-    """Calls of the drain; those of other rotators that drained the same are not among them."""
+    """Calls of the drain by this rotator, not by other rotators that drained the same bucket."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What comes after a reply."""
+    """What to do after a reply."""
 
     more: bool
-    """Whether there is another call to make at once."""
+    """Whether to send ``call()`` at once."""
     due: float = 0.0
-    """Seconds from now until the next tick is due, if there is not."""
+    """Seconds from now until the next tick is due, if ``more`` is False."""
     round: Round | None = None
-    """The round that has ended by this reply."""
+    """The round that ended with this reply, if one did."""
 
 
 class ShardRotation:
-    """Ticks one shard when a tick is due, and drains what has expired.
+    """The state machine of one shard: it ticks when a tick is due, and drains the expired bucket.
 
-    ``call()`` says what to send, ``reply()`` takes what came; whoever has no reply sends the call
-    again, at any time: each of them may run any number of times. ``force`` ticks once in the first
-    round, due or not.
+    ``call()`` returns the next call, and ``reply()`` takes its reply. If no reply comes, send
+    ``call()`` again at any time: every call is safe to repeat. With ``force`` the first round ticks
+    once, whether a tick is due or not.
     """
 
     def __init__(
@@ -68,20 +81,26 @@ class ShardRotation:
 
     @property
     def draining(self) -> bool:
-        """Whether the next call drains, and does not look."""
+        """Whether the next call drains the expired bucket, rather than looks for a tick."""
         return bool(self._draining)
 
     def stop(self, now: float) -> Round:
-        """Stop in the middle of a drain, which others go on with; what came of it so far."""
+        """Stop in the middle of a drain; return the round so far.
+
+        Another rotator continues the drain.
+        """
         self._draining = 0
         return self._so_far(round((now - self._began) * 1000))
 
     def call(self) -> Call:
-        """What is to be sent next."""
+        """Return the next call to send."""
         return self._drains[self._draining - 1] if self._draining else self._look
 
     def reply(self, reply: Sequence[Any], now: float) -> Step:
-        """Take the reply to ``call()``; ``now`` is in seconds, of a clock that does not go back."""
+        """Take the reply to ``call()``, and return what to do next.
+
+        ``now`` is in seconds, on a clock that does not go back.
+        """
         if not self._draining:
             return self._looked(commands.parse_rotate(reply), now)
         self._calls += 1
@@ -128,7 +147,7 @@ class ShardRotation:
     def _end(self, now: float, drain_ms: int) -> Step:
         done = self._so_far(drain_ms)
         if self._wanted:
-            # It was not due, and what had expired before is drained.
+            # The tick was not due, and the bucket that expired before is drained: tick now.
             self._look = commands.rotate(self.keys, force=True)
             return Step(more=True, round=done)
         return Step(more=False, due=max(0.0, self._due_at - now), round=done)

@@ -1,4 +1,4 @@
-"""What a client knows of its namespace: the configuration, and where it moves. No I/O."""
+"""A cache of a namespace's configuration, and its reshard if one is in progress. No I/O."""
 
 import time
 
@@ -10,23 +10,26 @@ from acker_redis.protocol.reshard import Reshard
 
 
 class Known:
-    """A namespace, as it was read last; the flows of ``Flows`` build on it."""
+    """A namespace as it was last read; the flows of ``Flows`` build on it."""
 
     def __init__(self, namespace: str, retry_for: float) -> None:
         self.namespace = check_name("namespace", namespace)
         self.retry_for = retry_for
         self.known: AckerConfig | None = None
-        """The configuration, once it was read."""
+        """The cached configuration.
+
+        None before the first read, or after an error that outdates it.
+        """
         self.reshard: Reshard | None = None
-        """Where the namespace moved when it was read."""
+        """The reshard that was in progress at the last read; None if there was none."""
 
     def config(self) -> Flow[AckerConfig]:
-        """As :attr:`Acker.config`."""
-        known = self.known  # another thread may forget it at any time
+        """See :attr:`Acker.config`."""
+        known = self.known  # another thread may set it to None at any time
         return known if known else (yield from self._read_config(self._deadline()))
 
     def read_config(self, patient: bool = True) -> Flow[AckerConfig]:
-        """The configuration as the namespace says now; Redis is asked once if not ``patient``."""
+        """Read the configuration from Redis; with ``patient=False`` without retries."""
         return (yield from self._read_config(self._deadline() if patient else 0.0))
 
     def _read_config(self, deadline: float) -> Flow[AckerConfig]:
@@ -37,7 +40,7 @@ class Known:
         return status.config
 
     def shards(self, config: AckerConfig) -> list[ShardKeys]:
-        """Keys of all shards."""
+        """Return the keys of all shards."""
         return [ShardKeys(self.namespace, shard) for shard in range(config.shards)]
 
     def _deadline(self) -> float:

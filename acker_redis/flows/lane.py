@@ -1,4 +1,4 @@
-"""A producer lane: a name of its own per process, and numbers that grow."""
+"""A producer lane: a unique name per process, and increasing numbers."""
 
 import secrets
 from typing import Generic, TypeVar
@@ -9,12 +9,14 @@ L = TypeVar("L")
 
 
 class Lane(Generic[L]):
-    """One call in flight, numbers that grow, and a name that no other process has.
+    """A lane: one call in flight, increasing numbers, and a name that no other process has.
 
-    Whoever sends under it holds ``lock``: a ``threading.Lock`` or an ``asyncio.Lock``, or nothing
-    where there is only one sender. A forked child begins anew before anything else runs in it:
-    if it went on with its parent's lane it would be fenced out or, worse, be taken for the parent;
-    and its copy of the lock may be held by a thread that it has not.
+    The caller holds ``lock`` while it sends under the lane. The lock is a ``threading.Lock`` or an
+    ``asyncio.Lock``; a lane with a single sender needs none.
+
+    A forked child takes a new name before other code runs in it. With the parent's name, a shard
+    would refuse the child's batches or, worse, take them for the parent's. The child also takes a
+    new lock: its copy of the parent's lock may be held by a thread that the child does not have.
     """
 
     def __init__(self, lock: type[L]) -> None:
@@ -23,13 +25,16 @@ class Lane(Generic[L]):
         begins_in_children(self)
 
     def begin(self) -> None:
-        """Take a new name and a lock that is free."""
+        """Take a new name and a free lock; number from 1 again."""
         self.lock: L = self._make_lock()
         self.name = secrets.token_hex(16)
         self.seq = 0
 
     def draw(self, count: int) -> tuple[str, int]:
-        """Name of the lane and the first of ``count`` numbers, to be called by the holder."""
+        """Return the lane's name and the first of ``count`` new numbers.
+
+        The caller holds the lock.
+        """
         first = self.seq + 1
         self.seq += count
         return self.name, first

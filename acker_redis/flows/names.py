@@ -1,4 +1,4 @@
-"""Which namespaces a Redis has."""
+"""List the namespaces of a Redis."""
 
 import math
 from collections.abc import Iterable
@@ -9,16 +9,17 @@ from acker_redis.protocol.keys import NAMESPACES, check_name
 
 
 def names(deadline: float = -math.inf) -> Flow[list[str]]:
-    """Return the names of all namespaces, sorted; one may just be created or dropped.
+    """Return the names of all namespaces, sorted.
 
-    Members of the set that are no valid names are left out. While Redis does not answer, the
-    command is retried until ``deadline``, on the ``time.monotonic`` clock: by default not at all.
+    A name may belong to a namespace that is being created or dropped. Members of the set that are
+    no valid names are left out. While Redis does not answer, the command is retried until
+    ``deadline`` on the ``time.monotonic`` clock; by default it is not retried.
     """
     return valid((yield from ask_until(("SMEMBERS", NAMESPACES), deadline)))
 
 
 def valid(members: Iterable[bytes]) -> list[str]:
-    """Return those members of the set of namespaces that are valid names, sorted."""
+    """Return the valid names among the members of the set of namespaces, sorted."""
     return sorted(filter(_is_name, (member.decode(errors="replace") for member in members)))
 
 

@@ -1,4 +1,4 @@
-"""What the clients of one namespace do, without the I/O: see :mod:`acker_redis.flows.steps`."""
+"""All flows of one namespace. No I/O: see :mod:`acker_redis.flows.steps`."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -22,25 +22,29 @@ DROP_BLOCKS = 100
 
 
 class Flows(Applies, Browses):
-    """Flows of one namespace; ``Acker`` and ``AsyncAcker`` run them and say what each means."""
+    """The flows of one namespace, which ``Acker`` and ``AsyncAcker`` run and document."""
 
     def create(self, config: AckerConfig) -> Flow[bool]:
-        """As :meth:`Acker.create`."""
+        """See :meth:`Acker.create`."""
         config.validate()
         if self.namespace.startswith(RESERVED):
-            raise ConfigError(f"{RESERVED}* are the admin service's own; take another name")
+            raise ConfigError(
+                f"invalid namespace name {self.namespace!r}: {RESERVED}* is reserved for the "
+                "admin service; choose another name"
+            )
         if self.namespace in DOTS:
             raise ConfigError(
-                f"a namespace is not {self.namespace!r}: no URL can name it; take another name"
+                f"invalid namespace name {self.namespace!r}: no URL can contain it; choose another "
+                "name"
             )
         version: ServerVersion | None = yield Version()
         if version and not version.is_supported:
-            raise ConfigError(f"{version} is too old; Redis 6.2 or Valkey 7.2 or later is needed")
-        # Before all else: a name without a namespace does no harm, a namespace without its name is
-        # one that nobody rotates.
+            raise ConfigError(f"{version} is too old; use Redis 6.2 or Valkey 7.2, or later")
+        # First of all: a name without a namespace is harmless, but no rotator finds a namespace
+        # without its name.
         yield from ask_until(("SADD", NAMESPACES, self.namespace), self._deadline())
         created = []
-        # Shard 0 goes first: it is asked for the configuration, and refuses another.
+        # Shard 0 first: clients read the configuration there, and it refuses a different one.
         for keys in self.shards(config):
             reply = yield from run_until(commands.create(keys, config), self._deadline())
             created.append(bool(reply))
@@ -50,26 +54,27 @@ class Flows(Applies, Browses):
     def track_block(
         self, task: str, label: str, deltas: Iterable[int] | bytes, block: int | None, lane: Any
     ) -> Flow[range]:
-        """As :meth:`Acker.track_block`."""
+        """See :meth:`Acker.track_block`."""
         batch, column = Batch(task), pack_column(deltas)
         anchors = batch.track_block(label, column, block)
         applied = yield from self.apply(batch, lane)
-        # Its reply was lost, and with it whether it was rejected. (All zero: it is complete.)
+        # The first reply, which says whether the block was rejected, was lost: look it up. (A block
+        # whose deltas are all zero is complete.)
         gone = False
         if applied.repeated and any(column):
             tree = yield from self.show(anchors[0])
             gone = tree is None or tree.bucket == (yield from self.config()).buckets
         if applied.rejected_blocks or gone:
             raise RejectedError(
-                f"block {label!r} of {task} was nacked: too much is pending, or its last life "
-                "expires just now; its source is told so, emit nothing of it"
+                f"block {label!r} of {task} was nacked: too much is pending, or an earlier block "
+                "of this number is expiring; the source gets the nack, do not emit its messages"
             )
         return anchors
 
     def configure(
         self, high_water: int | None, tick_ms: int | None, outcomes_limit: int | None
     ) -> Flow[AckerConfig]:
-        """As :meth:`Acker.configure`."""
+        """See :meth:`Acker.configure`."""
         asked = {"high_water": high_water, "tick_ms": tick_ms, "outcomes_limit": outcomes_limit}
         changes = {field: value for field, value in asked.items() if value is not None}
         before = yield from self._read_config(self._deadline())
@@ -81,8 +86,8 @@ class Flows(Applies, Browses):
         )
         if not changes:
             return before
-        # Clients read shard 0, and go by it for how long a fence holds everywhere: it says the
-        # shorter time first, and the longer one last.
+        # Clients read tick_ms from shard 0, and derive from it how long a fence lasts on every
+        # shard. So shard 0 gets a shorter time first, and a longer time last.
         shards = self.shards(after)
         if after.tick_ms > before.tick_ms:
             shards = [*shards[1:], shards[0]]
@@ -92,14 +97,14 @@ class Flows(Applies, Browses):
         return (yield from self._read_config(self._deadline()))
 
     def status(self) -> Flow[Status]:
-        """As :meth:`Acker.status`."""
+        """See :meth:`Acker.status`."""
         first = yield from self._shard_status(ShardKeys(self.namespace, 0))
         while True:
             others = [self._shard_status(keys) for keys in self.shards(first.config)[1:]]
             try:
                 all_ = first, *(yield from together(others))
             except NamespaceNotFoundError:
-                # Has it moved to fewer shards just now?
+                # A reshard may have removed the shard since shard 0 was read.
                 again = yield from self._shard_status(ShardKeys(self.namespace, 0))
                 if again.config.shards == first.config.shards:
                     raise
@@ -109,19 +114,21 @@ class Flows(Applies, Browses):
                 return Status(self.namespace, first.config, all_)
 
     def drop(self) -> Flow[None]:
-        """As :meth:`Acker.drop`."""
+        """See :meth:`Acker.drop`."""
         self.known = None
         first = ShardKeys(self.namespace, 0)
-        # Of no name: who lacks the right that is needed last is refused before the first call.
+        # A no-op for an empty name: a user without the right to SREM, which the last step needs, is
+        # refused before the first change.
         yield Ask(("SREM", NAMESPACES, ""))
         shards = (yield from self._drop(first, 0))[1]
         if not shards:
             if not (yield Ask(("SREM", NAMESPACES, self.namespace))):
-                raise NamespaceNotFoundError(f"there is no namespace {self.namespace}")
+                raise NamespaceNotFoundError(f"namespace {self.namespace} does not exist")
             return
         others = [ShardKeys(self.namespace, shard) for shard in range(1, shards)]
-        # All are closed before anything is removed. Shard 0 keeps the configuration to the end: it
-        # says how many there are, and lets nobody create the namespace anew meanwhile.
+        # All shards are closed before any key is removed. Shard 0 keeps the configuration to the
+        # end: it holds the number of shards, and prevents that the namespace is created again
+        # before all is removed.
         for keys in others:
             yield from self._drop(keys, 0)
         for keys in reversed(others):
@@ -137,7 +144,7 @@ class Flows(Applies, Browses):
         return commands.parse_status(reply, keys)
 
     def _drop(self, keys: ShardKeys, blocks: int, last: bool = False) -> Flow[tuple[int, int]]:
-        """One call of ``drop``: what is left, and the shards."""
+        """Call ``drop`` once; return the remaining work (0: done) and the number of shards."""
         call = commands.drop(keys, blocks, last)
         left, shards = yield from run_until(call, self._deadline())
         return int(left), int(shards)

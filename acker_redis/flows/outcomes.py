@@ -1,4 +1,4 @@
-"""How the verdicts of a source are read and taken, without the I/O; see ``steps.py``."""
+"""Read and take the outcomes of one source. No I/O: see ``steps.py``."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,7 +9,7 @@ from acker_redis.protocol.outcome import Entry, parse_entry
 
 
 class OutcomeFlows:
-    """Flows of one task; ``Outcomes`` and ``AsyncOutcomes`` run them and say what each means."""
+    """The flows of one task's outcomes, which ``Outcomes`` and ``AsyncOutcomes`` run."""
 
     def __init__(self, shards: Sequence[ShardKeys], task: str) -> None:
         self.task = check_name("task", task)
@@ -17,19 +17,20 @@ class OutcomeFlows:
 
     @property
     def shards(self) -> int:
-        """How many shards there were when they were last read."""
+        """Number of shards when it was last read."""
         return len(self._shards)
 
     def read(self, count: int, after: Mapping[int, str] | None = None) -> Flow[list[Entry]]:
-        """As :meth:`Outcomes.read`; ``after`` begins behind an id, per shard.
+        """See :meth:`Outcomes.read`. ``after`` holds, per shard, the id after which to begin.
 
-        From the oldest else: after a failover new ids may be smaller than those read before.
+        Without an id a shard is read from its oldest entry: after a failover new ids may be smaller
+        than those read before.
         """
         begin = {shard: f"({id_}" for shard, id_ in (after or {}).items()}
         while True:
             keys = list(self._shards.values())
-            # A stream that is no more is as empty as one in which nothing waits: whether there are
-            # other shards by now has to be asked for.
+            # A deleted stream reads like an empty one. So the same pipeline reads the number of
+            # shards, which a reshard may have changed.
             reads = [
                 ("XRANGE", k.outcomes(self.task), begin.get(k.shard, "-"), "+", "COUNT", count)
                 for k in keys
@@ -45,9 +46,9 @@ class OutcomeFlows:
         ]
 
     def entry(self, shard: int, id_: str) -> Flow[Entry | None]:
-        """One entry that waits; None if it is gone, or there is no such shard."""
+        """Return one waiting entry; None if the entry or its shard does not exist."""
         if shard not in self._shards:
-            yield from self.read(1)  # there may be more by now
+            yield from self.read(1)  # a reshard may have added shards
         keys = self._shards.get(shard)
         if keys is None:
             return None
@@ -55,10 +56,10 @@ class OutcomeFlows:
         return parse_entry(shard, *found[0]) if found else None
 
     def take(self, entries: Iterable[Entry]) -> Flow[int]:
-        """As :meth:`Outcomes.take`."""
+        """See :meth:`Outcomes.take`."""
         ids: dict[int, list[str]] = {}
         for entry in entries:
-            if entry.shard in self._shards:  # else the namespace was created anew, with fewer
+            if entry.shard in self._shards:  # else the namespace has fewer shards now
                 ids.setdefault(entry.shard, []).append(entry.id)
         if not ids:
             return 0

@@ -1,27 +1,56 @@
-"""How a living namespace moves to another number of shards without losing a verdict. No I/O.
+"""Reshard a namespace in use without losing a verdict. No I/O.
 
-The shard of an anchor is ``anchor % shards``, so no tree may be pending when that number changes.
-It is changed in five steps:
+The shard of an anchor is ``anchor % shards``, and all rows of a tree must reach one shard.
+**Invariant: no tree is pending at the moment when the number of shards changes.**
 
-1. *Close.* All shards get the field ``reshard``, shard 0 first. They track nothing any more
-   (``BACKLOG``: sources wait and try again); rows of trees, verdicts, ticks and takes go on.
-2. *Drain.* It is waited until nothing is pending, and each verdict on the shards that go was taken;
-   those on shards that stay wait where they are. What nobody finishes expires within N ticks, and
-   this ticks, too, where no rotator does.
-3. *Decide.* Shard 0 gets ``<from>:<to>:switch``, in one call with a look whether it is empty; the
-   others have passed that look before. A closed shard that is empty stays so. Until here the move
-   can be called off, and is, on any error; from here on it only goes on.
-4. *Switch.* New shards are created, durable lanes copied to all, the old shards told their number,
-   shard 0 last: clients read it there, and find all that it speaks of. A shard that is no more
-   refuses everything by then.
-5. *Open.* Shards that are no more are dropped, the others opened, shard 0 last.
+Let the namespace go from F shards to T shards. The shards 0 .. F-1 are the *old* ones. The shards F
+.. T-1 are *added* (T > F). The shards T .. F-1 are *removed* (T < F).
 
-Shard 0 says how far it is, so whoever is killed anywhere runs the same again. A client that knows
-the old number is refused by ``SHARD``, ``NAMESPACE`` or ``BACKLOG``, and reads the new one.
+States of a shard
+-----------------
+The field ``reshard`` in a shard's ``meta`` is the state of that shard. The script ``configure``
+checks each transition in one atomic call.
 
-A failover may set one shard back to what it was before. So the same again looks at all shards, when
-shard 0 has moved already too: one that has another number goes all these steps by itself, one that
-is missing is created or, if it was to go, is gone; one that was to go and is there goes once more.
+==================  ==============================================================================
+no field            Open.
+``F:T``             Closed. The shard tracks no tree: a TRACK gets ``BACKLOG``, and sources retry.
+                    It drops rows without a tree. Rows of its pending trees, verdicts, ticks and
+                    takes continue.
+``F:T:switch``      Closed, and found empty. On shard 0: the reshard is *decided*.
+``F:T:cancel``      Shard 0 only: the reshard is *cancelled*.
+==================  ==============================================================================
+
+A shard is *empty* when no tree is pending and none waits to be drained. A removed shard must also
+hold no verdict that waits to be taken. An empty closed shard stays empty, because it begins no
+record and no tree.
+
+Five steps
+----------
+1. *Close.* All old shards enter state ``F:T``, shard 0 first.
+2. *Drain.* The reshard waits until all old shards are empty. Verdicts on shards that stay may wait
+   there. A tree that no bolt finishes expires within N ticks. The reshard ticks and drains the
+   shards itself, so it also ends without a rotator.
+3. *Decide.* All old shards enter state ``F:T:switch``, shard 0 last. The atomic call that sets this
+   state also checks that the shard is empty. So when shard 0 decides, all other old shards have
+   passed this check before. Up to this step the reshard can be cancelled, and any error cancels it.
+   After this step it can only be completed.
+4. *Switch.* The added shards are created. The fences of durable lanes are copied to all T shards.
+   Then ``shards`` becomes T on each old shard, shard 0 last. Clients read ``shards`` from shard 0,
+   so each shard that they then use exists. A removed shard refuses every row by then.
+5. *Open.* The removed shards are dropped. The other shards lose the field ``reshard``, shard 0
+   last.
+
+Failures
+--------
+* **The process is killed.** Shard 0 records the current step. Running the same reshard again
+  continues there, because each step is idempotent.
+* **A client uses the old number of shards.** A shard refuses its call with ``SHARD``, ``NAMESPACE``
+  or ``BACKLOG``. The client then reads the new number from shard 0.
+* **A failover sets one shard back to an earlier state.** Running the same reshard again examines
+  all shards, even if shard 0 has the new number already. A shard with another number of shards goes
+  through steps 1 to 4 alone. A missing shard that should exist is created. A missing shard that was
+  to be removed counts as removed. A removed shard that exists again goes through all steps again:
+  its verdicts are carried to a shard that sources read, and it is dropped.
 """
 
 import math
@@ -60,16 +89,16 @@ from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.reshard import Reshard
 
 LONGEST_PAUSE = 0.25
-"""Seconds after which it is looked again at least, and a millisecond more per shard."""
+"""Longest pause between two looks at the shards, in seconds; plus one millisecond per shard."""
 MAX_SHARDS = 1024
 SETTINGS = ("tick_ms", "high_water", "outcomes_limit")
 SPARE_SECONDS = 60.0
-"""Time that sources have to take their verdicts when the last tree has expired."""
+"""Seconds that sources have to take their verdicts after the last tree has expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a move is.
+    """The progress of a reshard.
 
     >>> Progress("drain", pending=12, expiring=0, backlog={"shop": 3}).pending
     12
@@ -77,18 +106,18 @@ class Progress:
 
     step: Literal["close", "drain", "switch", "open", "done"]
     pending: int = 0
-    """Trees, and records without one, that are not told of yet, and those in blocks."""
+    """Pending trees, loose and in blocks, and pending records whose TRACK has not come."""
     expiring: int = 0
     """Records and blocks that wait to be drained."""
     backlog: dict[str, int] = field(default_factory=dict)
-    """Verdicts on shards that go which wait to be taken, per task that has any."""
+    """Verdicts that wait to be taken on the removed shards, per task that has any."""
 
 
 Told = Callable[[Progress], object]
 
 
 class Resharding:
-    """One run of :func:`acker_redis.ops.reshard.reshard`."""
+    """One run of a reshard; see :func:`acker_redis.ops.reshard.reshard`."""
 
     def __init__(self, flows: Flows, shards: int, wait: float | None, told: Told | None) -> None:
         self._flows, self._shards, self._wait = flows, shards, wait
@@ -96,10 +125,10 @@ class Resharding:
         self._last: Progress | None = None
         self._deadline = math.inf
         self.closed: Reshard | None = None
-        """The move that is under way, and can be called off."""
+        """The reshard in progress while it can be cancelled; None otherwise."""
 
     def run(self) -> Flow[AckerConfig]:
-        """Reshard."""
+        """Run the reshard to its end; return the new configuration."""
         first = yield from status_of(self._flows, 0)
         replace(first.config, shards=self._shards).validate()
         try:
@@ -113,8 +142,8 @@ class Resharding:
             ) from error
         if config.shards != self._shards:
             raise ReshardError(
-                f"{self._flows.namespace} has {config.shards} shards again, by a failover or by "
-                "somebody else; run this once more"
+                f"{self._flows.namespace} has {config.shards} shards after the reshard, not "
+                f"{self._shards}: a failover or another program changed it; run the reshard again"
             )
         return config
 
@@ -125,8 +154,8 @@ class Resharding:
             reshard = None
         if reshard and reshard.target != self._shards:
             raise ReshardError(
-                f"{flows.namespace} is resharding to {reshard.target} shards: complete or "
-                "cancel that"
+                f"{flows.namespace} is resharding to {reshard.target} shards already: complete "
+                "that reshard, or cancel it"
             )
         wait = 1.1 * first.config.timeout_ms / 1000 + SPARE_SECONDS
         self._wait = wait if self._wait is None else self._wait
@@ -153,9 +182,9 @@ class Resharding:
             yield from unless_gone(with_others, shard >= reshard.target)
 
     def _drain(self, reshard: Reshard, shards: Iterable[int], read: bool = True) -> Flow[None]:
-        """Wait until nothing is pending, and verdicts that would go were taken; tick if it is due.
+        """Wait until no tree is pending and removed shards hold no verdict; tick when due.
 
-        Verdicts do not count if nobody reads them (not ``read``).
+        With ``read=False`` waiting verdicts are ignored, because no source reads these shards.
         """
         flows = self._flows
         while True:
@@ -185,15 +214,18 @@ class Resharding:
             f"{count} verdicts of {task} wait to be taken"
             for task, count in sorted(progress.backlog.items())
         ]
-        words = f"after {self._wait:.0f} s {', '.join(left)}"
+        words = f"after {self._wait:.0f} s, {', '.join(left)}"
         if self.closed is None:
-            raise ReshardError(f"{words}; it is decided that the namespace moves: run it once more")
+            raise ReshardError(
+                f"{words}; the reshard to {reshard.target} shards is decided and cannot be "
+                "cancelled: run it again"
+            )
         yield from call_off(self._flows, reshard)
         self.closed = None
         raise ReshardError(
             f"{words}; the namespace is open again, with shards={reshard.source} as before. "
-            "Run the sources of these tasks, which take their "
-            "verdicts, then reshard again, or wait longer"
+            "Run the sources of these tasks, so that they take their verdicts, then reshard again, "
+            "or set a longer wait"
         )
 
     def _decide(self, reshard: Reshard) -> Flow[None]:
@@ -204,19 +236,19 @@ class Resharding:
 
     def _switch(self, reshard: Reshard) -> Flow[None]:
         self._tell(Progress("switch"))
-        # As it is since it was closed: nothing is changed any more.
+        # Shard 0 is closed, so no other program changes its settings.
         created = replace((yield from status_of(self._flows, 0)).config, shards=reshard.target)
         for shard in range(reshard.source, reshard.target):
             yield from self._make(shard, created)
         everyone = range(max(reshard.source, reshard.target))
         yield from share_lanes(self._flows, everyone, range(reshard.target))
-        # Those that will be no more, too: then they refuse whatever comes.
+        # Removed shards get the new number, too: then they refuse every row.
         for shard in reversed(range(reshard.source)):
             change = set_field(self._flows, shard, "shards", reshard.target)
             yield from unless_gone(change, shard >= reshard.target)
 
     def _make(self, shard: int, config: AckerConfig) -> Flow[None]:
-        """Create a shard, or bring one that was made by this move before to the settings of now."""
+        """Create an added shard, or update the settings of one that an earlier run has created."""
         flows, keys = self._flows, ShardKeys(self._flows.namespace, shard)
         state = yield from unless_gone(status_of(flows, shard), gone=True)
         if state and state.config.shards == config.shards and state.config != config:
@@ -226,16 +258,19 @@ class Resharding:
         yield from run_again(flows, commands.create(keys, config))
 
     def _finish(self, reshard: Reshard | None) -> Flow[None]:
-        """Shard 0 has moved: bring all others to that, whatever they are."""
+        """Give all other shards the number of shards that shard 0 has, from any state."""
         flows, target = self._flows, self._shards
         if reshard:
             self._tell(Progress("open"))
         config = (yield from status_of(flows, 0)).config
         if config.shards != target:
-            raise ReshardError(f"{flows.namespace} was set back; run this once more")
+            raise ReshardError(
+                f"{flows.namespace} has {config.shards} shards on shard 0, not {target}: a "
+                "failover set it back; run the reshard again"
+            )
         looks = [unless_gone(status_of(flows, each), gone=True) for each in range(1, target)]
         states = dict(enumerate((yield from together(looks)), 1))
-        behind = [state for state in states.values() if state and state.config.shards != target]
+        outdated = [state for state in states.values() if state and state.config.shards != target]
         missing = [shard for shard, state in states.items() if not state]
         going = (
             list(range(target, reshard.source)) if reshard else (yield from others(flows, target))
@@ -243,11 +278,11 @@ class Resharding:
         for shard in missing:
             yield from remove(flows, shard)
             yield from run_again(flows, commands.create(ShardKeys(flows.namespace, shard), config))
-        # Only those: the others know what they have applied.
-        raised = [*missing, *(state.shard for state in behind)]
+        # Only these shards: all others hold their own fences.
+        raised = [*missing, *(state.shard for state in outdated)]
         if raised:
             yield from share_lanes(flows, [*range(target), *going], raised)
-        for state in behind:
+        for state in outdated:
             yield from self._follow(state, Reshard(state.config.shards, target))
         yield from replicated(flows)
         for shard in reversed(going):
@@ -259,7 +294,7 @@ class Resharding:
         flows.known = None
 
     def _follow(self, state: ShardStatus, reshard: Reshard) -> Flow[None]:
-        """Bring one shard to the configuration of shard 0."""
+        """Take one shard through steps 1 to 4, to the number of shards that shard 0 has."""
         flows, shard = self._flows, state.shard
         yield from self._still()
         yield from close(flows, shard, reshard)
@@ -272,14 +307,15 @@ class Resharding:
         yield from set_field(flows, shard, "shards", reshard.target)
 
     def _still(self) -> Flow[None]:
-        """Check that shard 0 still says what the others are brought to."""
+        """Raise ReshardError if the number of shards on shard 0 has changed during this reshard."""
         if (yield from status_of(self._flows, 0)).config.shards != self._shards:
             raise ReshardError(
-                f"{self._flows.namespace} was moved elsewhere meanwhile; see its status"
+                f"shard 0 of {self._flows.namespace} does not have {self._shards} shards any more: "
+                "another reshard or a failover changed it; see its status"
             )
 
     def _end(self, shard: int) -> Flow[None]:
-        """Drop a shard that goes, once it knows so."""
+        """Drop a removed shard after it has reached ``F:T:switch`` and the new number of shards."""
         flows, target = self._flows, self._shards
         state = yield from unless_gone(status_of(flows, shard), gone=True)
         if state:
@@ -293,18 +329,19 @@ class Resharding:
         yield from remove(flows, shard)
 
     def _check(self, reshard: Reshard) -> Flow[None]:
-        """Refuse to begin what could not be completed."""
+        """Raise ReshardError before step 1 if the reshard could not be completed."""
         flows = self._flows
         for shard in range(1, min(reshard.source, reshard.target)):
             yield from status_of(flows, shard)
         lanes = yield from lanes_of(flows, range(reshard.source))
         if len(lanes) > MAX_LANES:
             raise ReshardError(
-                f"the shards of {flows.namespace} know {len(lanes)} durable lanes, and one holds "
-                f"{MAX_LANES}; lanes end 30 days after their last batch"
+                f"the shards of {flows.namespace} hold {len(lanes)} durable lanes, and one shard "
+                f"holds {MAX_LANES} at most; a lane expires 30 days after its last batch"
             )
         for keys in keys_of(flows, range(reshard.source, reshard.target)):
-            # One that has this number was made by the same reshard, before shard 0 was set back.
+            # A shard with the target number was created by an earlier run of this reshard, before a
+            # failover set shard 0 back.
             ours = (yield Ask(("HGET", keys.meta, "shards"))) == b"%d" % reshard.target
             if ours or not (yield Ask(("EXISTS", keys.meta, keys.dropping))):
                 continue
@@ -321,29 +358,37 @@ class Resharding:
 
 
 def cancel(flows: Flows) -> Flow[AckerConfig]:
-    """As :func:`acker_redis.ops.reshard.cancel`."""
+    """See :func:`acker_redis.ops.reshard.cancel`."""
     yield from call_off(flows, None)
     return (yield from flows.read_config())
 
 
 def call_off(flows: Flows, reshard: Reshard | None) -> Flow[None]:
-    """Open all shards again; ReshardError if it is decided, or another move is under way."""
+    """Cancel the reshard and open all shards again.
+
+    Raises ReshardError if the reshard is decided, or if another reshard is in progress.
+    """
     first = yield from status_of(flows, 0)
     now = first.reshard
     if now and reshard and now.target != reshard.target:
-        raise ReshardError(f"{flows.namespace} moves to {now.target} shards meanwhile")
+        raise ReshardError(
+            f"{flows.namespace} is resharding to {now.target} shards, not to {reshard.target}: "
+            "another reshard was started"
+        )
     decided = now.target if now and now.phase == "switch" else None
     if not decided and not (now and now.phase == "cancel"):
         decided = yield from _decided(flows, first)
     if decided and not now:
         raise ReshardError(
-            f"the shards of {flows.namespace} differ, by a failover; bring all to what shard 0 "
-            f"says: acker-redis reshard {flows.namespace} --shards {first.config.shards}"
+            f"the shards of {flows.namespace} differ in their number of shards, after a failover; "
+            "bring all to the number of shard 0: "
+            f"acker-redis reshard {flows.namespace} --shards {first.config.shards}"
         )
     if decided:
         raise ReshardError(
-            f"it is decided that {flows.namespace} moves to {decided} shards; complete that, "
-            f"which takes a moment: acker-redis reshard {flows.namespace} --shards {decided}"
+            f"the reshard of {flows.namespace} to {decided} shards is decided and cannot be "
+            "cancelled; complete it, which takes a moment: "
+            f"acker-redis reshard {flows.namespace} --shards {decided}"
         )
     if now and now.phase == "closed":
         yield from set_field(flows, 0, "reshard", now.at("cancel"))
@@ -354,7 +399,10 @@ def call_off(flows: Flows, reshard: Reshard | None) -> Flow[None]:
 
 
 def _decided(flows: Flows, first: ShardStatus) -> Flow[int | None]:
-    """To how many shards the others say that it has moved, when a failover has set shard 0 back."""
+    """Return the number that a decided reshard has set on other shards; None if there is none.
+
+    A failover may have set shard 0 back to a moment before the decision.
+    """
     reshard, shards = first.reshard, first.config.shards
     for shard in range(1, max(shards, reshard.target if reshard else 0)):
         state = yield from unless_gone(status_of(flows, shard), gone=True)
@@ -370,11 +418,11 @@ def _pending(state: ShardStatus) -> int:
 
 
 def _progress(states: list[ShardStatus], going: float) -> Progress:
-    """``going``: the first shard that goes."""
+    """Sum up the states of the shards; ``going`` is the first removed shard."""
     backlog: dict[str, int] = {}
     for state in states:
         if state.shard < going:
-            continue  # what waits there stays
+            continue  # verdicts on shards that stay may wait there
         for task, count in state.backlog.items():
             if count:
                 backlog[task] = backlog.get(task, 0) + count

@@ -1,4 +1,4 @@
-"""What a move to another number of shards does with one shard, or between shards. No I/O."""
+"""The actions of a reshard on one shard, or between two shards. No I/O."""
 
 import time
 from collections.abc import Iterable
@@ -21,11 +21,11 @@ from acker_redis.protocol.reshard import Reshard
 DRAIN_RECORDS = 500
 DRAIN_BLOCKS = 64
 TURN_CALLS = 41
-"""Calls that tick and drain one shard before it is looked again how far all are."""
+"""Calls that tick and drain one shard before the progress of all shards is read again."""
 LANES = 500
 """Durable lanes per call."""
 REPLICA_MS = 300
-"""For how long a replica is waited for that has what shard 0 was told."""
+"""Milliseconds to wait until a replica has the writes to shard 0."""
 MAX_SHARDS = 1024
 MAX_LANES = 100_000
 """Durable lanes that a shard holds."""
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 def close(flows: Flows, shard: int, reshard: Reshard) -> Flow[None]:
-    """Close another shard than 0; if it was left in another move by somebody, that is over."""
+    """Close a shard other than 0; if it is still in an earlier, ended reshard, leave that first."""
     try:
         yield from set_field(flows, shard, "reshard", reshard.at("closed"))
     except ReshardError:
@@ -47,7 +47,7 @@ def close(flows: Flows, shard: int, reshard: Reshard) -> Flow[None]:
 
 
 def unless_gone(flow: Flow[T], gone: bool) -> Flow[T | None]:
-    """Run it; None if its shard is not there, and that may be."""
+    """Run a flow; return None if its shard does not exist and ``gone`` allows that."""
     try:
         return (yield from flow)
     except NamespaceNotFoundError:
@@ -57,7 +57,7 @@ def unless_gone(flow: Flow[T], gone: bool) -> Flow[T | None]:
 
 
 def others(flows: Flows, shards: int) -> Flow[list[int]]:
-    """Shards that should not be there."""
+    """Return the shards from ``shards`` on that exist and should not."""
     keys = keys_of(flows, range(shards, MAX_SHARDS))
     asked = [("HGET", key, "schema") for each in keys for key in (each.meta, each.dropping)]
     if not asked:
@@ -68,10 +68,10 @@ def others(flows: Flows, shards: int) -> Flow[list[int]]:
 
 
 def carry(flows: Flows, shard: int, to: int) -> Flow[None]:
-    """Take the verdicts of a shard that nobody reads any more over to one that is read.
+    """Carry the verdicts of a removed shard, which no source reads, to a shard that is read.
 
-    At least once, as all verdicts: some may have been told before the failover that has set the
-    shard back.
+    Delivery is at least once: a source may have received some of these verdicts before the failover
+    that set the shard back.
     """
     keys, others = ShardKeys(flows.namespace, shard), ShardKeys(flows.namespace, to)
     for task in (yield from status_of(flows, shard)).backlog:
@@ -88,23 +88,24 @@ def carry(flows: Flows, shard: int, to: int) -> Flow[None]:
 
 
 def _flat(fields: Any) -> list[bytes]:
-    """Fields and values of an entry, in turn."""
+    """Return the fields and values of an entry, alternating."""
     if isinstance(fields, dict):
         return [each for pair in fields.items() for each in pair]
     return list(fields)
 
 
 def remove(flows: Flows, shard: int) -> Flow[None]:
-    """Remove all of a shard that was closed; nothing of one that is open."""
+    """Remove all keys of a shard that was closed for a drop; a no-op for an open shard."""
     call = commands.drop(ShardKeys(flows.namespace, shard), DRAIN_BLOCKS, last=True)
     while (yield from run_again(flows, call))[0]:
         pass
 
 
 def share_lanes(flows: Flows, sources: Iterable[int], shards: Iterable[int]) -> Flow[None]:
-    """Let each of the ``shards`` know how far each durable lane was on any of the ``sources``.
+    """Raise the fence of each durable lane on ``shards`` to its highest number on ``sources``.
 
-    A batch that is run again has other parts now; none of them may be applied anew.
+    After a reshard, a retried batch has other parts than before. The raised fences refuse all of
+    them, so no part is applied a second time.
     """
     found = yield from lanes_of(flows, sources)
     lanes = [(b"lane:" + name, f"{seq}:{used}") for name, (seq, used) in found.items()]
@@ -117,7 +118,7 @@ def share_lanes(flows: Flows, sources: Iterable[int], shards: Iterable[int]) -> 
 
 
 def lanes_of(flows: Flows, shards: Iterable[int]) -> Flow[dict[bytes, tuple[int, int]]]:
-    """The highest number of each durable lane on any of the shards, and when it was last used."""
+    """Return per durable lane its highest number on any shard, and when it was last used (ms)."""
     found: dict[bytes, tuple[int, int]] = {}
     for keys in keys_of(flows, shards):
         cursor = 0
@@ -140,10 +141,10 @@ def lanes_of(flows: Flows, shards: Iterable[int]) -> Flow[dict[bytes, tuple[int,
 
 
 def replicated(flows: Flows) -> Flow[None]:
-    """Wait for a moment until a replica has all of this; whoever has none goes on.
+    """Wait up to ``REPLICA_MS`` until one replica has all writes; a no-op without replicas.
 
-    What follows cannot be undone: a shard 0 that is set back behind it would speak of shards that
-    are gone. The same again heals that, too.
+    The next step cannot be undone: after a failover to a replica without these writes, shard 0
+    would refer to shards that are deleted. Running the same reshard again repairs that, too.
     """
     try:
         said = yield Ask(("INFO", "replication"))
@@ -154,7 +155,7 @@ def replicated(flows: Flows) -> Flow[None]:
 
 
 def turn(flows: Flows, shard: int) -> Flow[float]:
-    """Tick if it is due, and drain; seconds until there is more to do."""
+    """Tick a shard if a tick is due, and drain it; return seconds until there is more to do."""
     rotation = ShardRotation(ShardKeys(flows.namespace, shard), DRAIN_RECORDS, DRAIN_BLOCKS)
     for _ in range(TURN_CALLS):
         step = rotation.reply((yield from run_again(flows, rotation.call())), time.monotonic())
@@ -164,23 +165,23 @@ def turn(flows: Flows, shard: int) -> Flow[float]:
 
 
 def set_field(flows: Flows, shard: int, field: str, value: Reshard | int | str) -> Flow[None]:
-    """Change a field of a shard's configuration; see ``lua/configure.lua``."""
+    """Set one field of a shard's ``meta``; see ``lua/configure.lua``."""
     keys = ShardKeys(flows.namespace, shard)
     wire = value.to_wire() if isinstance(value, Reshard) else value
     yield from run_again(flows, commands.configure(keys, {field: wire}))
 
 
 def status_of(flows: Flows, shard: int) -> Flow[ShardStatus]:
-    """Read how a shard stands."""
+    """Return the status of a shard."""
     keys = ShardKeys(flows.namespace, shard)
     return commands.parse_status((yield from run_again(flows, commands.status(keys))), keys)
 
 
 def run_again(flows: Flows, call: Call) -> Flow[Any]:
-    """All these calls may run twice."""
+    """Run a call with retries; all calls of a reshard are idempotent."""
     return (yield from run_until(call, time.monotonic() + flows.retry_for))
 
 
 def keys_of(flows: Flows, shards: Iterable[int]) -> list[ShardKeys]:
-    """Return the keys of some shards."""
+    """Return the keys of the given shards."""
     return [ShardKeys(flows.namespace, shard) for shard in shards]

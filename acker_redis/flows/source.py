@@ -1,7 +1,36 @@
-"""What a source does in one step: hear, give up, emit. No I/O: see :mod:`acker_redis.flows.steps`.
+"""One step of a source: read verdicts, time attempts out, emit. No I/O: see ``flows/steps.py``.
 
-One step at a time, by one thread or task. Whatever error ends a step, the next one goes on where
-it ended: a verdict that was not confirmed is read again, a batch in doubt is applied again.
+Vocabulary
+----------
+* A *record* is what the user emits. An *attempt* is one tree of a record, under its own anchor.
+* An *entry* of the stream holds outcomes. A verdict *counts* when the user's callback has returned.
+* An entry is *settled* when all its verdicts count, and each record that it nacked is tracked
+  again. Only settled entries are taken: until then the entry alone shows, if the program dies, that
+  these records are not done. Two cases take an entry earlier: a full backlog (``_make_room``) and a
+  reshard to fewer shards (``_leave``).
+
+The step
+--------
+1. *Take in.* Move new records from the inbox to the queue.
+2. *Hear.* Read entries of the stream, hand out their verdicts, and take the settled entries.
+3. *Give up.* Only after all waiting verdicts were read: nack attempts that got no verdict in time
+   (reason ``timeout``). Redis must have lost their trees.
+4. *Say.* Close the trees whose messages were sent, and fail those whose ``send`` failed.
+5. *Emit.* Track a batch of due records, and send their messages once the batch is applied. So a
+   message is sent only when its tree is tracked. A tree that the acker rejected is not sent.
+
+Failures
+--------
+One thread or task runs one step at a time. An error may end a step anywhere, and the next step
+continues where it ended:
+
+* A verdict that does not count yet is read again.
+* A batch in doubt (sent, no reply) is applied again under its number. The fence makes this
+  idempotent.
+* A batch that Redis refused is not in doubt. Its records are queued for another attempt. Some of
+  its trees may be tracked all the same: these expire, and their verdicts are ignored.
+* After any error the stream is read from its oldest entry, and no attempt times out for ``GRACE``
+  seconds, because verdicts may have been missed.
 """
 
 import logging
@@ -41,19 +70,22 @@ from acker_redis.trees.source_settings import SourceSettings, check_ran, check_r
 log = logging.getLogger(__name__)
 
 ENTRIES = 16
-"""Entries of the stream that are read at once, per shard."""
+"""Entries of the stream that one read returns at most, per shard."""
 FROM_THE_OLDEST = 10.0
-"""Seconds after which the configuration is read anew, for the shards may be others, and the stream
-from its oldest entry: after a failover new entries may have smaller ids than those read before."""
+"""Seconds after which the configuration and the stream are read again from the beginning.
+
+A reshard may have changed the shards. After a failover new entries may have smaller ids than those
+read before.
+"""
 GRACE = 5.0
-"""Seconds after an error in which nothing times out for want of a verdict."""
+"""Seconds after an error in which no attempt times out."""
 MAX_REVIVED = 256
-"""Attempts of which it is asked, in one step, whether they are pending after all."""
+"""Timed-out attempts per step for which the source checks whether they are still pending."""
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """A record that is being tracked."""
+    """One attempt at a record: its tree is being tracked."""
 
     record: Record
     tree: Emitted | OpenTree
@@ -77,45 +109,50 @@ class SourceFlows:
         self.settings = settings
         self.pending = Pending(settings.attempts, settings.backoff, settings.send is not None)
         self.inbox: deque[tuple[Record, int | None]] = deque()
-        """New records, and the anchor of those that are tracked already; from any thread."""
+        """New records, with the anchor of those that are tracked already; any thread may append."""
         self.withdrawn: deque[tuple[Record, int]] = deque()
-        """Those of them that could not be tracked, or nobody knows; from any thread."""
+        """Records of the inbox whose TRACK failed or is in doubt; any thread may append."""
         self._flows = flows
         self._lane = Lane(threading.Lock)
         self._closing_lane = Lane(threading.Lock)
-        """A TRACK in doubt is applied again under its number, which no closing may overtake."""
+        """The lane of rows that close trees.
+
+        A TRACK in doubt is applied again under its number in ``_lane``. A closing row in the same
+        lane would overtake that number.
+        """
         self._outcomes: OutcomeFlows | None = None
         self._shards = 0
         self._after: dict[int, str] = {}
         self._oldest_at = 0.0
         self._all_heard = False
-        """Whether the last step read all verdicts that waited."""
+        """Whether the last step read all waiting verdicts."""
         self._rotate_at = 0.0
-        """When attempts get older next; 0 before the first step."""
+        """When the attempts are rotated next; 0 before the first step."""
         self._waits = 0.0
-        """Seconds for which an attempt is waited for; 0 before the first step."""
+        """Seconds for which the source waits for a verdict; 0 before the first step."""
         self._doubt: tuple[Batch, list[_Attempt]] | None = None
-        """What was sent and not answered."""
+        """The batch that was sent and not answered, with its attempts."""
         self._sent: deque[tuple[_Attempt, Any]] = deque()
-        """What became of those that were to be sent: what ``send`` returned, or its exception."""
+        """Attempts that ``send`` was called for, each with its return value or exception."""
         self._work: deque[Batch] = deque()
-        """What is still to be said of what was sent."""
+        """Batches of rows that close or fail trees and are not applied yet."""
         self._full = False
-        """Whether the backlog was full when a batch was last to be tracked."""
+        """Whether the backlog was full when the source last tracked a batch."""
         self._resume_at = 0.0
         self._paused = 0
-        """How often in a row it was paused, as too much was pending, or the namespace moves."""
+        """Pauses in a row, because too much was pending or because of a reshard."""
 
     def live(self) -> int:
-        """Records that are not closed."""
-        # In this order: while a record moves from one to the other it counts twice, and never not.
+        """Return the number of records that are not closed."""
+        # In this order: a record that goes from the inbox to pending may count twice, never zero
+        # times.
         return len(self.inbox) + self.pending.size
 
     def step(self) -> Flow[float]:
-        """Hear the verdicts, give up what waited for too long, emit; seconds until the next step.
+        """Run one step; return the seconds until the next step is due.
 
-        Yields ``Hand(Verdict)`` for each verdict. Raises RedisUnavailableError and its like; the
-        next step goes on.
+        Yields ``Hand(Verdict)`` for each verdict. Raises RedisUnavailableError and other
+        AckerErrors; the next step continues.
         """
         self._take_in()
         try:
@@ -124,21 +161,22 @@ class SourceFlows:
                 yield from self._give_up()
             yield from self._say()
             if self._full and heard and not self._all_heard:
-                return 0.0  # what waits to be heard may make room
+                return 0.0  # verdicts that are not read yet may make room
             emitted = yield from self._emit()
         except AckerError as error:
             if isinstance(error, WrongShardError | NamespaceNotFoundError):
-                # It was moved to other shards, or created anew: whoever asks next asks Redis.
+                # A reshard changed the shards, or the namespace was created again: the next flow
+                # reads the configuration.
                 self._flows.known = None
-            # Verdicts may have been missed meanwhile: what there is is read from its beginning, and
-            # the bolts, too, get some time for what they could not say.
+            # The source may have missed verdicts: it reads the stream from its beginning. The
+            # bolts, too, get time to send the rows that they could not send.
             self._rotate_at = max(self._rotate_at, time.monotonic() + GRACE)
             self._outcomes = None
             raise
         return 0.0 if heard or emitted else self._idle()
 
     def _take_in(self) -> None:
-        withdrawn = len(self.withdrawn)  # of records that are in the inbox by now, or were
+        withdrawn = len(self.withdrawn)  # their records have been in the inbox before
         while self.inbox:
             self.pending.add(*self.inbox[0])
             self.inbox.popleft()
@@ -146,7 +184,7 @@ class SourceFlows:
             self.pending.withdraw(*self.withdrawn.popleft())
 
     def finish(self) -> Flow[None]:
-        """Say the last words of what was sent; behind the last step."""
+        """Close or fail the trees whose messages were sent; call it after the last step."""
         yield from self._say()
 
     def _idle(self) -> float:
@@ -170,7 +208,7 @@ class SourceFlows:
         else:
             config = yield from self._flows.config()
         if self._outcomes is None or config.shards != self._shards:
-            # At first, after an error, or when it was moved to other shards or created anew.
+            # First step, after an error, after a reshard, or the namespace was created again.
             self._shards = config.shards
             self._outcomes = OutcomeFlows(self._flows.shards(config), self.task)
             self._after.clear()
@@ -178,13 +216,13 @@ class SourceFlows:
             entries = yield from self._outcomes.read(ENTRIES, self._after)
             if self._outcomes.shards != self._shards:
                 self._shards, self._flows.known = self._outcomes.shards, None
-            self._take_in()  # a record that was tracked meanwhile may have its verdict in there
+            self._take_in()  # an entry may hold the verdict of a record tracked since
             for entry in entries:
                 self._after[entry.shard] = entry.id
                 yield from self._tell(self.pending.verdicts(entry, now))
             yield from self._take()
         except BaseException:
-            self._after.clear()  # what did not count is read again
+            self._after.clear()  # verdicts that do not count yet are read again
             raise
         per_shard = Counter(entry.shard for entry in entries)
         self._all_heard = not per_shard or max(per_shard.values()) < ENTRIES
@@ -203,7 +241,7 @@ class SourceFlows:
             yield Hand(verdict)
 
     def _reloaded(self, record: Record) -> Flow[bool]:
-        """Find out what an earlier program has tracked; whether it can be replayed."""
+        """Load a record that an earlier program tracked; return whether it can be replayed."""
         if self.settings.reload is None:
             return False
         (found,) = yield Tell(self.settings.reload, ((record.source_id,),))
@@ -213,7 +251,7 @@ class SourceFlows:
             raise found
         if not isinstance(found, Record):
             raise ConfigError(
-                f"reload gives Record(source_id, value, edges) or None, not {found!r}"
+                f"reload must return Record(source_id, value, edges) or None, not {found!r}"
             )
         check_record(found)
         record.value, record.edges = found.value, found.edges
@@ -222,7 +260,7 @@ class SourceFlows:
     def _give_up(self) -> Flow[None]:
         now = time.monotonic()
         if now >= self._rotate_at:
-            # As it is now: before anything is given up, trees may have been made to live longer.
+            # Read it again: trees may live longer now, and then their attempts must not time out.
             config = yield from self._flows.read_config(patient=False)
             before, self._waits = self._waits, self._timeout(config)
             if before and self._waits > before:
@@ -236,22 +274,22 @@ class SourceFlows:
             return
         config = yield from self._flows.config()
         if config.refresh == "update":
-            # Each row of a tree starts its clock anew, and nobody tells us.
-            timed_out = timed_out[:MAX_REVIVED]  # the others the next time
+            # Each row of a tree restarts its timeout, and the source does not see these rows.
+            timed_out = timed_out[:MAX_REVIVED]  # the others in the next step
             for anchor in timed_out:
                 if (yield from self._flows.show(anchor)) is not None:
                     self.pending.revive(anchor)
         yield from self._tell(self.pending.timeouts(now, timed_out))
 
     def _timeout(self, config: AckerConfig) -> float:
-        """Seconds for which an attempt is waited for at least."""
+        """Return the seconds for which the source waits for a verdict, at least."""
         least = config.timeout_ms / 1000
         timeout = self.settings.timeout
         if timeout is None:
             return 1.5 * least + 5.0
         if timeout <= least:
             log.warning(
-                "%s: trees live for up to %.1f s, and timeout= must be more; %.1f will not do",
+                "source %s: trees live for up to %.1f s; timeout=%.1f is too short",
                 self.task, least, timeout,
             )  # fmt: skip
         return max(timeout, 1.1 * least)
@@ -270,13 +308,13 @@ class SourceFlows:
             applied = yield from self._flows.apply(batch, self._lane)
         except AckerError as error:
             if not isinstance(error, RedisUnavailableError):
-                self._doubt = None  # else the same batch again, the next time
+                self._doubt = None  # else the next step applies the same batch again
                 self._not_tracked(attempts, error)
             if isinstance(error, BacklogError):
                 yield from self._flows.read_config(patient=False)
                 if self._flows.reshard:
                     yield from self._leave_shards()
-                    self._pause("the namespace moves to other shards")
+                    self._pause("the namespace is resharding")
                     return 0
                 self._full = True
             raise
@@ -285,20 +323,25 @@ class SourceFlows:
         self._notice(applied)
         yield from self._take()
         accepted = yield from self._accepted(waiting, applied)
-        self._doubt = None  # after an error up to here it is gone through again, and then sent
+        self._doubt = None  # after an error before this line, the next step applies and sends it
         yield from self._send(accepted)
         yield from self._say()
         return len(attempts)
 
     def _make_room(self) -> Flow[None]:
-        """Take nacks from a full backlog, if nothing else is left and their replays are due.
+        """Take entries of nacks from a full backlog, as a last resort, when their replays are due.
 
-        Raises BacklogError where that leaves a shard full. Nothing is to be tracked then: other
-        shards would apply their part, and the trees there would expire.
+        Raises BacklogError if a shard stays full. The caller must track nothing then: other shards
+        would apply their part of the batch, and the trees there would expire.
 
-        A nack stays in the stream until its record is tracked again, and a full backlog lets
-        nothing be tracked. So entries are taken just before the batch of their replays is applied,
-        after all settled ones were taken and all verdicts were heard, and no more than makes room.
+        The problem: the entry of a nack stays in the stream until its record is tracked again, and
+        a full backlog lets no record be tracked. So the source takes such entries early, under
+        these conditions:
+
+        1. All settled entries were taken, and all waiting verdicts were read.
+        2. All records of a taken entry are due, so the next batch, which is applied at once, tracks
+           them.
+        3. No more entries are taken than make room.
         """
         yield from self._take()
         status = yield from self._flows.status()
@@ -320,7 +363,7 @@ class SourceFlows:
         batch, attempts, draw = Batch(self.task), list[_Attempt](), in_bulk()
         try:
             while not batch.full and (record := self.pending.next(now)):
-                # One without messages stays open, too, until it is known that send() did not fail.
+                # A record without messages stays open, too, until send() has returned.
                 tree = (
                     emit(record.source_id, record.edges, draw=draw)
                     if record.edges
@@ -338,19 +381,22 @@ class SourceFlows:
         return (batch, attempts) if attempts else None
 
     def _not_tracked(self, attempts: list[_Attempt], error: BaseException) -> None:
-        """Put the records back; some of their trees may be there, and then expire unheard."""
+        """Queue the records for another attempt.
+
+        Some of their trees may exist all the same; these expire, and their verdicts are ignored.
+        """
         now = time.monotonic()
-        # Of a full backlog, the records of an entry have to be due together: see _make_room.
+        # With a full backlog the records of an entry must be due together: see _make_room.
         at_once = isinstance(error, LaneError | BacklogError)
         after = 0.0 if at_once else self.settings.backoff.draw(1)
         for attempt in attempts:
             self.pending.untracked(attempt.record, attempt.row.anchor, now, after)
 
     def _accepted(self, attempts: list[_Attempt], applied: Applied) -> Flow[list[_Attempt]]:
-        """Those whose messages may be sent."""
+        """Return the attempts whose messages may be sent."""
         rejected = set(applied.rejected)
         if applied.repeated:
-            # The reply was lost, and with it which were rejected: ask for each.
+            # The first reply, which names the rejected trees, was lost: look each tree up.
             for attempt in attempts:
                 anchor = attempt.row.anchor
                 if anchor not in rejected and not (yield from self._flows.show(anchor)):
@@ -368,21 +414,21 @@ class SourceFlows:
         yield Send(self.settings.send, calls, told)
 
     def _rows(self, attempt: _Attempt, result: Any) -> list[Row]:
-        """What is to be said of an attempt that was sent, or not: a nack queues it again."""
+        """Return the rows that close or fail the tree of an attempt after ``send``."""
         try:
             check_ran(self.settings.send or words, result)
         except ConfigError as error:
-            result = error  # nothing of it was sent
+            result = error  # the function did not run, so it sent nothing
         tree, failed = attempt.tree, isinstance(result, BaseException)
         if failed:
-            # Whoever has on_fail hears of it by the verdict.
+            # A user with on_fail gets the verdict as well.
             level = logging.DEBUG if self.settings.on_fail else logging.WARNING
             log.log(level, "cannot send %r: %r", attempt.record.source_id, result)
         if isinstance(tree, OpenTree):
             try:
                 return tree.fail(result) if failed else tree.close()
             except ClosedError:
-                result = "send() has closed its tree, which is for the source to do"
+                result = "send() has closed its tree, but the source closes it after send()"
         elif not failed:
             return []
         why = words(result) if isinstance(result, BaseException) else result
@@ -395,7 +441,7 @@ class SourceFlows:
                 self._work[-1].add(row)
 
     def _say(self) -> Flow[None]:
-        """Close or fail the trees of what was sent."""
+        """Close or fail the trees whose messages were sent."""
         while self._sent:
             self._later(self._rows(*self._sent[0]))
             self._sent.popleft()
@@ -405,7 +451,7 @@ class SourceFlows:
             except RedisUnavailableError:
                 raise
             except AckerError as error:
-                log.warning("%d trees will expire: %s", len(self._work[0]), error)
+                log.warning("%d trees will expire unclosed: %s", len(self._work[0]), error)
             self._work.popleft()
 
     def _notice(self, applied: Applied) -> None:
@@ -413,7 +459,11 @@ class SourceFlows:
             self._pause("too much is pending")
 
     def _may_emit(self) -> Flow[bool]:
-        """Whether there is room below the high-water mark, as far as is known."""
+        """Return whether the source may emit.
+
+        It may when the namespace is not resharding, and was below the high-water mark when last
+        read.
+        """
         now = time.monotonic()
         if now < self._resume_at:
             return False
@@ -421,23 +471,26 @@ class SourceFlows:
             status = yield from self._flows.status()
             if status.reshard:
                 self._leave(status)
-                self._pause("the namespace moves to other shards", most=1.0)
+                self._pause("the namespace is resharding", most=1.0)
                 return False
             if status.high_water != "ok":
                 self._pause("too much is pending")
                 return False
             self._paused = 0
-            log.info("%s emits again", self.task)
+            log.info("source %s emits again", self.task)
         return True
 
     def _leave_shards(self) -> Flow[None]:
-        """See to it that a move to fewer shards can end."""
+        """Let a reshard to fewer shards end: take the entries on removed shards."""
         if self._flows.reshard and self._flows.reshard.target < self._flows.reshard.source:
             self._leave((yield from self._flows.status()))
 
     def _leave(self, status: Status) -> None:
-        # It ends when the verdicts on shards that go were taken, and nothing is tracked anew before
-        # that. Until it waits for nothing else they stay: should this program die, only they know.
+        # A reshard to fewer shards ends when the verdicts on removed shards are taken. Until it has
+        # ended, no record can be tracked again. So entries on removed shards are taken before the
+        # records that they nacked are tracked again. The source waits with that until no tree is
+        # pending: until then these entries alone show, if the program dies, that the records are
+        # not done.
         if status.reshard and not any(sum(s.pending) + s.expiring for s in status.shards):
             self.pending.settle_all(status.reshard.target)
 
@@ -446,4 +499,4 @@ class SourceFlows:
         wait = Backoff(0.1, most).draw(self._paused)
         self._resume_at = time.monotonic() + wait
         if self._paused == 1:
-            log.warning("%s emits nothing for a while: %s", self.task, why)
+            log.warning("source %s has paused emitting: %s", self.task, why)

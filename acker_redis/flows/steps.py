@@ -1,8 +1,8 @@
-"""Flows: what a client does, step by step, without the I/O.
+"""Flows: the work of a client, step by step, without I/O.
 
-A flow is a generator. It yields steps, is sent the result of each, or gets its error thrown in,
-and returns what it was for. The synchronous connection and its asyncio twin run the same flows,
-so what is sent, how often and in what order is written once.
+A flow is a generator. It yields steps. For each step it receives the result, or the error is thrown
+into it. Its return value is the result of the flow. The synchronous and the asyncio connection run
+the same flows, so the calls, their order and their retries are written once.
 """
 
 import random
@@ -19,42 +19,42 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Call a script, once; its reply."""
+    """Call a script once; the result is its reply."""
 
     call: Call
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Send a plain command, once; its reply."""
+    """Send a plain command once; the result is its reply."""
 
     args: tuple[str | bytes | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AskAll:
-    """Send plain commands that change nothing, in one go; their replies."""
+    """Send plain commands that change nothing, in one pipeline; the result is their replies."""
 
     commands: tuple[tuple[str | bytes | int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """Ask for the ServerVersion; None where INFO is not allowed."""
+    """Read the ServerVersion; the result is None where INFO is not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Let so many seconds go by."""
+    """Wait for this many seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Call a function of the user's with each of these arguments.
+    """Call a user's function with each of these arguments.
 
-    Side by side, if it is to be awaited; for each what it returned, or the Exception it raised.
+    Awaitable calls run side by side. The result has, per call, the return value or the Exception.
     """
 
     function: Callable[..., Any]
@@ -63,9 +63,9 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Call a function of the user's with each of these arguments; the flow need not wait for it.
+    """Call a user's function with each of these arguments; the flow need not wait for it.
 
-    ``told(number, result)`` is called for each with what it returned, or the exception it raised.
+    ``told(number, result)`` is called for each call with its return value or its exception.
     """
 
     function: Callable[..., Any]
@@ -75,24 +75,24 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """Hand something to whoever runs the flow."""
+    """Hand a value to the caller that runs the flow."""
 
     what: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Run flows side by side, each to its end; what each returned, or the Exception it raised."""
+    """Run flows side by side, each to its end; the result has each return value or Exception."""
 
     flows: "tuple[Flow[Any], ...]"
 
 
 @dataclass(frozen=True, slots=True)
 class Ended(Generic[T]):
-    """A flow has ended; no step, but what a connection answers instead of the next ``Hand``."""
+    """The end of a flow: no step, but what a connection returns instead of the next ``Hand``."""
 
     value: T
-    """What the flow returned."""
+    """The flow's return value."""
 
 
 Step = Run | Ask | AskAll | Version | Pause | Tell | Send | Hand | Together
@@ -102,13 +102,13 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
 class Pauses:
-    """Ever longer pauses between attempts."""
+    """Pauses between attempts: each is twice as long as the last, up to one second, with jitter."""
 
     def __init__(self) -> None:
         self._next = _FIRST_PAUSE
 
     def after(self, error: Exception, deadline: float) -> Flow[None]:
-        """Pause after an error; raise it if the pause would last beyond ``deadline``.
+        """Pause after an error; raise the error if the pause would last beyond ``deadline``.
 
         ``deadline`` is on the ``time.monotonic`` clock.
         """
@@ -120,10 +120,10 @@ class Pauses:
 
 
 def run_until(call: Call, deadline: float) -> Flow[Any]:
-    """Call a script, and again after each failure to answer, until ``deadline``.
+    """Call a script, with retries while Redis does not answer, until ``deadline``.
 
-    ``deadline`` is on the ``time.monotonic`` clock. The call must be one that may run twice:
-    fenced, or idempotent. It is sent once in any case.
+    ``deadline`` is on the ``time.monotonic`` clock. The script is called at least once. The call
+    must be fenced or idempotent, because it may run twice.
     """
     pauses = Pauses()
     while True:
@@ -134,7 +134,7 @@ def run_until(call: Call, deadline: float) -> Flow[Any]:
 
 
 def ask_until(args: tuple[str | bytes | int, ...], deadline: float) -> Flow[Any]:
-    """Send a command, likewise; one that may run twice."""
+    """Send an idempotent command, with retries as in :func:`run_until`."""
     pauses = Pauses()
     while True:
         try:
@@ -144,7 +144,10 @@ def ask_until(args: tuple[str | bytes | int, ...], deadline: float) -> Flow[Any]
 
 
 def together(flows: "list[Flow[T]]") -> Flow[list[T]]:
-    """Run flows side by side; what each returned, or, when all have ended, the first error."""
+    """Run flows side by side.
+
+    Return their results, or raise the first error once all have ended.
+    """
     if not flows:
         return []
     if len(flows) == 1:

@@ -1,5 +1,5 @@
-"""What an operator does: reshard, users by role, settings from the environment, measure.
+"""Tools of an operator: reshard, Redis users by role, settings from the environment, benchmark.
 
-It may import ``sync``, ``aio``, ``reference`` and the wings below. Begin with ``settings.py``; the
-other files, ``reshard.py`` for example, stand alone.
+It may import ``sync``, ``aio``, ``reference`` and the wings below. Begin with ``settings.py``. The
+other files, such as ``reshard.py``, stand alone.
 """

@@ -1,20 +1,20 @@
-"""Rights by role: which commands a user of Redis needs, and the line that grants them.
+"""Redis rights by role: the commands that each role needs, and the ACL rule that grants them.
 
 ================  ==========================================================================
 ``producer``      bolts: apply, apply_blocks, status, show, and the last batch of a lane
-``source``        a producer that reads and takes its verdicts too, and may listen to them
+``source``        a producer that also reads, takes and subscribes to its verdicts
 ``rotator``       rotate, expire, expire_blocks, status
-``viewer``        status, show, list, and the verdicts, which stay; no command of its writes
-``admin``         all scripts, and what the server says of itself
+``viewer``        status, show, list, and reading verdicts; none of its commands writes
+``admin``         all scripts, and commands about the state of the server
 ================  ==========================================================================
 
 A rule is for one namespace, or for all. Redis checks the commands inside a script with the rights
-of its caller. So a user who may run a script may run its commands on the same keys by themselves
-too: **roles keep namespaces apart, and readers from writing; they do not make a producer honest.**
-deploy/acl/README.md says what each role can still do.
+of the script's caller. So a user who may run a script may also send its commands directly to the
+same keys. **Roles keep namespaces apart, and readers from writing. They do not make a producer
+honest.** deploy/acl/README.md lists what each role can still do.
 
-Nothing is sent from here. Rules hold on Redis 6.2 and later: no selectors, and no ``%R~``. Only
-with ``functions`` do they need Redis 7.0: such a user has FCALL_RO in place of EVAL.
+This module sends nothing. The rules work on Redis 6.2 and later: they use no selectors and no
+``%R~``. Only rules with ``functions`` need Redis 7.0: such a user has FCALL_RO in place of EVAL.
 """
 
 import hashlib
@@ -48,15 +48,17 @@ SCRIPTS: dict[str, frozenset[str]] = {
         "drop": "HDEL HKEYS HLEN HMGET HSCAN HSET RENAME TYPE UNLINK",
     }.items()
 }
-"""Commands inside each script: the table in lua/README.md, which a test holds against this."""
+"""The commands inside each script. A test compares this with the table in lua/README.md."""
 
 CONNECTING = _words(
     "AUTH HELLO PING SELECT CLIENT|SETNAME COMMAND READONLY READWRITE ASKING "
     "CLUSTER|SLOTS CLUSTER|SHARDS CLUSTER|NODES CLUSTER|MYID"
 )
-"""What client libraries send by themselves, to one server and to a cluster. CLIENT SETINFO is not
-here: Redis 7.0 refuses a rule that names a command it does not know. Libraries pass over its
-refusal."""
+"""Commands that client libraries send by themselves, to a single server and to a cluster.
+
+CLIENT SETINFO is not included: Redis 7.0 refuses a rule that names a command it does not know.
+Libraries ignore its refusal.
+"""
 
 _RUNNING = _words("EVAL EVALSHA")
 _CALLING = _words("FCALL_RO")
@@ -80,31 +82,36 @@ _ROLES: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
     "viewer": (("status", "show", "list"), _READING | _LISTENING | _FINDING),
     "admin": (tuple(SCRIPTS), _READING | _LISTENING | _FINDING | _SERVING),
 }
-"""For each role its scripts, and what it sends beside them."""
+"""Per role: its scripts, and the commands that it sends directly."""
 
 _LISTS_NAMESPACES = _words("rotator viewer admin")
 
 
 def roles() -> tuple[str, ...]:
-    """Names of the roles."""
+    """Return the names of the roles."""
     return tuple(_ROLES)
 
 
 def scripts(role: str) -> tuple[str, ...]:
-    """Names of the scripts that a role may run; ConfigError if there is no such role."""
+    """Return the names of a role's scripts; raise ConfigError for an unknown role."""
     return _role(role)[0]
 
 
 def commands(role: str, functions: bool = False) -> frozenset[str]:
-    """Every command that a role needs, and that its rule allows; ConfigError for no such role.
+    """Return every command that a role needs and its rule allows.
 
-    In capitals; a subcommand as ``CONFIG|GET``. Only PUBLISH may be missing without harm.
-    ``functions``: FCALL_RO in place of EVAL and EVALSHA; ConfigError if the role's scripts write.
+    Names are in capitals, subcommands as ``CONFIG|GET``. Only PUBLISH may be missing without harm.
+    With ``functions``, FCALL_RO replaces EVAL and EVALSHA.
+
+    Raises ConfigError for an unknown role, or with ``functions`` for a role whose scripts write.
     """
     names, beside = _role(role)
     if functions and not calls_functions(role):
         can = ", ".join(filter(calls_functions, _ROLES))
-        raise ConfigError(f"a {role} needs scripts that write, which are no functions; use: {can}")
+        raise ConfigError(
+            f"a {role} runs scripts that write, and these are no functions; roles "
+            f"with functions: {can}"
+        )
     running = _CALLING if functions else _RUNNING
     return CONNECTING | running | beside | frozenset().union(*(SCRIPTS[name] for name in names))
 
@@ -115,25 +122,28 @@ def calls_functions(role: str) -> bool:
 
 
 def keys(role: str, namespace: str | None) -> tuple[str, ...]:
-    """Patterns of the keys of a role, of one namespace or, if None, of all.
+    """Return the key patterns of a role, for one namespace or, with None, for all.
 
-    The list of all namespaces is one key. Who serves all of them may read it; of those who serve
-    one only the admin, who writes it when a namespace is created or dropped. 6.2 has no right
-    to read a key and not write it, and a rotator's commands could do away with the list. The audit
-    log belongs to the admins and viewers of all namespaces.
+    The list of all namespaces is one key. Roles that serve all namespaces may read it. Of the roles
+    for one namespace only the admin may, who writes the list when a namespace is created or
+    dropped. Redis 6.2 cannot grant reading a key without writing it, and a rotator's commands could
+    delete the list. The audit log is for admins and viewers of all namespaces.
     """
     _role(role)
     lists = role in _LISTS_NAMESPACES and (namespace is None or role == "admin")
     every_key = "acker:{*}*"
     if namespace is not None:
-        # The : behind the name and the { before it keep orders2 and my-orders out.
+        # The : after the name and the { before it exclude orders2 and my-orders.
         every_key = ShardKeys(check_name("namespace", namespace), 0).prefix[:-2] + "*}*"
     audits = role in ("viewer", "admin") and namespace is None
     return (every_key, *([NAMESPACES] if lists else []), *([f"{AUDIT}*"] if audits else []))
 
 
 def channels(namespace: str | None) -> str:
-    """Pattern of the channels of a namespace, or of all; PSUBSCRIBE may be given this very one."""
+    """Return the channel pattern of a namespace, or of all.
+
+    PSUBSCRIBE accepts exactly this pattern.
+    """
     return "acker:*" if namespace is None else f"acker:{check_name('namespace', namespace)}:*"
 
 
@@ -145,19 +155,28 @@ def rule(
     password_hash: str | None = None,
     functions: bool = False,
 ) -> str:
-    """The line of an ACL file, or the arguments of ACL SETUSER, that make a user of this role.
+    """Return the line of an ACL file, or the arguments of ACL SETUSER, for a user of a role.
 
-    ``namespace`` None: all namespaces. ``user`` is the role's name unless it is given. The line
-    holds the SHA256 of ``password``, or ``password_hash``, which is that (64 hex digits). Without
-    either nobody can log in as this user, until ``ACL SETUSER user >password``. ``reset`` takes
-    from a user who is there already all that it had, passwords too. ``functions``: a user without
-    EVAL, whose keys are read-only; for Redis 7.0 or later, and for roles that only read.
+    ``reset`` in the line removes everything that an existing user had, passwords too.
 
-    Raises ConfigError for a role, namespace, user or password that cannot be.
+    Args:
+        role: One of :func:`roles`.
+        namespace: The name of the namespace; None means all.
+        user: The name of the user; by default the role's name.
+        password: The password; the line holds its SHA256. Without ``password`` and
+            ``password_hash`` no one can log in as this user until ``ACL SETUSER user >password``.
+        password_hash: The SHA256 of the password instead, 64 hex digits.
+        functions: Whether the user has FCALL_RO instead of EVAL, and read-only keys. For roles that
+            only read, on Redis 7.0 or later.
 
-    >>> rule("rotator", "orders", password="secret").split(" -@all ")[0]
-    'user rotator reset on #2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b \
+    Raises:
+        ConfigError: The role, namespace, user or password is invalid.
+
+    Examples:
+        >>> rule("rotator", "orders", password="secret").split(" -@all ")[0]
+        'user rotator reset on #2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b \
 resetkeys ~acker:{orders:*}* resetchannels &acker:orders:*'
+
     """
     granted = " ".join(f"+{command.lower()}" for command in sorted(commands(role, functions)))
     names = " ".join(f"{'%R~' if functions else '~'}{each}" for each in keys(role, namespace))
@@ -169,9 +188,9 @@ resetkeys ~acker:{orders:*}* resetchannels &acker:orders:*'
 
 
 def check_user(name: str) -> str:
-    """Return the name of a user, or raise ConfigError if an ACL file cannot hold it."""
+    """Return the name of a user; raise ConfigError if an ACL file cannot hold it."""
     if not re.fullmatch(r"[!-~]{1,128}", name):
-        raise ConfigError(f"a user's name is 1 to 128 ASCII signs without spaces, not {name!r}")
+        raise ConfigError(f"a user name has 1 to 128 ASCII characters and no spaces, not {name!r}")
     return name
 
 
@@ -180,11 +199,11 @@ def _login(password: str | None, password_hash: str | None) -> str:
         raise ConfigError("give the password or its hash, not both")
     if password is not None:
         if not password:
-            raise ConfigError("the password is empty; a user without one cannot log in")
+            raise ConfigError("the password is empty: give one, or leave the option out")
         return f" #{hashlib.sha256(password.encode()).hexdigest()}"
     if password_hash is not None:
         if not re.fullmatch(r"[0-9a-fA-F]{64}", password_hash):
-            raise ConfigError("a password's hash is its SHA256, 64 hex digits")
+            raise ConfigError("a password hash must be a SHA256, 64 hex digits")
         return f" #{password_hash.lower()}"
     return ""
 
@@ -193,4 +212,4 @@ def _role(name: str) -> tuple[tuple[str, ...], frozenset[str]]:
     try:
         return _ROLES[name]
     except KeyError:
-        raise ConfigError(f"a role is one of {', '.join(_ROLES)}, and not {name!r}") from None
+        raise ConfigError(f"unknown role {name!r}: use one of {', '.join(_ROLES)}") from None

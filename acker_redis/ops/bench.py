@@ -1,8 +1,8 @@
-"""A quick measurement of one Redis: what it does a second, and how long one waits for it.
+"""A quick benchmark of one Redis: operations per second, and latency.
 
-In a namespace of its own, which is gone afterwards. What is measured stands beside a script of
-nothing but HINCRBY, by the same client in the same run: machines are noisy, ratios are less so.
-The repository's ``benchmarks/`` measure more, without the client.
+It runs in a separate namespace, which is deleted afterwards. Every rate is compared with a script
+of only HINCRBY, by the same client in the same run: machines are noisy, ratios are less so. The
+repository's ``benchmarks/`` measure more, and without the client.
 """
 
 import random
@@ -25,7 +25,7 @@ from acker_redis.reference.rows import pack
 from acker_redis.sync.client import Acker
 
 ROWS = 1000
-"""Rows of a call."""
+"""Rows per call."""
 HINCRBY = "for _, field in ipairs(ARGV) do redis.call('HINCRBY', KEYS[1], field, 1) end"
 PREFIX = "acker-bench-"
 TASK = "bench"
@@ -36,7 +36,7 @@ Steps = Generator[tuple[int, float], None, None]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Operations a second, and beside them plain HINCRBY."""
+    """Operations per second, also relative to plain HINCRBY."""
 
     name: str
     per_second: float
@@ -45,7 +45,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Milliseconds that a caller waits for one call."""
+    """Latency of one call, in milliseconds, as percentiles."""
 
     name: str
     p50_ms: float
@@ -54,19 +54,20 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All that was measured."""
+    """The result of :func:`measure`."""
 
     rates: tuple[Rate, ...]
     waits: tuple[Wait, ...]
-    """One after the other, by one connection: PING, and a batch of one row."""
+    """Latencies of sequential calls on one connection: PING, and a batch of one row."""
 
 
 def measure(
     make: Callable[[str], Acker], seconds: float = 1.0, on_step: Callable[[str], None] = print
 ) -> Measured:
-    """Measure for so many seconds per line; ``make`` opens a namespace by its name.
+    """Measure each line for ``seconds`` seconds; ``make`` opens a namespace by its name.
 
-    ``on_step`` hears what comes next. One shard is measured: a Redis has one core for scripts.
+    ``on_step`` is called with the name of each line before it is measured. One shard is measured,
+    because a Redis has one core for scripts.
     """
     acker = make(f"{PREFIX}{uuid.uuid4().hex[:12]}")
     config = AckerConfig(tick_ms=10**11, high_water=10**11, outcomes_limit=10**11, publish=False)
@@ -103,7 +104,7 @@ class _Bench:
         return Measured(tuple(rates), waits)
 
     def _rate(self, name: str, calls: Callable[[], Steps]) -> float:
-        """Operations a second; each step of ``calls`` tells how many, and the seconds they took."""
+        """Return operations per second; each step of ``calls`` yields a count and its seconds."""
         self._on_step(name)
         end, done, took = time.perf_counter() + self._seconds, 0, 0.0
         with closing(calls()) as steps:
@@ -201,7 +202,7 @@ class _Bench:
         return self._numbers.randrange(1, 1 << 62)
 
     def _forget(self) -> None:
-        """Take the verdicts, or they would fill the server."""
+        """Take the verdicts, which would fill the server otherwise."""
         outcomes = self._acker.outcomes(TASK)
         while entries := outcomes.read(64):
             outcomes.take(entries)

@@ -1,4 +1,4 @@
-"""Reshard a living namespace to another number of shards; how, says ``flows/reshard.py``."""
+"""Reshard a namespace in use; see ``flows/reshard.py`` for the protocol."""
 
 from acker_redis.errors import ConfigError
 from acker_redis.flows.reshard import Progress, Resharding, Told, call_off
@@ -16,28 +16,40 @@ def reshard(
     wait: float | None = None,
     on_progress: Told | None = None,
 ) -> AckerConfig:
-    """Reshard the namespace to so many ``shards``; its configuration then.
+    """Reshard the namespace to ``shards`` shards, and return its new configuration.
 
-    Meanwhile nothing is tracked: sources wait, for up to N ticks and, if there are to be fewer
-    shards, until all verdicts on those that go were taken. ``wait`` is for how many seconds that
-    may last, by default 1.1 times N ticks and a minute; then, as on any error before it is decided,
-    the namespace is opened again as it was, and ReshardError says which tasks have left verdicts.
-    ``on_progress`` is called whenever something has changed. Killed at any point, or when a
-    failover has set a shard back, the same again completes it; see also :func:`cancel`.
+    While this runs, nothing is tracked and sources wait. That takes up to N ticks. With fewer
+    shards it also takes until the sources have taken all verdicts on the removed shards.
 
-    One at a time. Stop Spark queries at a committed batch: one that has to run its last batch again
-    gets ChangedBatchError, for it is packed for other shards then. Counters of shards that are no
-    more go with them.
+    An error or a timeout before the reshard is decided cancels it: the namespace is open again with
+    its old number of shards. After a crash at any point, or after a failover that set a shard back,
+    run the same reshard again to complete it. See also :func:`cancel`.
 
-    >>> acker = Acker.from_url(url, "orders")
-    >>> reshard(acker, 4).shards
-    4
+    Run one reshard at a time. Stop Spark queries at a committed batch first: a query that retries
+    its last batch after the reshard gets ChangedBatchError, because the batch is packed for other
+    shards then. The counters of removed shards are deleted.
 
-    Raises ConfigError for a number of shards or a ``wait`` that cannot be, NamespaceNotFoundError,
-    and ReshardError also when it moves elsewhere already, or somebody else was faster.
+    Args:
+        acker: The client of the namespace.
+        shards: The new number of shards, a power of two from 1 to 1024.
+        wait: Seconds to wait until nothing is pending and the verdicts are taken. Default: 1.1
+            times N ticks, plus 60 s.
+        on_progress: Called with a :class:`Progress` whenever it has changed.
+
+    Raises:
+        ConfigError: ``shards`` or ``wait`` is invalid.
+        NamespaceNotFoundError: The namespace does not exist.
+        ReshardError: The wait was too short (the message names the tasks whose verdicts were left),
+            another reshard is in progress, or another program or a failover changed the shards.
+
+    Examples:
+        >>> acker = Acker.from_url(url, "orders")
+        >>> reshard(acker, 4).shards
+        4
+
     """
     if wait is not None and not wait >= 0:
-        raise ConfigError(f"wait is seconds, at least 0, not {wait!r}")
+        raise ConfigError(f"wait must be a number of seconds, at least 0, not {wait!r}")
     run = Resharding(acker.flows, shards, wait, on_progress)
     try:
         return acker.connection.drive(run.run())
@@ -48,7 +60,7 @@ def reshard(
             except Exception as why:
                 error.add_note(
                     f"{acker.namespace} could not be opened again ({why}): nothing is tracked "
-                    "until reshard is run once more, or cancel"
+                    "until reshard or cancel is run again"
                 )
             else:
                 error.add_note(f"{acker.namespace} is open again")
@@ -56,12 +68,17 @@ def reshard(
 
 
 def cancel(acker: Acker) -> AckerConfig:
-    """Call a move off, and open the namespace again; its configuration. Nothing, if it is open.
+    """Cancel a reshard and open the namespace again; return its configuration.
 
-    >>> cancel(Acker.from_url(url, "orders")).shards
-    1
+    A no-op for a namespace that is open.
 
-    Raises ReshardError when it is decided that it moves: then :func:`reshard` completes it, which
-    takes a moment.
+    Raises:
+        ReshardError: The reshard is decided. Then :func:`reshard` completes it, which takes a
+            moment.
+
+    Examples:
+        >>> cancel(Acker.from_url(url, "orders")).shards
+        1
+
     """
     return acker.connection.drive(cancelled(acker.flows))

@@ -1,8 +1,8 @@
-"""Settings of the command line and the services, from the environment.
+"""Settings of the command line and the services, from environment variables.
 
-Each field is a variable ``ACKER_REDIS_<NAME>``; what is given on a command line wins over it. The
-table in docs/how-to/operate.md is made from the fields here. Libraries do not read it: who calls
-``Acker.from_url`` says what it connects to.
+Each field is a variable ``ACKER_REDIS_<NAME>``; an argument on the command line overrides it. The
+table in docs/reference/settings.md is generated from these fields. Libraries do not read them: the
+caller of ``Acker.from_url`` passes the URL.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ DEFAULT_URL = "redis://127.0.0.1:6379/0"
 
 
 class Settings(BaseSettings):
-    """What to connect to, and how.
+    """Where and how to connect, and what to log.
 
     >>> settings = Settings(url="redis://alice@127.0.0.1:6379/0", password="secret")
     >>> print(settings.shown_url)
@@ -42,11 +42,9 @@ class Settings(BaseSettings):
         "unix://",
     )
     username: str | None = Field(
-        default=None, min_length=1, description="User, where the URL names none"
+        default=None, min_length=1, description="User name, if the URL has none"
     )
-    password: SecretStr | None = Field(
-        default=None, description="Password, where the URL holds none"
-    )
+    password: SecretStr | None = Field(default=None, description="Password, if the URL has none")
     password_file: Path | None = Field(
         default=None, description="File that holds the password, such as a container's secret"
     )
@@ -57,18 +55,19 @@ class Settings(BaseSettings):
         default=10.0,
         ge=0,
         le=3600,
-        description="Seconds for which a call that was not answered is sent again",
+        description="Seconds for which a call without a reply is sent again",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="What the services log: from this level on"
+        default="info", description="Lowest level that the services log"
     )
     log_format: Literal["text", "json"] = Field(
-        default="text", description="text: a line for people; json: an object a line"
+        default="text",
+        description="text: a readable line per event; json: one JSON object per line",
     )
 
     @classmethod
     def read(cls, **given: Any) -> "Settings":
-        """Settings from the environment; what is ``given`` and not None wins.
+        """Read the settings from the environment; ``given`` values that are not None override it.
 
         Raises ConfigError, which names the variable and quotes no value.
         """
@@ -79,7 +78,7 @@ class Settings(BaseSettings):
 
     @property
     def shown_url(self) -> str:
-        """The URL for people to read, with its user and without its password."""
+        """The URL for display, with its user and without its password."""
         try:
             return shown(self._target(read=False))
         except ConfigError:
@@ -87,7 +86,7 @@ class Settings(BaseSettings):
 
     @property
     def complete_url(self) -> str:
-        """The URL with user and password, for who takes nothing else; never to be shown."""
+        """The URL with user and password, for programs that take nothing else; never display it."""
         url, target = self.url.get_secret_value().strip(), self._target()
         if not target.username and not target.password:
             return url
@@ -96,19 +95,19 @@ class Settings(BaseSettings):
         return f"{scheme}://{login}@{rest.rpartition('@')[2]}"
 
     def connect(self) -> Any:
-        """Client of redis-py, which sends nothing again by itself; see :func:`connect`."""
+        """Return a client of redis-py that does not retry by itself; see :func:`connect`."""
         return connect(self._target(), self.timeout)
 
     def connect_async(self) -> Any:
-        """As :meth:`connect`, for asyncio."""
+        """Return an asyncio client; see :meth:`connect`."""
         return connect_async(self._target(), self.timeout)
 
     def acker(self, namespace: str, client: Any = None) -> Acker:
-        """Client of a namespace, on a connection of its own unless ``client`` is given."""
+        """Return the client of a namespace, with its own connections unless ``client`` is given."""
         return Acker(client or self.connect(), namespace, retry_for=self.retry_for)
 
     def async_acker(self, namespace: str, client: Any = None) -> "AsyncAcker":
-        """As :meth:`acker`, for asyncio."""
+        """Return the asyncio client of a namespace; see :meth:`acker`."""
         from acker_redis.aio import AsyncAcker
 
         return AsyncAcker(client or self.connect_async(), namespace, retry_for=self.retry_for)
@@ -122,7 +121,7 @@ class Settings(BaseSettings):
         )
 
     def _password(self, read: bool) -> str | None:
-        """The password, or, if it is not to be read from its file, a word in its place."""
+        """Return the password, or with ``read=False`` a placeholder for one in a file."""
         if self.password:
             return self.password.get_secret_value()
         if not self.password_file:
@@ -131,9 +130,10 @@ class Settings(BaseSettings):
 
 
 def read_secret(path: Path, name: str) -> str:
-    """What a file holds, without the line's end; ConfigError, which names the setting, if nothing.
+    """Return the content of a secret's file, without the line's end.
 
-    The file's content is never part of an error.
+    Raises ConfigError, which names the setting and never quotes the content, if the file is empty
+    or unreadable.
     """
     try:
         text = path.read_text().strip("\r\n")
@@ -146,7 +146,7 @@ def read_secret(path: Path, name: str) -> str:
 
 
 def explain(error: ValidationError, prefix: str) -> str:
-    """What is wrong with settings, by the names of their variables; no value is quoted."""
+    """Describe invalid settings by the names of their variables; no value is quoted."""
     wrong = []
     for each in error.errors(include_input=False, include_url=False):
         name = "_".join(str(part) for part in each["loc"][:1]).upper()

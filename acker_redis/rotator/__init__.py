@@ -1,5 +1,5 @@
-"""The worker that rotates the buckets: it ticks, expires the oldest bucket, and nacks what is left.
+"""The rotator: ticks, and drains the expired bucket, whose trees it nacks.
 
 It may import ``sync`` and the wings below, ``errors``, ``kinds`` and ``logs``. Begin with
-``rotator.py`` (one thread, in your own program) or ``service.py`` (the service, of a few threads).
+``rotator.py`` (threads in your own program) or ``service.py`` (a service).
 """

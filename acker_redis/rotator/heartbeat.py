@@ -1,14 +1,14 @@
-"""A file that a rotator touches while it does its work, for the health check of a container.
+"""A heartbeat file, which a rotator touches while it works, for a container's health check.
 
-What the check asks is whether the program hangs: it is for those who restart what hangs. That
-Redis is away, or refuses a namespace, is told by the log; a restart would not help.
+The check answers one question: does the program hang? Then a restart helps. It does not report that
+Redis is unreachable or refuses a namespace: the log does, and a restart would not help.
 """
 
 import time
 from pathlib import Path
 
 STALE_AFTER = 30.0
-"""Seconds after which a file that was not touched means that the rotator hangs."""
+"""Seconds without a touch after which the rotator counts as hanging."""
 
 
 def beat(path: Path) -> None:
@@ -17,17 +17,17 @@ def beat(path: Path) -> None:
 
 
 def check(path: Path, stale_after: float = STALE_AFTER) -> str | None:
-    """What is wrong, in a sentence; None if the file was touched not long ago.
+    """Return the problem, in a sentence; None if the file was touched recently.
 
     >>> check(Path("/no/such/file"))
-    '/no/such/file is missing: no rotator has begun its work, or not with this file'
+    '/no/such/file is missing: no rotator writes this heartbeat file'
     """
     try:
         age = time.time() - path.stat().st_mtime
     except FileNotFoundError:
-        return f"{path} is missing: no rotator has begun its work, or not with this file"
+        return f"{path} is missing: no rotator writes this heartbeat file"
     except OSError as error:
         return f"{path} cannot be read: {error.strerror}"
     if age > stale_after:
-        return f"{path} was last touched {age:.0f} s ago: the rotator hangs, or has left"
+        return f"{path} was last touched {age:.0f} s ago: the rotator hangs, or has ended"
     return None

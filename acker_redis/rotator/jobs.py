@@ -1,7 +1,7 @@
-"""What a rotator does in one turn: a short call to Redis, and what follows from the reply.
+"""The jobs of a rotator: one turn of a job is one short call to Redis, and its consequences.
 
-A job is asked (``ask``, without any lock) and says in how many seconds it wants its next turn;
-None is at once, it has more to do.
+``ask()`` runs a turn, without any lock. It returns the seconds until the job's next turn; None
+means at once, because the job has more to do.
 """
 
 import logging
@@ -19,7 +19,7 @@ from acker_redis.protocol.keys import NAMESPACES, ShardKeys
 from acker_redis.sync.connection import Connection
 
 LATE_MS = 1000
-"""From here on a late tick is a warning: rotators are too few, too slow, or were away."""
+"""Milliseconds from which a late tick is a warning: rotators are too few or slow, or were down."""
 _SHORTEST_WAIT = 0.005
 
 log = logging.getLogger("acker_redis.rotator")
@@ -27,32 +27,32 @@ log = logging.getLogger("acker_redis.rotator")
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How much a rotator asks for, and how often. Times are in seconds."""
+    """How much a rotator requests per call, and how often. Times are in seconds."""
 
     records: int = DRAIN_RECORDS
     """Records per call of a drain, 1 .. 1000."""
     blocks: int = DRAIN_BLOCKS
     """Blocks per call of a drain, 1 .. 100."""
     look_every: float = 10.0
-    """A shard is looked at so often at least, however far its next tick is."""
+    """Longest time between two looks at a shard, however far its next tick is."""
     follow_every: float = 5.0
-    """Configurations, and the names of all namespaces, are read anew so often."""
+    """Time between two reads of the configurations and of the names of all namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A namespace, and the connection by which it is reached."""
+    """A namespace, and the connection to its Redis."""
 
     connection: Connection
     name: str
 
     def shards(self) -> list[ShardKeys]:
-        """Its shards as Redis says now; NamespaceNotFoundError, SchemaError."""
+        """Read the namespace's shards from Redis; raise NamespaceNotFoundError or SchemaError."""
         meta = ShardKeys(self.name, 0).meta
         schema, shards = self.connection.command("HMGET", meta, "schema", "shards")
         if schema is None or shards is None:
             raise NamespaceNotFoundError(
-                f"namespace {self.name} is not created; acker-redis create {self.name}"
+                f"namespace {self.name} does not exist; create it: acker-redis create {self.name}"
             )
         if schema != b"%d" % SCHEMA:
             raise SchemaError(
@@ -63,7 +63,7 @@ class Home:
 
 
 class ShardJob:
-    """Ticks and drains one shard."""
+    """The job of one shard: ticks and drains it."""
 
     def __init__(self, connection: Connection, keys: ShardKeys, pace: Pace) -> None:
         self.connection = connection
@@ -74,11 +74,11 @@ class ShardJob:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What it is, for the log."""
+        """The job's fields in log events."""
         return {"namespace": self.keys.namespace, "shard": self.keys.shard}
 
     def ask(self) -> float | None:
-        """Make the next call of this shard."""
+        """Send the next call of this shard."""
         reply = self.connection.run(self._rotation.call())
         step = self._rotation.reply(reply, time.monotonic())
         if step.round:
@@ -87,24 +87,24 @@ class ShardJob:
 
 
 class NamespaceJob:
-    """Reads how many shards a namespace has."""
+    """The job of one namespace: reads its number of shards."""
 
     def __init__(self, home: Home, every: float, *, named: bool) -> None:
         self.connection = home.connection
         self.home = home
         self.key = ShardKeys(home.name, 0).meta
         self.named = named
-        """Whether it was asked for by name, rather than found among all."""
+        """Whether the user named it, rather than the rotator found it among all."""
         self.found: list[ShardKeys] | None = None
-        """Its shards, when it was read last; None if it is not there, or was not read yet."""
+        """Its shards at the last read; None if it does not exist, or was not read yet."""
         self.jobs: dict[int, ShardJob] = {}
         self.missed = False
-        """Whether it was said that it is not there."""
+        """Whether the log says already that it does not exist."""
         self._every = every
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What it is, for the log."""
+        """The job's fields in log events."""
         return {"namespace": self.home.name}
 
     def ask(self) -> float | None:
@@ -117,7 +117,7 @@ class NamespaceJob:
 
 
 class NamesJob:
-    """Reads the names of all namespaces."""
+    """The job that reads the names of all namespaces."""
 
     def __init__(self, connection: Connection, every: float) -> None:
         self.connection = connection
@@ -136,7 +136,7 @@ Job = ShardJob | NamespaceJob | NamesJob
 
 
 def tell(keys: ShardKeys, done: Round) -> None:
-    """Log a round: a tick, or a drain that another rotator's tick began."""
+    """Log a round: a tick, or a drain of a bucket that another rotator's tick began."""
     if not done.ticked and not done.calls:
         return
     level = logging.INFO if done.expired or done.acked or done.orphaned else logging.DEBUG
@@ -157,18 +157,18 @@ def tell(keys: ShardKeys, done: Round) -> None:
 
 
 def wait_for(due: float, longest: float) -> float:
-    """Seconds until a shard is looked at whose tick is due in so many."""
+    """Return the seconds until the next look at a shard whose tick is due in ``due`` seconds."""
     late = random.uniform(0.0, min(0.05 * due, 0.25))  # noqa: S311 - jitter, not a secret
     return max(_SHORTEST_WAIT, min(due + late, spread(longest)))
 
 
 def spread(seconds: float) -> float:
-    """So many seconds or up to a fifth less, so that not all ask at once."""
+    """Return ``seconds``, or up to a fifth less, so that not all jobs run at once."""
     return seconds * random.uniform(0.8, 1.0)  # noqa: S311 - jitter, not a secret
 
 
 def where(connection: Connection, key: str) -> str:
-    """The server that has a key, as far as the client knows: ``host:port``; no password."""
+    """Return the server of a key, as far as the client knows: ``host:port``, without password."""
     client = connection.client
     try:
         if hasattr(client, "get_node_from_key"):
@@ -179,5 +179,5 @@ def where(connection: Connection, key: str) -> str:
             return str(options["path"])
         return getattr(pool, "service_name", "") or f"{options['host']}:{options['port']}"
     except Exception:
-        # Such as a slot that nobody has just now; then that is what they have in common.
+        # For example a slot that no node serves at the moment: such jobs form one group.
         return "redis"

@@ -1,4 +1,4 @@
-"""One round of all shards in the caller's thread: tick if due, drain whole, and leave."""
+"""One round of all shards in the caller's thread: tick if due, and drain completely."""
 
 import threading
 import time
@@ -14,14 +14,14 @@ from acker_redis.sync.connection import Connection
 
 @dataclass
 class Once:
-    """What came of it."""
+    """The result of :func:`rotate_once`."""
 
     due: float
     """Seconds until the next tick of a shard is due."""
     errors: list[tuple[str, int | None, Exception]] = field(default_factory=list)
-    """Namespace and shard (None: all of it) that could not be rotated, and why."""
+    """Namespace, shard (None: the whole namespace) and error of each that could not be rotated."""
     stopped: bool = False
-    """Whether it was stopped before all was done."""
+    """Whether it was stopped before all shards were rotated."""
 
 
 def rotate_once(
@@ -31,10 +31,11 @@ def rotate_once(
     force: bool = False,
     stop: threading.Event | None = None,
 ) -> Once:
-    """Tick each shard once, if it is due or ``force`` is set, and drain what expires.
+    """Tick each shard once, if a tick is due or ``force`` is set, and drain what expires.
 
-    All shards are looked at before the first drain goes on, and drains take turns. What fails
-    keeps no other from its turn. When ``stop`` is set it ends after the call in hand.
+    All shards are looked at before the first drain continues, and drains take turns. An error of
+    one shard does not keep another from its turn. When ``stop`` is set, it ends after the current
+    call.
     """
     done = Once(pace.look_every)
     turns: deque[tuple[Connection, ShardKeys, ShardRotation]] = deque()

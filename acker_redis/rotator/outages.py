@@ -1,4 +1,4 @@
-"""What to say of jobs that fail: one event when it begins and one when it is over. No I/O."""
+"""Log events of failing jobs: one when an outage begins, one when it ends. No I/O."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ class _Outage:
 
 
 class Outages:
-    """Groups failures by what they have in common, a server or a namespace.
+    """Groups failures by their common cause, a server or a namespace.
 
     >>> outages = Outages()
     >>> str(outages.failed("shard 0", "10.0.0.1:6379", 5.0, error="no answer"))
     'cannot_rotate where=10.0.0.1:6379 error="no answer"'
-    >>> outages.failed("shard 1", "10.0.0.1:6379", 5.1, error="no answer")  # nothing new
-    >>> outages.well("shard 0", 8.0)  # one of them is well again
+    >>> outages.failed("shard 1", "10.0.0.1:6379", 5.1, error="no answer")  # same outage: no event
+    >>> outages.well("shard 0", 8.0)  # the outage continues for shard 1
     >>> str(outages.well("shard 1", 9.0))
     'rotates_again where=10.0.0.1:6379 after_s=4.0'
     """
@@ -29,9 +29,9 @@ class Outages:
         self._of: dict[Hashable, str] = {}
 
     def failed(self, job: Hashable, where: str, now: float, **fields: object) -> Event | None:
-        """A job has failed; what is to be said, if it is the first of its group."""
+        """Note that a job has failed; return the event to log, if it is the first of its group."""
         if self._of.get(job, where) != where:
-            self._end(job)  # for another reason than before
+            self._end(job)  # it failed for another reason before
         self._of[job] = where
         known = self._outages.get(where)
         if known:
@@ -41,7 +41,10 @@ class Outages:
         return Event("cannot_rotate", where=where, **fields)
 
     def well(self, job: Hashable, now: float) -> Event | None:
-        """A job did well, or is no more; what is to be said, if it was the last of its group."""
+        """Note that a job succeeded or ended.
+
+        Return the event to log, if its group has no other.
+        """
         over = self._end(job)
         if over is None:
             return None

@@ -1,16 +1,18 @@
-"""Whose turn is next: the schedule of a rotator, without threads, clock or I/O.
+"""The schedule of a rotator: which job gets the next turn. No threads, clock or I/O.
 
-A *job* is anything that gets turns: a shard, a namespace whose configuration is read anew. One
-turn is one short call to Redis. A job waits until a time, and then for a worker: either to look
-whether something is due, or, for as long as it has more to do, to go on at once.
+A *job* is anything that gets turns: a shard, or a namespace whose configuration is read. A *turn*
+is one short call to Redis. A job first waits until its time, and then for a worker. It is then in
+one of two queues: *look* (check whether something is due) or *more* (the job has more to do, such
+as a drain).
 
-- Looks go before what goes on, so a tick does not wait for the drains of others. But between two
-  turns of one job every other job that was ready had one: nobody starves, whatever the others do.
-- A job has one turn at a time. A *place* (a node of a cluster) has at most half of the workers; one
-  that did not answer the last time has one, and all such places together at most half. So places
-  that hang leave workers to the others, unless more than one begins to hang at the same moment;
-  then for as long as a call may take.
-- A job that failed waits for ever longer times, with jitter.
+- Looks have priority over more. So a tick does not wait for the drains of other shards.
+- No starvation: between two turns of one job, every other job that was ready had a turn.
+- A job has at most one turn at a time.
+- A *place* is a node of a cluster. It has at most half of the workers at a time. A place that did
+  not answer its last call has one worker, and all such places together have at most half. So places
+  that hang leave workers to the others, unless several begin to hang at the same moment; then this
+  lasts as long as one call may take.
+- A failed job is retried with exponential back-off and jitter.
 """
 
 import heapq
@@ -21,47 +23,47 @@ from itertools import count
 from typing import Generic, TypeVar
 
 FIRST_RETRY = 0.1
-"""Seconds after which a job that failed is tried again, at most."""
+"""Longest wait before the first retry of a failed job, in seconds."""
 LONGEST_RETRY = 5.0
-"""Seconds to which this grows, at most; it doubles from failure to failure."""
+"""Longest wait before any retry, in seconds; the wait doubles with each failure."""
 
 J = TypeVar("J", bound=Hashable)
 
 
 class Turn(Generic[J]):
-    """A job in the schedule; as what ``take`` returns, its turn."""
+    """A job in the schedule, or, as returned by ``take``, its turn."""
 
     __slots__ = ("at", "failures", "gone", "job", "place", "ready", "state", "turn", "version")
 
     def __init__(self, job: J) -> None:
         self.job = job
         self.place: Hashable = None
-        """Where it waits for a worker, or has its turn."""
+        """The place where it waits for a worker or has its turn."""
         self.failures = 0
-        """Turns in a row that failed."""
+        """Number of failed turns in a row."""
         self.at = 0.0
-        """Since when, or from when on, it is in its state."""
+        """When it entered its state, or, while it waits, when it becomes ready."""
         self.gone = False
         self.state = "waiting"  # waiting | look | more | turn
         self.turn = 0
-        """Number of its last turn; 0 if it had none."""
+        """Number of its last turn; 0 before the first."""
         self.ready = 0
-        """Number of the moment since which it has waited for a worker."""
+        """Sequence number of the moment when it became ready for a worker."""
         self.version = 0
-        """Grows when it moves, so that entries of heaps that speak of the past are passed over."""
+        """Grows with each change of state, so that outdated entries of the heaps are skipped."""
 
 
 class _Place(Generic[J]):
-    """Jobs that wait for a worker, and calls under way, at one place."""
+    """The jobs of one place that wait for a worker, and its calls in flight."""
 
     def __init__(self) -> None:
         self.looks: list[tuple[int, int, int, Turn[J]]] = []
-        """Heap by last turn."""
+        """A heap, ordered by last turn."""
         self.more: deque[tuple[int, Turn[J]]] = deque()
-        """In order of time."""
+        """In order of arrival."""
         self.busy = 0
         self.away = False
-        """Whether it did not answer the last time."""
+        """Whether its last call got no answer."""
 
     def look(self) -> Turn[J] | None:
         while self.looks:
@@ -81,17 +83,17 @@ class _Place(Generic[J]):
 
 
 class Schedule(Generic[J]):
-    """Turns of jobs. Times are seconds of any clock that does not go back.
+    """The turns of jobs. Times are in seconds, on any clock that does not go back.
 
     >>> schedule = Schedule(workers=2)
     >>> schedule.add("shard 0", at=10.0), schedule.add("shard 1", at=11.0)
     (None, None)
-    >>> schedule.take(9.0), schedule.wait(9.0)  # none is ready; the first is in a second
+    >>> schedule.take(9.0), schedule.wait(9.0)  # no job is ready; the first is in a second
     (None, 1.0)
     >>> turn = schedule.take(10.0)
     >>> turn.job
     'shard 0'
-    >>> schedule.more(turn, 12.0)  # there is more to do: it goes on, when the others had a turn
+    >>> schedule.more(turn, 12.0)  # it has more to do: it continues after the others' turns
     >>> schedule.take(12.0).job
     'shard 1'
     """
@@ -117,26 +119,29 @@ class Schedule(Generic[J]):
         return iter(list(self._jobs))
 
     def add(self, job: J, at: float) -> None:
-        """Give a job turns from ``at`` on; nothing if it has them."""
+        """Add a job, ready from ``at`` on; a no-op for a job that is in the schedule."""
         if job not in self._jobs:
             self._jobs[job] = turn = Turn(job)
             self._wait(turn, at)
 
     def remove(self, job: J) -> None:
-        """Give a job no more turns; one under way is its last. Nothing if it has none."""
+        """Remove a job; a turn in progress is its last. A no-op for an unknown job."""
         turn = self._jobs.pop(job, None)
         if turn:
             turn.gone = True
             turn.version += 1
 
     def hasten(self, job: J, at: float) -> None:
-        """Have a job that waits until later wait until ``at`` only."""
+        """Let a job that waits until a later time wait until ``at`` only."""
         turn = self._jobs.get(job)
         if turn and turn.state == "waiting" and at < turn.at:
             self._wait(turn, at)
 
     def take(self, now: float) -> Turn[J] | None:
-        """The next turn; None if nobody is ready, or the places of all who are have no room."""
+        """Return the next turn.
+
+        None if no job is ready, or the places of all ready jobs are full.
+        """
         self._wake(now)
         away = sum(place.busy for place in self._places.values() if place.away)
         open_ = [
@@ -146,7 +151,7 @@ class Schedule(Generic[J]):
         ]
         look = min((t for p in open_ if (t := p.look())), key=lambda t: t.turn, default=None)
         more = min((t for p in open_ if (t := p.first())), key=lambda t: t.ready, default=None)
-        # A look that had its last turn after another became ready has to wait for that one.
+        # A look must wait for a job that became ready before the look's last turn: no starvation.
         chosen = look if look and (more is None or look.turn < more.ready) else more
         if chosen is None:
             return None
@@ -156,7 +161,7 @@ class Schedule(Generic[J]):
         return chosen
 
     def wait(self, now: float) -> float | None:
-        """Seconds until a job that waits is ready; None if none waits."""
+        """Return the seconds until the next job is ready; None if no job waits."""
         while self._waiting:
             at, _, version, turn = self._waiting[0]
             if turn.version == version:
@@ -164,10 +169,10 @@ class Schedule(Generic[J]):
             heapq.heappop(self._waiting)
         return None
 
-    def behind(self, now: float) -> float:
-        """Seconds by which the latest turn is late, or for which the longest has lasted.
+    def lateness(self, now: float) -> float:
+        """Return by how many seconds the most overdue turn is late, or the longest has lasted.
 
-        Jobs that wait for a place that is away do not count; calls that it does not answer do.
+        Jobs that wait for a place without answers do not count; unanswered calls do.
         """
         self._wake(now)
         since = (
@@ -178,7 +183,7 @@ class Schedule(Generic[J]):
         return max(0.0, now - min(since, default=now))
 
     def more(self, turn: Turn[J], now: float) -> None:
-        """The turn is over and did well; the job goes on as soon as the others had theirs."""
+        """End a successful turn of a job that has more to do, after the turns of the others."""
         self._over(turn, away=False)
         turn.failures = 0
         if not turn.gone:
@@ -188,16 +193,16 @@ class Schedule(Generic[J]):
             self._at(turn.place).more.append((turn.version, turn))
 
     def until(self, turn: Turn[J], at: float) -> None:
-        """The turn is over and did well; the job looks again at ``at``."""
+        """End a successful turn of a job that looks again at ``at``."""
         self._over(turn, away=False)
         turn.failures = 0
         if not turn.gone:
             self._wait(turn, at)
 
     def failed(self, turn: Turn[J], now: float, away: bool) -> float:
-        """The turn is over and failed; seconds until the job is tried again.
+        """End a failed turn; return the seconds until the retry.
 
-        ``away`` says that there was no answer, rather than one that refuses.
+        ``away`` means that there was no answer, rather than a refusal.
         """
         self._over(turn, away=away)
         turn.failures += 1

@@ -1,13 +1,16 @@
-"""The rotator as a service: some threads that give the shards of all namespaces their turns.
+"""The rotator as a service: a few threads that rotate the shards of all namespaces.
 
-``schedule.py`` says whose turn it is, ``flows/drain.py`` what to send; here are the threads, and
-what is written to the log. What they share is changed under one lock, which nobody holds during a
-call.
+``schedule.py`` decides whose turn it is, and ``flows/drain.py`` what to send. This module holds the
+threads and the log. One lock guards all shared state; no thread holds it during a call.
 
-What is noticed, and when: a tick when it is due, or later by a twentieth of the time until then
-(at most 0.25 s), so that not all rotators ask at once; a clock that was moved, or a shorter
-``tick_ms``, within 10 s; another number of shards, a namespace that is new or gone, within 5 s.
-Whatever goes wrong, a rotator goes on.
+When changes are noticed:
+
+- A tick: when it is due, or later by up to a twentieth of the time until then (at most 0.25 s), so
+  that not all rotators call at once.
+- A clock that was set, or a shorter ``tick_ms``: within 10 s.
+- Another number of shards, a new namespace, a dropped namespace: within 5 s.
+
+No error ends a rotator.
 """
 
 import logging
@@ -42,13 +45,13 @@ from acker_redis.rotator.schedule import Schedule, Turn
 from acker_redis.sync.connection import Connection
 
 WORKERS = 4
-"""Threads, and calls under way; at one server at most half as many."""
+"""Number of threads, and so of calls in flight; at most half of them at one server."""
 HANGS_AFTER = 20.0
-"""Seconds by which a turn may be late, or last, before the heartbeat stops."""
+"""Seconds that a turn may be late, or last, before the heartbeat stops."""
 _BEAT_EVERY = 1.0
 
 Said = tuple[int, Event, Exception | None]
-"""What is to be logged when the lock is free: level, event, and an error with its traceback."""
+"""What to log once the lock is free: level, event, and an exception for its traceback."""
 
 
 def serve(
@@ -60,16 +63,27 @@ def serve(
     heartbeat_file: Path | None = None,
     pace: Pace | None = None,
 ) -> int:
-    """Rotate until ``stop`` is set, or, with ``once``, each shard once; the exit code.
+    """Rotate until ``stop`` is set, or, with ``once``, each shard once; return the exit code.
 
-    ``client`` is one of redis-py, as :func:`acker_redis.transport.connect.connect` makes it; all
-    threads share it. ``namespaces`` None are all there are, at any time. A namespace that is named
-    and not there is waited for; with ``once`` it has failed. When ``stop`` is set, calls in hand
-    are finished, which takes as long as the client's timeouts at most. A signal's handler may set
-    it.
+    When ``stop`` is set, the current calls are completed, which takes the client's timeouts at
+    most. A signal handler may set it.
 
-    0 is all that a service returns. With ``once`` it is 1 if a shard failed or ``stop`` came first.
-    Raises ConfigError for a name that cannot be.
+    Args:
+        client: A client of redis-py, as :func:`acker_redis.transport.connect.connect` makes it; all
+            threads share it.
+        namespaces: The names of the namespaces; None means all that exist at any time. A named
+            namespace that does not exist is waited for; with ``once`` it counts as failed.
+        stop: The event that ends it.
+        once: Whether to rotate each shard once.
+        heartbeat_file: A file to touch while it works.
+        pace: How much it requests, and how often.
+
+    Returns:
+        0. With ``once``: 1 if a shard failed, or ``stop`` was set before all shards were rotated.
+
+    Raises:
+        ConfigError: A name is invalid.
+
     """
     connection = Connection(client)
     for name in namespaces or ():
@@ -88,7 +102,7 @@ def serve(
 
 
 class Service:
-    """Rotates namespaces that are named (``homes``), and with ``every`` all of that Redis."""
+    """Rotates the named namespaces (``homes``), and with ``every`` all namespaces of that Redis."""
 
     def __init__(
         self,
@@ -107,7 +121,7 @@ class Service:
             WORKERS, lambda job: where(job.connection, job.key)
         )
         self._known: dict[str, NamespaceJob] = {}
-        """Namespaces that were found, by name."""
+        """Namespaces that were found rather than named, by name."""
         self._beats = True
         now = time.monotonic()
         for home in homes:
@@ -116,25 +130,26 @@ class Service:
             self._schedule.add(NamesJob(every, self._pace.follow_every), now)
 
     def run(self, stop: threading.Event) -> None:
-        """Rotate until ``stop`` is set, finish the calls in hand, and return."""
-        # The thread that gets the signals may not wait for what their handler sets: it would wait
-        # for a lock that it holds.
+        """Rotate until ``stop`` is set, finish the current calls, and return."""
+        # The thread that receives signals must not wait for the event that their handler sets: it
+        # might hold the event's lock, and deadlock.
         watch = _begin("acker-rotator-watch", self._watch, stop)
         workers: list[threading.Thread] = []
         try:
             workers.extend(_begin("acker-rotator-worker", self._work) for _ in range(WORKERS))
-        except RuntimeError as error:  # no more threads are to be had
+        except RuntimeError as error:  # the system gives no more threads
             if not workers:
                 self._leave()
                 raise
             log.warning(Event("few_threads", workers=len(workers), error=error))
         for thread in (watch, *workers):
-            # Not for ever: a signal that the system gives to another thread does not end a join.
+            # With a timeout: a signal that the system delivers to another thread does not end a
+            # join.
             while thread.is_alive():
                 thread.join(1.0)
 
     def _watch(self, stop: threading.Event) -> None:
-        """Beat until it is time to leave."""
+        """Touch the heartbeat file until ``stop`` is set."""
         while not stop.wait(_BEAT_EVERY):
             if self._heartbeat_file:
                 self._beat(self._heartbeat_file)
@@ -149,9 +164,9 @@ class Service:
         why: object = ""
         try:
             with self._changed:
-                behind = self._schedule.behind(time.monotonic())
-            if behind > HANGS_AFTER:
-                why = f"a turn is {behind:.0f} s late"
+                late = self._schedule.lateness(time.monotonic())
+            if late > HANGS_AFTER:
+                why = f"a turn is {late:.0f} s late"
             else:
                 heartbeat.beat(file)
         except Exception as error:
@@ -167,12 +182,12 @@ class Service:
                 if turn:
                     self._give(turn)
             except Exception:
-                # A bug of ours. The turn may be lost, and then the heartbeat stops in a while.
-                log.exception("a rotator's thread met what it should not; it goes on")
+                # A bug in acker-redis. If the turn is lost, the heartbeat stops after a while.
+                log.exception("rotator: unexpected error in a worker thread, which continues")
                 time.sleep(0.1)
 
     def _give(self, turn: Turn[Job]) -> None:
-        """Make one call, and take over what came of it."""
+        """Make one call, and apply its result to the schedule."""
         wait: float | None = None
         failure: Exception | None = None
         try:
@@ -197,20 +212,20 @@ class Service:
             log.log(level, event, exc_info=cause)
 
     def _next(self) -> Turn[Job] | None:
-        """Wait for a turn; None when it is time to leave."""
+        """Wait for a turn; return None when the service stops."""
         with self._changed:
             while not self._stopping:
                 now = time.monotonic()
                 turn = self._schedule.take(now)
                 if turn:
-                    # Somebody else has to watch for the next one.
+                    # Another worker must wait for the next turn.
                     self._changed.notify()
                     return turn
                 self._changed.wait(self._schedule.wait(now))
             return None
 
     def _heard(self, job: Job, now: float) -> list[Said]:
-        """Take over what a job has found; with the lock."""
+        """Apply the findings of a job; the caller holds the lock."""
         said: list[Said] = []
         if isinstance(job, NamesJob):
             for name in job.found:
@@ -225,7 +240,7 @@ class Service:
         return [(logging.INFO, over, None), *said] if over else said
 
     def _follow(self, job: NamespaceJob, now: float) -> list[Said]:
-        """Give the shards that a namespace has their turns, and no others; with the lock."""
+        """Schedule exactly the shards that a namespace has; the caller holds the lock."""
         wanted = {keys.shard: keys for keys in job.found or ()}
         before = len(job.jobs)
         for shard in [shard for shard in job.jobs if shard not in wanted]:
@@ -252,12 +267,12 @@ class Service:
         return []
 
     def _failed(self, turn: Turn[Job], error: Exception, now: float) -> list[Said]:
-        """Have a job wait that failed, and say so if it is news; with the lock."""
+        """Schedule the retry of a failed job, and log a new outage; the caller holds the lock."""
         job = turn.job
         away = isinstance(error, RedisUnavailableError)
         self._schedule.failed(turn, now, away)
         if isinstance(error, NamespaceNotFoundError):
-            # It may have been dropped just now; whoever reads the configuration finds out.
+            # The namespace may have been dropped: read its configuration at once.
             for other in self._schedule:
                 if isinstance(other, NamespaceJob) and job in other.jobs.values():
                     self._schedule.hasten(other, now)

@@ -1,10 +1,12 @@
-"""Bolts: whoever processes messages, says so, and sends on what they caused.
+"""Bolts: programs that process messages, ack or fail them, and emit the messages they cause.
 
-In Storm's words: ``collector.emit(anchors, values)`` is ``t.emit()``, whose id goes with the
+The names in Storm: ``collector.emit(anchors, values)`` is ``t.emit()``, whose id goes with the
 values; ``collector.ack(tuple)``, ``fail`` and ``resetTimeout`` are ``t.ack()``, ``t.fail()`` and
-``t.reset_timeout()``. In FsShelter's: ``track`` is :func:`acker_redis.trees.processing.emit`,
-``anchor`` is ``t.emit()``, ``mkAck`` is ``t.ack()`` and ``t.fail()``, and both in one row. What is
-here only sends: :mod:`acker_redis.trees.processing` knows what a row is. For asyncio:
+``t.reset_timeout()``. The names in FsShelter: ``track`` is
+:func:`acker_redis.trees.processing.emit`, ``anchor`` is ``t.emit()``, and ``mkAck`` is ``t.ack()``
+and ``t.fail()``, with ack and anchored ids in one row.
+
+This module only sends rows: :mod:`acker_redis.trees.processing` computes them. For asyncio see
 :mod:`acker_redis.aio.bolt`.
 """
 
@@ -22,26 +24,38 @@ from acker_redis.trees.processing import Processing, emit_from
 
 
 class Sink(Protocol):
-    """Where rows go: a Producer, or anything that takes all of them or raises and takes none."""
+    """The receiver of rows: a Producer, or an object whose ``add`` takes all rows or none."""
 
     def add(self, rows: list[Row], wait: bool = True) -> None:
-        """Take these rows. Waits for room at most if it may; else it raises at once."""
+        """Take these rows, all or none.
+
+        With ``wait=True`` the call may wait for room. With ``wait=False`` it must not wait: it
+        takes the rows or raises at once.
+        """
 
 
 class Bolt:
-    """Processes messages, and gives their rows to a sink.
+    """A bolt: processes messages, and sends their rows to a sink.
 
-    >>> class Rows(list):
-    ...     def add(self, rows, wait=True):
-    ...         self.extend(rows)
-    >>> rows = Rows()
-    >>> bolt = Bolt(rows)
-    >>> with bolt.process("7:40") as t:
-    ...     child = t.emit()  # and send a message with this id
-    >>> rows == [Row(7, 40 ^ child[7])]
-    True
+    Thread-safe.
 
-    Any thread may use it.
+    Args:
+        sink: A :class:`Producer`, or an object with its ``add(rows, wait=True)``.
+
+    Raises:
+        ConfigError: ``sink`` has no ``add``, or an ``add`` that must be awaited.
+
+    Examples:
+        >>> class Rows(list):
+        ...     def add(self, rows, wait=True):
+        ...         self.extend(rows)
+        >>> rows = Rows()
+        >>> bolt = Bolt(rows)
+        >>> with bolt.process("7:40") as t:
+        ...     child = t.emit()  # and send a message with this id
+        >>> rows == [Row(7, 40 ^ child[7])]
+        True
+
     """
 
     def __init__(self, sink: Sink) -> None:
@@ -49,63 +63,82 @@ class Bolt:
         self._sink = sink
 
     def process(self, *inputs: str | MessageId) -> "Handle":
-        """Begin to process a message, or several together: a handle, best used by ``with``.
+        """Begin to process a message, or several messages together; return a handle for ``with``.
 
-        Of an unanchored message, whose id is empty, nothing is sent. Inputs are text or
-        :class:`MessageId`; see :meth:`MessageId.from_headers`.
+        An unanchored message (its id is the empty text) sends no rows.
 
-        >>> with Bolt(sink=None).process("") as t:
-        ...     t.emit()
-        MessageId.parse('')
+        Args:
+            *inputs: The ids of the messages, as text or :class:`MessageId`; see
+                :meth:`MessageId.from_headers`.
 
-        Raises InvalidBatchError for what is no message id, or a message given twice.
+        Raises:
+            InvalidBatchError: An input is no message id, or a message is given twice.
+
+        Examples:
+            >>> with Bolt(sink=None).process("") as t:
+            ...     t.emit()
+            MessageId.parse('')
+
         """
         return Handle(Processing(*inputs), self._sink)
 
     def emit(self, *handles: "Handle", key: str | None = None) -> MessageId:
-        """Id of a message that several handles caused, each of which is acked by itself (a window).
+        """Return the id of a message that several handles caused (a window).
 
-        See :func:`acker_redis.trees.processing.emit_from`, for its errors too.
+        Each of the handles is acked or failed on its own. See
+        :func:`acker_redis.trees.processing.emit_from`, also for its errors.
 
-        >>> bolt = Bolt(sink=None)
-        >>> window = [bolt.process("7:40"), bolt.process("8:41")]
-        >>> sorted(bolt.emit(*window))
-        [7, 8]
+        Args:
+            *handles: The handles of the messages that caused the new message.
+            key: If given, the id is derived from the inputs and this key, not random: see
+                :meth:`Handle.emit`.
+
+        Examples:
+            >>> bolt = Bolt(sink=None)
+            >>> window = [bolt.process("7:40"), bolt.process("8:41")]
+            >>> sorted(bolt.emit(*window))
+            [7, 8]
+
         """
         return emit_from(*(handle.processing for handle in handles), key=key)
 
 
 class Handle:
-    """Messages that are being processed.
+    """A message, or several together, in process; from :meth:`Bolt.process`.
 
-    Left by ``with`` it is acked; by an exception of any kind it is failed, with the exception's
-    words and without waiting for room in the sink, and the exception goes on. What was acked or
-    failed in the block stays so, but that an exception after an ack adds a failure to it. Or keep
-    it, and say :meth:`ack` or :meth:`fail` later; what is never said expires.
+    Use it in a ``with`` block, or keep it and call :meth:`ack` or :meth:`fail` later:
 
-    When the sink raises, nothing was said: it is open as before. But what was to be failed is
-    never acked by leaving the block.
+    - A block that ends normally acks the messages.
+    - A block that ends with an exception of any kind fails them, with the exception as the reason,
+      and without waiting for room in the sink. The exception propagates.
+    - An ack or failure inside the block stays. Only an exception after an ack adds a failure.
+    - Messages that are neither acked nor failed expire.
 
-    >>> class Rows(list):
-    ...     def add(self, rows, wait=True):
-    ...         self.extend(rows)
-    >>> rows = Rows()
-    >>> with Handle(Processing("7:40"), rows):
-    ...     raise ValueError("no such address")
-    Traceback (most recent call last):
-    ValueError: no such address
-    >>> rows
-    [Row(anchor=7, delta=40, flags=2, text='ValueError: no such address')]
+    If the sink raises, no row was sent, and the handle is open as before. But messages whose
+    failure the sink refused are never acked by leaving the block.
+
+    Examples:
+        >>> class Rows(list):
+        ...     def add(self, rows, wait=True):
+        ...         self.extend(rows)
+        >>> rows = Rows()
+        >>> with Handle(Processing("7:40"), rows):
+        ...     raise ValueError("no such address")
+        Traceback (most recent call last):
+        ValueError: no such address
+        >>> rows
+        [Row(anchor=7, delta=40, flags=2, text='ValueError: no such address')]
+
     """
 
     __slots__ = ("_sink", "_why", "processing")
 
     def __init__(self, processing: Processing, sink: Sink) -> None:
         self.processing = processing
-        """What it does, without the sending."""
+        """The state of these messages; it computes the rows and sends none."""
         self._sink = sink
         self._why: str | BaseException | None = None
-        """Why it was to be failed; should the sink not take it, it must not be acked instead."""
+        """The reason of a failure that the sink refused: leaving the block must not ack then."""
 
     def emit(
         self,
@@ -113,54 +146,84 @@ class Handle:
         *,
         key: str | None = None,
     ) -> MessageId:
-        """Id of a message that the inputs caused: all, or those given. Send one message with it.
+        """Return the id of a new message that the inputs caused. Send exactly one message with it.
 
-        With a ``key`` it is derived, not drawn; see
-        :meth:`acker_redis.trees.processing.Processing.emit`, for its errors too.
+        Args:
+            inputs: The inputs that caused the message; None means all. The message is unanchored
+                with ``[]``.
+            key: If given, the id is derived from the inputs and this key, not random: a retry of
+                the same messages gets the same ids. The key says which child it is: its ordinal, or
+                its destination.
 
-        >>> t = Bolt(sink=None).process("7:40", "8:41")
-        >>> sorted(t.emit()), sorted(t.emit("8:41")), sorted(t.emit([]))
-        ([7, 8], [8], [])
+        Raises:
+            ClosedError: The messages were acked or failed, or this process is a fork of the one
+                that began them.
+            InvalidBatchError: An id is no input, the key was used before, or the message would have
+                more than 1638 trees.
+
+        Examples:
+            >>> t = Bolt(sink=None).process("7:40", "8:41")
+            >>> sorted(t.emit()), sorted(t.emit("8:41")), sorted(t.emit([]))
+            ([7, 8], [8], [])
+
         """
         return self.processing.emit(inputs, key=key)
 
     def ack(self) -> None:
-        """The messages were processed. Emit before: ClosedError from then on.
+        """Ack the messages: they were processed. Emit all children before.
 
-        Raises what the sink raises.
+        Raises:
+            ClosedError: The messages were acked or failed before.
+            AckerError: The sink refuses the rows, such as BufferFullError; the handle is open
+                again.
 
-        >>> t = Bolt(sink=None).process("")
-        >>> t.ack()
-        >>> t.emit()
-        Traceback (most recent call last):
-        acker_redis.errors.ClosedError: this message was acked before
+        Examples:
+            >>> t = Bolt(sink=None).process("")
+            >>> t.ack()
+            >>> t.emit()
+            Traceback (most recent call last):
+            acker_redis.errors.ClosedError: this message was acked before
+
         """
         self._deliver(self.processing.acked())
 
     def fail(self, why: str | BaseException = "") -> None:
-        """They failed: their trees are nacked at once, the source hears why (255 bytes at most).
+        """Fail the messages: their trees are nacked at once, and the source gets the reason.
 
-        Raises ClosedError when they were failed before, and what the sink raises.
+        Args:
+            why: The reason, as text or exception; cut to 255 bytes.
 
-        >>> Bolt(sink=None).process("").fail("no such address")
+        Raises:
+            ClosedError: The messages were failed before.
+            AckerError: The sink refuses the rows; the handle is open again.
+
+        Examples:
+            >>> Bolt(sink=None).process("").fail("no such address")
+
         """
         rows = self.processing.failed(why)
         self._why = why
         self._deliver(rows)
 
     def reset_timeout(self) -> None:
-        """More time is needed: the clock of their trees starts anew.
+        """Restart the timeout of the messages' trees, because processing takes longer.
 
-        Raises ClosedError when they were acked or failed, and what the sink raises.
+        Raises:
+            ClosedError: The messages were acked or failed before.
+            AckerError: The sink refuses the rows.
 
-        >>> Bolt(sink=None).process("").reset_timeout()
+        Examples:
+            >>> Bolt(sink=None).process("").reset_timeout()
+
         """
         if rows := self.processing.touched():
             self._sink.add(rows)
 
     def __enter__(self) -> Self:
         if not self.processing.open:
-            raise ClosedError("this message was acked or failed before")
+            raise ClosedError(
+                "this message was acked or failed before and cannot be processed again"
+            )
         return self
 
     def __exit__(
@@ -188,8 +251,8 @@ class Handle:
         try:
             self._deliver(self.processing.failed(why), wait=False)
         except Exception as unsent:
-            with suppress(Exception):  # an exception may be frozen
-                error.add_note(f"its trees could not be failed, they expire: {words(unsent)}")
+            with suppress(Exception):  # some exceptions refuse notes
+                error.add_note(f"its trees cannot be failed and will expire: {words(unsent)}")
 
     def _deliver(self, rows: list[Row], wait: bool = True) -> None:
         try:

@@ -18,20 +18,29 @@ from acker_redis.transport.connect import connect
 
 
 class Acker:
-    """Client of one namespace: track, ack, fail, and ask how things stand.
+    """A client of one namespace: tracks, acks and fails trees, and reads their state.
 
-    Thread-safe; after a fork the child gets a producer lane of its own. Batches of one
-    Acker are applied one after the other: a lane has one call in flight on each shard.
+    Thread-safe. An Acker applies one batch at a time: its producer lane has one call in flight per
+    shard. After a fork the child gets its own lane.
 
-    ``retry_for`` is for how many seconds a batch is sent again when Redis does not
-    answer; it ends earlier where the fence would not hold any longer.
+    Args:
+        client: A client of redis-py, standalone or cluster, that returns bytes. :meth:`from_url`
+            makes one.
+        namespace: The name of the namespace.
+        retry_for: Seconds for which a call is retried while Redis does not answer. A batch is
+            retried for less if its fence would not hold any longer.
 
-    >>> with Acker.from_url(url, "orders") as acker:
-    ...     batch = Batch("shop")
-    ...     batch.track(7, "order-1", [40])
-    ...     batch.ack(7, 40)
-    ...     acker.apply(batch).acked
-    1
+    Raises:
+        ConfigError: ``client`` is no client of redis-py or decodes replies, or the name is invalid.
+
+    Examples:
+        >>> with Acker.from_url(url, "orders") as acker:
+        ...     batch = Batch("shop")
+        ...     batch.track(7, "order-1", [40])
+        ...     batch.ack(7, 40)
+        ...     acker.apply(batch).acked
+        1
+
     """
 
     def __init__(self, client: Any, namespace: str, *, retry_for: float = 10.0) -> None:
@@ -43,36 +52,53 @@ class Acker:
     def from_url(
         cls, url: str, namespace: str, *, timeout: float = 5.0, retry_for: float = 10.0
     ) -> "Acker":
-        """Client for the Redis at ``url``; ``timeout`` per connect and reply, in seconds.
+        """Return a client for the Redis at ``url``.
 
-        Nothing is sent yet, but to a cluster, which is asked for its nodes. Raises ConfigError for
-        a URL or namespace that cannot be; the forms are those of :mod:`acker_redis.transport.urls`.
+        Nothing is sent yet, except to a cluster, which is asked for its nodes.
+
+        Args:
+            url: The URL of a server, cluster or Sentinel, in a form of
+                :mod:`acker_redis.transport.urls`.
+            namespace: The name of the namespace.
+            timeout: Seconds for each connection attempt and each reply.
+            retry_for: See the class.
+
+        Raises:
+            ConfigError: The URL or the name is invalid.
+
         """
         return cls(connect(url, timeout), namespace, retry_for=retry_for)
 
     @property
     def namespace(self) -> str:
-        """The namespace's name."""
+        """The name of the namespace."""
         return self.flows.namespace
 
     @property
     def retry_for(self) -> float:
-        """Seconds for which a batch is sent again when Redis does not answer."""
+        """Seconds for which a call is retried while Redis does not answer."""
         return self.flows.retry_for
 
     def create(self, config: AckerConfig | None = None) -> bool:
-        """Create the namespace; False if it exists with this very configuration.
+        """Create the namespace; return False if it exists with the same configuration.
 
-        Raises NamespaceExistsError if it exists with another one, ConfigError if the
-        server is older than Redis 6.2.
+        Args:
+            config: The configuration; by default that of ``AckerConfig()``.
+
+        Raises:
+            NamespaceExistsError: The namespace exists with another configuration.
+            ConfigError: A setting or the name is invalid, or the server is older than Redis 6.2.
+
         """
         return self.connection.drive(self.flows.create(config or AckerConfig()))
 
     @property
     def config(self) -> AckerConfig:
-        """The namespace's configuration, read from Redis once.
+        """The namespace's configuration, read from Redis once and cached.
 
-        Raises NamespaceNotFoundError if it was never created.
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist.
+
         """
         return self.flows.known or self.connection.drive(self.flows.config())
 
@@ -83,37 +109,56 @@ class Acker:
         tick_ms: int | None = None,
         outcomes_limit: int | None = None,
     ) -> AckerConfig:
-        """Change settings of the living namespace, shard by shard; what it is now.
+        """Change settings of a namespace in use, shard by shard; return the new configuration.
 
-        The units are those of :class:`AckerConfig`; what is None stays. ``high_water`` and
-        ``outcomes_limit`` count from the next call of any producer on. ``tick_ms`` counts at once,
-        also for trees that are pending: with a shorter one they may expire earlier, as was asked
-        for, and a batch may be sent again for less long; with a longer one they live longer, and
-        sources notice before they give anything up. An error in the middle leaves some shards as
-        they were: the same again completes it.
+        An error in the middle leaves some shards with the old settings: repeat the call to complete
+        it. To change the number of shards see :func:`acker_redis.ops.reshard.reshard`.
 
-        >>> acker = Acker.from_url(url, "orders")
-        >>> acker.configure(high_water=50_000).high_water
-        50000
+        Args:
+            high_water: Pending trees from which sources pause; takes effect with the next call of
+                any producer. None keeps the value.
+            tick_ms: Milliseconds per tick; takes effect at once, also for pending trees. With a
+                shorter tick they may expire earlier, and a batch may be retried for less time. With
+                a longer one they live longer, and sources read it before they give any attempt up.
+                None keeps the value.
+            outcomes_limit: Verdicts that may wait to be taken; takes effect as ``high_water`` does.
+                None keeps the value.
 
-        Raises ConfigError for a value out of its range, NamespaceNotFoundError, and ReshardError
-        while the namespace moves to another number of shards, which is done by
-        :func:`acker_redis.ops.reshard.reshard`.
+        Raises:
+            ConfigError: A value is out of its range.
+            NamespaceNotFoundError: The namespace does not exist.
+            ReshardError: The namespace is resharding.
+
+        Examples:
+            >>> acker = Acker.from_url(url, "orders")
+            >>> acker.configure(high_water=50_000).high_water
+            50000
+
         """
         return self.connection.drive(self.flows.configure(high_water, tick_ms, outcomes_limit))
 
     def apply(self, batch: Sendable, lane: "Lane[threading.Lock] | None" = None) -> Applied:
-        """Apply a Batch or a ColumnBatch, once, whatever happens to the replies.
+        """Apply a batch exactly once, also when replies are lost; return what it did.
 
-        Loose rows and blocks of one batch go to each shard in parts, to the shards side by side; a
-        part is all or nothing, and after an error some may have been applied. The same batch may
-        then be applied again: what was applied is not applied twice, and parts that were answered
-        are not sent again. Raises RedisUnavailableError when Redis did not answer for
-        ``retry_for`` seconds; LaneError when other batches of the lane came between (the batch's
-        trees then expire); and whatever the scripts refuse: InvalidBatchError, BacklogError,
-        NamespaceNotFoundError, ...
+        The batch is sent to each shard in parts, and to all shards side by side. Each part is all
+        or nothing. After an error some parts may have been applied. Then apply the same batch
+        object again: parts with a reply are not sent again, and no part is applied twice.
 
-        ``lane`` is the Acker's own, unless the caller keeps some.
+        Args:
+            batch: A :class:`Batch` or ColumnBatch.
+            lane: The producer lane to send under; by default the Acker's own.
+
+        Raises:
+            RedisUnavailableError: Redis did not answer for ``retry_for`` seconds. The batch is in
+                doubt.
+            LaneError: Other batches of the lane were applied in between, or the batch is too old to
+                be sent again. Its trees expire.
+            InvalidBatchError: The batch breaks a rule of the protocol.
+            BacklogError: Too many verdicts of the task wait to be taken, or the namespace is
+                resharding.
+            NamespaceNotFoundError: The namespace does not exist.
+            AckerError: Any other refusal, see :mod:`acker_redis.errors`.
+
         """
         lane = lane or self._lane
         with lane.lock:
@@ -122,10 +167,19 @@ class Acker:
     def track_block(
         self, task: str, label: str, deltas: Iterable[int] | bytes, block: int | None = None
     ) -> range:
-        """Track a block of trees and return their anchors by slot; see :meth:`Batch.track_block`.
+        """Track a block of trees; return their anchors, by slot. Emit their messages after that.
 
-        Emit their messages when it has returned. Raises RejectedError if the block was nacked
-        at once, and whatever :meth:`apply` raises.
+        Args:
+            task: The name of the source.
+            label: The label of the block, which comes back with its verdicts.
+            deltas: Per tree, the XOR of the ids of its first messages; 0 for a slot without a tree.
+                See :meth:`Batch.track_block`.
+            block: The number of the block; by default derived from the task and the label.
+
+        Raises:
+            RejectedError: The block was nacked at once. Emit none of its messages.
+            AckerError: As :meth:`apply`.
+
         """
         with self._lane.lock:
             return self.connection.drive(
@@ -133,29 +187,46 @@ class Acker:
             )
 
     def apply_part(self, part: Part, fence: Fence) -> ShardApplied:
-        """Apply packed rows or blocks of one shard under a durable lane of the caller's own.
+        """Apply packed rows or blocks of one shard, under a durable lane of the caller.
 
-        The caller keeps the lane's rules: one call in flight, numbers that grow, the same
-        rows under the same number. A repeat is not an error here: see ``highest``.
-        Raises ConfigError if the lane is not durable (its name begins with ``@``).
+        The caller keeps the rules of the lane: one call in flight, increasing numbers, and the same
+        rows under the same number. A repeat is no error: the reply's ``highest`` is set then.
+
+        Args:
+            part: The rows or blocks, and their shard.
+            fence: The lane's name, which begins with ``@``, the number, and the digest of the rows.
+
+        Raises:
+            ConfigError: The lane is not durable.
+            AckerError: As :meth:`apply`.
+
         """
         return self.connection.drive(self.flows.apply_part(part, fence))
 
     def lane(self, name: str) -> dict[int, tuple[int, str]]:
-        """Last number and digest of a durable lane, per shard that has heard of it.
+        """Return the last number and digest of a durable lane, per shard that knows the lane.
 
-        Raises ConfigError if the lane is not durable (its name begins with ``@``).
+        Args:
+            name: The name of the lane, which begins with ``@``.
+
+        Raises:
+            ConfigError: The lane is not durable: its name does not begin with ``@``.
+
         """
         return self.connection.drive(self.flows.lane(name))
 
     def status(self) -> Status:
-        """Pending trees, counters and backlog of all shards."""
+        """Return the pending trees, counters and backlog of all shards."""
         return self.connection.drive(self.flows.status())
 
     def show(self, anchor: int) -> TreeState | None:
-        """What is known of a tree, loose or in a block; None if it is not pending.
+        """Return the state of a tree, loose or in a block; None if it is not pending.
 
-        A tree that is not pending was told of, or was never tracked.
+        A tree that is not pending has got its verdict, or was never tracked.
+
+        Args:
+            anchor: The anchor of the tree.
+
         """
         return self.connection.drive(self.flows.show(anchor))
 
@@ -168,14 +239,24 @@ class Acker:
         *,
         prefix: bool = False,
     ) -> TreePage:
-        """Some of what is pending: about ``count`` (1 .. 1000) trees and blocks.
+        """Return one page of pending trees and blocks.
 
-        It goes on at ``page.next``, which is None when all was looked at. With ``source_id`` (of a
-        block: its label) or ``task`` only what was tracked under just these; with ``prefix`` the
-        source id or label only has to begin with ``source_id``. A page takes at most
-        16 short calls, so it may hold fewer, and none; a small bucket comes whole, so it may hold
-        more. Whoever walks sees all that stays pending meanwhile, some of it twice perhaps: see
-        :mod:`acker_redis.flows.browse`.
+        Pagination returns every tree that stays pending for the whole scan, possibly twice; see
+        :mod:`acker_redis.flows.browse` for the exact guarantee. A page takes at most 16 short
+        calls, so it may hold fewer entries than ``count``, or none. A small bucket is read whole,
+        so a page may hold more.
+
+        Args:
+            cursor: Where to begin: ``page.next`` of the page before, which is None after the last
+                page.
+            count: Entries per page, approximately, 1 to 1000.
+            source_id: Only trees with this source id, and blocks with this label.
+            task: Only trees and blocks of this task.
+            prefix: Whether ``source_id`` is a prefix.
+
+        Raises:
+            ConfigError: ``count`` or ``task`` is invalid.
+
         """
         return self.connection.drive(self.flows.page(cursor, count, source_id, task, prefix))
 
@@ -188,38 +269,60 @@ class Acker:
         *,
         prefix: bool = False,
     ) -> Found:
-        """Trees with this source id, and blocks with this label; or with this ``prefix`` of one.
+        """Return the pending trees with this source id, and the blocks with this label.
 
-        It is a scan over all that is pending, in calls of some thousand records or 128 KiB; each
-        keeps its shard busy for 1 or 2 ms, and some 500,000 records are looked at a second. It ends
-        when ``limit`` were found or ``most`` records looked at, and is then not ``complete``. Trees
-        in a block have no source id of their own. Whoever has the anchor asks :meth:`show`.
+        This scans all pending trees, about 500,000 records a second, in calls of some thousand
+        records or 128 KiB that keep a shard busy for 1 to 2 ms each. With the anchor of a tree use
+        :meth:`show` instead. Trees in a block have no separate source id.
+
+        Args:
+            source_id: The source id or label.
+            task: Only trees and blocks of this task.
+            limit: Maximum number of results.
+            most: Maximum number of records to examine. A search that ends at ``limit`` or ``most``
+                is not ``complete``.
+            prefix: Whether ``source_id`` is a prefix.
+
+        Raises:
+            ConfigError: A limit is less than 1, or ``task`` is invalid.
+
         """
         return self.connection.drive(self.flows.find(source_id, task, limit, most, prefix))
 
     def oldest(self) -> OldestTree | None:
-        """The oldest pending tree, of a sample: some 500 of the oldest bucket of each shard.
+        """Return the oldest pending tree of a sample; None if nothing is pending.
 
-        None if nothing is pending. Its age is the time since its first row. ``exact`` says whether
-        these buckets were seen whole; else another may be older, by what lies between two ticks.
-        After a TOUCH, and with ``refresh=update``, a tree that was first seen earlier may stand in
-        a newer bucket, and is not looked for. A record whose TRACK has not come counts as well; it
-        has no task.
+        The sample is about 500 records of the oldest bucket of each shard. The age of a tree is the
+        time since its first row. If ``exact`` is False, these buckets were not read whole, and
+        another tree may be older, by at most the time between two ticks.
+
+        After a TOUCH, and with ``refresh=update``, a tree with an older first row may be in a newer
+        bucket, which is not read. Records whose TRACK has not come count as well; they have no
+        task.
         """
         return self.connection.drive(self.flows.oldest())
 
     def drop(self) -> None:
-        """End the namespace: its trees, its verdicts that wait, and its configuration.
+        """Delete the namespace: its pending trees, its waiting verdicts and its configuration.
 
-        All shards are closed first: whoever calls then gets NamespaceNotFoundError. All is removed
-        in short calls. If it is interrupted, run it again; until it is done the namespace cannot be
-        created. No verdict is told of what was pending: sources that still run replay what they
-        have. Raises NamespaceNotFoundError if there is no such namespace.
+        All shards are closed first; from then on other clients get NamespaceNotFoundError. Then all
+        keys are removed in short calls. If the call is interrupted, repeat it: until it is
+        completed, the namespace cannot be created again. Pending trees get no verdict; sources that
+        still run replay their records.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist.
+
         """
         self.connection.drive(self.flows.drop())
 
     def outcomes(self, task: str) -> Outcomes:
-        """Verdicts of a task, to be read and taken by the one source that tracked."""
+        """Return the reader of a task's verdicts. Only the source that tracked them may take them.
+
+        Args:
+            task: The name of the source.
+
+        """
         return Outcomes(self.connection, self.flows.shards(self.config), task)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs flows and scripts on a synchronous client of redis-py, standalone or cluster."""
+"""Run flows and scripts on a synchronous client of redis-py, standalone or cluster."""
 
 import contextlib
 import threading
@@ -34,20 +34,20 @@ from acker_redis.transport.errors import FAILED, is_demoted, tls_options, transl
 T = TypeVar("T")
 
 MAX_THREADS = 16
-"""Shards that are asked side by side at most."""
+"""Maximum number of shards that are called side by side."""
 
 
 class Connection:
-    """Runs calls and flows; thread-safe, as redis-py's clients are."""
+    """Runs calls and flows. Thread-safe, as redis-py's clients are."""
 
     def __init__(self, client: Any) -> None:
         if not hasattr(client, "get_encoder"):
             raise ConfigError(
-                f"this takes a client of redis-py, not {type(client).__name__}; "
-                "for a URL there is from_url()"
+                f"the client must be one of redis-py, not {type(client).__name__}; "
+                "for a URL use from_url()"
             )
         if client.get_encoder().decode_responses:
-            raise ConfigError("replies are bytes: the client may not have decode_responses=True")
+            raise ConfigError("the client must return bytes: create it with decode_responses=False")
         self.client = client
         self.functions = functions.are_used(client)
         self._threads: ThreadPoolExecutor | None = None
@@ -56,8 +56,8 @@ class Connection:
     def run(self, call: Call) -> Any:
         """Send a call once and return its reply.
 
-        Raises the AckerError that the script names, RedisUnavailableError when no answer
-        came (it may have run), RedisRefusedError when Redis refused to run it.
+        Raises the AckerError that the script names; RedisUnavailableError without a reply, when the
+        call may have run; RedisRefusedError if Redis refused to run it.
         """
         script = scripts.load(call.script)
         function = functions.function(call.script) if self.functions else None
@@ -75,7 +75,7 @@ class Connection:
             raise
 
     def command(self, *args: str | bytes | int) -> Any:
-        """Run a plain command; the same errors as ``run``."""
+        """Send a plain command and return its reply; raises the same errors as ``run``."""
         try:
             return self.client.execute_command(*as_text(args))
         except FAILED as error:
@@ -85,7 +85,10 @@ class Connection:
             raise
 
     def commands(self, commands: Sequence[tuple[str | bytes | int, ...]]) -> list[Any]:
-        """Run plain commands that change nothing, in one go; the same errors as ``run``."""
+        """Send plain commands that change nothing in one pipeline.
+
+        Raises the same errors as ``run``.
+        """
         if len(commands) == 1:
             return [self.command(*commands[0])]
         try:
@@ -100,7 +103,7 @@ class Connection:
             raise
 
     def version(self) -> ServerVersion | None:
-        """Product and version of the server; None where INFO is not allowed."""
+        """Return product and version of the server; None where INFO is not allowed."""
         try:
             return server_version.of_info(self.client.info("server"))
         except redis.exceptions.NoPermissionError:
@@ -112,13 +115,13 @@ class Connection:
             raise
 
     def drive(self, flow: Flow[T]) -> T:
-        """Run a flow to its end, and return what it returns."""
+        """Run a flow to its end, and return its result."""
         while isinstance(found := self.advance(flow), Hand):
-            pass  # no caller takes it
+            pass  # drive() has no use for values that are handed out
         return found.value
 
     def advance(self, flow: Flow[T]) -> Hand | Ended[T]:
-        """Run a flow until it hands something out, or to its end."""
+        """Run a flow until it hands a value out, or to its end."""
         try:
             step = next(flow)
             while not isinstance(step, Hand):
@@ -133,7 +136,7 @@ class Connection:
             return Ended(end.value)
 
     def take(self, step: Step) -> Any:
-        """Do one step of a flow, and return its result."""
+        """Run one step of a flow, and return its result."""
         if isinstance(step, Run):
             return self.run(step.call)
         if isinstance(step, Ask):
@@ -153,7 +156,7 @@ class Connection:
         return self.version()
 
     def begin(self) -> None:
-        """In a forked child: the threads stayed with the parent, what they had locked did not."""
+        """Reset in a forked child: it has the parent's locks, but none of the parent's threads."""
         self._threads = None
         _free_locks(self.client)
 
@@ -171,8 +174,8 @@ class Connection:
         if threads is None:
             threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="acker-shard")
             self._threads = threads
-        # This thread takes the first itself, and then whatever nobody has taken yet: when the
-        # program ends, or can have no more threads, that is all.
+        # This thread runs the first flow, and then each flow that no pool thread has begun. If the
+        # pool has no threads, because the program ends or has too many, this thread runs them all.
         first, *others = [(flow, Future[Any]()) for flow in step.flows]
         with contextlib.suppress(RuntimeError):
             for flow, future in others:
@@ -183,7 +186,8 @@ class Connection:
                 results.append(self._result(flow) if future.cancel() else future.result())
             return results
         finally:
-            # Whoever is interrupted holds a lane, in which calls may still be in flight.
+            # The caller holds a lane: wait until no call of that lane is in flight, also after an
+            # interrupt.
             wait([future for _, future in others if not future.cancel()])
 
     def _take_over(self, flow: Flow[Any], future: "Future[Any]") -> None:
@@ -206,26 +210,29 @@ class Connection:
             return error
 
     def _failed(self, error: Exception, script: scripts.Script | None = None) -> AckerError:
-        """AckerError for an error of redis-py; after a demoted master's, connect again."""
+        """Return the AckerError for an error of redis-py.
+
+        After one of a demoted master, reconnect.
+        """
         if is_demoted(error):
-            # redis-py keeps a connection that has answered. Where a name, a virtual address or a
-            # proxy leads to the new master, only a new connection gets there.
+            # redis-py keeps a connection that got a reply. If a name, a virtual address or a proxy
+            # leads to the new master, only a new connection reaches it.
             self._drop_used()
             self._drop_idle()
         return translate(error, tls_options(self.client), script)
 
     def _drop_unread(self) -> None:
-        """Drop the connection that an exception from outside has interrupted, and all idle ones.
+        """Close the connection that an exception has interrupted, and all idle ones.
 
-        A signal's handler, for example, may raise between a command and its reply. The next command
-        would read that reply.
+        A signal handler, for example, may raise between a command and its reply. The next command
+        on that connection would read the reply of the interrupted one.
         """
         self._drop_idle()
 
     def _drop_used(self) -> None:
-        """Let a pool drop the connections of other threads when they are given back.
+        """Make the pool close connections that other threads use, when these are returned.
 
-        redis-py before 7 cannot: such a connection stays until a write on it is refused.
+        redis-py before 7 cannot do this: such a connection stays until a write on it is refused.
         """
         for client in self._clients():
             pool = getattr(client, "connection_pool", None)
@@ -234,13 +241,13 @@ class Connection:
                 mark()
 
     def _clients(self) -> list[Any]:
-        """The client, and those of a cluster's nodes."""
+        """Return the client, and the clients of a cluster's nodes."""
         nodes = getattr(self.client, "nodes_manager", None)
         known = [node.redis_connection for node in nodes.nodes_cache.values()] if nodes else []
         return [self.client, *known]
 
     def _drop_idle(self) -> None:
-        """Drop the connections that no call uses at the moment."""
+        """Close the connections that no call uses at the moment."""
         for client in self._clients():
             pool = getattr(client, "connection_pool", None)
             if pool is not None:
@@ -248,7 +255,8 @@ class Connection:
                     pool.disconnect(inuse_connections=False)
                 except TypeError:  # a blocking pool of redis-py 6 drops all connections
                     pool.disconnect()
-            # With single_connection_client=True it is in use for as long as the client is there.
+            # With single_connection_client=True the connection is in use as long as the client
+            # exists.
             single = getattr(client, "connection", None)
             if single is not None:
                 single.disconnect()
@@ -261,22 +269,22 @@ _LOCKS = ("_lock", "_fork_lock", "_initialization_lock")
 
 
 def _free_locks(client: Any) -> None:
-    """Give a client of redis-py, in a forked child, locks that nobody holds.
+    """Give a client of redis-py free locks in a forked child.
 
-    Its pools notice a fork and begin anew; but from 7 on they take their lock to do so, which
-    another thread of the parent may have held.
+    Its pools notice a fork and reset themselves. From redis-py 7 on they take their lock for that,
+    and another thread of the parent may have held it at the fork.
     """
     nodes = getattr(client, "nodes_manager", None)
     known = list(nodes.nodes_cache.values()) if nodes else []
     clients = [client, *(node.redis_connection for node in known if node.redis_connection)]
     holders = [nodes, *clients, *(getattr(each, "connection_pool", None) for each in clients)]
     holders += [getattr(each, "_event_dispatcher", None) for each in holders]
-    anew: dict[int, Any] = {}  # a lock that two share they share again
+    replaced: dict[int, Any] = {}  # two holders that shared a lock share the new one
     for holder in filter(None, holders):
         for name in _LOCKS:
             lock = getattr(holder, name, None)
             if isinstance(lock, _REENTRANT):
-                setattr(holder, name, anew.setdefault(id(lock), threading.RLock()))
+                setattr(holder, name, replaced.setdefault(id(lock), threading.RLock()))
 
 
 _REENTRANT = type(threading.RLock())

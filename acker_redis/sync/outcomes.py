@@ -1,7 +1,8 @@
-"""Verdicts of a source task, from the durable stream: at least once, in no special order.
+"""The verdicts of a source, from a durable stream: at least once, in no guaranteed order.
 
-Read what waits, handle it, take it. What was not taken is read again, also after a
-crash: no cursor is kept anywhere. One reader per task; others may read but never take.
+Read the waiting entries, handle them, take them. Entries that were not taken are read again, also
+after a crash: no cursor is stored anywhere. One reader per task takes entries; others may only
+read.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,15 +16,19 @@ __all__ = ["BlockOutcome", "Entry", "Outcome", "Outcomes", "Verdict"]
 
 
 class Outcomes:
-    """Reads and takes the outcomes of one task over all shards.
+    """Reads and takes the outcomes of one task, over all shards.
 
-    >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
-    >>> batch.track(7, "order-1", [])
-    >>> applied = acker.apply(batch)
-    >>> outcomes = acker.outcomes("shop")
-    >>> entries = outcomes.read()  # and handle them
-    >>> outcomes.take(entries), outcomes.read()
-    (1, [])
+    Use :meth:`Acker.outcomes` to get one.
+
+    Examples:
+        >>> acker, batch = Acker.from_url(url, "orders"), Batch("shop")
+        >>> batch.track(7, "order-1", [])
+        >>> applied = acker.apply(batch)
+        >>> outcomes = acker.outcomes("shop")
+        >>> entries = outcomes.read()  # and handle them
+        >>> outcomes.take(entries), outcomes.read()
+        (1, [])
+
     """
 
     def __init__(self, connection: Connection, shards: Sequence[ShardKeys], task: str) -> None:
@@ -32,26 +37,29 @@ class Outcomes:
 
     @property
     def task(self) -> str:
-        """The source's name."""
+        """The name of the source."""
         return self._flows.task
 
     def read(self, count: int = 16) -> list[Entry]:
-        """Up to ``count`` entries per shard, oldest first; [] if none waits.
+        """Return up to ``count`` entries per shard, oldest first; [] if none waits.
 
-        An entry holds up to 1024 outcomes, that of a block up to 4095. The same entries come
-        again until they are taken.
+        An entry holds up to 1024 outcomes, and that of a block up to 4095. The same entries are
+        returned again until they are taken.
         """
         return self._connection.drive(self._flows.read(count))
 
     def take(self, entries: Iterable[Entry]) -> int:
-        """Delete entries that were handled; returns how many verdicts they held.
+        """Delete entries that were handled; return how many verdicts they held.
 
-        Entries that are gone already are passed over.
+        Entries that were deleted before are skipped.
         """
         return self._connection.drive(self._flows.take(entries))
 
     def __iter__(self) -> Iterator[Outcome]:
-        """Each outcome that waits now; an entry is taken once all of it was handed out."""
+        """Iterate over the outcomes that wait.
+
+        An entry is taken after all its outcomes were returned.
+        """
         while entries := self.read(1):
             for entry in entries:
                 yield from entry

@@ -1,11 +1,14 @@
 """A producer that batches: many small operations, few calls.
 
-Any thread may call it. Senders, threads of its own, take the batches of one shard after the other
-from the :class:`~acker_redis.batching.accumulator.Accumulator` and apply each under a lane of that
-shard; one lock guards all that changes; nobody holds it while Redis is asked.
+Threads and locks:
 
-In a forked child all of it begins anew: what the parent has not sent yet is the parent's, and
-would count twice.
+- Any thread may add rows. They go into the :class:`~acker_redis.batching.accumulator.Accumulator`.
+- The senders are threads of the producer. A sender takes the next batch of a shard and applies it
+  under that shard's lane. A shard has at most one batch in flight, so its numbers stay in order.
+- One lock guards all shared state. No thread holds it during a call to Redis.
+
+A forked child begins with an empty producer: rows that the parent has not sent yet belong to the
+parent, and would count twice.
 """
 
 import logging
@@ -36,28 +39,44 @@ log = logging.getLogger(__name__)
 
 
 class Producer:
-    """Folds rows per anchor and sends them by the batch, as a Kafka producer does.
+    """Collects rows, folds them per anchor, and sends them in batches, as a Kafka producer does.
 
-    >>> acker = Acker.from_url(url, "orders")
-    >>> with Producer(acker, "shop") as producer:
-    ...     producer.track(7, "order-1", [40])
-    ...     producer.ack(7, 40)
-    >>> [(outcome.source_id, outcome.verdict) for outcome in acker.outcomes("shop")]
-    [('order-1', 'ack')]
+    A call returns when its rows are in the buffer, not when they are applied: see :meth:`flush`.
+    Rows wait up to ``linger`` seconds for other rows, and for the call in flight before them; with
+    ``linger=0`` only for that call. Thread-safe.
 
-    A call comes back when its row is in the buffer, not when it was applied: see :meth:`flush`.
-    Rows wait for ``linger`` seconds that others may join them, and for the call before them.
-    With 0 they wait for that call alone.
+    **Back-pressure.** When ``buffer`` rows wait, because Redis is slow or unreachable, callers wait
+    too, for up to ``max_block`` seconds. Then they get BufferFullError.
 
-    When ``buffer`` rows wait, because Redis is slow or away, callers wait too, for up to
-    ``max_block`` seconds, and then get a BufferFullError. A batch that is not answered is sent
-    again, under its number, for as long as its fence holds (N-1 ticks of the namespace); then, or
-    when Redis refuses it, it is given up: its trees expire, and their sources replay them.
-    ``on_given_up(error, rows)`` is told which, by a sender's thread, where nothing can wait:
-    ``add`` does not, and ``flush`` and ``close`` refuse. Without it a warning is logged. Of a TRACK
-    that was given up there may be no tree, and no verdict: a Source knows what to do then.
+    **Retries.** A batch without a reply is sent again under its number, so it is applied once, for
+    as long as its fence holds (N-1 ticks of the namespace). After that, or if Redis refuses the
+    batch, the producer gives the batch up: its trees expire, and their sources replay them. A TRACK
+    that was given up may have no tree and no verdict; a :class:`Source` handles that case.
 
-    ``close()``, or the end of ``with``, or of the process unless it is killed, sends what is there.
+    **End.** :meth:`close`, the end of the ``with`` block, and the normal end of the process send
+    all rows. Rows are lost only if the process is killed; their trees expire.
+
+    Args:
+        acker: The client of the namespace.
+        task: The name of the source, needed to track.
+        linger: Seconds that a row waits for others, 0 to 60.
+        buffer: Rows that may wait before callers wait.
+        max_block: Seconds that a caller waits for room.
+        on_given_up: Called as ``on_given_up(error, rows)`` with the rows of a batch that was given
+            up; by default they are logged as a warning. A sender thread calls it, so it must not
+            wait: ``add`` does not wait there, and ``flush`` and ``close`` raise AckerError.
+
+    Raises:
+        ConfigError: An argument is invalid.
+
+    Examples:
+        >>> acker = Acker.from_url(url, "orders")
+        >>> with Producer(acker, "shop") as producer:
+        ...     producer.track(7, "order-1", [40])
+        ...     producer.ack(7, 40)
+        >>> [(outcome.source_id, outcome.verdict) for outcome in acker.outcomes("shop")]
+        [('order-1', 'ack')]
+
     """
 
     def __init__(
@@ -80,28 +99,36 @@ class Producer:
         begins_in_children(self)
 
     def begin(self) -> None:
-        """Begin anew, empty: as in a forked child."""
+        """Begin with an empty buffer; a forked child calls this."""
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         """Notified when a shard may have become ready."""
         self._room = threading.Condition(self._lock)
-        """Notified when a batch was answered, or given up."""
+        """Notified when a batch was applied or given up."""
         self._accumulator: Accumulator | None = None
-        # What is not answered is tried again by deliver(), which knows when to end.
+        # No retries here: deliver() retries a batch, because it knows when to end.
         self._flows = Flows(self.acker.namespace, retry_for=0.0)
         self._lanes: dict[int, Lane[threading.Lock]] = {}
         self._senders: list[threading.Thread] = []
         self._closed = False
         self._end = math.inf
-        """When what was not answered is given up."""
+        """When batches without a reply are given up, on the ``time.monotonic`` clock."""
         self._error: AckerError | None = None
 
     def add(self, rows: Iterable[Row], wait: bool = True) -> None:
-        """Take rows in, all of them or, with an error, none.
+        """Add rows to the buffer, all or none.
 
-        With ``wait=False`` it never waits for room: up to twice the buffer is taken in, and what is
-        too much even for that is dropped, whose trees expire. (The very first rows make it ask for
-        the configuration.)
+        Args:
+            rows: Rows, as :mod:`acker_redis.trees.processing` makes them.
+            wait: Whether to wait for room. With False the call never waits: up to twice ``buffer``
+                rows are taken. Rows beyond that are given up, and their trees expire. (The first
+                call of a producer reads the configuration from Redis.)
+
+        Raises:
+            BufferFullError: There was no room within ``max_block`` seconds. No row was added.
+            ClosedError: The producer was closed.
+            InvalidBatchError: A row is invalid, or tracks although the producer has no ``task``.
+
         """
         rows = check_rows(rows, self.task)
         if not rows:
@@ -116,14 +143,18 @@ class Producer:
             if not dropped and accumulator.add(rows, time.monotonic()):
                 self._work.notify()
         if dropped:
-            tell_given_up(self._on_given_up, BufferFullError("Redis is too slow, or away"), rows)
+            tell_given_up(
+                self._on_given_up,
+                BufferFullError("twice the buffer waits: Redis is too slow, or unreachable"),
+                rows,
+            )
 
     def track(self, anchor: int, source_id: str, emitted: Iterable[int]) -> None:
-        """As :meth:`Batch.track`."""
+        """Track a tree; see :meth:`Batch.track`, and :meth:`add` for errors."""
         self.add([track_row(anchor, source_id, emitted)])
 
     def ack(self, anchor: int, tuple_id: int, emitted: Iterable[int] = ()) -> None:
-        """As :meth:`Batch.ack`."""
+        """Ack a message; see :meth:`Batch.ack`, and :meth:`add` for errors."""
         self.add([ack_row(anchor, tuple_id, emitted)])
 
     def fail(
@@ -133,40 +164,46 @@ class Producer:
         tuple_id: int | None = None,
         emitted: Iterable[int] = (),
     ) -> None:
-        """As :meth:`Batch.fail`."""
+        """Fail a tree; see :meth:`Batch.fail`, and :meth:`add` for errors."""
         self.add([fail_row(anchor, why, tuple_id, emitted)])
 
     def touch(self, anchor: int) -> None:
-        """As :meth:`Batch.touch`."""
+        """Restart the timeout of a tree; see :meth:`Batch.touch`, and :meth:`add` for errors."""
         self.add([touch_row(anchor)])
 
     @property
     def waiting(self) -> int:
-        """Rows, folded, that were not answered yet."""
+        """Number of rows, after folding, that have no reply yet."""
         accumulator = self._accumulator
         return accumulator.size if accumulator else 0
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send what was taken in before, without lingering, and wait until all is answered.
+        """Send all rows added so far, without lingering, and wait for the replies.
 
-        Raises the error of the first batch that was given up since the last flush, if any was,
-        and BufferFullError when rows are left after ``timeout`` seconds; they are still sent.
+        Args:
+            timeout: Seconds to wait; None waits without a limit.
+
+        Raises:
+            AckerError: The error of the first batch that was given up since the last flush.
+            BufferFullError: Rows are left after ``timeout`` seconds. They are still being sent.
+
         """
         self._check_may_wait()
         end = math.inf if timeout is None else time.monotonic() + timeout
         with self._lock:
             accumulator = self._accumulator
             if accumulator is not None:
-                # What comes in later may go along, or linger.
+                # Rows that are added later may go with these, or linger.
                 accumulator.hurry()
                 self._work.notify_all()
-                # The batches, not their ids: another may come to stand where one was.
+                # Keep the batches themselves: an id() may be reused for a later batch.
                 waits_for = set(accumulator.batches())
                 while waits_for.intersection(accumulator.batches()):
                     left = end - time.monotonic()
                     if left <= 0:
                         raise BufferFullError(
-                            f"{accumulator.size} rows were not answered within {timeout} s"
+                            f"{accumulator.size} rows got no reply within {timeout} s; they are "
+                            "still being sent"
                         )
                     self._room.wait(min(left, 60.0))
             error, self._error = self._error, None
@@ -174,10 +211,15 @@ class Producer:
             raise error
 
     def close(self, timeout: float = 30.0) -> None:
-        """Flush and end the senders; the same again does nothing.
+        """Flush, and end the sender threads. A second call is a no-op.
 
-        What is not answered after ``timeout`` seconds is given up: its trees expire. Raises what
-        flush raises.
+        Args:
+            timeout: Seconds to wait for replies. Rows without a reply after that are given up, and
+                their trees expire.
+
+        Raises:
+            AckerError: As :meth:`flush`.
+
         """
         self._check_may_wait()
         with self._lock:
@@ -213,21 +255,23 @@ class Producer:
                     sender = threading.Thread(target=self._run, name=name, daemon=True)
                     self._senders.append(sender)
                     sender.start()
-                # Not atexit, which a child of multiprocessing does not come to.
+                # Not atexit: a child process of multiprocessing does not run its handlers.
                 closing = weakref.WeakMethod(self.close)
                 multiprocessing.util.Finalize(None, _close, (closing,), exitpriority=100)
             return self._accumulator
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError("this producer was closed; nothing is taken in any more")
+            raise ClosedError("this producer is closed and takes no more rows")
 
     def _in_sender(self) -> bool:
         return threading.current_thread() in self._senders
 
     def _check_may_wait(self) -> None:
         if self._in_sender():
-            raise AckerError("on_given_up is called by who sends, and cannot wait for that")
+            raise AckerError(
+                "on_given_up runs in a sender thread and must not call flush() or close()"
+            )
 
     def _wait_for_room(self, accumulator: Accumulator) -> None:
         end = time.monotonic() + self._max_block
@@ -235,17 +279,17 @@ class Producer:
             left = end - time.monotonic()
             if left <= 0:
                 raise BufferFullError(
-                    f"{accumulator.size} rows wait for Redis, and too few were answered within "
-                    f"{self._max_block} s; it is too slow for this program, or away"
+                    f"{accumulator.size} rows wait for Redis, and there was no room within "
+                    f"{self._max_block} s: Redis is too slow for this program, or unreachable"
                 )
             self._room.wait(left)
             self._check_open()
 
     def _run(self) -> None:
-        """One sender: send what is ready, until the producer is closed and all is answered."""
+        """Run one sender: send ready batches until the producer is closed and all have replies."""
         accumulator, ready = self._accumulator, None
         if accumulator is None:
-            return  # only just forked
+            return  # this process is a fork that has not added rows
         while True:
             with self._lock:
                 while (ready := accumulator.take(time.monotonic())) is None:
@@ -255,14 +299,14 @@ class Producer:
                     self._work.wait(None if wait == math.inf else max(wait, 0.0))
                 shard, batch = ready
                 if accumulator.due() < math.inf:
-                    self._work.notify()  # another shard has something, for another sender
+                    self._work.notify()  # another sender may take another shard
                 lane = self._lanes.setdefault(shard, Lane(threading.Lock))
             error = self._deliver(batch, lane)
             with self._lock:
                 accumulator.done(shard)
-                known = self._flows.known  # another sender may forget it at any time
+                known = self._flows.known  # another sender may set it to None at any time
                 if known:
-                    # Others than before, when the namespace was created anew.
+                    # A reshard may have changed the number of shards.
                     accumulator.shards = known.shards
                 if error:
                     self._error = self._error or error
@@ -276,16 +320,16 @@ class Producer:
         try:
             return self.acker.connection.drive(flow)
         except Exception as error:
-            # Whatever it is: a sender that ends is a producer that waits for ever.
-            log.exception("a batch of %d rows cannot be sent", len(batch))
-            return AckerError(f"cannot be sent: {error!r}")
+            # Catch everything: without its senders a producer waits for ever.
+            log.exception("producer: cannot send a batch of %d rows", len(batch))
+            return AckerError(f"the batch cannot be sent: {error!r}")
 
 
 def _close(close: "weakref.WeakMethod[Callable[[], None]]") -> None:
-    """At the end of the process."""
+    """Close a producer at the end of the process."""
     function = close()
     if function is not None:
         try:
             function()
         except AckerError as error:
-            log.warning("not all rows were answered when the program ended: %s", error)
+            log.warning("producer: rows had no reply when the program ended: %s", error)

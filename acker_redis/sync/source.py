@@ -1,4 +1,4 @@
-"""A source that never loses a message (a spout, in Storm's words)."""
+"""A source that never loses a message (in Storm: a spout)."""
 
 import contextlib
 import logging
@@ -23,47 +23,73 @@ log = logging.getLogger(__name__)
 
 
 class Source:
-    """Tracks records, sends their messages, and replays what was not processed.
+    """Tracks records, sends their messages, and replays records that were not processed.
 
-    >>> acker = Acker.from_url(url, "orders")
-    >>> def send(record, ids):
-    ...     with bolt.process(*ids):  # or put it into a queue, the id in a header
-    ...         print("packing", record.value)
-    >>> bolt = Bolt(Producer(acker, linger=0))
-    >>> with Source(acker, "shop", send, on_ack=lambda r: print(r.source_id, "is done")) as source:
-    ...     source.emit("order-1", "a hat")
-    ...     source.join()
-    packing a hat
-    order-1 is done
-    True
+    **Life of a record.** :meth:`emit` queues a record. The source tracks a tree for it, then calls
+    ``send``. When all messages of the tree are acked, it calls ``on_ack``. When the tree is nacked,
+    it calls ``on_fail`` and tracks the record again after a back-off, as a new tree. After the last
+    attempt it calls ``dead_letter``, too. A record is *open* until an ack or its last nack closes
+    it.
 
-    ``send(record, ids)`` sends the messages of a record: one for each of ``ids``, which go along in
-    a header (:meth:`MessageId.to_headers`). It is called when the record's tree is tracked, and
-    again for each replay, with other ids; a tree that the acker rejected is not sent. When it
-    raises, the attempt has failed.
+    **Delivery is at least once.** A message may be sent again in a later attempt, and ``on_ack``
+    may, in rare cases, be called twice for a record. A verdict is confirmed to Redis when its
+    callbacks have returned, and a nack when its record is tracked again (with a full backlog right
+    before that). A callback that raises ends :meth:`step` or :meth:`run` with its exception, and is
+    called again.
 
-    ``on_ack(record)``: all that followed from the record was processed. Note it where the source
-    keeps its records, or commit: until then it is yours. ``on_fail(record, reason, why)``: it was
-    not, and is replayed after a while (``backoff``), for up to ``attempts`` attempts; those that
-    were rejected for overflow do not count. Then ``dead_letter(record, reason, why)`` is called,
-    too. What a callback raises goes through ``step()`` or ``run()``, and it is called again.
+    **After a crash or restart** emit every record that is not known to be done. Unconfirmed
+    verdicts are delivered again. For a record of an earlier program the callbacks get
+    ``record.attempt == 0`` and no value; such a record is replayed only if ``reload`` returns it.
 
-    **When the program dies**, begin as after a restart: emit whatever is not known to be done.
-    Verdicts are confirmed when the callbacks have returned, and a nack when its record is tracked
-    anew (at a full backlog right before), so they come again. Those on records of an earlier
-    program have ``record.attempt == 0`` and no value. They are told (``on_ack``, ``on_fail``); and
-    replayed where ``reload(source_id)`` gives the record, ``Record(source_id, value, edges)``, and
-    not None, as it is done or unknown.
+    **Back-pressure.** At most ``max_pending`` records may be open (Storm's ``max.spout.pending``);
+    then :meth:`emit` waits. While too much is pending in the acker, the source pauses and tries
+    again.
 
-    Records that were not closed are ``max_pending`` at most (Storm's ``max.spout.pending``); then
-    :meth:`emit` waits. When the acker has too much pending, the source pauses and tries again.
-    ``timeout`` is for how many seconds it waits for a verdict itself, in case that Redis has lost
-    all: more than the trees live, 1.5 times that and 5 s by default; a touch starts it anew.
+    **Threads.** One thread calls the callbacks: the source's own between :meth:`start` and
+    :meth:`stop` (or in a ``with`` block), or the caller of :meth:`run`, :meth:`verdicts`,
+    :meth:`step`, or of a waiting :meth:`emit` or :meth:`join`. Only one source may read the
+    verdicts of a task.
 
-    Callbacks are called by one thread: the source's own, between :meth:`start` and :meth:`stop`
-    (or in a ``with`` block), or whoever calls :meth:`run`, :meth:`verdicts` or :meth:`step`. One
-    source reads the verdicts of a task. Verdicts come at least once: ``on_ack`` may be called
-    twice for a record, in rare cases.
+    Args:
+        acker: The client of the namespace.
+        task: The name of the source, under which it tracks.
+        send: ``send(record, ids)`` sends the messages of a record: one message per id, with the id
+            in a header (:meth:`MessageId.to_headers`). It is called after the tree is tracked, and
+            again for each replay, with other ids. It is not called for a tree that the acker
+            rejected. If it raises, the attempt has failed.
+        on_ack: ``on_ack(record)``: everything that the record caused was processed. Mark the record
+            as done, or commit, here; until then keep the record.
+        on_fail: ``on_fail(record, reason, why)``: the attempt failed.
+        dead_letter: ``dead_letter(record, reason, why)``: the last attempt failed.
+        reload: ``reload(source_id)`` returns the ``Record(source_id, value, edges)`` that an
+            earlier program tracked, to replay it; or None if the record is done or unknown.
+        max_pending: Maximum number of open records.
+        attempts: Maximum number of attempts per record. An attempt that was rejected for overflow
+            does not count.
+        backoff: The wait before a replay, by default 1, 2, 4, .. up to 60 seconds.
+        timeout: Seconds for which the source itself waits for a verdict, in case Redis has lost the
+            tree. Must be longer than trees live; by default 1.5 times that plus 5 s. A touch
+            restarts it.
+        poll: Longest pause between two reads of the stream, in seconds.
+
+    Raises:
+        ConfigError: An argument is invalid, or a callback is a coroutine function.
+
+    Examples:
+        >>> acker = Acker.from_url(url, "orders")
+        >>> def send(record, ids):
+        ...     with bolt.process(*ids):  # or put it into a queue, the id in a header
+        ...         print("packing", record.value)
+        >>> bolt = Bolt(Producer(acker, linger=0))
+        >>> def on_ack(record):
+        ...     print(record.source_id, "is done")
+        >>> with Source(acker, "shop", send, on_ack=on_ack) as source:
+        ...     source.emit("order-1", "a hat")
+        ...     source.join()
+        packing a hat
+        order-1 is done
+        True
+
     """
 
     def __init__(
@@ -102,29 +128,32 @@ class Source:
         begins_in_children(self)
 
     def begin(self) -> None:
-        """Begin anew, empty: as in a forked child, where the records are the parent's."""
+        """Begin without records.
+
+        A forked child calls this, because the records are the parent's.
+        """
         self._flows = SourceFlows(self.acker.flows, self._flows.task, self._settings)
         self._admission = threading.Lock()
-        """Held while there is room and a record takes it."""
+        """Held while a thread checks for room and adds a record."""
         self._changed = threading.Condition()
         """Notified when records were closed."""
         self._wake = threading.Event()
         """Set when there is something to emit."""
         self._stop = threading.Event()
         self._turn = threading.Lock()
-        """Held by who steps."""
+        """Held by the thread that runs a step."""
         self._pump: threading.Thread | None = None
         self._pumping = 0
-        """The thread that steps."""
+        """Identity of the thread that runs a step; 0 if none does."""
 
     @property
     def task(self) -> str:
-        """The source's name, under which it tracks."""
+        """The name of the source, under which it tracks."""
         return self._flows.task
 
     @property
     def pending(self) -> int:
-        """Records that are not closed: queued, tracked, or waiting for a replay."""
+        """Number of open records: queued, tracked, or waiting for a replay."""
         return self._flows.live()
 
     def emit(
@@ -135,41 +164,62 @@ class Source:
         *,
         timeout: float | None = None,
     ) -> None:
-        """Take a record, to be tracked and sent soon; any thread may call it.
+        """Queue a record, to be tracked and sent soon. Thread-safe.
 
-        ``edges`` is how many first messages it has; with None ``send`` gets an open tree instead of
-        ids, ``send(record, tree)``, and takes an id for each message from ``tree.emit()``.
+        Waits while ``max_pending`` records are open; a call from a callback never waits. If no
+        thread runs the source, this call runs steps itself while it waits. Without callbacks it
+        does not, because verdicts would be lost: BufferFullError is raised at once.
 
-        Waits while ``max_pending`` records are not closed, for up to ``timeout`` seconds:
-        BufferFullError then. Called by a callback it does not wait. Where nobody steps, it steps
-        itself; without callbacks, which would miss verdicts, BufferFullError comes at once. Raises
-        InvalidBatchError for a source id that cannot be.
+        Args:
+            source_id: The source's own id of the record, 1 to 255 bytes; comes back with the
+                verdict.
+            value: What ``send`` needs to send the record; kept in this process only.
+            edges: Number of first messages. With None ``send(record, tree)`` gets an open tree
+                instead of ids, and takes an id per message from ``tree.emit()``.
+            timeout: Seconds to wait for room; None waits without a limit.
+
+        Raises:
+            BufferFullError: There was no room in time.
+            InvalidBatchError: ``source_id`` or ``edges`` is invalid.
+            ConfigError: The source has no ``send``.
+
         """
         if self._settings.send is None:
-            raise ConfigError("a source without send= has no way to emit; use track()")
+            raise ConfigError("emit() needs a source with send=; use track() instead")
         self._admit(check_record(Record(source_id, value, edges)), None, timeout)
-        if not self._wake.is_set():  # which is cleared before the inbox is looked into
+        if not self._wake.is_set():  # a step clears it before it reads the inbox
             self._wake.set()
 
     @contextlib.contextmanager
     def track(
         self, source_id: str, value: Any = None, *, timeout: float | None = None
     ) -> Iterator[OpenTree]:
-        """Track a record whose messages are sent here and now: ``tree.emit()`` for each.
+        """Track a record whose messages the ``with`` block sends: call ``tree.emit()`` for each.
 
-        >>> acker = Acker.from_url(url, "orders")
-        >>> source = Source(acker, "crawler")
-        >>> with source.track("start page") as tree:
-        ...     ids = [tree.emit(), tree.emit()]
-        >>> acker.status().pending
-        1
+        The record is tracked before the block begins, and its tree is closed after the block. In
+        between, an additional message holds the tree open. An exception in the block fails the
+        tree, and propagates. A nack is delivered as for any record; the record is replayed by
+        ``send(record, tree)``, if the source has ``send``.
 
-        Tracked before the block begins, closed behind it; a message of its own holds the tree open
-        between. An exception fails it, and goes on. A nack is told as of any record; it is replayed
-        by ``send(record, tree)``, if there is a ``send``.
+        Args:
+            source_id: The source's own id of the record, 1 to 255 bytes; comes back with the
+                verdict.
+            value: What ``send`` needs for a replay.
+            timeout: Seconds to wait for room, as in :meth:`emit`.
 
-        Raises RejectedError when too much is pending: nothing was emitted, and it is replayed too;
-        and whatever :meth:`Acker.apply` raises: then it is not known to this source.
+        Raises:
+            RejectedError: Too much is pending: nothing was emitted. The record is replayed, too.
+            BufferFullError: There was no room in time.
+            AckerError: As :meth:`Acker.apply`. The source does not know this record then.
+
+        Examples:
+            >>> acker = Acker.from_url(url, "orders")
+            >>> source = Source(acker, "crawler")
+            >>> with source.track("start page") as tree:
+            ...     ids = [tree.emit(), tree.emit()]
+            >>> acker.status().pending
+            1
+
         """
         record = check_record(Record(source_id, value, None))
         tree, opening = OpenTree(source_id), Batch(self.task)
@@ -183,7 +233,7 @@ class Source:
             raise
         if rejected:
             raise RejectedError(
-                f"{source_id!r} was nacked: too much is pending; emit nothing of it"
+                f"{source_id!r} was nacked, because too much is pending: send none of its messages"
             )
         try:
             yield tree
@@ -193,7 +243,7 @@ class Source:
         self._close(tree)
 
     def start(self) -> "Source":
-        """Step in a thread of its own, until :meth:`stop`."""
+        """Start a thread that runs steps until :meth:`stop`; return the source."""
         if not self._pumped():
             self._stop.clear()
             self._pump = threading.Thread(target=self._run_thread, name="acker-source", daemon=True)
@@ -201,7 +251,7 @@ class Source:
         return self
 
     def stop(self) -> None:
-        """Finish the step in hand and leave. What is pending stays so: see the class."""
+        """Finish the current step and stop. Open records stay pending: see the class."""
         self._stop.set()
         self._wake.set()
         with self._changed:
@@ -210,42 +260,51 @@ class Source:
             self._pump.join()
             self._stop.clear()
         self._pump = None
-        if self._turn.acquire(blocking=False):  # else whoever steps says it
+        if self._turn.acquire(blocking=False):  # else the thread that runs a step sends it
             try:
-                with contextlib.suppress(AckerError):  # what is not said expires
+                with contextlib.suppress(AckerError):  # trees that are not closed expire
                     self.acker.connection.drive(self._flows.finish())
             finally:
                 self._stop.clear()
                 self._turn.release()
 
     def run(self) -> None:
-        """Step in this thread until another one, or a callback, calls :meth:`stop`.
+        """Run steps in this thread until another thread, or a callback, calls :meth:`stop`.
 
-        What a callback raises ends it; when Redis is away it says so and goes on trying.
+        An exception of a callback ends it. While Redis is unreachable it logs that and tries again.
         """
         with contextlib.closing(self.verdicts()) as verdicts:
             for verdict in verdicts:
                 self._call_back(verdict)
 
     def verdicts(self, *, until_closed: bool = False) -> Generator[Verdict, None, None]:
-        """Step in this thread, and hand out each verdict instead of calling back.
+        """Run steps in this thread, and yield each verdict instead of calling the callbacks.
 
-        A verdict counts when the next one is asked for. Ends when :meth:`stop` is called, or with
-        ``until_closed`` when each record is closed.
+        A verdict is confirmed when the next one is requested.
 
-        >>> acker = Acker.from_url(url, "orders")
-        >>> source = Source(acker, "shop", lambda record, ids: bolt.process(*ids).ack())
-        >>> bolt = Bolt(Producer(acker, linger=0))
-        >>> source.emit("order-1")
-        >>> for verdict in source.verdicts(until_closed=True):
-        ...     print(verdict.verdict, verdict.record.source_id)
-        ack order-1
+        Args:
+            until_closed: Whether to end when no record is open. It always ends after :meth:`stop`.
+
+        Raises:
+            ConfigError: Another thread runs this source.
+
+        Examples:
+            >>> acker = Acker.from_url(url, "orders")
+            >>> source = Source(acker, "shop", lambda record, ids: bolt.process(*ids).ack())
+            >>> bolt = Bolt(Producer(acker, linger=0))
+            >>> source.emit("order-1")
+            >>> for verdict in source.verdicts(until_closed=True):
+            ...     print(verdict.verdict, verdict.record.source_id)
+            ack order-1
+
         """
         own = self._pump is threading.current_thread()
         while not self._turn.acquire(timeout=0.1 if own else 0):
-            # Its own thread waits for one that steps in join() or emit(), which then leaves.
+            # The source's own thread waits for a step in join() or emit() to end.
             if not own:
-                raise ConfigError(f"source {self.task} is stepped by another thread already")
+                raise ConfigError(
+                    f"another thread runs source {self.task}; run it in one thread only"
+                )
             if self._stop.is_set():
                 return
         try:
@@ -256,19 +315,25 @@ class Source:
             self._turn.release()
 
     def step(self) -> float:
-        """One step: hear what waits, replay and emit what is due; seconds until the next is due.
+        """Run one step: read verdicts, replay and emit due records; return seconds until the next.
 
-        Raises what a callback raises, RedisUnavailableError and its like; the next step goes on.
+        Raises:
+            ConfigError: The source has its own thread.
+            AckerError: Such as RedisUnavailableError; the next step continues.
+            Exception: What a callback raises; the next step continues.
+
         """
         if self._pumped():
-            raise ConfigError(f"source {self.task} is stepped by a thread of its own")
+            raise ConfigError(
+                f"source {self.task} runs in its own thread; call stop() before step()"
+            )
         with self._turn:
             return self._step()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until each record is closed; False if not within ``timeout`` seconds.
+        """Wait until every record is closed; return False after ``timeout`` seconds.
 
-        Where nobody steps, it steps itself.
+        If no thread runs the source, this call runs the steps.
         """
         return self._wait_until(lambda: not self.pending, timeout)
 
@@ -308,7 +373,7 @@ class Source:
                 self._call_back(verdict)
 
     def _steps(self, flow: Flow[float]) -> Generator[Verdict, None, float]:
-        """Run a flow, and hand out its verdicts."""
+        """Run a flow, and yield its verdicts."""
         before = self.pending
         self._pumping = threading.get_ident()
         try:
@@ -331,10 +396,10 @@ class Source:
             try:
                 return self.run()
             except Exception:
-                # Whatever it is: a source that ends is a source that waits for ever.
+                # Catch everything: without its thread the source would wait for ever.
                 log.exception("source %s: a callback failed, and will be called again", self.task)
                 if self._stop.wait(1.0) or self._pump is not threading.current_thread():
-                    return  # also when it was stopped by the callback itself
+                    return  # also if the callback itself called stop()
 
     def _close(self, tree: OpenTree, why: str | None = None) -> None:
         closing = Batch()
@@ -343,7 +408,7 @@ class Source:
         self.acker.apply(closing)
 
     def _pumped(self) -> bool:
-        """Whether the source has a thread of its own."""
+        """Return whether the source has its own thread."""
         return self._pump is not None and self._pump.is_alive()
 
     def _admit(self, record: Record, anchor: int | None, timeout: float | None) -> None:
@@ -359,15 +424,15 @@ class Source:
         if self._wait_until(admits, timeout, steps=self._settings.calls_back):
             return
         raise BufferFullError(
-            f"{self.pending} records of {self.task} are not closed, and may be "
-            f"{self._settings.max_pending}; give them more time, or, if nobody does, "
-            "hear verdicts meanwhile: start(), verdicts(), or callbacks"
+            f"{self.pending} records of {self.task} are open, and max_pending is "
+            f"{self._settings.max_pending}; wait longer, or make sure that verdicts are read: "
+            "use start(), verdicts() or callbacks"
         )
 
     def _admitted(self, record: Record, anchor: int | None) -> bool:
-        """Take a record in, if there is room; a callback's in any case.
+        """Add a record if there is room; a record from a callback in any case.
 
-        Nothing would be closed while a callback waits.
+        No record could be closed while a callback waits.
         """
         with self._admission:
             room = self._flows.live() < self._settings.max_pending

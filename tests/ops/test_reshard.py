@@ -250,13 +250,13 @@ def test_in_time_or_not_at_all(make_any_acker: MakeAcker) -> None:
         for anchor in range(1, number + 1):
             send(acker, columns([(2 * anchor + 1, 0, 1)], task, ["s"]), shard=1)
             track(acker, 2 * anchor, 0, task=task)
-    with pytest.raises(ReshardError, match="after 0 s 1 verdicts of carts .*, 3 verdicts of shop "):
+    with pytest.raises(ReshardError, match="s, 1 verdicts of carts .*, 3 verdicts of shop "):
         reshard(acker, 1, wait=0)
     settled(acker, 2)
     track(acker, 2, A)
     with pytest.raises(ReshardError, match="1 trees and records are pending, 1 verdicts of carts"):
         reshard(acker, 1, wait=0)
-    with pytest.raises(ReshardError, match="after 0 s 1 trees and records are pending; the"):
+    with pytest.raises(ReshardError, match="after 0 s, 1 trees and records are pending; the"):
         reshard(acker, 4, wait=0)
     assert acker.config.shards == 2
 
@@ -280,7 +280,7 @@ def test_interrupted_it_is_open_again(
 
     def on_progress(progress: Progress) -> None:
         if progress.step == "drain":
-            with pytest.raises(BacklogError, match="moves to 4 shards"):
+            with pytest.raises(BacklogError, match="resharding to 4 shards"):
                 track(acker, 4, A)
             raise error
 
@@ -309,7 +309,7 @@ def test_interrupted_when_it_is_decided_it_goes_on(
     # Shard 1 has lost in a failover that it is closed, and begins a tree.
     acker.connection.client.hdel(ShardKeys(acker.namespace, 1).meta, "reshard")
     send(acker, columns([(5, A, 1)], "t", ["late"]), shard=1)
-    with pytest.raises(ReshardError, match="1 trees and records are pending; it is decided"):
+    with pytest.raises(ReshardError, match="1 trees and records are pending; .* is decided"):
         reshard(again(acker), 1, wait=0)
     tick(acker, 3)
     assert [o.source_id for o in acker.outcomes("t")] == ["late"]
@@ -433,7 +433,7 @@ def test_what_a_failover_brings_back_ends_as_ever(
     reshard(acker, 2)
     for key, value in kept.items():
         client.restore(key, 0, value, replace=True)
-    with pytest.raises(ReshardError, match="2 trees|1 trees .* it is decided"):
+    with pytest.raises(ReshardError, match="2 trees|1 trees .* is decided"):
         reshard(again(acker), 2, wait=0)
     for shard in (1, 3):
         for _ in range(2):
@@ -573,10 +573,7 @@ def test_when_redis_stays_away_it_says_that_it_is_closed(
     Line(mover).broken = 3
     with pytest.raises(RedisUnavailableError) as caught:
         reshard(mover, 2)
-    assert (
-        "nothing is tracked until reshard is run once more, or cancel"
-        in (caught.value.__notes__[0])
-    )
+    assert "nothing is tracked until reshard or cancel is run again" in (caught.value.__notes__[0])
     assert acker.status().reshard == Reshard(1, 2)
     assert cancel(acker).shards == 1
     assert cancel(acker).shards == 1  # there is nothing to call off
@@ -590,7 +587,7 @@ def test_what_is_refused(make_any_acker: MakeAcker, again: MakeClient) -> None:
         with pytest.raises(ConfigError, match="shards"):
             reshard(acker, shards)
     for wait in (math.nan, -1.0):
-        with pytest.raises(ConfigError, match="wait is seconds"):
+        with pytest.raises(ConfigError, match="wait must be a number of seconds"):
             reshard(acker, 4, wait=wait)
     assert reshard(acker, 2).shards == 2
     row(acker, 2, A)
@@ -600,7 +597,7 @@ def test_what_is_refused(make_any_acker: MakeAcker, again: MakeClient) -> None:
             other = again(acker)
             with pytest.raises(ReshardError, match="is resharding to 4 shards"):
                 reshard(other, 8)
-            with pytest.raises(ReshardError, match="change its settings when it has"):
+            with pytest.raises(ReshardError, match="change its settings after the reshard"):
                 other.configure(high_water=5)
             assert other.status().reshard == Reshard(2, 4), "nobody else calls it off"
             tick(other, 3)
@@ -608,7 +605,7 @@ def test_what_is_refused(make_any_acker: MakeAcker, again: MakeClient) -> None:
     assert reshard(acker, 4, on_progress=on_progress).shards == 4
     client = acker.connection.client
     client.hset(ShardKeys(acker.namespace, 5).meta, "schema", "1")
-    with pytest.raises(ReshardError, match="something at shard 5"):
+    with pytest.raises(ReshardError, match="shard 5 of .* holds keys of an unfinished reshard"):
         reshard(acker, 8)
     assert acker.status().reshard is None
     client.delete(ShardKeys(acker.namespace, 5).meta)
@@ -676,7 +673,7 @@ def test_while_shards_are_told_one_after_the_other_one_tries_again(
         reshard(mover, 4)
     batch = Batch("t")
     batch.track(3, "s", [A])
-    with pytest.raises(BacklogError, match="moves to other shards just now"):
+    with pytest.raises(BacklogError, match="is resharding, nothing is tracked"):
         acker.apply(batch)
     reshard(again(acker), 4)
     assert acker.apply(batch).tracked == 1

@@ -83,7 +83,7 @@ def test_close_gives_up_when_redis_is_away_and_says_so(make_rig: MakeRig, proxy:
     for _ in range(20):
         producer.add(tracks(MAX_ROWS))
     closing = InThread(lambda: producer.close(0.1))
-    with pytest.raises(BufferFullError, match=f"{20 * MAX_ROWS} rows were not answered"):
+    with pytest.raises(BufferFullError, match=f"{20 * MAX_ROWS} rows got no reply"):
         closing.join()
     assert sum(rows for _, rows in rig.given_up) == 20 * MAX_ROWS
     assert producer.waiting == 0

@@ -93,4 +93,4 @@ def test_what_cannot_be_sent_at_the_end_is_said(any_server: EmbeddedRedis, direc
     done = run(any_server, direct, end)
     assert done.returncode == 0
     assert f"{COUNT} rows were given up, their trees expire" in done.stderr
-    assert "not all rows were answered when the program ended" in done.stderr
+    assert "rows had no reply when the program ended" in done.stderr

@@ -83,7 +83,7 @@ def test_a_flush_that_takes_too_long_says_so_and_the_rows_are_still_sent(rig: Ri
     producer = rig.producer()
     rig.calls.hold()
     producer.add(tracks(3))
-    with pytest.raises(BufferFullError, match="3 rows were not answered within"):
+    with pytest.raises(BufferFullError, match="3 rows got no reply within"):
         producer.flush(0.05)
     rig.calls.let_all_go()
     producer.flush()

@@ -213,7 +213,7 @@ def test_it_is_waited_for_as_long_as_for_redis(make_rig: MakeRig) -> None:
     assert set(reasons(rig.direct)) == {3}
 
 
-@pytest.mark.parametrize("late", [LaneError("first sent too long ago"), WrongShardError("moved")])
+@pytest.mark.parametrize("late", [LaneError("long ago to be sent again"), WrongShardError("moved")])
 def test_a_batch_that_was_refused_past_its_horizon_says_why_it_had_to_wait(
     late: AckerError,
 ) -> None:

@@ -231,7 +231,7 @@ def test_who_is_hastened_waits_no_longer() -> None:
 def test_how_far_it_is_behind(away: bool, late: float) -> None:
     """What waits for a place that is away does not count."""
     schedule: Schedule[str] = Schedule(2, lambda job: "there")
-    assert schedule.behind(9.0) == 0
+    assert schedule.lateness(9.0) == 0
     schedule.add("a", 0.0)
     schedule.add("b", 40.0)
     turn = schedule.take(0.0)
@@ -240,8 +240,8 @@ def test_how_far_it_is_behind(away: bool, late: float) -> None:
         schedule.failed(turn, 39.0, away=True)
     else:
         schedule.until(turn, 300.0)
-    assert schedule.behind(39.0) == 0
-    assert schedule.behind(100.0) == late
+    assert schedule.lateness(39.0) == 0
+    assert schedule.lateness(100.0) == late
 
 
 def test_a_call_that_does_not_end_is_behind() -> None:
@@ -249,4 +249,4 @@ def test_a_call_that_does_not_end_is_behind() -> None:
     schedule.add("a", 0.0)
     schedule.add("b", 50.0)
     assert schedule.take(10.0)
-    assert schedule.behind(40.0) == 30.0
+    assert schedule.lateness(40.0) == 30.0

@@ -312,7 +312,7 @@ def test_others_step_while_one_is_refused(opened: Open, bolts: Bolts, told: Told
     async def main() -> None:
         async with opened(bolts.send_and_ack) as source, source:
             await asyncio.sleep(0)
-            with pytest.raises(ConfigError, match="stepped by another task"):
+            with pytest.raises(ConfigError, match="another task runs source"):
                 await source.run()
             await source.emit("a")
             assert await source.join()

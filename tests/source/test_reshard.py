@@ -66,7 +66,7 @@ def test_what_is_emitted_meanwhile_is_tracked_when_it_has_moved(
         source.emit(f"meanwhile-{number}")
     source.acker.flows.known = acker.config
     Reshard(acker, clock, source).to(8, ticks=3)
-    assert "the namespace moves to other shards" in caplog.text
+    assert "the namespace is resharding" in caplog.text
     assert sorted(told.take())[-2:] == [f"fail {r.source_id} expired" for r, *_ in kept]
     for _ in range(20):
         clock.advance(1.0)

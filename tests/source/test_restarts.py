@@ -233,5 +233,5 @@ def test_what_reload_gives_must_be_a_record(
     first.step()
     bolts.fail("no")
     again = make_source(acker, bolts.send, reload=lambda name: ["hat", "coat", "lamp"])
-    with pytest.raises(ConfigError, match="reload gives a?"):
+    with pytest.raises(ConfigError, match="reload must return Record"):
         again.step()

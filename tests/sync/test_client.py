@@ -263,7 +263,7 @@ def test_unix_socket(any_server: EmbeddedRedis, tmp_path: Path) -> None:
 def test_names_of_the_canary_are_nobody_elses(any_server: EmbeddedRedis) -> None:
     with (
         Acker.from_url(any_server.url, f"{RESERVED}orders") as acker,
-        pytest.raises(ConfigError, match="the admin service's own; take another name"),
+        pytest.raises(ConfigError, match="reserved for the admin service; choose another name"),
     ):
         acker.create(AckerConfig())
 
@@ -274,11 +274,11 @@ def test_namespace_that_no_url_can_name_is_not_created(
 ) -> None:
     """By the client, and by the script for clients of other languages. A task may have the name."""
     with Acker.from_url(any_server.url, name) as acker:
-        with pytest.raises(ConfigError, match="no URL can name it; take another name"):
+        with pytest.raises(ConfigError, match="no URL can contain it; choose another name"):
             acker.create(AckerConfig())
         client = acker.connection.client
         assert not client.sismember(NAMESPACES, name)
-        with pytest.raises(AckerError, match="no URL can name"):
+        with pytest.raises(AckerError, match="which a URL cannot contain"):
             acker.connection.run(commands.create(ShardKeys(name, 0), AckerConfig()))
         assert not client.exists(ShardKeys(name, 0).meta)
     with Acker.from_url(any_server.url, "..." + name) as acker:

@@ -83,7 +83,7 @@ def test_every_problem_type_is_listed_with_its_status() -> None:
 
 def _problems() -> dict[str, set[int]]:
     """Return the statuses of each problem type that the service answers with."""
-    # By routing, whose errors have no type of their own.
+    # The router of the framework raises these two.
     found = {"not-found": {404}, "method-not-allowed": {405}}
     for _, status, code, _ in problems._KINDS:
         found.setdefault(code, set()).add(status)

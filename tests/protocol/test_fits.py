@@ -28,8 +28,8 @@ async def send(record: Any, ids: Any) -> None:
         (lambda sync, twin: Bolt(sync), "a Bolt takes a Producer, not Acker"),
         (lambda sync, twin: Bolt(AsyncProducer(twin)), "takes a Producer, not AsyncProducer"),
         (lambda sync, twin: AsyncBolt(Producer(sync)), "takes an AsyncProducer, not Producer"),
-        (lambda sync, twin: Acker(URL, "n"), "for a URL there is from_url"),
-        (lambda sync, twin: AsyncAcker(URL, "n"), "for a URL there is from_url"),
+        (lambda sync, twin: Acker(URL, "n"), "for a URL use from_url"),
+        (lambda sync, twin: AsyncAcker(URL, "n"), "for a URL use from_url"),
         (lambda sync, twin: Source(sync, "t", backoff=0.1), "backoff is a Backoff"),
     ],
 )

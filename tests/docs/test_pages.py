@@ -17,7 +17,7 @@ from tests.docs.blocks import ROOT, Block, blocks, pages
 from tests.docs.running import PageRun
 from tests.waiting import LIMIT
 
-SLOW = {"docs/tutorials/first-service.md"}
+SLOW = {"docs/tutorials/first-service.md", "docs/tutorials/first-ten-minutes.md"}
 """Pages that take longer than 10 s, besides those about Spark."""
 
 

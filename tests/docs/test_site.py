@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -77,6 +78,13 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
 def test_style_sheets_load_nothing_from_another_host(site: Path) -> None:
     for sheet in site.rglob("*.css"):
         assert not any(f"url({mark}" in sheet.read_text() for mark in ("http", "//", '"http'))
+
+
+def test_lists_of_the_pages_are_lists(site: Path) -> None:
+    """Unlike GitHub, Python-Markdown wants an empty line before a list."""
+    for page in site.rglob("*.html"):
+        for paragraph in re.findall(r"<p>(.*?)</p>", page.read_text(), re.DOTALL):
+            assert not re.search(r"\n(?:[-*|]|\d+\.) ", paragraph), page.relative_to(site)
 
 
 def test_search_knows_every_section(site: Path) -> None:

@@ -130,7 +130,7 @@ def test_bad_whys(why: str) -> None:
     assert len(batch) == 0
 
 
-def test_two_tracks_of_one_anchor() -> None:
+def test_two_tracks_of_one_anchor_are_refused() -> None:
     batch = Batch("t")
     batch.track(1, "s", [5])
     with pytest.raises(InvalidBatchError, match="tracked twice"):
@@ -138,12 +138,12 @@ def test_two_tracks_of_one_anchor() -> None:
     assert int.from_bytes(batch.columns()[0].deltas, "big") == 5
 
 
-def test_track_without_a_task() -> None:
+def test_track_without_a_task_is_refused() -> None:
     with pytest.raises(InvalidBatchError, match="needs a source"):
         Batch().track(1, "s", [5])
 
 
-def test_ids_that_would_cancel() -> None:
+def test_cancelling_ids_are_refused() -> None:
     batch = Batch("t")
     with pytest.raises(InvalidBatchError, match="same tuple id"):
         batch.track(1, "s", [5, 5])

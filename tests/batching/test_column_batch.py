@@ -73,8 +73,8 @@ def said(parts: list[Part], shards: int) -> tuple[dict[int, int], dict[int, str]
                     deltas[block_anchor(block.block, slot)] ^= delta
                 failed |= {block_anchor(block.block, s): w for s, w in failures(block.failed)}
                 whys = {slot for slot, _ in failures(block.failed)}
-                told = {slot for number, slot in done if number == block.block}
-                assert not told & whys, "the delta of a failed tree was in an earlier part"
+                seen = {slot for number, slot in done if number == block.block}
+                assert not seen & whys, "the delta of a failed tree was in an earlier part"
                 said_of = {s for s, delta in zip(named, values, strict=True) if delta}
                 done |= {(block.block, slot) for slot in said_of}
                 failed_in = {slot for number, slot in failed_before if number == block.block}
@@ -111,7 +111,7 @@ def truth(rows: list[tuple[int, int]]) -> dict[int, int]:
 
 
 @given(ROWS, FAILED, st.sampled_from([1, 2, 8]))
-def test_with_and_without_numpy_it_says_what_the_rows_say(
+def test_parts_equal_the_rows_with_and_without_numpy(
     rows: list[tuple[int, int]], failed: dict[int, str], shards: int
 ) -> None:
     anchors, deltas = [a for a, _ in rows], [d for _, d in rows]
@@ -140,7 +140,7 @@ def test_many_rows_are_scattered_and_few_are_sorted(rows: int, blocks: int) -> N
     assert said(parts, 4) == (expected, failed)
 
 
-def test_blocks_that_one_hash_takes_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hash_collision_of_blocks_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a collision the next multiplier is tried; if all collide, the rows are sorted."""
     anchors = np.array([block_anchor(b, s) for b in range(4) for s in range(SLOTS)] * 2)
     deltas = np.arange(len(anchors)) + 1
@@ -195,23 +195,23 @@ def test_columns_of_any_kind(kind: Any) -> None:
         ([[1]], [1], "integers|whole"),
     ],
 )
-def test_columns_that_cannot_be(plain: bool, anchors: Any, deltas: Any, words: str) -> None:
+def test_invalid_columns_are_refused(plain: bool, anchors: Any, deltas: Any, words: str) -> None:
     with pytest.raises(InvalidBatchError, match=words):
         batch(anchors, deltas, None, plain)
 
 
-def test_nulls_are_no_numbers() -> None:
+def test_columns_with_nulls_are_refused() -> None:
     with pytest.raises(InvalidBatchError, match="without nulls"):
         ColumnBatch(pa.array([1, None]), pa.array([1, 2]))
 
 
-def test_failures_that_cannot_be() -> None:
+def test_invalid_failures_are_refused() -> None:
     for failed in ({0: "x"}, {7: "a\nb"}, {7: "x" * 256}, {2**62 | 4095: ""}):
         with pytest.raises(InvalidBatchError):
             ColumnBatch([], [], failed)
 
 
-def test_nothing_is_no_part() -> None:
+def test_empty_batch_has_no_parts() -> None:
     assert ColumnBatch([], []).parts(8) == []
 
 
@@ -228,7 +228,7 @@ def test_without_numpy_plain_python_folds(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_a_failure_and_its_delta_are_never_parted(plain: bool) -> None:
+def test_failure_and_its_delta_are_in_one_call(plain: bool) -> None:
     """Between two calls the block may end, and a new block may begin under its number."""
     anchors = [block_anchor(1, slot) for slot in range(SLOTS)]
     for failed in (
@@ -255,7 +255,7 @@ def test_a_failure_and_its_delta_are_never_parted(plain: bool) -> None:
     ],
     ids=["masked", "uint8", "int32", "bytearray", "memoryview", "bytes"],
 )
-def test_what_is_no_column_of_64_bit_numbers(column: Any) -> None:
+def test_columns_of_other_types_are_refused(column: Any) -> None:
     with pytest.raises(InvalidBatchError):
         ColumnBatch(column, column)
     with pytest.raises(InvalidBatchError, match=r"column|numbers|deltas"):

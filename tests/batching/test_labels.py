@@ -9,7 +9,7 @@ from acker_redis.protocol.labels import CountedLabel, is_counted, source_id_of
 
 
 @pytest.mark.parametrize("label", ["page@5", "orders/3@1000", "p@0~2", "page 1", "a@b"])
-def test_a_users_own_label_is_never_taken_for_that_of_counted_records(label: str) -> None:
+def test_user_label_is_never_taken_for_a_counted_label(label: str) -> None:
     """Otherwise the labels page@5 and page@6 would name the same record."""
     anchors = Batch("t").track_block(label, [1, 2, 3])
     assert [source_id_of("t", label, anchor) for anchor in anchors] == [
@@ -17,14 +17,14 @@ def test_a_users_own_label_is_never_taken_for_that_of_counted_records(label: str
     ]
 
 
-def test_a_block_of_sparks_names_consecutive_records() -> None:
+def test_block_of_spark_names_consecutive_records() -> None:
     label = str(CountedLabel("orders/3", 1000, 2))
     number = block_number("t", "@spark/app/query", 7, label)
     assert source_id_of("t", label, block_anchor(number, 7)) == "orders/3/1007"
 
 
 @pytest.mark.parametrize("label", ["page@5", "orders/3@1000~1", "@0"])
-def test_a_label_like_sparks_with_a_number_of_the_users_own_is_refused(label: str) -> None:
+def test_counted_label_with_an_explicit_number_is_refused(label: str) -> None:
     with pytest.raises(InvalidBatchError, match="looks like one of Spark's"):
         Batch("t").track_block(label, [1], block=5)
     assert is_counted("t", label, 5)

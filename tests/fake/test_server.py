@@ -78,7 +78,7 @@ def test_a_connection_outlives_an_error(client: Any) -> None:
         "return bit.bxor('x', 1)",
     ],
 )
-def test_it_refuses_scripts_that_redis_refuses(client: Any, body: str) -> None:
+def test_fake_server_refuses_scripts_that_redis_refuses(client: Any, body: str) -> None:
     with pytest.raises(redis.ResponseError):
         client.eval(body, 0)
     assert client.eval("return 1", 0) == 1
@@ -148,7 +148,7 @@ def test_struct_packs_strings_as_a_real_server(
     assert evaluate(fake, STRINGS, text, more) == evaluate(any_server, STRINGS, text, more)
 
 
-def test_it_ends_with_a_killed_parent() -> None:
+def test_fake_server_ends_with_a_killed_parent() -> None:
     if not fakes.installed():
         missing("fakeredis with Lua")
     program = (

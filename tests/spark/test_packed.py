@@ -159,7 +159,7 @@ def test_scattered_or_sorted_is_the_same(
     assert any(taken) == (blocks <= 4)
 
 
-def test_blocks_that_one_hash_takes_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hash_collision_of_blocks_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
     anchors, deltas = of_blocks(5000, 3, np.random.default_rng(1))
     plain = Scatter()
     assert plain.add(anchors, deltas)

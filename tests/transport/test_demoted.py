@@ -170,7 +170,7 @@ def test_ticks_reach_the_new_master(two: TwoServers) -> None:
         wait_until(lambda: not two.connected(two.old), "the demoted master has no clients")
 
 
-def test_a_pool_that_cannot_spare_connections_in_use_drops_them_all(
+def test_pool_without_selective_disconnect_drops_all_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The blocking pool of redis-py 6: before the fix, READONLY became a TypeError, not a retry."""

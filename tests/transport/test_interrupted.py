@@ -90,7 +90,7 @@ def no_garbage() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_garbage")
-def test_at_every_line_the_next_command_gets_its_own_reply(acker: Acker) -> None:
+def test_next_command_gets_its_own_reply_after_an_interrupt_at_any_line(acker: Acker) -> None:
     command, line, points = acker.connection.command, 0, 0
     tracer = sys.gettrace()  # of a coverage tool
     while True:
@@ -109,7 +109,7 @@ def test_at_every_line_the_next_command_gets_its_own_reply(acker: Acker) -> None
     assert points > 100
 
 
-def test_a_batch_gets_no_answer_that_was_meant_for_another(acker: Acker) -> None:
+def test_batch_does_not_get_the_reply_of_an_interrupted_batch(acker: Acker) -> None:
     """The second batch exceeds the high-water mark, so its reply must list the rejected trees."""
     one, more = Batch("t"), Batch("t")
     one.track(1, "one", [10])

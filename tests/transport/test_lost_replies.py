@@ -51,9 +51,7 @@ def one_tree(source_id: str = "s") -> tuple[Batch, int, int]:
     return batch, anchor, first
 
 
-def test_lost_reply_of_a_track_is_no_second_track(
-    acker: Acker, proxy: Proxy, direct: Acker
-) -> None:
+def test_track_with_a_lost_reply_is_applied_once(acker: Acker, proxy: Proxy, direct: Acker) -> None:
     batch, _, _ = one_tree()
     proxy.swallow = 3
     assert acker.apply(batch).repeated
@@ -62,7 +60,7 @@ def test_lost_reply_of_a_track_is_no_second_track(
     assert (counters["tracked"], counters["conflict"], counters["pending"]) == (1, 0, 1)
 
 
-def test_lost_reply_of_an_ack_does_not_cancel_it(acker: Acker, proxy: Proxy) -> None:
+def test_ack_with_a_lost_reply_is_applied_once(acker: Acker, proxy: Proxy) -> None:
     batch, anchor, first = one_tree()
     acker.apply(batch)
     middle = new_tuple_id()
@@ -82,7 +80,9 @@ def test_request_cut_in_half_is_sent_again(acker: Acker, proxy: Proxy) -> None:
     assert (applied.tracked, applied.repeated) == (1, False)
 
 
-def test_thousands_of_trees_over_a_bad_line(acker: Acker, proxy: Proxy, direct: Acker) -> None:
+def test_thousands_of_trees_over_a_lossy_connection(
+    acker: Acker, proxy: Proxy, direct: Acker
+) -> None:
     """A reply is lost or a request cut in every fifth call: all trees are acked, none twice."""
     chance = random.Random(7)
     calls = trees = 0
@@ -107,7 +107,7 @@ def test_thousands_of_trees_over_a_bad_line(acker: Acker, proxy: Proxy, direct: 
     assert len(found) == len(set(found)) == trees
 
 
-def test_a_default_redis_client_that_sends_again_by_itself(proxy: Proxy, direct: Acker) -> None:
+def test_retries_of_a_default_redis_client_are_idempotent(proxy: Proxy, direct: Acker) -> None:
     """redis.Redis() retries a command after a lost reply, up to ten times."""
     port = int(proxy.url.rsplit(":", 1)[1].split("/")[0])
     client = redis.Redis(host="127.0.0.1", port=port)
@@ -123,7 +123,7 @@ def test_a_default_redis_client_that_sends_again_by_itself(proxy: Proxy, direct:
     assert proxy.lost == 2
 
 
-def test_a_lane_that_two_processes_use_stops(direct: Acker) -> None:
+def test_lane_used_by_two_processes_is_refused(direct: Acker) -> None:
     """As after a machine was cloned: the lane's number in Redis is above the batch's number."""
     batch, _, _ = one_tree()
     direct.apply(batch)
@@ -165,7 +165,7 @@ def test_batch_in_doubt_is_not_applied_after_a_later_one(proxy: Proxy, direct: A
     assert total(direct)["tracked"] == 1
 
 
-def test_nothing_is_sent_again_past_the_horizon_of_the_fence(
+def test_batch_is_not_retried_after_its_fence_may_have_expired(
     proxy: Proxy, make_any_acker: MakeAcker
 ) -> None:
     """Two buckets of 300 ms: after one tick the fence may have expired; the batch is given up."""
@@ -186,7 +186,7 @@ def test_nothing_is_sent_again_past_the_horizon_of_the_fence(
     assert total(direct)["tracked"] == 0
 
 
-def test_the_fence_of_a_namespace_that_was_created_anew_may_hold_for_less(
+def test_recreated_namespace_may_have_a_shorter_fence(
     make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the old configuration, the batch could be retried for an hour."""
@@ -211,7 +211,7 @@ def test_the_fence_of_a_namespace_that_was_created_anew_may_hold_for_less(
         assert total(other)["tracked"] == 1
 
 
-def test_the_horizon_is_that_of_each_part(
+def test_each_part_has_its_own_retry_deadline(
     make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first shard is slow: an unsent part may still be sent, a sent part is not retried."""
@@ -279,7 +279,7 @@ def _track_ten(acker: Acker) -> None:
         assert not acker.apply(batch).repeated
 
 
-def test_a_forked_child_gets_a_lane_of_its_own(direct: Acker) -> None:
+def test_forked_child_gets_its_own_lane(direct: Acker) -> None:
     batch, _, _ = one_tree()
     direct.apply(batch)
     fork = multiprocessing.get_context("fork")

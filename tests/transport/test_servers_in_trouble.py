@@ -35,7 +35,7 @@ def made(server: EmbeddedRedis) -> Acker:
     "trouble",
     [("REPLICAOF", "127.0.0.1", "1"), ("CONFIG", "SET", "min-replicas-to-write", "1")],
 )
-def test_states_of_a_failover_pass(own: EmbeddedRedis, trouble: tuple[str, ...]) -> None:
+def test_failover_errors_are_transient(own: EmbeddedRedis, trouble: tuple[str, ...]) -> None:
     """READONLY and NOREPLICAS inside a script are retried, not given up."""
     acker = made(own)
     acker.connection.client.execute_command(*trouble)
@@ -50,7 +50,7 @@ def test_states_of_a_failover_pass(own: EmbeddedRedis, trouble: tuple[str, ...])
     assert acker.apply(batch).tracked == 1
 
 
-def test_to_create_waits_for_what_passes(own: EmbeddedRedis) -> None:
+def test_create_retries_transient_errors(own: EmbeddedRedis) -> None:
     with (
         Acker.from_url(own.url, "n", retry_for=LIMIT) as acker,
         redis.Redis.from_url(own.url) as client,
@@ -62,7 +62,7 @@ def test_to_create_waits_for_what_passes(own: EmbeddedRedis) -> None:
         later.join()
 
 
-def test_a_full_server_says_what_to_do(own: EmbeddedRedis) -> None:
+def test_out_of_memory_error_says_what_to_do(own: EmbeddedRedis) -> None:
     acker = made(own)
     acker.connection.client.config_set("maxmemory", 1)
     with pytest.raises(RedisRefusedError, match="Raise maxmemory"):
@@ -91,7 +91,7 @@ def test_a_missing_right_never_loses_a_verdict(own: EmbeddedRedis, right: str) -
     assert found == {"acked", "expired"}
 
 
-def test_a_producer_that_may_not_remove_does_not_stop_the_drain(own: EmbeddedRedis) -> None:
+def test_producer_without_hdel_does_not_stop_the_drain(own: EmbeddedRedis) -> None:
     """Only this producer's work stays incomplete; the trees of all others still expire."""
     acker = made(own)
     client = acker.connection.client
@@ -118,7 +118,7 @@ def cluster_server() -> EmbeddedRedis:
     raise AssertionError("no port was low enough")
 
 
-def test_a_cluster_of_one_and_its_end() -> None:
+def test_single_node_cluster_and_its_outage() -> None:
     """An Acker over redis-py's cluster client; the cluster's outage is a transient error."""
     with cluster_server() as server:
         single = redis.Redis.from_url(server.url)

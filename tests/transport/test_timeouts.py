@@ -3,5 +3,5 @@
 from tests import DEFAULT_TIMEOUTS
 
 
-def test_a_reply_is_waited_for_five_seconds_by_default() -> None:
+def test_default_reply_timeout_is_five_seconds() -> None:
     assert set(DEFAULT_TIMEOUTS.values()) == {5.0}

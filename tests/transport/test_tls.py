@@ -59,7 +59,7 @@ def port(pairs: list[tuple[Path, Path]]) -> Iterator[int]:
 
 @pytest.mark.parametrize("name", ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile"])
 @pytest.mark.parametrize("form", ["rediss", "rediss+cluster", "rediss+sentinel"])
-def test_a_file_that_is_not_there_is_named(
+def test_missing_file_is_named(
     port: int, pairs: list[tuple[Path, Path]], form: str, name: str
 ) -> None:
     service = "/svc" if "sentinel" in form else ""
@@ -81,7 +81,7 @@ def test_asyncio_names_the_file_too(port: int, form: str) -> None:
     asyncio.run(run())
 
 
-def test_a_file_without_a_certificate_is_named(port: int, tmp_path: Path) -> None:
+def test_file_without_a_certificate_is_named(port: int, tmp_path: Path) -> None:
     path = tmp_path / "empty.pem"
     path.write_text("no certificate")
     url = f"rediss://localhost:{port}?ssl_ca_certs={path}"
@@ -90,7 +90,7 @@ def test_a_file_without_a_certificate_is_named(port: int, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("form", ["rediss", "rediss+cluster"])
-def test_a_certificate_that_is_not_trusted_is_named(
+def test_untrusted_certificate_is_named(
     port: int, pairs: list[tuple[Path, Path]], form: str
 ) -> None:
     ours = pairs[0][0]
@@ -102,7 +102,9 @@ def test_a_certificate_that_is_not_trusted_is_named(
     assert "is it running" not in str(raised.value)
 
 
-def test_asyncio_names_it_too(port: int, pairs: list[tuple[Path, Path]]) -> None:
+def test_asyncio_names_the_untrusted_certificate_too(
+    port: int, pairs: list[tuple[Path, Path]]
+) -> None:
     async def run() -> None:
         url = f"rediss://localhost:{port}?ssl_ca_certs={pairs[0][0]}"
         async with AsyncAcker.from_url(url, "n", retry_for=0) as acker:
@@ -117,7 +119,7 @@ def test_without_a_file_the_option_is_named(port: int, pairs: list[tuple[Path, P
         Acker.from_url(f"rediss://localhost:{port}", "n", retry_for=0).status()
 
 
-def test_the_authority_may_stand_in_the_url(port: int, pairs: list[tuple[Path, Path]]) -> None:
+def test_certificate_authority_may_be_in_the_url(port: int, pairs: list[tuple[Path, Path]]) -> None:
     """Spark needs this, so that no executor needs a file."""
     data = quote(pairs[1][0].read_text(), safe="")
     with pytest.raises(RedisUnavailableError) as raised:

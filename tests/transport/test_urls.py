@@ -149,12 +149,12 @@ BAD = {
 
 
 @pytest.mark.parametrize(("url", "parsed"), GOOD.items())
-def test_what_a_url_means(url: str, parsed: RedisUrl) -> None:
+def test_url_is_parsed(url: str, parsed: RedisUrl) -> None:
     assert RedisUrl.parse(url) == parsed
 
 
 @pytest.mark.parametrize(("url", "why"), BAD.items())
-def test_what_is_wrong_with_a_url(url: str, why: str) -> None:
+def test_malformed_url_is_refused_with_the_reason(url: str, why: str) -> None:
     for use in (RedisUrl.parse, lambda url: connect(url, 1.0), lambda url: connect_async(url, 1.0)):
         with pytest.raises(ConfigError, match=why) as caught:
             use(url)
@@ -163,7 +163,7 @@ def test_what_is_wrong_with_a_url(url: str, why: str) -> None:
         assert caught.value.__suppress_context__
 
 
-def test_no_repr_holds_a_password() -> None:
+def test_no_repr_contains_a_password() -> None:
     login = f"u:{SECRET}@"
     for url in (
         f"redis://{login}a",
@@ -258,14 +258,14 @@ def test_options_reach_a_master_and_its_sentinels(make: Callable[..., Any], tls:
     assert "db" not in sentinels[0].connection_kwargs or not sentinels[0].connection_kwargs["db"]
 
 
-def test_the_masters_password_is_not_told_to_the_sentinels() -> None:
+def test_master_password_is_not_sent_to_the_sentinels() -> None:
     pool: Any = connect("redis+sentinel://:p@a/svc", 1.0).connection_pool  # type: ignore[union-attr]
     [sentinel] = pool.sentinel_manager.sentinels
     assert login_of(pool.connection_kwargs) == ("p",)
     assert login_of(sentinel.connection_pool.connection_kwargs) is None
 
 
-def test_timeouts_in_the_url_win() -> None:
+def test_timeouts_in_the_url_take_precedence() -> None:
     client: Any = connect("redis+sentinel://a/svc?socket_timeout=7", 1.5)
     [sentinel] = client.connection_pool.sentinel_manager.sentinels
     for pool in (client.connection_pool, sentinel.connection_pool):
@@ -385,7 +385,7 @@ async def loses_a_reply(server: Fake, client: Any, form: str) -> None:
 
 @pytest.mark.parametrize("hang", [False, True], ids=["closed", "silent"])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_lost_reply_is_an_error_and_nothing_is_sent_again(form: str, hang: bool) -> None:
+def test_lost_reply_raises_and_is_not_retried(form: str, hang: bool) -> None:
     async def run(server: Fake) -> None:
         url = form.format(port=server.port)
         client = await answer(lambda: connect(url, TIMEOUT[hang]))
@@ -398,7 +398,7 @@ def test_a_lost_reply_is_an_error_and_nothing_is_sent_again(form: str, hang: boo
 
 @pytest.mark.parametrize("hang", [False, True], ids=["closed", "silent"])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_lost_reply_is_an_error_for_asyncio_too(form: str, hang: bool) -> None:
+def test_lost_reply_raises_and_is_not_retried_in_asyncio(form: str, hang: bool) -> None:
     async def run(server: Fake) -> None:
         client: Any = connect_async(form.format(port=server.port), TIMEOUT[hang])
         await loses_a_reply(server, client, form)
@@ -408,7 +408,7 @@ def test_a_lost_reply_is_an_error_for_asyncio_too(form: str, hang: bool) -> None
         asyncio.run(run(server))
 
 
-def test_a_real_server_loses_a_reply_once(any_server: EmbeddedRedis) -> None:
+def test_lost_reply_of_a_real_server_is_not_retried(any_server: EmbeddedRedis) -> None:
     with proxied(any_server.url) as proxy:
         client = connect(proxy.url, LIMIT)
         sha = client.script_load("return redis.call('INCR', KEYS[1])")
@@ -423,7 +423,7 @@ def test_a_real_server_loses_a_reply_once(any_server: EmbeddedRedis) -> None:
 
 
 @pytest.mark.parametrize("form", ["rediss", "rediss+cluster", "rediss+sentinel"])
-def test_tls_is_spoken(form: str) -> None:
+def test_connection_uses_tls(form: str) -> None:
     """Also to sentinels and to the nodes of a cluster: the first byte sent is that of TLS."""
     service = "/svc" if "sentinel" in form else ""
     with fake() as server:
@@ -441,7 +441,7 @@ def closed_port() -> Iterator[int]:
         yield int(taken.getsockname()[1])
 
 
-def test_a_cluster_that_is_not_there(closed_port: int) -> None:
+def test_unreachable_cluster(closed_port: int) -> None:
     url = f"redis+cluster://u:{SECRET}@127.0.0.1:{closed_port},localhost:{closed_port}"
     with pytest.raises(RedisUnavailableError, match=r"redis\+cluster://u:\*\*\*@127") as caught:
         connect(url, LIMIT)
@@ -454,13 +454,13 @@ def test_a_server_that_is_no_cluster(any_server: EmbeddedRedis) -> None:
         connect(f"redis+cluster://127.0.0.1:{any_server.port}", LIMIT)
 
 
-def test_a_cluster_that_lets_nobody_in(any_server: EmbeddedRedis) -> None:
+def test_cluster_that_refuses_the_login(any_server: EmbeddedRedis) -> None:
     with pytest.raises(RedisRefusedError, match="user or password") as caught:
         connect(f"redis+cluster://u:{SECRET}@127.0.0.1:{any_server.port}", LIMIT)
     assert SECRET not in str(caught.value)
 
 
-def test_sentinels_that_are_not_there(closed_port: int) -> None:
+def test_unreachable_sentinels(closed_port: int) -> None:
     url = f"redis+sentinel://:{SECRET}@127.0.0.1:{closed_port}/svc?sentinel_password={SECRET}"
     with (
         Acker.from_url(url, "n", retry_for=0) as acker,

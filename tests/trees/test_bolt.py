@@ -224,7 +224,7 @@ def _check_each_row_was_sent_once(program: tuple[str, ...], played: Played) -> N
     ],
 )
 @BOTH
-def test_what_a_program_sends(
+def test_rows_that_each_program_sends(
     play: Play, program: tuple[str, ...], error: type[Exception] | None, flags: list[int]
 ) -> None:
     played = play(program)
@@ -235,7 +235,7 @@ def test_what_a_program_sends(
 
 
 @BOTH
-def test_a_failure_has_the_words_of_its_exception_and_waits_for_no_room(play: Play) -> None:
+def test_failure_carries_the_exception_text_and_waits_for_no_room(play: Play) -> None:
     played = play(("raise",))
     assert played.sink.calls == [
         ([Row(7, 40, FAIL, "Bad: bad"), Row(8, 41, FAIL, "Bad: bad")], False)
@@ -246,14 +246,14 @@ def test_a_failure_has_the_words_of_its_exception_and_waits_for_no_room(play: Pl
 
 
 @BOTH
-def test_explicit_words_wait_for_room(play: Play) -> None:
+def test_explicit_calls_wait_for_room(play: Play) -> None:
     for word in ("ack", "fail", "touch"):
         assert play((word,)).sink.calls[0][1]
     assert play(()).sink.calls[0][1]
 
 
 @BOTH
-def test_an_ack_that_is_not_taken_becomes_a_failure(play: Play) -> None:
+def test_refused_ack_becomes_a_failure(play: Play) -> None:
     for program in (("emit",), ("emit", "ack")):
         played = play(program, (BufferFullError("full"),))
         assert isinstance(played.error, BufferFullError)
@@ -263,7 +263,7 @@ def test_an_ack_that_is_not_taken_becomes_a_failure(play: Play) -> None:
 
 
 @BOTH
-def test_a_failure_that_is_not_taken_never_becomes_an_ack(play: Play) -> None:
+def test_refused_failure_never_becomes_an_ack(play: Play) -> None:
     for program, refusals in ((("try fail",), 1), (("fail",), 1), (("try fail", "raise"), 1)):
         played = play(program, (BufferFullError("full"),) * refusals)
         assert {(row.flags, row.text) for row in played.sink.taken} == {(FAIL, "why")}
@@ -277,7 +277,7 @@ def test_a_failure_that_is_not_taken_never_becomes_an_ack(play: Play) -> None:
 
 
 @BOTH
-def test_an_ack_that_is_interrupted_becomes_a_failure(play: Play) -> None:
+def test_interrupted_ack_becomes_a_failure(play: Play) -> None:
     for program in ((), ("ack",)):
         played = play(program, (KeyboardInterrupt(),))
         assert isinstance(played.error, KeyboardInterrupt)
@@ -286,7 +286,7 @@ def test_an_ack_that_is_interrupted_becomes_a_failure(play: Play) -> None:
 
 
 @BOTH
-def test_an_ack_may_be_tried_again(play: Play) -> None:
+def test_refused_ack_can_be_retried(play: Play) -> None:
     for program in (("try ack",), ("try ack", "emit"), ("try ack", "emit", "ack")):
         played = play(program, (BufferFullError("full"),))
         assert played.error is None
@@ -295,7 +295,7 @@ def test_an_ack_may_be_tried_again(play: Play) -> None:
 
 
 @BOTH
-def test_the_exception_passes_even_when_nothing_can_be_said(play: Play) -> None:
+def test_exception_propagates_if_the_failure_cannot_be_sent(play: Play) -> None:
     played = play(("raise",), (BufferFullError("full"),))
     assert isinstance(played.error, Bad)
     assert played.error.__notes__ == [
@@ -305,7 +305,7 @@ def test_the_exception_passes_even_when_nothing_can_be_said(play: Play) -> None:
 
 
 @BOTH
-def test_an_interrupted_sink_is_not_asked_again(play: Play) -> None:
+def test_interrupted_sink_is_not_called_again(play: Play) -> None:
     played = play(("raise",), (KeyboardInterrupt(),))
     assert isinstance(played.error, KeyboardInterrupt)
     assert len(played.sink.calls) == 1
@@ -316,7 +316,7 @@ class Frozen(Exception):
     """An exception that accepts no note."""
 
 
-def test_a_frozen_exception_passes_too() -> None:
+def test_frozen_exception_propagates_too() -> None:
     handle = Handle(Processing(MESSAGE), Rows(BufferFullError("full")))
     handle.__exit__(Frozen, Frozen(), None)
     other = AsyncHandle(Processing(MESSAGE), AsyncRows(BufferFullError("full")))
@@ -326,7 +326,7 @@ def test_a_frozen_exception_passes_too() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1), GeneratorExit()])
-def test_what_is_no_exception_fails_too(error: BaseException) -> None:
+def test_base_exceptions_fail_the_tree_too(error: BaseException) -> None:
     sink = Rows()
     with pytest.raises(type(error)), Bolt(sink).process(MESSAGE):
         raise error
@@ -334,7 +334,7 @@ def test_what_is_no_exception_fails_too(error: BaseException) -> None:
     Played(sink, None, []).check()
 
 
-def test_a_generator_that_is_closed_fails() -> None:
+def test_closed_generator_fails_its_tree() -> None:
     sink = Rows()
 
     def messages() -> Generator[MessageId, None, None]:
@@ -348,7 +348,7 @@ def test_a_generator_that_is_closed_fails() -> None:
     Played(sink, None, [child]).check()
 
 
-def test_an_async_generator_that_is_closed_fails() -> None:
+def test_closed_async_generator_fails_its_tree() -> None:
     sink = AsyncRows()
 
     async def messages() -> AsyncIterator[MessageId]:
@@ -366,7 +366,7 @@ def test_an_async_generator_that_is_closed_fails() -> None:
     Played(sink, None, [child]).check()
 
 
-def test_processing_inside_of_processing() -> None:
+def test_nested_processing() -> None:
     sink = Rows()
     bolt = Bolt(sink)
     with pytest.raises(Bad), bolt.process("7:40") as outer:
@@ -391,7 +391,7 @@ def test_a_window_is_acked_message_by_message() -> None:
     assert bolt.emit() == MessageId()
 
 
-def test_an_unanchored_message_costs_nothing() -> None:
+def test_unanchored_message_sends_no_rows() -> None:
     sink = Rows()  # it refuses an empty list
 
     async def main() -> None:
@@ -411,7 +411,7 @@ def test_an_unanchored_message_costs_nothing() -> None:
     assert not sink.calls
 
 
-def test_a_handle_is_entered_while_it_is_open() -> None:
+def test_closed_handle_cannot_be_entered() -> None:
     sink = Rows()
     t = Bolt(sink).process("7:40")
     with pytest.raises(TypeError), t:
@@ -431,14 +431,14 @@ def test_a_handle_is_entered_while_it_is_open() -> None:
         asyncio.run(main())
 
 
-def test_what_is_no_message_is_refused_before_the_block() -> None:
+def test_invalid_message_is_refused_before_the_block() -> None:
     for bolt in (Bolt(Rows()), AsyncBolt(AsyncRows())):
         for inputs in (["x"], ["7:40", "7:40"], [None]):
             with pytest.raises(InvalidBatchError):
                 bolt.process(*inputs)
 
 
-def test_a_handle_serves_an_open_tree_as_well() -> None:
+def test_handle_works_with_an_open_tree() -> None:
     sink, tree = Rows(), OpenTree("file/1")
     with Handle(tree, sink) as t:
         first = t.emit()
@@ -509,7 +509,7 @@ def test_a_cancelled_block_fails_and_stays_cancelled() -> None:
 
 
 @pytest.mark.parametrize("explicit", [False, True])
-def test_an_ack_that_is_cancelled_while_it_waits_becomes_a_failure(explicit: bool) -> None:
+def test_ack_cancelled_while_it_waits_becomes_a_failure(explicit: bool) -> None:
     async def main() -> None:
         sink = Slow()
 
@@ -545,7 +545,7 @@ def test_nothing_is_emitted_while_an_ack_waits() -> None:
     run(main())
 
 
-def test_an_ack_that_waits_may_be_failed_by_another_task() -> None:
+def test_waiting_ack_can_be_failed_by_another_task() -> None:
     async def main() -> None:
         sink = Slow()
         t = AsyncBolt(sink).process("7:40")

@@ -91,7 +91,7 @@ class Machine(RuleBasedStateMachine):
         self.then()
 
     @invariant()
-    def it_is_what_sets_say(self) -> None:
+    def matches_the_sets(self) -> None:
         position = self.position()
         assert self.front.position == position
         gaps = list(self.front.gaps())
@@ -104,7 +104,7 @@ class Machine(RuleBasedStateMachine):
         assert self.front.pinned() == pin
 
     @invariant()
-    def it_remembers_nothing_but_what_is_in_flight(self) -> None:
+    def keeps_only_offsets_in_flight(self) -> None:
         assert set(self.front._failures) == set(self.notes)
         ahead = self.front._ahead
         assert all(number >= self.front.position // frontier.PAGE for number in ahead._pages)
@@ -115,12 +115,12 @@ class Machine(RuleBasedStateMachine):
             assert len(ahead._pages) <= 1
 
 
-def test_random_histories_are_what_sets_say(page: int) -> None:
+def test_random_histories_match_sets_of_offsets(page: int) -> None:
     play(Machine, histories=examples(), steps=40)
 
 
 @given(st.integers(0, 10), RANGES)
-def test_it_is_what_sets_say(start: int, ranges: list[tuple[int, int]]) -> None:
+def test_frontier_matches_sets_of_offsets(start: int, ranges: list[tuple[int, int]]) -> None:
     front, done = Frontier(start), set(range(start))
     for first, end in ranges:
         before = front.position
@@ -133,7 +133,7 @@ def test_it_is_what_sets_say(start: int, ranges: list[tuple[int, int]]) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(-1000, 1000))
-def test_any_order_of_all_offsets_ends_behind_the_last(seed: int, start: int) -> None:
+def test_any_order_of_all_offsets_ends_after_the_last(seed: int, start: int) -> None:
     """Single offsets, short and long ranges, over several whole pages."""
     chance = Random(seed)
     pieces, offset = [], start
@@ -150,7 +150,7 @@ def test_any_order_of_all_offsets_ends_behind_the_last(seed: int, start: int) ->
     assert (front.position, list(front.gaps()), front.pinned()) == (offset, [], None)
 
 
-def test_single_offsets_and_what_comes_twice() -> None:
+def test_completing_an_offset_twice_is_a_no_op() -> None:
     front = Frontier(5)
     assert front.complete(4) == 5
     assert front.complete(6) == 5
@@ -159,7 +159,7 @@ def test_single_offsets_and_what_comes_twice() -> None:
     assert list(front.gaps()) == []
 
 
-def test_a_range_of_any_length_is_one_note() -> None:
+def test_range_of_any_length_is_one_entry() -> None:
     front = Frontier()
     assert front.complete(10, 2**62) == 0
     assert front.complete(2**61) == 0
@@ -179,12 +179,12 @@ def test_a_hole_between_long_ranges_that_is_filled_twice() -> None:
     assert front.pinned() is None
 
 
-def test_a_range_that_ends_before_it_begins() -> None:
+def test_range_that_ends_before_it_begins_is_refused() -> None:
     with pytest.raises(ConfigError, match="ends before it begins"):
         Frontier().complete(5, 4)
 
 
-def test_it_is_fed_by_the_ranges_of_a_block() -> None:
+def test_ranges_of_a_block_advance_the_frontier() -> None:
     """Kafka: slot = offset - base; a failed slot pins the frontier until its replay completes."""
     base = 1000
     front = Frontier(base)
@@ -197,22 +197,22 @@ def test_it_is_fed_by_the_ranges_of_a_block() -> None:
     assert front.complete(1007) == 1010
 
 
-def test_holes_of_a_compacted_topic_are_completed_by_whoever_polls() -> None:
+def test_holes_of_a_compacted_topic_are_completed_by_the_consumer() -> None:
     """The recipe of the docstring: two polls, the second of which returns only a marker."""
     front, expected = Frontier(100), 100
-    for offsets, behind in (((101, 102, 110), 112), ((), 113)):
+    for offsets, end in (((101, 102, 110), 112), ((), 113)):
         for offset in offsets:
             front.complete(expected, offset)
             expected = offset + 1
-        front.complete(expected, behind)
-        expected = behind
+        front.complete(expected, end)
+        expected = end
     assert list(front.gaps()) == [(101, 103), (110, 111)]
     for offset in (110, 101, 102):
         front.complete(offset)
     assert front.position == 113
 
 
-def test_a_poison_record_is_named_with_its_failures() -> None:
+def test_pinned_returns_a_poison_record_with_its_failures() -> None:
     front = Frontier(7)
     front.complete(8, at=10.0)
     assert front.pinned() == Pin(7, 10.0, Failures())
@@ -221,7 +221,7 @@ def test_a_poison_record_is_named_with_its_failures() -> None:
     assert front.pinned() == Pin(7, 10.0, Failures(2, "no such town", 11.0, 15.0))
 
 
-def test_the_last_record_of_a_topic_is_named_when_it_fails() -> None:
+def test_failed_last_record_of_a_topic_pins_the_frontier() -> None:
     front = Frontier(7)
     assert front.pinned() is None
     front.fail(7, "no such city", at=11.0)
@@ -229,7 +229,7 @@ def test_the_last_record_of_a_topic_is_named_when_it_fails() -> None:
     assert front.pinned() == Pin(7, 11.0, Failures(1, "no such city", 11.0, 11.0))
 
 
-def test_it_is_pinned_since_it_arrived_not_since_the_failure() -> None:
+def test_pin_starts_when_the_frontier_arrives_not_at_the_failure() -> None:
     front = Frontier(7)
     front.fail(8, "no such city", at=1.0)
     assert front.pinned() is None
@@ -237,7 +237,7 @@ def test_it_is_pinned_since_it_arrived_not_since_the_failure() -> None:
     assert front.pinned() == Pin(8, 5.0, Failures(1, "no such city", 1.0, 1.0))
 
 
-def test_the_clock_is_asked_where_no_time_is_given() -> None:
+def test_clock_is_used_without_explicit_time() -> None:
     front = Frontier(clock=count(1).__next__)
     front.complete(1)
     front.complete(2)
@@ -245,7 +245,7 @@ def test_the_clock_is_asked_where_no_time_is_given() -> None:
     assert front.pinned() == Pin(0, 1, Failures(1, "no such city", 2, 2))
 
 
-def test_a_replay_that_completes_makes_failures_forgotten() -> None:
+def test_completed_replay_clears_failures() -> None:
     front = Frontier()
     for offset in (2, 3, 4, 9):
         front.fail(offset, "no such city")
@@ -257,7 +257,7 @@ def test_a_replay_that_completes_makes_failures_forgotten() -> None:
     assert [front.fail(offset, "late") for offset in (2, 3, 4, 5)] == [0, 0, 0, 0]
 
 
-def test_a_late_failure_of_what_is_complete_is_not_noted() -> None:
+def test_late_failure_of_a_complete_offset_is_a_no_op() -> None:
     front = Frontier()
     front.complete(5)
     front.complete(1000, 2000)
@@ -265,7 +265,7 @@ def test_a_late_failure_of_what_is_complete_is_not_noted() -> None:
     assert front.fail(2000, "in time") == 1
 
 
-def test_what_is_given_up_is_passed_and_listed() -> None:
+def test_quarantined_offset_is_passed_and_listed() -> None:
     front = Frontier(7)
     front.complete(8, 10)
     front.fail(7, "no such city", at=11.0)
@@ -277,7 +277,7 @@ def test_what_is_given_up_is_passed_and_listed() -> None:
     assert front.quarantined() == [given_up]
 
 
-def test_the_last_of_those_given_up_are_listed_and_all_are_counted() -> None:
+def test_last_quarantined_offsets_are_listed_and_all_are_counted() -> None:
     front = Frontier(remember=2)
     for offset in range(5):
         front.quarantine(offset, "parked")
@@ -285,7 +285,7 @@ def test_the_last_of_those_given_up_are_listed_and_all_are_counted() -> None:
     assert front.quarantines == front.position == 5
 
 
-def test_a_negative_number_to_remember() -> None:
+def test_negative_remember_is_refused() -> None:
     with pytest.raises(ConfigError, match="at least 0"):
         Frontier(remember=-1)
 

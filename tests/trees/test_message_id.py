@@ -28,7 +28,7 @@ def test_examples() -> None:
 
 
 @given(IDS)
-def test_text_is_read_as_it_was_written(ids: dict[int, int]) -> None:
+def test_text_form_round_trips(ids: dict[int, int]) -> None:
     made = MessageId(ids)
     assert dict(made) == ids
     assert MessageId.parse(str(made)) == made
@@ -37,7 +37,7 @@ def test_text_is_read_as_it_was_written(ids: dict[int, int]) -> None:
 
 
 @given(IDS, st.randoms(use_true_random=False))
-def test_order_is_no_matter(ids: dict[int, int], chance: Any) -> None:
+def test_order_of_anchors_does_not_matter(ids: dict[int, int], chance: Any) -> None:
     pairs = list(ids.items())
     chance.shuffle(pairs)
     one, other = MessageId(ids), MessageId(pairs)
@@ -57,7 +57,7 @@ def test_copies_are_equal(made: MessageId) -> None:
     assert MessageId.of(str(made)) == made
 
 
-def test_it_is_a_mapping_that_does_not_change() -> None:
+def test_message_id_is_an_immutable_mapping() -> None:
     made = MessageId.parse("7:40,8:41")
     assert isinstance(made, Mapping)
     assert made.get(9) is None
@@ -113,7 +113,7 @@ def test_malformed_text_is_refused(text: str) -> None:
 
 
 @given(st.text(max_size=50) | st.text("0123456789:, \t", max_size=50))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     try:
         made = MessageId.parse(text)
     except InvalidBatchError:
@@ -125,18 +125,18 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     "ids",
     [{0: 1}, {1: 0}, {1: 2**63}, {1: True}, {"1": 2}, "7:40", [(1, 2), (1, 3)], [(1, 2), (1, 2)]],
 )
-def test_ids_that_cannot_be_are_refused(ids: Any) -> None:
+def test_invalid_ids_are_refused(ids: Any) -> None:
     with pytest.raises(InvalidBatchError):
         MessageId(ids)
 
 
 @pytest.mark.parametrize("given", [None, b"7:40", 7, {7: 40}])
-def test_what_is_no_message_id_is_refused(given: Any) -> None:
+def test_values_that_are_no_message_id_are_refused(given: Any) -> None:
     with pytest.raises(InvalidBatchError):
         MessageId.of(given)
 
 
-def test_the_longest_can_be_written_and_read() -> None:
+def test_longest_message_id_round_trips() -> None:
     most = {ANCHOR_MAX - i: TUPLE_MAX for i in range(MAX_ANCHORS)}
     text = str(MessageId(most))
     assert MAX_TEXT - 40 < len(text) <= MAX_TEXT
@@ -151,7 +151,7 @@ def test_the_longest_can_be_written_and_read() -> None:
 
 
 @given(MESSAGE_IDS)
-def test_headers_are_read_as_they_were_written(made: MessageId) -> None:
+def test_headers_round_trip(made: MessageId) -> None:
     headers = made.to_headers()
     assert list(headers) == ["acker-tuple"] * bool(made)
     raw = {name.title().encode(): value.encode() for name, value in headers.items()}
@@ -171,11 +171,11 @@ def test_headers_are_read_as_they_were_written(made: MessageId) -> None:
         {"Acker-Tuple": " 7:40,8:41 "},
     ],
 )
-def test_repeated_headers_are_one_list(headers: Any) -> None:
+def test_repeated_headers_are_joined(headers: Any) -> None:
     assert MessageId.from_headers(headers) == MessageId({7: 40, 8: 41})
 
 
-def test_headers_that_are_no_mapping_and_repeat() -> None:
+def test_repeated_headers_of_http_client_are_joined() -> None:
     headers = Message()  # as of http.client
     headers["Acker-Tuple"] = "7:40"
     headers["Acker-Tuple"] = "8:41"
@@ -186,7 +186,7 @@ def test_headers_that_are_no_mapping_and_repeat() -> None:
 @pytest.mark.parametrize(
     "headers", [None, {}, [], {"acker-tuples": "x"}, {"acker-tuple": ""}, [("acker-tuple", " ,")]]
 )
-def test_without_the_header_it_is_unanchored(headers: Any) -> None:
+def test_message_without_the_header_is_unanchored(headers: Any) -> None:
     assert MessageId.from_headers(headers) == MessageId()
 
 

@@ -36,11 +36,11 @@ def test_vector(vector: dict[str, Any]) -> None:
         with pytest.raises(ConfigError, match="at least 2"):
             RotatingMap(vector["buckets"])
         return
-    told: list[tuple[str, int]] = []
-    pending = RotatingMap[str, int](vector["buckets"], lambda *entry: told.append(entry))
+    called: list[tuple[str, int]] = []
+    pending = RotatingMap[str, int](vector["buckets"], lambda *entry: called.append(entry))
     for number, step in enumerate(vector["steps"]):
         verb, given = next(iter(step.items()))
-        told.clear()
+        called.clear()
         gives: Any = None
         if verb == "put":
             pending[given[0]] = given[1]
@@ -56,7 +56,7 @@ def test_vector(vector: dict[str, Any]) -> None:
             assert verb == "rotate"
             assert all(pending.rotate() == {} for _ in range(given - 1)), number
             gives = pending.rotate()
-            assert sorted(told) == sorted(gives.items()), number
+            assert sorted(called) == sorted(gives.items()), number
         assert gives == step.get("gives"), number
 
 
@@ -68,15 +68,15 @@ class Machine(RuleBasedStateMachine):
         self.buckets = buckets
         self.pending = RotatingMap[int, int](buckets, self.expired)
         self.model: dict[int, tuple[int, int]] = {}
-        self.told: dict[int, int] = {}
+        self.called: dict[int, int] = {}
         self.broken: set[int] = set()
-        self.put_anew: set[int] = set()
+        self.put_again: set[int] = set()
 
     def expired(self, key: int, value: int) -> None:
         assert key not in self.pending
-        assert key not in self.told
-        self.told[key] = value
-        if key in self.put_anew:
+        assert key not in self.called
+        self.called[key] = value
+        if key in self.put_again:
             self.pending[key] = -value
         if key in self.broken:
             raise RuntimeError(key)
@@ -99,14 +99,14 @@ class Machine(RuleBasedStateMachine):
             with pytest.raises(KeyError):
                 del self.pending[key]
 
-    @rule(broken=st.just(set()) | st.sets(KEYS), put_anew=st.just(set()) | st.sets(KEYS))
-    def rotate(self, broken: set[int], put_anew: set[int]) -> None:
-        self.broken, self.put_anew = broken, put_anew
-        self.told.clear()
+    @rule(broken=st.just(set()) | st.sets(KEYS), put_again=st.just(set()) | st.sets(KEYS))
+    def rotate(self, broken: set[int], put_again: set[int]) -> None:
+        self.broken, self.put_again = broken, put_again
+        self.called.clear()
         self.model = {key: (value, age + 1) for key, (value, age) in self.model.items()}
         dead = {key: value for key, (value, age) in self.model.items() if age == self.buckets}
         for key, value in dead.items():
-            if key in put_anew:
+            if key in put_again:
                 self.model[key] = -value, 0
             elif key in broken:
                 self.model[key] = value, self.buckets - 1
@@ -115,15 +115,15 @@ class Machine(RuleBasedStateMachine):
         if dead.keys() & broken:
             with pytest.raises(RuntimeError) as caught:
                 self.pending.rotate()
-            told_first = next(key for key in self.told if key in broken)
-            assert caught.value.args == (told_first,)
+            first_called = next(key for key in self.called if key in broken)
+            assert caught.value.args == (first_called,)
         else:
             assert self.pending.rotate() == dead
-        assert self.told == dead
+        assert self.called == dead
 
     @precondition(lambda self: hasattr(self, "model"))
     @invariant()
-    def it_holds_what_the_model_holds(self) -> None:
+    def contents_match_the_model(self) -> None:
         values = {key: value for key, (value, _) in self.model.items()}
         assert dict(self.pending.items()) == values == self.pending
         assert len(self.pending) == len(values)
@@ -134,7 +134,7 @@ class Machine(RuleBasedStateMachine):
             assert self.pending.get(key, 0.5) == values.get(key, 0.5)
 
 
-def test_random_histories_are_what_a_dict_with_ages_says() -> None:
+def test_random_histories_match_a_dict_with_ages() -> None:
     play(Machine, histories=examples(), steps=40)
 
 
@@ -146,12 +146,12 @@ def filled(*keys: int, **arguments: Any) -> RotatingMap[int, str]:
     return pending
 
 
-def test_a_callback_that_raises_loses_nothing() -> None:
-    told: list[int] = []
+def test_raising_callback_loses_no_entry() -> None:
+    called: list[int] = []
     broken = {1, 3}
 
     def expired(key: int, record: str) -> None:
-        told.append(key)
+        called.append(key)
         if key in broken:
             raise OSError(record)
 
@@ -160,15 +160,15 @@ def test_a_callback_that_raises_loses_nothing() -> None:
     with pytest.raises(OSError, match="record 1") as caught:
         pending.rotate()
     assert caught.value.__notes__ == ["2 of 4 callbacks of a rotation raised"]
-    assert told == [0, 1, 2, 3]
+    assert called == [0, 1, 2, 3]
     assert dict(pending) == {4: "record 4", 1: "record 1", 3: "record 3"}
     broken.clear()
     assert pending.rotate().keys() == {1, 3, 4}
-    assert told == [0, 1, 2, 3, 4, 1, 3]
+    assert called == [0, 1, 2, 3, 4, 1, 3]
     assert len(pending) == 0
 
 
-def test_what_a_callback_put_anew_before_it_raised_stays_new() -> None:
+def test_entry_put_again_by_a_raising_callback_stays_newest() -> None:
     def expired(key: int, record: str) -> None:
         pending[key] = "replayed"
         raise OSError(record)
@@ -180,21 +180,21 @@ def test_what_a_callback_put_anew_before_it_raised_stays_new() -> None:
     assert pending.rotate() == {}
 
 
-def test_an_interrupt_stops_the_callbacks_and_keeps_those_not_called() -> None:
-    told: list[int] = []
+def test_interrupt_stops_callbacks_and_keeps_the_uncalled_entries() -> None:
+    called: list[int] = []
 
     def expired(key: int, record: str) -> None:
-        told.append(key)
-        if key == 1 and len(told) < 3:
+        called.append(key)
+        if key == 1 and len(called) < 3:
             raise KeyboardInterrupt
 
     pending = filled(0, 1, 2, expired=expired)
     with pytest.raises(KeyboardInterrupt):
         pending.rotate()
-    assert told == [0, 1]
+    assert called == [0, 1]
     assert pending.keys() == {1, 2}
     assert pending.rotate().keys() == {1, 2}
-    assert told == [0, 1, 1, 2]
+    assert called == [0, 1, 1, 2]
 
 
 def test_a_callback_may_replay_at_once() -> None:
@@ -206,14 +206,14 @@ def test_a_callback_may_replay_at_once() -> None:
     assert dict(pending) == {8: "record 7"}
 
 
-def test_what_rotate_returned_is_the_callers_own() -> None:
+def test_returned_entries_belong_to_the_caller() -> None:
     pending = filled(7)
     dead = pending.rotate()
     dead[8] = "mine"
     assert len(pending) == 0
 
 
-def test_a_key_that_is_not_there() -> None:
+def test_missing_key_raises_or_gives_the_default() -> None:
     pending = filled(7)
     for look in (pending.__getitem__, pending.pop):
         with pytest.raises(KeyError):
@@ -231,7 +231,7 @@ def test_none_is_a_value() -> None:
     assert 7 not in pending
 
 
-def test_it_shows_its_buckets_newest_first() -> None:
+def test_repr_shows_buckets_newest_first() -> None:
     pending = filled(7)
     pending[8] = "record 8"
     assert repr(pending) == "RotatingMap({8: 'record 8'}, {7: 'record 7'})"

@@ -116,7 +116,7 @@ class Programs(RuleBasedStateMachine):
     @rule(which=INDEX, fails=st.sampled_from([False, False, False, True]))
     def close_tree(self, which: int, fails: bool) -> None:
         tree, own = self.opened.pop(which % len(self.opened))
-        rows = tree.fail("gone") if fails else tree.close()
+        rows = tree.fail("source failed") if fails else tree.close()
         assert [row.anchor for row in rows] == [tree.anchor]
         self.trees[tree.anchor].outstanding.discard(own)
         self.trees[tree.anchor].failed |= fails
@@ -293,7 +293,7 @@ def _play(histories: int, kind: type[RuleBasedStateMachine] = Programs) -> None:
     )
 
 
-def test_trees_are_acked_when_all_was_processed_and_not_before() -> None:
+def test_trees_are_acked_only_after_all_messages_were_processed() -> None:
     reached.clear()
     least = 1 if is_later(FULL) else 5
     for _ in range(50):
@@ -307,7 +307,7 @@ def test_trees_are_acked_when_all_was_processed_and_not_before() -> None:
 
 
 @given(st.data())
-def test_whatever_is_processed_to_the_end_is_acked(data: st.DataObject) -> None:
+def test_fully_processed_trees_are_acked(data: st.DataObject) -> None:
     trees = [emit(f"s{i}", data.draw(st.integers(0, 3))) for i in range(data.draw(INDEX) % 4)]
     rows = [tree.row for tree in trees]
     waiting = [message_id for tree in trees for message_id in tree.ids]
@@ -325,8 +325,8 @@ def test_whatever_is_processed_to_the_end_is_acked(data: st.DataObject) -> None:
     for row in data.draw(st.permutations(rows)):
         _apply(model, [row])
         left[row.anchor] -= 1
-        told = [(outcome.verdict, outcome.anchor) for outcome in model.take("t")]
-        assert told == [("ack", row.anchor)] * (left[row.anchor] == 0)
+        outcomes = [(outcome.verdict, outcome.anchor) for outcome in model.take("t")]
+        assert outcomes == [("ack", row.anchor)] * (left[row.anchor] == 0)
     assert model.pending == 0
 
 
@@ -385,7 +385,7 @@ def test_the_histories_find_a_mutant(
 # Sources.
 
 
-def test_a_source_names_what_it_tracks() -> None:
+def test_track_row_names_the_record() -> None:
     tree = emit("order/1", messages=["a", "b", "c"])
     assert len(tree.ids) == 3
     assert tree.row == (tree.anchor, tree.row.delta, TRACK, "order/1")
@@ -394,14 +394,14 @@ def test_a_source_names_what_it_tracks() -> None:
 
 
 @pytest.mark.parametrize("source_id", ["", "a" * 256, "a\nb", "\ud800", None])
-def test_a_source_id_that_cannot_be_is_refused(source_id: Any) -> None:
+def test_invalid_source_id_is_refused(source_id: Any) -> None:
     with pytest.raises(InvalidBatchError):
         emit(source_id)
     with pytest.raises(InvalidBatchError):
         OpenTree(source_id)
 
 
-def test_less_than_no_messages_are_refused() -> None:
+def test_negative_number_of_messages_is_refused() -> None:
     with pytest.raises(InvalidBatchError):
         emit("s", -1)
 
@@ -485,7 +485,7 @@ def test_one_row_for_each_anchor_of_all_inputs() -> None:
     assert join.acked() == [Row(7, 40 ^ 41 ^ child[7]), Row(8, 1)]
 
 
-def test_a_row_folds_into_a_batch_as_its_call_would() -> None:
+def test_row_and_call_of_a_batch_are_equal_on_the_wire() -> None:
     """A row that is added to a batch gives the same bytes as the call of the batch."""
     one = Processing("7:40")
     child = one.emit()
@@ -503,7 +503,7 @@ def test_a_failed_message_of_a_block_counts_as_processed() -> None:
     assert one.failed() == [Row(anchor, 40 ^ child[anchor], FAIL)]
 
 
-def test_an_unanchored_message_costs_nothing() -> None:
+def test_unanchored_message_sends_no_rows() -> None:
     for inputs in ([], [""], [MessageId(), ""]):
         one = Processing(*inputs)
         assert one.emit() == one.emit([]) == emit_from(one) == MessageId()
@@ -545,7 +545,7 @@ STATES: dict[str, Callable[[Processing], object]] = {
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_what_is_closed_emits_nothing(state: str) -> None:
+def test_closed_message_cannot_emit(state: str) -> None:
     for text in ("7:40", ""):
         one, other = Processing(text), Processing("8:41")
         STATES[state](one)
@@ -571,7 +571,7 @@ def test_what_is_closed_emits_nothing(state: str) -> None:
         assert other.open
 
 
-def test_what_was_not_taken_is_open_as_before() -> None:
+def test_reopen_restores_the_state_before_refused_rows() -> None:
     one = Processing("7:40")
     first = one.acked()
     one.reopen()
@@ -590,7 +590,7 @@ def test_what_was_not_taken_is_open_as_before() -> None:
     assert one.acked() == whole
 
 
-def test_a_window_that_cannot_emit_has_emitted_nothing() -> None:
+def test_failed_emit_of_a_window_changes_nothing() -> None:
     first, second, last = Processing("7:40"), Processing("8:41"), Processing("9:42")
     give = Processing._give
 
@@ -638,7 +638,7 @@ def test_the_same_message_and_key_give_the_same_id() -> None:
     assert emit_from(Processing("7:40,8:41"), key="a") == ids[0]
 
 
-def test_derived_ids_do_not_depend_on_order_but_on_the_group() -> None:
+def test_derived_ids_depend_on_the_set_of_inputs_not_their_order() -> None:
     def joined(*inputs: str) -> MessageId:
         return Processing(*inputs).emit(key="k")
 
@@ -652,12 +652,12 @@ def test_derived_ids_do_not_depend_on_order_but_on_the_group() -> None:
     assert joined("7:40", "7:41", "9:9")[7] != joined("7:40", "7:41")[7]
 
 
-def test_derived_ids_are_what_they_were() -> None:
+def test_derived_ids_are_stable_across_versions() -> None:
     """A message may be redelivered to the next version of a program."""
     assert str(Processing("7:40").emit(key="mill")) == "7:7621172077457394876"
 
 
-def test_a_key_serves_once() -> None:
+def test_key_can_be_used_once() -> None:
     one, other = Processing("7:40", "8:41"), Processing("9:42")
     one.emit(key="k")
     agains: list[Callable[[], object]] = [
@@ -713,7 +713,7 @@ def test_threads_lose_no_edge() -> None:
         assert done.acked() == [Row(anchor, expected)]
 
 
-def test_a_row_does_not_leave_while_an_edge_comes_in() -> None:
+def test_ack_waits_for_a_concurrent_emit() -> None:
     """A concurrent ack waits for the lock, and its row contains the edge."""
     one, rows = Processing("7:40"), list[Row]()
     acks = threading.Thread(target=lambda: rows.extend(one.acked()))
@@ -758,7 +758,7 @@ def test_words(error: BaseException, expected: str) -> None:
 
 
 @given(st.text(alphabet=st.characters()))
-def test_any_words_can_be_sent(text: str) -> None:
+def test_any_failure_text_can_be_sent(text: str) -> None:
     (row,) = Processing("7:40").failed(text)
     check_text("why", row.text, 0)
     check_text("why", words(ValueError(text)), 0)
@@ -779,7 +779,7 @@ def test_any_words_can_be_sent(text: str) -> None:
     ids=["emit", "key", "emit_from", "acked", "touched"],
 )
 @pytest.mark.parametrize("make", [lambda: Processing("7:40"), lambda: OpenTree("s")])
-def test_a_fork_says_nothing_of_a_message_of_its_parent(
+def test_forked_child_cannot_process_a_message_of_its_parent(
     make: Callable[[], Processing], say: Callable[[Processing], object]
 ) -> None:
     """The parent's rows would not contain the child's edges, and its ack would be false."""

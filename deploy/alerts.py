@@ -1,9 +1,9 @@
-"""Writes prometheus/alerts.yml; run it after a change of acker_redis/doctor/health.py.
+"""Write prometheus/alerts.yml; run this after a change of acker_redis/doctor/health.py.
 
     python deploy/alerts.py
 
-What the doctor, /readyz and the dashboard call wrong is an alert from the same thresholds on. The
-other rules are about the admin service itself.
+The findings of the doctor, /readyz and the dashboard are alerts at the same thresholds. The other
+rules are about the admin service itself.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Alert:
-    """A rule, and the finding that it stands for; "" for a rule about the service."""
+    """An alert rule, and the id of its finding; "" for a rule about the service."""
 
     name: str
     finding: str
@@ -27,7 +27,7 @@ class Alert:
     description: str
 
     def __str__(self) -> str:
-        """As YAML."""
+        """Return the rule as YAML."""
         lines = [f"- alert: {self.name}", "  expr: |", *(f"    {e}" for e in self.expr.split("\n"))]
         lines += [f"  for: {self.lasts}"] if self.lasts else []
         lines += [
@@ -40,11 +40,11 @@ class Alert:
 
 
 NOT_ALERTS = {
-    "drain": "no tick comes before the drain has ended: AckerRotationLate tells",
-    "tasks": "the metric counts the names of a namespace, not those of its fullest shard",
-    "reshard": "an operator has just asked for it, and waits for its end",
+    "drain": "no tick happens before the drain has ended, so AckerRotationLate fires",
+    "tasks": "the metric counts the source names of a namespace, not of its fullest shard",
+    "reshard": "an operator has started the reshard and waits for its end",
 }
-"""Findings without an alert, and why."""
+"""Findings without an alert, and the reasons."""
 
 
 def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
@@ -58,8 +58,9 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             "2m",
             "critical",
             "The admin service does not answer",
-            "The state of the namespaces is unknown. Is the service `api` running, and is its "
-            "token right?",
+            "Prometheus cannot scrape the admin service, so the state of all namespaces is "
+            "unknown. Check that the service `api` runs and accepts the metrics token. Run first: "
+            "docker compose logs api",
         ),
         Alert(
             "AckerUnreadable",
@@ -67,9 +68,10 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             "acker_up == 0",
             "1m",
             "critical",
-            "Namespace {{ $labels.namespace }} cannot be read",
-            "Redis is away, or refuses the viewer. Producers wait; nothing is lost. See "
-            "acker-redis doctor.",
+            "The admin service cannot read namespace {{ $labels.namespace }}",
+            "Redis does not answer, or refuses the user of the service. If Redis is unavailable, "
+            "producers wait, and nothing is lost. Run first: "
+            "acker-redis doctor {{ $labels.namespace }}",
         ),
         Alert(
             "AckerRotationLate",
@@ -78,9 +80,10 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             f"  > clamp_min(max by (namespace) (acker_tick_seconds), {limits.late_ms / 1000:g})",
             "1m",
             "critical",
-            "No rotator runs for {{ $labels.namespace }}",
-            "The next tick is {{ $value | humanizeDuration }} late. Nothing expires, so sources "
-            "are not told of lost messages. Start a rotator.",
+            "No rotator runs for namespace {{ $labels.namespace }}",
+            "The next tick is {{ $value | humanizeDuration }} late. Until a rotator runs, no tree "
+            "expires, and sources are not notified of lost messages. Run first: "
+            "acker-redis rotator {{ $labels.namespace }}",
         ),
         Alert(
             "AckerHighWater",
@@ -88,9 +91,10 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             "acker_high_water_ratio >= 1",
             "5m",
             "warning",
-            "{{ $labels.namespace }} is above its high-water mark",
+            "Namespace {{ $labels.namespace }} is above its high-water mark",
             "Pending trees are at {{ $value | humanizePercentage }} of the mark, and sources wait. "
-            "Bolts are slower than sources, or do not ack.",
+            "Bolts are slower than sources, or do not ack. At twice the mark new trees are nacked. "
+            "Run first: acker-redis status {{ $labels.namespace }}",
         ),
         Alert(
             "AckerOverflow",
@@ -99,9 +103,10 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             '  or sum by (namespace) (rate(acker_trees_total{reason="overflow"}[5m])) > 0',
             "1m",
             "critical",
-            "{{ $labels.namespace }} rejects trees",
-            "Twice the high-water mark is reached, and new trees are nacked at once. Slow the "
-            "sources down, or raise high_water.",
+            "Namespace {{ $labels.namespace }} rejects new trees",
+            "Pending trees are at twice the high-water mark, and new trees are nacked at once. "
+            "Slow the sources down, or raise high_water. Run first: "
+            "acker-redis status {{ $labels.namespace }}",
         ),
         Alert(
             "AckerBacklog",
@@ -109,9 +114,10 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             f"acker_outcomes_backlog_ratio >= {limits.full:g}",
             "5m",
             "warning",
-            "The verdicts of {{ $labels.task }} in {{ $labels.namespace }} are not taken",
-            "They fill {{ $value | humanizePercentage }} of what may wait on a shard. At the limit "
-            "new trees of the source are refused. Start it.",
+            "Source {{ $labels.task }} in {{ $labels.namespace }} does not take its verdicts",
+            "Waiting verdicts are at {{ $value | humanizePercentage }} of the limit of a shard. At "
+            "the limit, new trees of the source are refused. Start the source. Run first: "
+            "acker-redis status {{ $labels.namespace }}",
         ),
         Alert(
             "AckerSourceRefused",
@@ -119,8 +125,10 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             "acker_outcomes_backlog_ratio >= 1",
             "1m",
             "critical",
-            "{{ $labels.task }} in {{ $labels.namespace }} can track no more",
-            "So many of its verdicts wait that its new trees are refused. Start the source.",
+            "Source {{ $labels.task }} in {{ $labels.namespace }} cannot track new trees",
+            "Its waiting verdicts have reached the limit of a shard, so its new trees are refused. "
+            "Start the source, which takes its verdicts. Run first: "
+            "acker-redis status {{ $labels.namespace }}",
         ),
         Alert(
             "AckerNobodyReads",
@@ -128,8 +136,10 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             "acker_outcomes_backlog > 10000 and delta(acker_outcomes_backlog[10m]) >= 0",
             "10m",
             "warning",
-            "The verdicts of {{ $labels.task }} in {{ $labels.namespace }} are not read",
-            "{{ $value }} verdicts wait, and they get no fewer. Its source has stopped.",
+            "Source {{ $labels.task }} in {{ $labels.namespace }} has stopped taking verdicts",
+            "{{ $value }} verdicts wait, and their number does not fall: the source has stopped. "
+            "At outcomes_limit its new trees are refused. Start the source. Run first: "
+            "acker-redis outcomes {{ $labels.namespace }} {{ $labels.task }} --limit 5",
         ),
         Alert(
             "AckerManyNacks",
@@ -139,14 +149,15 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             f"  and sum by (namespace) (increase({nacks})) >= {limits.least_nacks}",
             "15m",
             "warning",
-            f"More than {limits.nacked:.0%} of the trees of {{{{ $labels.namespace }}}} are nacked",
-            "Bolts fail them, or messages are lost on their way, or take longer than a tree lives. "
-            "See acker-redis status, find and outcomes.",
+            f"More than {limits.nacked:.0%} of the trees in {{{{ $labels.namespace }}}} are nacked",
+            "Sources replay these records. Bolts fail messages, messages are lost, or processing "
+            "takes longer than a tree lives. acker-redis outcomes shows the reasons. Run first: "
+            "acker-redis status {{ $labels.namespace }}",
         ),
         Alert(
             "AckerStalled",
             "acks",
-            # Several scrapes must fall into the window.
+            # The window must contain several scrapes.
             "sum by (namespace) (increase("
             f'acker_trees_total{{verdict="ack"}}[{limits.stalled_ms // 150}s])) == 0\n'
             "  and max by (namespace) (acker_oldest_pending_age_seconds)\n"
@@ -154,8 +165,10 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             "  unless max by (namespace) (acker_resharding) == 1",
             "2m",
             "warning",
-            "Nothing is acked in {{ $labels.namespace }}",
-            "Trees have used half of their time. Do the bolts run?",
+            "Nothing is acked in namespace {{ $labels.namespace }}",
+            "Trees have used half of their lifetime, and no tree is acked. If this continues, they "
+            "expire, and sources replay them. Check that the bolts run. Run first: "
+            "acker-redis find {{ $labels.namespace }}",
         ),
         Alert(
             "AckerConflicts",
@@ -163,9 +176,9 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             'sum by (namespace) (increase(acker_trees_total{reason="conflict"}[15m])) > 0',
             "",
             "warning",
-            "Anchors are tracked twice in {{ $labels.namespace }}",
-            "Two sources share an id, or one does not draw a new anchor for a replay. Their trees "
-            "are nacked.",
+            "Anchors are tracked twice in namespace {{ $labels.namespace }}",
+            "The trees of these anchors are nacked. Two sources share an id, or a source does not "
+            "draw a new anchor for a replay. Run first: acker-redis status {{ $labels.namespace }}",
         ),
         Alert(
             "AckerOrphans",
@@ -173,8 +186,10 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             "increase(acker_rows_orphaned_total[15m]) > 0",
             "",
             "warning",
-            "Rows without a tree come to {{ $labels.namespace }}",
-            "{{ $value }} in 15 minutes. Bolts ack late, or ack what was never tracked.",
+            "Namespace {{ $labels.namespace }} receives rows without a tree",
+            "{{ $value }} rows in 15 minutes had no tree. Bolts ack after their tree has ended, or "
+            "ack trees that were never tracked. Run first: "
+            "acker-redis status {{ $labels.namespace }}",
         ),
         Alert(
             "AckerOldTree",
@@ -184,19 +199,20 @@ def alerts(limits: Thresholds = THRESHOLDS) -> list[Alert]:
             f"{limits.old_ms / 1000:g})",
             "5m",
             "warning",
-            "A tree of {{ $labels.namespace }} is far older than trees live",
-            "It is {{ $value | humanizeDuration }} old. It is touched again and again, or no "
-            "rotator runs.",
+            "A tree in namespace {{ $labels.namespace }} is older than its lifetime",
+            "The oldest tree is {{ $value | humanizeDuration }} old: a bolt keeps resetting its "
+            "timeout, or no rotator runs. Its source gets no verdict until the tree ends. "
+            "Run first: acker-redis find {{ $labels.namespace }}",
         ),
     ]
 
 
 def text(limits: Thresholds = THRESHOLDS) -> str:
-    """Return the file."""
+    """Return the text of alerts.yml."""
     rules = "\n\n".join(map(str, alerts(limits)))
     return (
         "# Alerts for acker-redis; docs/how-to/troubleshoot.md has the steps.\n"
-        "# Written by deploy/alerts.py.\n"
+        "# Generated by deploy/alerts.py.\n"
         f"groups:\n  - name: acker\n    rules:\n{rules}\n"
     )
 

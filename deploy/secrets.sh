@@ -1,7 +1,7 @@
 #!/bin/sh
-# Draw a password for each user of docker-compose.yml, and write the ACL file with their hashes.
-# Passwords that are there stay, so it may run again, as after an update of deploy/acl/users.acl.
-#   deploy/secrets.sh [DIRECTORY]        deploy/secrets unless it is given
+# Create a random password for each user of docker-compose.yml, and an ACL file with the hashes.
+# Idempotent: existing passwords stay. Run it again after an update of deploy/acl/users.acl.
+#   deploy/secrets.sh [DIRECTORY]        default: deploy/secrets
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -15,8 +15,8 @@ sha256() {
   if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -d ' ' -f 1
 }
 
-# The folder is for its owner alone. What is in it must be readable inside of containers, by
-# users of theirs: compose mounts files of secrets with the rights they have.
+# Only its owner can read the folder. The files in it must be readable by the users inside the
+# containers, because compose mounts secrets with their file permissions.
 umask 022
 mkdir -p "$folder"
 chmod 700 "$folder"
@@ -41,11 +41,11 @@ done <"$here/acl/users.acl" >"$folder/users.acl.new"
 mv "$folder/users.acl.new" "$folder/users.acl"
 printf 'masteruser replica\nmasterauth %s\n' "$(cat "$folder/replica_password")" >"$folder/replica.conf"
 
-# Compose reads this by itself, and says what to do where it is missing.
+# Compose reads .env. Without this variable compose prints: run deploy/secrets.sh first.
 if [ $# -eq 0 ]; then
   settings=$here/../.env
   if ! grep -qs '^ACKER_REDIS_SECRETS=' "$settings"; then
     echo 'ACKER_REDIS_SECRETS=./deploy/secrets' >>"$settings"
   fi
 fi
-echo "secrets are in $folder; redis reads users.acl when it starts"
+echo "$folder: secrets are complete; restart redis to load a changed users.acl"

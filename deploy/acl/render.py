@@ -1,9 +1,9 @@
-"""Writes the .acl files of this folder; run it after a change of acker_redis/ops/acl.py.
+"""Write the .acl files of this folder; run this after a change of acker_redis/ops/acl.py.
 
     python deploy/acl/render.py
 
-<role>.acl is the rule of a role in namespace ``orders``, to look at and to begin from. users.acl
-has the users of docker-compose.yml, still without passwords: deploy/secrets.sh puts them in.
+<role>.acl is the rule of a role in namespace ``orders``, as an example. users.acl has the users of
+docker-compose.yml without passwords; deploy/secrets.sh adds the hashes of the passwords.
 """
 
 from pathlib import Path
@@ -21,23 +21,23 @@ SERVICES: dict[str, tuple[str, str | None]] = {
     "source": ("source", EXAMPLE),
     "demo": ("admin", "flights"),
 }
-"""Users of the services and of a first namespace: their role, and the namespace (None: all)."""
+"""Users of the services and of a first namespace: role and namespace (None: all)."""
 
 SERVERS = {
-    # Whoever has not logged in may do nothing at all.
+    # A client without a login may do nothing.
     "default": "user default reset off resetkeys resetchannels -@all",
     # The health check of the containers.
     "health": "user health reset on resetkeys resetchannels -@all +ping",
-    # What a replica sends to its master.
+    # Commands that a replica sends to its master.
     "replica": "user replica reset on resetkeys resetchannels -@all +ping +psync +replconf",
-    # redis-cli --cluster create, once.
+    # redis-cli --cluster create, which runs once.
     "cluster": "user cluster reset on resetkeys resetchannels -@all +cluster +info +ping",
 }
-"""Users of the servers among themselves."""
+"""Users for health checks, replication and the creation of the cluster."""
 
 
 def files() -> dict[str, str]:
-    """Text of every file, by its name."""
+    """Return the text of every file by its name."""
     texts = {f"{role}.acl": acl.rule(role, EXAMPLE, f"{EXAMPLE}-{role}") for role in acl.roles()}
     services = [acl.rule(role, of, user) for user, (role, of) in SERVICES.items()]
     texts["users.acl"] = "\n".join([*SERVERS.values(), *services])

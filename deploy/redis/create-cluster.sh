@@ -1,5 +1,5 @@
 #!/bin/sh
-# Make one cluster of some empty nodes, three masters and the rest replicas; again, it changes nothing.
+# Create a cluster of empty nodes, one replica per master. Idempotent: a second run changes nothing.
 #   create-cluster.sh PASSWORD_FILE HOST:PORT HOST:PORT ...     (addresses, not names)
 set -eu
 
@@ -12,17 +12,17 @@ info() {
 }
 
 if ! info "$1" | grep -q '^cluster_known_nodes:1$'; then
-  echo "there is a cluster already"
+  echo "the cluster exists already; nothing was changed"
 else
   redis-cli --user cluster --cluster create "$@" --cluster-replicas 1 --cluster-yes
 fi
 
-# Done is when every node says so: until then clients are refused.
+# Wait until every node reports the state ok: until then nodes refuse clients.
 for node in "$@"; do
   tries=0
   until info "$node" | grep -q '^cluster_state:ok$'; do
     tries=$((tries + 1))
-    [ "$tries" -lt 60 ] || { echo "$node does not come up; see its log" >&2; exit 1; }
+    [ "$tries" -lt 60 ] || { echo "$node: cluster_state is not ok after 60 s; read its log" >&2; exit 1; }
     sleep 1
   done
 done

@@ -1,7 +1,7 @@
 """docker-compose.yml as data, and each of its containers as a plain process.
 
-Paths of a container become paths of a temporary directory, its hosts and ports some of 127.0.0.1;
-the command, the environment, the files and the health check are those of the file.
+Paths of a container become paths of a temporary directory. Its hosts and ports become those of
+127.0.0.1. The command, the environment, the files and the health check are those of the file.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ from tests.waiting import LIMIT, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 OURS = "acker-redis"
-"""What images of ours are called, and the entry point that they have."""
+"""Prefix of the names of our images, and their entry point."""
 
 
 def load(**environment: str) -> dict[str, Any]:
-    """The file with its variables filled in, as compose does it."""
+    """Return the file with its variables substituted, as compose does."""
     text = (ROOT / "docker-compose.yml").read_text()
 
     def fill(match: re.Match[str]) -> str:
@@ -36,7 +36,7 @@ def load(**environment: str) -> dict[str, Any]:
         assert kind == ":-", f"{name} is missing: {words}"
         return words
 
-    # A $$ is a $ for the shell in the container.
+    # $$ is an escaped $, for the shell in the container.
     filled = re.sub(r"(?<!\$)\$\{(\w+)(:-|:\?)([^}]*)\}", fill, text)
     assert not re.search(r"(?<!\$)\$(?!\$)", filled)
     data: dict[str, Any] = yaml.safe_load(filled.replace("$$", "$"))
@@ -52,7 +52,7 @@ def draw_secrets(folder: Path) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that are free, and whose cluster buses are too."""
+    """Return free ports of 127.0.0.1 whose cluster bus ports are also free."""
     ports: list[int] = []
     with contextlib.ExitStack() as stack:
         while len(ports) < count:
@@ -71,14 +71,14 @@ class Container:
 
     service: Mapping[str, Any]
     folder: Path
-    """Its own files: volumes, tmpfs, and the files that are mounted."""
+    """Folder for its volumes, tmpfs and mounted files."""
     secrets: Path
     programs: Path
-    """Where redis-server and redis-cli are, those to take."""
+    """Folder of redis-server and redis-cli."""
     port: int = 0
-    """In place of the one it listens on."""
+    """Port that replaces the one of the service."""
     hosts: Mapping[str, str] = field(default_factory=dict)
-    """``host:port`` of others, and what stands for them."""
+    """``host:port`` of other containers, and their replacements."""
     process: "subprocess.Popen[bytes] | None" = None
 
     def __post_init__(self) -> None:
@@ -99,12 +99,12 @@ class Container:
 
     @property
     def tmpfs(self) -> list[str]:
-        """Directories that are empty at the start."""
+        """Return the directories that are empty at the start."""
         return [each.split(":")[0] for each in self.service.get("tmpfs", [])]
 
     @property
     def volumes(self) -> list[tuple[str, str, bool]]:
-        """Source, target, and whether it is a volume with a name."""
+        """Return source, target, and whether it is a named volume."""
         found = []
         for each in self.service.get("volumes", []):
             if isinstance(each, dict):
@@ -116,25 +116,25 @@ class Container:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the service is given, and nothing else but where programs are."""
-        told = {k: self.translate(str(v)) for k, v in self.service.get("environment", {}).items()}
+        """Return the environment of the service, plus PATH and HOME."""
+        given = {k: self.translate(str(v)) for k, v in self.service.get("environment", {}).items()}
         places = [self.programs, Path(sys.executable).parent, os.environ["PATH"]]
-        return {"PATH": os.pathsep.join(map(str, places)), "HOME": str(self.folder), **told}
+        return {"PATH": os.pathsep.join(map(str, places)), "HOME": str(self.folder), **given}
 
     def translate(self, text: str) -> str:
-        """Words of the file as they are to be here."""
+        """Replace hosts, ports and paths of the file by those of this machine."""
         for host, here in self.hosts.items():
             text = text.replace(host, here)
         text = text.replace("0.0.0.0", "127.0.0.1")
         here = {place: str(self.folder) + place for place in self.tmpfs}
         here |= {target: str(self.folder) + target for _, target, _ in self.volumes}
         here["/run/secrets"] = str(self.secrets)
-        # All at once: what has been put in is not looked at again.
+        # One pass, so that replaced text is not replaced again.
         places = "|".join(map(re.escape, sorted(here, key=len, reverse=True)))
         return re.sub(rf"(?<![\w./-])({places})(?![\w-])", lambda found: here[found[1]], text)
 
     def arguments(self, *command: str) -> list[str]:
-        """What the container runs: its entry point, and its command or another one."""
+        """Return the command line of the container, with its command or the given one."""
         words = [self.translate(word) for word in command or self.service["command"]]
         if self.service["image"].startswith(OURS):
             words = [OURS, *words]
@@ -153,7 +153,7 @@ class Container:
             )
 
     def run(self, *command: str) -> "subprocess.CompletedProcess[str]":
-        """Run it to its end, with a command of one's own if there is one."""
+        """Run it to its end, with the given command or its own."""
         return subprocess.run(
             self.arguments(*command),
             env=self.environment,
@@ -164,7 +164,7 @@ class Container:
         )
 
     def healthy(self) -> bool:
-        """What the health check says."""
+        """Return the result of the health check."""
         assert self.process
         assert self.process.poll() is None, self.log.read_text()
         how, *words = self.service["healthcheck"]["test"]
@@ -175,21 +175,21 @@ class Container:
         return done.returncode == 0
 
     def wait_until_healthy(self) -> None:
-        """Wait for the health check."""
+        """Wait until the health check succeeds."""
         wait_until(self.healthy, f"healthy: {self.arguments()}", pause=0.1)
 
     def end(self) -> None:
-        """Tell it to end, as an engine does."""
+        """Send SIGTERM, as a container engine does."""
         assert self.process
         self.process.terminate()
 
     def wait(self) -> int:
-        """Its exit code, once it has ended: an engine would kill it after stop_grace_period."""
+        """Wait for its end and return its exit code; an engine kills it after stop_grace_period."""
         assert self.process
         return self.process.wait(LIMIT)
 
     def written_elsewhere(self) -> list[Path]:
-        """Files that it made where the root filesystem would be read-only."""
+        """Return files that it wrote where the root filesystem would be read-only."""
         places = [*self.tmpfs, *(target for _, target, _ in self.volumes)]
         allowed = [self.log, *(self.folder / place.strip("/") for place in places)]
         return [
@@ -200,16 +200,16 @@ class Container:
 
     @property
     def log(self) -> Path:
-        """What it has said."""
+        """Return the path of its log."""
         return self.folder / "log"
 
 
 class Project:
-    """Some containers of the file, in a directory of their own; all end with it."""
+    """Containers of the file in a separate directory; close() ends all of them."""
 
     def __init__(self, folder: Path, programs: Path, **environment: str) -> None:
         self.secrets = folder / "secrets"
-        # Nothing else of their directory: there may be another Python in it.
+        # Only these programs: their directory may contain another Python.
         self._programs = folder / "bin"
         self._programs.mkdir()
         for name in ("redis-server", "redis-cli"):
@@ -222,7 +222,7 @@ class Project:
     def container(
         self, name: str, port: int = 0, hosts: Mapping[str, str] | None = None
     ) -> Container:
-        """A container of a service, not started yet."""
+        """Create a container of a service, without starting it."""
         folder = self._folder / f"{name}-{len(self._containers)}"
         folder.mkdir()
         service = self.file["services"][name]
@@ -231,11 +231,11 @@ class Project:
         return made
 
     def secret(self, name: str) -> str:
-        """What a secret is."""
+        """Return the value of a secret."""
         return (self.secrets / name).read_text()
 
     def close(self) -> None:
-        """Kill what still runs."""
+        """Kill all containers that still run."""
         for container in self._containers:
             if container.process and container.process.poll() is None:
                 container.process.kill()
@@ -244,7 +244,7 @@ class Project:
 
 @contextlib.contextmanager
 def project(folder: Path, programs: Path, **environment: str) -> Iterator[Project]:
-    """Containers in a directory, for as long as the block lasts."""
+    """Yield a project in a directory; close it at the end of the block."""
     made = Project(folder, programs, **environment)
     try:
         yield made

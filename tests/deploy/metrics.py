@@ -1,4 +1,4 @@
-"""What the admin service tells Prometheus: names and labels that dashboards and alerts rely on."""
+"""Metrics of the admin service: names and labels that dashboards and alerts use."""
 
 METRICS: dict[str, tuple[str, ...]] = {
     "acker_up": ("namespace",),
@@ -18,10 +18,10 @@ OF_ALERTS = {
     "acker_tick_seconds": ("namespace",),
     "acker_tree_lifetime_seconds": ("namespace",),
 }
-"""Those that only alerts ask for; the dashboard of Grafana draws all the others."""
+"""Metrics used only by alerts; the Grafana dashboard shows all others."""
 
 OF_PROMETHEUS = {
     "up": ("job", "instance"),
     "scrape_duration_seconds": ("job", "instance"),
 }
-"""Those that Prometheus makes itself for each target."""
+"""Metrics that Prometheus creates for each target."""

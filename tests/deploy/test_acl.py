@@ -19,7 +19,7 @@ from tests.deploy.users import Login, Users, is_refusal, own_key, users
 from tests.support import dump
 from tests.tiers import servers
 
-# Of 6.2, which does not tell the subcommands it has.
+# Subcommands of 6.2, which does not report them.
 SUBCOMMANDS = """
     acl cat|deluser|genpass|getuser|list|load|log|save|setuser|users|whoami|dryrun
     client caching|getname|getredir|id|info|kill|list|no-evict|pause|reply|setname|tracking|unblock
@@ -40,7 +40,7 @@ SUBCOMMANDS = """
 
 
 def every_command(client: redis.Redis) -> dict[str, tuple[int, set[str], int]]:
-    """Every command of the server, with its arity, its flags and where its first key stands."""
+    """Return every command of the server: arity, flags and position of the first key."""
     found = {}
 
     def add(entries: list[list[object]]) -> None:
@@ -67,7 +67,7 @@ ON_CHANNELS = {"PUBLISH", "SUBSCRIBE", "UNSUBSCRIBE", "PSUBSCRIBE", "PUNSUBSCRIB
 
 
 def call(name: str, arity: int, argument: str) -> list[str]:
-    """A call of a command with as many arguments as it wants."""
+    """Return a call of a command with as many arguments as it needs."""
     words = name.split("|")
     return [*words, *[argument] * (abs(arity) - len(words))]
 
@@ -83,7 +83,7 @@ def some_users(request: pytest.FixtureRequest, server: EmbeddedRedis) -> Iterato
 
 @pytest.fixture
 def one(server: EmbeddedRedis) -> Iterator[Users]:
-    """Users of one namespace, which is there, like others beside it."""
+    """Create users of one namespace; the namespace and others with similar names exist."""
     with redis.Redis(port=server.port) as client:
         client.flushall()
         with users([server.port], [client]) as made:
@@ -96,7 +96,7 @@ def one(server: EmbeddedRedis) -> Iterator[Users]:
 
 def test_each_role_can_do_its_work(some_users: Users) -> None:
     work.all_roles(some_users)
-    # Not even a PUBLISH, which the scripts would pass over.
+    # Also no PUBLISH was refused, which the scripts would ignore.
     assert some_users.refusals() == set()
 
 
@@ -107,7 +107,7 @@ def test_a_server_loads_the_files(tmp_path: Path, kind: str) -> None:
     for path in sorted((ROOT / "deploy" / "acl").glob("*.acl")):
         lines += path.read_text().splitlines()
     file = tmp_path / "users.acl"
-    # The server that tests start is asked without a password.
+    # The tests connect to the server without a password.
     file.write_text("\n".join(line for line in lines if not line.startswith("user default ")))
     with (
         EmbeddedRedis(binary=binary, extra_args=("--aclfile", str(file))) as server,
@@ -118,7 +118,7 @@ def test_a_server_loads_the_files(tmp_path: Path, kind: str) -> None:
 
 
 def test_on_a_cluster_too() -> None:
-    """The users have to be there on each node."""
+    """The users must exist on each node."""
     with Cluster(binary_of("default")) as cluster:
         ports = [node.server.port for node in cluster.nodes]
         clients = [node.redis for node in cluster.nodes]
@@ -131,7 +131,7 @@ def test_on_a_cluster_too() -> None:
 def test_a_role_may_run_its_commands_and_no_other(one: Users, role: str) -> None:
     known = every_command(one.clients[0])
     assert len(known) > 290
-    # Nobody can be refused these: one logs in with them.
+    # Redis refuses these commands to no user, because they log in.
     always = {name for name, (_, flags, _) in known.items() if "no_auth" in flags}
     containers = {name.split("|")[0] for name in known if "|" in name}
     granted, tried = acl.commands(role), 0
@@ -144,22 +144,22 @@ def test_a_role_may_run_its_commands_and_no_other(one: Users, role: str) -> None
             arguments = call(name, arity, channels if name in ON_CHANNELS else key)
             if granted & {name, name.split("|")[0]}:
                 assert not login.refused(*arguments), arguments
-                login.anew()
+                login.reconnect()
             elif "not allowed. If the enable-" in str(reply := login.send(*arguments)):
-                # Of 7.0, to everybody, before it looks at rights.
+                # 7.0 refuses this command to every user, before it checks rights.
                 dry = one.clients[0].execute_command("ACL", "DRYRUN", one.name(role), *arguments)
                 assert b"no permissions" in dry, arguments
             else:
                 assert is_refusal(reply), arguments
     assert tried > 270
-    # Those that this server does not know are of a later one.
+    # Commands that this server does not have are those of a later version.
     later = {"CLUSTER|SHARDS", "LATENCY|HISTOGRAM", "ACL|DRYRUN"}
     assert granted - set(known) <= later
 
 
 @pytest.mark.parametrize("role", acl.roles())
 def test_keys_of_others_are_refused(one: Users, role: str) -> None:
-    """Also of namespaces whose name begins like this one, or ends like it."""
+    """Also keys of namespaces whose name begins or ends like this one."""
     name, before = one.namespace, dump(Acker(one.clients[0], one.namespace))
     others = [f"{name}2", name[:-1], f"x-{name}", name.upper(), f"{name}.a", f"{name}-"]
     keys = [key for other in others for key in (ShardKeys(other, 0).meta, own_key(other))]
@@ -181,7 +181,7 @@ def test_keys_of_others_are_refused(one: Users, role: str) -> None:
                 tried += 1
                 arguments = call(command, arity, key)
                 assert login.refused(*arguments), arguments
-                # Behind the back of a script's KEYS, too.
+                # Also inside a script that does not declare the key.
                 words = ",".join(f"'{word}'" for word in arguments)
                 assert login.refused("EVAL", f"return redis.call({words})", 1, own), arguments
                 assert login.refused("EVAL", "return 1", 1, key)
@@ -208,7 +208,7 @@ def test_channels_of_others_are_refused(one: Users, role: str) -> None:
             assert login.refused("PSUBSCRIBE", pattern)
         assert login.refused("PUBLISH", mine, "x") == ("PUBLISH" not in granted)
         assert login.refused("SUBSCRIBE", mine) == ("SUBSCRIBE" not in granted)
-        login.anew()
+        login.reconnect()
         whole = acl.channels(one.namespace)
         assert login.refused("PSUBSCRIBE", whole) == ("PSUBSCRIBE" not in granted)
     assert "PUBLISH" in known
@@ -257,8 +257,8 @@ def test_a_producer_reads_and_takes_no_verdict(one: Users) -> None:
         assert trusted.outcomes("t").read() == entries
 
 
-def test_but_a_producer_can_write_past_the_scripts(one: Users) -> None:
-    """As deploy/acl/README.md says: roles keep namespaces apart, and make nobody honest."""
+def test_a_producer_can_write_without_the_scripts(one: Users) -> None:
+    """Roles separate namespaces; they do not make a producer honest (deploy/acl/README.md)."""
     stream = ShardKeys(one.namespace, 0).outcomes("t")
     with Login(one.ports[0], one.name("producer")) as login:
         assert not login.refused("XADD", stream, "*", "verdict", "ack")
@@ -266,15 +266,15 @@ def test_but_a_producer_can_write_past_the_scripts(one: Users) -> None:
         assert not login.refused("UNLINK", stream)
 
 
-def test_the_password_is_needed_and_an_old_one_is_gone(one: Users) -> None:
+def test_an_old_password_is_refused(one: Users) -> None:
     client, name = one.clients[0], one.name("viewer")
     rule = acl.rule("viewer", one.namespace, name, "another").split(" ")
     client.execute_command("ACL", "SETUSER", *rule[1:])
     with pytest.raises(redis.AuthenticationError):
         Login(one.ports[0], name)
     Login(one.ports[0], name, "another").close()
-    nobody = acl.rule("viewer", one.namespace, name).split(" ")
-    client.execute_command("ACL", "SETUSER", *nobody[1:])
+    without_password = acl.rule("viewer", one.namespace, name).split(" ")
+    client.execute_command("ACL", "SETUSER", *without_password[1:])
     for password in ("another", "x", " "):
         with pytest.raises(redis.AuthenticationError):
             Login(one.ports[0], name, password)

@@ -1,4 +1,4 @@
-"""acker_redis/ops/acl.py beside the contract, the files of deploy/acl, and what it refuses."""
+"""acker_redis/ops/acl.py: its commands, the files of deploy/acl, and invalid arguments."""
 
 import hashlib
 import importlib.util
@@ -32,8 +32,8 @@ def test_the_commands_of_the_scripts_are_those_of_the_contract() -> None:
     assert set(acl.SCRIPTS) == set(NAMES)
 
 
-def test_every_script_is_run_by_somebody_beside_the_admin() -> None:
-    """But those by which a namespace begins, changes and ends."""
+def test_every_runtime_script_belongs_to_a_role_besides_admin() -> None:
+    """Exceptions are the scripts that create, configure and drop a namespace."""
     others = {script for role in acl.roles() if role != "admin" for script in acl.scripts(role)}
     assert set(acl.scripts("admin")) == set(acl.SCRIPTS)
     assert set(acl.SCRIPTS) - others <= {"create", "configure", "drop"}
@@ -65,27 +65,27 @@ def test_a_password_becomes_its_hash() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"role": "boss"}, "a role is one of producer, source, rotator, viewer, admin"),
+        ({"role": "boss"}, "use one of producer, source, rotator, viewer, admin"),
         ({"namespace": "*"}, "a namespace is"),
         ({"namespace": ""}, "a namespace is"),
         ({"namespace": "a b"}, "a namespace is"),
-        ({"user": "a b"}, "a user's name"),
-        ({"user": ""}, "a user's name"),
-        ({"user": "a\n+@all"}, "a user's name"),
+        ({"user": "a b"}, "a user name"),
+        ({"user": ""}, "a user name"),
+        ({"user": "a\n+@all"}, "a user name"),
         ({"password": ""}, "the password is empty"),
         ({"password_hash": "12"}, "64 hex digits"),
         ({"password_hash": "g" * 64}, "64 hex digits"),
         ({"password": "secret", "password_hash": "0" * 64}, "not both"),
     ],
 )
-def test_what_cannot_be_is_refused(fields: dict[str, str], words: str) -> None:
+def test_invalid_acl_arguments_are_rejected(fields: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(words)) as caught:
         acl.rule(**{"role": "viewer", "namespace": "orders", **fields})
     assert "secret" not in str(caught.value)
 
 
-def test_who_may_do_what() -> None:
-    """What a role may do beside its scripts, once more and by hand: a change is to be noticed."""
+def test_roles_have_exactly_these_rights() -> None:
+    """A second list of the rights of each role, written by hand, so that a change is noticed."""
     bolt = {"apply", "apply_blocks", "status", "show"}
     assert {role: set(acl.scripts(role)) for role in acl.roles()} == {
         "producer": bolt,

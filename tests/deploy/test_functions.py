@@ -1,4 +1,4 @@
-"""A viewer without EVAL: the scripts that only read as functions, on each server that has them."""
+"""A viewer without EVAL: read-only scripts as functions, on each server with functions."""
 
 import re
 from collections.abc import Iterator
@@ -96,7 +96,7 @@ def test_a_viewer_runs_no_code_of_its_own(one: Users) -> None:
     assert dump(Acker(one.clients[0], one.namespace)) == before
 
 
-def test_its_keys_are_read_only_whatever_commands_it_has(one: Users) -> None:
+def test_keys_of_a_viewer_without_eval_are_read_only(one: Users) -> None:
     viewer, key = one.name("viewer"), own_key(one.namespace)
     one.clients[0].execute_command("ACL", "SETUSER", viewer, "+set", "+unlink", "+get")
     with Login(one.ports[0], viewer) as login:
@@ -106,7 +106,7 @@ def test_its_keys_are_read_only_whatever_commands_it_has(one: Users) -> None:
 
 
 def test_commands_in_a_function_need_the_rights_of_its_caller(one: Users) -> None:
-    """So a producer would need SETRANGE by itself, were apply_blocks a function."""
+    """So with apply_blocks as a function, a producer would still need SETRANGE."""
     one.clients[0].execute_command("ACL", "SETUSER", one.name("viewer"), "-hgetall")
     with (
         Acker.from_url(one.url("viewer"), one.namespace, timeout=60) as acker,
@@ -146,7 +146,7 @@ def test_the_doctor_finds_that_a_viewer_has_its_rights(one: Users) -> None:
 
 
 @pytest.mark.parametrize(("tracked", "flag"), [(False, ""), (True, "flags={'allow-oom'}, ")])
-def test_why_scripts_that_write_are_no_functions(
+def test_a_writing_function_ignores_or_overapplies_maxmemory(
     client: redis.Redis, tracked: bool, flag: str
 ) -> None:
     """At maxmemory EVALSHA of apply refuses a TRACK and lets an ack through."""
@@ -177,7 +177,7 @@ def test_the_functions_are_those_of_the_viewer() -> None:
     assert functions.function("apply") is None
     assert re.fullmatch(r"acker_status_[0-9a-f]{12}", functions.function("status") or "")
     for role in set(acl.roles()) - {"viewer"}:
-        with pytest.raises(ConfigError, match="use: viewer"):
+        with pytest.raises(ConfigError, match="roles with functions: viewer"):
             acl.rule(role, "orders", functions=True)
 
 

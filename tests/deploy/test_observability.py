@@ -1,4 +1,4 @@
-"""Dashboard and alerts ask for what there is. The admin service is held against it elsewhere."""
+"""Queries of the dashboard and the alerts use existing metrics; promtool checks the alerts."""
 
 import json
 import re
@@ -25,7 +25,7 @@ WORDS = {"by", "without", "on", "ignoring", "and", "or", "unless", "bool", "offs
 
 
 def questions() -> Iterator[tuple[str, str]]:
-    """Where each PromQL expression stands, and what it is."""
+    """Yield the place and the text of each PromQL expression."""
     for panel in DASHBOARD["panels"]:
         for target in panel["targets"]:
             yield panel["title"], target["expr"]
@@ -34,7 +34,7 @@ def questions() -> Iterator[tuple[str, str]]:
 
 
 def names(expression: str) -> set[str]:
-    """Metrics of an expression; checks that it is balanced, and that labels are the metrics'."""
+    """Return the metrics of an expression; check its brackets and its labels."""
     plain = re.sub(r'"[^"]*"', '""', expression)
     opened = []
     for sign in plain:
@@ -60,13 +60,13 @@ def names(expression: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("where", "expression"), list(questions()))
-def test_what_is_asked_for_is_there(where: str, expression: str) -> None:
+def test_every_query_uses_known_metrics(where: str, expression: str) -> None:
     found = names(expression)
     assert found, where
     assert found <= set(KNOWN), where
 
 
-def test_a_wrong_question_is_noticed() -> None:
+def test_an_invalid_query_is_detected() -> None:
     for wrong in ("rate(acker_up[5m)", "sum(acker_up", 'acker_up{task="x"}'):
         with pytest.raises(AssertionError):
             names(wrong)
@@ -85,7 +85,7 @@ def test_every_metric_is_on_the_dashboard() -> None:
     assert shown == set(KNOWN) - set(OF_ALERTS)
 
 
-def test_panels_have_a_place_and_a_source_of_their_own() -> None:
+def test_panels_do_not_overlap_and_use_the_data_source() -> None:
     [source] = yaml.safe_load(
         (DEPLOY / "grafana" / "provisioning" / "datasources" / "prometheus.yml").read_text()
     )["datasources"]
@@ -123,7 +123,7 @@ def test_files_refer_to_each_other_as_they_are_mounted() -> None:
     name, port = target.split(":")
     assert services[name]["ports"] == [f"127.0.0.1:{port}:{port}"]
     assert port in services[name]["command"]
-    # The alerts and panels that are about the scrape itself ask for this job.
+    # Alerts and panels about the scrape itself select this job.
     assert {found for _, e in questions() for found in re.findall(r'job="(\w+)"', e)} == {
         job["job_name"]
     }
@@ -136,7 +136,8 @@ def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
     for rule in RULES:
         assert rule["labels"]["severity"] in ("critical", "warning")
         assert rule["annotations"]["summary"]
-        assert rule["annotations"]["description"].endswith((".", "?"))
+        # A command ends the text, without a full stop that a reader would copy.
+        assert re.search(r"\. Run first: \S.*[^.]$", rule["annotations"]["description"])
         for label in re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])):
             assert all(label in KNOWN[name] for name in names(rule["expr"]))
 
@@ -151,14 +152,14 @@ def test_promtool_agrees(tmp_path: Path) -> None:
 
 
 def series(name: str, values: str, **labels: str) -> dict[str, str]:
-    """A series as promtool reads it."""
-    told = {"namespace": "orders", "job": "acker", "instance": "api:8000", **labels}
-    inside = ",".join(f'{key}="{value}"' for key, value in told.items())
+    """Return a series in the format of promtool."""
+    all_labels = {"namespace": "orders", "job": "acker", "instance": "api:8000", **labels}
+    inside = ",".join(f'{key}="{value}"' for key, value in all_labels.items())
     return {"series": f"{name}{{{inside}}}", "values": values}
 
 
 def ended(acked: str, failed: str = "0x120") -> list[dict[str, str]]:
-    """Verdicts so far, by scrape."""
+    """Return the counters of verdicts, by scrape."""
     return [
         series("acker_trees_total", acked, verdict="ack", reason="completed"),
         series("acker_trees_total", failed, verdict="nack", reason="failed"),
@@ -166,7 +167,7 @@ def ended(acked: str, failed: str = "0x120") -> list[dict[str, str]]:
 
 
 def trees(oldest_s: str, lives_s: int = 90, tick_s: int = 30, reshard: int = 0) -> list[Any]:
-    """What there is to know of the trees of a namespace."""
+    """Return the metrics of the trees of a namespace."""
     return [
         series("acker_oldest_pending_age_seconds", oldest_s),
         series("acker_tree_lifetime_seconds", f"{lives_s}x120"),
@@ -177,7 +178,7 @@ def trees(oldest_s: str, lives_s: int = 90, tick_s: int = 30, reshard: int = 0) 
 
 SCENES: dict[str, tuple[str, list[Any], str, int]] = {
     "nothing is acked": ("AckerStalled", [*ended("7x120"), *trees("80x120")], "30s", 1),
-    "nor when it is scraped once a minute": (
+    "nothing is acked, scraped once a minute": (
         "AckerStalled",
         [*ended("7x120"), *trees("80x120")],
         "1m",
@@ -190,7 +191,7 @@ SCENES: dict[str, tuple[str, list[Any], str, int]] = {
         "30s",
         0,
     ),
-    "it moves": ("AckerStalled", [*ended("7x120"), *trees("80x120", reshard=1)], "30s", 0),
+    "a reshard runs": ("AckerStalled", [*ended("7x120"), *trees("80x120", reshard=1)], "30s", 0),
     "over twice the mark, and it rejects": (
         "AckerOverflow",
         [
@@ -223,7 +224,7 @@ SCENES: dict[str, tuple[str, list[Any], str, int]] = {
     "a tree is far too old": ("AckerOldTree", trees("3700x120"), "30s", 1),
     "a tree is old where trees live long": ("AckerOldTree", trees("3700x120", 7200), "30s", 0),
 }
-"""An alert, what Prometheus has read, how often, and how many alerts there are of it."""
+"""Alert, series, scrape interval, and expected number of alerts."""
 
 
 @pytest.mark.parametrize("scene", SCENES)

@@ -1,4 +1,4 @@
-"""Every command that a container would run, as a plain process beside the others."""
+"""Every container of docker-compose.yml, as a plain process."""
 
 import json
 import re
@@ -24,7 +24,7 @@ NODES = {name: f"172.31.97.{10 + number}" for number in range(1, 7) for name in 
 
 @pytest.fixture(scope="module")
 def programs() -> Path:
-    """Where redis-server and redis-cli are; from 7.0 on the settings have these names."""
+    """Return the folder of redis-server and redis-cli, 7.0 or later for the names of settings."""
     binary = find_on_path()
     if (
         binary is None
@@ -37,7 +37,7 @@ def programs() -> Path:
 
 @dataclass
 class Running:
-    """What `docker compose up` starts."""
+    """The containers that `docker compose up` starts."""
 
     project: Project
     redis: Container
@@ -45,23 +45,23 @@ class Running:
     api: Container
 
     def client(self, user: str) -> redis.Redis:
-        """A client with a user's password."""
+        """Return a client that logs in as a user."""
         password = self.project.secret(f"{user}_password")
         return redis.Redis(port=self.redis.port, username=user, password=password)
 
     def acker(self, user: str) -> Acker:
-        """An acker with a user's password."""
+        """Return an acker that logs in as a user."""
         return Acker(self.client(user), "orders")
 
     def command(self, *words: str) -> str:
-        """`docker compose run --rm cli ...`"""
+        """Run `docker compose run --rm cli ...`; return its output."""
         hosts = {"redis:6379": f"127.0.0.1:{self.redis.port}"}
         done = self.project.container("cli", hosts=hosts).run(*words)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def get(self, path: str, token: str = "") -> tuple[int, str]:
-        """Status and body that the admin service answers with."""
+        """Return status and body of a reply of the admin service."""
         request = urllib.request.Request(f"http://127.0.0.1:{self.api.port}{path}")
         if token:
             request.add_header("Authorization", f"Bearer {self.project.secret(token)}")
@@ -96,13 +96,13 @@ def running(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Iterato
             assert container.written_elsewhere() == []
 
 
-def test_redis_has_the_settings_and_lets_nobody_in_without_a_password(running: Running) -> None:
-    nobody = redis.Connection(port=running.redis.port, protocol=2)
+def test_redis_has_its_settings_and_requires_a_password(running: Running) -> None:
+    anonymous = redis.Connection(port=running.redis.port, protocol=2)
     for words in (["PING"], ["AUTH", "default", ""], ["AUTH", ""]):
-        nobody.send_command(*words, check_health=False)
+        anonymous.send_command(*words, check_health=False)
         with pytest.raises(redis.RedisError, match="Authentication required|invalid username"):
-            nobody.read_response()
-    nobody.disconnect()
+            anonymous.read_response()
+    anonymous.disconnect()
     with running.client("admin") as admin:
         settings = admin.config_get("*")
         assert settings["maxmemory-policy"] == "noeviction"
@@ -113,13 +113,13 @@ def test_redis_has_the_settings_and_lets_nobody_in_without_a_password(running: R
     assert (running.redis.folder / "data" / "appendonlydir").is_dir()
 
 
-def test_all_are_healthy(running: Running) -> None:
+def test_all_services_become_healthy(running: Running) -> None:
     for container in (running.redis, *running.rotators, running.api):
         container.wait_until_healthy()
 
 
-def test_a_tree_that_nobody_acks_expires_and_all_is_seen(running: Running) -> None:
-    """Created by the admin, tracked by a source, expired by a rotator, read by the source."""
+def test_an_unacked_tree_expires_and_an_acked_tree_completes(running: Running) -> None:
+    """The admin creates, a source tracks, a rotator expires, and the source reads verdicts."""
     running.command("create", "orders", "--tick-ms", "50", "--buckets", "2")
     reasons: dict[str, str] = {}
     with running.acker("source") as source, running.acker("producer") as producer:
@@ -127,20 +127,20 @@ def test_a_tree_that_nobody_acks_expires_and_all_is_seen(running: Running) -> No
         batch.track(7, "lost", [40])
         source.apply(batch)
 
-        def told(source_id: str) -> bool:
+        def has_verdict(source_id: str) -> bool:
             reasons.update({o.source_id: o.reason for o in source.outcomes("shop")})
             return source_id in reasons
 
-        wait_until(lambda: told("lost"), "a verdict on a tree without an ack", pause=0.05)
+        wait_until(lambda: has_verdict("lost"), "a verdict on a tree without an ack", pause=0.05)
         assert reasons == {"lost": "expired"}
-        # A tree lives for 50 ms at least: on a machine that stalls it may expire before its ack.
+        # A tree lives for 50 ms at least, so on a machine that stalls it may expire before its ack.
         for attempt in range(1, 100):
             tracked, acked = Batch("shop"), Batch()
             tracked.track(7 + attempt, f"found {attempt}", [50])
             source.apply(tracked)
             acked.ack(7 + attempt, 50)
             producer.apply(acked)
-            wait_until(lambda n=attempt: told(f"found {n}"), "a verdict on it", pause=0.05)  # type: ignore[misc]
+            wait_until(lambda n=attempt: has_verdict(f"found {n}"), "a verdict on it", pause=0.05)  # type: ignore[misc]
             if reasons[f"found {attempt}"] == "completed":
                 break
     assert "completed" in reasons.values()
@@ -148,12 +148,12 @@ def test_a_tree_that_nobody_acks_expires_and_all_is_seen(running: Running) -> No
     assert "orders" in json.dumps(status)
     wait_until(lambda: running.get("/readyz")[0] == 200, "the service is ready", pause=0.2)
 
-    # Nothing of what the services do was refused them; the admin service can do without INFO, and
-    # without its canary, whose first command is EXISTS.
+    # Redis refused no command of the services, except INFO and the canary (first command: EXISTS)
+    # of the admin service, which are optional.
     with running.client("admin") as admin:
         counts = admin.info("commandstats")
     rejected = {name for name, each in counts.items() if each["rejected_calls"]}
-    # And PING was refused to nobody, in another test.
+    # Another test sends PING without a login.
     assert rejected <= {"cmdstat_info", "cmdstat_ping", "cmdstat_exists"}
 
 
@@ -165,7 +165,7 @@ def test_metrics_are_those_of_dashboard_and_alerts(running: Running) -> None:
         nonlocal text
         status, text = running.get("/metrics", "api_metrics_token")
         assert status == 200
-        # In a second; else it says that it could not.
+        # The service reads a namespace within a second, or reports an error.
         return 'task="shop"' in text and "acker_oldest_pending_age_seconds{" in text
 
     wait_until(all_read, "a namespace that was read", pause=0.2)
@@ -190,7 +190,10 @@ def test_six_nodes_become_a_cluster(tmp_path: Path, programs: Path) -> None:
         for node in nodes:
             node.wait_until_healthy()
         create = some.container("create-cluster", hosts=hosts)
-        for words in ("[OK] All 16384 slots covered", "there is a cluster already"):
+        for words in (
+            "[OK] All 16384 slots covered",
+            "the cluster exists already; nothing was changed",
+        ):
             done = create.run()
             assert done.returncode == 0, done.stdout + done.stderr
             assert words in done.stdout
@@ -205,7 +208,7 @@ def test_six_nodes_become_a_cluster(tmp_path: Path, programs: Path) -> None:
                     found.append((info["role"], info.get("master_link_status", "")))
             return sorted(found)
 
-        # The replicas have logged in to their masters.
+        # All replicas have logged in to their masters.
         settled = [("master", "")] * 3 + [("slave", "up")] * 3
         wait_until(lambda: roles() == settled, "replicas in step", pause=0.1)
         done = some.container("cli", hosts=hosts).run("create", "orders", "--shards", "8")
@@ -216,12 +219,12 @@ def test_six_nodes_become_a_cluster(tmp_path: Path, programs: Path) -> None:
             assert node.wait() == 0, node.log.read_text()
 
 
-def test_no_command_of_the_file_is_left_out() -> None:
-    """What is not run here is run nowhere but in a container, and each has its reason."""
+def test_every_service_is_run_or_excluded_with_a_reason() -> None:
+    """A service that these tests do not run has a reason."""
     run_here = {"redis", "rotator", "api", "cli", "create-cluster", *NODES}
     not_here = {
-        "demo",  # starts Spark: tests/demo/test_demo.py runs it, here its words are checked
-        "prometheus",  # neither program can be installed by pip
+        "demo",  # starts Spark; tests/demo/test_demo.py runs it
+        "prometheus",  # pip cannot install prometheus or grafana
         "grafana",
     }
     assert set(load(ACKER_REDIS_SECRETS=".")["services"]) == run_here | not_here

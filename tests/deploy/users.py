@@ -1,4 +1,4 @@
-"""Users of the roles on a running server, and what each tries."""
+"""Users of all roles on a running server."""
 
 import contextlib
 import re
@@ -16,27 +16,27 @@ from tests.waiting import LIMIT
 
 PASSWORD = "correct horse"
 PASSED_OVER = {b"client|setinfo", b"client|maint_notifications", b"client"}
-"""Refusals that redis-py passes over: what not every server knows, no rule can name."""
+"""Refused commands that redis-py ignores; not every server has them, so no rule names them."""
 
 
 @dataclass
 class Users:
-    """A user of each role, for a namespace of its own or for all."""
+    """A user of each role, for one namespace or for all."""
 
     ports: list[int]
     clients: list[Any]
-    """Clients of each node, without restrictions."""
+    """Clients of each node, with all rights."""
     namespace: str
     all_namespaces: bool = False
     functions: bool = False
-    """Whether roles that can do without EVAL have none; clients call functions."""
+    """Whether roles that can work without EVAL have no EVAL; their clients call functions."""
 
     def name(self, role: str) -> str:
-        """User of a role."""
+        """Return the user name of a role."""
         return f"{self.namespace}-{role}"
 
     def url(self, role: str) -> str:
-        """URL with user and password; of a cluster if there are several nodes."""
+        """Return the URL with user and password; a cluster URL if there are several nodes."""
         login = f"{self.name(role)}:{PASSWORD.replace(' ', '%20')}"
         hosts = ",".join(f"127.0.0.1:{port}" for port in self.ports)
         kind, db = ("redis", "/0") if len(self.ports) == 1 else ("redis+cluster", "")
@@ -45,7 +45,7 @@ class Users:
         return f"{kind}://{login}@{hosts}{db}?client_name=test{functions}"
 
     def make(self) -> None:
-        """Make the users, by the very words of their rules, on each node."""
+        """Create the users on each node, with exactly the words of their rules."""
         of = None if self.all_namespaces else self.namespace
         for role in acl.roles():
             functions = self.functions and acl.calls_functions(role)
@@ -61,7 +61,7 @@ class Users:
             client.execute_command("ACL", "DELUSER", *map(self.name, acl.roles()))
 
     def refusals(self) -> set[tuple[str, bytes]]:
-        """What was refused of these users: role and command, key or channel; it is forgotten."""
+        """Return and clear the refusals: role, and command, key or channel."""
         found = set()
         for client in self.clients:
             for entry in client.execute_command("ACL", "LOG", 128):
@@ -83,7 +83,7 @@ def users(
     everywhere: bool = False,
     functions: bool = False,
 ) -> Iterator[Users]:
-    """Users of all roles, for as long as the block lasts."""
+    """Create users of all roles; remove them at the end of the block."""
     name = namespace or f"acl-{uuid.uuid4().hex[:8]}"
     made = Users(list(ports), list(clients), name, everywhere, functions)
     made.make()
@@ -95,7 +95,7 @@ def users(
 
 
 def is_refusal(reply: Any) -> bool:
-    """Whether a reply says that the user may not; inside a script the words are others."""
+    """Return whether a reply is a refusal; inside a script its text differs."""
     words = r"NOPERM|The user executing the script can't |ACL failure in script: "
     return isinstance(reply, NoPermissionError) or (
         isinstance(reply, ResponseError) and bool(re.search(words, str(reply)))
@@ -103,10 +103,10 @@ def is_refusal(reply: Any) -> bool:
 
 
 class Login:
-    """One connection of a user, which sends exactly what it is given."""
+    """One connection of a user that sends commands unchanged."""
 
     def __init__(self, port: int, user: str, password: str = PASSWORD) -> None:
-        # RESP2: one reply per command, also once it has subscribed.
+        # RESP2: one reply per command, also after SUBSCRIBE.
         self._port, self._user, self._password = port, user, password
         self._open()
 
@@ -121,7 +121,7 @@ class Login:
         self._connection.connect()
 
     def send(self, *args: str | bytes | int) -> Any:
-        """The reply, or the error that it is."""
+        """Send a command; return its reply, which may be an error."""
         try:
             self._connection.send_command(*args)
             return self._connection.read_response()
@@ -129,15 +129,15 @@ class Login:
             return error
 
     def write(self, sent: bytes) -> None:
-        """Send bytes as they are, and read no reply."""
+        """Send raw bytes without reading a reply."""
         self._connection.send_packed_command([sent])
 
     def refused(self, *args: str | bytes | int) -> bool:
-        """Whether this user may not do it."""
+        """Return whether Redis refuses this command."""
         return is_refusal(self.send(*args))
 
-    def anew(self) -> None:
-        """Connect again: nothing is left of what was sent."""
+    def reconnect(self) -> None:
+        """Reconnect, which resets the state of the connection."""
         self.close()
         self._open()
 
@@ -153,5 +153,5 @@ class Login:
 
 
 def own_key(namespace: str) -> str:
-    """A key of the namespace that no script knows."""
+    """Return a key of the namespace that no script uses."""
     return f"{ShardKeys(namespace, 0).prefix}:own"

@@ -1,4 +1,4 @@
-"""What each role is for, done by its own user through the clients of this package."""
+"""The work of each role, done by its user with the clients of this package."""
 
 import asyncio
 from typing import Any
@@ -22,7 +22,7 @@ TASK = "shop"
 
 
 def create(users: Users) -> None:
-    """Admin: create the namespace, and ask the server how it is doing."""
+    """Admin: create the namespace, and read the state of the server."""
     with Acker.from_url(users.url("admin"), users.namespace, timeout=60) as acker:
         assert acker.create(AckerConfig(shards=SHARDS, tick_ms=3_600_000))
         assert users.namespace in acker.connection.drive(names())
@@ -37,7 +37,7 @@ def create(users: Users) -> None:
 
 
 def produce(users: Users) -> None:
-    """Producer: a bolt by threads, a durable lane, a block, a look at a tree."""
+    """Producer: a bolt with threads, a durable lane, a block, show of a tree."""
     with Acker.from_url(users.url("producer"), users.namespace, timeout=60) as acker:
         with Producer(acker, TASK, linger=0) as producer:
             anchor, first = new_anchor(), new_tuple_id()
@@ -65,7 +65,7 @@ def _rows(anchor: int) -> Columns:
 
 
 def source(users: Users) -> None:
-    """Source: records that are acked, and one that is replayed; its verdicts live, and taken."""
+    """Source: acked records and a replayed one; its verdicts on pub/sub, and taken."""
     with Acker.from_url(users.url("source"), users.namespace, timeout=60) as acker:
         live = _listen(acker.connection.client, users)
         acked: list[str] = []
@@ -91,12 +91,12 @@ def source(users: Users) -> None:
         if live:
             heard = [live.get_message(timeout=LIMIT) for _ in range(2)]
             assert {m["type"] for m in heard if m} == {"subscribe", "psubscribe"}
-            told = live.get_message(timeout=LIMIT)
-            assert told["channel"].startswith(f"acker:{users.namespace}:".encode())
+            message = live.get_message(timeout=LIMIT)
+            assert message["channel"].startswith(f"acker:{users.namespace}:".encode())
             live.unsubscribe()
             live.punsubscribe()
             live.close()
-        # What Spark's source of verdicts sends beside.
+        # Spark's source of verdicts also sends these commands.
         keys = [ShardKeys(users.namespace, shard).outcomes(TASK) for shard in range(SHARDS)]
         for key in keys:
             acker.connection.command("XREVRANGE", key, "+", "-", "COUNT", 1)
@@ -108,16 +108,16 @@ def source(users: Users) -> None:
 
 def _listen(client: Any, users: Users) -> Any:
     if not hasattr(client, "connection_pool"):
-        return None  # a cluster's pub/sub is that of any node
+        return None  # on a cluster any node serves pub/sub
     live = client.pubsub()
     live.subscribe(channel(users.namespace, "ack", TASK))
-    # A pattern has to be the very one of the rule.
+    # The pattern must be exactly the one of the rule.
     live.psubscribe(acl.channels(None if users.all_namespaces else users.namespace))
     return live
 
 
 def by_asyncio(users: Users) -> None:
-    """Source, producer, viewer and rotator by asyncio."""
+    """Source, producer and viewer with asyncio."""
 
     async def run() -> None:
         url, name = users.url, users.namespace
@@ -144,7 +144,7 @@ def by_asyncio(users: Users) -> None:
 
 
 def rotate(users: Users) -> None:
-    """Rotator: ticks until all has expired, trees and blocks."""
+    """Rotator: tick until all trees and blocks have expired."""
     with Acker.from_url(users.url("producer"), users.namespace, timeout=60) as acker:
         batch = Batch(TASK)
         batch.track(new_anchor(), "left", [new_tuple_id()])
@@ -161,7 +161,7 @@ def rotate(users: Users) -> None:
 
 
 def view(users: Users) -> None:
-    """Viewer: how things stand, a tree, the verdicts that wait."""
+    """Viewer: read the state, a tree, and the waiting verdicts."""
     with Acker.from_url(users.url("viewer"), users.namespace, timeout=60) as acker:
         assert acker.status().backlog[TASK] >= 3
         waiting = acker.outcomes(TASK).read()
@@ -179,7 +179,7 @@ def view(users: Users) -> None:
 
 
 def end(users: Users) -> None:
-    """Admin: change the configuration, move to more shards, drop the namespace with all in it."""
+    """Admin: change the configuration, reshard to more shards, drop the namespace."""
     with Acker.from_url(users.url("source"), users.namespace, timeout=60) as acker:
         waiting = acker.outcomes(TASK)
         while entries := waiting.read():
@@ -192,6 +192,6 @@ def end(users: Users) -> None:
 
 
 def all_roles(users: Users) -> None:
-    """The work of all, in an order that makes sense."""
+    """Run the work of all roles, in order."""
     for work in (create, produce, source, by_asyncio, rotate, view, end):
         work(users)

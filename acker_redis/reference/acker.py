@@ -194,7 +194,7 @@ class Reference:
             record.task, record.source_id = task, row.source_id
             self.counters["tracked"] += 1
         if record.task and (record.why is not None or record.checksum == 0):
-            failed = record.why is not None  # failed beats zero
+            failed = record.why is not None  # failed has priority over zero
             self.counters["failed" if failed else "acked"] += 1
             if failed:
                 self._tell("nack", "failed", row.anchor, record, record.why or "")

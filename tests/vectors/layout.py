@@ -1,4 +1,4 @@
-"""JSON that reads well in a diff: what fits stands on one line, a call always does."""
+"""JSON with readable diffs: a value that fits is on one line, and a call always is."""
 
 import json
 import re
@@ -6,16 +6,16 @@ from typing import Any
 
 WIDTH = 100
 FLAT = {"config", "counters"}
-"""What stands on one line, however long."""
+"""Names of values that are on one line, whatever their length."""
 LINES = {"calls", "rows", "outcomes"}
-"""Lists whose items have a line each."""
+"""Names of lists with one line per item."""
 DEEP = {"vectors", "steps", "calls", "state"}
 MANY = 64
-"""Items of a list from which on several stand on one line."""
+"""A list with more items than this has several items per line."""
 
 
 def render(value: Any) -> str:
-    """Text of a file of vectors."""
+    """Return the text of a file of vectors."""
     return _render(value, 0, "") + "\n"
 
 
@@ -23,7 +23,7 @@ def _render(value: Any, indent: int, name: str, one_line: bool = False) -> str:
     compact = _visible(json.dumps(value, ensure_ascii=False))
     if one_line or name in FLAT or not isinstance(value, dict | list) or not value:
         return compact
-    # A file never has its vectors, steps or calls squeezed into a line.
+    # Vectors, steps and calls are never on one line with others.
     deep = (isinstance(value, dict) and not DEEP.isdisjoint(value)) or name in DEEP
     if not deep and indent + len(compact) <= WIDTH:
         return compact
@@ -53,7 +53,7 @@ def _filled(parts: list[str], inner: str) -> list[str]:
 
 
 def _visible(text: str) -> str:
-    """A letter that cannot be seen is written as \\u and its number."""
+    """Replace each letter that is not printable by \\u and its number."""
     return re.sub(
         r"[^\x20-\x7e]", lambda m: m[0] if m[0].isprintable() else json.dumps(m[0])[1:-1], text
     )

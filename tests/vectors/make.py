@@ -1,4 +1,4 @@
-"""Write the vectors, or see whether their files are what the declarations say.
+"""Write the files of the vectors from their declarations, or check that they are current.
 
 python tests/vectors/make.py [--check]
 """
@@ -14,12 +14,12 @@ from tests.vectors.topics import TOPICS  # noqa: E402
 
 
 def texts() -> dict[Path, str]:
-    """Text of each file."""
+    """Return the text of each file."""
     return {HERE / f"{topic.name}.json": render(topic.json()) for topic in TOPICS}
 
 
 def stale() -> list[str]:
-    """Names of files that are missing, not as declared, or declared no more."""
+    """Return the names of files that are missing, not as declared, or no longer declared."""
     made = texts()
     there = set(HERE.glob("*.json"))
     wrong = {path for path, text in made.items() if path not in there or read(path) != text}
@@ -27,16 +27,16 @@ def stale() -> list[str]:
 
 
 def read(path: Path) -> str:
-    """Text of a file, with its line ends as they are."""
+    """Return the text of a file with its line ends unchanged."""
     return path.read_bytes().decode()
 
 
 def main(check: bool) -> int:
-    """Exit code: 1 if ``check`` finds a file that is not current."""
+    """Write the files, or only check them. Return 1 if ``check`` finds one that is not current."""
     wrong = stale()
     if check:
         for name in wrong:
-            print(f"{name} is not what tests/vectors/make.py makes; run it")
+            print(f"{name} is not current; run python tests/vectors/make.py")
         return int(bool(wrong))
     made = texts()
     for path in HERE.glob("*.json"):

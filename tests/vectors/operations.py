@@ -1,4 +1,4 @@
-"""From the ``do`` of a step to the calls of the Python client: what the client has to pass."""
+"""Convert the ``do`` of a step into the calls of the Python client, which is under test."""
 
 from typing import Any
 
@@ -15,21 +15,21 @@ EXPIRE_RECORDS = 500
 EXPIRE_BLOCKS = 64
 
 Json = Any
-"""What json.loads gives."""
+"""A value that json.loads returns."""
 
 
 def track(anchor: int, source_id: str, *emitted: int) -> Json:
-    """A source tracks a tree with its first messages."""
+    """Return a row by which a source tracks a tree with its first messages."""
     return {"track": {"anchor": str(anchor), "source_id": source_id, "emitted": _ids(emitted)}}
 
 
 def ack(anchor: int, tuple_id: int, *emitted: int) -> Json:
-    """A bolt has processed a message, and it caused others."""
+    """Return a row of a bolt that has processed a message, which caused others."""
     return {"ack": {"anchor": str(anchor), "tuple": str(tuple_id), "emitted": _ids(emitted)}}
 
 
 def fail(anchor: int, why: str, tuple_id: int | None = None, *emitted: int) -> Json:
-    """A bolt has failed a tree; with a tuple, the message counts as processed."""
+    """Return a row by which a bolt fails a tree. With a tuple, the message counts as processed."""
     row: Json = {"anchor": str(anchor), "why": why}
     if tuple_id is not None:
         row |= {"tuple": str(tuple_id), "emitted": _ids(emitted)}
@@ -37,17 +37,17 @@ def fail(anchor: int, why: str, tuple_id: int | None = None, *emitted: int) -> J
 
 
 def touch(anchor: int) -> Json:
-    """More time is needed."""
+    """Return a row that resets the timeout of a tree."""
     return {"touch": {"anchor": str(anchor)}}
 
 
 def track_block(block: int, label: str, *deltas: int) -> Json:
-    """A source tracks a block: for each slot, the XOR of the ids of its first messages."""
+    """Return a row that tracks a block; each delta is the XOR of the slot's first messages."""
     return {"track_block": {"block": str(block), "label": label, "deltas": _ids(deltas)}}
 
 
 def anchors_of(do: Json) -> list[int]:
-    """Anchors that the rows of a batch name; of a block that is tracked, those of all its slots."""
+    """Return the anchors in the rows of a batch; for a tracked block, those of all its slots."""
     found: dict[int, None] = {}
     for row in do["rows"]:
         ((verb, fields),) = row.items()
@@ -60,7 +60,7 @@ def anchors_of(do: Json) -> list[int]:
 
 
 def batch_of(do: Json) -> Batch:
-    """The Python client's batch; InvalidBatchError or ConfigError if the client refuses it."""
+    """Return the Python client's batch. Raise InvalidBatchError or ConfigError if it refuses."""
     batch = Batch(do["task"])
     for row in do["rows"]:
         ((verb, fields),) = row.items()
@@ -83,19 +83,19 @@ def batch_of(do: Json) -> Batch:
 
 
 def parts_of(do: Json, shards: int) -> list[Part]:
-    """Parts of a batch, a call for each; the errors of :func:`batch_of`."""
+    """Return the parts of a batch, one per call. Raise the errors of :func:`batch_of`."""
     return batch_of(do).parts(shards)
 
 
 def fence_of(do: Json, number: int) -> Fence | None:
-    """Fence of one call of a batch, counted from 0; without a producer there is none."""
+    """Return the fence of one call of a batch, counted from 0; None without a producer."""
     if not do["producer"]:
         return None
     return Fence(do["producer"], int(do["seq"]) + number, do["digest"])
 
 
 def call_of(part: Part, fence: Fence | None, namespace: str) -> Call:
-    """Call that carries one part."""
+    """Return the call that carries one part."""
     keys = ShardKeys(namespace, part.shard)
     if isinstance(part.rows, Columns):
         return commands.apply(keys, part.rows, fence)
@@ -103,7 +103,7 @@ def call_of(part: Part, fence: Fence | None, namespace: str) -> Call:
 
 
 def calls_of(do: Json, config: AckerConfig, namespace: str) -> list[Call]:
-    """Calls in the order in which they are sent; for ``take`` without the ids of entries."""
+    """Return the calls in the order of sending; for ``take`` without the ids of entries."""
     ((verb, fields),) = do.items()
     if verb == "apply":
         return [
@@ -129,7 +129,7 @@ def calls_of(do: Json, config: AckerConfig, namespace: str) -> list[Call]:
 
 
 def wire(argument: str | bytes | int) -> str:
-    """Hex of an argument as it goes over the wire."""
+    """Return the hex of an argument as it is on the wire."""
     return (argument if isinstance(argument, bytes) else str(argument).encode()).hex()
 
 

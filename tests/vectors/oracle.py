@@ -1,6 +1,6 @@
-"""What the reference says, in the words of the wire.
+"""Replies and states of the reference model, in the format of the wire.
 
-Nothing here comes from Redis: a vector is a second statement of what the scripts do.
+Nothing here comes from Redis: the vectors specify the scripts independently of them.
 """
 
 import hashlib
@@ -21,11 +21,11 @@ from tests.support import rows_of
 from tests.vectors.operations import Json
 
 TIME = "??" * 6
-"""In place of a time, in the hex of a record or header."""
+"""Placeholder of a time in the hex of a record or header."""
 
 
 class Oracle:
-    """One shard: the reference, and what a stream and a ring of buckets add to it."""
+    """One shard: the reference model, plus streams and the numbers of its buckets."""
 
     def __init__(self, config: AckerConfig) -> None:
         self.reference = BlockReference(config, now_ms=1_700_000_000_000)
@@ -35,7 +35,7 @@ class Oracle:
         self._whys: dict[int, dict[int, str]] = {}
 
     def apply(self, rows: Columns | Blocks, fence: Fence | None) -> Json:
-        """Reply of apply, or of apply_blocks; raises what the reference raises."""
+        """Return the reply of apply or apply_blocks. Raise the errors of the reference."""
         if isinstance(rows, Blocks):
             return self._apply_blocks([block_row(part) for part in rows.parts], fence)
         applied = self.reference.apply(rows_of(rows), rows.task, fence)
@@ -63,29 +63,29 @@ class Oracle:
         ]
 
     def rotate(self, force: bool) -> Json:
-        """Reply of rotate."""
+        """Return the reply of rotate."""
         rotated = self.reference.rotate(force)
         self._rotations += rotated
-        # How long a tick is still away is for a clock to say.
+        # The time until the next tick depends on a clock.
         due = self.reference.config.tick_ms if rotated else None
         return [int(rotated), due, self._left(), self.reference.late_ms if rotated else 0]
 
     def expire(self) -> Json:
-        """Reply of expire."""
+        """Return the reply of expire."""
         before = self.reference.counters.copy()
         left = self.reference.expire()
         new = self.reference.counters - before
         return [new["expired"], new["orphaned"], left]
 
     def expire_blocks(self) -> Json:
-        """Reply of expire_blocks."""
+        """Return the reply of expire_blocks."""
         before = self.reference.counters.copy()
         left = self.reference.expire_blocks()
         new = self.reference.counters - before
         return [new["acked"], new["expired"], left]
 
     def take(self, task: str) -> tuple[int, int]:
-        """Entries and verdicts that were taken."""
+        """Take all verdicts of a task, and return the numbers of entries and verdicts."""
         verdicts = self.reference.backlog(task)
         self.reference.take(task)
         self.reference.take_blocks(task)
@@ -94,9 +94,9 @@ class Oracle:
         return self._entries.pop(task, 0), verdicts
 
     def told(self) -> list[Json]:
-        """Verdicts since the last time, those of blocks one by one.
+        """Return the verdicts since the last call, those of blocks one by one.
 
-        A call writes an entry per task, verdict and reason, and one per block.
+        A call of a script writes an entry per task, verdict and reason, and one per block.
         """
         reference, found = self.reference, []
         for task in sorted({*reference.outcomes, *reference.block_outcomes}):
@@ -113,7 +113,7 @@ class Oracle:
         return found
 
     def checksum(self, anchor: int) -> str | None:
-        """Checksum of a tree in a bucket."""
+        """Return the checksum of a tree in a bucket, or None."""
         place = split_anchor(anchor)
         if place is None:
             records = [bucket[anchor] for bucket in self.reference.buckets if anchor in bucket]
@@ -124,7 +124,7 @@ class Oracle:
         return None
 
     def status(self) -> Json:
-        """Reply of status."""
+        """Return the reply of status."""
         reference = self.reference
         return [
             None,
@@ -136,7 +136,7 @@ class Oracle:
         ]
 
     def show(self, anchor: int) -> Json:
-        """Reply of show."""
+        """Return the reply of show."""
         reference, place = self.reference, split_anchor(anchor)
         if place is None:
             for age, records in enumerate((*reference.buckets, reference.expiring)):
@@ -160,7 +160,7 @@ class Oracle:
         return [None]
 
     def state(self) -> Json:
-        """What the shard holds."""
+        """Return the state of the shard."""
         reference = self.reference
         return {
             "pending": [_records(bucket) for bucket in reference.buckets],
@@ -199,13 +199,13 @@ class Oracle:
         }
 
     def _ring(self, newest_first: list[int]) -> list[int]:
-        """By the number of the bucket: each tick makes the next number the newest."""
+        """Order sizes by bucket number: each tick makes the next number the newest."""
         n = len(newest_first)
         return [newest_first[(self._rotations - bucket) % n] for bucket in range(n)]
 
 
 def block_row(part: BlockPart) -> BlockRow:
-    """One block for the reference, from its arguments on the wire."""
+    """Return one block for the reference model, from its arguments on the wire."""
     count = len(part.deltas) // 8
     deltas = struct.unpack(f">{count}Q", part.deltas)
     slots = struct.unpack(f">{count}H", part.slots) if part.slots else range(count)

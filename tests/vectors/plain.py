@@ -1,6 +1,6 @@
-"""From a batch to the calls of the scripts once more, by README.md of this folder alone.
+"""A second packer, from batches to calls, written from README.md of this folder alone.
 
-Nothing of ``acker_redis`` is used: if both say the same bytes, then the page suffices.
+It uses nothing of ``acker_redis``. If both produce the same bytes, then the page is sufficient.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ MAX_BLOCKS = 64
 
 
 def apply_calls(do: Any, shards: int, namespace: str) -> list[Call]:
-    """Script, and KEYS and ARGV in hex, of each call of a batch, in order."""
+    """Return each call of a batch, in order: its script, and KEYS and ARGV in hex."""
     parts: list[tuple[str, int, list[str]]] = []
     rows, tracked = _folded(do["rows"]), _tracked(do)
     loose: dict[int, dict[int, Row]] = {}
@@ -39,7 +39,7 @@ def apply_calls(do: Any, shards: int, namespace: str) -> list[Call]:
 
 
 def _folded(rows: list[Any]) -> dict[int, Row]:
-    """Rows by anchor; those of track_block are none."""
+    """Fold rows by anchor, without those of track_block."""
     folded: dict[int, Row] = {}
     for row in rows:
         ((verb, fields),) = row.items()
@@ -60,7 +60,7 @@ def _folded(rows: list[Any]) -> dict[int, Row]:
 
 
 def _tracked(do: Any) -> dict[int, Any]:
-    """Blocks that are tracked: number -> task, label and deltas."""
+    """Return the tracked blocks: number -> task, label and deltas."""
     found = {}
     for row in do["rows"]:
         if "track_block" in row:
@@ -77,7 +77,7 @@ def _fence(do: Any, number: int) -> str:
 
 
 def _loose(rows: dict[int, Row], task: str) -> list[str]:
-    """Arguments of apply, behind the fence."""
+    """Return the arguments of apply after the fence."""
     sources = [one["source"] for one in rows.values() if one["flags"] & 1]
     whys = [one["why"] for one in rows.values() if one["flags"] & 2]
     return [
@@ -90,7 +90,7 @@ def _loose(rows: dict[int, Row], task: str) -> list[str]:
 
 
 def _block(number: int, rows: dict[int, Row], tracked: Any) -> list[str]:
-    """The six arguments of one block."""
+    """Return the six arguments of one block."""
     flags, header, slots = 0, "", ""
     if any(one["flags"] & 4 for one in rows.values()):
         flags |= 4

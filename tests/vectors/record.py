@@ -1,7 +1,7 @@
-"""Plays declared operations on the reference, and notes what a client sends and is told.
+"""Play declared operations on the reference model, and record the calls, replies and verdicts.
 
-Replies, verdicts and states come from ``oracle.py``. Errors of the validation, which the
-reference does not model, are stated by hand.
+Replies, verdicts and states come from ``oracle.py``. Validation errors, which the reference does
+not model, are written by hand.
 """
 
 from collections.abc import Callable
@@ -34,10 +34,10 @@ _CODES: dict[type[Exception], str] = {BacklogError: "BACKLOG", ChangedBatchError
 
 
 class Vector:
-    """One vector: operations in the order in which they are declared."""
+    """One vector: operations in the order of their declaration."""
 
     def __init__(self, name: str, why: str, breaks_rule: int | None, fields: Json) -> None:
-        # Nothing in a vector takes an hour: only forced ticks happen.
+        # No vector takes an hour, so only forced ticks happen.
         self.config = AckerConfig(**{"tick_ms": HOUR, **fields})
         self._head: Json = {"name": name, "why": why}
         if breaks_rule:
@@ -46,7 +46,7 @@ class Vector:
         self._shards: list[Oracle] = []
 
     def json(self) -> Json:
-        """The vector as it stands in its file."""
+        """Return the vector as it is in its file."""
         return {
             **self._head,
             "namespace": NAMESPACE,
@@ -56,7 +56,7 @@ class Vector:
         }
 
     def create(self) -> None:
-        """Create the namespace, or find that it is there."""
+        """Create the namespace, or create it again, which changes nothing."""
         made = int(not self._shards)
         self._shards = self._shards or [Oracle(self.config) for _ in range(self.config.shards)]
         self._all({"create": {}}, lambda _: made)
@@ -64,7 +64,7 @@ class Vector:
     def apply(
         self, *rows: Json, task: str = "", producer: str = "", seq: int = 0, digest: str = ""
     ) -> None:
-        """Apply a batch; after a refusal the calls behind it are not made."""
+        """Apply a batch. A refused call ends it: the later calls are not sent."""
         do = _apply(rows, task, producer, seq, digest)
         fields = do["apply"]
         calls: list[Json] = []
@@ -74,7 +74,7 @@ class Vector:
             call, told = self._send(part, fence)
             calls.append(call)
             outcomes += told
-            # Nor does a client go on whose lane is further than it knows: it was forked.
+            # A client also stops if its lane is at a higher number: the lane was forked.
             if isinstance(call["reply"], dict) or _above(call["reply"], fence):
                 break
         self._steps.append(
@@ -87,12 +87,12 @@ class Vector:
         )
 
     def blocks(self, *parts: BlockPart, shard: int = 0) -> None:
-        """Packed blocks, sent as they are: what a client may pack in another way."""
+        """Send packed blocks as they are: a column that a client may pack in another way."""
         call, told = self._send(Part(shard, Blocks(parts)), None)
         self._steps.append({"do": None, "calls": [call], "outcomes": told})
 
     def refused(self, *rows: Json, task: str = "") -> None:
-        """A batch that the client itself refuses: nothing is sent."""
+        """Record a batch that the client itself refuses: nothing is sent."""
         do = _apply(rows, task, "", 0, "")
         try:
             parts_of(do["apply"], self.config.shards)
@@ -102,20 +102,20 @@ class Vector:
             raise AssertionError(f"the client does not refuse {do}")
 
     def rotate(self, force: bool = True) -> None:
-        """One call of rotate for each shard."""
+        """Call rotate for each shard."""
         self._all({"rotate": {"force": force}}, lambda shard: shard.rotate(force))
 
     def expire(self) -> None:
-        """One call of expire for each shard."""
+        """Call expire for each shard."""
         self._all({"expire": {"records": EXPIRE_RECORDS}}, lambda shard: shard.expire())
 
     def expire_blocks(self) -> None:
-        """One call of expire_blocks for each shard."""
+        """Call expire_blocks for each shard."""
         do = {"expire_blocks": {"blocks": EXPIRE_BLOCKS}}
         self._all(do, lambda shard: shard.expire_blocks())
 
     def tick(self, times: int = 1) -> None:
-        """Rotate, and drain if there is something to drain."""
+        """Rotate, and drain the expiring records and blocks, if any."""
         for _ in range(times):
             self.rotate()
             if any(shard.reference.expiring for shard in self._shards):
@@ -124,7 +124,7 @@ class Vector:
                 self.expire_blocks()
 
     def take(self, task: str) -> None:
-        """Take all that waits, where something waits."""
+        """Take all verdicts that wait, on each shard that has some."""
         do = {"take": {"task": task}}
         calls = []
         for number, call in enumerate(calls_of(do, self.config, NAMESPACE)):
@@ -136,11 +136,11 @@ class Vector:
         self._steps.append({"do": do, "calls": calls})
 
     def status(self) -> None:
-        """Ask for the state."""
+        """Call status for each shard."""
         self._all({"status": {}}, lambda shard: shard.status())
 
     def show(self, anchor: int) -> None:
-        """Ask for a tree, and for the block it stands in."""
+        """Call show for a tree, loose or in a block."""
         do = {"show": {"anchor": str(anchor)}}
         (call,) = calls_of(do, self.config, NAMESPACE)
         reply = self._shard_of(anchor).show(anchor)
@@ -155,7 +155,7 @@ class Vector:
         shard: int = 0,
         keys: tuple[str, ...] | None = None,
     ) -> None:
-        """A call that no client's API makes; it changes nothing."""
+        """Send a call that no client's API makes. It changes nothing."""
         names = ShardKeys(NAMESPACE, shard).both if keys is None else keys
         call = Call(script, names, args)  # type: ignore[arg-type]
         self._steps.append(
@@ -163,7 +163,7 @@ class Vector:
         )
 
     def reshard(self, value: str) -> None:
-        """Close all shards for a move, or open them again."""
+        """Close all shards for a reshard, or open them again."""
         calls = []
         for number, shard in enumerate(self._shards):
             shard.reference.reshard = bool(value)
@@ -172,7 +172,7 @@ class Vector:
         self._steps.append({"do": None, "calls": calls})
 
     def redis(self, *words: str) -> None:
-        """A plain command by which somebody tampers with the keys."""
+        """Send a plain Redis command that tampers with the keys."""
         self._steps.append({"redis": list(words)})
 
     def _send(self, part: Part, fence: Fence | None) -> tuple[Json, list[Json]]:
@@ -219,7 +219,7 @@ class Topic:
         breaks_rule: int | None = None,
         **config: Any,
     ) -> Callable[[Callable[[Vector], None]], None]:
-        """Declare a vector: the function below says its operations."""
+        """Declare a vector: the decorated function plays its operations."""
 
         def declare(play: Callable[[Vector], None]) -> None:
             def make() -> Vector:
@@ -234,7 +234,7 @@ class Topic:
         return declare
 
     def json(self) -> Json:
-        """The file."""
+        """Return the content of the file."""
         vectors = [make().json() for make in self._declared]
         names = [vector["name"] for vector in vectors]
         assert len(set(names)) == len(names), names

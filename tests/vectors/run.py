@@ -1,6 +1,6 @@
-"""Runs a vector against a real server, byte for byte, as a runner in any language does.
+"""Run a vector against a real server, byte by byte, as a runner in any language does.
 
-Of ``acker_redis`` only the texts of the scripts are used.
+The runner uses nothing of ``acker_redis`` but the texts of the scripts.
 """
 
 import json
@@ -13,16 +13,16 @@ from acker_redis.protocol import scripts
 
 Json = Any
 Client = Any
-"""A redis.Redis; its annotations are of no use here."""
+"""A redis.Redis. Its annotations do not help here."""
 _TASK_LENGTH = 15
 
 
 class Mismatch(AssertionError):
-    """The server says, or holds, something else than the vector."""
+    """A reply or a state of the server that differs from the vector."""
 
 
 def run(client: Client, vector: Json) -> None:
-    """Play one vector on a server that is emptied first; raises Mismatch."""
+    """Empty the server, and play one vector on it. Raise Mismatch if the server differs."""
     client.flushall()
     _Run(client, vector).play()
 
@@ -41,7 +41,7 @@ class _Run:
             if "redis" in step:
                 self.client.execute_command(*step["redis"])
                 continue
-            # Also where the vector has none: then there must be none.
+            # A step without outcomes must produce none.
             told: list[Json] = []
             for call in step["calls"]:
                 told += self.call(where, call)
@@ -56,7 +56,7 @@ class _Run:
         _same(f"{self.vector['name']}, state", self.vector["state"], state)
 
     def call(self, where: str, call: Json) -> list[Json]:
-        """Send a call, look at its reply, and say which outcomes are new."""
+        """Send a call, compare its reply, and return the new outcomes."""
         prefix = bytes.fromhex(call["keys"][0]).decode()
         refused = isinstance(call["reply"], dict)
         before = self.dump() if refused else None
@@ -86,7 +86,7 @@ class _Run:
             return {"error": words[1]}
 
     def new_outcomes(self, prefix: str) -> Iterator[Json]:
-        """Outcomes of a shard that were not seen before: by task, in the order of its stream."""
+        """Yield the new outcomes of a shard, by task, in the order of the stream."""
         start = f"{prefix}:outcomes:".encode()
         streams = [k for k in self.client.keys("*") if k.startswith(start)]
         for stream in sorted(streams):
@@ -100,7 +100,7 @@ class _Run:
                 yield from ([task, *outcome] for outcome in outcomes)
 
     def checksums(self, where: str, step: Json) -> None:
-        """Of each anchor in the rows of a batch whose tree is pending."""
+        """Compare the checksum of each pending tree in the rows of a batch."""
         found = {}
         states = [self.state(prefix) for prefix in self.shards]
         for anchor in _anchors(step["do"]["apply"]["rows"]):
@@ -117,7 +117,7 @@ class _Run:
         _same(f"{where}, checksums", step["checksums"], found)
 
     def state(self, prefix: str) -> Json:
-        """What a shard holds; None if it was not created."""
+        """Return the state of a shard; None if it was not created."""
         raw = self.client.hgetall(f"{prefix}:meta")
         if not raw:
             return None
@@ -143,7 +143,7 @@ class _Run:
         }
 
     def dump(self) -> Json:
-        """Every key and what it holds. Not DUMP: its bytes depend on how a table is read."""
+        """Return every key with its value. Not DUMP: its bytes depend on the order of a table."""
         read = {b"hash": self.client.hgetall, b"stream": self.client.xrange}
         return {
             key: read.get(self.client.type(key), self.client.dump)(key)
@@ -163,7 +163,7 @@ class _Run:
         }
 
     def _block(self, prefix: str, name: str, header: bytes) -> Json:
-        """Header: first seen 6, slots 2, digest 8, length of the task 1, task, label."""
+        """Parse a header: first seen 6, slots 2, digest 8, length of the task 1, task, label."""
         checksums = self.client.get(f"{prefix}:block:{name}")
         _same("bytes of a block", 8 * int.from_bytes(header[6:8], "big"), len(checksums))
         label = 17 + header[16]
@@ -176,7 +176,7 @@ class _Run:
         }
 
     def _nothing_else(self, prefix: str, buckets: list[Json]) -> None:
-        """No block leaves anything behind, nor does a call."""
+        """Check that ended blocks and calls left no key."""
         blocks = {name: block for bucket in buckets for name, block in bucket.items()}
         found = {key.decode().removeprefix(f"{prefix}:") for key in self.client.keys("*")}
         _same(
@@ -195,7 +195,7 @@ _COUNTERS = (
 
 
 def _record(record: bytes) -> Json:
-    """checksum 8, flags 1, first seen 6, length of the task 1, task, text."""
+    """Parse a record: checksum 8, flags 1, first seen 6, length of the task 1, task, text."""
     text = _TASK_LENGTH + 1 + record[_TASK_LENGTH]
     return {
         "checksum": record[:8].hex(),
@@ -206,13 +206,13 @@ def _record(record: bytes) -> Json:
 
 
 def _loose(fields: dict[bytes, bytes]) -> Iterator[Json]:
-    """Verdicts of an entry on loose trees."""
+    """Yield the verdicts of an entry on loose trees."""
     for anchor, source_id, _, why in json.loads(fields[b"rows"]):
         yield [fields[b"verdict"].decode(), fields[b"reason"].decode(), anchor, source_id, why]
 
 
 def _block_outcomes(fields: dict[bytes, bytes]) -> Iterator[Json]:
-    """Verdicts of a block's entry, slot by slot, as the table of lua/README.md has it."""
+    """Yield the verdicts of a block's entry, slot by slot, by the table of lua/README.md."""
     verdict, reason, label = (fields[name].decode() for name in (b"verdict", b"reason", b"label"))
     base = 1 << 62 | int(fields[b"block"], 16) << 12
     if b"rows" in fields:
@@ -230,7 +230,7 @@ def _block_outcomes(fields: dict[bytes, bytes]) -> Iterator[Json]:
 
 
 def _anchors(rows: list[Json]) -> Iterator[int]:
-    """Anchors that the rows of a batch name; of a block that is tracked, those of its slots."""
+    """Yield the anchors in the rows of a batch; for a tracked block, those of its slots."""
     for row in rows:
         ((verb, fields),) = row.items()
         if verb == "track_block":
@@ -246,7 +246,7 @@ def _same(what: str, expected: Json, found: Json) -> None:
 
 
 def _equal(expected: Json, found: Json) -> bool:
-    """Whether they are equal; null in a reply is anything."""
+    """Return whether both are equal; null in a reply matches any value."""
     if expected is None:
         return True
     if isinstance(found, bytes):
@@ -259,6 +259,6 @@ def _equal(expected: Json, found: Json) -> bool:
 
 
 def _masked(expected: str, found: str) -> bool:
-    """Whether the hex is the same; ?? is any byte."""
+    """Return whether the hex is equal; ?? matches any byte."""
     pairs = zip(expected, found, strict=False)
     return len(expected) == len(found) and all(e in ("?", f) for e, f in pairs)

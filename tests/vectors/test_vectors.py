@@ -1,4 +1,4 @@
-"""The vectors of ``tests/vectors``: current, right, and able to tell right from wrong."""
+"""The vectors are current, the server and the client agree with them, and errors are detected."""
 
 import contextlib
 import copy
@@ -39,17 +39,17 @@ BATCHES = {
     if "apply" in (step.get("do") or {})
 }
 each_topic = pytest.mark.parametrize("topic", FILES)
-"""One test for each file: one for each vector would take ten times as long."""
+"""One test per file: one test per vector would take ten times as long."""
 
 
 def of(topic: str, names: Iterable[str]) -> list[str]:
-    """Return those names, of vectors or of batches, that are of a topic."""
+    """Return the names of vectors or batches that belong to a topic."""
     return [name for name in names if name.startswith(f"{topic}: ")]
 
 
 @contextlib.contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Add to an error in which vector it was."""
+    """Add the name of the vector to an error."""
     try:
         yield
     except BaseException as error:
@@ -64,7 +64,7 @@ def client(server: EmbeddedRedis) -> Iterator["redis.Redis"]:
         connected.flushall()
 
 
-def test_files_are_what_make_makes() -> None:
+def test_vector_files_are_current() -> None:
     assert make.stale() == []
 
 
@@ -86,7 +86,7 @@ def test_check_names_a_file_that_is_not_current(
 
 
 @each_topic
-def test_on_a_server(client: "redis.Redis", topic: str) -> None:
+def test_server_agrees_with_the_vectors(client: "redis.Redis", topic: str) -> None:
     for name in of(topic, VECTORS):
         with naming(name):
             run(client, VECTORS[name])
@@ -94,7 +94,7 @@ def test_on_a_server(client: "redis.Redis", topic: str) -> None:
 
 
 @each_topic
-def test_python_client_sends_these_bytes(topic: str) -> None:
+def test_python_client_makes_the_calls_of_the_vectors(topic: str) -> None:
     for name in of(topic, VECTORS):
         with naming(name):
             _python_client_sends(VECTORS[name])
@@ -117,17 +117,17 @@ def _python_client_sends(vector: Json) -> None:
             (c["script"], c["keys"], [arg for arg in c["argv"] if arg is not None])
             for c in step["calls"]
         ]
-        if "take" in do:  # shards where nothing waits are not asked
+        if "take" in do:  # no call goes to a shard without verdicts
             made = [call for call in made if call in sent]
-        if ends_early(step):  # nor those behind a refusal
+        if ends_early(step):  # nor is one sent after a refusal
             made = made[: len(sent)]
         assert made == sent
 
 
 class Answers(Connection):
-    """A connection that notes what is sent, and says what stands in the vector.
+    """A connection that records the calls, and replies as the vector says.
 
-    The shards are asked one after the other, and nobody any more after a refusal.
+    Calls go to one shard after the other, and stop after a refusal.
     """
 
     def __init__(self, step: Json) -> None:
@@ -154,8 +154,10 @@ FENCED = {
 
 
 @each_topic
-def test_acker_numbers_its_calls_so(topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole client, with producer, number and digest put in; what it says is the vector's."""
+def test_acker_sends_consecutive_numbers_and_stops_after_a_refusal(
+    topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client makes the calls of the vector when it uses the vector's lane and digest."""
     for name in of(topic, FENCED):
         with naming(name), monkeypatch.context() as patches:
             _acker_sends(*FENCED[name], patches)
@@ -163,7 +165,7 @@ def test_acker_numbers_its_calls_so(topic: str, monkeypatch: pytest.MonkeyPatch)
 
 def _acker_sends(vector: Json, step: Json, patches: pytest.MonkeyPatch) -> None:
     do = step["do"]["apply"]
-    # A digest is the client's own affair.
+    # Each client computes its own digests, so use those of the vector.
     for kind in (Columns, Blocks):
         patches.setattr(kind, "digest", property(lambda _: do["digest"]))
     acker = Acker.from_url("redis://localhost:1", vector["namespace"])
@@ -180,13 +182,13 @@ def _acker_sends(vector: Json, step: Json, patches: pytest.MonkeyPatch) -> None:
     else:
         assert not stops
     sent = [(c["script"], c["keys"], c["argv"]) for c in step["calls"]]
-    # One shard after the other here: the numbers tell the order.
+    # Here the calls are grouped by shard, so sort them by number.
     made = [(c.script, [*map(wire, c.keys)], [*map(wire, c.args)]) for c in answers.sent]
     assert sorted(made, key=lambda c: int(bytes.fromhex(c[2][1]).split(b":")[0])) == sent
 
 
 @each_topic
-def test_bytes_follow_from_the_page_alone(topic: str) -> None:
+def test_readme_alone_determines_the_bytes(topic: str) -> None:
     for name in of(topic, BATCHES):
         vector, step = BATCHES[name]
         if "refused" in step:
@@ -199,8 +201,8 @@ def test_bytes_follow_from_the_page_alone(topic: str) -> None:
             assert len(calls) == len(sent) or ends_early(step)
 
 
-def test_a_client_that_packs_sparse_only_makes_these_calls() -> None:
-    """No batch names so many slots of a block that it may be packed in more than one way."""
+def test_sparse_packing_is_the_only_choice_in_the_vectors() -> None:
+    """No batch names enough slots of a block that a client may pack it dense."""
     for name, (_, step) in BATCHES.items():
         slots: dict[int, set[int]] = {}
         for row in step["do"]["apply"]["rows"]:
@@ -225,8 +227,8 @@ def test_every_error_code_has_a_vector() -> None:
     assert {c["reply"]["error"] for c in calls if is_error(c)} == set(commands._KINDS)
 
 
-def test_no_number_of_64_bits_is_a_json_number() -> None:
-    """Many a parser makes a double of it."""
+def test_json_numbers_are_small() -> None:
+    """Many parsers convert JSON numbers to doubles."""
 
     def numbers(value: Json) -> Iterator[int]:
         if isinstance(value, dict):
@@ -241,7 +243,7 @@ def test_no_number_of_64_bits_is_a_json_number() -> None:
     assert max(map(abs, numbers(FILES))) <= 10**12
 
 
-# Running checksums, worked out by hand: no code of ours has computed them. None: complete.
+# Running checksums, computed by hand and not by code of this project. None: complete.
 BY_HAND: dict[str, list[int | None]] = {
     "chains: chain": [0x2B7E151628AED2A6, 0x3C6EF372FE94F82B, None],
     "chains: fan-out": [
@@ -251,8 +253,8 @@ BY_HAND: dict[str, list[int | None]] = {
         None,
     ],
     "chains: four bits": [0b0011, 0b0100, 0b0001, 0b1111, None],
-    # Complete after the fifth row, and two messages 5 are outstanding; then they begin a
-    # record without a tree.
+    # Complete after the fifth row while two messages 5 are open. Their rows then create a record
+    # without a tree.
     "diamonds: diamond, message 5 sent twice": [3, 1, 7, 1, None, 5, 0],
     "diamonds: diamond, an id for each message": [3, 1, 7, 1, 3, 6, None],
 }
@@ -260,7 +262,7 @@ BY_HAND: dict[str, list[int | None]] = {
 
 @pytest.mark.parametrize("name", BY_HAND)
 def test_running_checksums_by_hand(name: str) -> None:
-    """``test_on_a_server`` then holds the server to the same."""
+    """``test_server_agrees_with_the_vectors`` compares the server with the same checksums."""
     found: list[int | None] = []
     for step in VECTORS[name]["steps"]:
         if "apply" in step["do"]:
@@ -271,7 +273,7 @@ def test_running_checksums_by_hand(name: str) -> None:
     assert found == BY_HAND[name]
 
 
-# The same of a block, slot by slot; None: not pending.
+# The same for a block, slot by slot. None: not pending.
 A, B, C = 0x2B7E151628AED2A6, 0x3C6EF372FE94F82B, 0x510E527FADE682D1
 BLOCKS_BY_HAND: dict[str, list[list[int] | None]] = {
     "blocks: diamond inside a slot": [
@@ -280,7 +282,7 @@ BLOCKS_BY_HAND: dict[str, list[list[int] | None]] = {
     "blocks: a join of two slots": [
         [A, B], [C, 0x1F83D9ABFB41BD6B], None,
     ],
-    "blocks: a slot that is zero, and is not": [
+    "blocks: a slot that is zero, then open again": [
         [A, B], [0, B], [C, B], [C, 0], None,
     ],
     "blocks: rows before the track": [None, None, [A, B], [A, 0]],
@@ -293,7 +295,7 @@ BLOCKS_BY_HAND: dict[str, list[list[int] | None]] = {
 
 @pytest.mark.parametrize("name", BLOCKS_BY_HAND)
 def test_running_checksums_of_a_block_by_hand(name: str) -> None:
-    """``checksums`` of a step has the slots that it names; all of them stay in ``held``."""
+    """``checksums`` of a step has only the slots of its rows; ``held`` collects all slots."""
     found: list[list[int] | None] = []
     held: dict[str, int] = {}
     for step in VECTORS[name]["steps"][1:]:
@@ -308,16 +310,16 @@ def test_running_checksums_of_a_block_by_hand(name: str) -> None:
 @pytest.mark.parametrize(
     "topic", ["chains", "folding", "sixty_four_bits", "several_trees", "blocks"]
 )
-def test_whoever_keeps_the_rules_breaks_none(topic: str) -> None:
+def test_topics_of_correct_clients_break_no_rule(topic: str) -> None:
     assert not any("breaks_rule" in vector for vector in FILES[topic]["vectors"])
 
 
-def test_each_rule_is_broken_once_at_least() -> None:
+def test_each_rule_is_broken_by_some_vector() -> None:
     assert {v["breaks_rule"] for v in VECTORS.values() if "breaks_rule" in v} == {1, 2, 3}
 
 
 def other(text: str) -> str:
-    """Hex with one bit changed."""
+    """Return the hex with one bit changed."""
     return text[:-1] + f"{int(text[-1], 16) ^ 1:x}"
 
 
@@ -409,8 +411,7 @@ def test_a_corrupted_vector_fails(client: "redis.Redis", corrupt: Callable[[Json
         run(client, vector)
 
 
-# "blocks_expiry: being drained" has one block, slot 1 of which has failed, in the drain;
-# "blocks_failures: fail without the message" goes on to the end.
+# "blocks_expiry: being drained" has one block in the drain, and slot 1 of it has failed.
 def _the_block(v: Json) -> Json:
     (block,) = v["state"][0]["blocks_expiring"].values()
     return block
@@ -550,7 +551,7 @@ def test_a_corrupted_reply_of_show_fails(client: "redis.Redis", field: int) -> N
     step = [s for s in vector["steps"] if "show" in s["do"]][3]
     reply = step["calls"][0]["reply"]
     value = reply[field]
-    if value is None:  # a time: whatever it is
+    if value is None:  # a time, which matches any value
         del reply[field]
     elif isinstance(value, dict):
         reply[field] = {"hex": other(value["hex"])}
@@ -561,7 +562,7 @@ def test_a_corrupted_reply_of_show_fails(client: "redis.Redis", field: int) -> N
 
 
 @pytest.mark.parametrize("left", ["block:0000000000007", "failed:0000000000007", "scratch"])
-def test_a_key_that_is_left_behind_fails(client: "redis.Redis", left: str) -> None:
+def test_a_leftover_key_fails(client: "redis.Redis", left: str) -> None:
     vector = copy.deepcopy(VECTORS["blocks_expiry: being drained"])
     run(client, vector)
     vector["steps"].append({"redis": ["SET", "acker:{vector:0}:" + left, "x"]})
@@ -572,7 +573,7 @@ def test_a_key_that_is_left_behind_fails(client: "redis.Redis", left: str) -> No
 def test_an_error_that_changes_something_fails(
     client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The runner looks at all keys before and after each refusal."""
+    """The runner compares all keys before and after each refusal."""
     refuse = "return redis.error_reply('ACKER NAMESPACE words')"
     write = f"redis.call('HSET', KEYS[2], 'shard', 1) {refuse}"
     for source, words in ((refuse, None), (write, "keys after an error")):
@@ -588,13 +589,15 @@ def test_an_error_that_changes_something_fails(
 
 
 def is_error(call: Json) -> bool:
-    """Whether a call is refused."""
+    """Return whether a call is refused."""
     return isinstance(call["reply"], dict) and "error" in call["reply"]
 
 
 def ends_early(step: Json) -> bool:
-    """Whether a client makes no call behind the last: it was refused, or is a repeat of one whose
-    lane has gone on."""
+    """Return whether the client stops after the last call of a step.
+
+    It stops if that call was refused, or was a repeat and its lane is at a higher number.
+    """
     if not step["calls"]:
         return False
     last = step["calls"][-1]

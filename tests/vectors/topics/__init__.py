@@ -1,4 +1,4 @@
-"""The vectors as declarations, a module for each field; ``make.py`` turns them into JSON."""
+"""Declarations of the vectors, one module per subject; ``make.py`` writes them as JSON."""
 
 from tests.vectors.record import Topic
 from tests.vectors.topics import (

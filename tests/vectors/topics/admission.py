@@ -1,9 +1,9 @@
-"""The high-water mark, the backlog, and taking."""
+"""Vectors of admission (high-water mark, backlog) and of ``take``."""
 
 from tests.vectors.operations import Json, ack, fail, touch, track, track_block
 from tests.vectors.record import Topic, Vector
 
-admission = Topic("admission", "The high-water mark and the backlog: what is refused, what never.")
+admission = Topic("admission", "Back-pressure: what the high-water mark and the backlog refuse.")
 take = Topic("take", "A source takes the verdicts it has handled.")
 TOPICS = [admission, take]
 A, B = 0x2B7E151628AED2A6, 0x3C6EF372FE94F82B
@@ -15,7 +15,7 @@ def _trees(*anchors: int) -> list[Json]:
 
 @admission.vector(
     "at the mark rows without a tree are dropped",
-    "Four records and a mark of four: a row, a failure and a touch of unknown trees leave nothing.",
+    "Four records and a mark of four: a row, a failure and a touch of unknown trees are dropped.",
     high_water=4,
 )
 def _(v: Vector) -> None:
@@ -39,7 +39,7 @@ def _(v: Vector) -> None:
 @admission.vector(
     "one batch crosses the mark",
     "Rows are admitted one by one. The reply has the numbers of the rejected rows, from 0, two "
-    "bytes each, big-endian: here 2 and 5. Row 3 ends a tree, so that row 4 finds room.",
+    "bytes each, big-endian: here 2 and 5. Row 3 ends a tree, so row 4 is admitted.",
     high_water=2,
 )
 def _(v: Vector) -> None:
@@ -49,22 +49,22 @@ def _(v: Vector) -> None:
 
 @admission.vector(
     "row numbers have two bytes",
-    "256 touches of nothing, then three trees: the last, row 258, is rejected.",
+    "256 touches of unknown trees, then three trees: the last, row 258, is rejected.",
     high_water=1,
 )
 def _(v: Vector) -> None:
     v.apply(*(touch(anchor) for anchor in range(1001, 1257)), *_trees(1, 2, 3), task="t")
 
 
-@admission.vector(
-    "a tree that ends makes room", "In the same batch, for the rows behind it.", high_water=1
-)
+@admission.vector("a tree that ends makes room", "For later rows of the same batch.", high_water=1)
 def _(v: Vector) -> None:
     v.apply(*_trees(1, 2), task="t")
     v.apply(ack(1, A), *_trees(3, 4), task="t")
 
 
-@admission.vector("known trees are always served", "Or nothing would ever end.", high_water=1)
+@admission.vector(
+    "rows of known trees are always applied", "Otherwise no tree could end.", high_water=1
+)
 def _(v: Vector) -> None:
     v.apply(*_trees(1, 2), task="t")
     v.apply(ack(1, A, B))
@@ -73,7 +73,7 @@ def _(v: Vector) -> None:
 
 @admission.vector(
     "over the mark, a track of a record that waits",
-    "It creates nothing: a row of its tree came first.",
+    "It creates no record: an earlier row of its tree did.",
     high_water=1,
 )
 def _(v: Vector) -> None:
@@ -84,7 +84,7 @@ def _(v: Vector) -> None:
 
 @admission.vector(
     "over the mark, a tree that ends at once",
-    "It leaves no record, so it is not refused: complete, or failed.",
+    "It needs no record, so it is not refused: complete, or failed.",
     high_water=1,
 )
 def _(v: Vector) -> None:
@@ -93,7 +93,7 @@ def _(v: Vector) -> None:
 
 
 @admission.vector(
-    "what expires does not count", "Trees in the drain are not pending.", high_water=1
+    "expiring trees do not count", "Trees in the drain are not pending.", high_water=1
 )
 def _(v: Vector) -> None:
     v.apply(*_trees(1, 2), task="t")
@@ -104,8 +104,8 @@ def _(v: Vector) -> None:
 
 @admission.vector(
     "BACKLOG",
-    "As many verdicts wait as may: a batch that tracks for this task is refused whole. One that "
-    "does not, and one of another task, is applied, and its verdicts are told all the same.",
+    "The backlog is full: a batch that tracks for this task is refused whole. A batch without a "
+    "TRACK, or of another task, is applied, and its verdicts are written.",
     outcomes_limit=2,
 )
 def _(v: Vector) -> None:
@@ -121,7 +121,7 @@ def _(v: Vector) -> None:
 
 @admission.vector(
     "a touch is dropped when the backlog is full",
-    "A source has a clock of its own; the record is moved all the same.",
+    "The record is put into the newest bucket all the same. A source has its own clock.",
     outcomes_limit=1,
 )
 def _(v: Vector) -> None:
@@ -132,8 +132,8 @@ def _(v: Vector) -> None:
 
 
 @admission.vector(
-    "the backlog is judged when the call begins",
-    "One batch may bring more verdicts than there is room for: none of them is lost.",
+    "the backlog is checked when the call begins",
+    "One batch may write more verdicts than the limit allows: no verdict is lost.",
     outcomes_limit=1,
 )
 def _(v: Vector) -> None:
@@ -141,9 +141,9 @@ def _(v: Vector) -> None:
 
 
 @admission.vector(
-    "closed: the namespace moves",
-    "To four shards. Until then a batch that tracks is refused whole with BACKLOG, and a row that "
-    "would create a record without a tree is dropped. Trees that are there end as ever.",
+    "closed: the namespace is resharding",
+    "To four shards. Until that ends, a batch that tracks is refused whole with BACKLOG, and a row "
+    "that would create a record without a tree is dropped. Existing trees end as usual.",
 )
 def _(v: Vector) -> None:
     v.apply(*_trees(1, 2), task="t")
@@ -160,8 +160,8 @@ def _(v: Vector) -> None:
 
 @admission.vector(
     "closed: a TRACK that was applied before is a repeat",
-    "The fence comes first: whoever is in doubt must not take the closing for an answer. What was "
-    "refused has not used its number up.",
+    "The fence is checked first: a client that lost the reply must not read BACKLOG as its result. "
+    "A refused batch has not used up its number.",
 )
 def _(v: Vector) -> None:
     v.apply(*_trees(1), task="t", producer="p", seq=1, digest="aa")
@@ -175,7 +175,7 @@ def _(v: Vector) -> None:
 
 @admission.vector(
     "closed: blocks",
-    "No block begins; one that is there is tracked again, failed and completed as ever.",
+    "No new block is tracked; an existing one is tracked again, failed and completed as usual.",
 )
 def _(v: Vector) -> None:
     v.apply(track_block(7, "b7", A, B), task="t")
@@ -185,7 +185,7 @@ def _(v: Vector) -> None:
     v.apply(ack(1 << 62 | 7 << 12, A), fail(1 << 62 | 7 << 12 | 1, "no", B))
 
 
-@take.vector("take", "One call for what waits: entries, verdicts in them, verdicts left, ids seen.")
+@take.vector("take", "One call takes all. Reply: entries, their verdicts, verdicts left, ids seen.")
 def _(v: Vector) -> None:
     v.apply(*_trees(1, 2, 3, 4), task="t")
     v.apply(ack(1, A), ack(2, A))
@@ -199,7 +199,7 @@ def _(v: Vector) -> None:
     v.take("t")
 
 
-@take.vector("each task takes its own", "What waits for another task goes on waiting.")
+@take.vector("each task takes its own", "Verdicts of another task keep waiting.")
 def _(v: Vector) -> None:
     v.apply(track(1, "s1"), task="t")
     v.apply(track(2, "s2"), task="u")
@@ -207,14 +207,14 @@ def _(v: Vector) -> None:
 
 
 @take.vector(
-    "take, shard by shard", "Shard 1 has nothing for the task, and is not asked.", shards=4
+    "take, shard by shard", "Shard 1 has no verdict for the task, so no call goes to it.", shards=4
 )
 def _(v: Vector) -> None:
     v.apply(track(4, "s4"), track(5, "s5", A), track(6, "s6"), track(7, "s7"), task="t")
     v.take("t")
 
 
-@take.vector("ids that are gone", "They are passed over, and looked at.")
+@take.vector("ids of missing entries", "They are skipped, and counted as processed.")
 def _(v: Vector) -> None:
     v.apply(track(1, "s1"), task="t")
     v.raw("take", "t", "1-0", "2-0", reply=[0, 0, 1, 2])

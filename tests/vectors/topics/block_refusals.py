@@ -1,4 +1,4 @@
-"""Bad blocks, and states in which good ones are refused."""
+"""Vectors of invalid blocks, and of states in which valid blocks are refused."""
 
 import struct
 
@@ -9,8 +9,8 @@ from tests.vectors.topics.refusals import BAD_TEXTS, FILL
 
 refusals = Topic(
     "blocks_refusals",
-    "What apply_blocks, expire_blocks and show refuse: an error code, and nothing was changed. "
-    "The calls with 'do': null are not what a sound client sends.",
+    "Invalid calls of apply_blocks, expire_blocks and show: an error code, and nothing was "
+    "changed. A correct client does not send the calls with 'do': null.",
 )
 TOPICS = [refusals]
 A, B = 0x2B7E151628AED2A6, 0x4142434445464748
@@ -22,12 +22,12 @@ PREFIX = "acker:{vector:0}"
 
 
 def header(slots: int = 1, task: bytes = b"t", label: bytes = b"b") -> bytes:
-    """Header of a TRACK, right or wrong."""
+    """Return the header of a TRACK, valid or not."""
     return struct.pack(">HB", slots, len(task)) + task + label
 
 
 def failure(slot: int, why: bytes = b"no") -> bytes:
-    """One failure."""
+    """Return one failure of the column ``failed``."""
     return struct.pack(">HB", slot, len(why)) + why
 
 
@@ -35,12 +35,12 @@ def block(
     *, flags: bytes = b"\0", number: bytes = NUMBER, head: bytes = b"", slots: bytes = b"\0\0",
     deltas: bytes = TWO, failed: bytes = b"",
 ) -> tuple[bytes, ...]:  # fmt: skip
-    """The six arguments of a block, good unless said."""
+    """Return the six arguments of a block, valid by default."""
     return flags, number, head, slots, deltas, failed
 
 
 def tracked(**changed: bytes) -> tuple[bytes, ...]:
-    """The six arguments of a TRACK of a block that is not there."""
+    """Return the six arguments of a TRACK of a new block."""
     return block(**({"flags": b"\1", "number": OTHER, "head": header(), "slots": b""} | changed))
 
 
@@ -53,12 +53,12 @@ def _send(
 
 
 def _some(v: Vector) -> None:
-    """Something that a bad batch could spoil."""
+    """Create a state that an invalid batch could damage."""
     rows: list[Json] = [track_block(7, "b7", A, B)]
     v.apply(*rows, task="t", producer="p", seq=5, digest="aa")
 
 
-@refusals.vector("ARGS: arguments", "Two, and six for each block; at least one block.")
+@refusals.vector("ARGS: arguments", "Two, plus six for each block; at least one block.")
 def _(v: Vector) -> None:
     _some(v)
     words = (b"", b"", *block(), *block(number=OTHER))
@@ -66,14 +66,14 @@ def _(v: Vector) -> None:
         v.raw("apply_blocks", *words[:count], error="ARGS")
 
 
-@refusals.vector("ARGS: flags", "One byte: TRACK 1, TOUCH 4. FAIL 2 is no flag of a block.")
+@refusals.vector("ARGS: flags", "One byte: TRACK 1, TOUCH 4. FAIL 2 is not a flag of a block.")
 def _(v: Vector) -> None:
     _some(v)
     for flags in (b"", b"\0\0", b"\2", b"\3", b"\6", b"\7", b"\x08", b"\x80", b"\xff"):
         _send(v, block(flags=flags))
 
 
-@refusals.vector("ARGS: numbers", "8 bytes, up to 2^50 - 1, and each block once.")
+@refusals.vector("ARGS: numbers", "8 bytes, up to 2^50 - 1, and no duplicates.")
 def _(v: Vector) -> None:
     _some(v)
     for number in (2**50, 2**62 | 7, 2**63, 2**64 - 1):
@@ -97,7 +97,7 @@ def _(v: Vector) -> None:
         _send(v, block(slots=slots, deltas=deltas))
 
 
-@refusals.vector("ARGS: headers", "They go with TRACK, and only with it.")
+@refusals.vector("ARGS: headers", "Required with TRACK, not allowed without it.")
 def _(v: Vector) -> None:
     _some(v)
     _send(v, block(head=header()))
@@ -110,7 +110,7 @@ def _(v: Vector) -> None:
     _send(v, tracked(slots=b"\0\0"))
 
 
-@refusals.vector("ARGS: tasks and labels", "1 to 64 of a few; 1 to 255 bytes.")
+@refusals.vector("ARGS: tasks and labels", "1 to 64 of A-Z a-z 0-9 _ . -; 1 to 255 bytes.")
 def _(v: Vector) -> None:
     _some(v)
     for task in (b"", b"x" * 65, b"a b", b"a:b", "\u00fc".encode(), b"a\n", b"a\0"):
@@ -133,7 +133,7 @@ def _(v: Vector) -> None:
 for _name, _bad in BAD_TEXTS.items():
 
     def _declare(name: str, bad: tuple[bytes, ...]) -> None:
-        @refusals.vector(f"ARGS: {name}", "They would poison the stream for every reader.")
+        @refusals.vector(f"ARGS: {name}", "They would make the stream unreadable.")
         def _(v: Vector) -> None:
             _some(v)
             for text in bad:
@@ -143,13 +143,13 @@ for _name, _bad in BAD_TEXTS.items():
     _declare(_name, _bad)
 
 
-@refusals.vector("ARGS: a letter cut by the border of two whys", "Each is UTF-8 by itself.")
+@refusals.vector("ARGS: a letter split over two whys", "Each why must be valid UTF-8.")
 def _(v: Vector) -> None:
     _some(v)
     _send(v, block(failed=failure(0, b"no \xc3") + failure(1, b"\xa9")))
 
 
-@refusals.vector("ARGS: the last block", "A call is all or nothing, also when its end is bad.")
+@refusals.vector("ARGS: the last block", "A call is all or nothing: its last block is invalid.")
 def _(v: Vector) -> None:
     _some(v)
     _send(v, block(), tracked(), block(number=TWO, flags=b"\2"), producer="p", fence="6")
@@ -162,7 +162,7 @@ def _(v: Vector) -> None:
 
 
 @refusals.vector(
-    "ARGS: 4097 slots that are named",
+    "ARGS: 4097 named slots",
     "4095 failures of one block, without a why; a delta and a failure of another.",
 )
 def _(v: Vector) -> None:
@@ -201,7 +201,7 @@ def _(v: Vector) -> None:
             v.raw(script, *args, keys=keys, error="ARGS")
 
 
-@refusals.vector("ARGS: expire_blocks and show", "Their one argument.")
+@refusals.vector("ARGS: expire_blocks and show", "Their single argument is invalid.")
 def _(v: Vector) -> None:
     _some(v)
     for blocks in ((), ("",), ("0",), ("101",), ("1e1",), ("-1",), ("010",), ("16", "16")):
@@ -224,7 +224,7 @@ def _(v: Vector) -> None:
         v.raw("show", anchor.to_bytes(8, "big"), shard=2, error="SHARD")
 
 
-@refusals.vector("NAMESPACE", "Nobody has created it.", created=False)
+@refusals.vector("NAMESPACE", "It was not created.", created=False)
 def _(v: Vector) -> None:
     _send(v, block(), error="NAMESPACE")
     v.raw("expire_blocks", 16, error="NAMESPACE")
@@ -232,7 +232,7 @@ def _(v: Vector) -> None:
 
 
 @refusals.vector(
-    "SCHEMA", "Another version has written it. A plain HSET says so here, and takes it back."
+    "SCHEMA", "Another version wrote the namespace. A plain HSET simulates that, and undoes it."
 )
 def _(v: Vector) -> None:
     _some(v)
@@ -245,8 +245,8 @@ def _(v: Vector) -> None:
 
 @refusals.vector(
     "SCHEMA: checksums that are lost",
-    "Somebody has deleted the string of block 7, or cut it short: whoever names the block is "
-    "refused, others are served. It is put back at the end, as ASCII letters.",
+    "The string of block 7 was deleted or cut short: calls with this block are refused, others are "
+    "applied. The string is restored at the end, as ASCII letters.",
 )
 def _(v: Vector) -> None:
     v.apply(track_block(7, "b7", B, B), track_block(8, "b8", A), task="t")
@@ -262,7 +262,7 @@ def _(v: Vector) -> None:
 
 @refusals.vector(
     "SCHEMA: the stream or its backlog",
-    "Neither a verdict of apply_blocks nor one of expire_blocks could be written.",
+    "The verdicts of apply_blocks and expire_blocks could not be written.",
 )
 def _(v: Vector) -> None:
     _some(v)
@@ -297,8 +297,8 @@ def _(v: Vector) -> None:
 
 @refusals.vector(
     "FENCE",
-    "A hundred thousand fences stand in the buckets (a plain EVAL puts them there): a new lane is "
-    "refused, one that is known goes on, and so does a durable lane.",
+    "The buckets hold 100,000 fences (written by a plain EVAL): a new lane is refused, a known one "
+    "continues, and a durable lane is accepted.",
 )
 def _(v: Vector) -> None:
     _some(v)

@@ -1,4 +1,4 @@
-"""Blocks: trees that are tracked together, and end together."""
+"""Vectors of blocks: trees that are tracked together, and end together."""
 
 from acker_redis.protocol.blocks import pack_deltas
 from acker_redis.protocol.ids import BLOCK_MAX, SLOTS, block_anchor
@@ -10,8 +10,8 @@ blocks = Topic(
 )
 packing = Topic(
     "blocks_packing",
-    "What a client does before it sends: rows of slots become columns of blocks, blocks become "
-    "calls, loose rows go ahead of them.",
+    "Packing in the client: rows of slots become columns of blocks, blocks become calls, and loose "
+    "rows are sent before them.",
 )
 TOPICS = [blocks, packing]
 A, B, C = 0x2B7E151628AED2A6, 0x3C6EF372FE94F82B, 0x510E527FADE682D1
@@ -22,7 +22,7 @@ LABEL = "topic/3/1000"
 
 
 def slot(number: int, block: int = BLOCK) -> int:
-    """Anchor of a tree in a block."""
+    """Return the anchor of a tree in a block."""
     return block_anchor(block, number)
 
 
@@ -32,8 +32,8 @@ def _tracked(v: Vector, *deltas: int, block: int = BLOCK) -> None:
 
 @blocks.vector(
     "a block of four",
-    "Tracked, and done slot by slot, in two batches. What is zero waits for the rest: one "
-    "verdict when all are.",
+    "Tracked, and done slot by slot in two batches. Completed trees wait for the rest: one verdict "
+    "when all are zero.",
 )
 def _(v: Vector) -> None:
     _tracked(v, A, B, C, D)
@@ -41,19 +41,19 @@ def _(v: Vector) -> None:
     v.apply(ack(slot(0), A), ack(slot(2), C))
 
 
-@blocks.vector("a block of one", "The fewest trees. It ends like any other.")
+@blocks.vector("a block of one", "The minimum. It ends like any other.")
 def _(v: Vector) -> None:
     _tracked(v, A)
     v.apply(ack(slot(0), A))
 
 
-@blocks.vector("a block that is still open", "What is outstanding stands in its checksums.")
+@blocks.vector("a block that is still open", "Its checksums hold the open messages.")
 def _(v: Vector) -> None:
     _tracked(v, A, B, C)
     v.apply(ack(slot(0), A), ack(slot(2), C, D, E))
 
 
-@blocks.vector("chains in slots", "Each slot is a tree of its own: a chain, and a fan-out.")
+@blocks.vector("chains in slots", "Each slot is a separate tree: a chain, and a fan-out.")
 def _(v: Vector) -> None:
     _tracked(v, A, B)
     v.apply(ack(slot(0), A, C))
@@ -76,8 +76,8 @@ def _(v: Vector) -> None:
 
 @blocks.vector(
     "a join of two slots",
-    "A message of two trees of one block: it has an id in each, and a row in each, and both "
-    "stand in one column.",
+    "A message of two trees of one block: it has an id and a row in each tree, and both rows are "
+    "in one column.",
 )
 def _(v: Vector) -> None:
     _tracked(v, A, B)
@@ -87,7 +87,7 @@ def _(v: Vector) -> None:
 
 @blocks.vector(
     "a message in a loose tree and two slots",
-    "Its rows go by two calls. Which comes first is the same to the trees.",
+    "Its rows are sent in two calls, in any order.",
 )
 def _(v: Vector) -> None:
     v.apply(track(LOOSE, "s1", A), track_block(BLOCK, LABEL, B, C), task="t")
@@ -97,8 +97,8 @@ def _(v: Vector) -> None:
 
 @blocks.vector(
     "holes",
-    "A slot in which no tree stands is tracked with 0. It is zero from the start, and is acked "
-    "with the others.",
+    "A slot without a tree is tracked with 0. It is zero from the start, and is acked with the "
+    "others.",
 )
 def _(v: Vector) -> None:
     _tracked(v, A, 0, 0, B, 0)
@@ -110,7 +110,7 @@ def _(v: Vector) -> None:
     _tracked(v, 0, 0, 0)
 
 
-@blocks.vector("a slot that is zero, and is not", "A row too many opens a slot again.")
+@blocks.vector("a slot that is zero, then open again", "An extra row opens a slot again.")
 def _(v: Vector) -> None:
     _tracked(v, A, B)
     v.apply(ack(slot(0), A))
@@ -121,8 +121,8 @@ def _(v: Vector) -> None:
 
 @blocks.vector(
     "rows before the track",
-    "Unlike a loose tree's, they are dropped, and counted as orphaned: two rows and a failure "
-    "with its delta are four. So the block stays open.",
+    "Unlike those of a loose tree, they are dropped and counted as orphaned: two rows and a "
+    "failure with its delta are four. So the block stays open.",
 )
 def _(v: Vector) -> None:
     v.apply(ack(slot(0), A), ack(slot(1), B, C))
@@ -131,7 +131,7 @@ def _(v: Vector) -> None:
     v.apply(ack(slot(1), B))
 
 
-@blocks.vector("rows after the end", "The block is gone, and they are dropped like those before.")
+@blocks.vector("rows after the end", "The block was deleted: they are dropped as before its track.")
 def _(v: Vector) -> None:
     _tracked(v, A)
     v.apply(ack(slot(0), A))
@@ -139,9 +139,9 @@ def _(v: Vector) -> None:
 
 
 @blocks.vector(
-    "slots that the block has not",
-    "Of a block of two, slots 2 and 4094: dropped and counted, a failure too; slot 1 in the same "
-    "column is not.",
+    "slots that the block does not have",
+    "Slots 2 and 4094 of a block of two: dropped and counted, a failure too; slot 1 in the same "
+    "column is applied.",
 )
 def _(v: Vector) -> None:
     _tracked(v, A, B)
@@ -149,7 +149,7 @@ def _(v: Vector) -> None:
     v.apply(ack(slot(0), A))
 
 
-@blocks.vector("a block begins anew", "When it has ended, the same number may be tracked again.")
+@blocks.vector("a number is reused", "After a block has ended, its number may be tracked again.")
 def _(v: Vector) -> None:
     _tracked(v, A, B)
     v.apply(fail(slot(0), "bad", A), ack(slot(1), B))
@@ -157,7 +157,7 @@ def _(v: Vector) -> None:
     v.apply(ack(slot(0), C))
 
 
-@blocks.vector("two blocks", "Tracked in one batch, by one call; each ends by itself.")
+@blocks.vector("two blocks", "Tracked in one batch, by one call; each ends separately.")
 def _(v: Vector) -> None:
     v.apply(track_block(BLOCK, "first", A, B), track_block(OTHER, "second", C), task="t")
     v.apply(ack(slot(0, OTHER), C), ack(slot(0), A))
@@ -166,8 +166,8 @@ def _(v: Vector) -> None:
 
 @blocks.vector(
     "verdicts of one call",
-    "Of four blocks of two tasks: one ends, one fails in part, one ends and fails, one is "
-    "touched. An entry for each, in the order of the blocks.",
+    "Four blocks of two tasks: one ends, one fails partially, one ends and fails, one is touched. "
+    "One entry for each, in the order of the blocks.",
 )
 def _(v: Vector) -> None:
     v.apply(track_block(1, "t1", A, B), track_block(2, "t2", A, B), task="t")
@@ -181,8 +181,8 @@ def _(v: Vector) -> None:
 
 
 @blocks.vector(
-    "the least and the greatest number",
-    "Blocks 0 and 2^50 - 1; a slot is told from its neighbours, and blocks that share a half too.",
+    "the lowest and the highest number",
+    "Blocks 0 and 2^50 - 1; neighbouring slots, and blocks that share a half, are distinct.",
 )
 def _(v: Vector) -> None:
     for number in (0, 1, 2**32, 2**32 + 1, BLOCK_MAX):
@@ -194,7 +194,7 @@ def _(v: Vector) -> None:
 
 @blocks.vector(
     "ids with the highest bits",
-    "2^62, 2^63 - 1, and what a double would spoil; one bit is left in each slot at last.",
+    "2^62, 2^63 - 1, and ids that a double cannot hold; one bit is left in each slot at the end.",
 )
 def _(v: Vector) -> None:
     ids = (2**62, 2**63 - 1, 2**53 + 1, 2**32, 2**31, 1)
@@ -206,8 +206,8 @@ def _(v: Vector) -> None:
 
 @blocks.vector(
     "dense columns",
-    "Of twelve slots a dense column names all, the next the first three, and a sparse one the "
-    "rest. A client may pack like this.",
+    "A block of twelve: a dense column names all slots, the next one the first three, and a sparse "
+    "one the rest. A client may pack like this.",
 )
 def _(v: Vector) -> None:
     ids = [A ^ n for n in range(12)]
@@ -229,7 +229,7 @@ def _(v: Vector) -> None:
     )
 
 
-@blocks.vector("slots that are far apart", "Of forty: the first two, one near, and the last.")
+@blocks.vector("slots that are far apart", "Of forty slots: 0, 1, 4 and the last.")
 def _(v: Vector) -> None:
     ids = [A ^ n for n in range(40)]
     _tracked(v, *ids)
@@ -239,8 +239,8 @@ def _(v: Vector) -> None:
 
 @blocks.vector(
     "a dense column that is too long",
-    "Of a block of two, five slots: each of the three is counted as orphaned, zero or not. "
-    "For a block that is not there, all five are.",
+    "Five slots for a block of two: each of the other three counts as orphaned, zero or not. For a "
+    "block that does not exist, all five count.",
 )
 def _(v: Vector) -> None:
     _tracked(v, A, B)
@@ -249,7 +249,7 @@ def _(v: Vector) -> None:
 
 
 @blocks.vector(
-    "zeros that are named", "A sparse delta of 0 changes nothing; of no block it is an orphan."
+    "explicit zeros", "A sparse delta of 0 changes nothing; without a block it is orphaned."
 )
 def _(v: Vector) -> None:
     _tracked(v, A, B)
@@ -259,7 +259,7 @@ def _(v: Vector) -> None:
 
 @packing.vector(
     "rows of one slot become one",
-    "As for a loose tree: deltas XORed, flags ORed, the first why that says something.",
+    "As for a loose tree: deltas XORed, flags ORed, the first why that is not empty.",
 )
 def _(v: Vector) -> None:
     _tracked(v, A, B)
@@ -269,7 +269,7 @@ def _(v: Vector) -> None:
     )  # fmt: skip
 
 
-@packing.vector("slots ascend", "In a column, and in the failures, whatever the order of the rows.")
+@packing.vector("slots ascend", "In a column and in the failures, for any order of the rows.")
 def _(v: Vector) -> None:
     _tracked(v, A, B, C, D, E)
     v.apply(
@@ -280,8 +280,8 @@ def _(v: Vector) -> None:
 
 @packing.vector(
     "rows that cancel",
-    "A slot whose delta comes to zero is not named. The block is sent all the same, with no "
-    "column, and here finds nothing.",
+    "A slot whose delta is zero is left out. The block is sent all the same, without a column. "
+    "Here the first such call is a no-op.",
 )
 def _(v: Vector) -> None:
     v.apply(ack(slot(0), A, B), ack(slot(0), B, A))
@@ -291,7 +291,7 @@ def _(v: Vector) -> None:
 
 @packing.vector(
     "rows of a block that is tracked in the same batch",
-    "They go into the column of the TRACK, wherever they stand; so its content is what is left.",
+    "They are folded into the column of the TRACK, before or after it. The result is its content.",
 )
 def _(v: Vector) -> None:
     rows = [ack(slot(0), A, D), track_block(BLOCK, LABEL, A, B, C), ack(slot(2), C)]
@@ -308,8 +308,8 @@ def _(v: Vector) -> None:
 
 @packing.vector(
     "order of blocks",
-    "In a call, blocks that are tracked come first, in the order of their tracks; then the "
-    "others, in the order in which they first appear: 7, 5, 9, 8.",
+    "In a call, tracked blocks come first, in the order of their tracks. The others follow in the "
+    "order in which they first appear: 7, 5, 9, 8.",
 )
 def _(v: Vector) -> None:
     v.apply(track_block(8, "eight", A), track_block(9, "nine", A, B), task="t")
@@ -334,7 +334,7 @@ def _(v: Vector) -> None:
 
 @packing.vector(
     "several shards",
-    "The shard of a block is block % shards, whatever the slot. First the loose rows, shard by "
+    "The shard of a block is block % shards, for all its slots. First the loose rows, shard by "
     "shard as they first appear (3, 0), then the blocks (1, 3): numbers 11 to 14.",
     shards=4,
 )
@@ -352,8 +352,8 @@ def _(v: Vector) -> None:
 
 
 @packing.vector(
-    "shards of the greatest blocks",
-    "The low bits of the block count, and none of the slot: 2^50 - 1 is in shard 3 of 4.",
+    "shards of the highest blocks",
+    "Only the low bits of the block number count, none of the slot: 2^50 - 1 is in shard 3 of 4.",
     shards=4,
 )
 def _(v: Vector) -> None:
@@ -362,7 +362,7 @@ def _(v: Vector) -> None:
         v.apply(ack(slot(1, number), B))
 
 
-@packing.vector("64 blocks", "The most of one call.")
+@packing.vector("64 blocks", "The maximum of one call.")
 def _(v: Vector) -> None:
     v.apply(*(track_block(n, f"b{n}", A) for n in range(64)), task="t")
     v.apply(*(ack(slot(0, n), A) for n in range(64)))
@@ -370,7 +370,7 @@ def _(v: Vector) -> None:
 
 @packing.vector(
     "65 blocks",
-    "Two calls, of 64 and of one, under consecutive numbers. What they say is of no block here.",
+    "Two calls, of 64 and of one, with consecutive numbers. None of the blocks exists here.",
 )
 def _(v: Vector) -> None:
     v.apply(*(ack(slot(0, n), A) for n in range(65)), producer="p", seq=1, digest="aa")

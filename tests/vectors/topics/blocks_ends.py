@@ -1,4 +1,4 @@
-"""Blocks: failures, touches, fences, admission, expiry, texts."""
+"""Vectors of blocks: failures, touches, fences, admission, expiry, texts."""
 
 from acker_redis.protocol.ids import block_anchor
 from tests.vectors.operations import Json, ack, fail, touch, track, track_block
@@ -6,10 +6,10 @@ from tests.vectors.record import Topic, Vector
 from tests.vectors.topics.texts import TEXTS
 
 failures = Topic("blocks_failures", "Failures and touches of trees in blocks.")
-fences = Topic("blocks_fences", "Blocks that are tracked again, and batches that come again.")
+fences = Topic("blocks_fences", "Blocks that are tracked again, and batches that are sent again.")
 admission = Topic("blocks_admission", "Blocks at the high-water mark, and the backlog.")
 expiry = Topic("blocks_expiry", "Ticks and drains of blocks. All ticks are forced.")
-texts = Topic("blocks_texts", "Labels and whys of blocks come back as they went.")
+texts = Topic("blocks_texts", "Labels and whys of blocks come back unchanged.")
 TOPICS = [failures, fences, admission, expiry, texts]
 A, B, C = 0x2B7E151628AED2A6, 0x3C6EF372FE94F82B, 0x510E527FADE682D1
 D = 0x1F83D9ABFB41BD6B
@@ -18,7 +18,7 @@ LABEL = "topic/3/1000"
 
 
 def slot(number: int, block: int = BLOCK) -> int:
-    """Anchor of a tree in a block."""
+    """Return the anchor of a tree in a block."""
     return block_anchor(block, number)
 
 
@@ -32,8 +32,8 @@ def _block(block: int, *deltas: int) -> Json:
 
 @failures.vector(
     "fail with the message",
-    "Nacked at once. Its delta counts, so the block ends when the others are done; it is not "
-    "acked again.",
+    "The tree is nacked at once. Its delta counts, so the block ends when the others are done; the "
+    "tree gets no second verdict.",
 )
 def _(v: Vector) -> None:
     _tracked(v, A, B, C)
@@ -43,7 +43,7 @@ def _(v: Vector) -> None:
 
 @failures.vector(
     "fail without the message",
-    "Nacked at once, and its checksum holds the block until the row comes.",
+    "The tree is nacked at once. Its checksum keeps the block open until the row arrives.",
 )
 def _(v: Vector) -> None:
     _tracked(v, A, B)
@@ -52,7 +52,7 @@ def _(v: Vector) -> None:
     v.apply(ack(slot(1), B))
 
 
-@failures.vector("fail and what it caused", "The messages of a failed tree go on being counted.")
+@failures.vector("fail and what it caused", "The messages of a failed tree still count.")
 def _(v: Vector) -> None:
     _tracked(v, A, B)
     v.apply(fail(slot(0), "half done", A, C, D))
@@ -60,7 +60,9 @@ def _(v: Vector) -> None:
     v.apply(ack(slot(0), D))
 
 
-@failures.vector("fail twice", "The first is told, and its why stays; the second's delta counts.")
+@failures.vector(
+    "fail twice", "The first is reported, and its why stays; the second's delta counts."
+)
 def _(v: Vector) -> None:
     _tracked(v, A, B)
     v.apply(fail(slot(0), ""))
@@ -68,7 +70,7 @@ def _(v: Vector) -> None:
     v.apply(fail(slot(0), "third"), fail(slot(1), "other"))
 
 
-@failures.vector("several fail at once", "One entry, a row each; the block goes on.")
+@failures.vector("several fail at once", "One entry, one row each; the block stays open.")
 def _(v: Vector) -> None:
     _tracked(v, A, B, C, D)
     v.apply(fail(slot(3), "three", D), fail(slot(0), ""), ack(slot(2), C), fail(slot(1), "one"))
@@ -80,9 +82,7 @@ def _(v: Vector) -> None:
     v.apply(fail(slot(1), "no", B), ack(slot(0), A))
 
 
-@failures.vector(
-    "all have failed", "Nothing is left to tell: the block ends without another verdict."
-)
+@failures.vector("all have failed", "All verdicts are written: the block ends without another one.")
 def _(v: Vector) -> None:
     _tracked(v, A, B)
     v.apply(fail(slot(0), "no", A))
@@ -90,9 +90,9 @@ def _(v: Vector) -> None:
 
 
 @failures.vector(
-    "a failure behind its delta",
-    "The tree was acked in between, and the failure finds no block. So FAIL comes with its "
-    "delta, or before it.",
+    "a failure after its delta",
+    "The tree was acked in between, and the failure finds no block. So send FAIL with its delta, "
+    "or before it.",
 )
 def _(v: Vector) -> None:
     _tracked(v, A)
@@ -102,7 +102,7 @@ def _(v: Vector) -> None:
 
 @failures.vector(
     "a slot fails that is zero",
-    "Its block is open, so it was not told yet: it is nacked, not acked.",
+    "Its block is open, so it has no verdict yet: it is nacked, not acked.",
 )
 def _(v: Vector) -> None:
     _tracked(v, A, 0, B)
@@ -111,16 +111,16 @@ def _(v: Vector) -> None:
     v.apply(ack(slot(2), B))
 
 
-@failures.vector("track and fail in one batch", "The block begins with a tree that has failed.")
+@failures.vector("track and fail in one batch", "The block is tracked with failed trees.")
 def _(v: Vector) -> None:
     v.apply(_block(7, A, B), fail(slot(0, 7), "unreadable", A), fail(slot(1, 7), "bad"), task="t")
     v.apply(ack(slot(1, 7), B))
 
 
 @failures.vector(
-    "failures of nobody",
-    "Somebody has put back what had failed in an earlier life of the block: when it begins anew, "
-    "none of its trees has failed.",
+    "stale failures",
+    "A client restored the failures of an earlier block of the same number: when the number is "
+    "tracked again, none of its trees has failed.",
 )
 def _(v: Vector) -> None:
     v.redis("HSET", f"acker:{{vector:0}}:failed:{BLOCK:013x}", "0", "long ago")
@@ -131,7 +131,7 @@ def _(v: Vector) -> None:
     v.apply(track_block(BLOCK, LABEL, A, B), fail(slot(0), "at once"), task="t")
 
 
-@failures.vector("touch", "The clock of the whole block is set back; its source is told, once.")
+@failures.vector("touch", "The clock of the whole block restarts; reported to its source once.")
 def _(v: Vector) -> None:
     _tracked(v, A, B)
     v.tick()
@@ -139,24 +139,24 @@ def _(v: Vector) -> None:
     v.apply(touch(slot(0)), ack(slot(0), A))
 
 
-@failures.vector("touch of a block that ends", "Nobody needs more time: only the ack is told.")
+@failures.vector("touch of a block that ends", "Only the ack is reported.")
 def _(v: Vector) -> None:
     _tracked(v, A)
     v.apply(touch(slot(0)), ack(slot(0), A))
 
 
-@failures.vector("touch of nothing", "No block, no verdict, and nothing is counted.")
+@failures.vector("touch of an unknown block", "A no-op: no verdict, and no counter changes.")
 def _(v: Vector) -> None:
     v.apply(touch(slot(0)))
 
 
-@failures.vector("touch of a slot that is not there", "The block is touched all the same.")
+@failures.vector("touch of a slot that does not exist", "The block is touched all the same.")
 def _(v: Vector) -> None:
     _tracked(v, A)
     v.apply(touch(slot(9)))
 
 
-@failures.vector("touch with a track", "The block begins, and its source is told of the touch.")
+@failures.vector("touch with a track", "The block is tracked, and its source gets the touch.")
 def _(v: Vector) -> None:
     v.apply(_block(7, A), touch(slot(0, 7)), task="t")
 
@@ -172,7 +172,7 @@ def _(v: Vector) -> None:
 
 @fences.vector(
     "a repeat after the end",
-    "The batch that tracked, again: by its fence it is not a new life of the block.",
+    "The batch that tracked is sent again: because of its fence, the block is not tracked again.",
 )
 def _(v: Vector) -> None:
     v.apply(_block(7, A), task="t", producer="p", seq=1)
@@ -181,7 +181,7 @@ def _(v: Vector) -> None:
 
 
 @fences.vector(
-    "no fence", "A delta that comes twice cancels itself; a track that comes twice is ignored."
+    "no fence", "A delta that is sent twice cancels out; a track that is sent twice is ignored."
 )
 def _(v: Vector) -> None:
     for _n in range(2):
@@ -192,8 +192,8 @@ def _(v: Vector) -> None:
 
 @fences.vector(
     "the same track again",
-    "Under another number, as a source does that runs again: what was done in between stands, its "
-    "deltas are not new. A failure and a touch that come with it count, each failure once.",
+    "With another number, from a second run of the source: rows applied in between stay, and the "
+    "deltas are not added again. Its failures and its touch count, each failure once.",
 )
 def _(v: Vector) -> None:
     v.apply(_block(7, A, B), task="t", producer="p", seq=1, digest="aa")
@@ -207,8 +207,7 @@ def _(v: Vector) -> None:
 
 @fences.vector(
     "CONFLICT: other content",
-    "Other deltas, another size, label or task: the call is refused whole, and so is what it "
-    "says of other blocks.",
+    "Other deltas, another size, label or task: the call is refused whole, with its other blocks.",
 )
 def _(v: Vector) -> None:
     v.apply(_block(7, A, B), _block(8, A), task="t")
@@ -220,7 +219,7 @@ def _(v: Vector) -> None:
     v.apply(ack(slot(0, 8), A), _block(7, B, A), _block(9, A), task="t")
 
 
-@fences.vector("CONFLICT: the content is what is sent", "Rows that are folded in make another.")
+@fences.vector("CONFLICT: the content is the folded column", "Rows that are folded in change it.")
 def _(v: Vector) -> None:
     v.apply(_block(7, A, B), ack(slot(0, 7), A, C), task="t")
     v.apply(_block(7, A, B), ack(slot(0, 7), A, C), task="t")
@@ -236,7 +235,7 @@ def _(v: Vector) -> None:
 
 @fences.vector(
     "one lane for both scripts",
-    "A number that apply has used is used for apply_blocks too, and the other way round.",
+    "A number that one of the scripts has used is a repeat for the other, too.",
 )
 def _(v: Vector) -> None:
     v.apply(_block(7, A, B), task="t")
@@ -249,8 +248,8 @@ def _(v: Vector) -> None:
 
 @fences.vector(
     "both parts of a batch again",
-    "The lane is at the number of the second call, above that of the first: a client stops "
-    "there, and does not send the second. (It would not have sent the first, had it been told.)",
+    "The lane is at the number of the second call, above that of the first. So the client stops "
+    "after the first call. (It sends a batch again only if it lost the replies.)",
 )
 def _(v: Vector) -> None:
     for _n in range(2):
@@ -259,7 +258,7 @@ def _(v: Vector) -> None:
 
 @fences.vector(
     "the second part was refused",
-    "BACKLOG of the blocks. The loose rows were applied: when the batch comes again they are a "
+    "BACKLOG of the blocks. The loose rows were applied: when the batch is sent again they are a "
     "repeat, and the blocks are applied.",
     outcomes_limit=1,
 )
@@ -270,7 +269,7 @@ def _(v: Vector) -> None:
         v.take("t")
 
 
-@fences.vector("a fence moves with its lane", "It stands in the newest bucket only.")
+@fences.vector("a fence follows its lane", "It is in one bucket only, the newest at the time.")
 def _(v: Vector) -> None:
     v.apply(_block(7, A, B), task="t", producer="p", seq=1)
     v.tick()
@@ -281,8 +280,8 @@ def _(v: Vector) -> None:
 
 @fences.vector(
     "a fence holds for N - 1 ticks",
-    "Of three buckets: after two ticks it is a repeat, after three it is forgotten: the block has "
-    "expired, and begins anew.",
+    "Three buckets: after two ticks the batch is a repeat. After three its fence has expired, and "
+    "so has the block, which is tracked again.",
 )
 def _(v: Vector) -> None:
     v.apply(_block(7, A, B), task="t", producer="p", seq=1)
@@ -302,8 +301,8 @@ def _(v: Vector) -> None:
 
 @admission.vector(
     "overflow",
-    "Twice the mark is six: a block of four fits, then one of two, and no third. A rejected "
-    "block is row 1 of its call, counted in trees, and leaves nothing.",
+    "Twice the mark is six: a block of four fits, then one of two, and no third. The rejected "
+    "block is number 1 of its call; it counts in trees, and nothing of it is stored.",
     high_water=3,
 )
 def _(v: Vector) -> None:
@@ -313,7 +312,7 @@ def _(v: Vector) -> None:
 
 
 @admission.vector(
-    "a block above twice the mark", "It never fits, however little is pending.", high_water=1
+    "a block above twice the mark", "It never fits, even if nothing is pending.", high_water=1
 )
 def _(v: Vector) -> None:
     v.apply(_block(1, A, B, C), task="t")
@@ -321,8 +320,8 @@ def _(v: Vector) -> None:
 
 @admission.vector(
     "the high-water mark is shared",
-    "Five trees over four shards: a share of two each, rounded up. In shard 1 a block of four "
-    "fits, and then none; in shard 2 one does.",
+    "A mark of five over four shards: a share of two each, rounded up. Shard 1 has room for one "
+    "block of four and no more; shard 2 has room for another block.",
     shards=4,
     high_water=5,
 )
@@ -332,8 +331,8 @@ def _(v: Vector) -> None:
 
 
 @admission.vector(
-    "what ends makes room for the next call",
-    "Not for this one, unlike loose rows: 1 is done, and 2 is rejected; then it fits.",
+    "a block that ends makes room for the next call",
+    "Not for the same call, unlike loose rows: block 1 ends and 2 is rejected; the next call fits.",
     high_water=1,
 )
 def _(v: Vector) -> None:
@@ -344,7 +343,7 @@ def _(v: Vector) -> None:
 
 @admission.vector(
     "slots count until their block ends",
-    "Zero or failed, they are pending: a loose tree finds no room, and then a row without one.",
+    "Zero or failed, they are pending: a loose tree is rejected, and a row without one is dropped.",
     high_water=2,
 )
 def _(v: Vector) -> None:
@@ -363,14 +362,14 @@ def _(v: Vector) -> None:
 
 
 @admission.vector(
-    "a batch of both at the mark", "Loose rows go first, and take the room.", high_water=1
+    "a batch of both at the mark", "Loose rows are applied first, and use the room.", high_water=1
 )
 def _(v: Vector) -> None:
     v.apply(_block(1, A), _block(2, B), track(7, "s7", A), ack(7, A, C), task="t")
 
 
 @admission.vector(
-    "what expires does not count", "Blocks in the drain are not pending.", high_water=1
+    "expiring blocks do not count", "Blocks in the drain are not pending.", high_water=1
 )
 def _(v: Vector) -> None:
     _tracked(v, A, B, block=1)
@@ -380,7 +379,7 @@ def _(v: Vector) -> None:
 
 
 @admission.vector(
-    "an overflow of a block that would end", "It is rejected nevertheless.", high_water=1
+    "overflow of a block that would end at once", "It is rejected all the same.", high_water=1
 )
 def _(v: Vector) -> None:
     _tracked(v, A, B, block=1)
@@ -408,7 +407,8 @@ def _(v: Vector) -> None:
 
 @admission.vector(
     "a touch is dropped when the backlog is full",
-    "The block is moved all the same. One that has room tells all its trees.",
+    "The block goes to the newest bucket all the same. The first touch is below the limit, and is "
+    "written for all trees.",
     outcomes_limit=2,
 )
 def _(v: Vector) -> None:
@@ -420,7 +420,7 @@ def _(v: Vector) -> None:
 
 
 @admission.vector(
-    "take", "Entries of blocks and of loose trees: entries and single verdicts count."
+    "take", "Entries of blocks and of loose trees: the reply counts entries and single verdicts."
 )
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), _block(1, A, B, C), task="t")
@@ -430,8 +430,8 @@ def _(v: Vector) -> None:
 
 @expiry.vector(
     "mixed",
-    "Slots 0 and 4 are done, 2 is a hole, 3 has failed; 1 and 5 are not, nor 6, which is "
-    "open again. One entry tells them apart.",
+    "Slots 0 and 4 are done, 2 is a hole, 3 has failed; 1 and 5 are open, and 6 is open again. One "
+    "entry lists which is which.",
 )
 def _(v: Vector) -> None:
     _tracked(v, A, B, 0, C, D, A, B)
@@ -442,13 +442,13 @@ def _(v: Vector) -> None:
     v.tick(3)
 
 
-@expiry.vector("all expired", "Nobody was heard of.")
+@expiry.vector("all expired", "No row arrived after the track.")
 def _(v: Vector) -> None:
     _tracked(v, A, B)
     v.tick(3)
 
 
-@expiry.vector("all have failed", "The failed are told already: an open block ends in silence.")
+@expiry.vector("all have failed", "All are nacked already: the open block ends without an entry.")
 def _(v: Vector) -> None:
     _tracked(v, A, B)
     v.apply(fail(slot(0), "no"), fail(slot(1), "nor this"))
@@ -463,7 +463,7 @@ def _(v: Vector) -> None:
     v.apply(ack(slot(1), B))
 
 
-@expiry.vector("rows do not restart the clock", "refresh=never: it runs from the track.")
+@expiry.vector("rows do not restart the clock", "refresh=never: the clock starts at the track.")
 def _(v: Vector) -> None:
     _tracked(v, A, B)
     v.tick(2)
@@ -471,7 +471,7 @@ def _(v: Vector) -> None:
     v.tick()
 
 
-@expiry.vector("refresh=update", "Every row moves its whole block.", refresh="update")
+@expiry.vector("refresh=update", "Every row refreshes its whole block.", refresh="update")
 def _(v: Vector) -> None:
     _tracked(v, A, B)
     v.tick(2)
@@ -485,7 +485,7 @@ def _(v: Vector) -> None:
 
 @expiry.vector(
     "refresh=update, a track again",
-    "Like every row, it moves the block; and nothing else.",
+    "Like every row, it refreshes the block, and has no other effect.",
     refresh="update",
 )
 def _(v: Vector) -> None:
@@ -495,7 +495,7 @@ def _(v: Vector) -> None:
     v.tick()
 
 
-@expiry.vector("touch", "The whole block moves to the newest bucket; the other expires.")
+@expiry.vector("touch", "The whole block goes to the newest bucket; the other block expires.")
 def _(v: Vector) -> None:
     v.apply(_block(1, A, B), _block(2, A, B), task="t")
     v.tick(2)
@@ -504,7 +504,7 @@ def _(v: Vector) -> None:
 
 
 @expiry.vector(
-    "loose trees and blocks", "One tick, two drains. Nothing ticks before both are done."
+    "loose trees and blocks", "One tick, two drains. The next tick waits until both are complete."
 )
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), _block(1, A, B), ack(8, C), task="t")
@@ -518,7 +518,7 @@ def _(v: Vector) -> None:
     v.rotate()
 
 
-@expiry.vector("blocks before loose trees", "The drains may come in any order.")
+@expiry.vector("blocks before loose trees", "The drains may run in any order.")
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), _block(1, A, B), task="t")
     v.tick(2)
@@ -527,7 +527,9 @@ def _(v: Vector) -> None:
     v.expire()
 
 
-@expiry.vector("being drained", "A block between rotate and expire_blocks: in no bucket, not told.")
+@expiry.vector(
+    "being drained", "A block between rotate and expire_blocks: in no bucket, no verdict."
+)
 def _(v: Vector) -> None:
     _tracked(v, A, B)
     v.apply(fail(slot(1), "no", B))
@@ -535,7 +537,7 @@ def _(v: Vector) -> None:
     v.rotate()
 
 
-@expiry.vector("rows while the block expires", "They are dropped: lookups skip what is drained.")
+@expiry.vector("rows while the block expires", "They are dropped: lookups skip the drained bucket.")
 def _(v: Vector) -> None:
     _tracked(v, A, B)
     v.tick(2)
@@ -545,9 +547,9 @@ def _(v: Vector) -> None:
 
 
 @expiry.vector(
-    "tracked while its last life expires",
-    "Nacked, reason conflict: its checksums are still needed. Another block in the call is not. "
-    "After the drain it begins anew.",
+    "tracked while a block of the same number expires",
+    "Nacked, reason conflict: the old checksums are still needed. Another block of the call is "
+    "tracked. After the drain the number can be tracked again.",
 )
 def _(v: Vector) -> None:
     v.apply(_block(7, A, B), task="t")
@@ -559,7 +561,7 @@ def _(v: Vector) -> None:
     v.apply(_block(7, A, B), task="t")
 
 
-@expiry.vector("a block in each bucket", "Each tick takes the oldest only.")
+@expiry.vector("a block in each bucket", "Each tick expires the oldest only.")
 def _(v: Vector) -> None:
     for number in (1, 2, 3, 4):
         v.apply(track_block(number, f"b{number}", *[A] * number), task="t")
@@ -567,7 +569,9 @@ def _(v: Vector) -> None:
     v.status()
 
 
-@expiry.vector("several blocks and tasks", "One drain tells each source its own.")
+@expiry.vector(
+    "several blocks and tasks", "One drain writes each verdict to the stream of its task."
+)
 def _(v: Vector) -> None:
     v.apply(_block(1, A, B), _block(2, A), task="t")
     v.apply(_block(3, A, 0), task="u")
@@ -591,7 +595,7 @@ def _(v: Vector) -> None:
     v.tick(3)
 
 
-@expiry.vector("nothing to drain", "A call too many does nothing.")
+@expiry.vector("nothing to drain", "An extra call is a no-op.")
 def _(v: Vector) -> None:
     _tracked(v, A)
     v.expire_blocks()
@@ -600,7 +604,9 @@ def _(v: Vector) -> None:
 for _name, _text in TEXTS.items():
 
     def _declare(name: str, text: str) -> None:
-        @texts.vector(name, "As label and as why, told by apply_blocks and by expire_blocks.")
+        @texts.vector(
+            name, "As label and as why, in verdicts of apply_blocks and of expire_blocks."
+        )
         def _(v: Vector) -> None:
             _tracked(v, A, B, C, label=text)
             v.apply(fail(slot(0), text, A), fail(slot(1), text))

@@ -1,11 +1,11 @@
-"""Rows that a client refuses by itself."""
+"""Vectors of rows that a client refuses before it sends."""
 
 from tests.vectors.operations import ack, fail, touch, track, track_block
 from tests.vectors.record import Topic, Vector
 
 client = Topic(
     "refused_by_clients",
-    "Rows that a client refuses by itself, before anything is sent: they cannot be right.",
+    "Invalid rows: a client refuses them before it sends anything.",
 )
 TOPICS = [client]
 A, B = 0x2B7E151628AED2A6, 0x3C6EF372FE94F82B
@@ -23,7 +23,7 @@ def _(v: Vector) -> None:
     v.refused(track(2**62, "s", A), task="t")  # a block is tracked as a whole
 
 
-@client.vector("tuple ids out of range", "A tuple id is 1 to 2^63 - 1; zero says nothing.")
+@client.vector("tuple ids out of range", "A tuple id is 1 to 2^63 - 1.")
 def _(v: Vector) -> None:
     for tuple_id in (0, -1, 2**63, 2**64 - 1, 2**64 + 1):
         v.refused(ack(7, tuple_id))
@@ -39,7 +39,7 @@ def _(v: Vector) -> None:
     v.refused(fail(7, "no", A, B, B))
 
 
-@client.vector("a message that causes itself", "It would cancel: its row would say nothing.")
+@client.vector("a message that causes itself", "Its id would cancel out of its own row.")
 def _(v: Vector) -> None:
     v.refused(ack(7, A, A))
     v.refused(ack(7, A, B, A))
@@ -52,7 +52,7 @@ def _(v: Vector) -> None:
     v.refused(track(7, "s", A), ack(7, A), track(7, "s", A), task="t")
 
 
-@client.vector("a track without a task", "Nobody would be told.")
+@client.vector("a track without a task", "No source would receive the verdict.")
 def _(v: Vector) -> None:
     v.refused(track(7, "s", A))
 
@@ -69,7 +69,7 @@ def _(v: Vector) -> None:
         v.refused(track(7, text, A), task="t")
 
 
-@client.vector("whys", "Up to 255 bytes of UTF-8, no control bytes; none is allowed.")
+@client.vector("whys", "0 to 255 bytes of UTF-8, no control bytes.")
 def _(v: Vector) -> None:
     for text in ("x" * 256, "\U0001f600" * 64, "a\nb", "\r", "\0", "\x7f"):
         v.refused(fail(7, text))
@@ -81,19 +81,21 @@ def _(v: Vector) -> None:
         v.refused(track_block(number, "b", A), task="t")
 
 
-@client.vector("deltas of blocks", "0 to 2^63 - 1, one at least; 4095 are the most.")
+@client.vector("deltas of blocks", "1 to 4095 deltas of 0 to 2^63 - 1.")
 def _(v: Vector) -> None:
     for deltas in ((), (-1,), (A, 2**63), (2**64 - 1,), (2**64 + 1, A), (0,) * 4096):
         v.refused(track_block(7, "b", *deltas), task="t")
 
 
-@client.vector("a block tracked twice", "In one batch, whether the content is the same or not.")
+@client.vector(
+    "a block tracked twice", "In one batch, with the same content or with other content."
+)
 def _(v: Vector) -> None:
     v.refused(track_block(7, "b", A), track_block(7, "b", A), task="t")
     v.refused(track_block(7, "b", A), track_block(8, "c", A), track_block(7, "c", B), task="t")
 
 
-@client.vector("a block without a task", "Nobody would be told.")
+@client.vector("a block without a task", "No source would receive the verdict.")
 def _(v: Vector) -> None:
     v.refused(track_block(7, "b", A))
 
@@ -105,8 +107,8 @@ def _(v: Vector) -> None:
 
 
 @client.vector(
-    "rows of a slot that the block has not",
-    "Where the same batch tracks it, the client knows: of two slots there is none of number 2.",
+    "rows of a slot that the block does not have",
+    "The same batch tracks the block, so the client knows its size: slot 2 of a block of two.",
 )
 def _(v: Vector) -> None:
     v.refused(track_block(7, "b", A, B), ack(2**62 | 7 << 12 | 2, A), task="t")
@@ -118,7 +120,7 @@ def _(v: Vector) -> None:
     v.refused(*(track_block(n, "b", A) for n in range(65)), task="t")
 
 
-@client.vector("rows of slots", "The rules for ids hold in blocks as for loose trees.")
+@client.vector("rows of slots", "The rules for ids are those of loose trees.")
 def _(v: Vector) -> None:
     anchor = 2**62 | 7 << 12
     v.refused(ack(anchor, 0))
@@ -130,7 +132,7 @@ def _(v: Vector) -> None:
 
 
 @client.vector(
-    "a bad last row", "The batch is refused for its last row; without it, it is applied."
+    "an invalid last row", "The batch is refused for its last row, and applied without it."
 )
 def _(v: Vector) -> None:
     v.refused(track(7, "s7", A), ack(7, A, B), ack(7, 0), task="t")

@@ -1,15 +1,15 @@
-"""Ticks: when trees expire, and what moves them to the newest bucket."""
+"""Vectors of ticks: when trees expire, and which rows put them into the newest bucket."""
 
 from tests.vectors.operations import ack, fail, touch, track
 from tests.vectors.record import Topic, Vector
 
-expiry = Topic("expiry", "Ticks and drains. All ticks are forced: no vector waits for a clock.")
+expiry = Topic("expiry", "Ticks and drains. All ticks are forced, so no vector waits for a clock.")
 TOPICS = [expiry]
 A, B, C = 0x2B7E151628AED2A6, 0x3C6EF372FE94F82B, 0x510E527FADE682D1
 
 
 @expiry.vector(
-    "after N ticks", "Of three buckets: two ticks leave the tree alone, the third nacks."
+    "after N ticks", "Three buckets: the tree survives two ticks, and the third nacks it."
 )
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
@@ -23,7 +23,7 @@ def _(v: Vector) -> None:
     v.apply(ack(7, A))
 
 
-@expiry.vector("two buckets", "The fewest.", buckets=2)
+@expiry.vector("two buckets", "The minimum.", buckets=2)
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
     v.tick()
@@ -31,7 +31,7 @@ def _(v: Vector) -> None:
     v.tick()
 
 
-@expiry.vector("sixteen buckets", "The most: fifteen ticks do nothing.", buckets=16)
+@expiry.vector("sixteen buckets", "The maximum: fifteen ticks expire nothing.", buckets=16)
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
     v.tick(15)
@@ -39,7 +39,7 @@ def _(v: Vector) -> None:
     v.tick()
 
 
-@expiry.vector("a tree in each bucket", "Each tick takes the oldest only.")
+@expiry.vector("a tree in each bucket", "Each tick expires the oldest only.")
 def _(v: Vector) -> None:
     for anchor in (1, 2, 3, 4):
         v.apply(track(anchor, f"s{anchor}", A), task="t")
@@ -47,7 +47,7 @@ def _(v: Vector) -> None:
     v.status()
 
 
-@expiry.vector("rows do not restart the clock", "refresh=never: it runs from the first row.")
+@expiry.vector("rows do not restart the clock", "refresh=never: the clock starts at the first row.")
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
     v.tick()
@@ -57,7 +57,9 @@ def _(v: Vector) -> None:
     v.tick()
 
 
-@expiry.vector("refresh=update", "Every row moves its tree to the newest bucket.", refresh="update")
+@expiry.vector(
+    "refresh=update", "Every row puts its tree into the newest bucket.", refresh="update"
+)
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
     v.tick(2)
@@ -68,7 +70,7 @@ def _(v: Vector) -> None:
     v.apply(ack(7, C))
 
 
-@expiry.vector("touch", "A touch moves its tree to the newest bucket.")
+@expiry.vector("touch", "A touch puts its tree into the newest bucket.")
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), track(8, "s8", A), task="t")
     v.tick(2)
@@ -76,7 +78,9 @@ def _(v: Vector) -> None:
     v.tick()
 
 
-@expiry.vector("a fail before its track", "It is moved, so that its track finds it.")
+@expiry.vector(
+    "a fail before its track", "Its record goes to the newest bucket, so that the track finds it."
+)
 def _(v: Vector) -> None:
     v.apply(ack(7, A))
     v.tick(2)
@@ -85,7 +89,7 @@ def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
 
 
-@expiry.vector("a track does not restart the clock", "The record waited for two ticks already.")
+@expiry.vector("a track does not restart the clock", "The record has waited for two ticks.")
 def _(v: Vector) -> None:
     v.apply(ack(7, A, B))
     v.tick(2)
@@ -93,13 +97,13 @@ def _(v: Vector) -> None:
     v.tick()
 
 
-@expiry.vector("records without a tree", "They are counted as orphans, and nobody is told.")
+@expiry.vector("records without a tree", "They are counted as orphaned, without a verdict.")
 def _(v: Vector) -> None:
     v.apply(ack(7, A), fail(8, "no"), track(9, "s9", A), task="t")
     v.tick(3)
 
 
-@expiry.vector("a late row", "It finds no tree, waits as a record of its own, and expires.")
+@expiry.vector("a late row", "It finds no tree, waits as a record without one, and expires.")
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
     v.tick(3)
@@ -108,8 +112,8 @@ def _(v: Vector) -> None:
 
 
 @expiry.vector(
-    "a row that comes while its tree expires",
-    "Between rotate and expire: lookups skip what is being drained.",
+    "a row that arrives while its tree expires",
+    "Between rotate and expire: lookups skip the bucket that is being drained.",
 )
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
@@ -119,7 +123,9 @@ def _(v: Vector) -> None:
     v.expire()
 
 
-@expiry.vector("being drained", "A tree between rotate and expire: in no bucket, and not told yet.")
+@expiry.vector(
+    "being drained", "A tree between rotate and expire: in no bucket, and without a verdict."
+)
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), fail(8, "waits"), task="t")
     v.tick(2)
@@ -127,7 +133,7 @@ def _(v: Vector) -> None:
     v.status()
 
 
-@expiry.vector("nothing rotates before the drain is done", "Also when it is forced.")
+@expiry.vector("nothing rotates before the drain is complete", "Also when the tick is forced.")
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
     v.tick(2)
@@ -137,19 +143,19 @@ def _(v: Vector) -> None:
     v.rotate()
 
 
-@expiry.vector("not due", "Without force, and before its time, nothing ticks.")
+@expiry.vector("not due", "Without force, and before the tick is due, nothing rotates.")
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
     v.rotate(force=False)
 
 
-@expiry.vector("nothing to drain", "A call too many does nothing.")
+@expiry.vector("nothing to drain", "An extra call is a no-op.")
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
     v.expire()
 
 
-@expiry.vector("trees of several tasks", "One drain tells each source its own.")
+@expiry.vector("trees of several tasks", "One drain writes each verdict to the stream of its task.")
 def _(v: Vector) -> None:
     v.apply(track(1, "s1", A), track(2, "s2", A), task="t")
     v.apply(track(3, "s3", A), task="u")
@@ -158,7 +164,7 @@ def _(v: Vector) -> None:
 
 @expiry.vector(
     "idle tasks are forgotten",
-    "After 100 ticks without a TRACK, and none whose verdicts wait: the backlog names who is left.",
+    "After 100 ticks without a TRACK, if no verdict waits: the backlog lists the remaining tasks.",
 )
 def _(v: Vector) -> None:
     v.apply(track(1, "s1"), task="t")

@@ -1,12 +1,12 @@
-"""Bad input, and states in which good input is refused."""
+"""Vectors of invalid input, and of states in which valid input is refused."""
 
 from tests.vectors.operations import ack, track
 from tests.vectors.record import Topic, Vector
 
 scripts = Topic(
     "refusals",
-    "What the scripts refuse: an error code, and nothing was changed. The calls with 'do': null "
-    "are not what a sound client sends; a runner sends them as they are.",
+    "Calls that the scripts refuse: an error code, and nothing was changed. A correct client does "
+    "not send the calls with 'do': null; a runner sends them as they are.",
 )
 TOPICS = [scripts]
 A, B = 0x2B7E151628AED2A6, 0x3C6EF372FE94F82B
@@ -25,11 +25,11 @@ def _apply(
 
 
 def _some(v: Vector) -> None:
-    """Something that a bad batch could spoil."""
+    """Create a state that an invalid batch could damage."""
     v.apply(track(1, "s1", A), task="t", producer="p", seq=5, digest="aa")
 
 
-@scripts.vector("ARGS: rows", "Rows that are none: too few bytes, ids out of range, one twice.")
+@scripts.vector("ARGS: rows", "Invalid rows: too few bytes, ids out of range, a duplicate.")
 def _(v: Vector) -> None:
     _some(v)
     _apply(v, flags=b"", anchors=b"", deltas=b"")
@@ -46,13 +46,13 @@ def _(v: Vector) -> None:
     _apply(v, flags=b"\0\0\0", anchors=ONE + TWO + ONE, deltas=TWO * 3)
 
 
-@scripts.vector("ARGS: the last row", "A batch is all or nothing, also when its end is bad.")
+@scripts.vector("ARGS: the last row", "A batch is all or nothing: its last row is invalid.")
 def _(v: Vector) -> None:
     _some(v)
     _apply(v, flags=b"\0\0", anchors=ONE + ZERO, deltas=TWO * 2, producer="p", fence="6")
 
 
-@scripts.vector("ARGS: task", "It goes with TRACK rows, and only with them; 1 to 64 of a few.")
+@scripts.vector("ARGS: task", "With TRACK rows 1 to 64 of A-Z a-z 0-9 _ . -, without them empty.")
 def _(v: Vector) -> None:
     _some(v)
     _apply(v, task="t")
@@ -61,7 +61,7 @@ def _(v: Vector) -> None:
         _apply(v, flags=b"\1", anchors=TWO, task=task, texts=("s",))
 
 
-@scripts.vector("ARGS: texts", "As many as there are TRACK and FAIL rows; UTF-8, no control bytes.")
+@scripts.vector("ARGS: texts", "One for each TRACK and each FAIL; UTF-8 without control bytes.")
 def _(v: Vector) -> None:
     _some(v)
     _apply(v, texts=("s",))
@@ -75,7 +75,7 @@ def _(v: Vector) -> None:
 
 BAD_TEXTS = {
     "control bytes": (b"\0", b"\x01", b"\n", b"\x1f", b"\x7f"),
-    "bytes that UTF-8 has not": (b"\x80", b"\xff", b"\xf5\x80\x80\x80"),
+    "bytes that UTF-8 does not use": (b"\x80", b"\xff", b"\xf5\x80\x80\x80"),
     "overlong forms": (b"\xc0\xaf", b"\xc1\xbf", b"\xe0\x80\xaf", b"\xf0\x80\x80\xaf"),
     "surrogates": (b"\xed\xa0\x80", b"\xed\xbf\xbf", b"\xed\xa0\xbd\xed\xb8\x80"),
     "above U+10FFFF": (b"\xf4\x90\x80\x80",),
@@ -86,7 +86,7 @@ BAD_TEXTS = {
 for _name, _bad in BAD_TEXTS.items():
 
     def _declare(name: str, bad: tuple[bytes, ...]) -> None:
-        @scripts.vector(f"ARGS: {name}", "They would poison the stream for every reader.")
+        @scripts.vector(f"ARGS: {name}", "They would make the stream unreadable.")
         def _(v: Vector) -> None:
             _some(v)
             for text in bad:
@@ -96,7 +96,7 @@ for _name, _bad in BAD_TEXTS.items():
     _declare(_name, _bad)
 
 
-@scripts.vector("ARGS: a letter cut by the border of two texts", "Each text is UTF-8 by itself.")
+@scripts.vector("ARGS: a letter split over two texts", "Each text must be valid UTF-8.")
 def _(v: Vector) -> None:
     _some(v)
     _apply(v, flags=b"\3", anchors=TWO, task="t", texts=(b"s\xc3", b"\xa9why"))
@@ -130,7 +130,7 @@ def _(v: Vector) -> None:
             v.raw(script, *args, keys=keys, error="ARGS")
 
 
-@scripts.vector("ARGS: the other scripts", "Their few arguments.")
+@scripts.vector("ARGS: the other scripts", "Their arguments are invalid.")
 def _(v: Vector) -> None:
     _some(v)
     v.raw("apply", "", "", b"\0", ONE, TWO, error="ARGS")
@@ -144,7 +144,7 @@ def _(v: Vector) -> None:
     v.raw("status", "x", error="ARGS")
 
 
-@scripts.vector("ARGS: create", "A configuration out of its range.", created=False)
+@scripts.vector("ARGS: create", "Fields of the configuration out of range.", created=False)
 def _(v: Vector) -> None:
     good = {
         "schema": "1", "shard": "0", "shards": "4", "buckets": "3", "tick_ms": "30000",
@@ -174,7 +174,7 @@ def _(v: Vector) -> None:
     _apply(v, flags=b"\0\0", anchors=both, deltas=TWO * 2, shard=2, error="SHARD")
 
 
-@scripts.vector("NAMESPACE", "Nobody has created it.", created=False)
+@scripts.vector("NAMESPACE", "It was not created.", created=False)
 def _(v: Vector) -> None:
     _apply(v, error="NAMESPACE")
     v.raw("rotate", 0, error="NAMESPACE")
@@ -184,7 +184,7 @@ def _(v: Vector) -> None:
 
 
 @scripts.vector(
-    "SCHEMA", "Another version has written it. A plain HSET says so here, and takes it back."
+    "SCHEMA", "Another version wrote the namespace. A plain HSET simulates that, and undoes it."
 )
 def _(v: Vector) -> None:
     _some(v)
@@ -199,7 +199,7 @@ def _(v: Vector) -> None:
     v.create()
 
 
-@scripts.vector("EXISTS", "Created again: the same is welcome, another configuration is not.")
+@scripts.vector("EXISTS", "Created again: idempotent with the same configuration, else an error.")
 def _(v: Vector) -> None:
     v.create()
     for field, value in {"buckets": "4", "high_water": "1", "publish": "no"}.items():
@@ -220,8 +220,8 @@ def _(v: Vector) -> None:
 
 @scripts.vector(
     "RESHARD",
-    "A tree is pending: the shard can be closed, and not moved. While it moves its settings stay, "
-    "and it moves nowhere else. See admission.json for what a closed shard refuses.",
+    "A tree is pending: the shard can be closed, but not switched. During a reshard its settings "
+    "cannot change, and no other reshard can begin. See admission.json for a closed shard.",
 )
 def _(v: Vector) -> None:
     _some(v)
@@ -239,7 +239,7 @@ def _(v: Vector) -> None:
     v.raw("configure", "reshard", "", reply=0)
 
 
-@scripts.vector("ARGS: configure", "What it does not change, and values that cannot be.")
+@scripts.vector("ARGS: configure", "Unknown fields, and invalid values.")
 def _(v: Vector) -> None:
     for changes in (
         (), ("high_water",), ("high_water", "0"), ("high_water", "1", "high_water", "2"),
@@ -254,8 +254,8 @@ FILL = "for i = 1, 100000 do redis.call('HSET', KEYS[1], ARGV[1] .. i, '1:') end
 
 @scripts.vector(
     "FENCE",
-    "A hundred thousand fences stand in the buckets (a plain EVAL puts them there): a new lane is "
-    "refused, one that is known goes on, and so does a durable lane.",
+    "The buckets hold 100,000 fences (written by a plain EVAL): a new lane is refused, a known one "
+    "continues, and a durable lane is accepted.",
 )
 def _(v: Vector) -> None:
     _some(v)
@@ -268,7 +268,7 @@ def _(v: Vector) -> None:
 
 
 def _created(**changed: str) -> list[str]:
-    """Arguments of create, of a namespace with the vectors' own defaults."""
+    """Return the arguments of create, with the defaults of the vectors."""
     fields = {
         "schema": "1", "shard": "0", "shards": "1", "buckets": "3", "tick_ms": "3600000",
         "high_water": "100000", "refresh": "never", "outcomes_limit": "1000000",

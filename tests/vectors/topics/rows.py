@@ -1,12 +1,12 @@
-"""Rows: how a client folds them, and what the flags mean."""
+"""Vectors of rows: how a client folds them, and what the flags mean."""
 
 from tests.vectors.operations import ack, fail, touch, track
 from tests.vectors.record import Topic, Vector
 
 folding = Topic(
     "folding",
-    "What a client does before it sends: rows of one anchor become one, in the order in which "
-    "the anchors first appear.",
+    "Folding in the client: rows of one anchor become one row, in the order in which the anchors "
+    "first appear.",
 )
 flags = Topic("flags", "Failures, touches and conflicts.")
 TOPICS = [folding, flags]
@@ -36,16 +36,16 @@ def _(v: Vector) -> None:
 
 
 @folding.vector(
-    "the track comes last", "The rows of the bolts stand before the source's in one batch."
+    "the track comes last", "The rows of the bolts come before the source's in one batch."
 )
 def _(v: Vector) -> None:
     v.apply(ack(7, A, B), ack(8, A), track(8, "s8", A), track(7, "s7", A), task="t")
 
 
 @folding.vector(
-    "texts stand in row order",
+    "texts are in row order",
     "First the source ids of the TRACK rows, then the whys of the FAIL rows, each in row order, "
-    "whatever the order of the calls was.",
+    "independent of the order of the calls.",
 )
 def _(v: Vector) -> None:
     v.apply(
@@ -61,8 +61,8 @@ def _(v: Vector) -> None:
 
 
 @folding.vector(
-    "the first why that says something",
-    "Of several whys of one anchor in a batch, the first that is not empty is sent.",
+    "the first why that is not empty",
+    "A batch has several whys of one anchor: only the first non-empty one is sent.",
 )
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
@@ -70,7 +70,7 @@ def _(v: Vector) -> None:
 
 
 @folding.vector(
-    "all flags of one anchor", "Track, fail and touch of one anchor: flags 7. Failed beats all."
+    "all flags of one anchor", "Track, fail and touch of one anchor: flags 7. Failed has priority."
 )
 def _(v: Vector) -> None:
     v.apply(touch(7), fail(7, "no"), track(7, "s7", A), task="t")
@@ -78,13 +78,13 @@ def _(v: Vector) -> None:
 
 @folding.vector(
     "rows that cancel",
-    "Two rows of one anchor fold to a delta of zero and no flags. It is sent, and finds nothing.",
+    "Two rows of one anchor fold to a delta of zero without flags. The row is sent: a no-op.",
 )
 def _(v: Vector) -> None:
     v.apply(ack(7, A, B), ack(7, B, A))
 
 
-@folding.vector("an empty batch", "Nothing to say: no call at all.")
+@folding.vector("an empty batch", "No rows, no call.")
 def _(v: Vector) -> None:
     v.apply()
 
@@ -101,14 +101,14 @@ def _(v: Vector) -> None:
     v.apply(fail(7, ""))
 
 
-@flags.vector("fail of a processed message", "With the message's id and what it caused.")
+@flags.vector("fail of a processed message", "With the message's id and the ids that it caused.")
 def _(v: Vector) -> None:
     v.apply(fail(7, "half done", A, B))
     v.apply(track(7, "s7", A), task="t")
 
 
 @flags.vector(
-    "failed beats zero", "The row that fails also brings the checksum to zero: a nack, not an ack."
+    "failed has priority over zero", "The row that fails also makes the checksum zero: a nack."
 )
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
@@ -124,15 +124,15 @@ def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
 
 
-@flags.vector("fail before track, still waiting", "What such a record looks like.")
+@flags.vector("fail before track, still waiting", "The state of such a record.")
 def _(v: Vector) -> None:
     v.apply(fail(7, "early", A))
     v.apply(fail(8, ""))
 
 
 @flags.vector(
-    "the first why that says something, over calls",
-    "An empty why gives way to the first that says something, and that one stays.",
+    "the first why that is not empty, over calls",
+    "The first non-empty why replaces an empty one, and stays.",
 )
 def _(v: Vector) -> None:
     v.apply(fail(7, ""))
@@ -141,7 +141,7 @@ def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
 
 
-@flags.vector("what comes after the verdict", "Rows of a tree that has ended find none: orphans.")
+@flags.vector("rows after the verdict", "The tree has ended: they wait in a record without one.")
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
     v.apply(fail(7, "no"))
@@ -149,63 +149,63 @@ def _(v: Vector) -> None:
     v.apply(fail(7, "again"))
 
 
-@flags.vector("track and fail in one row", "A source may track what it knows to have failed.")
+@flags.vector("track and fail in one row", "A source may track a tree that has failed already.")
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), fail(7, "unreadable"), task="t")
 
 
-@flags.vector("touch", "A touch of a tree that goes on tells its source, verdict 'touch'.")
+@flags.vector("touch", "A touch of a pending tree is reported to its source, verdict 'touch'.")
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
     v.apply(touch(7))
     v.apply(touch(7), ack(7, A, B))
 
 
-@flags.vector("touch of a tree that ends", "Nobody needs more time: only the ack is told.")
+@flags.vector("touch of a tree that ends", "Only the ack is reported.")
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
     v.apply(touch(7), ack(7, A))
 
 
-@flags.vector("touch of nothing", "There is nothing to remember.")
+@flags.vector("touch of an unknown tree", "A no-op.")
 def _(v: Vector) -> None:
     v.apply(touch(7))
 
 
-@flags.vector("touch before track", "A record without a task is moved, and nobody is told.")
+@flags.vector("touch before track", "The record goes to the newest bucket, without a verdict.")
 def _(v: Vector) -> None:
     v.apply(ack(7, A))
     v.tick()
     v.apply(touch(7))
 
 
-@flags.vector("touch with a track", "The tree begins, and its source is told of the touch.")
+@flags.vector("touch with a track", "The tree is tracked, and the touch is reported to its source.")
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), touch(7), task="t")
 
 
 @flags.vector(
     "conflict, the same source",
-    "An anchor that is tracked again by the same source under the same id: one nack.",
+    "The same source tracks an anchor again under the same source id: one nack.",
 )
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
     v.apply(track(7, "s7", B), task="t")
 
 
-@flags.vector("conflict, another source id", "Both are nacked: neither may wait for ever.")
+@flags.vector("conflict, another source id", "Both are nacked: neither source may wait for ever.")
 def _(v: Vector) -> None:
     v.apply(track(7, "first", A), task="t")
     v.apply(track(7, "second", A), task="t")
 
 
-@flags.vector("conflict, another task", "Each source is told in its own stream.")
+@flags.vector("conflict, another task", "Each source gets its nack in its own stream.")
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
     v.apply(track(7, "s7", A), task="u")
 
 
-@flags.vector("conflict of a row that fails too", "The conflict is what both are told.")
+@flags.vector("conflict of a row that fails too", "Both are nacked with reason conflict.")
 def _(v: Vector) -> None:
     v.apply(track(7, "first", A), task="t")
     v.apply(track(7, "second", A), fail(7, "no"), track(8, "third", B), task="t")

@@ -1,9 +1,9 @@
-"""A namespace of several shards."""
+"""Vectors of a namespace with several shards."""
 
 from tests.vectors.operations import ack, fail, track
 from tests.vectors.record import Topic, Vector
 
-shards = Topic("shards", "A namespace of four shards: one call for each that a batch touches.")
+shards = Topic("shards", "A namespace of four shards: one call for each shard in a batch.")
 TOPICS = [shards]
 A, B, C = 0x2B7E151628AED2A6, 0x3C6EF372FE94F82B, 0x510E527FADE682D1
 D = 0x1F83D9ABFB41BD6B
@@ -17,8 +17,8 @@ def _(v: Vector) -> None:
 
 @shards.vector(
     "shards in the order of their rows",
-    "Calls in the order in which the shards first appear (3, 0), rows in theirs. A client may "
-    "send the calls in another order.",
+    "Calls are in the order in which the shards first appear (3, 0), rows in the order of the "
+    "batch. A client may send the calls in another order.",
     shards=4,
 )
 def _(v: Vector) -> None:
@@ -27,7 +27,7 @@ def _(v: Vector) -> None:
 
 @shards.vector(
     "the task goes with TRACK rows only",
-    "Shard 1 gets no TRACK row, so its call names no task, and carries none of the texts.",
+    "Shard 1 gets no TRACK row, so its call has no task and no source id.",
     shards=4,
 )
 def _(v: Vector) -> None:
@@ -36,8 +36,8 @@ def _(v: Vector) -> None:
 
 @shards.vector(
     "a number for each call",
-    "The calls of a batch have consecutive numbers, and each shard keeps a fence of its own: when "
-    "3 comes again, with a call for shard 1 behind it, it is a repeat, and 4 is not.",
+    "The calls of a batch have consecutive numbers, and each shard has its own fence: when 3 is "
+    "sent again, followed by a call for shard 1, 3 is a repeat and 4 is not.",
     shards=4,
 )
 def _(v: Vector) -> None:
@@ -48,7 +48,7 @@ def _(v: Vector) -> None:
 
 @shards.vector(
     "the high-water mark is shared",
-    "Five trees over four shards: a share of two each, rounded up. From four trees on, shard 0 "
+    "A mark of five over four shards: a share of two each, rounded up. At four trees, shard 0 "
     "refuses new ones; shard 1 does not.",
     shards=4,
     high_water=5,

@@ -1,10 +1,10 @@
-"""Asking for one tree."""
+"""Vectors of ``show``: the state of one tree."""
 
 from acker_redis.protocol.ids import BLOCK_MAX, block_anchor
 from tests.vectors.operations import ack, fail, touch, track, track_block
 from tests.vectors.record import Topic, Vector
 
-show = Topic("show", "What is known of one tree, loose or in a block. It changes nothing.")
+show = Topic("show", "The state of one tree, loose or in a block. Read-only.")
 TOPICS = [show]
 A, B, C = 0x2B7E151628AED2A6, 0x3C6EF372FE94F82B, 0x510E527FADE682D1
 BLOCK = 0x1F2E3D4C5B6A7
@@ -14,7 +14,7 @@ def _slot(number: int, block: int = BLOCK) -> int:
     return block_anchor(block, number)
 
 
-@show.vector("a loose tree", "Its record, and how old its bucket is.")
+@show.vector("a loose tree", "Its record, and the age of its bucket.")
 def _(v: Vector) -> None:
     v.apply(track(7, "s7", A), task="t")
     v.show(7)
@@ -25,7 +25,7 @@ def _(v: Vector) -> None:
     v.show(7)
 
 
-@show.vector("a record without a tree", "It has no task, and in place of the source id the why.")
+@show.vector("a record without a tree", "It has no task, and the why in place of the source id.")
 def _(v: Vector) -> None:
     v.apply(ack(7, A), fail(8, "say \u201cno\u201d"))
     v.show(7)
@@ -42,8 +42,8 @@ def _(v: Vector) -> None:
 
 @show.vector(
     "a tree in a block",
-    "The header, all checksums, the failed slots, and why this one has. A slot that the block has "
-    "not is answered too: a client finds no checksum for it.",
+    "The header, all checksums, the failed slots, and the why of this slot. A slot that the block "
+    "does not have gets a reply too: the client finds no checksum for it.",
 )
 def _(v: Vector) -> None:
     v.apply(track_block(BLOCK, "topic/3/1000", A, 0, B, C), task="t")
@@ -62,7 +62,7 @@ def _(v: Vector) -> None:
     v.show(_slot(1))
 
 
-@show.vector("a block that grows older", "It has the age of its bucket; a touch makes it new.")
+@show.vector("a block that grows older", "It has the age of its bucket; a touch resets it.")
 def _(v: Vector) -> None:
     v.apply(track_block(BLOCK, "b", A), task="t")
     v.tick(2)
@@ -80,7 +80,7 @@ def _(v: Vector) -> None:
     v.show(_slot(1))
 
 
-@show.vector("nothing is pending", "Never tracked, or done.")
+@show.vector("nothing is pending", "Never tracked, or acked already.")
 def _(v: Vector) -> None:
     v.apply(track_block(BLOCK, "b", A), track(7, "s7", A), task="t")
     v.apply(ack(_slot(0), A), ack(7, A))
@@ -88,9 +88,7 @@ def _(v: Vector) -> None:
         v.show(anchor)
 
 
-@show.vector(
-    "neighbours", "Blocks and anchors of the same bits, but for one, are told apart.", shards=4
-)
+@show.vector("neighbours", "Blocks and anchors that differ in one bit are distinct.", shards=4)
 def _(v: Vector) -> None:
     blocks = (0, 1, 2**18, 2**32, 2**32 + 1, 2**49, BLOCK_MAX)
     v.apply(*(track_block(n, f"block {n}", A) for n in blocks), task="t")

@@ -1,15 +1,15 @@
-"""Texts that a careless writer of JSON, or of bytes, would spoil."""
+"""Vectors of texts that need correct escaping and encoding."""
 
 from tests.vectors.operations import Json, fail, track
 from tests.vectors.record import Topic, Vector
 
-texts = Topic("texts", "Source ids and whys come back as they went, whatever is in them.")
+texts = Topic("texts", "Source ids and whys come back unchanged, with any content.")
 TOPICS = [texts]
 A = 0x2B7E151628AED2A6
 
 
 def _both_ways(v: Vector, text: str) -> None:
-    """As a source id and as a why; told by apply and by expire."""
+    """Use a text as source id and as why, in verdicts of apply and of expire."""
     rows: list[Json] = [track(1, text), track(2, "s2"), fail(2, text), track(3, text, A)]
     v.apply(*rows, task="t")
     v.apply(fail(4, text))
@@ -38,16 +38,14 @@ TEXTS = {
 for _name, _text in TEXTS.items():
 
     def _declare(name: str, text: str) -> None:
-        @texts.vector(name, "As source id and as why, told by apply and by expire.")
+        @texts.vector(name, "As source id and as why, in verdicts of apply and of expire.")
         def _(v: Vector) -> None:
             _both_ways(v, text)
 
     _declare(_name, _text)
 
 
-@texts.vector(
-    "names", "All that the name of a task may have, 64 of them; a producer may be any text."
-)
+@texts.vector("names", "All characters of a task, 64 of them; a producer may be any text.")
 def _(v: Vector) -> None:
     name = "ABCXYZabcxyz0189_.-".ljust(64, "x")
     v.apply(track(7, "s7"), task=name, producer='"\u00fc\\ \u65e5', seq=1)

@@ -1,11 +1,11 @@
-"""Trees of the literature: chains, fan-outs, diamonds, joins; and the rules, broken."""
+"""Vectors of trees from the literature (chains, fan-outs, diamonds, joins) and of broken rules."""
 
 from tests.vectors.operations import ack, fail, track
 from tests.vectors.record import Topic, Vector
 
 ANCHOR = 0x1F2E3D4C5B6A7988
 OTHER = 0x0A1B2C3D4E5F6071
-# Drawn at random, once, as ids must be.
+# Drawn at random once. Real ids must be drawn at random, too.
 A, B, C = 0x2B7E151628AED2A6, 0x3C6EF372FE94F82B, 0x510E527FADE682D1
 D, E, F = 0x1F83D9ABFB41BD6B, 0x5BE0CD19137E2179, 0x428A2F98D728AE22
 
@@ -15,8 +15,8 @@ diamonds = Topic(
 )
 broken = Topic(
     "broken_rules",
-    "What happens to whoever breaks one of the three rules: 'complete' comes too early. "
-    "A client library must send these bytes all the same; it cannot know better.",
+    "A client that breaks one of the three rules gets a false ack: its tree completes too early. "
+    "A client library must send these bytes all the same: it cannot detect the error.",
 )
 several = Topic("several_trees", "Messages, batches and sources with more than one tree.")
 TOPICS = [chains, diamonds, broken, several]
@@ -27,7 +27,7 @@ def _(v: Vector) -> None:
     v.apply(track(ANCHOR, "s1"), task="t")
 
 
-@chains.vector("one message", "Announced once, done once: zero.")
+@chains.vector("one message", "Its id counts when registered and when processed: zero.")
 def _(v: Vector) -> None:
     v.apply(track(ANCHOR, "s1", A), task="t")
     v.apply(ack(ANCHOR, A))
@@ -81,8 +81,8 @@ def _(v: Vector) -> None:
 
 @chains.vector(
     "first messages that are not known yet",
-    "The source tracks an id of its own, E, and closes with a row of E and all it then emitted. "
-    "The messages may be done before that.",
+    "The source tracks a random id, E, and closes with a row of E and all messages it then "
+    "emitted. The messages may be done before that.",
 )
 def _(v: Vector) -> None:
     v.apply(track(ANCHOR, "s1", E), task="t")
@@ -95,7 +95,7 @@ def _(v: Vector) -> None:
     "four bits",
     "The four-bit example of articles on Storm's acker: the spout emits 1001 and 1010, one bolt "
     "makes 1110 of the first, another 1111 of the second, and both are acked. Checksums: 0011, "
-    "0100, 0001, 1111, 0000. So small ids are for examples only (rule 2).",
+    "0100, 0001, 1111, 0000. Use small ids in examples only (rule 2).",
 )
 def _(v: Vector) -> None:
     v.apply(track(ANCHOR, "s1", 0b1001, 0b1010), task="t")
@@ -105,7 +105,9 @@ def _(v: Vector) -> None:
     v.apply(ack(ANCHOR, 0b1111))
 
 
-@chains.vector("a tree that is still open", "What is outstanding stands in the checksum: B and C.")
+@chains.vector(
+    "a tree that is still open", "The checksum is the XOR of the open messages, B and C."
+)
 def _(v: Vector) -> None:
     v.apply(track(ANCHOR, "s1", A), task="t")
     v.apply(ack(ANCHOR, A, B, C))
@@ -114,8 +116,8 @@ def _(v: Vector) -> None:
 @diamonds.vector(
     "diamond, message 5 sent twice",
     "The diamond as the literature numbers it, taken literally: 1^2 tracked, then 1^3, 2^4, 3^5, "
-    "4^5, 5, 5. After the fifth row it is zero while both messages 5 are outstanding. The "
-    "two last rows then find no tree: they leave a record without one, which expires.",
+    "4^5, 5, 5. After the fifth row the checksum is zero while both messages 5 are open. The two "
+    "last rows then find no tree: they leave a record without one, which expires.",
     breaks_rule=2,
 )
 def _(v: Vector) -> None:
@@ -129,7 +131,7 @@ def _(v: Vector) -> None:
     "diamond, an id for each message",
     "The same with 5 and 6 for the two messages out of bolt3: 1^2 tracked, then 1^3, 2^4, 3^5, "
     "4^6, 5, 6. Zero after the last row and not before. The ids are small because the "
-    "literature's are; draw yours at random.",
+    "literature's are; draw real ids at random.",
 )
 def _(v: Vector) -> None:
     v.apply(track(ANCHOR, "s1", 1, 2), task="t")
@@ -137,7 +139,7 @@ def _(v: Vector) -> None:
         v.apply(ack(ANCHOR, *row))
 
 
-@diamonds.vector("diamond, random ids", "As it should be: six messages, six random ids.")
+@diamonds.vector("diamond, random ids", "The correct way: six messages, six random ids.")
 def _(v: Vector) -> None:
     v.apply(track(ANCHOR, "s1", A, B), task="t")
     for row in ((A, C), (B, D), (C, E), (D, F), (E,), (F,)):
@@ -169,8 +171,8 @@ def _(v: Vector) -> None:
 
 @broken.vector(
     "a split row",
-    "source -A-> bolt -B-> bolt. The first bolt says 'A is done' and 'B is announced' apart, the "
-    "latter late: complete while B is on its way.",
+    "source -A-> bolt -B-> bolt. The first bolt sends two rows, 'A is done' and later 'B is "
+    "registered': the tree completes while B is in flight.",
     breaks_rule=1,
 )
 def _(v: Vector) -> None:
@@ -183,7 +185,7 @@ def _(v: Vector) -> None:
 @broken.vector(
     "counters for ids",
     "source -1-> bolt -> 2, 3. The rows of 2 and 3 come before that of 1, and 1 ^ 2 ^ 3 is zero: "
-    "complete while 1 is not done. Its row, 1 ^ 2 ^ 3, then says nothing.",
+    "the tree completes while 1 is not done. Its row, 1 ^ 2 ^ 3, then has delta 0.",
     breaks_rule=2,
 )
 def _(v: Vector) -> None:
@@ -195,7 +197,7 @@ def _(v: Vector) -> None:
 
 @broken.vector(
     "a join with one id",
-    "A and B together cause C, and both rows carry C itself: complete while C is on its way.",
+    "A and B together cause C, and both rows carry C itself: complete while C is in flight.",
     breaks_rule=2,
 )
 def _(v: Vector) -> None:
@@ -207,7 +209,7 @@ def _(v: Vector) -> None:
 
 @broken.vector(
     "first messages one by one",
-    "The source tracks A, and announces B later: complete when A is done.",
+    "The source tracks A, and registers B later: complete when A is done.",
     breaks_rule=3,
 )
 def _(v: Vector) -> None:
@@ -227,9 +229,7 @@ def _(v: Vector) -> None:
     v.apply(ack(ANCHOR, C), ack(OTHER, D))
 
 
-@several.vector(
-    "one id in two trees", "Trees do not know each other: one id may serve in both of them."
-)
+@several.vector("one id in two trees", "Trees are independent: the same id may be used in both.")
 def _(v: Vector) -> None:
     v.apply(track(ANCHOR, "left", A), track(OTHER, "right", A), task="t")
     v.apply(ack(OTHER, A, C), ack(ANCHOR, A, C))
@@ -238,8 +238,8 @@ def _(v: Vector) -> None:
 
 @several.vector(
     "verdicts of one call",
-    "One batch completes, fails and rejects by conflict trees of two sources: an entry for each "
-    "source, verdict and reason, rows in the order of the batch.",
+    "In one batch, trees of two sources complete, fail and conflict: one entry for each source, "
+    "verdict and reason, with rows in the order of the batch.",
 )
 def _(v: Vector) -> None:
     v.apply(track(1, "t1", A), track(2, "t2", A), track(3, "t3", A), task="t")
@@ -250,9 +250,7 @@ def _(v: Vector) -> None:
     )  # fmt: skip
 
 
-@several.vector(
-    "one done, one open, one failed", "Trees end one by one, each with its own verdict."
-)
+@several.vector("one done, one open, one failed", "Each tree ends with its own verdict.")
 def _(v: Vector) -> None:
     v.apply(track(1, "s1", A), track(2, "s2", B), track(3, "s3", C), task="t")
     v.apply(ack(1, A), ack(2, B, D), fail(3, "no such address"))

@@ -50,7 +50,7 @@ def clients(node: NodeFacts) -> Finding:
     libraries = Counter(_library(each) for each in node.clients)
     text = ", ".join(f"{number} {name}" for name, number in libraries.most_common(_SHOWN))
     blocked = sum("b" in each.get("flags", "") for each in node.clients)
-    return ok("clients", f"{count} are connected ({text}), {blocked} of them blocked", node.name)
+    return ok("clients", f"{count} connected ({text}), {blocked} of them blocked", node.name)
 
 
 def retries(count: int | None) -> Finding:

@@ -32,27 +32,27 @@ type block struct {
 	deltas []uint64
 }
 
-// Batch holds rows, folded per anchor, and blocks: at most 1024 anchors, 64 blocks that are
-// tracked, and 64 KiB of texts. Each method refuses what cannot be, and the batch is then as it
-// was. One goroutine at a time may use it.
+// Batch holds rows, folded per anchor, and blocks: at most 1024 anchors, 64 tracked blocks and
+// 64 KiB of texts. Each method refuses invalid input and leaves the batch unchanged. A Batch must
+// not be used by several goroutines at the same time.
 type Batch struct {
 	task   string
 	rows   []row
-	places []uint16 // by hash of the anchor: place in rows and 1, or 0; a power of two, half empty
+	places []uint16 // hash table by anchor: index in rows plus 1, or 0; a power of two, half empty
 	blocks []block
 	texts  int
 	sent   *sent
 }
 
-// sent is where a batch was sent; from then on no row comes in.
+// sent holds the packed calls of a batch; while it is set, the batch accepts no rows.
 type sent struct {
 	lane  *lane
 	fence time.Duration
 	parts []*part
 }
 
-// NewBatch makes an empty batch. The task is the source that tracks in it; a batch without a tree
-// that begins needs none: "".
+// NewBatch returns an empty batch. The task is the source that tracks in it; a batch that tracks no
+// tree needs no task: pass "".
 func NewBatch(task string) (*Batch, error) {
 	if task != "" {
 		if err := checkName("task", task); err != nil {
@@ -62,16 +62,16 @@ func NewBatch(task string) (*Batch, error) {
 	return &Batch{task: task}, nil
 }
 
-// Len is how many rows there are, after folding.
+// Len returns the number of rows after folding.
 func (b *Batch) Len() int { return len(b.rows) }
 
-// Full says whether one more row or text may be one too many.
+// Full reports whether another row or text might not fit.
 func (b *Batch) Full() bool { return len(b.rows) >= maxRows || b.texts > maxTexts-maxText }
 
 func (b *Batch) empty() bool { return len(b.rows) == 0 && len(b.blocks) == 0 }
 
-// Track begins a tree: the source's own id for it, and the ids of all its first messages. With none
-// it is complete at once.
+// Track begins a tree with the source's id for it and the ids of all its first messages. A tree
+// without first messages is complete immediately.
 func (b *Batch) Track(anchor uint64, sourceID string, emitted ...uint64) error {
 	delta, err := xorIDs(emitted)
 	if err == nil {
@@ -97,16 +97,16 @@ func (b *Batch) checkTrack(anchor uint64, sourceID string) error {
 		return err
 	}
 	if anchor >= 1<<62 && checkAnchor(anchor) == nil {
-		return refused("anchor %d is in a block; a block is tracked as a whole: TrackBlock", anchor)
+		return refused("anchor %d is in a block; track the whole block by TrackBlock", anchor)
 	}
 	if b.tracks(anchor) {
-		return refused("anchor %d is tracked twice; draw one per attempt", anchor)
+		return refused("anchor %d is tracked twice; draw a new anchor for each attempt", anchor)
 	}
 	return nil
 }
 
-// TrackBlock begins a block of trees: for each slot the XOR of the ids of its first messages, or 0
-// where no tree stands. The number is the source's own, see BlockNumber.
+// TrackBlock begins a block of trees: deltas has for each slot the XOR of the ids of its first
+// messages, or 0 for a slot without a tree. The source chooses the number, see BlockNumber.
 func (b *Batch) TrackBlock(number uint64, label string, deltas []uint64) error {
 	if err := b.needsTask(); err != nil {
 		return err
@@ -122,21 +122,21 @@ func (b *Batch) TrackBlock(number uint64, label string, deltas []uint64) error {
 	}
 	for _, delta := range deltas {
 		if delta > tupleMax {
-			return refused("a delta is 0 to 2^63-1, not %d", delta)
+			return refused("a delta is a number from 0 to 2^63-1, not %d", delta)
 		}
 	}
 	if b.block(number) != nil {
-		return refused("block %q is tracked twice; name each attempt", label)
+		return refused("block %q is tracked twice; use another label for each attempt", label)
 	}
 	for i := range b.rows {
 		anchor := b.rows[i].anchor
 		if anchor > anchorMax && blockOf(anchor) == number && slotOf(anchor) >= len(deltas) {
-			return refused("a row of this batch is of slot %d, which block %q has not",
-				slotOf(anchor), label)
+			return refused("this batch has a row of slot %d, but block %q has only %d trees",
+				slotOf(anchor), label, len(deltas))
 		}
 	}
 	if len(b.blocks) == maxBlocks {
-		return refused("a batch tracks at most %d blocks; begin another", maxBlocks)
+		return refused("a batch tracks at most %d blocks; apply this one and begin another", maxBlocks)
 	}
 	if err := b.room(0, len(label)); err != nil {
 		return err
@@ -146,7 +146,7 @@ func (b *Batch) TrackBlock(number uint64, label string, deltas []uint64) error {
 	return nil
 }
 
-// Ack says that a message was processed; emitted are the ids of all messages that it caused.
+// Ack acks a processed message; emitted are the ids of all messages that it caused.
 func (b *Batch) Ack(anchor, tuple uint64, emitted ...uint64) error {
 	delta, err := whole(tuple, emitted)
 	if err != nil {
@@ -159,12 +159,12 @@ func (b *Batch) Ack(anchor, tuple uint64, emitted ...uint64) error {
 	return err
 }
 
-// Fail says that the tree failed, and why, in up to 255 bytes. The message does not count as
-// processed; see FailProcessed.
+// Fail fails a tree; why has at most 255 bytes. The message does not count as processed; see
+// FailProcessed.
 func (b *Batch) Fail(anchor uint64, why string) error { return b.fail(anchor, 0, flagFail, why) }
 
-// FailProcessed fails the tree by a message that counts as processed: a block waits for the
-// messages of its failed trees as for all others.
+// FailProcessed fails a tree by a message that counts as processed. A block waits for the messages
+// of its failed trees as for all others.
 func (b *Batch) FailProcessed(anchor uint64, why string, tuple uint64, emitted ...uint64) error {
 	delta, err := whole(tuple, emitted)
 	if err != nil {
@@ -173,7 +173,7 @@ func (b *Batch) FailProcessed(anchor uint64, why string, tuple uint64, emitted .
 	return b.fail(anchor, delta, flagFail, why)
 }
 
-// Touch asks for more time: the tree's clock starts anew, or that of its block.
+// Touch resets the timeout of a tree; for a tree in a block, that of the whole block.
 func (b *Batch) Touch(anchor uint64) error {
 	return b.add(anchor, 0, flagTouch, "")
 }
@@ -196,7 +196,7 @@ func (b *Batch) fail(anchor, delta uint64, flags byte, why string) error {
 		return err
 	}
 	if _, at := b.find(anchor); at >= 0 && b.rows[at].why != "" {
-		why = "" // the first one wins
+		why = "" // the first why wins
 	}
 	row, err := b.fold(anchor, len(why))
 	if err != nil {
@@ -212,17 +212,17 @@ func (b *Batch) fail(anchor, delta uint64, flags byte, why string) error {
 
 func (b *Batch) needsTask() error {
 	if b.task == "" {
-		return refused("name the source, NewBatch(task), to track in this batch")
+		return refused("a TRACK row needs a source: use NewBatch(task)")
 	}
 	return nil
 }
 
 func (b *Batch) room(rows, texts int) error {
 	if b.sent != nil {
-		return refused("this batch was sent already; put new rows into a new one")
+		return refused("this batch was already sent; add new rows to a new batch")
 	}
 	if len(b.rows)+rows > maxRows || b.texts+texts > maxTexts {
-		return refused("a batch has at most %d rows and %d bytes of texts; begin another",
+		return refused("a batch has at most %d rows and %d bytes of texts; apply this one and begin another",
 			maxRows, maxTexts)
 	}
 	return nil
@@ -242,7 +242,7 @@ func (b *Batch) tracks(anchor uint64) bool {
 	return at >= 0 && b.rows[at].flags&flagTrack != 0
 }
 
-// find gives the place in the table, and that in rows, or -1.
+// find returns the index of an anchor in the table and in rows; the latter is -1 if there is no row.
 func (b *Batch) find(anchor uint64) (int, int) {
 	if len(b.places) == 0 {
 		return 0, -1
@@ -258,7 +258,7 @@ func (b *Batch) find(anchor uint64) (int, int) {
 	}
 }
 
-// fold gives the row of an anchor, with room for so many bytes of text.
+// fold returns the row of an anchor, and reserves room for a text of texts bytes.
 func (b *Batch) fold(anchor uint64, texts int) (*row, error) {
 	h, at := b.find(anchor)
 	if at >= 0 {
@@ -273,7 +273,7 @@ func (b *Batch) fold(anchor uint64, texts int) (*row, error) {
 	}
 	if anchor > anchorMax {
 		if its := b.block(blockOf(anchor)); its != nil && slotOf(anchor) >= len(its.deltas) {
-			return nil, refused("block %q has %d trees, and no slot %d",
+			return nil, refused("block %q has %d trees, but no slot %d",
 				its.label, len(its.deltas), slotOf(anchor))
 		}
 	}
@@ -312,18 +312,18 @@ func min(a, b int) int {
 	return b
 }
 
-// part is one call of a script, all or nothing, under a number of its own.
+// part is one call of a script, which is applied completely or not at all, under its own number.
 type part struct {
 	script string
 	shard  int
-	argv   []interface{} // behind the fence
-	ids    []uint64      // what the rejected of the reply count: anchors, or blocks
+	argv   []interface{} // the arguments after the fence
+	ids    []uint64      // anchors or block numbers, which the rejected rows of the reply index
 	digest string
 
 	seq   uint64
-	first time.Time // when it was sent first
+	first time.Time // when the call was first sent
 	doubt bool      // whether it may have been applied
-	reply *Applied  // once it was answered
+	reply *Applied  // nil until the call is answered
 }
 
 func newPart(script string, shard int, argv []interface{}, ids []uint64) *part {
@@ -341,7 +341,7 @@ func newPart(script string, shard int, argv []interface{}, ids []uint64) *part {
 	return &part{script: script, shard: shard, argv: argv, ids: ids, digest: digest}
 }
 
-// parts is what is sent: the loose rows of each shard, then its blocks.
+// parts returns the calls to send: the loose rows of each shard, then its blocks.
 func (b *Batch) parts(shards int) []*part {
 	var parts []*part
 	loose, slots := b.sorted(shards)
@@ -373,7 +373,7 @@ type ofBlock struct {
 	rows   []*row
 }
 
-// sorted gives the loose rows by shard, and the blocks: those that are tracked first.
+// sorted returns the loose rows by shard, and the blocks: tracked blocks first.
 func (b *Batch) sorted(shards int) ([]*ofShard, []*ofBlock) {
 	var loose []*ofShard
 	var blocks []*ofBlock
@@ -436,7 +436,7 @@ func (b *Batch) packLoose(shard int, rows []*row) *part {
 	return newPart("apply", shard, argv, ids)
 }
 
-// packed is a block as it is sent, its bytes, and its number.
+// packed is one block on the wire: its arguments, their size in bytes, and its number.
 type packed struct {
 	argv   []interface{}
 	size   int
@@ -484,8 +484,8 @@ func (b *Batch) packBlock(number uint64, rows []*row) packed {
 	}
 }
 
-// packCalls gives the fewest calls that may carry these blocks in this order. A batch has so few
-// rows and texts that their other limits hold of themselves.
+// packCalls returns the fewest calls that can carry these blocks in this order. The limits of a
+// batch keep a call below the other limits on rows and texts.
 func packCalls(shard int, blocks []packed) []*part {
 	var parts []*part
 	var argv []interface{}

@@ -1,7 +1,7 @@
-// Package acker takes part in tuple trees that are counted in Redis: a source tracks a tree,
-// bolts ack and fail its messages, and the source hears of the verdict.
+// Package acker lets a Go program take part in tuple trees that Redis counts: a source tracks a
+// tree, bolts ack and fail its messages, and the source reads the verdict.
 //
-// What goes over the wire, and what must hold, is stated in lua/README.md of acker-redis.
+// lua/README.md of acker-redis describes the wire protocol and its rules.
 package acker
 
 import (
@@ -28,7 +28,7 @@ var scripts = func() map[string]script {
 	for _, name := range []string{"apply", "apply_blocks", "take", "status", "show"} {
 		source, err := sources.ReadFile("lua/" + name + ".lua")
 		if err != nil {
-			panic(err) // it is compiled in
+			panic(err) // cannot happen: the file is embedded
 		}
 		sum := sha1.Sum(source)
 		found[name] = script{string(source), hex.EncodeToString(sum[:])}
@@ -36,10 +36,10 @@ var scripts = func() map[string]script {
 	return found
 }()
 
-// What a Duration can hold, without the sum with a time.
+// forever is a duration to which a time can still be added without overflow.
 const forever = 100 * 365 * 24 * time.Hour
 
-// NoRetry sends a batch once.
+// NoRetry is a value of Options.RetryFor: a batch is sent only once.
 const NoRetry time.Duration = -1
 
 const (
@@ -47,40 +47,40 @@ const (
 	longestPause = 500 * time.Millisecond
 )
 
-// Options of a Client; the zero value will do.
+// Options are the settings of a Client; the zero value is a valid default.
 type Options struct {
-	// Linger is how long rows wait for others that may join them; 0 means 2 ms, NoLinger not at all.
+	// Linger is how long rows wait for others to join them; 0 means 2 ms, NoLinger no wait.
 	Linger time.Duration
-	// RetryFor is for how long a batch is sent again that was not answered, or refused with BACKLOG.
-	// 0 means for as long as its fence holds, which is the longest in any case; or NoRetry.
+	// RetryFor is how long a batch is retried that got no reply or was refused with BACKLOG. 0 means
+	// as long as its fence holds, which is the upper limit in any case. NoRetry sends it once.
 	RetryFor time.Duration
-	// Lanes is how many batches are in flight at most; 0 means 4.
+	// Lanes is the maximum number of batches in flight; 0 means 4.
 	Lanes int
-	// Buffer is how many rows may wait; whoever brings more waits for room. 0 means 65536.
+	// Buffer is the maximum number of waiting rows; above it, calls wait for room. 0 means 65536.
 	Buffer int
-	// OnGivenUp, if not nil, hears of each batch of Process, Ack, Fail and Touch that was given up:
-	// its trees expire. It must not wait for the Client: Flush waits for it. Batches of Track and
-	// Apply tell their callers.
+	// OnGivenUp, if not nil, is called for each batch of Process, Ack, Fail and Touch that was given
+	// up: its trees expire. It must not wait for the Client, because Flush waits for it. Track and
+	// Apply return their errors to their callers.
 	OnGivenUp func(err error, anchors []uint64)
 }
 
-// NoLinger sends rows as soon as a lane is free.
+// NoLinger is a value of Options.Linger: rows are sent as soon as a lane is free.
 const NoLinger time.Duration = -1
 
-// Client takes part in the trees of one namespace. Any goroutine may use it.
+// Client takes part in the trees of one namespace. It is safe for concurrent use.
 type Client struct {
 	redis     Redis
 	namespace string
 	options   Options
-	lanes     chan *lane // those that are free; nil: one may be drawn
+	lanes     chan *lane // the free lanes; nil stands for a lane that is not created yet
 
 	mu     sync.Mutex
 	config *config
 	gather gatherer
 }
 
-// New makes a client of a namespace, which has to be there when rows are sent. Redis is not asked
-// yet.
+// New returns a client of a namespace, which must exist when the first rows are sent. New sends
+// nothing to Redis.
 func New(redis Redis, namespace string, options Options) (*Client, error) {
 	if err := checkName("namespace", namespace); err != nil {
 		return nil, err
@@ -95,7 +95,8 @@ func New(redis Redis, namespace string, options Options) (*Client, error) {
 		options.Buffer = 65536
 	}
 	if options.Lanes < 1 || options.Lanes > 64 || options.Buffer < 1 || options.Linger > 24*time.Hour {
-		return nil, refused("Lanes is 1 to 64, Buffer 1 or more, Linger up to a day")
+		return nil, refused("Lanes must be 1 to 64, Buffer at least 1, Linger at most a day; not %d, %d, %v",
+			options.Lanes, options.Buffer, options.Linger)
 	}
 	c := &Client{redis: redis, namespace: namespace, options: options}
 	c.lanes = make(chan *lane, options.Lanes)
@@ -106,7 +107,7 @@ func New(redis Redis, namespace string, options Options) (*Client, error) {
 	return c, nil
 }
 
-// lane is a producer's name, drawn at random once, and numbers that grow.
+// lane is a producer lane: a random name, which is drawn once, and increasing numbers.
 type lane struct {
 	name string
 	seq  uint64
@@ -120,31 +121,31 @@ func newLane() (*lane, error) {
 	return &lane{name: hex.EncodeToString(raw[:])}, nil
 }
 
-// config is the namespace's, as shard 0 says.
+// config is the configuration of the namespace, read from shard 0.
 type config struct {
 	shards, buckets int
 	highWater       int64
-	fence           time.Duration // for how long a fence holds: N-1 ticks
-	reshard          bool
+	fence           time.Duration // how long a fence holds: N-1 ticks
+	reshard         bool
 }
 
-// Applied is what became of a batch. Of a call that was a Repeated one, whose first reply was lost,
-// the counts are missing, and so are its rejected trees.
+// Applied is the result of a batch. If Repeated is set, a call was a repeat whose first reply was
+// lost: its counts and its rejected trees are missing.
 type Applied struct {
 	Tracked, Acked, Failed int64
-	// Rejected are anchors of trees that were nacked for overflow. Do not emit their messages.
+	// Rejected holds the anchors of trees that were nacked for overflow: emit none of their messages.
 	Rejected []uint64
-	// RejectedBlocks are likewise numbers of blocks.
+	// RejectedBlocks holds the numbers of blocks that were nacked.
 	RejectedBlocks []uint64
 	Repeated       bool
 
 	highest uint64
 }
 
-// Apply sends a batch and waits until it is applied, in a call for each of its shards.
+// Apply sends a batch, in one call for each of its shards, and waits until it is applied.
 //
-// After an error with CodeUnavailable it may have been applied: apply the same Batch again, or drop
-// it, and its trees expire.
+// After an error with CodeUnavailable the batch may have been applied. Apply the same Batch again,
+// or drop it: its trees expire.
 func (c *Client) Apply(ctx context.Context, batch *Batch) (Applied, error) {
 	if batch.empty() {
 		return Applied{}, nil
@@ -155,7 +156,7 @@ func (c *Client) Apply(ctx context.Context, batch *Batch) (Applied, error) {
 	case <-ctx.Done():
 		return Applied{}, ended(ctx, "no lane was free in time")
 	}
-	// A batch that may be sent again keeps its lane: behind a higher number it would be a repeat.
+	// A batch that may be retried keeps its lane: after a higher number it would count as a repeat.
 	defer func() {
 		if batch.sent != nil && batch.sent.refused() {
 			batch.sent = nil
@@ -173,7 +174,7 @@ func (c *Client) deliver(ctx context.Context, batch *Batch, free **lane) (Applie
 		end = time.Now().Add(c.options.RetryFor)
 	}
 	config, err := c.configuration(ctx, end, batch.sent == nil)
-	for anew, pause := false, firstPause; err == nil; anew = true {
+	for retried, pause := false, firstPause; err == nil; retried = true {
 		if err = batch.seal(config, free); err != nil {
 			break
 		}
@@ -185,15 +186,15 @@ func (c *Client) deliver(ctx context.Context, batch *Batch, free **lane) (Applie
 		}
 		c.forget()
 		if !batch.sent.refused() {
-			return applied, &Error{Code: code, Cause: err, Words: err.Error() + ". Some of this " +
-				"batch may have been applied before that, and the rest cannot be: give it up. Its " +
-				"trees expire; what it tracks and has no verdict then, track anew"}
+			return applied, &Error{Code: code, Cause: err, Words: err.Error() + ". A part of this batch " +
+				"may have been applied before, so the rest cannot be sent to other shards: give it up. " +
+				"Its trees expire; track those again that get no verdict"}
 		}
-		// It is packed anew, for other shards. While it moves, shard 0 may say the old ones.
+		// The batch is repacked for the new shards. During a reshard, shard 0 may still have the old number.
 		batch.sent = nil
 		shards, refusal := config.shards, err
 		config, err = c.configuration(ctx, end, false)
-		if err == nil && config.shards == shards && anew {
+		if err == nil && config.shards == shards && retried {
 			limit := end
 			if limit.IsZero() {
 				limit = time.Now().Add(config.fence)
@@ -207,7 +208,7 @@ func (c *Client) deliver(ctx context.Context, batch *Batch, free **lane) (Applie
 	return Applied{}, err
 }
 
-// seal packs a batch, the first time; from then on nothing comes into it.
+// seal packs a batch when it is sent first; from then on it accepts no rows.
 func (b *Batch) seal(config *config, free **lane) (err error) {
 	if b.sent != nil {
 		if config.fence < b.sent.fence {
@@ -228,7 +229,7 @@ func (b *Batch) seal(config *config, free **lane) (err error) {
 	return nil
 }
 
-// refused says whether nothing of it was applied, for sure.
+// refused reports whether no part of the batch can have been applied.
 func (s *sent) refused() bool {
 	for _, part := range s.parts {
 		if part.doubt || part.reply != nil {
@@ -247,7 +248,7 @@ func (s *sent) answered() bool {
 	return true
 }
 
-// send sends what was not answered: on each shard one after the other, the shards side by side.
+// send sends the unanswered calls: those of one shard in order, the shards concurrently.
 func (c *Client) send(ctx context.Context, sent *sent, end time.Time) (Applied, error) {
 	byShard := map[int][]int{}
 	var order []int
@@ -301,10 +302,11 @@ func combine(parts []*part) Applied {
 	return all
 }
 
-// sendPart sends the same bytes under the same number until they are answered, or may not be sent.
+// sendPart sends the same bytes under the same number until they are answered or may not be sent
+// again.
 func (c *Client) sendPart(ctx context.Context, sent *sent, part *part, end time.Time) error {
 	begun, pause := time.Now(), firstPause
-	// Each part keeps its own view of the fence: others are sent side by side.
+	// Each part keeps its own value, because the parts of other shards are sent concurrently.
 	holds := sent.fence
 	for {
 		now := time.Now()
@@ -345,7 +347,7 @@ func (c *Client) sendPart(ctx context.Context, sent *sent, part *part, end time.
 			return waited
 		}
 		if code == CodeUnavailable {
-			// For how long does the fence hold by now? Who does not answer this will not answer that.
+			// Read for how long the fence holds now. If Redis does not answer this, retry the call anyway.
 			config, failed := c.read()
 			if failed == nil && config.fence < holds {
 				holds = config.fence
@@ -356,17 +358,17 @@ func (c *Client) sendPart(ctx context.Context, sent *sent, part *part, end time.
 	}
 }
 
-// Codes with which nothing was changed.
+// surelyNot has the codes after which nothing was changed.
 var surelyNot = map[string]bool{
 	"ARGS": true, "SHARD": true, "NAMESPACE": true, "SCHEMA": true, "FENCE": true, "BACKLOG": true,
 }
 
 func late(cause error) error {
 	return &Error{Code: CodeLate, Cause: cause, Words: "this batch was first sent too long ago to be " +
-		"sent again, its fence may be gone; let its trees expire"}
+		"sent again: its fence may have expired; let its trees expire"}
 }
 
-// sleep waits for a while, longer each time, but not beyond the limit.
+// sleep waits, longer each time, but not beyond the limit.
 func sleep(ctx context.Context, pause *time.Duration, limit time.Time) error {
 	wait := *pause/2 + time.Duration(mathrand.Int63n(int64(*pause/2)))
 	if *pause *= 2; *pause > longestPause {
@@ -381,11 +383,11 @@ func sleep(ctx context.Context, pause *time.Duration, limit time.Time) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return ended(ctx, "the time to try again is over")
+		return ended(ctx, "no time is left for a retry")
 	}
 }
 
-// sendOnce sends a part under a fence; "" is none.
+// sendOnce sends a part under a fence; with an empty producer it sends no fence.
 func (c *Client) sendOnce(part *part, producer string, seq uint64, digest string) (Applied, error) {
 	fence := ""
 	if producer != "" {
@@ -402,14 +404,14 @@ func (c *Client) sendOnce(part *part, producer string, seq uint64, digest string
 	applied, err := part.read(reply)
 	if err == nil && applied.highest > seq {
 		words := "lane " + producer + " is at " + strconv.FormatUint(applied.highest, 10) +
-			", and this call is number " + strconv.FormatUint(seq, 10) + ": it was copied, or is used " +
-			"by another process; this batch is not applied"
+			", this batch is " + strconv.FormatUint(seq, 10) + ": a later batch, or another process, has " +
+			"used the lane; this batch is not applied again"
 		return applied, &Error{Code: CodeLane, Words: words}
 	}
 	return applied, err
 }
 
-// read says what a reply means.
+// read parses the reply of a call.
 func (p *part) read(reply interface{}) (Applied, error) {
 	fields, err := redis.Values(reply, nil)
 	if err == nil && len(fields) == 2 {
@@ -446,14 +448,14 @@ func (p *part) read(reply interface{}) (Applied, error) {
 }
 
 func unreadable(script string) error {
-	return &Error{Code: CodeRedis, Words: "the reply of " + script + " cannot be read"}
+	return &Error{Code: CodeRedis, Words: "the reply of " + script + " cannot be parsed"}
 }
 
 func (c *Client) prefix(shard int) string {
 	return "acker:{" + c.namespace + ":" + strconv.Itoa(shard) + "}"
 }
 
-// run calls a script on a shard, once.
+// run calls a script on a shard once.
 func (c *Client) run(name string, shard int, args ...interface{}) (interface{}, error) {
 	script, prefix := scripts[name], c.prefix(shard)
 	words := make([]interface{}, 0, len(args)+4)
@@ -466,7 +468,7 @@ func (c *Client) run(name string, shard int, args ...interface{}) (interface{}, 
 	return reply, translate(err)
 }
 
-// runUntil calls a script that only reads, again and again while Redis does not answer.
+// runUntil calls a read-only script, and retries it while Redis does not answer.
 func (c *Client) runUntil(ctx context.Context, end time.Time, call func() error) error {
 	for pause := firstPause; ; {
 		err := call()
@@ -479,7 +481,7 @@ func (c *Client) runUntil(ctx context.Context, end time.Time, call func() error)
 	}
 }
 
-// configuration is the known one, if that will do, or what shard 0 says now.
+// configuration returns the cached configuration if known is set, else reads it from shard 0.
 func (c *Client) configuration(ctx context.Context, end time.Time, known bool) (*config, error) {
 	if known {
 		c.mu.Lock()
@@ -497,7 +499,7 @@ func (c *Client) configuration(ctx context.Context, end time.Time, known bool) (
 	return found, err
 }
 
-// deadline is until when a call that only reads is tried again.
+// deadline returns the time until which a read-only call is retried.
 func (c *Client) deadline() time.Time {
 	switch {
 	case c.options.RetryFor == 0:

@@ -13,14 +13,14 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// fake answers calls as it is told to, one after the other, and then as a Redis that applies all.
+// fake returns the given answers in order, and after them the replies of a Redis that applies all.
 type fake struct {
 	mu      sync.Mutex
-	shards  []string // what status says, the last one for ever
+	shards  []string // number of shards in the replies of status; the last one repeats
 	tick    string
-	reshard  bool
-	answers []interface{} // for calls of apply: an error, or a reply
-	sent    []string      // those calls, in words
+	reshard bool
+	answers []interface{} // answers to apply: an error, or a reply
+	sent    []string      // the calls of apply as text
 }
 
 func (f *fake) Close() error { return nil }
@@ -100,7 +100,7 @@ func same(t *testing.T, sent []string, count int) {
 	}
 }
 
-func TestALostReplyIsSentAgainUnderTheSameNumber(t *testing.T) {
+func TestLostReplyIsRetriedUnderTheSameNumber(t *testing.T) {
 	in62 := "ERR Error running script (call to f_1): @user_script:9: -READONLY You can't write"
 	f := &fake{answers: []interface{}{
 		io.EOF, redis.Error("TRYAGAIN x"), redis.Error(in62), repeat("1")}}
@@ -111,7 +111,7 @@ func TestALostReplyIsSentAgainUnderTheSameNumber(t *testing.T) {
 	same(t, f.sent, 4)
 }
 
-func TestAHigherNumberStopsIt(t *testing.T) {
+func TestHigherNumberInTheReplyIsALaneError(t *testing.T) {
 	f := &fake{answers: []interface{}{repeat("2"), repeat("2")}}
 	client, batch := begin(t, f, Options{Lanes: 1}), oneRow(t, 7)
 	for i := 0; i < 2; i++ {
@@ -120,7 +120,7 @@ func TestAHigherNumberStopsIt(t *testing.T) {
 		}
 	}
 	same(t, f.sent, 2)
-	// Nobody goes on with that lane.
+	// The lane is not used again.
 	if _, err := client.Apply(ctx, oneRow(t, 7)); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestAHigherNumberStopsIt(t *testing.T) {
 	}
 }
 
-func TestWhatIsInDoubtKeepsItsLane(t *testing.T) {
+func TestBatchInDoubtKeepsItsLane(t *testing.T) {
 	f := &fake{answers: []interface{}{io.EOF}}
 	client, doubt := begin(t, f, Options{Lanes: 1, RetryFor: NoRetry}), oneRow(t, 7)
 	if _, err := client.Apply(ctx, doubt); Code(err) != CodeUnavailable || !errors.Is(err, io.EOF) {
@@ -143,17 +143,17 @@ func TestWhatIsInDoubtKeepsItsLane(t *testing.T) {
 	}
 	same(t, []string{f.sent[0], f.sent[2]}, 2)
 	if err := doubt.Ack(9, 1); Code(err) != CodeRefused {
-		t.Error("a row came into a batch that was sent")
+		t.Error("a sent batch accepted a row")
 	}
 }
 
-func TestPastTheFenceNothingIsSentAgain(t *testing.T) {
+func TestBatchIsNotRetriedAfterItsFenceExpired(t *testing.T) {
 	f := &fake{tick: "1", answers: []interface{}{io.EOF, io.EOF}}
 	if _, err := begin(t, f, Options{}).Apply(ctx, oneRow(t, 7)); Code(err) != CodeLate {
 		t.Fatal(err)
 	}
 	same(t, f.sent, 1)
-	// Nor when the same batch is applied again.
+	// The same holds when the program applies the batch again.
 	f = &fake{tick: "1", answers: []interface{}{io.EOF}}
 	client, batch := begin(t, f, Options{RetryFor: NoRetry}), oneRow(t, 7)
 	if _, err := client.Apply(ctx, batch); Code(err) != CodeUnavailable {
@@ -166,7 +166,7 @@ func TestPastTheFenceNothingIsSentAgain(t *testing.T) {
 	same(t, f.sent, 1)
 }
 
-func TestBacklogIsWaitedForUnderTheSameNumber(t *testing.T) {
+func TestBacklogIsRetriedUnderTheSameNumber(t *testing.T) {
 	f := &fake{answers: []interface{}{redis.Error("ACKER BACKLOG full")}}
 	if _, err := begin(t, f, Options{}).Apply(ctx, oneRow(t, 7)); err != nil {
 		t.Fatal(err)
@@ -174,30 +174,31 @@ func TestBacklogIsWaitedForUnderTheSameNumber(t *testing.T) {
 	same(t, f.sent, 2)
 }
 
-func TestOtherShardsArePackedAnewOnlyIfNothingIsInDoubt(t *testing.T) {
-	moved := redis.Error("ACKER SHARD row 0")
-	f := &fake{shards: []string{"1", "2"}, answers: []interface{}{moved}}
+func TestBatchIsRepackedForOtherShardsOnlyIfNothingIsInDoubt(t *testing.T) {
+	resharded := redis.Error("ACKER SHARD row 0")
+	f := &fake{shards: []string{"1", "2"}, answers: []interface{}{resharded}}
 	if _, err := begin(t, f, Options{}).Apply(ctx, oneRow(t, 7)); err != nil {
 		t.Fatal(err)
 	}
 	if len(f.sent) != 2 || !strings.Contains(f.sent[1], "acker:{n:1}") {
 		t.Fatal(f.sent)
 	}
-	f = &fake{shards: []string{"1"}, answers: []interface{}{io.EOF, moved}}
+	f = &fake{shards: []string{"1"}, answers: []interface{}{io.EOF, resharded}}
 	batch := oneRow(t, 7)
 	client := begin(t, f, Options{})
 	if _, err := client.Apply(ctx, batch); Code(err) != "SHARD" || !strings.Contains(err.Error(), "give it up") {
 		t.Fatal(err)
 	}
 	same(t, f.sent, 2)
-	// While it moves, shard 0 may say the old number: that is waited for.
-	f = &fake{shards: []string{"1", "1", "1", "2"}, reshard: true, answers: []interface{}{moved, moved, moved}}
+	// During a reshard shard 0 may still have the old number: the client waits.
+	f = &fake{shards: []string{"1", "1", "1", "2"}, reshard: true,
+		answers: []interface{}{resharded, resharded, resharded}}
 	if _, err := begin(t, f, Options{}).Apply(ctx, oneRow(t, 7)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestAnUnknownScriptIsSentWhole(t *testing.T) {
+func TestUnknownScriptIsSentByEval(t *testing.T) {
 	f := &fake{answers: []interface{}{redis.Error("NOSCRIPT No matching script")}}
 	if _, err := begin(t, f, Options{}).Apply(ctx, oneRow(t, 7)); err != nil {
 		t.Fatal(err)
@@ -207,7 +208,7 @@ func TestAnUnknownScriptIsSentWhole(t *testing.T) {
 	}
 }
 
-func TestARejectedTreeIsToldToItsSourceAlone(t *testing.T) {
+func TestRejectedTreeIsReportedOnlyToItsSource(t *testing.T) {
 	f := &fake{answers: []interface{}{[]interface{}{int64(1), int64(1), int64(0), int64(0),
 		[]byte("\x00\x00"), int64(9), int64(9), []byte("\x00\x00")}}}
 	client := begin(t, f, Options{Linger: time.Hour})
@@ -219,7 +220,7 @@ func TestARejectedTreeIsToldToItsSourceAlone(t *testing.T) {
 	}
 }
 
-func TestWhoeverBringsTooMuchWaits(t *testing.T) {
+func TestFullBufferMakesCallersWait(t *testing.T) {
 	f := &fake{}
 	client := begin(t, f, Options{Linger: time.Hour, Buffer: 2})
 	for anchor := uint64(1); anchor < 3; anchor++ {
@@ -249,11 +250,11 @@ func TestWhoeverBringsTooMuchWaits(t *testing.T) {
 	}
 }
 
-func TestWhatWasGivenUpIsToldOnce(t *testing.T) {
-	var heard []uint64
+func TestGivenUpRowsAreReportedOnce(t *testing.T) {
+	var reported []uint64
 	f := &fake{answers: []interface{}{redis.Error("ACKER SCHEMA other")}}
 	client := begin(t, f, Options{Linger: time.Hour, OnGivenUp: func(_ error, anchors []uint64) {
-		heard = anchors
+		reported = anchors
 	}})
 	processing, err := client.Process("7:40,8:41")
 	if err != nil {
@@ -263,17 +264,17 @@ func TestWhatWasGivenUpIsToldOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := processing.Emit(); Code(err) != CodeClosed {
-		t.Fatal("it gave out an id behind its row")
+		t.Fatal("Emit returned an id after the ack")
 	}
 	if err := client.Flush(ctx); Code(err) != "SCHEMA" {
 		t.Fatal(err)
 	}
-	if err := client.Flush(ctx); err != nil || len(heard) != 2 {
-		t.Fatal(err, heard)
+	if err := client.Flush(ctx); err != nil || len(reported) != 2 {
+		t.Fatal(err, reported)
 	}
 }
 
-func TestOfSeveralThatFlushAtOnceEachIsTold(t *testing.T) {
+func TestConcurrentFlushesAllReturnTheError(t *testing.T) {
 	f := &fake{answers: []interface{}{redis.Error("ACKER SCHEMA other")}}
 	client := begin(t, f, Options{Linger: time.Hour})
 	if err := client.Ack(ctx, 7, 40); err != nil {
@@ -297,6 +298,6 @@ func TestSlots(t *testing.T) {
 		}
 	}
 	if SlotOf("{}a") == SlotOf("") {
-		t.Error("an empty tag is none")
+		t.Error("an empty hash tag must be ignored")
 	}
 }

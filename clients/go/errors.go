@@ -10,30 +10,33 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// Codes of errors. Others are those of the scripts, see lua/README.md: NAMESPACE, SHARD,
+// Codes of errors. Other codes are those of the scripts, see lua/README.md: NAMESPACE, SHARD,
 // CONFLICT, ..
 const (
-	// CodeRefused: a row, text or setting that cannot be. Nothing was sent.
+	// CodeRefused means that a row, text or setting is invalid. Nothing was sent.
 	CodeRefused = "REFUSED"
-	// CodeRejected: the acker has nacked the tree at once. Emit nothing of it; its source is told.
+	// CodeRejected means that the tree was nacked immediately. Emit none of its messages; its source
+	// receives the nack.
 	CodeRejected = "REJECTED"
-	// CodeBacklog: nothing may be tracked now. Take the task's outcomes, and try again.
+	// CodeBacklog means that nothing may be tracked now. Take the task's outcomes, then retry.
 	CodeBacklog = "BACKLOG"
-	// CodeUnavailable: no answer came in time. The batch may have been applied.
+	// CodeUnavailable means that no reply came in time. The batch may have been applied.
 	CodeUnavailable = "UNAVAILABLE"
-	// CodeLate: the fence may be gone, so the batch may not be sent again. Let its trees expire.
+	// CodeLate means that the fence may have expired, so the batch may not be sent again. Let its
+	// trees expire.
 	CodeLate = "LATE"
-	// CodeLane: the lane is at a higher number: something has copied this process.
+	// CodeLane means that the lane is at a higher number: another process uses it, such as a copy of
+	// this one.
 	CodeLane = "LANE"
-	// CodeFull: rows have waited for too long for room in the buffer; none was taken in.
+	// CodeFull means that rows waited too long for room in the buffer; none of them was accepted.
 	CodeFull = "FULL"
-	// CodeClosed: this message was acked or failed, or the client closed, before.
+	// CodeClosed means that the message was already acked or failed, or that the client is closed.
 	CodeClosed = "CLOSED"
-	// CodeRedis: Redis has answered with any other error.
+	// CodeRedis means that Redis replied with any other error.
 	CodeRedis = "REDIS"
 )
 
-// Error is every error of this package, but those of a context, which it wraps.
+// Error is the type of all errors of this package. It wraps the error of a context.
 type Error struct {
 	Code  string
 	Words string
@@ -42,10 +45,10 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Code + ": " + e.Words }
 
-// Unwrap returns what it was caused by.
+// Unwrap returns the cause of the error.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Code of an error of this package; "" for any other.
+// Code returns the code of an error of this package, and "" for any other error.
 func Code(err error) string {
 	var ours *Error
 	if errors.As(err, &ours) {
@@ -65,28 +68,28 @@ func ended(ctx context.Context, what string) error {
 var advice = map[string]string{
 	"NAMESPACE": "; create it (acker-redis create), or finish dropping it (acker-redis drop)",
 	"SCHEMA":    "; use the version of acker-redis that wrote it",
-	"SHARD":     "; the namespace was moved or created anew",
+	"SHARD":     "; the namespace was resharded, or dropped and created again",
 	"CONFLICT":  "; something has used this lane with other content",
 }
 
-// States that pass: start-up, failover, a slot that moves, a long script.
+// passing matches transient states: start-up, failover, a migrating slot, a long script.
 var passing = regexp.MustCompile(
 	`^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK)\b`)
 
-// Of a master that was replaced, or may be soon.
+// demoted matches replies of a master that was replaced, or may be soon.
 var demoted = regexp.MustCompile(`^(READONLY|MASTERDOWN|NOREPLICAS|LOADING)\b`)
 
-// isDemoted says whether a server replied so as a demoted master does.
+// isDemoted reports whether a server replied as a demoted master does.
 func isDemoted(err error) bool {
 	var replied redis.Error
 	return errors.As(err, &replied) &&
 		demoted.MatchString(inScript.ReplaceAllString(string(replied), "$1"))
 }
 
-// What Redis 6.2 puts before an error that a command in a script has met.
+// inScript is the prefix of Redis 6.2 before the error of a command inside a script.
 var inScript = regexp.MustCompile(`^(?s:(?:ERR )?Error running script .*?: -?)([A-Z]+ )`)
 
-// translate gives the error of this package for one of redigo.
+// translate returns the error of this package for one of redigo.
 func translate(err error) error {
 	var ours *Error
 	if err == nil || errors.As(err, &ours) {
@@ -103,10 +106,11 @@ func translate(err error) error {
 		return &Error{Code: code, Words: said + advice[code], Cause: err}
 	}
 	if passing.MatchString(words) {
-		return &Error{Code: CodeUnavailable, Words: "Redis cannot do it now: " + words, Cause: err}
+		return &Error{Code: CodeUnavailable, Words: "Redis cannot run the call now: " + words, Cause: err}
 	}
 	if strings.HasPrefix(words, "OOM") {
-		words = "it is at maxmemory; raise it, lower high_water, or let the sources take their outcomes"
+		return &Error{Code: CodeRedis, Cause: err, Words: "Redis is at maxmemory and refused the call; " +
+			"nothing was changed. Raise maxmemory, lower high_water, or let the sources take their outcomes"}
 	}
 	return &Error{Code: CodeRedis, Words: "Redis refused the call: " + words, Cause: err}
 }

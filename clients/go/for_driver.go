@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// ApplyUnder packs a batch under a lane, a number and a digest that are given, and sends it once:
-// for the vectors of acker-redis only, and in no build but that of their driver.
+// ApplyUnder packs a batch under a given lane, number and digest, and sends it once. It is only for
+// the vectors of acker-redis, and exists only in the build of their driver.
 func (c *Client) ApplyUnder(batch *Batch, producer string, seq uint64, digest string) (Applied, error) {
 	config, err := c.configuration(context.Background(), time.Now(), true)
 	if err != nil || batch.empty() {
@@ -25,7 +25,7 @@ func (c *Client) ApplyUnder(batch *Batch, producer string, seq uint64, digest st
 	return combine(parts), nil
 }
 
-// FailDelta folds in a failure with ids, but without a message that was processed.
+// FailDelta folds in a failure with emitted ids but without a processed message.
 func (b *Batch) FailDelta(anchor uint64, why string, emitted []uint64) error {
 	delta, err := xorIDs(emitted)
 	if err != nil {

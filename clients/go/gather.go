@@ -6,50 +6,50 @@ import (
 	"time"
 )
 
-// gatherer folds rows into batches, one a shard, and says when one is ready to be sent.
+// gatherer folds rows into batches, one a shard, and decides when a batch is ready to be sent.
 type gatherer struct {
 	mu      sync.Mutex
 	open    map[int]*gathered // by shard
-	order   []*gathered       // open ones, the oldest first; also some that are no more
-	ready   []*gathered       // full ones
+	order   []*gathered       // open batches, oldest first; may also hold some that are sealed
+	ready   []*gathered       // full batches
 	alive   map[*gathered]struct{}
 	flying  int
-	waiting int // rows that were not answered
+	waiting int // unanswered rows
 	shards  int
-	room    chan struct{} // closed, and made anew, when rows were answered
+	room    chan struct{} // closed, and replaced, when rows were answered
 	closed  bool
-	failed  error // of the first batch that was given up since the last flush
+	failed  error // error of the first batch that was given up since the last flush
 }
 
 type gathered struct {
-	batch   *Batch
-	shard   int
-	due     time.Time
-	sealed  bool
-	unheard bool // rows are in it of which nobody waits to be told
-	done    chan struct{}
-	applied Applied
-	err     error
+	batch     *Batch
+	shard     int
+	due       time.Time
+	sealed    bool
+	unawaited bool // some of its rows have no caller that waits for the result
+	done      chan struct{}
+	applied   Applied
+	err       error
 }
 
-// patience is for how long a tree that somebody waits for lingers at most.
+// patience is the maximum linger of a tree whose caller waits for it.
 const patience = 2 * time.Millisecond
 
-// change is one row that comes in.
+// change is one row to be folded in.
 type change struct {
 	anchor, delta uint64
 	flags         byte
 	why           string
 	task          string // of a TRACK
 	source        string
-	heard         bool
+	awaited       bool
 }
 
 func (g *gatherer) begin() {
 	g.open, g.alive, g.room = map[int]*gathered{}, map[*gathered]struct{}{}, make(chan struct{})
 }
 
-// take gives the next batch that may be sent now.
+// take returns the next batch that may be sent now.
 func (g *gatherer) take(now time.Time) *gathered {
 	if len(g.ready) > 0 {
 		next := g.ready[0]
@@ -81,7 +81,7 @@ func (g *gatherer) seal(its *gathered) {
 	}
 }
 
-// add takes in rows that were checked, all of them. Each of a message is whole in itself.
+// add accepts rows that were checked, all of them or none.
 func (c *Client) add(ctx context.Context, changes []change) ([]*gathered, error) {
 	end := time.Time{}
 	if c.options.RetryFor != 0 {
@@ -102,18 +102,18 @@ func (c *Client) add(ctx context.Context, changes []change) ([]*gathered, error)
 			g.mu.Lock()
 		case <-ctx.Done():
 			g.mu.Lock()
-			return nil, &Error{Code: CodeFull, Cause: ctx.Err(), Words: "Redis is too slow for this " +
-				"program, or away: rows wait for it, and none was answered in time"}
+			return nil, &Error{Code: CodeFull, Cause: ctx.Err(), Words: "rows wait for Redis, and there was " +
+				"no room in time: Redis is too slow for this program, or unreachable"}
 		}
 	}
 	if g.closed {
-		return nil, &Error{Code: CodeClosed, Words: "this client was closed; nothing is taken in"}
+		return nil, &Error{Code: CodeClosed, Words: "this client is closed and takes no more rows"}
 	}
 	g.shards = config.shards
 	into := make([]*gathered, len(changes))
 	for i := range changes {
 		if into[i], err = c.put(&changes[i]); err != nil {
-			return nil, err // cannot be: it was checked
+			return nil, err // cannot happen: the rows were checked
 		}
 	}
 	c.dispatch()
@@ -148,9 +148,9 @@ func (c *Client) put(change *change) (*gathered, error) {
 	} else {
 		err = its.batch.add(change.anchor, change.delta, change.flags, change.why)
 	}
-	its.unheard = its.unheard || !change.heard
-	if change.heard && its.due.After(time.Now().Add(patience)) {
-		c.wakeAt(its, patience) // somebody waits for it
+	its.unawaited = its.unawaited || !change.awaited
+	if change.awaited && its.due.After(time.Now().Add(patience)) {
+		c.wakeAt(its, patience) // its caller waits
 	}
 	g.waiting += its.batch.Len() - before
 	if its.batch.Len() >= maxRows {
@@ -177,7 +177,7 @@ func (g *gathered) takes(change *change) bool {
 		!g.batch.tracks(change.anchor)
 }
 
-// dispatch sends what is ready while lanes are free. The lock is held.
+// dispatch sends the ready batches while lanes are free. The caller holds the lock.
 func (c *Client) dispatch() {
 	g := &c.gather
 	for g.flying < c.options.Lanes {
@@ -192,9 +192,9 @@ func (c *Client) dispatch() {
 
 func (c *Client) fly(its *gathered) {
 	rows := its.batch.Len()
-	// It ends by RetryFor, and the fence: rows that were not sent yet wait for Redis.
+	// RetryFor and the fence end the call. Rows that were not sent yet wait for Redis.
 	its.applied, its.err = c.Apply(context.Background(), its.batch)
-	if its.err != nil && its.unheard && c.options.OnGivenUp != nil {
+	if its.err != nil && its.unawaited && c.options.OnGivenUp != nil {
 		anchors := make([]uint64, 0, rows)
 		for i := range its.batch.rows {
 			anchors = append(anchors, its.batch.rows[i].anchor)
@@ -206,7 +206,7 @@ func (c *Client) fly(its *gathered) {
 	g.flying--
 	g.waiting -= rows
 	delete(g.alive, its)
-	if its.err != nil && its.unheard && g.failed == nil {
+	if its.err != nil && its.unawaited && g.failed == nil {
 		g.failed = its.err
 	}
 	close(its.done)
@@ -216,12 +216,12 @@ func (c *Client) fly(its *gathered) {
 	g.mu.Unlock()
 }
 
-// Flush sends what came in before, without lingering, and waits until it is answered. Its error is
-// that of the first batch that was given up since the last Flush, or while it waits; of several that
-// flush at once, each is told.
+// Flush sends all rows accepted so far, without lingering, and waits for the replies. It returns
+// the error of the first batch that was given up since the last Flush, or during this one.
+// Concurrent flushes all return it.
 func (c *Client) Flush(ctx context.Context) error { return c.settled(ctx, c.hurried()) }
 
-// hurried lets all rows go that came in before.
+// hurried makes all rows accepted so far ready to be sent.
 func (c *Client) hurried() []*gathered {
 	g := &c.gather
 	g.mu.Lock()
@@ -241,7 +241,7 @@ func (c *Client) settled(ctx context.Context, all []*gathered) error {
 		select {
 		case <-its.done:
 		case <-ctx.Done():
-			return ended(ctx, "not all rows were answered in time; they are still sent")
+			return ended(ctx, "not all rows got a reply in time; they are still being sent")
 		}
 	}
 	g.mu.Lock()
@@ -249,14 +249,14 @@ func (c *Client) settled(ctx context.Context, all []*gathered) error {
 	failed := g.failed
 	g.failed = nil
 	for i := 0; failed == nil && i < len(all); i++ {
-		if all[i].unheard {
-			failed = all[i].err // another Flush has been told
+		if all[i].unawaited {
+			failed = all[i].err // another Flush has already returned g.failed
 		}
 	}
 	return failed
 }
 
-// Close takes nothing in any more, and flushes. It leaves the Redis open, which is yours.
+// Close flushes, and accepts no more rows. It does not close the Redis.
 func (c *Client) Close(ctx context.Context) error {
 	c.gather.mu.Lock()
 	c.gather.closed = true
@@ -264,20 +264,20 @@ func (c *Client) Close(ctx context.Context) error {
 	return c.Flush(ctx)
 }
 
-// Ack says that a message was processed, as Batch.Ack does, when its batch is full or Linger is
-// over. It returns when the row is in the buffer; see Flush.
+// Ack acks a processed message, as Batch.Ack does. It returns when the row is in the buffer; the row
+// is sent when its batch is full or after Linger. See Flush.
 func (c *Client) Ack(ctx context.Context, anchor, tuple uint64, emitted ...uint64) error {
 	delta, err := whole(tuple, emitted)
 	return c.addOne(ctx, change{anchor: anchor, delta: delta}, err)
 }
 
-// Fail says that a tree failed, as Batch.Fail does; likewise.
+// Fail fails a tree, as Batch.Fail does. It returns when the row is in the buffer.
 func (c *Client) Fail(ctx context.Context, anchor uint64, why string) error {
 	err := checkText("why", why, 0)
 	return c.addOne(ctx, change{anchor: anchor, flags: flagFail, why: why}, err)
 }
 
-// Touch asks for more time, as Batch.Touch does; likewise.
+// Touch resets the timeout of a tree, as Batch.Touch does. It returns when the row is in the buffer.
 func (c *Client) Touch(ctx context.Context, anchor uint64) error {
 	return c.addOne(ctx, change{anchor: anchor, flags: flagTouch}, nil)
 }

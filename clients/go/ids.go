@@ -21,9 +21,9 @@ const (
 	maxID     = 64 * 1024
 )
 
-// NewIDs draws tuple ids, 1 .. 2^63-1, from the system's random source.
+// NewIDs draws count tuple ids, 1 .. 2^63-1, from the system's random source.
 func NewIDs(count int) ([]uint64, error) {
-	// Not from a pool: a copy of the machine would draw the same again.
+	// No pool: a snapshot of the machine would repeat its ids.
 	raw := make([]byte, 8*count)
 	ids := make([]uint64, count)
 	if err := drawInto(raw, ids, tupleMax); err != nil {
@@ -32,7 +32,7 @@ func NewIDs(count int) ([]uint64, error) {
 	return ids, nil
 }
 
-// NewAnchor draws an anchor of a loose tree, 1 .. 2^62-1.
+// NewAnchor draws the anchor of a loose tree, 1 .. 2^62-1.
 func NewAnchor() (uint64, error) {
 	var raw [8]byte
 	var one [1]uint64
@@ -59,24 +59,23 @@ func drawInto(raw []byte, ids []uint64, mask uint64) error {
 }
 
 func noRandom(err error) error {
-	return refused("the system's random source does not answer: %v", err)
+	return refused("the system's random source failed: %v", err)
 }
 
-// ParseID reads decimal digits: of an id, an anchor, a number of a block. It refuses what 64 bits
-// do not hold, and signs.
+// ParseID parses the decimal digits of an id, an anchor or a block's number. It refuses signs and
+// numbers of more than 64 bits.
 func ParseID(text string) (uint64, error) {
 	if text == "" || strings.Trim(text, "0123456789") != "" {
-		return 0, refused("an id is decimal digits, not %.50q", text)
+		return 0, refused("an id is a decimal number without a sign, not %.50q", text)
 	}
 	id, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, refused("an id is a number of 64 bits, not %.50q", text)
+		return 0, refused("an id is a decimal number of up to 64 bits, not %.50q", text)
 	}
 	return id, nil
 }
 
-// BlockNumber is the number of a block from its source's own identity: the same parts, the same
-// number.
+// BlockNumber derives the number of a block from its identity; equal parts give equal numbers.
 func BlockNumber(identity ...string) uint64 {
 	hash := sha256.New()
 	for _, part := range identity {
@@ -85,7 +84,7 @@ func BlockNumber(identity ...string) uint64 {
 	return binary.BigEndian.Uint64(hash.Sum(nil)) >> 14
 }
 
-// BlockAnchor is the anchor of a tree in a block.
+// BlockAnchor returns the anchor of a tree in a block.
 func BlockAnchor(block uint64, slot int) (uint64, error) {
 	if block > blockMax {
 		return 0, refused("a block is a number from 0 to 2^50-1, not %d", block)
@@ -99,7 +98,7 @@ func BlockAnchor(block uint64, slot int) (uint64, error) {
 func blockOf(anchor uint64) uint64 { return anchor >> 12 & blockMax }
 func slotOf(anchor uint64) int     { return int(anchor & 0xfff) }
 
-// shardOf is the shard of an anchor; of a block, for all of its anchors.
+// shardOf returns the shard of an anchor; all anchors of a block have one shard.
 func shardOf(anchor uint64, shards int) int {
 	if anchor > anchorMax {
 		anchor >>= 12
@@ -111,7 +110,7 @@ func checkAnchor(anchor uint64) error {
 	if anchor-1 < anchorMax || anchor>>62 == 1 && anchor&0xfff < maxSlots {
 		return nil
 	}
-	return refused("an anchor is 1 to 2^62-1, or one of a block's %d slots, not %d", maxSlots, anchor)
+	return refused("an anchor is a number from 1 to 2^62-1, or the anchor of a block's tree, not %d", anchor)
 }
 
 func checkTuple(id uint64) error {
@@ -121,7 +120,7 @@ func checkTuple(id uint64) error {
 	return refused("a tuple id is a number from 1 to 2^63-1, not %d", id)
 }
 
-// xorIDs is the XOR of distinct ids; two messages with one id would cancel.
+// xorIDs returns the XOR of distinct ids; two messages with the same id would cancel.
 func xorIDs(ids []uint64) (uint64, error) {
 	delta := uint64(0)
 	for i, id := range ids {
@@ -150,16 +149,16 @@ func xorIDs(ids []uint64) (uint64, error) {
 	return delta, nil
 }
 
-func twice() error { return refused("two messages have one tuple id; draw an id for each") }
+func twice() error { return refused("two messages have the same tuple id; draw an id for each") }
 
-// whole is the delta of a message that was processed: its id XOR the ids of all that it caused.
+// whole returns the delta of a processed message: its id XOR the ids of all messages it caused.
 func whole(tuple uint64, emitted []uint64) (uint64, error) {
 	if err := checkTuple(tuple); err != nil {
 		return 0, err
 	}
 	for _, id := range emitted {
 		if id == tuple {
-			return 0, refused("a message cannot have the id of one that it caused; draw another")
+			return 0, refused("a message and one that it caused have the same id %d; draw another", id)
 		}
 	}
 	delta, err := xorIDs(emitted)
@@ -174,7 +173,7 @@ func checkName(kind, name string) error {
 			c == '_' || c == '.' || c == '-'
 	}
 	if !ok {
-		return refused("a %s is 1 to 64 of A-Z a-z 0-9 _ . -, not %.70q", kind, name)
+		return refused("a %s is 1 to 64 characters of A-Z a-z 0-9 _ . -, not %.70q", kind, name)
 	}
 	return nil
 }
@@ -185,22 +184,22 @@ func checkText(kind, text string, least int) error {
 	}
 	for i := 0; i < len(text); i++ {
 		if text[i] < 0x20 || text[i] == 0x7f {
-			return refused("a %s has no control characters: %q", kind, text)
+			return refused("a %s must not contain control characters: %q", kind, text)
 		}
 	}
 	if !utf8.ValidString(text) {
-		return refused("a %s is UTF-8: %q", kind, text)
+		return refused("a %s must be valid UTF-8: %q", kind, text)
 	}
 	return nil
 }
 
-// clip makes words for people such as a row can hold.
+// clip returns a text as a why: cut to 255 bytes, with control characters replaced.
 func clip(words string) string {
 	words = strings.Map(func(c rune) rune {
 		if c < 0x20 || c == 0x7f {
 			return ' '
 		}
-		return c // what is not UTF-8 comes as U+FFFD
+		return c // invalid UTF-8 is passed as U+FFFD
 	}, words)
 	if len(words) <= maxText {
 		return words
@@ -212,14 +211,14 @@ func clip(words string) string {
 	return words[:end]
 }
 
-// idIn is a message's id in one tree.
+// idIn is the id of a message in one tree.
 type idIn struct{ anchor, tuple uint64 }
 
-// parseMessage reads a message's ids, ordered by anchor, from its text: <anchor>:<tuple>, joined by
-// commas.
+// parseMessage parses the ids of a message, <anchor>:<tuple> joined by commas, and orders them by
+// anchor.
 func parseMessage(text string) ([]idIn, error) {
 	if len(text) > maxID {
-		return nil, refused("the id of a message has at most %d bytes", maxID)
+		return nil, refused("the text of a message id has at most %d bytes, not %d", maxID, len(text))
 	}
 	if strings.Trim(text, " \t") == "" {
 		return nil, nil
@@ -249,13 +248,13 @@ func parseMessage(text string) ([]idIn, error) {
 	sort.Slice(ids, func(i, j int) bool { return ids[i].anchor < ids[j].anchor })
 	for i := 1; i < len(ids); i++ {
 		if ids[i].anchor == ids[i-1].anchor {
-			return nil, refused("anchor %d is there twice", ids[i].anchor)
+			return nil, refused("anchor %d occurs twice in one message id", ids[i].anchor)
 		}
 	}
 	return ids, nil
 }
 
-// formatMessage writes ids that are ordered by anchor.
+// formatMessage returns the text of ids that are ordered by anchor.
 func formatMessage(ids []idIn) string {
 	text := make([]byte, 0, 40*len(ids))
 	for i, id := range ids {
@@ -269,7 +268,7 @@ func formatMessage(ids []idIn) string {
 	return string(text)
 }
 
-// hashOf spreads anchors over a table of 2^n places.
+// hashOf returns the index of an anchor in a table of size entries, a power of two.
 func hashOf(anchor uint64, size int) int {
 	return int(anchor * 0x9e3779b97f4a7c15 >> (64 - uint(bits.TrailingZeros(uint(size)))))
 }

@@ -17,17 +17,17 @@ const (
 
 // Outcome is a verdict on one tree.
 type Outcome struct {
-	// Verdict is ack: complete; nack: replay it, under a new anchor; touch: its clock was set back.
+	// Verdict is ack: complete; nack: replay it under a new anchor; touch: its timeout was reset.
 	Verdict string
 	// Reason is completed, failed, expired, overflow, conflict or reset.
 	Reason   string
 	Anchor   uint64
-	SourceID string // of a tree in a block its label
-	Why      string // what was said when it failed
+	SourceID string // for a tree in a block, the block's label
+	Why      string // the reason given when it failed
 	AgeMs    int64  // from the first row to the verdict
 }
 
-// Slot of a tree in a block; -1 for a loose one.
+// Slot returns the slot of a tree in a block, and -1 for a loose tree.
 func (o Outcome) Slot() int {
 	if o.Anchor > anchorMax {
 		return slotOf(o.Anchor)
@@ -35,32 +35,33 @@ func (o Outcome) Slot() int {
 	return -1
 }
 
-// Entry holds the outcomes that one call has decided alike.
+// Entry is one entry of an outcome stream: outcomes of one call with the same verdict and reason.
 type Entry struct {
 	Shard    int
 	ID       string
 	Outcomes []Outcome
 }
 
-// Outcomes of one task. There is one reader that takes; what was not taken is read again.
+// Outcomes reads the verdicts of one task. Only one reader may take; outcomes that were not taken are
+// read again.
 type Outcomes struct {
 	client *Client
 	task   string
 	err    error
 }
 
-// Outcomes reads the verdicts of a task.
+// Outcomes returns the reader of a task's verdicts.
 func (c *Client) Outcomes(task string) *Outcomes {
 	return &Outcomes{c, task, checkName("task", task)}
 }
 
-// Read gives up to so many entries a shard, 1 to 64, the oldest first; nil if none waits.
+// Read returns up to count entries a shard, 1 to 64, oldest first; nil if no outcome waits.
 func (o *Outcomes) Read(ctx context.Context, count int) ([]Entry, error) {
 	if o.err != nil {
 		return nil, o.err
 	}
 	if count < 1 || count > maxEntries {
-		return nil, refused("entries are read 1 to %d a shard at once", maxEntries)
+		return nil, refused("count must be 1 to %d entries a shard, not %d", maxEntries, count)
 	}
 	c := o.client
 	config, err := c.configuration(ctx, c.deadline(), true)
@@ -87,12 +88,12 @@ func (o *Outcomes) Read(ctx context.Context, count int) ([]Entry, error) {
 			entries = append(entries, entry)
 		}
 	}
-	// A stream that is gone is as empty as one in which nothing waits: have the shards changed?
+	// A deleted stream reads like an empty one, so check that the number of shards is still the same.
 	shards := 0
 	err = c.runUntil(ctx, c.deadline(), func() (err error) {
 		shards, err = redis.Int(c.redis.Do(c.prefix(0), "HGET", c.prefix(0)+":meta", "shards"))
 		if err == redis.ErrNil {
-			shards, err = config.shards, nil // dropped, or being created
+			shards, err = config.shards, nil // the namespace was dropped, or is being created
 		}
 		return translate(err)
 	})
@@ -105,8 +106,8 @@ func (o *Outcomes) Read(ctx context.Context, count int) ([]Entry, error) {
 	return entries, err
 }
 
-// Take deletes entries that were handled, and says how many verdicts were in them. Those that are
-// gone already are passed over.
+// Take deletes handled entries, and returns the number of verdicts that they held. It skips entries
+// that were already deleted.
 func (o *Outcomes) Take(ctx context.Context, entries []Entry) (int64, error) {
 	if o.err != nil {
 		return 0, o.err
@@ -141,8 +142,8 @@ func (o *Outcomes) Take(ctx context.Context, entries []Entry) (int64, error) {
 	return taken, nil
 }
 
-// Handle gives each outcome that waits to a function, and takes it once its whole entry was handled
-// without an error. It returns when nothing waits, or with the error.
+// Handle passes each waiting outcome to a function, and takes an entry after all its outcomes were
+// handled without an error. It returns when no outcome waits, or with the error.
 func (o *Outcomes) Handle(ctx context.Context, handle func(Outcome) error) error {
 	for {
 		entries, err := o.Read(ctx, 16)
@@ -163,7 +164,8 @@ func (o *Outcomes) Handle(ctx context.Context, handle func(Outcome) error) error
 }
 
 func readEntry(shard int, reply interface{}) (Entry, error) {
-	bad := &Error{Code: CodeRedis, Words: "an entry of the outcomes cannot be read; who has written it?"}
+	bad := &Error{Code: CodeRedis, Words: "an entry of the outcomes cannot be parsed; has another program " +
+		"written it?"}
 	parts, err := redis.Values(reply, nil)
 	if err != nil || len(parts) != 2 {
 		return Entry{}, bad
@@ -205,7 +207,7 @@ func readLoose(fields map[string]string) ([]Outcome, error) {
 		source, _ := row[1].(string)
 		number, _ := row[2].(json.Number)
 		why, _ := row[3].(string)
-		age, err := strconv.ParseFloat(string(number), 64) // of ms, exact in a double
+		age, err := strconv.ParseFloat(string(number), 64) // in ms, exact in a double
 		if err != nil {
 			return nil, err
 		}
@@ -287,19 +289,19 @@ func readSlots(text string) (map[int]bool, error) {
 	return found, nil
 }
 
-// TreeState is what is known of a pending tree.
+// TreeState is the state of a pending tree.
 type TreeState struct {
-	Age      int // of its bucket in ticks: 0 is the newest, Buckets that it expires just now
+	Age      int // age of its bucket in ticks: 0 is the newest; Buckets means that it is expiring
 	Buckets  int
 	Checksum uint64
 	Failed   bool
-	Task     string // "": it was not tracked yet
-	SourceID string // of a tree in a block the label
+	Task     string // "" if the tree was not tracked yet
+	SourceID string // for a tree in a block, the block's label
 	Why      string
 	InBlock  bool
 }
 
-// Show says what is known of a tree, loose or in a block; nil if it is not pending.
+// Show returns the state of a tree, loose or in a block; nil if it is not pending.
 func (c *Client) Show(ctx context.Context, anchor uint64) (*TreeState, error) {
 	if err := checkAnchor(anchor); err != nil {
 		return nil, err

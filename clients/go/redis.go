@@ -12,30 +12,29 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// Redis is what this package needs of a Redis, or of a cluster: it sends one command to the node
-// that serves the slot of a key, once, and gives its reply as redigo does. Any goroutine may call
-// it.
+// Redis is the connection to one Redis or to a cluster. Do sends one command, once, to the node that
+// serves the slot of a key, and returns its reply as redigo does. It must be safe for concurrent use.
 type Redis interface {
 	Do(key, command string, args ...interface{}) (interface{}, error)
 	Close() error
 }
 
-// Timeout is for how long Dial and DialCluster wait for a connection, and for a reply, unless their
-// options say otherwise. (redigo itself would wait for a reply for ever.)
+// Timeout is the default timeout of Dial and DialCluster for a connection and for a reply. (redigo
+// itself has no default timeout for a reply.)
 const Timeout = 5 * time.Second
 
-// Dial connects to one Redis, by host:port, or the path of a socket. Nothing is sent yet.
+// Dial returns a Redis for host:port or the path of a socket. It sends nothing.
 func Dial(address string, options ...redis.DialOption) Redis {
 	renew := func() *redis.Pool { return newPool(address, options) }
 	return &one{pool: renew(), renew: renew}
 }
 
-// FromPool uses a pool of yours. Its connections need redis.DialReadTimeout: without it a reply
-// that is lost is waited for for ever.
+// FromPool returns a Redis for a pool of the caller. Its connections need redis.DialReadTimeout:
+// without it a call whose reply is lost waits forever.
 func FromPool(pool *redis.Pool) Redis { return &one{pool: pool} }
 
 type one struct {
-	renew func() *redis.Pool // nil: the pool is the user's
+	renew func() *redis.Pool // nil: the pool belongs to the caller
 
 	mu   sync.Mutex
 	pool *redis.Pool
@@ -61,10 +60,10 @@ func (o *one) current() *redis.Pool {
 }
 
 // leave connects again: the address may lead to another master by now, and only a new connection
-// finds out. redigo keeps every connection that has answered.
+// detects that. redigo itself reuses each connection that has answered.
 func (o *one) leave(pool *redis.Pool, conn redis.Conn) {
 	if o.renew == nil {
-		// Of the user's pool this connection only: it fails, waiting for a reply to nothing, and a
+		// Drop only this connection of the caller's pool: a receive without a reply times out, and a
 		// pool closes a connection that has failed.
 		redis.ReceiveWithTimeout(conn, time.Nanosecond)
 		return
@@ -74,7 +73,7 @@ func (o *one) leave(pool *redis.Pool, conn redis.Conn) {
 		o.pool = o.renew()
 	}
 	o.mu.Unlock()
-	pool.Close() // also those in use, when they are given back
+	pool.Close() // connections in use are closed when they are returned
 }
 
 func newPool(address string, options []redis.DialOption) *redis.Pool {
@@ -96,8 +95,8 @@ const (
 	maxHops   = 8
 )
 
-// Cluster is a Redis Cluster. It finds the node of a slot, and follows MOVED and ASK, neither of
-// which has run anything. TRYAGAIN and CLUSTERDOWN are errors, after which a Client tries again.
+// Cluster is a Redis Cluster. It finds the node of a slot and follows MOVED and ASK, which mean that
+// the command did not run. TRYAGAIN and CLUSTERDOWN are errors, after which a Client retries.
 type Cluster struct {
 	seeds   []string
 	options []redis.DialOption
@@ -108,7 +107,7 @@ type Cluster struct {
 	stale bool
 }
 
-// DialCluster connects to a cluster, of which some nodes are enough. Nothing is sent yet.
+// DialCluster returns a Cluster, given at least one of its nodes. It sends nothing.
 func DialCluster(nodes []string, options ...redis.DialOption) *Cluster {
 	return &Cluster{seeds: nodes, options: options, pools: map[string]*redis.Pool{}, stale: true}
 }
@@ -124,7 +123,7 @@ func (c *Cluster) Do(key, command string, args ...interface{}) (interface{}, err
 		var said redis.Error
 		if err == nil || !errors.As(err, &said) {
 			if err != nil {
-				c.forget() // it may have failed over
+				c.forget() // the node may have failed over
 			}
 			return reply, err
 		}
@@ -139,7 +138,7 @@ func (c *Cluster) Do(key, command string, args ...interface{}) (interface{}, err
 		err = nil
 	}
 	if err == nil {
-		err = redis.Error("TRYAGAIN the slot was sent from node to node")
+		err = redis.Error("TRYAGAIN too many redirections for one slot")
 	}
 	return nil, err
 }
@@ -189,7 +188,7 @@ func (c *Cluster) moved(slot int, address string) {
 	c.mu.Unlock()
 }
 
-// node gives the address of a slot's master, from whichever node answers first.
+// node returns the address of a slot's master, from the first node that answers.
 func (c *Cluster) node(slot int) (string, error) {
 	c.mu.Lock()
 	address, stale := c.slots[slot], c.stale
@@ -201,7 +200,7 @@ func (c *Cluster) node(slot int) (string, error) {
 	if !stale && address != "" {
 		return address, nil
 	}
-	err := error(redis.Error("CLUSTERDOWN no node is known; name some"))
+	err := error(redis.Error("CLUSTERDOWN no node is known; give at least one to DialCluster"))
 	for _, node := range nodes {
 		var found [slotCount]string
 		if found, err = c.read(node); err == nil {
@@ -225,15 +224,15 @@ func (c *Cluster) read(node string) (found [slotCount]string, err error) {
 	for _, each := range ranges {
 		fields, err := redis.Values(each, nil)
 		if err != nil || len(fields) < 3 {
-			return found, fmt.Errorf("CLUSTER SLOTS of %s cannot be read", node)
+			return found, fmt.Errorf("CLUSTER SLOTS of %s cannot be parsed", node)
 		}
 		from, _ := redis.Int(fields[0], nil)
 		to, _ := redis.Int(fields[1], nil)
 		master, _ := redis.Values(fields[2], nil)
 		if len(master) < 2 || from < 0 || to >= slotCount {
-			return found, fmt.Errorf("CLUSTER SLOTS of %s cannot be read", node)
+			return found, fmt.Errorf("CLUSTER SLOTS of %s cannot be parsed", node)
 		}
-		host, _ := redis.String(master[0], nil) // nil, where a node does not know its own
+		host, _ := redis.String(master[0], nil) // nil if a node does not know its own host
 		port, _ := redis.Int(master[1], nil)
 		address := withHost(net.JoinHostPort(host, strconv.Itoa(port)), node)
 		for slot := from; slot <= to; slot++ {
@@ -243,7 +242,7 @@ func (c *Cluster) read(node string) (found [slotCount]string, err error) {
 	return found, nil
 }
 
-// withHost puts the host of the node that has answered into an address that has none.
+// withHost adds the host of the node that answered to an address without a host.
 func withHost(address, node string) string {
 	if host, _, err := net.SplitHostPort(node); err == nil && strings.HasPrefix(address, ":") {
 		return net.JoinHostPort(host, address[1:])
@@ -251,7 +250,7 @@ func withHost(address, node string) string {
 	return address
 }
 
-// SlotOf is the slot of a key in a cluster: CRC16 of its hash tag.
+// SlotOf returns the slot of a key in a cluster: CRC16 of its hash tag.
 func SlotOf(key string) int {
 	if open := strings.IndexByte(key, '{'); open >= 0 {
 		if end := strings.IndexByte(key[open+1:], '}'); end > 0 {

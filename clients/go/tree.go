@@ -7,21 +7,22 @@ import (
 	"sync"
 )
 
-// Tree is one that has begun: its anchor, and the texts of the ids of its first messages. Send each
-// message with its text, say in a header.
+// Tree is a tree that has begun: its anchor, and the ids of its first messages as text. Send each
+// message together with its id, for example in a header.
 type Tree struct {
 	Anchor   uint64
 	Messages []string
 }
 
-// Track begins a tree of so many first messages, and waits until it is applied: send them then.
-// With none it is complete at once. Every attempt is a tree of its own; sourceID comes back with
-// the verdict.
+// Track begins a tree with the given number of first messages, and waits until it is applied. Send
+// the messages after that. A tree without messages is complete immediately. Every attempt is a
+// separate tree; the verdict contains sourceID.
 //
-// Who does not know yet how many there are tracks one, and processes that one itself.
+// A source that does not know the number of messages in advance tracks one message and processes
+// that message itself.
 //
-// After CodeRejected, emit nothing; its source is told by a nack. After any other error it may be
-// there: track anew, and ignore the verdict of a tree that you do not know.
+// After CodeRejected, emit none of the messages; the source receives a nack. After any other error
+// the tree may exist: track again, and ignore verdicts of trees that you do not know.
 func (c *Client) Track(ctx context.Context, task, sourceID string, messages int) (Tree, error) {
 	if err := checkName("task", task); err != nil {
 		return Tree{}, err
@@ -42,7 +43,7 @@ func (c *Client) Track(ctx context.Context, task, sourceID string, messages int)
 		tree.Anchor = ids[messages] & anchorMax
 		delta, err = xorIDs(ids[:messages])
 		if err != nil || tree.Anchor == 0 || delta == 0 && messages > 0 {
-			continue // once in 2^62
+			continue // probability 2^-62
 		}
 		for i, id := range ids[:messages] {
 			tree.Messages[i] = formatMessage([]idIn{{tree.Anchor, id}})
@@ -50,7 +51,7 @@ func (c *Client) Track(ctx context.Context, task, sourceID string, messages int)
 		break
 	}
 	into, err := c.add(ctx, []change{{
-		anchor: tree.Anchor, delta: delta, task: task, source: sourceID, heard: true,
+		anchor: tree.Anchor, delta: delta, task: task, source: sourceID, awaited: true,
 	}})
 	if err != nil {
 		return Tree{}, err
@@ -59,7 +60,7 @@ func (c *Client) Track(ctx context.Context, task, sourceID string, messages int)
 	select {
 	case <-its.done:
 	case <-ctx.Done():
-		return Tree{}, ended(ctx, "the tree was not tracked in time, or may be later")
+		return Tree{}, ended(ctx, "the tree was not tracked in time; it may still be tracked later")
 	}
 	if its.err != nil {
 		return Tree{}, its.err
@@ -69,7 +70,7 @@ func (c *Client) Track(ctx context.Context, task, sourceID string, messages int)
 		rejected = rejected || anchor == tree.Anchor
 	}
 	if its.applied.Repeated && delta != 0 {
-		// The first reply was lost, and with it whether it was rejected.
+		// The first reply was lost, and it said whether the tree was rejected.
 		known, err := c.Show(ctx, tree.Anchor)
 		if err != nil {
 			return Tree{}, err
@@ -77,8 +78,8 @@ func (c *Client) Track(ctx context.Context, task, sourceID string, messages int)
 		rejected = rejected || known == nil || known.Age >= known.Buckets
 	}
 	if rejected {
-		return Tree{}, &Error{Code: CodeRejected, Words: "too much is pending, and the tree was " +
-			"nacked at once; emit nothing of it, and try again later"}
+		return Tree{}, &Error{Code: CodeRejected, Words: "the tree was nacked, because too much is " +
+			"pending: send none of its messages, and try again later"}
 	}
 	return tree, nil
 }
@@ -89,13 +90,13 @@ type Block struct {
 	Slots  int
 }
 
-// Anchor of the tree in a slot.
+// Anchor returns the anchor of the tree in a slot.
 func (b Block) Anchor(slot int) uint64 { return 1<<62 | b.Number<<12 | uint64(slot) }
 
-// TrackBlock begins a block of trees: for each slot the XOR of the ids of its first messages,
-// which are sent behind it. Its number is derived from task and label, so the label must tell
-// attempts apart: the same again, when it is not known whether it was applied, is no second
-// block. Errors as of Track.
+// TrackBlock begins a block of trees: deltas has for each slot the XOR of the ids of its first
+// messages, which are sent after TrackBlock returns. The block's number is derived from task and
+// label, so use another label for each attempt. TrackBlock is idempotent: when it is unknown whether
+// the block was applied, call it again with the same arguments. It returns the errors of Track.
 func (c *Client) TrackBlock(ctx context.Context, task, label string, deltas []uint64) (Block, error) {
 	block := Block{BlockNumber(task, label), len(deltas)}
 	batch, err := NewBatch(task)
@@ -124,26 +125,26 @@ func (c *Client) TrackBlock(ctx context.Context, task, label string, deltas []ui
 		}
 	}
 	if rejected {
-		return Block{}, &Error{Code: CodeRejected, Words: "too much is pending, or the block's last " +
-			"life expires just now; it was nacked at once: emit nothing of it, and replay it later " +
-			"under another label (it never fits above twice a shard's share of high_water)"}
+		return Block{}, &Error{Code: CodeRejected, Words: "block " + label + " was nacked: too much is " +
+			"pending, or an earlier block of this number is expiring; do not emit its messages, and replay " +
+			"it later under another label (a block above twice a shard's share of high_water never fits)"}
 	}
 	return block, nil
 }
 
-// Processing is what a bolt does with a message, or several together, for a join. Any goroutine may
-// use it. What is never acked nor failed expires.
+// Processing is one message that a bolt processes, or several together for a join. It is safe for
+// concurrent use. The trees of a message that is never acked nor failed expire.
 type Processing struct {
 	client *Client
 	inputs [][]idIn
 
 	mu    sync.Mutex
-	edges []uint64 // of each input, the XOR of the edges of what it caused
+	edges []uint64 // for each input, the XOR of the edges of its children
 	state string
 }
 
-// Process begins to process messages, by the texts of their ids. Of an unanchored message, whose
-// text is empty, nothing is sent.
+// Process begins to process messages, given by their ids as text. An unanchored message has an empty
+// text and no row.
 func (c *Client) Process(messages ...string) (*Processing, error) {
 	p := &Processing{client: c, edges: make([]uint64, len(messages))}
 	seen := map[idIn]struct{}{}
@@ -155,7 +156,7 @@ func (c *Client) Process(messages ...string) (*Processing, error) {
 		if len(messages) > 1 {
 			for _, id := range ids {
 				if _, twice := seen[id]; twice {
-					return nil, refused("message %d:%d is there twice, its rows would cancel",
+					return nil, refused("message %d:%d is given twice; its rows would cancel",
 						id.anchor, id.tuple)
 				}
 				seen[id] = struct{}{}
@@ -166,7 +167,7 @@ func (c *Client) Process(messages ...string) (*Processing, error) {
 	return p, nil
 }
 
-// Emit gives the text of the id of a message that all inputs caused: send one message with it,
+// Emit returns the id, as text, of a new message that all inputs caused. Send one message with it,
 // before Ack.
 func (p *Processing) Emit() (string, error) {
 	places := make([]int, len(p.inputs))
@@ -176,18 +177,18 @@ func (p *Processing) Emit() (string, error) {
 	return p.EmitFrom(places...)
 }
 
-// EmitFrom is likewise of some inputs, by their places; of none, it is unanchored, and its text
-// empty.
+// EmitFrom does the same for some inputs, given by their places. Without places the message is
+// unanchored and its text is empty.
 func (p *Processing) EmitFrom(places ...int) (string, error) {
 	chosen := make(map[int]struct{}, len(places))
 	for _, place := range places {
 		if place < 0 || place >= len(p.inputs) {
-			return "", refused("there is no input %d", place)
+			return "", refused("there is no input %d; inputs are numbered from 0", place)
 		}
 		chosen[place] = struct{}{}
 	}
 	if len(chosen) < len(places) {
-		return "", refused("an input is there twice")
+		return "", refused("an input is given twice")
 	}
 	for {
 		edges, err := NewIDs(len(places))
@@ -196,10 +197,11 @@ func (p *Processing) EmitFrom(places ...int) (string, error) {
 		}
 		ids, sound := p.child(places, edges)
 		if len(ids) > maxTrees {
-			return "", refused("a message has at most %d trees", maxTrees)
+			return "", refused("a message belongs to at most %d trees, not %d; emit several, each "+
+				"anchored to some of the inputs", maxTrees, len(ids))
 		}
 		if !sound {
-			continue // edges that cancel, once in 2^63
+			continue // edges that cancel, probability 2^-63
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -213,7 +215,7 @@ func (p *Processing) EmitFrom(places ...int) (string, error) {
 	}
 }
 
-// child gives the ids of a message: in each tree the XOR of the edges of the inputs there.
+// child returns the ids of a message: in each tree the XOR of the edges of its inputs in that tree.
 func (p *Processing) child(places []int, edges []uint64) ([]idIn, bool) {
 	var ids []idIn
 	for i, place := range places {
@@ -230,7 +232,7 @@ func (p *Processing) child(places []int, edges []uint64) ([]idIn, bool) {
 	return ids, true
 }
 
-// merged sorts by anchor, and XORs what stands in one tree.
+// merged sorts ids by anchor, and XORs those of the same tree.
 func merged(ids []idIn) []idIn {
 	if len(ids) < 2 {
 		return ids
@@ -248,16 +250,15 @@ func merged(ids []idIn) []idIn {
 	return ids[:last+1]
 }
 
-// Ack says that the messages were processed. It returns when their rows are in the buffer, see
-// Flush.
+// Ack acks the messages. It returns when their rows are in the buffer, see Flush.
 func (p *Processing) Ack(ctx context.Context) error { return p.end(ctx, "acked", 0, "") }
 
-// Fail says that they failed, and with them their trees, and why: of the words what a row can hold.
+// Fail fails the messages and their trees; why is cut to 255 bytes, with control characters replaced.
 func (p *Processing) Fail(ctx context.Context, why string) error {
 	return p.end(ctx, "failed", flagFail, clip(why))
 }
 
-// Touch asks for more time: the clocks of their trees start anew.
+// Touch resets the timeout of the trees.
 func (p *Processing) Touch(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -281,7 +282,7 @@ func (p *Processing) end(ctx context.Context, state string, flags byte, why stri
 	for _, id := range p.rows() {
 		rows = append(rows, change{anchor: id.anchor, delta: id.tuple, flags: flags, why: why})
 	}
-	// With an error nothing was said; it is open as before.
+	// After an error no row was accepted, so the messages stay open.
 	err := p.send(ctx, rows)
 	if err == nil {
 		p.state = state
@@ -297,7 +298,7 @@ func (p *Processing) send(ctx context.Context, rows []change) error {
 	return err
 }
 
-// rows gives the whole row of each tree: the ids of the inputs there XOR all their edges.
+// rows returns the whole row of each tree: the ids of its inputs XOR all their edges.
 func (p *Processing) rows() []idIn {
 	var ids []idIn
 	for place, input := range p.inputs {
@@ -315,5 +316,5 @@ func (p *Processing) check() error {
 	return nil
 }
 
-// clean is for texts of Redis in which bytes that are not UTF-8 may stand.
+// clean replaces bytes of a text from Redis that are not UTF-8.
 func clean(text string) string { return strings.ToValidUTF8(text, "\ufffd") }

@@ -1,4 +1,4 @@
-// Ids, rows, batches, and the bytes that go over the wire. No I/O. The contract: lua/README.md.
+// Ids, rows, batches, and their bytes on the wire. No I/O. The wire protocol: lua/README.md.
 
 import { createHash, randomFillSync } from 'node:crypto';
 import { AckerError, refuse } from './errors.js';
@@ -7,7 +7,7 @@ export const TRACK = 1;
 export const FAIL = 2;
 export const TOUCH = 4;
 export const MAX_ROWS = 1024;
-/** Bytes of all source ids, labels and whys of a batch. */
+/** Maximum bytes of all source ids, labels and whys of a batch. */
 export const MAX_TEXTS = 64 * 1024;
 const MAX_TEXT = 255;
 const MAX_SLOTS = 4095;
@@ -20,28 +20,28 @@ const EMPTY = Buffer.alloc(0);
 
 // Ids
 
-/** `count` tuple ids, 1 .. 2^63-1, each from the system's random source. */
+/** Return `count` tuple ids, 1 .. 2^63-1, each from the system's random source. */
 export function newIds(count, max = TUPLE_MAX) {
-  // Not from a pool: a copy of the machine would draw the same again.
+  // No pool: a snapshot of the machine would repeat its ids.
   const drawn = randomFillSync(new BigUint64Array(count));
   const ids = new Array(count);
   for (let i = 0; i < count; i++) ids[i] = drawn[i] & max || newIds(1, max)[0];
   return ids;
 }
 
-/** An anchor of a loose tree, 1 .. 2^62-1. */
+/** Return the anchor of a loose tree, 1 .. 2^62-1. */
 export function newAnchor() {
   return newIds(1, ANCHOR_MAX)[0];
 }
 
-/** Number of a block from its source's own identity: the same parts, the same number. */
+/** Return the number of a block, derived from its identity; equal parts give equal numbers. */
 export function blockNumber(...identity) {
   const hash = createHash('sha256');
   for (const part of identity.map(String)) hash.update(`${Buffer.byteLength(part)}:${part}`);
   return hash.digest().readBigUInt64BE() >> 14n;
 }
 
-/** Anchor of a tree in a block. */
+/** Return the anchor of a tree in a block. */
 export function blockAnchor(block, slot) {
   checkBlock(block);
   if (!Number.isInteger(slot) || slot < 0 || slot >= MAX_SLOTS) {
@@ -50,7 +50,7 @@ export function blockAnchor(block, slot) {
   return (1n << 62n) | (block << 12n) | BigInt(slot);
 }
 
-/** Shard of an anchor; of a block, for all of its anchors. `shards` is a power of two. */
+/** Return the shard of an anchor; all anchors of a block have one shard. `shards` is a power of two. */
 export function shardOf(anchor, shards) {
   if (shards === 1) return 0;
   const low = anchor > ANCHOR_MAX ? (anchor >> 12n) & 0xffffffffn : anchor & 0xffffffffn;
@@ -62,7 +62,7 @@ const isId = (id, max) => typeof id === 'bigint' && id >= 1n && id <= max;
 export function checkAnchor(anchor) {
   if (isId(anchor, ANCHOR_MAX)) return anchor;
   if (!isId(anchor, TUPLE_MAX) || (anchor & 0xfffn) === 0xfffn) {
-    refuse(`an anchor is a BigInt from 1 to 2^62-1, or one of a block's 4095 slots, not ${anchor}`);
+    refuse(`an anchor is a BigInt from 1 to 2^62-1, or the anchor of a block's tree, not ${anchor}`);
   }
   return anchor;
 }
@@ -79,31 +79,31 @@ function checkBlock(block) {
   return block;
 }
 
-/** XOR of distinct tuple ids; two messages with one id would cancel. */
+/** Return the XOR of distinct tuple ids; two messages with the same id would cancel. */
 export function xorIds(ids) {
   let delta = 0n;
   const list = Array.isArray(ids) ? ids : [...ids];
   for (const id of list) delta ^= checkTuple(id);
   if (list.length > 1 && new Set(list).size !== list.length) {
-    refuse('two messages have one tuple id; draw an id for each');
+    refuse('two messages have the same tuple id; draw an id for each');
   }
   return delta;
 }
 
-/** Delta of a message that was processed: its id XOR the ids of all it caused. */
+/** Return the delta of a processed message: its id XOR the ids of all messages it caused. */
 function whole(tuple, emitted) {
   checkTuple(tuple);
   if (emitted.length === 0) return tuple;
   const list = [...emitted];
   if (list.includes(tuple)) {
-    refuse('a message cannot have the id of one it caused; draw another');
+    refuse(`a message and one that it caused have the same id ${tuple}; draw another`);
   }
   return tuple ^ xorIds(list);
 }
 
 export function checkName(kind, name) {
   if (typeof name !== 'string' || !/^[A-Za-z0-9_.-]{1,64}$/.test(name)) {
-    refuse(`a ${kind} is 1 to 64 of A-Z a-z 0-9 _ . -, not ${JSON.stringify(name)}`);
+    refuse(`a ${kind} is 1 to 64 characters of A-Z a-z 0-9 _ . -, not ${JSON.stringify(name)}`);
   }
   return name;
 }
@@ -113,17 +113,17 @@ const CONTROL = /[\x00-\x1f\x7f]/;
 
 function checkText(kind, text, least) {
   if (typeof text !== 'string' || !text.isWellFormed()) {
-    refuse(`a ${kind} is text that UTF-8 can hold`);
+    refuse(`a ${kind} is text that UTF-8 can encode`);
   }
   const data = Buffer.from(text);
   if (data.length < least || data.length > MAX_TEXT) {
     refuse(`a ${kind} has ${least} to ${MAX_TEXT} bytes, this one ${data.length}`);
   }
-  if (CONTROL.test(text)) refuse(`a ${kind} has no control characters`);
+  if (CONTROL.test(text)) refuse(`a ${kind} must not contain control characters`);
   return data;
 }
 
-/** Words for people, as a row can hold them: 255 bytes, no control characters. */
+/** Return an error or text as a why: cut to 255 bytes, with control characters replaced. */
 export function clip(words) {
   const text = String(words instanceof Error ? `${words.name}: ${words.message}` : words)
     .toWellFormed()
@@ -142,23 +142,23 @@ export function clip(words) {
 
 // Messages
 
-/** Ids of a message by anchor, from its text `<anchor>:<tuple>`, joined by commas. */
+/** Return the ids of a message by anchor, parsed from `<anchor>:<tuple>`, joined by commas. */
 export function parseMessage(text) {
   const ids = new Map();
   if (typeof text !== 'string') refuse(`a message id is text, not ${typeof text}`);
-  if (text.length > 64 * 1024) refuse('a message id has at most 65536 characters');
+  if (text.length > 64 * 1024) refuse('the text of a message id has at most 65536 characters');
   if (text.trim() === '') return ids;
   for (const pair of text.split(',')) {
     const match = /^[ \t]*([0-9]{1,19}):([0-9]{1,19})[ \t]*$/.exec(pair);
     if (!match) refuse(`an anchored tuple is <anchor>:<tuple>, not ${JSON.stringify(pair.slice(0, 50))}`);
     const anchor = checkAnchor(BigInt(match[1]));
-    if (ids.has(anchor)) refuse(`anchor ${anchor} is there twice`);
+    if (ids.has(anchor)) refuse(`anchor ${anchor} occurs twice in one message id`);
     ids.set(anchor, checkTuple(BigInt(match[2])));
   }
   return ids;
 }
 
-/** Text of a message's ids, ordered by anchor. */
+/** Return the text of a message's ids, ordered by anchor. */
 export function formatMessage(ids) {
   if (ids.size === 1) {
     for (const [anchor, id] of ids) return `${anchor}:${id}`;
@@ -183,7 +183,7 @@ class Row {
 
 /**
  * Rows folded per anchor, and blocks; at most 1024 anchors, 64 blocks, 64 KiB of texts. Each method
- * throws (code REFUSED) for what cannot be, and the batch is then as it was.
+ * throws an error with code REFUSED for invalid input, and leaves the batch unchanged.
  */
 export class Batch {
   #rows = new Map();
@@ -192,11 +192,11 @@ export class Batch {
 
   constructor(task = '') {
     this.task = task ? checkName('task', task) : '';
-    /** Where it was sent, and what was answered; from then on no row comes in. */
+    /** The packed calls and their replies; while it is set, the batch accepts no rows. */
     this.sent = null;
   }
 
-  /** Rows, after folding. */
+  /** Number of rows after folding. */
   get size() {
     return this.#rows.size;
   }
@@ -205,12 +205,12 @@ export class Batch {
     return this.#rows.size === 0 && this.#blocks.size === 0;
   }
 
-  /** Whether another row could be one too many. */
+  /** Whether another row might not fit. */
   get full() {
     return this.#rows.size >= MAX_ROWS || this.#texts > MAX_TEXTS - MAX_TEXT;
   }
 
-  /** Whether a tree of this anchor is tracked here. */
+  /** Return whether this batch tracks a tree of this anchor. */
   tracks(anchor) {
     return ((this.#rows.get(anchor)?.flags ?? 0) & TRACK) !== 0;
   }
@@ -220,20 +220,20 @@ export class Batch {
     return [...this.#rows.keys()];
   }
 
-  /** Begin a tree: the source's own id for it, and the ids of all its first messages. */
+  /** Begin a tree, with the source's id for it and the ids of all its first messages. */
   track(anchor, sourceId, emitted) {
     this.#needsTask();
     const text = checkText('source id', sourceId, 1);
     if (checkAnchor(anchor) > ANCHOR_MAX) {
-      refuse(`anchor ${anchor} is in a block; a block is tracked as a whole: trackBlock()`);
+      refuse(`anchor ${anchor} is in a block; track the whole block by trackBlock()`);
     }
-    if (this.tracks(anchor)) refuse(`anchor ${anchor} is tracked twice; draw one per attempt`);
+    if (this.tracks(anchor)) refuse(`anchor ${anchor} is tracked twice; draw a new anchor for each attempt`);
     this.#fold(anchor, xorIds(emitted), TRACK, text).source = text;
   }
 
   /**
-   * Begin a block of trees: for each slot the XOR of the ids of its first messages, 0n where no
-   * tree stands. Returns the block's number, derived from task and label unless it is given.
+   * Begin a block of trees. `deltas` has for each slot the XOR of the ids of its first messages, or 0n
+   * for a slot without a tree. Returns the block's number, derived from task and label unless given.
    */
   trackBlock(label, deltas, block) {
     this.#needsTask();
@@ -244,12 +244,12 @@ export class Batch {
       refuse(`a block has 1 to ${MAX_SLOTS} trees, not ${values.length}`);
     }
     for (const delta of values) {
-      if (delta !== 0n && !isId(delta, TUPLE_MAX)) refuse(`a delta is 0n to 2^63-1, not ${delta}`);
+      if (delta !== 0n && !isId(delta, TUPLE_MAX)) refuse(`a delta is a BigInt from 0 to 2^63-1, not ${delta}`);
     }
-    if (this.#blocks.has(number)) refuse(`block ${label} is tracked twice; name each attempt`);
+    if (this.#blocks.has(number)) refuse(`block ${label} is tracked twice; use another label for each attempt`);
     for (const anchor of this.#rows.keys()) {
       if (anchor > ANCHOR_MAX && blockOf(anchor) === number && slotOf(anchor) >= values.length) {
-        refuse(`a row of this batch is of slot ${slotOf(anchor)}, which block ${label} has not`);
+        refuse(`this batch has a row of slot ${slotOf(anchor)}, but block ${label} has only ${values.length} trees`);
       }
     }
     this.#room(0, text.length, 1);
@@ -258,34 +258,34 @@ export class Batch {
     return number;
   }
 
-  /** A message was processed; `emitted` are the ids of all messages that it caused. */
+  /** Ack a processed message; `emitted` are the ids of all messages that it caused. */
   ack(anchor, tuple, emitted = []) {
     this.#fold(anchor, whole(tuple, emitted), 0, EMPTY);
   }
 
-  /** The tree failed. With `tuple`, and `emitted`, the message counts as processed. */
+  /** Fail a tree. With `tuple` and `emitted` the message also counts as processed. */
   fail(anchor, why = '', tuple = undefined, emitted = []) {
     let text = checkText('why', why, 0);
     const delta = tuple === undefined ? xorIds(emitted) : whole(tuple, emitted);
-    if (this.#rows.get(checkAnchor(anchor))?.why.length) text = EMPTY; // the first one wins
+    if (this.#rows.get(checkAnchor(anchor))?.why.length) text = EMPTY; // the first why wins
     const row = this.#fold(anchor, delta, FAIL, text);
     if (text.length) row.why = text;
   }
 
-  /** More time is needed. */
+  /** Reset the timeout of a tree. */
   touch(anchor) {
     this.#fold(anchor, 0n, TOUCH, EMPTY);
   }
 
-  /** Fold in a row that is whole already: the delta of a message, and FAIL or TOUCH. */
+  /** Fold in a whole row: the delta of a message, and FAIL or TOUCH. */
   add(anchor, delta, flags = 0, why = '') {
-    if (delta !== 0n && !isId(delta, TUPLE_MAX)) refuse(`a delta is 0n to 2^63-1, not ${delta}`);
+    if (delta !== 0n && !isId(delta, TUPLE_MAX)) refuse(`a delta is a BigInt from 0 to 2^63-1, not ${delta}`);
     const text = flags & FAIL && !this.#rows.get(anchor)?.why.length ? checkText('why', why, 0) : EMPTY;
     const row = this.#fold(anchor, delta, flags, text);
     if (text.length) row.why = text;
   }
 
-  /** What is sent: the loose rows of each shard, then its blocks. */
+  /** Return the calls to send: the loose rows of each shard, then its blocks. */
   parts(shards) {
     const parts = [];
     const loose = new Map();
@@ -308,16 +308,16 @@ export class Batch {
   }
 
   #needsTask() {
-    if (!this.task) refuse('name the source, new Batch(task), to track in this batch');
+    if (!this.task) refuse('a TRACK row needs a source: use new Batch(task)');
   }
 
   #room(rows, texts, blocks) {
-    if (this.sent) refuse('this batch was sent already; put new rows into a new one');
+    if (this.sent) refuse('this batch was already sent; add new rows to a new batch');
     if (this.#rows.size + rows > MAX_ROWS || this.#texts + texts > MAX_TEXTS) {
-      refuse(`a batch has at most ${MAX_ROWS} rows and ${MAX_TEXTS} bytes of texts; begin another`);
+      refuse(`a batch has at most ${MAX_ROWS} rows and ${MAX_TEXTS} bytes of texts; apply this one and begin another`);
     }
     if (this.#blocks.size + blocks > MAX_BLOCKS) {
-      refuse(`a batch tracks at most ${MAX_BLOCKS} blocks; begin another`);
+      refuse(`a batch tracks at most ${MAX_BLOCKS} blocks; apply this one and begin another`);
     }
   }
 
@@ -328,7 +328,7 @@ export class Batch {
       if (anchor > ANCHOR_MAX) {
         const tracked = this.#blocks.get(blockOf(anchor));
         if (tracked && slotOf(anchor) >= tracked.values.length) {
-          refuse(`block ${blockOf(anchor)} has ${tracked.values.length} trees, and no slot ${slotOf(anchor)}`);
+          refuse(`block ${blockOf(anchor)} has ${tracked.values.length} trees, but no slot ${slotOf(anchor)}`);
         }
       }
       this.#room(1, text.length, 0);
@@ -353,7 +353,7 @@ function into(map, key, value) {
   else map.set(key, [value]);
 }
 
-/** Numbers of 64 bits, big-endian. */
+/** Return 64-bit numbers as bytes, big-endian. */
 function column(values) {
   return swapped(BigUint64Array.from(values));
 }
@@ -383,7 +383,7 @@ function swapped(values) {
   return LITTLE ? bytes.swap64() : bytes;
 }
 
-/** One block as it is sent: its six arguments, and their bytes. Rows come by slot. */
+/** Return the six arguments of one block, and their size in bytes. `rows` are in the order of slots. */
 function packBlock(number, rows, tracked, task) {
   const its = rows.filter((row) => row.delta !== 0n);
   let flags = rows.some((row) => row.flags & TOUCH) ? TOUCH : 0;
@@ -416,7 +416,7 @@ function packBlock(number, rows, tracked, task) {
   return { number, argv, bytes: argv.reduce((sum, arg) => sum + arg.length, 0) };
 }
 
-/** The fewest calls that may carry these blocks in this order. Other limits are those of a batch. */
+/** Return the fewest calls that can carry these blocks in this order. A batch keeps the other limits itself. */
 function packCalls(shard, blocks) {
   const calls = [];
   let call = null;
@@ -432,7 +432,7 @@ function packCalls(shard, blocks) {
   return calls.map(({ numbers, argv }) => new Part('apply_blocks', shard, argv, numbers));
 }
 
-/** One call: all or nothing, under a number of its own. */
+/** One call, which is applied completely or not at all, under its own number. */
 export class Part {
   constructor(script, shard, argv, rows) {
     this.script = script;
@@ -443,7 +443,7 @@ export class Part {
     this.digest_ = '';
   }
 
-  /** 16 hex digits that tell this call from others. */
+  /** 16 hex digits that identify the content of this call. */
   get digest() {
     if (!this.digest_) {
       const hash = createHash('sha1');
@@ -456,7 +456,7 @@ export class Part {
     return this.digest_;
   }
 
-  /** What the script's reply says; `highest` is set when the call was a repeat. */
+  /** Parse the script's reply; `highest` is set if the call was a repeat. */
   read(reply) {
     if (Number(reply[0]) === 0) return { highest: Number(reply[1]), tracked: 0, acked: 0, failed: 0, rejected: [] };
     const numbers = Buffer.from(reply[7]);
@@ -473,7 +473,7 @@ export class Part {
   }
 }
 
-/** What became of a batch, over all its calls. */
+/** Return the result of a batch, over all its calls. */
 export function combine(parts, replies) {
   const applied = { tracked: 0, acked: 0, failed: 0, rejected: [], rejectedBlocks: [], repeated: false };
   parts.forEach((part, i) => {
@@ -487,7 +487,7 @@ export function combine(parts, replies) {
 
 // Processing
 
-/** Messages that are processed together, and what they caused; `Acker.process` makes it. */
+/** Messages that are processed together, and the messages they caused; `Acker.process` creates it. */
 export class Processing {
   #inputs;
   #edges;
@@ -501,16 +501,18 @@ export class Processing {
     this.#edges = texts.map(() => 0n);
     const distinct = new Set(this.#inputs.filter((ids) => ids.size).map(formatMessage));
     if (distinct.size !== this.#inputs.filter((ids) => ids.size).length) {
-      refuse('one message is there twice; its rows would cancel');
+      refuse('a message is given twice; its rows would cancel');
     }
   }
 
-  /** Id of a message that these inputs caused (their places; else all): send one message with it. */
+  /** Return the id of a new message that these inputs caused (their places; default: all). Send one message with it. */
   emit(places = this.#inputs.keys(), { key } = {}) {
     this.#check();
     const chosen = [...places];
-    if (key !== undefined && this.#keys.has(String(key))) refuse(`key ${key} was used for another message`);
-    if (new Set(chosen).size !== chosen.length) refuse('an input is there twice');
+    if (key !== undefined && this.#keys.has(String(key))) {
+      refuse(`key ${key} was already used for another message; give each child its own`);
+    }
+    if (new Set(chosen).size !== chosen.length) refuse('an input is given twice');
     for (const place of chosen) {
       if (!this.#inputs[place]) refuse(`there is no input ${place}`);
     }
@@ -520,31 +522,31 @@ export class Processing {
       for (const anchor of this.#inputs[place].keys()) ids.set(anchor, (ids.get(anchor) ?? 0n) ^ edges[i]);
     });
     for (const id of ids.values()) {
-      if (id !== 0n) continue; // edges that cancel: once in 2^63
-      return key === undefined ? this.emit(chosen) : refuse(`take another key than ${key}`);
+      if (id !== 0n) continue; // Edges cancel with a probability of 2^-63.
+      return key === undefined ? this.emit(chosen) : refuse(`use another key than ${key}: its edges cancel`);
     }
     if (key !== undefined) this.#keys.add(String(key));
     chosen.forEach((place, i) => (this.#edges[place] ^= edges[i]));
     return formatMessage(ids);
   }
 
-  /** They were processed. Emit before. Resolves when that is applied. */
+  /** Ack the messages; emit first. Resolves when the rows are applied. */
   ack() {
     return this.#end('acked', this.#rows(0, true));
   }
 
-  /** They failed, and with them their trees. Resolves when that is applied. */
+  /** Fail the messages and their trees. Resolves when the rows are applied. */
   fail(why = '') {
     return this.#end('failed', this.#rows(FAIL, true, clip(why)));
   }
 
-  /** More time is needed. Resolves when that is applied. */
+  /** Reset the timeout of the trees. Resolves when the rows are applied. */
   touch() {
     this.#check();
     return this.#send(this.#rows(TOUCH, false));
   }
 
-  /** Edges that are the same again when the same messages are processed again. */
+  /** Return an edge for each input, derived from the key, so that a repeated run derives the same edges. */
   #derived(chosen, key) {
     const texts = chosen.map((place) => formatMessage(this.#inputs[place]));
     return texts.map((own) => {

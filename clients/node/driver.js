@@ -38,7 +38,7 @@ function row(batch, [verb, fields]) {
   else if (verb === 'fail') {
     const tuple = fields.tuple === undefined ? undefined : BigInt(fields.tuple);
     batch.fail(anchor, fields.why, tuple, ids(fields.emitted));
-  } else throw new Error(`no row is called ${verb}`);
+  } else throw new Error(`unknown row: ${verb}`);
 }
 
 const said = (entries) => ({
@@ -131,4 +131,4 @@ for await (const line of createInterface({ input: process.stdin })) {
   }
   process.stdout.write(`${JSON.stringify(answer)}\n`);
 }
-process.exit(); // whatever waits yet
+process.exit(); // even if rows still wait

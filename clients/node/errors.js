@@ -1,7 +1,7 @@
-// Every error of this package. A code is that of the scripts (lua/README.md, Errors), or one of
-// REFUSED, LANE, UNAVAILABLE, LATE, FULL, CLOSED and REDIS.
+// The error of this package. Its code is one of the scripts' codes (lua/README.md, Errors), or one of
+// REFUSED, LANE, UNAVAILABLE, LATE, FULL, CLOSED, REJECTED and REDIS.
 
-/** Base of all errors; `code` says which. */
+/** Class of all errors of this package; `code` identifies the kind. */
 export class AckerError extends Error {
   constructor(code, words, options) {
     super(words, options);
@@ -10,7 +10,7 @@ export class AckerError extends Error {
   }
 }
 
-/** A row, text or setting that cannot be; nothing was sent, and the batch is as it was. */
+/** Throw the error for an invalid row, text or setting; nothing was sent, and the batch is unchanged. */
 export function refuse(words) {
   throw new AckerError('REFUSED', words);
 }
@@ -18,24 +18,23 @@ export function refuse(words) {
 const ADVICE = {
   NAMESPACE: '; create it (acker-redis create), or finish dropping it (acker-redis drop)',
   SCHEMA: '; use the version of acker-redis that wrote it',
-  SHARD: '; the namespace was moved or created anew, open it again',
-  CONFLICT:
-    '; something in it changes from run to run, or the namespace was moved since it was run first',
+  SHARD: '; the namespace was resharded, or dropped and created again: open it again',
+  CONFLICT: '; its content differs between runs, or the namespace was resharded since the first run',
 };
-// States that pass: start-up, failover, a slot that moves, a long script.
+// Transient states: start-up, failover, a migrating slot, a long script.
 const PASSING =
   /^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK|ClusterAllFailed)/;
-// What Redis 6.2 puts before an error that a command in a script has met.
+// Prefix of Redis 6.2 before the error of a command inside a script.
 const IN_SCRIPT = /^(?:ERR )?Error running script [\s\S]*?: -?(?=[A-Z]+ )/;
 
 const wordsOf = (error) => String(error?.message ?? error).replace(IN_SCRIPT, '');
 
-/** Whether a server replied so as a master does that was replaced, or may be soon: connect again. */
+/** Return whether a demoted master replied, or one that may be replaced soon: connect again. */
 export function isDemoted(error) {
   return /^(READONLY|MASTERDOWN|NOREPLICAS|LOADING)\b/.test(wordsOf(error));
 }
 
-/** AckerError for what a Redis client has thrown. */
+/** Return the AckerError for an error that a Redis client has thrown. */
 export function translate(error) {
   if (error instanceof AckerError) return error;
   const words = wordsOf(error);

@@ -1,5 +1,5 @@
-// Track tuple trees, ack and fail messages, hear the verdicts: a client of acker-redis for Node.
-// See README.md; how it is sent, and sent again, is told in lua/README.md of the project.
+// Client of acker-redis for Node: tracks tuple trees, acks and fails messages, reads verdicts.
+// See README.md. lua/README.md of the project describes the wire protocol and the retries.
 
 import { randomBytes } from 'node:crypto';
 import { Batch, FAIL, Processing, TOUCH, checkAnchor, checkName, combine, newAnchor, newIds, shardOf, xorIds } from './batch.js';
@@ -15,7 +15,7 @@ const LONGEST_PAUSE = 500;
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const noop = () => {};
 
-/** A producer lane: a name that no other process has, numbers that grow, one call in flight. */
+/** A producer lane: a name that no other process has, increasing numbers, one call in flight. */
 class Lane {
   #last = Promise.resolve();
 
@@ -28,7 +28,7 @@ class Lane {
     this.seq = 0;
   }
 
-  /** Run one after the other. */
+  /** Run `work` after all earlier work of this lane. */
   exclusive(work) {
     const result = this.#last.then(work);
     this.#last = result.then(noop, noop);
@@ -36,7 +36,7 @@ class Lane {
   }
 }
 
-/** One namespace. `client` is a connected client of ioredis or node-redis, alone or a cluster. */
+/** One namespace. `client` is a connected client of ioredis or node-redis, of one server or a cluster. */
 export class Acker {
   #connection;
   #namespace;
@@ -59,8 +59,8 @@ export class Acker {
   // Sources
 
   /**
-   * Begin a tree. `emitted` is how many first messages there are, or their ids. Resolves, when it is
-   * applied, to its anchor and the texts to send with the messages; `rejected`: emit nothing.
+   * Begin a tree. `emitted` is the number of its first messages, or their ids. Resolves when the tree
+   * is applied, to its anchor and the texts to send with the messages. If `rejected` is true, emit none.
    */
   async track({ task, sourceId, emitted = 1 }) {
     const ids = typeof emitted === 'number' ? newIds(emitted) : [...emitted];
@@ -80,19 +80,20 @@ export class Acker {
     const number = batch.trackBlock(label, deltas, block);
     const { rejectedBlocks } = await this.apply(batch);
     if (rejectedBlocks.includes(number)) {
-      throw new AckerError('REJECTED', `block ${label} was nacked; its source is told so, emit nothing of it`);
+      throw new AckerError('REJECTED', `block ${label} was nacked: too much is pending, or an earlier block of ` +
+        'this number is expiring; the source gets the nack, do not emit its messages');
     }
     return number;
   }
 
   // Bolts
 
-  /** Begin to process messages, given as texts: one, or several together for a join. */
+  /** Begin to process messages, given by their ids as text: one, or several together for a join. */
   process(...inputs) {
     return new Processing((rows) => this.add(rows), inputs);
   }
 
-  /** A message was processed. This and what follows resolve when it is applied. */
+  /** Ack a processed message. Resolves when the row is applied, like the methods below. */
   ack(anchor, tuple, emitted = []) {
     return this.#put(anchor, '', (batch) => batch.ack(anchor, tuple, emitted));
   }
@@ -115,8 +116,8 @@ export class Acker {
   }
 
   /**
-   * Wait until all that was taken in is applied; throws the first error since the last flush, or of what
-   * it has waited for: of several that flush at once, each is told.
+   * Wait until all accepted rows are applied. Throws the first error since the last flush, or the first
+   * error of the batches that it waited for. Concurrent flushes are all notified of it.
    */
   async flush() {
     const slots = [...this.#slots.values()];
@@ -131,7 +132,7 @@ export class Acker {
     if (error) throw error;
   }
 
-  /** Flush, and take nothing in any more. The Redis client stays open. */
+  /** Flush, and accept no more rows. The Redis client stays open. */
   async close() {
     this.#closed = true;
     await this.flush();
@@ -140,8 +141,8 @@ export class Acker {
   // Outcomes
 
   /**
-   * Verdicts of a task: an entry is taken when all of it was handled and the next is asked for. Ends
-   * when nothing waits, or with `follow` when `signal` is aborted.
+   * Yield the verdicts of a task. An entry is taken when all its outcomes were handled and the next
+   * one is requested. Ends when no outcome waits; with `follow`, when `signal` is aborted.
    */
   async *outcomes(task, { follow = false, pollMs = 50, signal } = {}) {
     while (!signal?.aborted) {
@@ -156,7 +157,7 @@ export class Acker {
     }
   }
 
-  /** Entries that wait, up to `count` a shard, the oldest first; the same again until taken. */
+  /** Read the waiting entries, up to `count` a shard, oldest first; they are read again until taken. */
   async read(task, count = MAX_ENTRIES) {
     checkName('task', task);
     let { shards } = await this.config();
@@ -167,7 +168,7 @@ export class Acker {
       });
       const meta = `${this.#prefix(0)}:meta`;
       const [now, ...replies] = await Promise.all([this.#connection.command(meta, 'HGET', meta, 'shards'), ...reads]);
-      // A stream that is no more is as empty as one in which nothing waits.
+      // A deleted stream reads like an empty one, so check that the number of shards is still the same.
       if (now === null || Number(now) === shards) {
         return replies.flatMap((entries, shard) => entries.map((entry) => parseEntry(shard, entry)));
       }
@@ -175,7 +176,7 @@ export class Acker {
     }
   }
 
-  /** Delete entries that were handled; how many verdicts they held. */
+  /** Delete handled entries; resolves to the number of verdicts that they held. */
   async take(task, entries) {
     const ids = new Map();
     for (const { shard, id } of entries) ids.set(shard, [...(ids.get(shard) ?? []), id]);
@@ -190,7 +191,7 @@ export class Acker {
     return taken;
   }
 
-  /** What is known of a tree that is pending; null if it is not. */
+  /** Read the state of a pending tree; resolves to null if the tree is not pending. */
   async show(anchor) {
     const bytes = Buffer.alloc(8);
     bytes.writeBigUInt64BE(checkAnchor(anchor));
@@ -204,7 +205,7 @@ export class Acker {
       reply = await ask();
     } catch (error) {
       if (!known || (error.code !== 'SHARD' && error.code !== 'NAMESPACE')) throw error;
-      this.#config = null; // that was of before it moved, say
+      this.#config = null; // It may be the configuration from before a reshard.
       reply = await ask();
     }
     return parseShow(reply, anchor);
@@ -212,7 +213,7 @@ export class Acker {
 
   // Batches
 
-  /** Apply a batch of one's own. After an error with code UNAVAILABLE or BACKLOG it may be applied again. */
+  /** Apply a batch that you filled. After an error with code UNAVAILABLE or BACKLOG, apply it again or drop it. */
   apply(batch) {
     return this.#lane.exclusive(() => this.#deliver(batch, this.#lane));
   }
@@ -221,7 +222,7 @@ export class Acker {
     return this.#namespace;
   }
 
-  /** Shards, and for how many ms a fence holds. */
+  /** Read the number of shards, and for how many ms a fence holds. */
   async config() {
     return this.#config ?? this.#readConfig();
   }
@@ -242,11 +243,15 @@ export class Acker {
     return this.#config;
   }
 
-  /** The batch of an anchor's shard takes a row in. Resolves, if anybody waits, when it is applied. */
+  /** Add a row to the batch of its anchor's shard. Resolves when the batch is applied. */
   #put(anchor, task, fold) {
-    if (this.#closed) return handled(Promise.reject(new AckerError('CLOSED', 'this acker was closed')));
+    if (this.#closed) {
+      return handled(Promise.reject(new AckerError('CLOSED', 'this acker is closed and takes no more rows')));
+    }
     if (this.#waiting >= this.#settings.buffer) {
-      return this.#refused(new AckerError('FULL', `${this.#waiting} rows wait; Redis is too slow, or away`), anchor);
+      const words = `${this.#waiting} rows wait for Redis, and there is no room for another: Redis is too slow ` +
+        'for this program, or unreachable';
+      return this.#refused(new AckerError('FULL', words), anchor);
     }
     const shards = this.#config?.shards ?? 1;
     const key = `${shardOf(anchor, shards)} ${task}`;
@@ -274,7 +279,7 @@ export class Acker {
     return open.done;
   }
 
-  /** Send the next batch of a slot, if none is in flight. */
+  /** Send the next batch of a slot, unless one is in flight. */
   #kick(slot) {
     if (slot.sending) return;
     let next = slot.ready.shift();
@@ -295,31 +300,31 @@ export class Acker {
     const delivery = slot.lane.exclusive(() => this.#deliver(next.batch, slot.lane));
     delivery.then(next.resolve, (error) => {
       this.#error ??= error;
-      this.#tell(error, next.batch.anchors);
+      this.#report(error, next.batch.anchors);
       next.reject(error);
     }).finally(() => {
       this.#waiting -= next.batch.size;
       slot.sending = null;
-      if (slot.open && !slot.timer) slot.hurry = true; // it has lingered for long enough
+      if (slot.open && !slot.timer) slot.hurry = true; // its linger time has passed
       this.#kick(slot);
     });
   }
 
   #refused(error, anchor) {
     this.#error ??= error;
-    this.#tell(error, [anchor]);
+    this.#report(error, [anchor]);
     return handled(Promise.reject(error));
   }
 
-  #tell(error, anchors) {
+  #report(error, anchors) {
     try {
       this.#settings.onGivenUp?.(error, anchors);
     } catch {
-      // Whatever it is: what is left is to be sent.
+      // An error of the callback must not stop the sending of the remaining rows.
     }
   }
 
-  /** Apply a batch, again and again, until it is answered or may not be sent any more. */
+  /** Apply a batch; retry until it is answered or may not be sent again. */
   async #deliver(batch, lane) {
     const deadline = performance.now() + this.#settings.retryMs;
     for (let pause = FIRST_PAUSE; ; pause = Math.min(2 * pause, LONGEST_PAUSE)) {
@@ -329,18 +334,19 @@ export class Acker {
         if (error.code === 'SHARD' || error.code === 'NAMESPACE') {
           this.#config = null;
           if (batch.sent && !surelyRefused(batch.sent)) {
-            throw new AckerError(error.code, `${error.message}. Some of this batch may have been applied before ` +
-              'that: give it up. Its trees expire; what it tracks and has no verdict then, track anew');
+            throw new AckerError(error.code, `${error.message}. A part of this batch may have been applied before, ` +
+              'so the rest cannot be sent to other shards: give it up. Its trees expire; track those again that ' +
+              'get no verdict');
           }
           const before = batch.sent;
           batch.sent = null;
           if (!before) throw error;
           const { shards, reshard } = await this.#readConfig();
-          if (shards !== before.shards) continue; // packed anew, for the shards that there are now
+          if (shards !== before.shards) continue; // repack the batch for the new number of shards
           if (!reshard) throw error;
-          error = new AckerError('BACKLOG', `${this.#namespace} moves to other shards just now; try again`);
+          error = new AckerError('BACKLOG', `${this.#namespace} is resharding, nothing is tracked; try again`);
         }
-        if (error.code === 'LANE' || error.code === 'CONFLICT') lane.begin(); // nobody goes on with it
+        if (error.code === 'LANE' || error.code === 'CONFLICT') lane.begin(); // never reuse this lane
         const passes = error.code === 'UNAVAILABLE' || error.code === 'BACKLOG';
         const wait = pause * (0.5 + Math.random() / 2);
         if (!passes || performance.now() + wait >= deadline) throw error;
@@ -351,7 +357,7 @@ export class Acker {
 
   async #attempt(batch, lane) {
     if (batch.sent) checkFence(batch.sent, Math.min(...batch.sent.times.values()));
-    // Its fence holds for as long as the namespace says now.
+    // The current configuration says for how long the fence holds.
     const config = batch.sent ? await this.#readConfig() : await this.config();
     const sent = (batch.sent ??= seal(batch, lane, config));
     sent.fenceMs = Math.min(sent.fenceMs, config.fenceMs);
@@ -361,7 +367,7 @@ export class Acker {
     return combine(sent.parts, sent.replies);
   }
 
-  /** One call, once, unless its fence may be gone. */
+  /** Send one call once, unless its fence may have expired. */
   async #call(sent, i) {
     const part = sent.parts[i];
     const first = sent.times.get(i) ?? performance.now();
@@ -376,17 +382,17 @@ export class Acker {
     try {
       reply = part.read(await this.#connection.run(part.script, this.#prefix(part.shard), [sent.lane, fence, ...part.argv]));
     } catch (error) {
-      if (!again && error.code !== 'UNAVAILABLE') sent.doubt.delete(i); // it was refused, for sure
+      if (!again && error.code !== 'UNAVAILABLE') sent.doubt.delete(i); // certainly not applied
       throw error;
     }
     if (reply.highest !== null && reply.highest > seq) {
-      throw new AckerError('LANE', `lane ${sent.lane} is at ${reply.highest}, this batch is ${seq}: another process ` +
-        'has used the lane; this batch is not applied again');
+      throw new AckerError('LANE', `lane ${sent.lane} is at ${reply.highest}, this batch is ${seq}: a later batch, ` +
+        'or another process, has used the lane; this batch is not applied again');
     }
     return reply;
   }
 
-  /** For the vectors of the project only: one attempt, under a given lane. */
+  /** Apply a batch once, under a given lane. Only for the vectors of the project. */
   async _applyAs(batch, lane, seq, digest) {
     const config = await this.config();
     batch.sent = { ...seal(batch, { name: lane, seq: seq - 1 }, config), digest };
@@ -394,7 +400,7 @@ export class Acker {
   }
 }
 
-/** What a batch is once it is sent: the same bytes under the same numbers, whatever happens. */
+/** Pack a batch for sending: every retry sends the same bytes under the same numbers. */
 function seal(batch, lane, { shards }) {
   const parts = batch.parts(shards);
   const seq = lane.seq + 1;
@@ -405,10 +411,11 @@ function seal(batch, lane, { shards }) {
   };
 }
 
-/** Throws once a batch that was sent first at that time may not be sent again. */
+/** Throw an error with code LATE if a batch that was first sent at `first` may not be sent again. */
 function checkFence(sent, first) {
   if (performance.now() > first + sent.fenceMs) {
-    throw new AckerError('LATE', 'this batch was first sent too long ago to be sent again; let its trees expire');
+    throw new AckerError('LATE', 'this batch was first sent too long ago to be sent again: its fence may have ' +
+      'expired; let its trees expire');
   }
 }
 
@@ -423,7 +430,7 @@ function pending(task) {
 
 const promises = ({ open, ready, sending }) => [open, ...ready, sending].filter(Boolean).map(({ done }) => done);
 
-/** Whoever does not wait is not ended by an error: flush() and onGivenUp tell it. */
+/** Prevent an unhandled rejection: flush() and onGivenUp report the error, too. */
 function handled(promise) {
   promise.catch(noop);
   return promise;
@@ -434,7 +441,7 @@ function handled(promise) {
 function parseShow([now, , record, checksums, failed, why], anchor) {
   if (record === undefined) return null;
   if (checksums === undefined) {
-    // checksum 8, flags 1, first seen 6, length of the task 1, task, source id; or why, without a task
+    // Bytes: checksum 8, flags 1, first seen 6, length of the task 1, task, source id. Without a task: why.
     const task = 16 + record[15];
     const text = record.toString('utf8', task);
     return {
@@ -442,7 +449,7 @@ function parseShow([now, , record, checksums, failed, why], anchor) {
       task: record.toString('utf8', 16, task), sourceId: task > 16 ? text : '', why: task > 16 ? '' : text,
     };
   }
-  // first seen 6, slots 2, digest 8, length of the task 1, task, label
+  // Bytes: first seen 6, slots 2, digest 8, length of the task 1, task, label.
   const slot = Number(anchor & 0xfffn);
   const label = 17 + record[16];
   if (8 * slot >= checksums.length) return null;
@@ -465,7 +472,7 @@ function parseEntry(shard, [id, flat]) {
   return { shard, id: String(id), outcomes };
 }
 
-/** Single verdicts of a block's entry, by slot; the source id of each is the block's label. */
+/** Return the verdicts of a block's entry by slot; the source id of each is the block's label. */
 function blockOutcomes(verdict, reason, fields) {
   const base = (1n << 62n) | (BigInt(`0x${fields.get('block')}`) << 12n);
   const sourceId = fields.get('label');

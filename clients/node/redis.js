@@ -1,5 +1,5 @@
-// The two Redis clients of Node, chosen by what they can: ioredis (callBuffer) and node-redis
-// (sendCommand), each alone or as a cluster. Replies are Buffers.
+// Adapters to the Redis clients of Node, chosen by their methods: ioredis (callBuffer) and node-redis
+// (sendCommand), each of one server or of a cluster. Replies are Buffers.
 
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -10,9 +10,10 @@ const BULK_STRING = 36; // RESP_TYPES.BLOB_STRING of node-redis
 const nothing = () => {};
 
 /**
- * send: (key, [word, ..]) => reply, whichever client it is.
- * leave: connect again, since the address may lead to another master by now. A cluster is told by
- * MOVED, and does nothing.
+ * Return the same two functions for every Redis client.
+ * send: (key, [word, ..]) => reply.
+ * leave: connect again, because the address may lead to another master by now. A cluster client
+ * needs none: MOVED names the new master.
  */
 function adapt(client) {
   if (typeof client?.callBuffer === 'function') {
@@ -22,10 +23,10 @@ function adapt(client) {
     };
   }
   if (typeof client?.sendCommand !== 'function' || typeof client.withTypeMapping !== 'function') {
-    return refuse('this takes a client of ioredis, or of redis (node-redis) from version 5');
+    return refuse('the client must be one of ioredis, or of redis (node-redis) from version 5');
   }
   const binary = client.withTypeMapping({ [BULK_STRING]: Buffer });
-  // A cluster is told by its masters; it routes by a key that it is given.
+  // Only a cluster client has `masters`; it routes by the key that it is given.
   if (Array.isArray(client.masters)) {
     return { send: (key, words) => binary.sendCommand(key, false, words), leave: nothing };
   }
@@ -33,8 +34,8 @@ function adapt(client) {
   const leave = () => {
     if (leaving || !client.isReady) return;
     leaving = true;
-    // Sent as a plain command: the server hangs up, and the client connects again. Its own quit()
-    // and destroy() would end it for the program, too.
+    // Send QUIT as a plain command: the server closes the connection, and the client connects again.
+    // The client's own quit() and destroy() would end the client for the program, too.
     const left = () => (leaving = false);
     client.sendCommand(['QUIT']).then(left, left);
   };
@@ -53,7 +54,7 @@ function script(name) {
   return found;
 }
 
-/** Sends calls of scripts, each once; throws AckerErrors. */
+/** Sends each call of a script once; throws AckerErrors. */
 export class Connection {
   #send;
   #leave;
@@ -64,7 +65,7 @@ export class Connection {
     this.#replyMs = replyMs;
   }
 
-  /** Call a script on a shard's prefix. UNAVAILABLE: it may have run. */
+  /** Call a script on a shard's prefix. After UNAVAILABLE the script may have run. */
   async run(name, prefix, argv) {
     const { source, sha } = script(name);
     const rest = ['2', prefix, `${prefix}:meta`, ...argv];
@@ -76,7 +77,7 @@ export class Connection {
     return this.command(prefix, 'EVAL', source, ...rest);
   }
 
-  /** A plain command, routed by a key. */
+  /** Send a plain command, routed by a key. */
   async command(key, ...words) {
     try {
       return await this.#ask(key, words);

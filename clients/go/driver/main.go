@@ -1,6 +1,6 @@
 //go:build acker_driver
 
-// The driver of this client for tests/languages: see clients/DRIVER.md.
+// Command driver is the driver of this client for tests/languages: see clients/DRIVER.md.
 package main
 
 import (
@@ -140,7 +140,7 @@ func serve(line []byte) (interface{}, error) {
 	case "bench":
 		return bench(asked)
 	}
-	return nil, fmt.Errorf("there is no operation %q", asked.Op)
+	return nil, fmt.Errorf("unknown operation %q", asked.Op)
 }
 
 func apply(asked request) (interface{}, error) {
@@ -211,7 +211,7 @@ func fold(batch *acker.Batch, verb string, its fields) error {
 	case verb == "touch":
 		return batch.Touch(anchor)
 	}
-	return fmt.Errorf("there is no row %q", verb)
+	return fmt.Errorf("unknown row %q", verb)
 }
 
 func work(asked request) (interface{}, error) {

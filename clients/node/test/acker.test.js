@@ -1,4 +1,4 @@
-// What is this client's own, and no other's: promises, buffers, iterators. Run by
+// Tests of the features that only this client has: promises, buffers, iterators. Run by
 // tests/languages/test_node.py, which starts the server: node --test, with ACKER_REDIS_URL.
 
 import assert from 'node:assert/strict';
@@ -28,18 +28,18 @@ const all = async (iterator) => {
   return found;
 };
 
-test('an entry is taken when all of it was handled, and not before', async () => {
+test('an entry is taken only after all its outcomes were handled', async () => {
   const acker = new Acker(client, namespace);
   await Promise.all(['a', 'b'].map((sourceId) => acker.track({ task: 'taken', sourceId, emitted: 0 })));
   for await (const { sourceId } of acker.outcomes('taken')) {
-    assert.ok(['a', 'b'].includes(sourceId)); // each is in a shard of its own, or not
-    break; // whoever stops has not handled it
+    assert.ok(['a', 'b'].includes(sourceId)); // the two entries may be in one shard or in two
+    break; // a consumer that stops has not handled the entry
   }
   assert.deepEqual((await all(acker.outcomes('taken'))).map((o) => o.sourceId).sort(), ['a', 'b']);
   assert.deepEqual(await all(acker.outcomes('taken')), []);
 });
 
-test('outcomes are followed until they are aborted', async () => {
+test('outcomes are followed until the signal is aborted', async () => {
   const acker = new Acker(other, namespace);
   const aborts = new AbortController();
   setTimeout(() => acker.track({ task: 'followed', sourceId: 'late', emitted: 0 }), 20);
@@ -50,7 +50,7 @@ test('outcomes are followed until they are aborted', async () => {
   assert.deepEqual(await acker.read('followed'), []);
 });
 
-test('rows of many callers go by few calls', async () => {
+test('rows of many callers are sent in few calls', async () => {
   const acker = new Acker(client, namespace);
   const trees = await Promise.all(
     Array.from({ length: 3000 }, (_, i) => acker.track({ task: 'many', sourceId: `s${i}` })));
@@ -63,7 +63,7 @@ test('rows of many callers go by few calls', async () => {
   assert.ok(outcomes.every(({ verdict }) => verdict === 'ack'));
 });
 
-test('a tree that is tracked twice in a batch takes two batches', async () => {
+test('an anchor that is tracked by two batches gives a conflict', async () => {
   const acker = new Acker(client, namespace);
   const anchor = newAnchor();
   const batch = () => {
@@ -76,7 +76,7 @@ test('a tree that is tracked twice in a batch takes two batches', async () => {
   assert.deepEqual((await all(acker.outcomes('twice'))).map((o) => o.reason), ['conflict']);
 });
 
-test('what cannot be throws at once, and spoils nothing', async () => {
+test('invalid input throws immediately and changes nothing', async () => {
   const acker = new Acker(client, namespace);
   for (const wrong of [
     () => acker.ack(0n, 1n), () => acker.ack(7, 1n), () => acker.ack(7n, 2n ** 63n), () => acker.process('7'),
@@ -90,7 +90,7 @@ test('what cannot be throws at once, and spoils nothing', async () => {
   await acker.flush();
 });
 
-test('a message that is processed again causes the same ones, if they have keys', async () => {
+test('a message that is processed again emits the same ids if they have keys', async () => {
   const acker = new Acker(client, namespace);
   const inputs = ['7:40,8:41', '7:42'];
   const [one, again] = [acker.process(...inputs), acker.process(...inputs)];
@@ -124,12 +124,12 @@ test('a tree is shown, loose or in a block', async () => {
   assert.equal(await acker.show(blockAnchor(block, 2)), null);
   const unknown = newAnchor();
   assert.equal(await acker.show(unknown), null);
-  await acker.fail(unknown, 'who is this');
+  await acker.fail(unknown, 'unknown tree');
   const early = await acker.show(unknown);
-  assert.deepEqual([early.task, early.sourceId, early.why, early.failed], ['', '', 'who is this', true]);
+  assert.deepEqual([early.task, early.sourceId, early.why, early.failed], ['', '', 'unknown tree', true]);
 });
 
-test('after an ack nothing is emitted', async () => {
+test('a message emits nothing after its ack', async () => {
   const acker = new Acker(client, namespace);
   const { ids } = await acker.track({ task: 'ended', sourceId: 's' });
   const order = acker.process(ids[0]);
@@ -139,7 +139,7 @@ test('after an ack nothing is emitted', async () => {
   }
 });
 
-test('words of an error are cut to what a row can hold', async () => {
+test('the text of an error is cut to the maximum size of a why', async () => {
   const acker = new Acker(client, namespace);
   const { ids } = await acker.track({ task: 'words', sourceId: 's' });
   await acker.process(ids[0]).fail(new Error(`line\n\ud800${'ü'.repeat(200)}`));
@@ -148,38 +148,38 @@ test('words of an error are cut to what a row can hold', async () => {
   assert.ok(Buffer.byteLength(why) <= 255);
 });
 
-test('who does not wait is told by flush, and by onGivenUp', async () => {
-  const told = [];
-  const acker = new Acker(client, 'never-created', { onGivenUp: (error, anchors) => told.push([error.code, anchors]) });
+test('errors of rows that are not awaited are reported by flush and onGivenUp', async () => {
+  const reported = [];
+  const acker = new Acker(client, 'never-created', { onGivenUp: (error, anchors) => reported.push([error.code, anchors]) });
   acker.ack(7n, 40n);
   acker.touch(8n);
   await assert.rejects(acker.flush(), { code: 'NAMESPACE' });
-  assert.deepEqual(told, [['NAMESPACE', [7n, 8n]]]);
-  await acker.flush(); // told once
+  assert.deepEqual(reported, [['NAMESPACE', [7n, 8n]]]);
+  await acker.flush(); // an error is reported once
   acker.touch(9n);
   const flushed = await Promise.allSettled([acker.flush(), acker.flush()]);
   assert.deepEqual(flushed.map(({ reason }) => reason?.code), ['NAMESPACE', 'NAMESPACE']);
 });
 
-test('what does not fit the buffer is given up, and told', async () => {
-  const told = [];
-  const acker = new Acker(client, namespace, { buffer: 2, onGivenUp: (_, anchors) => told.push(...anchors) });
+test('a row that does not fit the buffer is given up and reported', async () => {
+  const reported = [];
+  const acker = new Acker(client, namespace, { buffer: 2, onGivenUp: (_, anchors) => reported.push(...anchors) });
   acker.touch(1n);
   acker.touch(2n);
   await assert.rejects(acker.touch(3n), { code: 'FULL' });
-  assert.deepEqual(told, [3n]);
+  assert.deepEqual(reported, [3n]);
   await assert.rejects(acker.flush(), { code: 'FULL' });
   await acker.touch(3n);
 });
 
-test('a source whose verdicts are not taken waits', async () => {
+test('a source waits while its backlog is full', async () => {
   const narrow = process.env.ACKER_NARROW;
   const acker = new Acker(client, narrow);
   await acker.track({ task: 'full', sourceId: 'first', emitted: 0 });
   const hasty = new Acker(other, narrow, { retryMs: 0 });
   await assert.rejects(hasty.track({ task: 'full', sourceId: 'hasty', emitted: 0 }), { code: 'BACKLOG' });
   const second = acker.track({ task: 'full', sourceId: 'second', emitted: 0 });
-  // It may get in between two reads of the first walk.
+  // The second tree may be tracked between two reads of the first loop.
   const found = await all(acker.outcomes('full'));
   assert.equal(found[0].sourceId, 'first');
   await second;
@@ -187,7 +187,7 @@ test('a source whose verdicts are not taken waits', async () => {
   assert.deepEqual(found.map((o) => o.sourceId), ['first', 'second']);
 });
 
-test('a tree that is one too many is rejected', async () => {
+test('a tree above the high-water mark is rejected', async () => {
   const acker = new Acker(client, process.env.ACKER_LOW);
   const rejected = [];
   for (const sourceId of ['a', 'b', 'c']) {
@@ -199,7 +199,7 @@ test('a tree that is one too many is rejected', async () => {
     [['overflow', 'c'], ['overflow', 'b']]);
 });
 
-test('close sends what is there, and takes nothing in any more', async () => {
+test('close sends the waiting rows and accepts no more', async () => {
   const acker = new Acker(client, namespace, { lingerMs: 60_000 });
   const tracked = acker.track({ task: 'closed', sourceId: 's', emitted: 0 });
   await acker.close();
@@ -207,7 +207,7 @@ test('close sends what is there, and takes nothing in any more', async () => {
   await assert.rejects(acker.touch(1n), { code: 'CLOSED' });
 });
 
-test('a block is tracked under the same number again, and its trees end', async () => {
+test('a block that is tracked again has the same number, and its trees complete', async () => {
   const acker = new Acker(other, namespace);
   const deltas = newIds(3);
   const block = await acker.trackBlock({ task: 'blocks', label: 'page 1', deltas });
@@ -219,7 +219,7 @@ test('a block is tracked under the same number again, and its trees end', async 
     [0, 1, 2].map((slot) => ['ack', 'page 1', blockAnchor(block, slot)]));
 });
 
-test('ids are in range, and none is drawn twice', () => {
+test('ids are in range and distinct', () => {
   const drawn = newIds(10_000);
   assert.equal(new Set(drawn).size, 10_000);
   assert.ok(drawn.every((id) => id >= 1n && id < 2n ** 63n));

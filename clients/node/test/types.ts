@@ -1,4 +1,4 @@
-// Compiled, never run: the types take both libraries, alone and as clusters, and say what comes back.
+// Compiled, never run: the types accept both libraries, single servers and clusters, and describe the results.
 import { Cluster, Redis } from 'ioredis';
 import { createClient, createCluster } from 'redis';
 import { Acker, AckerError, Batch, type Outcome } from 'acker-redis';
@@ -18,8 +18,8 @@ export async function uses(): Promise<void> {
     const each: Outcome = outcome;
     if (each.verdict === 'nack') rejected.push(each.anchor);
   }
-  // @ts-expect-error: an id is no number
+  // @ts-expect-error: an id is a BigInt, not a number
   batch.ack(7, 40n);
-  // @ts-expect-error: a URL is no client
+  // @ts-expect-error: a URL is not a client
   new Acker('redis://127.0.0.1', 'orders');
 }

@@ -76,10 +76,16 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up(level: str = "info", form: Format = "text", stream: TextIO | None = None) -> None:
-    """Make all loggers of the program write to ``stream`` (default: stderr).
+    """Make all loggers of the program write to ``stream``. Handlers set up before are replaced.
 
-    ``level`` is one of ``LEVELS``, ``form`` is ``text`` or ``json``. Raises ConfigError for
-    other values. Handlers that were set up before are replaced.
+    Args:
+        level: One of ``LEVELS``.
+        form: ``text`` or ``json``.
+        stream: The stream; by default stderr.
+
+    Raises:
+        ConfigError: The level or the form is invalid.
+
     """
     if level.lower() not in LEVELS:
         raise ConfigError(f"a log level is one of {', '.join(LEVELS)}, not {level!r}")

@@ -49,17 +49,22 @@ __all__ = ["FAIL", "MAX_ROWS", "MAX_TEXT", "MAX_TEXTS", "TOUCH", "TRACK", "Batch
 class Batch:
     """A batch of rows, folded per anchor: at most 1024 anchors and 64 KiB of texts.
 
-    ``task`` is the source that tracks; a batch without TRACK rows needs no task. A batch has one
-    part per shard for loose trees, and another for the blocks of that shard (64 per part). Each
-    part is applied atomically. After an error, apply the same batch again: that is idempotent.
+    A batch has one part per shard for loose trees, and another for the blocks of that shard (64 per
+    part). Each part is applied atomically. After an error, apply the same batch again: that is
+    idempotent.
 
     Every method raises InvalidBatchError for an invalid row; the batch is then unchanged.
 
-    >>> batch = Batch("shop")
-    >>> batch.track(7, "order-1", [40])
-    >>> batch.ack(7, 40, [41, 42])
-    >>> len(batch)  # rows of one anchor are folded into one
-    1
+    Args:
+        task: The source that tracks. A batch without TRACK rows needs no task.
+
+    Examples:
+        >>> batch = Batch("shop")
+        >>> batch.track(7, "order-1", [40])
+        >>> batch.ack(7, 40, [41, 42])
+        >>> len(batch)  # rows of one anchor are folded into one
+        1
+
     """
 
     def __init__(self, task: str = "") -> None:
@@ -83,10 +88,14 @@ class Batch:
         return rows or blocks or self._texts > MAX_TEXTS - MAX_TEXT
 
     def track(self, anchor: int, source_id: str, emitted: Iterable[int]) -> None:
-        """Begin a tree, with the ids of all its first messages in ``emitted``.
+        """Begin a tree. With no messages the tree is complete at once.
 
-        With no messages the tree is complete at once. ``source_id`` is the source's id of the
-        record: 1 to 255 bytes of UTF-8 without control characters. The verdict carries it.
+        Args:
+            anchor: The anchor of the tree, a new one for each attempt: see :func:`new_anchor`.
+            source_id: The source's id of the record, 1 to 255 bytes of UTF-8 without control
+                characters. The verdict carries it.
+            emitted: The ids of all its first messages.
+
         """
         self._needs_task()
         text = check_text("source id", source_id, 1)
@@ -102,18 +111,19 @@ class Batch:
     ) -> range:
         """Begin a block of trees, and return their anchors, by slot.
 
-        ``deltas`` has one number per tree, for 1 to 4095 trees: the XOR of the ids of the tree's
-        first messages (:func:`~acker_redis.protocol.ids.xor_ids`), 0 for a slot without a tree.
-        It may be an array of numpy or Arrow, or bytes: 8 per tree, big-endian.
-
-        ``label``, 1 to 255 bytes, is the source's name for the block; the verdicts carry it. The
-        block's number is derived from task and label, so a program that runs again tracks the same
-        block. Therefore the label must differ between attempts. Alternatively give ``block``, the
-        number. Then a label like ``orders/3@1000`` is refused, because it would look like one of
-        Spark's labels.
-
         Emit the messages after the batch was applied and only if the block was not rejected
         (:attr:`Applied.rejected_blocks`): rows of a block that is not pending are dropped.
+
+        Args:
+            label: The source's name for the block, 1 to 255 bytes. The verdicts carry it. It must
+                differ between attempts.
+            deltas: One number per tree, for 1 to 4095 trees: the XOR of the ids of the tree's first
+                messages (:func:`~acker_redis.protocol.ids.xor_ids`), 0 for a slot without a tree.
+                It may be an array of numpy or Arrow, or bytes: 8 per tree, big-endian.
+            block: The number of the block. By default it is derived from task and label, so a
+                program that runs again tracks the same block. With an explicit number, a label like
+                ``orders/3@1000`` is refused, because it would look like one of Spark's labels.
+
         """
         self._needs_task()
         check_text("label", label, 1)
@@ -142,7 +152,14 @@ class Batch:
         return part.anchors
 
     def ack(self, anchor: int, tuple_id: int, emitted: Iterable[int] = ()) -> None:
-        """Ack a processed message; ``emitted`` are the ids of all messages it caused."""
+        """Ack a processed message.
+
+        Args:
+            anchor: The anchor of the tree.
+            tuple_id: The id of the message in the tree.
+            emitted: The ids of all messages that it caused in the tree.
+
+        """
         self._fold(anchor, whole(tuple_id, emitted), 0)
 
     def fail(
@@ -152,10 +169,15 @@ class Batch:
         tuple_id: int | None = None,
         emitted: Iterable[int] = (),
     ) -> None:
-        """Fail the tree, which is nacked at once; ``why`` has up to 255 bytes.
+        """Fail the tree, which is nacked at once.
 
-        Give ``tuple_id`` (and ``emitted``) if the message counts as processed. In a block, always
-        do so: a block also waits for the messages of its failed trees.
+        Args:
+            anchor: The anchor of the tree.
+            why: The reason, up to 255 bytes of UTF-8 without control characters.
+            tuple_id: The id of the message, if it counts as processed. In a block this matters: a
+                block also waits for the messages of its failed trees.
+            emitted: The ids of all messages that it caused, if ``tuple_id`` is given.
+
         """
         text = check_text("why", why, 0)
         delta = xor_ids(emitted) if tuple_id is None else whole(tuple_id, emitted)

@@ -25,22 +25,28 @@ class Folded(Protocol):
 class ColumnBatch:
     """A batch of any number of rows of bolts, from two columns; each row is a whole row.
 
-    ``anchors`` and ``deltas`` are columns of equal length, in any order: arrays of numpy or
-    Arrow, or plain sequences. A delta is a message's id XOR the ids of all messages it caused in
-    the anchor's tree. Rows of one anchor are folded. The column of a block is packed dense or
-    sparse, in the cheaper form. With numpy (``acker-redis[numpy]``) 10 million rows over some
-    hundred blocks take about a second; plain Python is a dozen times slower.
-
-    ``failed`` maps the anchors of failed trees to the reason. The rows of their messages are in
-    the columns like all others.
+    Rows of one anchor are folded. The column of a block is packed dense or sparse, in the cheaper
+    form. With numpy (``acker-redis[numpy]``) 10 million rows over some hundred blocks take about a
+    second; plain Python is a dozen times slower.
 
     Apply it with :meth:`Acker.apply`: each part is applied atomically, and a retry is idempotent.
-    Raises InvalidBatchError for invalid columns.
 
-    >>> acker = Acker.from_url(url, "orders")
-    >>> anchors = acker.track_block("shop", "page 1", [40, 41, 42])
-    >>> acker.apply(ColumnBatch(list(anchors), [40, 41, 42])).acked
-    3
+    Args:
+        anchors: The anchors of the rows, in any order: an array of numpy or Arrow, or a sequence.
+        deltas: The deltas of the rows, a column of the same length. A delta is a message's id XOR
+            the ids of all messages it caused in the anchor's tree.
+        failed: The anchors of failed trees, with the reason. The rows of their messages are in the
+            columns like all others.
+
+    Raises:
+        InvalidBatchError: A column or a failure is invalid.
+
+    Examples:
+        >>> acker = Acker.from_url(url, "orders")
+        >>> anchors = acker.track_block("shop", "page 1", [40, 41, 42])
+        >>> acker.apply(ColumnBatch(list(anchors), [40, 41, 42])).acked
+        3
+
     """
 
     def __init__(self, anchors: Any, deltas: Any, failed: Mapping[int, str] | None = None) -> None:

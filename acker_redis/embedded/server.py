@@ -60,14 +60,16 @@ class _Running:
 class EmbeddedRedis:
     """A Redis or Valkey server that ends, at the latest, with the process that started it.
 
-    binary: the server to start; default: the one that find_server() returns.
-    extra_args: more arguments for the server, such as ("--maxmemory", "64mb"). They override the
-        settings made here. A password or another port cannot be set.
-
     A child made by os.fork() or multiprocessing may use the server. In the child, stop(), leaving
     the ``with`` block, and exiting are no-ops. Limits: the guard notices within 0.5 s that the
     parent was killed. If the guard is killed, the server ends with it only on Linux, and the
     directory is removed by stop() or at exit.
+
+    Args:
+        binary: The server to start; by default the one that find_server() returns.
+        extra_args: More arguments for the server, such as ``("--maxmemory", "64mb")``. They
+            override the settings made here. A password or another port cannot be set.
+
     """
 
     def __init__(
@@ -83,8 +85,12 @@ class EmbeddedRedis:
     def start(self) -> Self:
         """Start the server, wait until it answers (at most 30 s), and return this object.
 
-        If the server is alive, the call is a no-op. Raises EmbeddedServerError if no server is
-        found, if it does not start (with its last log lines), and on Windows.
+        If the server is alive, the call is a no-op.
+
+        Raises:
+            EmbeddedServerError: No server was found, or it did not start (with its last log lines),
+                or this is Windows.
+
         """
         if sys.platform == "win32":
             raise EmbeddedServerError(NO_WINDOWS)

@@ -15,10 +15,13 @@ _LIMIT = 10**12
 class AckerConfig:
     """Settings of a namespace: shards, timeout, limits.
 
-    Raises ConfigError if a value is out of its range.
+    Raises:
+        ConfigError: A value is out of its range.
 
-    >>> AckerConfig(buckets=3, tick_ms=60_000).timeout_ms  # three minutes
-    180000
+    Examples:
+        >>> AckerConfig(buckets=3, tick_ms=60_000).timeout_ms  # three minutes
+        180000
+
     """
 
     shards: int = 1

@@ -50,8 +50,11 @@ def are_used(client: Any) -> bool:
 def load(connection: _Connection) -> str:
     """Load the library (on a cluster into each master) and return its name; idempotent.
 
-    Raises RedisRefusedError on Redis 6.2, or if the user lacks ``FUNCTION LOAD``. Redis persists
-    and replicates functions like keys.
+    Redis persists and replicates functions like keys.
+
+    Raises:
+        RedisRefusedError: The server is Redis 6.2, or the user lacks ``FUNCTION LOAD``.
+
     """
     connection.command("FUNCTION LOAD", "REPLACE", source())
     return f"acker_{_sha()}"

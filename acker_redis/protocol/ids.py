@@ -74,13 +74,18 @@ def check_block(block: int) -> int:
 def block_number(*identity: str | int) -> int:
     """Return the number of a block, derived from its identity; equal parts give equal numbers.
 
-    The parts identify the content of the block as the source knows it: query, batch and partition;
-    or topic, partition and base offset; and the attempt, for trees that are replayed. The number is
-    50 bits of BLAKE2b. Two pending blocks share a number with a probability of 2^-50; the scripts
-    detect that by the label (ChangedBatchError).
+    The number is 50 bits of BLAKE2b. Two pending blocks share a number with a probability of 2^-50;
+    the scripts detect that by the label (ChangedBatchError).
 
-    >>> block_number("clicks", 0, 12_000) == block_number("clicks", 0, 12_000)
-    True
+    Args:
+        *identity: Parts that identify the content of the block as the source knows it: query, batch
+            and partition; or topic, partition and base offset. Include the attempt for trees that
+            are replayed.
+
+    Examples:
+        >>> block_number("clicks", 0, 12_000) == block_number("clicks", 0, 12_000)
+        True
+
     """
     parts = [str(part).encode() for part in identity]
     text = b"".join(b"%d:%b" % (len(part), part) for part in parts)
@@ -90,11 +95,17 @@ def block_number(*identity: str | int) -> int:
 def block_anchor(block: int, slot: int) -> int:
     """Return the anchor of a tree in a block: bit 62, the block (50 bits), the slot (12 bits).
 
-    Raises InvalidBatchError if the block is not in ``0 .. 2**50 - 1``, or the slot not in
-    ``0 .. 4094``.
+    Args:
+        block: Number of the block, ``0 .. 2**50 - 1``.
+        slot: Slot of the tree in the block, ``0 .. 4094``.
 
-    >>> split_anchor(block_anchor(5, 17))
-    (5, 17)
+    Raises:
+        InvalidBatchError: The block or the slot is out of range.
+
+    Examples:
+        >>> split_anchor(block_anchor(5, 17))
+        (5, 17)
+
     """
     if type(slot) is not int or not 0 <= slot < SLOTS:
         raise InvalidBatchError(f"a slot is a number from 0 to {SLOTS - 1}, not {slot!r}")
@@ -120,8 +131,10 @@ def check_tuple_id(tuple_id: int) -> int:
 def xor_ids(tuple_ids: Iterable[int]) -> int:
     """Return the XOR of distinct tuple ids; 0 if there are none.
 
-    Raises InvalidBatchError for an id that is out of range or occurs twice: two messages with
-    one id cancel in the checksum, and their tree would complete without them.
+    Raises:
+        InvalidBatchError: An id is out of range or occurs twice. Two messages with one id cancel in
+            the checksum, and their tree would complete without them.
+
     """
     ids = [check_tuple_id(i) for i in tuple_ids]
     if len(set(ids)) != len(ids):
@@ -143,8 +156,13 @@ def shard_of(anchor: int, shards: int) -> int:
 def format_tuple(anchor: int, tuple_id: int) -> str:
     """Return the text form of an anchored tuple: ``"<anchor>:<tuple>"``, both decimal.
 
-    >>> format_tuple(7, 40)
-    '7:40'
+    Raises:
+        InvalidBatchError: The anchor or the tuple id is out of range.
+
+    Examples:
+        >>> format_tuple(7, 40)
+        '7:40'
+
     """
     return f"{check_anchor(anchor)}:{check_tuple_id(tuple_id)}"
 
@@ -152,10 +170,13 @@ def format_tuple(anchor: int, tuple_id: int) -> str:
 def parse_tuple(text: str) -> tuple[int, int]:
     """Return anchor and tuple id from their text form.
 
-    Raises InvalidBatchError if the text is malformed or a number is out of range.
+    Raises:
+        InvalidBatchError: The text is malformed, or a number is out of range.
 
-    >>> parse_tuple("7:40")
-    (7, 40)
+    Examples:
+        >>> parse_tuple("7:40")
+        (7, 40)
+
     """
     if not _TEXT.fullmatch(text):
         raise InvalidBatchError(f"an anchored tuple is <anchor>:<tuple>, not {text[:50]!r}")

@@ -69,12 +69,15 @@ def namer(task: str, label: str, block: int) -> Callable[[int], str]:
 def source_id_of(task: str, label: str, anchor: int) -> str:
     """Return the source id of a tree in a block; for a user's label, ``<label>#<slot>``.
 
-    >>> source_id_of("shop", "orders/3@1000", 1 << 62 | 5 << 12 | 7)
-    'orders/3/1007'
-    >>> source_id_of("shop", "page@5", 1 << 62 | block_number("shop", "page@5") << 12 | 7)
-    'page@5#7'
+    Raises:
+        InvalidBatchError: The anchor is that of a loose tree.
 
-    Raises InvalidBatchError for the anchor of a loose tree.
+    Examples:
+        >>> source_id_of("shop", "orders/3@1000", 1 << 62 | 5 << 12 | 7)
+        'orders/3/1007'
+        >>> source_id_of("shop", "page@5", 1 << 62 | block_number("shop", "page@5") << 12 | 7)
+        'page@5#7'
+
     """
     place = split_anchor(anchor)
     if place is None:

@@ -79,7 +79,10 @@ def load(name: str) -> Script:
 def assemble(name: str, place: Path) -> Script:
     """Return the script, assembled from the files in ``place``.
 
-    Raises FileNotFoundError if a file is missing, ValueError for a malformed ``-- part:`` line.
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: A ``-- part:`` line is malformed.
+
     """
     lines: list[bytes] = []
     places: list[tuple[str, int]] = []
@@ -107,9 +110,12 @@ def _lines(file: Path) -> list[bytes]:
 def write(folder: Path, names: tuple[str, ...] = NAMES) -> list[Path]:
     """Write assembled scripts to ``folder`` as ``<name>.lua``, and return the files.
 
-    Clients in other languages use these files. The folder is created if it is missing. Raises
-    OSError as the system does; ConfigError for a folder that holds the scripts and their parts,
-    which would be overwritten.
+    Clients in other languages use these files. The folder is created if it is missing.
+
+    Raises:
+        OSError: The system cannot write a file.
+        ConfigError: The folder holds the scripts and their parts, which would be overwritten.
+
     """
     if folder.resolve() == directory() or (folder / "parts").exists():
         raise ConfigError(f"{folder} holds scripts with their parts; write to another folder")

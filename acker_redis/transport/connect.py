@@ -24,17 +24,24 @@ from acker_redis.transport.urls import Kind, RedisUrl, parse, shown
 def connect(url: str | RedisUrl, timeout: float) -> "redis.Redis | redis.RedisCluster":
     """Return a redis-py client for a URL of the forms in ``urls.py``.
 
-    ``timeout`` is in seconds. It applies to connecting and to each reply, also of sentinels and of
-    each node of a cluster; ``socket_timeout`` and ``socket_connect_timeout`` in the URL override
-    it. After a lost reply the client never retries a command, because a retry must use
-    the same fence. On a cluster it follows MOVED and ASK and waits at TRYAGAIN; these replies mean
-    that the command did not run. With sentinels it asks them for the master at each new
-    connection. :class:`acker_redis.sync.connection.Connection` leaves a demoted master, for every
-    kind of client.
+    After a lost reply the client never retries a command, because a retry must use the same fence.
+    On a cluster it follows MOVED and ASK and waits at TRYAGAIN; these replies mean that the command
+    did not run. With sentinels it asks them for the master at each new connection.
+    :class:`acker_redis.sync.connection.Connection` leaves a demoted master, for every kind of
+    client.
 
-    No command is sent yet, except to a cluster, whose nodes are asked for their slots. Raises
-    ConfigError for an invalid URL and if the nodes are not in cluster mode, RedisUnavailableError
-    if no node answers, RedisRefusedError if they refuse this user.
+    No command is sent yet, except to a cluster, whose nodes are asked for their slots.
+
+    Args:
+        url: The URL, as text or parsed.
+        timeout: Seconds for connecting and for each reply, also of sentinels and of each node of a
+            cluster. ``socket_timeout`` and ``socket_connect_timeout`` in the URL override it.
+
+    Raises:
+        ConfigError: The URL is invalid, or the nodes are not in cluster mode.
+        RedisUnavailableError: No node of the cluster answers.
+        RedisRefusedError: The cluster refuses this user.
+
     """
     try:
         client: redis.Redis | redis.RedisCluster = _make(parse(url), timeout, _SYNC)

@@ -77,8 +77,10 @@ class RedisUrl:
     def parse(cls, url: str) -> "RedisUrl":
         """Return the parsed URL, without any I/O.
 
-        Raises ConfigError, whose message names the mistake and quotes no part of the URL that may
-        contain a password.
+        Raises:
+            ConfigError: The URL is malformed. The message names the mistake, and quotes no part of
+                the URL that may contain a password.
+
         """
         try:
             return _parse(str(url).strip())

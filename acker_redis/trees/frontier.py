@@ -93,36 +93,40 @@ class Frontier:
 
     **Holes.** The Frontier does not know which offsets have records, so it waits for every offset.
     That includes offsets that a compacted topic has deleted, and those of transaction markers. The
-    consumer completes the offsets that a poll skipped. For each record call
-    ``complete(expected, record.offset)``, then set ``expected = record.offset + 1``. After the poll
-    call ``complete(expected, consumer.position())``, and expect that position next.
+    consumer completes the offsets that a poll skipped. For each record call ``complete(expected,
+    record.offset)``, then set ``expected = record.offset + 1``. After the poll call
+    ``complete(expected, consumer.position())``, and expect that position next.
 
     **Costs.** A single offset is O(1). A range of any length is O(log n) in the number of ranges
     above the frontier. ``benchmarks/frontier.py`` measures both over a million offsets in flight.
     Memory: a byte per offset in flight, at most two pages of 256 bytes per call of complete(), and
     a note for each offset that failed and is not complete. Not thread-safe.
 
-    **Arguments.** ``position`` is the first offset that may be incomplete. ``clock`` returns the
-    time of a call without ``at``, in any unit; the default is seconds since 1970. ``remember`` is
-    the number of quarantined offsets, the latest ones, that :meth:`quarantined` lists.
+    Args:
+        position: The first offset that may be incomplete.
+        clock: Returns the time of a call without ``at``, in any unit; default: seconds since 1970.
+        remember: Number of quarantined offsets, the latest ones, that :meth:`quarantined` lists.
 
-    Raises ConfigError if ``remember`` is negative.
+    Raises:
+        ConfigError: ``remember`` is negative.
 
-    >>> frontier = Frontier(100)
-    >>> frontier.complete(103, 110)
-    100
-    >>> frontier.complete(100, 102)
-    102
-    >>> list(frontier.gaps())
-    [(102, 103)]
-    >>> frontier.fail(102, "no such city", at=12.5)
-    1
-    >>> frontier.pinned().offset, frontier.pinned().failures.why
-    (102, 'no such city')
-    >>> frontier.quarantine(102, at=13.0)
-    110
-    >>> [(given_up.offset, given_up.why) for given_up in frontier.quarantined()]
-    [(102, 'no such city')]
+    Examples:
+        >>> frontier = Frontier(100)
+        >>> frontier.complete(103, 110)
+        100
+        >>> frontier.complete(100, 102)
+        102
+        >>> list(frontier.gaps())
+        [(102, 103)]
+        >>> frontier.fail(102, "no such city", at=12.5)
+        1
+        >>> frontier.pinned().offset, frontier.pinned().failures.why
+        (102, 'no such city')
+        >>> frontier.quarantine(102, at=13.0)
+        110
+        >>> [(given_up.offset, given_up.why) for given_up in frontier.quarantined()]
+        [(102, 'no such city')]
+
     """
 
     def __init__(
@@ -159,7 +163,16 @@ class Frontier:
     def complete(self, first: int, end: int | None = None, *, at: float | None = None) -> int:
         """Mark offsets ``first`` to ``end - 1``, or only ``first``, complete; return the position.
 
-        The call is idempotent. Raises ConfigError if ``end`` is below ``first``.
+        The call is idempotent.
+
+        Args:
+            first: The first complete offset.
+            end: The offset after the last complete one; by default ``first + 1``.
+            at: The time of the call; by default that of ``clock``.
+
+        Raises:
+            ConfigError: ``end`` is below ``first``.
+
         """
         if end is None:
             end = first + 1
@@ -187,6 +200,12 @@ class Frontier:
         """Note a failed attempt at an offset; return the number of failed attempts.
 
         The number is 0 if the offset is complete: completion is final, and the call is a no-op.
+
+        Args:
+            offset: The offset of the record.
+            why: Why the attempt failed.
+            at: The time of the failure; by default that of ``clock``.
+
         """
         if self._is_complete(offset):
             return 0
@@ -201,9 +220,14 @@ class Frontier:
     def quarantine(self, offset: int, why: str = "", *, at: float | None = None) -> int:
         """Give up an offset, which counts as complete from now on; return the position.
 
-        The default of ``why`` is the reason of the last failure. Write the record to a dead-letter
-        queue first: if the program crashes in between, the record is replayed and parked twice, not
-        lost. If the offset is complete, the call is a no-op.
+        Write the record to a dead-letter queue first: if the program crashes in between, the record
+        is replayed and parked twice, not lost. If the offset is complete, the call is a no-op.
+
+        Args:
+            offset: The offset of the record.
+            why: The reason; by default that of the last failure.
+            at: The time of the call; by default that of ``clock``.
+
         """
         if self._is_complete(offset):
             return self._position

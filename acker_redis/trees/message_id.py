@@ -34,18 +34,24 @@ class MessageId(Mapping[int, int]):
     ``"<anchor>:<tuple>"`` pairs, decimal, ordered by anchor and joined by commas; the text of an
     unanchored message is empty.
 
-    >>> message_id = MessageId({7: 40, 3: 41})
-    >>> str(message_id)
-    '3:41,7:40'
-    >>> MessageId.parse("7:40, 3:41") == message_id
-    True
-    >>> message_id[7]
-    40
-    >>> bool(MessageId())
-    False
+    Args:
+        ids: A mapping of anchor to tuple id, or pairs.
 
-    Raises InvalidBatchError for a number that is no anchor or no tuple id, for a duplicate anchor,
-    and for more than 1638 anchors.
+    Raises:
+        InvalidBatchError: A number is no anchor or no tuple id, an anchor occurs twice, or there
+            are more than 1638 anchors.
+
+    Examples:
+        >>> message_id = MessageId({7: 40, 3: 41})
+        >>> str(message_id)
+        '3:41,7:40'
+        >>> MessageId.parse("7:40, 3:41") == message_id
+        True
+        >>> message_id[7]
+        40
+        >>> bool(MessageId())
+        False
+
     """
 
     __slots__ = ("_ids",)
@@ -75,10 +81,13 @@ class MessageId(Mapping[int, int]):
     def parse(cls, text: str) -> Self:
         """Return the message id of a text form; blanks around a pair are ignored, as in a header.
 
-        >>> dict(MessageId.parse("7:40"))
-        {7: 40}
+        Raises:
+            InvalidBatchError: The text is malformed, or longer than 64 Ki characters.
 
-        Raises InvalidBatchError for malformed text, and for more than 64 Ki characters.
+        Examples:
+            >>> dict(MessageId.parse("7:40"))
+            {7: 40}
+
         """
         if len(text) > MAX_TEXT:
             raise InvalidBatchError(
@@ -96,8 +105,13 @@ class MessageId(Mapping[int, int]):
     def of(cls, given: "str | MessageId") -> "MessageId":
         """Return a message id that was given as a MessageId or as its text.
 
-        >>> MessageId.of("7:40") == MessageId.of(MessageId({7: 40}))
-        True
+        Raises:
+            InvalidBatchError: The value is neither, or the text is malformed.
+
+        Examples:
+            >>> MessageId.of("7:40") == MessageId.of(MessageId({7: 40}))
+            True
+
         """
         if isinstance(given, MessageId):
             return given
@@ -114,16 +128,21 @@ class MessageId(Mapping[int, int]):
     ) -> Self:
         """Return the message id in the header ``acker-tuple``; empty if the header is missing.
 
-        ``headers`` is a mapping, or pairs as ASGI and Kafka give them, of text or of bytes. None is
-        accepted too, because some Kafka clients use it for no headers. A repeated header is joined
-        into one list, as in HTTP.
+        A repeated header is joined into one list, as in HTTP.
 
-        >>> MessageId.from_headers([(b"Acker-Tuple", b"3:41"), (b"acker-tuple", b"7:40")])
-        MessageId.parse('3:41,7:40')
-        >>> MessageId.from_headers({"content-type": "text/plain"})
-        MessageId.parse('')
+        Args:
+            headers: A mapping, or pairs as ASGI and Kafka give them, of text or of bytes. None is
+                accepted too, because some Kafka clients use it for no headers.
 
-        Raises InvalidBatchError for a header that is no message id.
+        Raises:
+            InvalidBatchError: The header is no message id.
+
+        Examples:
+            >>> MessageId.from_headers([(b"Acker-Tuple", b"3:41"), (b"acker-tuple", b"7:40")])
+            MessageId.parse('3:41,7:40')
+            >>> MessageId.from_headers({"content-type": "text/plain"})
+            MessageId.parse('')
+
         """
         if isinstance(headers, str | bytes):
             raise InvalidBatchError("headers are a mapping, or pairs; for text use parse()")

@@ -78,10 +78,15 @@ class Backoff:
     """Exponential back-off with jitter before a replay: 1, 2, 4, .. seconds, at most 60.
 
     Each wait is random between half of that time and all of it, so that records that failed
-    together are not replayed together. Raises ConfigError unless ``0 <= first <= most``.
+    together are not replayed together.
 
-    >>> Backoff(first=1.0, most=60.0).ceiling(4)
-    8.0
+    Raises:
+        ConfigError: Not ``0 <= first <= most``.
+
+    Examples:
+        >>> Backoff(first=1.0, most=60.0).ceiling(4)
+        8.0
+
     """
 
     first: float = 1.0

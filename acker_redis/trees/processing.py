@@ -75,18 +75,24 @@ def emit(
     Track first, then send: apply ``row``, then send each message with its id. With no messages the
     tree is complete at once. Every attempt of a record is a separate tree.
 
-    ``source_id`` is the source's id of the record, 1 to 255 bytes of UTF-8 without control
-    characters; the verdict carries it. ``edges`` is 0 or more. ``draw`` is a faster source of
-    random ids for many trees at once: see :func:`in_bulk`.
+    Args:
+        source_id: The source's id of the record, 1 to 255 bytes of UTF-8 without control
+            characters. The verdict carries it.
+        edges: Number of first messages, 0 or more.
+        messages: The first messages; their number replaces ``edges``.
+        draw: A faster source of random ids, for many trees at once: see :func:`in_bulk`.
 
-    >>> tree = emit("order/1", messages=["to the mill", "to the shop"])
-    >>> len(tree.ids), tree.row.text, tree.row.anchor == tree.anchor
-    (2, 'order/1', True)
-    >>> one, other = tree.ids
-    >>> tree.row.delta == one[tree.anchor] ^ other[tree.anchor]
-    True
+    Raises:
+        InvalidBatchError: The source id is invalid, or the number of messages is negative.
 
-    Raises InvalidBatchError for an invalid source id, or a negative number of messages.
+    Examples:
+        >>> tree = emit("order/1", messages=["to the mill", "to the shop"])
+        >>> len(tree.ids), tree.row.text, tree.row.anchor == tree.anchor
+        (2, 'order/1', True)
+        >>> one, other = tree.ids
+        >>> tree.row.delta == one[tree.anchor] ^ other[tree.anchor]
+        True
+
     """
     check_text("source id", source_id, 1)
     if messages is not None:
@@ -108,13 +114,19 @@ class Processing:
     one row per anchor, which covers all inputs that share the anchor. An unanchored input has no
     row. Thread-safe.
 
-    >>> done = Processing("7:40")
-    >>> child = done.emit()
-    >>> done.acked() == [Row(7, 40 ^ child[7])]
-    True
+    Args:
+        *inputs: The ids of the messages, as MessageId or text.
 
-    Raises InvalidBatchError for an input that is no message id (:meth:`MessageId.of`), or if a
-    message is given twice, because its ids would cancel in the checksum.
+    Raises:
+        InvalidBatchError: An input is no message id (:meth:`MessageId.of`), or a message is given
+            twice: its ids would cancel in the checksum.
+
+    Examples:
+        >>> done = Processing("7:40")
+        >>> child = done.emit()
+        >>> done.acked() == [Row(7, 40 ^ child[7])]
+        True
+
     """
 
     __slots__ = ("_begun_in", "_drawn", "_edges", "_keys", "_lock", "_places", "_state", "inputs")
@@ -153,22 +165,28 @@ class Processing:
     ) -> MessageId:
         """Return the id of a new message, anchored to all inputs or to those in ``inputs``.
 
-        Send exactly one message with this id. With ``inputs=[]`` the message is unanchored.
+        Send exactly one message with this id.
 
-        With a ``key`` the id is deterministic: it is derived from the key and the anchored inputs.
-        When the same messages are delivered and processed again, the children have the same ids.
-        The key must identify the child: its ordinal, or its destination.
+        Args:
+            inputs: The inputs that caused the message; by default all. With ``[]`` the message is
+                unanchored.
+            key: Makes the id deterministic: it is derived from the key and the anchored inputs.
+                When the same messages are delivered and processed again, the children have the same
+                ids. The key must identify the child: its ordinal, or its destination.
 
-        >>> join = Processing("7:40", "7:41,8:42")
-        >>> sorted(join.emit()), sorted(join.emit("7:40")), sorted(join.emit([]))
-        ([7, 8], [7], [])
-        >>> Processing("7:40").emit(key="mill") == Processing("7:40").emit(key="mill")
-        True
+        Raises:
+            ClosedError: The inputs were acked or failed, or this process is a forked child of the
+                one that began them. Nothing is emitted then.
+            InvalidBatchError: A message is not one of the inputs, the key was already used, or the
+                message would belong to more than 1638 trees. Nothing is emitted then.
 
-        Raises ClosedError if the inputs were acked or failed, or if this process is a forked child
-        of the one that began them. Raises InvalidBatchError for a message that is not one of the
-        inputs, for a key that was already used, and for a message of more than 1638 trees. Nothing
-        is emitted then.
+        Examples:
+            >>> join = Processing("7:40", "7:41,8:42")
+            >>> sorted(join.emit()), sorted(join.emit("7:40")), sorted(join.emit([]))
+            ([7, 8], [7], [])
+            >>> Processing("7:40").emit(key="mill") == Processing("7:40").emit(key="mill")
+            True
+
         """
         if inputs is None and key is None and len(self.inputs) == 1 and self.inputs[0]:
             return self._only_child()
@@ -178,10 +196,14 @@ class Processing:
     def acked(self) -> list[Row]:
         """Close the messages as processed, and return the rows to send.
 
-        >>> Processing("7:40").acked()
-        [Row(anchor=7, delta=40, flags=0, text='')]
+        Raises:
+            ClosedError: The messages were already acked or failed, or this process is a forked
+                child of the one that began them.
 
-        Raises ClosedError if the messages were already acked or failed, or in a forked child.
+        Examples:
+            >>> Processing("7:40").acked()
+            [Row(anchor=7, delta=40, flags=0, text='')]
+
         """
         with self._lock:
             self._check_open()
@@ -195,13 +217,19 @@ class Processing:
         """Close the messages and fail their trees; return the rows to send.
 
         The rows are whole, because a block also waits for the messages of its failed trees. After
-        an ack, the rows contain only the failure. ``why`` is a text or an exception; it is cut to
-        255 bytes, with control characters replaced.
+        an ack, the rows contain only the failure.
 
-        >>> Processing("7:40").failed("no such address")
-        [Row(anchor=7, delta=40, flags=2, text='no such address')]
+        Args:
+            why: The reason, a text or an exception. It is cut to 255 bytes, with control characters
+                replaced.
 
-        Raises ClosedError if the messages were already failed.
+        Raises:
+            ClosedError: The messages were already failed.
+
+        Examples:
+            >>> Processing("7:40").failed("no such address")
+            [Row(anchor=7, delta=40, flags=2, text='no such address')]
+
         """
         text = words(why) if isinstance(why, BaseException) else clipped(why)
         with self._lock:
@@ -214,10 +242,14 @@ class Processing:
     def touched(self) -> list[Row]:
         """Return the rows that reset the timeout of the trees (Storm's resetTimeout).
 
-        >>> Processing("7:40").touched()
-        [Row(anchor=7, delta=0, flags=4, text='')]
+        Raises:
+            ClosedError: The messages were acked or failed, or this process is a forked child of the
+                one that began them.
 
-        Raises ClosedError if the messages were acked or failed, or in a forked child.
+        Examples:
+            >>> Processing("7:40").touched()
+            [Row(anchor=7, delta=0, flags=4, text='')]
+
         """
         with self._lock:
             self._check_open()
@@ -304,13 +336,20 @@ class OpenTree(Processing):
     An open tree holds one message itself, so it cannot complete before it is closed. Track first:
     apply ``opening``, then send the messages with their ids, then apply the row of :meth:`close`.
 
-    >>> tree = OpenTree("file/1")
-    >>> first, second = tree.emit(), tree.emit()
-    >>> (closing,) = tree.close()
-    >>> tree.opening.delta ^ closing.delta == first[tree.anchor] ^ second[tree.anchor]
-    True
+    Args:
+        source_id: The source's id of the record, 1 to 255 bytes of UTF-8 without control
+            characters.
 
-    Raises InvalidBatchError for an invalid source id.
+    Raises:
+        InvalidBatchError: The source id is invalid.
+
+    Examples:
+        >>> tree = OpenTree("file/1")
+        >>> first, second = tree.emit(), tree.emit()
+        >>> (closing,) = tree.close()
+        >>> tree.opening.delta ^ closing.delta == first[tree.anchor] ^ second[tree.anchor]
+        True
+
     """
 
     __slots__ = ("anchor", "opening")
@@ -327,21 +366,27 @@ class OpenTree(Processing):
     def close(self) -> list[Row]:
         """Close the tree, after its last message, and return the row to send.
 
-        >>> tree = OpenTree("an empty file")
-        >>> tree.close()[0].delta == tree.opening.delta
-        True
+        Raises:
+            ClosedError: The tree was already closed or failed.
 
-        Raises ClosedError if the tree was already closed or failed.
+        Examples:
+            >>> tree = OpenTree("an empty file")
+            >>> tree.close()[0].delta == tree.opening.delta
+            True
+
         """
         return self.acked()
 
     def fail(self, why: str | BaseException = "") -> list[Row]:
-        """Fail the tree and return the row to send.
+        """Fail the tree and return the row to send; ``why`` is as in :meth:`failed`.
 
-        >>> OpenTree("file/1").fail("unreadable")[0].text
-        'unreadable'
+        Raises:
+            ClosedError: The tree was already failed.
 
-        Raises ClosedError if the tree was already failed.
+        Examples:
+            >>> OpenTree("file/1").fail("unreadable")[0].text
+            'unreadable'
+
         """
         return self.failed(why)
 
@@ -350,16 +395,24 @@ def emit_from(*processings: Processing, key: str | None = None) -> MessageId:
     """Return the id of a new message that is anchored to several processings.
 
     Each processing is acked separately. Use it for a window, which holds a :class:`Processing` for
-    each of its messages. For ``key`` see :meth:`Processing.emit`.
+    each of its messages.
 
-    >>> window = [Processing("7:40"), Processing("7:41")]
-    >>> child = emit_from(*window)
-    >>> rows = [row for message in window for row in message.acked()]
-    >>> rows[0].delta ^ rows[1].delta == 40 ^ 41 ^ child[7]
-    True
+    Args:
+        *processings: The processings that caused the message.
+        key: Makes the id deterministic, as in :meth:`Processing.emit`.
 
-    Raises ClosedError if one of the processings was acked or failed. Raises InvalidBatchError if a
-    message occurs twice in them, and as :meth:`Processing.emit` does. Nothing is emitted then.
+    Raises:
+        ClosedError: One of the processings was acked or failed. Nothing is emitted then.
+        InvalidBatchError: A message occurs twice in the processings, or as in
+            :meth:`Processing.emit`. Nothing is emitted then.
+
+    Examples:
+        >>> window = [Processing("7:40"), Processing("7:41")]
+        >>> child = emit_from(*window)
+        >>> rows = [row for message in window for row in message.acked()]
+        >>> rows[0].delta ^ rows[1].delta == 40 ^ 41 ^ child[7]
+        True
+
     """
     _check_distinct([given for one in processings for given in one.inputs])
     parents = [

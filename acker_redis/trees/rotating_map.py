@@ -30,28 +30,34 @@ class RotatingMap(MutableMapping[K, V]):
     from the oldest bucket to the newest; as with a dict, do not put, pop or rotate during it. Not
     thread-safe: if one thread rotates and another one puts, hold a lock.
 
-    ``expired(key, value)`` is called once for each expired entry. The entry has left the map by
-    then, so the callback may put it again. **If the callback raises, no entry is lost.** The
-    callback is still called for the other entries; then the first error is raised, with a note of
-    how many errors there were. Entries whose callback raised return to the oldest bucket, unless
-    the callback put their key again, and the next rotation calls it for them again.
-    KeyboardInterrupt and other BaseExceptions are raised at once; entries without a call are then
-    kept in the same way.
+    **If the callback raises, no entry is lost.** The callback is still called for the other
+    entries; then the first error is raised, with a note of how many errors there were. Entries
+    whose callback raised return to the oldest bucket, unless the callback put their key again, and
+    the next rotation calls it for them again. KeyboardInterrupt and other BaseExceptions are raised
+    at once; entries without a call are then kept in the same way.
 
-    Raises ConfigError for fewer than two buckets.
+    Args:
+        buckets: Number of buckets, at least 2.
+        expired: ``expired(key, value)`` is called once for each expired entry. The entry has left
+            the map by then, so the callback may put it again.
 
-    >>> pending = RotatingMap[int, str](buckets=2)
-    >>> pending[7] = "order 7"
-    >>> pending[8] = "order 8"
-    >>> pending.rotate()
-    {}
-    >>> pending.pop(7)  # acked
-    'order 7'
-    >>> pending.pop(7, None)  # acked twice
-    >>> pending.rotate()  # 8 is at least one period old: replay it
-    {8: 'order 8'}
-    >>> len(pending)
-    0
+    Raises:
+        ConfigError: There are fewer than two buckets.
+
+    Examples:
+        >>> pending = RotatingMap[int, str](buckets=2)
+        >>> pending[7] = "order 7"
+        >>> pending[8] = "order 8"
+        >>> pending.rotate()
+        {}
+        >>> pending.pop(7)  # acked
+        'order 7'
+        >>> pending.pop(7, None)  # acked twice
+        >>> pending.rotate()  # 8 is at least one period old: replay it
+        {8: 'order 8'}
+        >>> len(pending)
+        0
+
     """
 
     def __init__(self, buckets: int = 3, expired: Callable[[K, V], object] | None = None) -> None:
@@ -64,7 +70,9 @@ class RotatingMap(MutableMapping[K, V]):
     def rotate(self) -> dict[K, V]:
         """Expire the oldest bucket, begin a new one, and return the expired entries.
 
-        Raises the first error of the ``expired`` callback; see the class.
+        Raises:
+            Exception: The first error of the ``expired`` callback; see the class.
+
         """
         dead = self._buckets.pop()
         self._buckets.appendleft({})

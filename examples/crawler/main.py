@@ -1,4 +1,4 @@
-"""Crawl some sites, and know of each when all of it was crawled; nobody knew its size before."""
+"""Crawl sites of unknown size, and notice when the last page of each was crawled."""
 
 import argparse
 import asyncio
@@ -19,7 +19,7 @@ from acker_redis.embedded import EmbeddedRedis
 SITES = "json", "html", "http", "email", "urllib", "logging", "asyncio", "multiprocessing"
 CRAWLERS = 20
 BUSY = {"json.tool"}
-"""Pages that do not answer in time, at first."""
+"""Pages whose first request times out."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class Page:
     name: str
     id: MessageId
     seen: set[str]
-    """Pages that were queued in this attempt at the site; shared by all of them."""
+    """Names of the pages queued in this attempt; all pages of the attempt share this set."""
 
 
 Pages = asyncio.Queue[Page]
 
 
 async def fetch(name: str) -> tuple[str, ...]:
-    """Fetch a page from far away; its links."""
+    """Fetch a page with some delay, and return its links."""
     await asyncio.sleep(random.uniform(0.005, 0.050))  # noqa: S311
     if name in BUSY:
         BUSY.remove(name)
@@ -45,10 +45,10 @@ async def fetch(name: str) -> tuple[str, ...]:
 
 
 async def crawl(pages: Pages, bolt: AsyncBolt) -> None:
-    """Fetch one page after the other, and queue what it links to and nobody has seen."""
+    """Fetch pages one after the other, and queue each link that was not seen before."""
     while True:
         page = await pages.get()
-        with contextlib.suppress(ModuleNotFoundError, TimeoutError):  # the source hears of it
+        with contextlib.suppress(ModuleNotFoundError, TimeoutError):  # reported to the source
             async with bolt.process(page.id) as t:
                 for link in await fetch(page.name):
                     if link not in page.seen:
@@ -57,8 +57,8 @@ async def crawl(pages: Pages, bolt: AsyncBolt) -> None:
 
 
 @contextlib.asynccontextmanager
-async def meanwhile(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do some work that does not end by itself, until the block ends."""
+async def in_background(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run endless coroutines until the block ends, then cancel them."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
         yield
@@ -69,7 +69,7 @@ async def meanwhile(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 class Sites:
-    """What was crawled of each site, and what the source was told of it."""
+    """The pages that were crawled of each site, and the verdicts that the source received."""
 
     def __init__(self, pages: Pages) -> None:
         self.pages = pages
@@ -77,7 +77,7 @@ class Sites:
         self.given_up: dict[str, str] = {}
 
     async def send(self, site: Record, tree: OpenTree) -> None:
-        """Queue the pages that a site lists; the first are crawled while the others are listed."""
+        """Queue the pages that a site lists; crawlers begin while the listing goes on."""
         seen = self.seen[site.source_id] = set()
         for name in listing(site.source_id):
             if name not in seen:
@@ -86,21 +86,21 @@ class Sites:
             await asyncio.sleep(0)
 
     def ack(self, site: Record) -> None:
-        """The last page was crawled."""
+        """Print that all pages were crawled."""
         count = len(self.seen[site.source_id])
         print(f"{site.source_id:15} complete: {count} pages, attempt {site.attempt}")
 
     def fail(self, site: Record, reason: str, why: str) -> None:
-        """A page could not be crawled."""
+        """Print the failure of a page."""
         print(f"{site.source_id:15} {reason}: {why}, attempt {site.attempt}")
 
     def give_up(self, site: Record, reason: str, why: str) -> None:
-        """It was the last attempt."""
+        """Print that the last attempt failed."""
         print(f"{site.source_id:15} given up")
         self.given_up[site.source_id] = why
 
     def is_right(self, site: str) -> bool:
-        """Whether a plain search finds the same pages, or the same link to be dead."""
+        """Return whether a plain search finds the same pages, or the same dead link."""
         found, dead = reachable(site)
         if site in self.given_up:
             return any(self.given_up[site].endswith(f" {name}") for name in dead)
@@ -108,7 +108,7 @@ class Sites:
 
 
 async def run(url: str) -> bool:
-    """Crawl all sites; whether the source was told right of each."""
+    """Crawl all sites; return whether the source received the right verdict for each."""
     print(f"{len(SITES)} sites, {CRAWLERS} crawlers", flush=True)
     namespace, pages = f"crawler-{secrets.token_hex(4)}", Pages()
     sites = Sites(pages)
@@ -126,17 +126,17 @@ async def run(url: str) -> bool:
             backoff=Backoff(0.1),
         )
         with Acker.from_url(url, namespace) as other, Rotator([other]):
-            async with meanwhile(*crawlers), source:
+            async with in_background(*crawlers), source:
                 for site in SITES:
-                    await source.emit(site, edges=None)  # nobody knows how many
+                    await source.emit(site, edges=None)  # their number is unknown
                 await source.join()
     return all(sites.is_right(site) for site in SITES)
 
 
 def main() -> int:
-    """Run the example; the exit code."""
+    """Run the example and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--redis", metavar="URL", help="default: one of its own")
+    parser.add_argument("--redis", metavar="URL", help="default: an embedded server")
     url = parser.parse_args().redis
     with contextlib.nullcontext() if url else EmbeddedRedis() as own:
         right = asyncio.run(run(own.url if own else url))

@@ -1,7 +1,7 @@
 """The web that is crawled: modules of the standard library, linked by their imports.
 
-The links are real, and so are the cycles among them and the dead links: modules for Windows import
-what other systems do not have. Nobody knows a page's links before it was fetched.
+The links are real, and so are the cycles and the dead links: modules for Windows import modules
+that other systems lack. The links of a page are known only after the page was fetched.
 """
 
 import ast
@@ -16,7 +16,7 @@ LIBRARY = Path(sysconfig.get_path("stdlib"))
 
 
 def listing(site: str) -> Iterator[str]:
-    """The pages that a site lists: a package, and each module in it."""
+    """Yield the pages that a site lists: a package and each module in it."""
     yield site
     for module in pkgutil.iter_modules([str(LIBRARY / site)]):
         yield f"{site}.{module.name}"
@@ -24,7 +24,7 @@ def listing(site: str) -> Iterator[str]:
 
 @cache
 def links(page: str) -> tuple[str, ...]:
-    """The modules that a module imports at its top; ModuleNotFoundError if there is none such."""
+    """Return the modules that a module imports; ModuleNotFoundError if it does not exist."""
     file = _file(page)
     if file is None:
         if importlib.util.find_spec(page.partition(".")[0]) is None:
@@ -44,7 +44,7 @@ def links(page: str) -> tuple[str, ...]:
 
 
 def reachable(site: str) -> tuple[set[str], set[str]]:
-    """What a crawl should find, worked out the plain way: the pages, and the dead links."""
+    """Return the pages and the dead links that a crawl must find, by a plain search."""
     found, dead, stack = set[str](), set[str](), list(listing(site))
     while stack:
         page = stack.pop()

@@ -1,4 +1,4 @@
-"""Send each order to its subscribers by HTTP, until all that follows from it was processed."""
+"""Send each order to its subscribers by HTTP, until all services have processed it."""
 
 import argparse
 import asyncio
@@ -22,8 +22,8 @@ from acker_redis.embedded import EmbeddedRedis
 SUBSCRIBERS = ["billing", "warehouse", "search"]
 ORDERS = {f"order-{number}": SUBSCRIBERS for number in range(1, 10)}
 ORDERS["order-10"] = [*SUBSCRIBERS, "legacy"]
-NOBODY = "http://127.0.0.1:1"
-"""Where ``legacy`` was, once."""
+UNREACHABLE = "http://127.0.0.1:1"
+"""Address of ``legacy``: no server listens there."""
 ATTEMPTS = 3
 WRONG = {
     "order-2": ["failed: RefusedError: search answered 503"],
@@ -32,30 +32,30 @@ WRONG = {
     "order-8": ["expired"],
     "order-10": ["failed: RefusedError: legacy: All connection attempts failed"] * ATTEMPTS,
 }
-"""The nacks that the trouble with each order calls for."""
+"""The nacks that each order must get, by the faults in ``services.TROUBLE``."""
 
 
-class Told:
-    """What the source was told of each order."""
+class Verdicts:
+    """The verdicts that the source received for each order."""
 
     def __init__(self) -> None:
         self.verdicts: dict[str, str] = {}
         self.nacks = defaultdict[str, list[str]](list)
 
     def ack(self, order: Record) -> None:
-        """All that followed from the order was processed."""
+        """Record that all services have processed the order."""
         self.verdicts[order.source_id] = "done"
 
     def nack(self, order: Record, reason: str, why: str) -> None:
-        """An attempt went wrong."""
+        """Record the reason of a nack."""
         self.nacks[order.source_id].append(f"{reason}: {why}" if why else reason)
 
     def dead_letter(self, order: Record, reason: str, why: str) -> None:
-        """The last attempt went wrong; in earnest the order would be put aside here."""
+        """Record that the last attempt failed; a real program would store the order here."""
         self.verdicts[order.source_id] = "dead letter"
 
     def is_right(self) -> bool:
-        """Whether each order has the verdict, and the nacks before, that its trouble calls for."""
+        """Return whether each order has the expected verdict, after the expected nacks."""
         return all(
             self.verdicts[order] == ("dead letter" if order == "order-10" else "done")
             and self.nacks[order] == WRONG.get(order, [])
@@ -64,7 +64,7 @@ class Told:
 
     def show(self) -> None:
         """Print a table."""
-        print(f"{'order':9}{'attempts':10}{'verdict':13}what went wrong")
+        print(f"{'order':9}{'attempts':10}{'verdict':13}last failure")
         for order in ORDERS:
             verdict, nacks = self.verdicts[order], self.nacks[order]
             attempts = len(nacks) + (verdict == "done")
@@ -72,8 +72,8 @@ class Told:
 
 
 @contextlib.asynccontextmanager
-async def meanwhile(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Do some work that does not end by itself, until the block ends."""
+async def in_background(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run endless coroutines until the block ends, then cancel them."""
     tasks = [asyncio.create_task(each) for each in work]
     try:
         yield
@@ -83,21 +83,21 @@ async def meanwhile(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         await asyncio.wait(tasks)
 
 
-async def rotate(acker: Acker, told: Told) -> None:
-    """Tick when the verdict on all orders but one has come: that one, which is forgotten, expires.
+async def rotate(acker: Acker, received: Verdicts) -> None:
+    """Force the ticks after all other orders have their verdict, so that the lost order expires.
 
-    In earnest a rotator ticks by the clock, every 30 s unless told otherwise. Here nobody waits so
-    long, and on a slow machine no other order expires.
+    A real rotator ticks by the clock, every 30 s by default. Forced ticks save the wait, and on a
+    slow machine no other order expires.
     """
-    while len(told.verdicts) < len(ORDERS) - 1:
+    while len(received.verdicts) < len(ORDERS) - 1:
         await asyncio.sleep(0.1)
     for _ in range(acker.config.buckets):
         await asyncio.to_thread(Rotator([acker]).step, force=True)
 
 
 async def run(url: str) -> bool:
-    """Deliver all orders; whether the source was told right, and each service did its work once."""
-    namespace, told = f"webhooks-{secrets.token_hex(4)}", Told()
+    """Deliver all orders; return whether all verdicts and the work of all services are right."""
+    namespace, received = f"webhooks-{secrets.token_hex(4)}", Verdicts()
     services: dict[str, Service] = {}
     print(f"{len(ORDERS)} orders, {len(SERVICES)} services", flush=True)
 
@@ -111,7 +111,9 @@ async def run(url: str) -> bool:
         httpx.AsyncClient(timeout=60) as client,
     ):
         await acker.create(AckerConfig(buckets=2))
-        network = Network(client, {name: f"{web}/{name}" for name in SERVICES} | {"legacy": NOBODY})
+        network = Network(
+            client, {name: f"{web}/{name}" for name in SERVICES} | {"legacy": UNREACHABLE}
+        )
         services |= {name: Service(name, AsyncBolt(producer), network) for name in SERVICES}
         workers = [service.work() for service in services.values()]
 
@@ -123,31 +125,31 @@ async def run(url: str) -> bool:
             acker,
             "shop",
             send,
-            on_ack=told.ack,
-            on_fail=told.nack,
-            dead_letter=told.dead_letter,
+            on_ack=received.ack,
+            on_fail=received.nack,
+            dead_letter=received.dead_letter,
             attempts=ATTEMPTS,
             backoff=Backoff(0.2),
         )
         with Acker.from_url(url, namespace) as other:
-            async with meanwhile(*workers, rotate(other, told)), source:
+            async with in_background(*workers, rotate(other, received)), source:
                 for order, subscribers in ORDERS.items():
                     await source.emit(order, subscribers, edges=len(subscribers))
                 await source.join()
 
-    told.show()
+    received.show()
     for name, service in services.items():
         print(f"{name} has processed {len(service.orders)} orders")
     once = all(sorted(service.orders) == sorted(ORDERS) for service in services.values())
-    return once and told.is_right()
+    return once and received.is_right()
 
 
 def main() -> int:
-    """Run the example; the exit code."""
+    """Run the example and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--redis", metavar="URL", help="default: one of its own")
+    parser.add_argument("--redis", metavar="URL", help="default: an embedded server")
     url = parser.parse_args().redis
-    logging.getLogger("acker_redis").setLevel(logging.ERROR)  # what cannot be sent is in the table
+    logging.getLogger("acker_redis").setLevel(logging.ERROR)  # failed requests are in the table
     with contextlib.nullcontext() if url else EmbeddedRedis() as own:
         right = asyncio.run(run(own.url if own else url))
     print("Each order is accounted for." if right else "Some order is NOT accounted for.")

@@ -1,7 +1,7 @@
-"""The subscribers: each takes an order by HTTP, says so, and processes it afterwards.
+"""The subscribers: each accepts an order by HTTP, answers 202, and processes the order later.
 
-They share nothing with the source but the header ``acker-tuple``. What is sent again, since
-something else went wrong with the same order, is done once and handed on each time.
+They share only the header ``acker-tuple`` with the source. They are idempotent: a replayed order
+is processed once, and handed on each time.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ SERVICES: dict[str, list[str]] = {
     "warehouse": [],
     "search": [],
 }
-"""The services, and to which others each hands its orders on."""
+"""Each service, and the services to which it hands its orders on."""
 
 TROUBLE = {
     ("search", "order-2"): "busy",
@@ -27,25 +27,25 @@ TROUBLE = {
     ("warehouse", "order-6"): "fails",
     ("search", "order-8"): "forgets",
 }
-"""What goes wrong when a service gets an order for the first time."""
+"""The fault of a service when it receives an order for the first time."""
 
 
 class RefusedError(Exception):
-    """A service did not take an order."""
+    """Raised when a service did not accept an order."""
 
 
 class OutOfStockError(Exception):
-    """The warehouse cannot pack an order."""
+    """Raised when the warehouse cannot pack an order."""
 
 
 class Network:
-    """Sends orders to services, each by its address."""
+    """Sends orders to services by their addresses."""
 
     def __init__(self, client: httpx.AsyncClient, addresses: dict[str, str]) -> None:
         self.client, self.addresses = client, addresses
 
     async def post(self, service: str, order: str, message: MessageId) -> None:
-        """Hand an order over, the message's id in a header; RefusedError if it was not taken."""
+        """Send an order, its message id in a header; RefusedError if it is not accepted."""
         try:
             response = await self.client.post(
                 self.addresses[service], json={"order": order}, headers=message.to_headers()
@@ -57,17 +57,19 @@ class Network:
 
 
 class Service:
-    """A subscriber: a bolt behind an inbox."""
+    """A subscriber: a bolt that reads an inbox."""
 
     def __init__(self, name: str, bolt: AsyncBolt, network: Network) -> None:
         self.name, self.bolt, self.network = name, bolt, network
         self.inbox = asyncio.Queue[tuple[MessageId, str]]()
         self.orders: list[str] = []
-        """What it has processed."""
-        self.trouble = {order: what for (who, order), what in TROUBLE.items() if who == name}
+        """The orders that it has processed."""
+        self.trouble = {
+            order: fault for (service, order), fault in TROUBLE.items() if service == name
+        }
 
     def receive(self, headers: Message, order: str) -> int:
-        """Take an order: 202 says that it was taken, and nothing of what becomes of it."""
+        """Accept an order. The answer 202 means accepted, not processed."""
         if self.trouble.get(order) == "busy":
             del self.trouble[order]
             return 503
@@ -75,20 +77,20 @@ class Service:
         return 202
 
     async def work(self) -> None:
-        """Process one order after the other."""
+        """Process orders one after the other."""
         while True:
             message, order = await self.inbox.get()
             trouble = self.trouble.pop(order, "")
             if trouble == "forgets":
-                continue  # a bug: nobody hears of this order again
-            with contextlib.suppress(RefusedError, OutOfStockError):  # the source hears of it
+                continue  # a bug: this order is lost without a trace
+            with contextlib.suppress(RefusedError, OutOfStockError):  # reported to the source
                 async with self.bolt.process(message) as t:
                     if trouble == "fails":
                         raise OutOfStockError(f"not enough for {order}")
                     await self.process(order, t)
 
     async def process(self, order: str, t: AsyncHandle) -> None:
-        """Do what the order is for, once, and hand it on."""
+        """Process the order once, and hand it on each time."""
         if order not in self.orders:
             self.orders.append(order)
         for service in SERVICES[self.name]:

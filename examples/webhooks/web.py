@@ -1,4 +1,4 @@
-"""A web server of a few lines, so that the example needs no framework."""
+"""A small web server, so that the example needs no framework."""
 
 import asyncio
 import contextlib
@@ -10,12 +10,12 @@ from email.message import Message
 from typing import Any
 
 Receive = Callable[[str, Message, Any], int]
-"""Takes the path, the headers and the JSON of a request; returns the status of the response."""
+"""Receives the path, headers and JSON of a request, and returns the status of the response."""
 
 
 @contextlib.asynccontextmanager
 async def serve(receive: Receive) -> AsyncIterator[str]:
-    """Serve on a free port of this machine; the URL."""
+    """Serve on a free port of the loopback interface, and yield the URL."""
 
     async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):

@@ -1,4 +1,4 @@
-"""Count the words of documents by three services, one of whose workers is killed meanwhile."""
+"""Count the words of documents with three services, while one of their workers is killed."""
 
 import argparse
 import contextlib
@@ -26,18 +26,18 @@ INPUT = [text.encode() for _, text in sorted(topics.items())]
 """The chapters of Python's own help, one document a line."""
 TRAP, BROKEN = 20, 33
 INPUT[BROKEN] = b"\xff\xfe"
-"""A line whose worker hangs, to be killed; and a line that is no text."""
+"""The line whose worker hangs and is killed, and the line that is not valid UTF-8."""
 
 
 @contextlib.contextmanager
 def services(url: str, namespace: str) -> Iterator[dict[int, subprocess.Popen[bytes]]]:
-    """Start the services, each in processes of its own, by process id; and end them."""
+    """Start the services in separate processes, yield them by process id, and end them."""
     program = str(Path(__file__).with_name("worker.py"))
     started: dict[int, subprocess.Popen[bytes]] = {}
     try:
         for service in WORKERS:
             command = [sys.executable, program, service, url, namespace]
-            # In a session of its own: Ctrl-C is for this program, which ends the others.
+            # A new session: Ctrl-C reaches only this program, which ends the workers.
             worker = subprocess.Popen(command, start_new_session=True)  # noqa: S603
             started[worker.pid] = worker
         yield started
@@ -49,32 +49,32 @@ def services(url: str, namespace: str) -> Iterator[dict[int, subprocess.Popen[by
 
 
 class Progress:
-    """What is known of the input: the frontier over its lines."""
+    """The progress over the lines of the input, as a frontier."""
 
     def __init__(self) -> None:
         self.frontier = Frontier()
         self.done: set[int] = set()
 
     def ack(self, record: Record) -> None:
-        """A document was counted, with all its pages."""
+        """Complete a line whose pages were all counted."""
         line, held_back_at = int(record.source_id), self.frontier.position
         self.done.add(line)
         position = self.frontier.complete(line)
         if line == TRAP:
-            print(f"line {line} is done after all: position {held_back_at} -> {position}")
+            print(f"line {line} is complete: position {held_back_at} -> {position}")
 
     def fail(self, record: Record, reason: str, why: str) -> None:
-        """An attempt has failed."""
+        """Record a failed attempt."""
         self.frontier.fail(int(record.source_id), f"{reason}: {why}")
         print(f"line {record.source_id}, attempt {record.attempt} {reason}: {why}")
 
     def park(self, record: Record, reason: str, why: str) -> None:
-        """The last attempt has failed: it is put aside, and the frontier may pass it."""
+        """Quarantine a line whose last attempt failed, so that the frontier may pass it."""
         self.frontier.quarantine(int(record.source_id))
 
 
 def run(url: str) -> bool:
-    """Have all documents counted; whether every line of the input is accounted for."""
+    """Count all documents; return whether every line of the input is accounted for."""
     name, progress = f"words-{secrets.token_hex(4)}", Progress()
     print(f"{len(INPUT)} documents, {len(WORKERS)} workers", flush=True)
     client = redis.Redis.from_url(url)
@@ -103,7 +103,7 @@ def run(url: str) -> bool:
             while not source.join(timeout=0.05):
                 trapped: Any = client.lpop(f"{name}:trapped")
                 if trapped:
-                    print(f"killing a worker, which has a page of line {TRAP}")
+                    print(f"killing a worker that holds a page of line {TRAP}")
                     os.kill(int(trapped), signal.SIGKILL)
                     workers[int(trapped)].wait()
         totals = {
@@ -121,9 +121,9 @@ def run(url: str) -> bool:
 
 
 def main() -> int:
-    """Run the example; the exit code."""
+    """Run the example and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--redis", metavar="URL", help="default: one of its own")
+    parser.add_argument("--redis", metavar="URL", help="default: an embedded server")
     url = parser.parse_args().redis
     logging.getLogger("acker_redis").setLevel(logging.ERROR)
     with contextlib.nullcontext() if url else EmbeddedRedis() as own:

@@ -1,7 +1,7 @@
-"""A Redis stream as a work queue: each entry goes to one worker, and to another if that one dies.
+"""A Redis stream as a work queue: each entry goes to one worker, or to another if that one dies.
 
-An entry may be delivered twice: a worker that dies may have done all but say so. It then carries
-the same message id as before.
+Delivery is at least once: a worker may die after its work and before its ack. The second delivery
+has the same message id.
 """
 
 import contextlib
@@ -15,11 +15,11 @@ from acker_redis import MessageId
 
 GROUP = "workers"
 IDLE_MS = 1_500
-"""Milliseconds after which an entry that nobody finished is given to another worker."""
+"""Milliseconds after which an unfinished entry goes to another worker."""
 
 
 class Entry:
-    """What was read from a queue."""
+    """An entry that was read from a queue."""
 
     def __init__(self, key: bytes, fields: Mapping[bytes, bytes]) -> None:
         self.key = key
@@ -35,7 +35,7 @@ class Queue:
 
     def __init__(self, client: "redis.Redis", name: str) -> None:
         self._client, self._name = client, name
-        with contextlib.suppress(redis.ResponseError):  # it is there
+        with contextlib.suppress(redis.ResponseError):  # the group exists
             client.xgroup_create(name, GROUP, id="0", mkstream=True)
 
     def put(self, message: MessageId, **fields: str | bytes | int) -> None:
@@ -44,7 +44,7 @@ class Queue:
         self._client.xadd(self._name, entry)
 
     def entries(self) -> Iterator[Entry]:
-        """Entries as they come, for ever: those that other workers left, and new ones."""
+        """Yield entries without end: new ones, and those that dead workers left."""
         me = f"worker-{os.getpid()}"
         while True:
             left = self._client.xautoclaim(self._name, GROUP, me, IDLE_MS, count=10)
@@ -54,7 +54,7 @@ class Queue:
                     yield Entry(key, fields)
 
     def done(self, *entries: Entry) -> None:
-        """These are done, and not delivered again."""
+        """Acknowledge entries, so that they are not delivered again."""
         keys = [entry.key for entry in entries]
         with self._client.pipeline() as pipe:
             pipe.xack(self._name, GROUP, *keys)

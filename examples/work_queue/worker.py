@@ -1,12 +1,12 @@
-"""The three services: ``worker.py split|count|join URL NAMESPACE`` runs one, until it is ended.
+"""The three services: ``worker.py split|count|join URL NAMESPACE`` runs one until SIGTERM.
 
 ::
 
     documents --> split --> pages --> count (several) --> counts --> join --> totals
 
-Each reads its queue, processes each entry as a bolt, and puts what it makes of it into the next
-queue. When an entry is delivered twice, ``emit(key=...)`` gives its children the same ids both
-times, and ``join`` sees that it has them already.
+Each service reads its queue, processes each entry as a bolt, and puts its results into the next
+queue. When an entry is delivered twice, ``emit(key=...)`` derives the same ids for its children
+both times, so ``join`` recognizes the duplicates.
 """
 
 import json
@@ -28,7 +28,7 @@ PAGE = 30
 
 
 class Services:
-    """What the services do: each method is one of them, and never returns."""
+    """The services: each method is one of them, and never returns."""
 
     def __init__(self, client: "redis.Redis", bolt: Bolt, name: str) -> None:
         self.client, self.bolt, self.name = client, bolt, name
@@ -37,7 +37,7 @@ class Services:
         self.counts = Queue(client, f"{name}:counts")
 
     def split(self) -> None:
-        """Split documents into pages. What is no text fails here, and the source hears why."""
+        """Split documents into pages. A document that is not UTF-8 fails, with the reason."""
         for document in self.documents.entries():
             with suppress(UnicodeDecodeError), self.bolt.process(document.message) as t:
                 lines = document["text"].decode().splitlines()
@@ -60,13 +60,13 @@ class Services:
                 self.counts.put(t.emit(key="count"), **place, words=words)
                 if self.client.srem(f"{self.name}:traps", page["line"]):
                     self.client.rpush(f"{self.name}:trapped", os.getpid())
-                    time.sleep(3600)  # its count is on the way, and it will never say so
+                    time.sleep(3600)  # killed here: the count was sent, its page is not acked
             self.pages.done(page)
 
     def join(self) -> None:
-        """Sum up the counts of each document, when those of all its pages are there.
+        """Add up the counts of each document when the counts of all its pages have arrived.
 
-        Pages of two attempts are not mixed: the anchor says to which one a page belongs.
+        Pages of two attempts are kept apart by their anchor.
         """
         waiting = defaultdict[bytes, dict[int, dict[bytes, Entry]]](dict)
         for count in self.counts.entries():
@@ -74,7 +74,7 @@ class Services:
             joined = f"{self.name}:joined:{anchor}"
             pages = waiting[count["line"]].setdefault(anchor, {})
             if self.client.exists(joined):
-                self.counts.done(count)  # the same message, once more
+                self.counts.done(count)  # a duplicate
                 continue
             pages[count["page"]] = count
             if len(pages) == int(count["pages"]):
@@ -89,7 +89,7 @@ class Services:
 
 
 def main(service: str, url: str, namespace: str) -> None:
-    """Run a service until it is ended by SIGTERM, or Redis is gone."""
+    """Run a service until SIGTERM, or until the connection to Redis is lost."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     client = redis.Redis.from_url(url)
     with (

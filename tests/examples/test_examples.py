@@ -30,8 +30,8 @@ KEY_LINES = {
     ],
     "work_queue": [
         r"line 33, attempt 2 failed: UnicodeDecodeError: .*",
-        r"killing a worker, which has a page of line 20",
-        r"line 20 is done after all: position \d+ -> \d+",
+        r"killing a worker that holds a page of line 20",
+        r"line 20 is complete: position \d+ -> \d+",
         r"position (\d+) of \1",
         r"Every document is accounted for\.",
     ],

@@ -1,4 +1,4 @@
-"""Sources, bolts and a rotator that go on while their namespace moves; books on what they did."""
+"""A load of sources, bolts and a rotator during a reshard, with records of all they did."""
 
 import queue
 import random
@@ -14,23 +14,23 @@ from tests.waiting import LIMIT, wait_until
 
 
 class Load:
-    """Emits records until it is told to stop; every tenth message is lost, or failed.
+    """Emits records until it is stopped; every tenth message is lost or failed.
 
-    Each message causes another one, which another bolt processes. ``make`` gives an Acker of one's
-    own, or with ``aio=True`` an AsyncAcker.
+    Each message causes another one, which another bolt processes. ``make`` returns a separate
+    Acker, or with ``aio=True`` an AsyncAcker.
     """
 
     def __init__(self, make: Any, kind: str, seed: int) -> None:
         self.emitted = 0
         self.acked: list[str] = []
         self.false: list[str] = []
-        """Records that were told complete before all of their messages were processed."""
+        """Records that were acked before all their messages were processed."""
         self.given_up: list[str] = []
         self.reasons: set[str] = set()
         self._rng = random.Random(seed)
         self._wire: queue.SimpleQueue[MessageId | None] = queue.SimpleQueue()
         self._attempts: dict[str, MessageId] = {}
-        """What was sent of each record the last time."""
+        """Messages of the last attempt of each record."""
         self._caused: dict[MessageId, MessageId] = {}
         self._processed: set[MessageId] = set()
         self._enough = threading.Event()
@@ -57,7 +57,7 @@ class Load:
         self._threads.append(threading.Thread(target=self._emit, daemon=True))
 
     def wait_for(self, more: int) -> None:
-        """Wait until so many more records were acked."""
+        """Wait until ``more`` more records are acked."""
         goal = len(self.acked) + more
         wait_until(lambda: len(self.acked) >= goal, f"{more} more records")
 
@@ -123,16 +123,16 @@ class Load:
             self.check()
 
     def check(self) -> None:
-        """Every record was acked in the end, and none before it was processed."""
+        """Check that every record was acked, and none before it was processed."""
         assert not self.false
         assert not self.given_up
         assert sorted(set(self.acked), key=int) == [str(n) for n in range(self.emitted)]
-        # A verdict that never came would be a timeout of the source's own.
+        # A missing verdict would be a timeout of the source itself.
         assert self.reasons == {"failed", "expired"}
 
 
 def settled(acker: Acker, shards: int) -> None:
-    """Check that a namespace is open and has so many shards, and nothing is left of others."""
+    """Check that a namespace is open with ``shards`` shards, and no keys of others are left."""
     status = acker.status()
     assert status.config.shards == len(status.shards) == shards
     assert all(shard.reshard is None for shard in status.shards)

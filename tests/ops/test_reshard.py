@@ -1,4 +1,4 @@
-"""A namespace moves to another number of shards: under load, killed anywhere, called off."""
+"""Reshard: under load, killed at any call, cancelled, and after a failover."""
 
 import asyncio
 import contextlib
@@ -57,10 +57,10 @@ def again(any_server: EmbeddedRedis) -> Iterator[MakeClient]:
 
 
 @pytest.mark.parametrize(("kind", "shards"), [("sync", (1, 4, 1)), ("asyncio", (2, 8, 2))])
-def test_under_load(
+def test_reshard_under_load_loses_no_record(
     make_any_acker: MakeAcker, again: MakeClient, kind: str, shards: tuple[int, ...]
 ) -> None:
-    """Nobody is told of it; none of them stops, and no record is lost or acked in vain."""
+    """Clients are not notified; none stops, no record is lost, and none is acked falsely."""
     acker = make_any_acker(tick_ms=120, buckets=2, shards=shards[0])
     with Load(partial(again, acker), kind, seed=1) as load:
         for after in shards[1:]:
@@ -74,22 +74,22 @@ def test_under_load(
 
 
 class Killed(BaseException):
-    """The process is no more."""
+    """The process was killed."""
 
 
 class Line:
-    """Calls of scripts; from some call on none is made any more, or one reply is lost."""
+    """The calls of scripts of one client; it can kill the client at a call, or lose a reply."""
 
     def __init__(self, acker: Acker) -> None:
         self._run = acker.connection.run
         acker.connection.run = self.run  # type: ignore[method-assign]
         self.calls: list[tuple[str, str, tuple[Any, ...]]] = []
         self.last = -1
-        """Number of the call, from 1, after which the process is killed; -1: of none."""
+        """Number of the call, from 1, after which the process is killed; -1: none."""
         self.lost = -1
         """Number of the call whose reply is lost."""
         self.broken = -1
-        """Number of the call from which on Redis is away."""
+        """Number of the call from which on Redis is unreachable."""
 
     def run(self, call: Call) -> Any:
         number = len(self.calls) + 1
@@ -107,7 +107,7 @@ class Line:
 
 
 class Books:
-    """Some trees that are pending, and verdicts that wait; what became of them."""
+    """Pending trees and waiting verdicts, with a check that each verdict comes once."""
 
     def __init__(self, acker: Acker, shards: int) -> None:
         self._acker = acker
@@ -128,7 +128,7 @@ class Books:
         )
 
     def on_progress(self, progress: Progress) -> None:
-        """Let all expire, and take the verdicts."""
+        """Expire all trees, and take the verdicts."""
         if progress.step == "drain" and (progress.pending or progress.backlog):
             tick(self._acker, 3)
             self._take()
@@ -138,7 +138,7 @@ class Books:
             self._verdicts[outcome.verdict, outcome.source_id] += 1
 
     def check(self) -> None:
-        """Each verdict was told, once."""
+        """Check that each verdict was delivered once."""
         tick(self._acker, 3)
         self._take()
         assert self._verdicts == self._wanted
@@ -157,7 +157,7 @@ def works(acker: Acker, shards: int) -> None:
 
 
 def calls_of(make: MakeAcker, again: MakeClient, before: int, after: int) -> list[Any]:
-    """The calls of a move that nobody disturbs."""
+    """Return the calls of an undisturbed reshard."""
     acker = make(shards=before, buckets=2)
     books, mover = Books(acker, before), again(acker)
     line = Line(mover)
@@ -169,14 +169,14 @@ def calls_of(make: MakeAcker, again: MakeClient, before: int, after: int) -> lis
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A move looks again at once: nothing takes time in these tests."""
+    """Let a reshard poll without pauses."""
     monkeypatch.setattr("acker_redis.flows.reshard.LONGEST_PAUSE", 0.0)
 
 
 @pytest.mark.full
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize(("before", "after"), MOVES)
-def test_killed_after_each_call_and_run_again(
+def test_reshard_killed_after_each_call_is_completed_by_a_retry(
     make_any_acker: MakeAcker, again: MakeClient, before: int, after: int
 ) -> None:
     calls = calls_of(make_any_acker, again, before, after)
@@ -190,9 +190,9 @@ def test_killed_after_each_call_and_run_again(
         Line(mover).last = number
         with pytest.raises(Killed):
             reshard(mover, after, on_progress=books.on_progress)
-        closed = number > min(before, after)  # it looks at those that stay before
+        closed = number > min(before, after)  # it reads the kept shards before
         if number % 3 == 0:
-            # Called off, if that is still possible, and from there all over again.
+            # Cancelled, if that is still possible, then started again.
             if decided <= number < opened:
                 with pytest.raises(ReshardError, match="decided"):
                     cancel(again(acker))
@@ -203,16 +203,16 @@ def test_killed_after_each_call_and_run_again(
         state = commands.status(ShardKeys(acker.namespace, 0))
         resharding = b"reshard" in acker.connection.run(state)[-1]
         assert resharding == (closed and number < opened)
-        anew = again(acker)
-        assert reshard(anew, after, on_progress=books.on_progress).shards == after
-        settled(anew, after)
+        other = again(acker)
+        assert reshard(other, after, on_progress=books.on_progress).shards == after
+        settled(other, after)
         books.check()
-        works(anew, after)
+        works(other, after)
 
 
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
-def test_a_reply_that_is_lost_does_not_stop_it(
+def test_reshard_survives_a_lost_reply(
     make_any_acker: MakeAcker, again: MakeClient, before: int, after: int
 ) -> None:
     calls = calls_of(make_any_acker, again, before, after)
@@ -225,7 +225,7 @@ def test_a_reply_that_is_lost_does_not_stop_it(
         books.check()
 
 
-def test_it_ends_without_a_rotator(make_any_acker: MakeAcker) -> None:
+def test_reshard_ends_without_a_rotator(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(tick_ms=20, buckets=2)
     track(acker, 1, A)
     track_block(acker, 1, [A])
@@ -243,8 +243,8 @@ def test_it_ends_without_a_rotator(make_any_acker: MakeAcker) -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-def test_in_time_or_not_at_all(make_any_acker: MakeAcker) -> None:
-    """It says who has left verdicts on shards that go, and is open again."""
+def test_reshard_timeout_cancels_and_names_tasks_with_verdicts(make_any_acker: MakeAcker) -> None:
+    """The error names the tasks with verdicts on removed shards; the namespace is open again."""
     acker = make_any_acker(shards=2)
     for task, number in [("shop", 3), ("carts", 1)]:
         for anchor in range(1, number + 1):
@@ -262,7 +262,7 @@ def test_in_time_or_not_at_all(make_any_acker: MakeAcker) -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-def test_verdicts_on_shards_that_stay_wait_there(make_any_acker: MakeAcker) -> None:
+def test_verdicts_on_kept_shards_may_wait_there(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(shards=2)
     for anchor in (2, 4):
         track(acker, anchor, 0)
@@ -272,7 +272,7 @@ def test_verdicts_on_shards_that_stay_wait_there(make_any_acker: MakeAcker) -> N
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_interrupted_it_is_open_again(
+def test_interrupted_reshard_is_cancelled(
     make_any_acker: MakeAcker, error: type[BaseException]
 ) -> None:
     acker = make_any_acker(shards=2)
@@ -292,7 +292,7 @@ def test_interrupted_it_is_open_again(
 
 
 @pytest.mark.usefixtures("at_once")
-def test_interrupted_when_it_is_decided_it_goes_on(
+def test_reshard_interrupted_after_the_decision_is_only_completed(
     make_any_acker: MakeAcker, again: MakeClient
 ) -> None:
     acker = make_any_acker(shards=2)
@@ -306,7 +306,7 @@ def test_interrupted_when_it_is_decided_it_goes_on(
     assert acker.status().reshard == Reshard(2, 1, "switch")
     with pytest.raises(ReshardError, match="decided"):
         cancel(acker)
-    # Shard 1 has lost in a failover that it is closed, and begins a tree.
+    # A failover made shard 1 lose its closed state, and it begins a tree.
     acker.connection.client.hdel(ShardKeys(acker.namespace, 1).meta, "reshard")
     send(acker, columns([(5, A, 1)], "t", ["late"]), shard=1)
     with pytest.raises(ReshardError, match="1 trees and records are pending; .* is decided"):
@@ -318,9 +318,11 @@ def test_interrupted_when_it_is_decided_it_goes_on(
 
 
 @pytest.mark.usefixtures("at_once")
-def test_killed_while_it_is_called_off(make_any_acker: MakeAcker, again: MakeClient) -> None:
-    """Whoever comes next completes that first, whatever was wanted."""
-    for number in range(3, 8):  # the first calls look how far all are
+def test_killed_cancel_is_completed_by_the_next_reshard(
+    make_any_acker: MakeAcker, again: MakeClient
+) -> None:
+    """The next reshard completes the cancel first, to any number of shards."""
+    for number in range(3, 8):  # the first calls only read states
         acker = make_any_acker(shards=2, buckets=2)
         books, mover = Books(acker, 2), again(acker)
         Line(mover).last = 6
@@ -342,7 +344,7 @@ Metas = dict[str, dict[bytes, bytes]]
 
 
 def metas(acker: Acker) -> Metas:
-    """What each shard says of itself; of one that is being dropped, too."""
+    """Return the ``meta`` of each shard, also of one that is being dropped."""
     client, found = acker.connection.client, Metas()
     for key in client.scan_iter(f"acker:{{{acker.namespace}:*", count=1000):
         if key.endswith((b":meta", b":dropping")):
@@ -351,7 +353,7 @@ def metas(acker: Acker) -> Metas:
 
 
 def put(acker: Acker, state: Metas) -> None:
-    """Let all be as it was."""
+    """Restore this state."""
     pipe = acker.connection.client.pipeline()
     for key in acker.connection.client.scan_iter(f"acker:{{{acker.namespace}:*", count=1000):
         pipe.unlink(key)
@@ -366,10 +368,10 @@ def put(acker: Acker, state: Metas) -> None:
     ("before", "after"),
     [(1, 2), (2, 1), *(pytest.param(*m, marks=pytest.mark.full) for m in ((2, 4), (4, 2), (4, 1)))],
 )
-def test_a_failover_at_any_moment_is_healed_by_the_same_again(
+def test_retried_reshard_repairs_a_shard_set_back_at_any_moment(
     make_any_acker: MakeAcker, again: MakeClient, before: int, after: int
 ) -> None:
-    """Any one shard is as it was at any earlier moment, a thing that was or was not there."""
+    """Any one shard is set back to any earlier moment, also to not existing."""
     acker = make_any_acker(shards=before)
     mover, states = again(acker), [metas(acker)]
     run = mover.connection.run
@@ -407,7 +409,7 @@ def test_a_failover_at_any_moment_is_healed_by_the_same_again(
 
 
 def _of(state: Metas, shard: int) -> dict[str, bytes]:
-    """What a shard says of the move."""
+    """Return the fields of a shard that describe the reshard."""
     found = {"reshard": b"", "shards": b""}
     for key, fields in state.items():
         if f":{shard}}}:" in key:
@@ -417,10 +419,10 @@ def _of(state: Metas, shard: int) -> dict[str, bytes]:
 
 
 @pytest.mark.usefixtures("at_once")
-def test_what_a_failover_brings_back_ends_as_ever(
+def test_verdicts_of_restored_shards_are_delivered_by_kept_shards(
     make_any_acker: MakeAcker, again: MakeClient
 ) -> None:
-    """Shards with trees and verdicts of before: they are told, by the shards that stay."""
+    """Restored shards hold trees and verdicts; the kept shards deliver them."""
     acker = make_any_acker(shards=4, buckets=2)
     for shard in (1, 3):
         send(acker, columns([(shard, A, 1), (shard + 8, 0, 1)], "t", ["a", "b"]), shard=shard)
@@ -452,10 +454,10 @@ def test_what_a_failover_brings_back_ends_as_ever(
 
 
 @pytest.mark.usefixtures("at_once")
-def test_who_comes_late_drops_no_shard_of_a_later_move(
+def test_delayed_reshard_drops_no_shard_of_a_later_reshard(
     make_any_acker: MakeAcker, again: MakeClient
 ) -> None:
-    """At any of its last calls it sleeps, while others complete it and move on."""
+    """It is delayed at any of its last calls, while others complete it and reshard again."""
     calls = calls_of(make_any_acker, again, 4, 2)
     for number in range(len(calls) - 14, len(calls) + 1):
         acker = make_any_acker(shards=4)
@@ -487,10 +489,10 @@ def test_who_comes_late_drops_no_shard_of_a_later_move(
 
 
 @pytest.mark.usefixtures("at_once")
-def test_the_loser_of_two_says_that_somebody_was_faster(
+def test_concurrent_reshard_completes_or_raises_reshard_error(
     make_any_acker: MakeAcker, again: MakeClient
 ) -> None:
-    """Wherever it is when the other completes the move, it has the same, or ReshardError."""
+    """At any step it either gets the same result, or raises ReshardError."""
     calls, lost = calls_of(make_any_acker, again, 4, 2), 0
     for number in range(1, len(calls) + 1):
         acker = make_any_acker(shards=4)
@@ -515,10 +517,10 @@ def test_the_loser_of_two_says_that_somebody_was_faster(
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 2)])
-def test_durable_lanes_stand_on_all_shards_after_a_move(
+def test_reshard_copies_durable_fences_to_all_shards(
     make_any_acker: MakeAcker, before: int, after: int
 ) -> None:
-    """The highest number of any shard; a batch that is run again is applied on none anew."""
+    """Each fence has the highest number of any shard; a retried batch is applied on no shard."""
     acker = make_any_acker(shards=before)
     lane = commands.Fence("@spark/app/q", 7, "aa")
     send(acker, columns([(before - 1, A, 0)] if before > 1 else [(4, A, 0)]), lane, before - 1)
@@ -543,7 +545,7 @@ def test_durable_lanes_stand_on_all_shards_after_a_move(
 
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("allowed", [True, False])
-def test_a_replica_is_waited_for_before_what_cannot_be_undone(
+def test_reshard_waits_for_a_replica_before_irreversible_steps(
     make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch, allowed: bool
 ) -> None:
     acker = make_any_acker(shards=2)
@@ -565,7 +567,7 @@ def test_a_replica_is_waited_for_before_what_cannot_be_undone(
     assert moved < asked[0] <= dropped < asked[1] <= opened
 
 
-def test_when_redis_stays_away_it_says_that_it_is_closed(
+def test_reshard_reports_a_closed_namespace_if_redis_stays_unreachable(
     make_any_acker: MakeAcker, again: MakeClient
 ) -> None:
     acker = make_any_acker()
@@ -576,12 +578,14 @@ def test_when_redis_stays_away_it_says_that_it_is_closed(
     assert "nothing is tracked until reshard or cancel is run again" in (caught.value.__notes__[0])
     assert acker.status().reshard == Reshard(1, 2)
     assert cancel(acker).shards == 1
-    assert cancel(acker).shards == 1  # there is nothing to call off
+    assert cancel(acker).shards == 1  # a no-op for an open namespace
     settled(acker, 1)
 
 
 @pytest.mark.usefixtures("at_once")
-def test_what_is_refused(make_any_acker: MakeAcker, again: MakeClient) -> None:
+def test_invalid_and_concurrent_reshards_are_refused(
+    make_any_acker: MakeAcker, again: MakeClient
+) -> None:
     acker = make_any_acker(shards=2)
     for shards in (0, 3, 2048):
         with pytest.raises(ConfigError, match="shards"):
@@ -599,7 +603,7 @@ def test_what_is_refused(make_any_acker: MakeAcker, again: MakeClient) -> None:
                 reshard(other, 8)
             with pytest.raises(ReshardError, match="change its settings after the reshard"):
                 other.configure(high_water=5)
-            assert other.status().reshard == Reshard(2, 4), "nobody else calls it off"
+            assert other.status().reshard == Reshard(2, 4), "other reshards do not cancel it"
             tick(other, 3)
 
     assert reshard(acker, 4, on_progress=on_progress).shards == 4
@@ -613,7 +617,9 @@ def test_what_is_refused(make_any_acker: MakeAcker, again: MakeClient) -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-def test_a_client_that_knew_the_old_number(make_any_acker: MakeAcker, again: MakeClient) -> None:
+def test_client_with_the_old_number_of_shards_recovers(
+    make_any_acker: MakeAcker, again: MakeClient
+) -> None:
     acker = make_any_acker(shards=1)
     for before, after in [(1, 4), (4, 1)]:
         old = again(acker)
@@ -630,13 +636,13 @@ def test_a_client_that_knew_the_old_number(make_any_acker: MakeAcker, again: Mak
         old.flows.known = AckerConfig(shards=before, tick_ms=3_600_000)
         acks = Batch()
         acks.ack(6, A)
-        assert old.apply(acks).acked == 1, "packed anew"
+        assert old.apply(acks).acked == 1, "packed again"
         assert [o.verdict for o in old.outcomes("t")] == ["ack"]
 
 
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 2)])
-def test_what_was_refused_everywhere_is_packed_anew_and_what_was_not_is_given_up(
+def test_batch_is_packed_again_only_if_no_part_was_applied(
     make_any_acker: MakeAcker, again: MakeClient, before: int, after: int
 ) -> None:
     acker = make_any_acker(shards=before)
@@ -646,13 +652,13 @@ def test_what_was_refused_everywhere_is_packed_anew_and_what_was_not_is_given_up
     tracked = Batch("t")
     for anchor in range(1, 9):
         tracked.track(anchor, f"s{anchor}", [A])
-        # Of two shards one is another now, of one the only one.
+        # From 2 shards one is another now; from 1 the only one.
         (acks if anchor % 4 in (2, 3) else some).ack(anchor, A)
     acker.apply(tracked)
     assert old.apply(acks).acked == 4
     old.flows.known = AckerConfig(shards=4, tick_ms=3_600_000)
     if after == 2:
-        # Anchors 1 and 5 are where they were, 4 and 8 too; one of shard 3 would not be.
+        # Anchors 1, 5, 4 and 8 keep their shards; an anchor of shard 3 would not.
         for anchor in (3, 7):
             some.ack(anchor, A)
         for _ in range(2):
@@ -660,10 +666,10 @@ def test_what_was_refused_everywhere_is_packed_anew_and_what_was_not_is_given_up
                 old.apply(some)
 
 
-def test_while_shards_are_told_one_after_the_other_one_tries_again(
+def test_batch_during_the_switch_gets_backlog_error(
     make_any_acker: MakeAcker, again: MakeClient
 ) -> None:
-    """A shard says that it moved, and shard 0 does not yet: BACKLOG, not SHARD."""
+    """One shard has the new number and shard 0 the old: BACKLOG, not SHARD."""
     acker = make_any_acker(shards=2)
     mover, trial = again(acker), again(make_any_acker(shards=2))
     line = Line(trial)
@@ -680,8 +686,8 @@ def test_while_shards_are_told_one_after_the_other_one_tries_again(
 
 
 @pytest.mark.usefixtures("at_once")
-def test_who_reads_verdicts_hears_all_shards(make_any_acker: MakeAcker, again: MakeClient) -> None:
-    """Since before the moves, and without ever being refused."""
+def test_outcomes_reader_follows_reshards(make_any_acker: MakeAcker, again: MakeClient) -> None:
+    """The reader exists before the reshards, and never raises."""
     acker = make_any_acker(shards=1)
     outcomes = again(acker).outcomes("t")
 
@@ -698,16 +704,16 @@ def test_who_reads_verdicts_hears_all_shards(make_any_acker: MakeAcker, again: M
             assert sorted(hear()) == ["4", "5", "6", "7"]
 
 
-def test_a_batch_in_doubt_is_not_packed_for_other_shards(
+def test_batch_in_doubt_is_not_packed_for_other_shards(
     make_any_acker: MakeAcker, again: MakeClient
 ) -> None:
-    """What was applied before the move is a repeat, or is refused; never applied once more."""
+    """A part applied before the reshard is a repeat or refused; it is never applied again."""
     acker = make_any_acker(shards=1)
     old = again(acker, retry_for=0)
     batch = Batch("t")
     for anchor in range(1, 5):
         batch.track(anchor, f"s{anchor}", [])
-    Line(old).lost = 2  # the first asks for the configuration
+    Line(old).lost = 2  # the first call reads the configuration
     with pytest.raises(RedisUnavailableError):
         old.apply(batch)
     assert len(list(acker.outcomes("t"))) == 4
@@ -717,8 +723,8 @@ def test_a_batch_in_doubt_is_not_packed_for_other_shards(
     assert acker.status().counters["tracked"] == 4
 
 
-def test_status_while_shards_go(make_any_acker: MakeAcker) -> None:
-    """Between the look at shard 0 and that at shard 3 it has moved."""
+def test_status_while_a_reshard_removes_shards(make_any_acker: MakeAcker) -> None:
+    """The reshard completes between the reads of shard 0 and shard 3."""
     acker = make_any_acker(shards=4)
     run, moved = acker.connection.run, list[bool]()
 

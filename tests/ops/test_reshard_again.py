@@ -1,4 +1,4 @@
-"""What a move leaves to those who come behind it, and what heals when a node was set back."""
+"""Clients after a reshard, and repairs after a failover set a node back."""
 
 import pytest
 
@@ -18,12 +18,12 @@ from tests.conftest import MakeAcker
 
 @pytest.fixture
 def shell(any_server: EmbeddedRedis) -> Shell:
-    """Commands run on this server."""
+    """Run commands on this server."""
     return Shell(any_server)
 
 
-def anew(acker: Acker) -> Acker:
-    """A client that knows nothing yet."""
+def fresh(acker: Acker) -> Acker:
+    """Return a client with an empty cache."""
     return Acker(acker.connection.client, acker.namespace, retry_for=2)
 
 
@@ -39,76 +39,78 @@ def parts(shards: int, *anchors: int) -> dict[int, Part]:
 
 
 def ended(acker: Acker) -> list[str]:
-    """Source ids of the verdicts that wait, which are taken."""
+    """Take the waiting verdicts, and return their source ids."""
     return [outcome.source_id for outcome in acker.outcomes("shop")]
 
 
-def test_a_raised_fence_is_no_repeat_of_a_batch_without_a_digest(
+def test_raised_fence_is_no_repeat_of_a_batch_without_digest(
     make_any_acker: MakeAcker,
 ) -> None:
-    """Else the batch would pass for applied, and what it was to track would have no verdict."""
+    """Otherwise the batch would pass for applied, and its trees would get no verdict."""
     acker = make_any_acker(shards=2, tick_ms=20, buckets=2)
-    acker.apply_part(parts(2, 4, 5)[1], Fence("@mine", 2))  # and it dies before shard 0
+    acker.apply_part(parts(2, 4, 5)[1], Fence("@mine", 2))  # the client dies before shard 0
     reshard(acker, 4)
     again = parts(4, 4, 5)
     with pytest.raises(ChangedBatchError, match="was resharded since"):
-        anew(acker).apply_part(again[0], Fence("@mine", 2))
-    assert anew(acker).apply_part(again[1], Fence("@mine", 2)).highest == 2
+        fresh(acker).apply_part(again[0], Fence("@mine", 2))
+    assert fresh(acker).apply_part(again[1], Fence("@mine", 2)).highest == 2
     assert [acker.lane("@mine")[shard] for shard in range(4)] == [
         (2, "0" * 32),
-        (2, ""),  # it was applied there, and has ended
+        (2, ""),  # it was applied there before
         (2, "0" * 32),
         (2, "0" * 32),
     ]
 
 
-def test_settings_that_were_changed_while_shard_0_was_set_back(make_any_acker: MakeAcker) -> None:
+def test_reshard_keeps_settings_changed_while_shard_0_was_set_back(
+    make_any_acker: MakeAcker,
+) -> None:
     acker = make_any_acker(tick_ms=20, buckets=2)
     client, meta = acker.connection.client, ShardKeys(acker.namespace, 0).meta
     before = client.dump(meta)
     reshard(acker, 2)
     client.restore(meta, 0, before, replace=True)
-    anew(acker).configure(high_water=5000)
-    assert reshard(anew(acker), 2).high_water == 5000
-    assert anew(acker).apply(tracks(4, 5)).tracked == 2
-    shares = {shard.config.high_water for shard in anew(acker).status().shards}
+    fresh(acker).configure(high_water=5000)
+    assert reshard(fresh(acker), 2).high_water == 5000
+    assert fresh(acker).apply(tracks(4, 5)).tracked == 2
+    shares = {shard.config.high_water for shard in fresh(acker).status().shards}
     assert shares == {5000}
 
 
-def test_verdicts_of_a_shard_that_came_back_are_carried_to_one_that_is_read(
+def test_verdicts_of_a_restored_shard_are_carried_to_a_read_shard(
     make_any_acker: MakeAcker,
 ) -> None:
-    """A client that knew the old number has tracked there, and was told that it is tracked."""
+    """A client with the old number has tracked there, and its reply confirmed that."""
     acker = make_any_acker(shards=2, tick_ms=20, buckets=2)
-    stale, client, meta = anew(acker), acker.connection.client, ShardKeys(acker.namespace, 1).meta
+    stale, client, meta = fresh(acker), acker.connection.client, ShardKeys(acker.namespace, 1).meta
     assert stale.config.shards == 2
     before = client.dump(meta)
     reshard(acker, 1)
     client.restore(meta, 0, before)
     stale.apply(tracks(5, 7))
     stale.apply_part(parts(2, 9)[1], Fence("@lane", 1))
-    reshard(anew(acker), 1)
-    assert anew(acker).status().backlog == {"shop": 3}
-    assert sorted(ended(anew(acker))) == ["order-5", "order-7", "order-9"]
-    assert anew(acker).status().backlog == {"shop": 0}
+    reshard(fresh(acker), 1)
+    assert fresh(acker).status().backlog == {"shop": 3}
+    assert sorted(ended(fresh(acker))) == ["order-5", "order-7", "order-9"]
+    assert fresh(acker).status().backlog == {"shop": 0}
     assert not client.exists(meta)
 
 
-def test_shards_that_are_well_know_themselves_what_they_have_applied(
+def test_recreated_shard_raises_no_fence_on_the_others(
     make_any_acker: MakeAcker,
 ) -> None:
-    """A shard that is lost and made anew fences no batch on the others."""
+    """A shard that is lost and created again fences no batch on the others."""
     acker = make_any_acker(shards=4)
     batch = parts(4, 4, 5)
     acker.apply_part(batch[0], Fence("@lane", 1, "aa"))
     client = acker.connection.client
     client.delete(*client.keys(f"acker:{{{acker.namespace}:3}}*"))
-    reshard(anew(acker), 4)
+    reshard(fresh(acker), 4)
     assert acker.apply_part(batch[1], Fence("@lane", 1, "aa")).tracked == 1
     assert acker.lane("@lane")[3] == (1, "0" * 32)
 
 
-def test_more_lanes_than_a_shard_holds_are_not_moved(
+def test_reshard_refuses_more_lanes_than_a_shard_holds(
     make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acker = make_any_acker(shards=2, tick_ms=20, buckets=2)
@@ -127,7 +129,9 @@ def test_more_lanes_than_a_shard_holds_are_not_moved(
     assert len(acker.lane("@lane-0")) == 4
 
 
-def test_commands_heal_what_lacks_a_shard(make_any_acker: MakeAcker, shell: Shell) -> None:
+def test_reshard_command_repairs_a_namespace_without_a_shard(
+    make_any_acker: MakeAcker, shell: Shell
+) -> None:
     acker = make_any_acker(shards=2, tick_ms=20, buckets=2)
     client, ns = acker.connection.client, acker.namespace
     before = client.dump(ShardKeys(ns, 0).meta)
@@ -135,10 +139,10 @@ def test_commands_heal_what_lacks_a_shard(make_any_acker: MakeAcker, shell: Shel
     client.restore(ShardKeys(ns, 0).meta, 0, before, replace=True)
     asked = shell("reshard", ns, "--shards", "1", stdin="y\n")
     assert (asked.code, asked.out) == (0, f"{ns}: has 1 shards\n")
-    assert cancel(anew(acker)).shards == 1
+    assert cancel(fresh(acker)).shards == 1
 
 
-def test_a_rejection_whose_reply_was_lost_has_no_line(
+def test_rejected_tree_after_a_lost_reply_has_no_output_line(
     make_any_acker: MakeAcker, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acker = make_any_acker(high_water=1)

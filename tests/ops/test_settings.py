@@ -1,4 +1,4 @@
-"""Settings from the environment; nothing they print holds a password."""
+"""Settings from the environment; no output contains a password."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ def test_defaults() -> None:
     assert (settings.timeout, settings.retry_for) == (5.0, 10.0)
 
 
-def test_what_is_given_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_override_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACKER_REDIS_URL", "redis://elsewhere:1/0")
     monkeypatch.setenv("ACKER_REDIS_TIMEOUT", "2")
     assert Settings.read(url="redis://here:2/0").shown_url == "redis://here:2/0"
@@ -27,8 +27,8 @@ def test_what_is_given_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch
     assert Settings.read(timeout=None).timeout == 2
 
 
-def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As docker compose sets those that have no value."""
+def test_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Docker Compose sets variables without a value to an empty text."""
     monkeypatch.setenv("ACKER_REDIS_PASSWORD", "")
     monkeypatch.setenv("ACKER_REDIS_URL", "")
     settings = Settings.read()
@@ -49,9 +49,7 @@ def test_an_empty_variable_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
         ("redis+sentinel://a,b:1/svc", "redis+sentinel://al:***@a:26379,b:1/svc/0", None),
     ],
 )
-def test_user_and_password_where_the_url_has_none(
-    url: str, shown: str, complete: str | None
-) -> None:
+def test_user_and_password_complete_the_url(url: str, shown: str, complete: str | None) -> None:
     settings = Settings(url=url, username="al", password="p/w@")  # type: ignore[arg-type]
     assert settings.shown_url == shown
     if complete:
@@ -62,7 +60,7 @@ def test_user_and_password_where_the_url_has_none(
         assert secret not in f"{settings!r} {settings} {settings.shown_url}"
 
 
-def test_a_password_from_a_file(tmp_path: Path) -> None:
+def test_password_is_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text(" hush \n")
     assert Settings(password_file=file)._target().password == " hush "
@@ -74,7 +72,7 @@ def test_a_password_from_a_file(tmp_path: Path) -> None:
     ("content", "words"),
     [(None, "No such file"), (b"\n", "is empty"), (b"\xff", "it is not text")],
 )
-def test_a_file_without_a_password_is_named_and_not_quoted(
+def test_bad_password_file_is_named_and_not_quoted(
     tmp_path: Path, content: bytes | None, words: str
 ) -> None:
     file = tmp_path / "secret"
@@ -88,7 +86,7 @@ def test_a_file_without_a_password_is_named_and_not_quoted(
     ("name", "value"),
     [("TIMEOUT", "hush"), ("TIMEOUT", "0"), ("RETRY_FOR", "-1"), ("LOG_LEVEL", "hush")],
 )
-def test_a_wrong_variable_is_named_and_not_quoted(
+def test_invalid_variable_is_named_and_not_quoted(
     monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(f"ACKER_REDIS_{name}", value)
@@ -97,7 +95,7 @@ def test_a_wrong_variable_is_named_and_not_quoted(
     assert "hush" not in str(caught.value)
 
 
-def test_a_url_that_is_none_is_not_shown() -> None:
+def test_invalid_url_is_not_shown() -> None:
     settings = Settings(url="hush:hush@hush")  # type: ignore[arg-type]
     assert settings.shown_url == "(not shown: not a URL)"
     with pytest.raises(ConfigError) as caught:
@@ -106,7 +104,7 @@ def test_a_url_that_is_none_is_not_shown() -> None:
 
 
 def rows() -> list[str]:
-    """Rows of the table in docs/reference/settings.md, from the fields."""
+    """Return the rows of the table in docs/reference/settings.md, from the fields."""
     from acker_api.settings import ApiSettings
 
     found = []
@@ -122,13 +120,13 @@ def rows() -> list[str]:
     return found
 
 
-def test_the_table_in_the_docs_has_every_variable_and_no_other() -> None:
+def test_docs_table_lists_every_variable_and_no_other() -> None:
     text = OPERATIONS.read_text()
     assert [line for line in text.splitlines() if line.startswith("| `ACKER_REDIS_")] == rows()
 
 
-def test_the_library_does_not_read_the_environment() -> None:
-    """Who calls Acker.from_url says what it connects to."""
+def test_library_does_not_read_the_environment() -> None:
+    """The caller of Acker.from_url passes the URL."""
     code = "import sys, acker_redis; acker_redis.Acker; print('pydantic' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -1,4 +1,4 @@
-"""Producers of both kinds, on one real server."""
+"""Fixtures: producers of both kinds, on one real server."""
 
 from collections.abc import Callable, Iterator
 
@@ -20,7 +20,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def make_rig(kind: str, any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> Iterator[MakeRig]:
-    """Make rigs, each in a namespace of its own, from fields of AckerConfig."""
+    """Make rigs, each in a separate namespace, from fields of AckerConfig."""
     made: list[Rig] = []
 
     def make(url: str | None = None, **fields: object) -> Rig:
@@ -34,7 +34,7 @@ def make_rig(kind: str, any_server: EmbeddedRedis, make_any_acker: MakeAcker) ->
 
 @pytest.fixture
 def rig(make_rig: MakeRig) -> Rig:
-    """One shard."""
+    """A rig with one shard."""
     return make_rig()
 
 

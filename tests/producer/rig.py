@@ -1,4 +1,4 @@
-"""One behaviour suite for both producers: the asyncio one is called through its loop's thread."""
+"""One interface for both producers: the asyncio one is called through its loop's thread."""
 
 import asyncio
 import contextlib
@@ -23,17 +23,17 @@ T = TypeVar("T")
 
 
 class Calls:
-    """Watches the calls of apply that a connection makes; holds them, or lets them fail."""
+    """Records the ``apply`` calls of a connection; holds them, or makes them fail."""
 
     def __init__(self) -> None:
         self.made: list[str] = []
-        """Prefix of the shard of each, when it was begun."""
+        """Per call, the key prefix of its shard, in order of start."""
         self.rows: list[int] = []
-        """How many rows each brought."""
+        """Per call, its number of rows."""
         self.at_once: Counter[str] = Counter()
-        """The most that were ever in flight, by shard, and of all together."""
+        """Maximum number of calls in flight, by shard and in total."""
         self.errors: list[Exception] = []
-        """What the next calls raise instead of being sent."""
+        """Exceptions that the next calls raise instead of being sent."""
         self._in_flight: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._held = 0
@@ -44,12 +44,12 @@ class Calls:
         return sum(self._in_flight.values())
 
     def hold(self) -> None:
-        """From now on calls wait to be let go, in the order in which they came."""
+        """Hold all further calls until they are released, in order of arrival."""
         with self._lock:
             self._held, self._free = 1, len(self.made)
 
     def let_go(self, calls: int = 1) -> None:
-        """So many more calls may go."""
+        """Release ``calls`` more calls."""
         with self._lock:
             self._free += calls
 
@@ -57,7 +57,7 @@ class Calls:
         self._held = 0
 
     def wait_for(self, calls: int) -> None:
-        """Wait until so many calls were begun."""
+        """Wait until ``calls`` calls have started."""
         wait_until(lambda: len(self.made) >= calls, f"{calls} calls, of {len(self.made)}")
 
     def wrap(self, run: Callable[[Call], Any]) -> Callable[[Call], Any]:
@@ -113,7 +113,7 @@ class Calls:
 
 
 class AnyProducer(Protocol):
-    """What a test says to a producer of either kind."""
+    """The methods of a producer of either kind."""
 
     @property
     def waiting(self) -> int: ...
@@ -127,7 +127,7 @@ class AnyProducer(Protocol):
 
 
 class Loop:
-    """An event loop in a thread of its own."""
+    """An event loop in a separate thread."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -144,7 +144,7 @@ class Loop:
         self.loop.close()
 
     async def _end_tasks(self) -> None:
-        """What a failed test has left."""
+        """Cancel the tasks that a failed test has left."""
         left = asyncio.all_tasks() - {asyncio.current_task()}
         for task in left:
             task.cancel()
@@ -152,7 +152,7 @@ class Loop:
 
 
 class Awaited:
-    """An AsyncProducer with the face of a Producer."""
+    """An AsyncProducer with the interface of a Producer."""
 
     def __init__(self, loop: Loop, producer: AsyncProducer) -> None:
         self.producer = producer
@@ -185,12 +185,12 @@ class Awaited:
 
 
 class Rig:
-    """Makes producers of one kind, and watches what they send."""
+    """Makes producers of one kind, and records the calls that they send."""
 
     def __init__(self, kind: str, direct: Acker, url: str) -> None:
         self.kind = kind
         self.direct = direct
-        """The same namespace, past the producer and what is between it and Redis."""
+        """A client of the same namespace that uses neither the producer nor its connection."""
         self.url = url
         self.calls = Calls()
         self.given_up: list[tuple[AckerError, int]] = []
@@ -244,7 +244,7 @@ async def _close_async(producer: AsyncProducer) -> None:
 
 
 class InThread:
-    """Something that is done meanwhile; ``join`` raises what it raised."""
+    """Runs a function in a thread; ``join`` raises its exception."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         self.error: BaseException | None = None
@@ -270,7 +270,7 @@ class InThread:
 
 
 def tracks(count: int, shards: int = 1, shard: int | None = None) -> list[Row]:
-    """Rows that each track a tree of one message, all of one shard if it is given."""
+    """Return rows that each track a tree of one message, all on ``shard`` if it is given."""
     rows = []
     for _ in range(count):
         anchor = new_anchor()
@@ -281,7 +281,7 @@ def tracks(count: int, shards: int = 1, shard: int | None = None) -> list[Row]:
 
 
 def acks_of(rows: Sequence[Row]) -> list[Row]:
-    """Rows that complete what ``tracks`` has begun."""
+    """Return the rows that complete the trees of ``tracks``."""
     return [ack_row(row.anchor, row.delta) for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""The buffer of a producer by itself: any rows, in any order of adding, taking and answering."""
+"""The accumulator of a producer: random rows, added, taken and answered in any order."""
 
 import math
 from collections import Counter
@@ -37,13 +37,13 @@ rows = st.one_of(
 
 @dataclass
 class Seen:
-    """What rows of one anchor come to: what XOR and OR cannot lose."""
+    """The fold of the rows of one anchor: all that XOR and OR keep."""
 
     delta: int = 0
     fails: bool = False
     touches: bool = False
     tracks: list[str] = field(default_factory=list)
-    """Source ids: each TRACK counts."""
+    """Source ids; each TRACK counts."""
 
     def add(self, row: Row) -> None:
         self.delta ^= row.delta
@@ -63,7 +63,7 @@ class Accumulating(RuleBasedStateMachine):
         self.taken: dict[int, Seen] = {}
         self.in_flight: dict[int, Batch] = {}
         self.order: list[tuple[int, int]] = []
-        """Shard and number of each row in the order in which it was added."""
+        """Shard and number of each row, in the order of adding."""
 
     @rule(some=st.lists(rows, max_size=8))
     def add(self, some: list[Row]) -> None:
@@ -72,7 +72,7 @@ class Accumulating(RuleBasedStateMachine):
         for row in some:
             self.added.setdefault(row.anchor, Seen()).add(row)
         if not wake:
-            assert self.accumulator.due() >= before, "a sender sleeps for too long"
+            assert self.accumulator.due() >= before, "a sender sleeps too long"
 
     @rule(seconds=st.sampled_from([0.0, 1.0, LINGER]))
     def wait(self, seconds: float) -> None:
@@ -116,7 +116,7 @@ class Accumulating(RuleBasedStateMachine):
 
     @rule()
     def hurry(self) -> None:
-        """All that is there now can be taken, one after the other, whatever the time."""
+        """Take all batches of this moment, one after another, at any time."""
         self.accumulator.hurry()
         now, self.now = self.now, -math.inf
         hurried = set(map(id, self.accumulator.batches()))
@@ -128,13 +128,13 @@ class Accumulating(RuleBasedStateMachine):
         self.now = now
 
     @invariant()
-    def its_size_is_right(self) -> None:
+    def size_is_the_number_of_rows(self) -> None:
         batches = list(self.accumulator.batches())
         assert self.accumulator.size == sum(map(len, batches))
         assert len(set(map(id, batches))) == len(batches)
 
     @invariant()
-    def what_is_in_flight_is_there(self) -> None:
+    def batches_in_flight_are_kept(self) -> None:
         there = set(map(id, self.accumulator.batches()))
         assert {id(batch) for batch in self.in_flight.values()} <= there
 
@@ -153,8 +153,8 @@ TestAccumulating = Accumulating.TestCase
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=40))
-def test_tracks_of_a_shard_leave_in_their_order(anchors: list[int]) -> None:
-    """A second TRACK of an anchor opens another batch, and none overtakes the one before."""
+def test_tracks_of_a_shard_keep_their_order(anchors: list[int]) -> None:
+    """A second TRACK of an anchor opens another batch, and no batch overtakes an earlier one."""
     accumulator = Accumulator("t", 1, 0)
     accumulator.add([track_row(a, str(n), [1]) for n, a in enumerate(anchors)], 0)
     left: dict[int, list[int]] = {}
@@ -167,7 +167,7 @@ def test_tracks_of_a_shard_leave_in_their_order(anchors: list[int]) -> None:
     assert left == added
 
 
-def test_batches_are_full_before_another_is_begun() -> None:
+def test_batch_is_full_before_the_next_begins() -> None:
     accumulator = Accumulator("t", 1, LINGER)
     accumulator.add([ack_row(anchor, 1) for anchor in range(1, 5 * MAX_ROWS + 8)], 0)
     assert [len(batch) for batch in accumulator.batches()] == [MAX_ROWS] * 5 + [7]
@@ -194,7 +194,7 @@ def test_shards_take_turns() -> None:
 
 
 @pytest.mark.parametrize("linger", [0.0, LINGER])
-def test_the_first_row_of_a_batch_says_when_it_is_due(linger: float) -> None:
+def test_first_row_of_a_batch_determines_when_it_is_due(linger: float) -> None:
     accumulator = Accumulator("t", 1, linger)
     assert accumulator.due() == math.inf
     assert accumulator.add([ack_row(1, 1)], 5)

@@ -1,4 +1,4 @@
-"""When a batch is sent, and what is in it."""
+"""When a batch is sent, and which rows it holds."""
 
 from collections.abc import Iterator
 
@@ -14,10 +14,10 @@ from tests.support import total, verdicts
 from tests.waiting import wait_until
 
 LONG = 60.0
-"""A linger that no test lives to see."""
+"""A linger longer than any test."""
 
 
-def test_what_is_added_is_applied(rig: Rig) -> None:
+def test_added_rows_are_applied(rig: Rig) -> None:
     producer = rig.producer()
     producer.track(7, "order-1", [40])
     producer.ack(7, 40, [41])
@@ -45,8 +45,8 @@ def test_rows_are_folded_per_anchor(rig: Rig) -> None:
     assert {v[:2] for v in verdicts(rig.direct)} == {("ack", "completed"), ("nack", "failed")}
 
 
-def test_a_second_track_of_an_anchor_is_a_second_batch_and_a_conflict(rig: Rig) -> None:
-    """Folded they would cancel: two trees of one anchor that look like none."""
+def test_second_track_of_an_anchor_opens_a_second_batch_and_is_a_conflict(rig: Rig) -> None:
+    """Folded into one batch, the two TRACKs would cancel out."""
     producer = rig.producer(linger=LONG)
     producer.add([track_row(7, "first", [1]), track_row(7, "second", [2])])
     producer.flush()
@@ -60,12 +60,12 @@ def test_rows_linger_for_others(rig: Rig) -> None:
         producer.add([row])
     rig.calls.wait_for(1)
     wait_until(lambda: producer.waiting == 0, "answers")
-    # Not one: a machine that is stopped for so long is no error.
+    # Not exactly one: a machine that stalls this long is no error.
     assert len(rig.calls.made) < 50
     assert sum(rig.calls.rows) == 50
 
 
-def test_a_full_batch_does_not_linger(rig: Rig) -> None:
+def test_full_batch_does_not_linger(rig: Rig) -> None:
     producer = rig.producer(linger=LONG)
     producer.add(tracks(MAX_ROWS))
     rig.calls.wait_for(1)
@@ -73,7 +73,7 @@ def test_a_full_batch_does_not_linger(rig: Rig) -> None:
     assert rig.calls.rows == [MAX_ROWS]
 
 
-def test_what_is_too_much_for_one_batch_lingers_in_the_next(rig: Rig) -> None:
+def test_rows_beyond_one_batch_linger_in_the_next(rig: Rig) -> None:
     producer = rig.producer(linger=LONG)
     producer.add(tracks(2 * MAX_ROWS + 5))
     wait_until(lambda: producer.waiting == 5, "answers")
@@ -89,7 +89,7 @@ def test_long_texts_fill_a_batch(rig: Rig) -> None:
     assert total(rig.direct)["tracked"] == 400
 
 
-def test_without_linger_a_row_waits_for_the_call_before_alone(rig: Rig) -> None:
+def test_without_linger_rows_wait_only_for_the_call_in_flight(rig: Rig) -> None:
     rig.calls.hold()
     producer = rig.producer(linger=0)
     producer.add(tracks(1))
@@ -102,7 +102,7 @@ def test_without_linger_a_row_waits_for_the_call_before_alone(rig: Rig) -> None:
     assert rig.calls.rows == [1, 20]
 
 
-def test_one_call_is_in_flight_per_shard(make_rig: MakeRig) -> None:
+def test_at_most_one_call_is_in_flight_per_shard(make_rig: MakeRig) -> None:
     rig = make_rig(shards=4)
     producer = rig.producer(linger=0)
     threads = [InThread(lambda: _add_one_by_one(rig, producer, 300)) for _ in range(4)]
@@ -122,11 +122,11 @@ def _add_one_by_one(rig: Rig, producer: object, count: int) -> None:
 
 
 @pytest.mark.parametrize("linger", [0, 0.01])
-def test_shards_are_sent_side_by_side(make_rig: MakeRig, linger: float) -> None:
-    """Also when one call brings the rows of all of them: a shard that is slow delays no other."""
+def test_shards_are_sent_concurrently(make_rig: MakeRig, linger: float) -> None:
+    """Also when one add has rows of all shards: a slow shard delays no other."""
     rig = make_rig(shards=4)
     producer = rig.producer(linger=linger)
-    # From the second round on the senders sleep when the rows come.
+    # From the second round on the senders are asleep when rows are added.
     for number in range(5):
         rig.calls.hold()
         producer.add([row for shard in range(4) for row in tracks(5, 4, shard)])
@@ -150,7 +150,7 @@ def test_more_shards_than_senders_are_all_served(make_rig: MakeRig) -> None:
     assert rig.calls.at_once["all"] <= 4
 
 
-def test_a_bad_row_raises_and_nothing_of_its_list_was_taken_in(rig: Rig) -> None:
+def test_invalid_row_adds_none_of_its_list(rig: Rig) -> None:
     producer = rig.producer(linger=LONG)
     bad = [
         Row(0, 1),
@@ -172,7 +172,7 @@ def test_a_bad_row_raises_and_nothing_of_its_list_was_taken_in(rig: Rig) -> None
     assert total(rig.direct)["tracked"] == 1
 
 
-def test_a_list_that_raises_half_way_was_not_taken_in(rig: Rig) -> None:
+def test_iterable_that_raises_adds_no_row(rig: Rig) -> None:
     def rows() -> Iterator[Row]:
         yield from tracks(3)
         raise OSError("no more")
@@ -183,7 +183,7 @@ def test_a_list_that_raises_half_way_was_not_taken_in(rig: Rig) -> None:
     assert producer.waiting == 0
 
 
-def test_who_names_no_source_tracks_nothing(rig: Rig) -> None:
+def test_producer_without_a_task_cannot_track(rig: Rig) -> None:
     producer = rig.producer("")
     with pytest.raises(InvalidBatchError, match="needs a source"):
         producer.add([ack_row(7, 1), *tracks(1)])
@@ -192,7 +192,7 @@ def test_who_names_no_source_tracks_nothing(rig: Rig) -> None:
     producer.flush()
 
 
-def test_no_rows_are_no_call(rig: Rig) -> None:
+def test_empty_add_sends_no_call(rig: Rig) -> None:
     producer = rig.producer()
     producer.add([])
     producer.flush()
@@ -204,12 +204,14 @@ def test_no_rows_are_no_call(rig: Rig) -> None:
     "settings",
     [{"linger": -1}, {"linger": 61}, {"buffer": 0}, {"buffer": 1.5}, {"max_block": -1}],
 )
-def test_settings_that_cannot_be(rig: Rig, settings: dict[str, float]) -> None:
+def test_invalid_producer_settings_are_refused(rig: Rig, settings: dict[str, float]) -> None:
     with pytest.raises(ConfigError):
         rig.producer(**settings)  # type: ignore[arg-type]
 
 
-def test_a_producer_of_its_own_task(make_rig: MakeRig, make_any_acker: MakeAcker) -> None:
+def test_two_producers_deliver_verdicts_to_their_own_tasks(
+    make_rig: MakeRig, make_any_acker: MakeAcker
+) -> None:
     """Two producers of one namespace: each source gets its own verdicts."""
     rig = make_rig()
     one, other = rig.producer("one"), rig.producer("other")

@@ -1,4 +1,4 @@
-"""Tasks that are cancelled at any point: no half batches, and no reply is left for another call."""
+"""Cancelled tasks: no batch is applied partially, and no reply reaches another call."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ def direct(make_any_acker: MakeAcker) -> Acker:
 
 
 def complete(count: int) -> list[Row]:
-    """Trees that are acked at once, so that verdicts tell which rows were applied."""
+    """Return rows of trees that are acked at once; their verdicts show which rows were applied."""
     return [track_row(anchor, f"s{anchor}", []) for anchor in (new_anchor() for _ in range(count))]
 
 
@@ -37,7 +37,10 @@ def acked(direct: Acker) -> set[int]:
 
 
 async def cancelled_at_random(chance: random.Random, work: Awaitable[object]) -> bool:
-    """Cancel after some steps of the loop, or some time, or not; return whether it was in time."""
+    """Cancel after some steps of the loop, or some time, or never.
+
+    Return whether it was in time.
+    """
     task = asyncio.ensure_future(work)
     steps = chance.choice((1, 2, 3, 5, 8, 13, 30, None))
     if steps is None:
@@ -64,7 +67,7 @@ def run(
 
 
 async def _still_works(acker: AsyncAcker) -> None:
-    """Each call reads its own reply: none is shifted by one that was not read."""
+    """Check that each call reads its own reply, and no unread reply shifts the others."""
     batch, anchor = Batch("u"), new_anchor()
     batch.track(anchor, f"u{anchor}", [40])
     assert (await acker.apply(batch)).tracked == 1
@@ -72,14 +75,14 @@ async def _still_works(acker: AsyncAcker) -> None:
     assert tree is not None
     assert tree.anchor == anchor
     assert (await acker.status()).namespace == acker.namespace
-    assert await (await acker.outcomes("nobody")).read() == []
+    assert await (await acker.outcomes("absent")).read() == []
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_batch_of_several_shards_is_applied_whole(
+def test_cancelled_batch_of_several_shards_is_applied_completely(
     any_server: EmbeddedRedis, direct: Acker, seed: int
 ) -> None:
-    """Also by a task that was cancelled while others of the lane went before it."""
+    """Also for a task that is cancelled while it waits for the lane."""
     chance, begun, batches = random.Random(seed), set[int](), list[set[int]]()
     cancelled = 0
 
@@ -110,7 +113,7 @@ def test_a_batch_of_several_shards_is_applied_whole(
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_calls_that_only_read_may_be_cut_off(
+def test_cancelled_reads_leave_no_unread_reply(
     any_server: EmbeddedRedis, direct: Acker, seed: int
 ) -> None:
     chance = random.Random(seed)
@@ -131,7 +134,7 @@ def test_calls_that_only_read_may_be_cut_off(
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("buffer", [10, 100_000])
-def test_what_a_cancelled_task_has_added_is_sent_and_nothing_by_halves(
+def test_rows_added_by_a_cancelled_task_are_sent_completely(
     any_server: EmbeddedRedis, direct: Acker, seed: int, buffer: int
 ) -> None:
     chance = random.Random(seed)
@@ -159,12 +162,10 @@ def test_what_a_cancelled_task_has_added_is_sent_and_nothing_by_halves(
     run(any_server, direct, work)
     assert acked(direct) == added
     assert added
-    assert not_added or buffer > 10, "none was cancelled while it waited for room"
+    assert not_added or buffer > 10, "no task was cancelled while it waited for room"
 
 
-def test_a_first_add_that_is_cancelled_has_added_nothing(
-    any_server: EmbeddedRedis, direct: Acker
-) -> None:
+def test_cancelled_first_add_adds_nothing(any_server: EmbeddedRedis, direct: Acker) -> None:
     async def work(acker: AsyncAcker) -> None:
         async with AsyncProducer(acker, "t") as producer:
             task = asyncio.ensure_future(producer.add(complete(3)))

@@ -1,4 +1,4 @@
-"""close(): all is sent, or it is said how much is not, and nothing comes in any more."""
+"""close(): all rows are sent, or the error says how many are not; no row is added any more."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ def test_close_sends_everything_without_lingering(rig: Rig) -> None:
     assert producer.waiting == 0
 
 
-def test_a_closed_producer_takes_nothing_in(rig: Rig) -> None:
+def test_closed_producer_refuses_rows(rig: Rig) -> None:
     producer = rig.producer()
     producer.add(tracks(1))
     producer.close()
@@ -42,7 +42,7 @@ def test_a_closed_producer_takes_nothing_in(rig: Rig) -> None:
     assert total(rig.direct)["tracked"] == 1
 
 
-def test_close_again_does_nothing(rig: Rig) -> None:
+def test_second_close_is_a_no_op(rig: Rig) -> None:
     producer = rig.producer(linger=0)
     rig.calls.errors = [RedisRefusedError("no")]
     producer.add(tracks(1))
@@ -52,7 +52,7 @@ def test_close_again_does_nothing(rig: Rig) -> None:
     producer.close(0)
 
 
-def test_close_of_what_was_never_used(rig: Rig) -> None:
+def test_close_of_an_unused_producer(rig: Rig) -> None:
     producer = rig.producer()
     producer.close()
     with pytest.raises(ClosedError):
@@ -73,8 +73,8 @@ def test_close_ends_the_senders(make_rig: MakeRig, shards: int) -> None:
     assert ended == [True] * shards
 
 
-def test_close_gives_up_when_redis_is_away_and_says_so(make_rig: MakeRig, proxy: Proxy) -> None:
-    """Also what it has not tried yet; and however long a call would be tried again."""
+def test_close_gives_up_rows_if_redis_is_unreachable(make_rig: MakeRig, proxy: Proxy) -> None:
+    """Also rows that were not sent yet, and regardless of how long a call would be retried."""
     rig = make_rig(proxy.url)
     producer = rig.producer(linger=0, retry_for=600)
     producer.add(tracks(1))
@@ -90,8 +90,8 @@ def test_close_gives_up_when_redis_is_away_and_says_so(make_rig: MakeRig, proxy:
     assert total(rig.direct)["tracked"] == 1
 
 
-def test_what_is_in_flight_when_the_time_is_up_is_waited_for(rig: Rig) -> None:
-    """A call that has an answer coming may have run: it is not cut off."""
+def test_close_waits_for_calls_in_flight_after_its_timeout(rig: Rig) -> None:
+    """A call in flight may have run: it is not cut off."""
     producer = rig.producer(linger=0)
     rig.calls.hold()
     producer.add(tracks(1))
@@ -108,7 +108,7 @@ def test_what_is_in_flight_when_the_time_is_up_is_waited_for(rig: Rig) -> None:
     assert [rows for _, rows in rig.given_up] == [2]
 
 
-def test_the_end_of_with_closes_also_by_an_exception(
+def test_exception_in_the_with_block_closes_the_producer(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     direct = make_any_acker()
@@ -135,7 +135,7 @@ def test_the_end_of_with_closes_also_by_an_exception(
 
 
 @pytest.mark.parametrize("kind", ["asyncio"])
-def test_a_close_that_is_cancelled_is_done_to_its_end(rig: Rig) -> None:
+def test_cancelled_close_runs_to_its_end(rig: Rig) -> None:
     producer = rig.producer(linger=LONG)
     assert isinstance(producer, Awaited)
     rig.calls.hold()
@@ -149,7 +149,7 @@ def test_a_close_that_is_cancelled_is_done_to_its_end(rig: Rig) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         rig.calls.let_all_go()
-        await producer.producer.acker.close()  # waits for it
+        await producer.producer.acker.close()  # waits for the close
         assert all(sender.done() for sender in producer.producer._senders)
 
     producer._loop.run(cancelled())
@@ -157,8 +157,8 @@ def test_a_close_that_is_cancelled_is_done_to_its_end(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("kind", ["asyncio"])
-def test_closed_while_the_first_add_asks_for_the_configuration(rig: Rig) -> None:
-    """It would be taken in by a producer whose senders have ended."""
+def test_close_during_the_first_add_refuses_its_rows(rig: Rig) -> None:
+    """Otherwise the rows would be added to a producer whose senders have ended."""
     producer = rig.producer(linger=LONG)
     assert isinstance(producer, Awaited)
 

@@ -1,4 +1,4 @@
-"""The ends that a program may come to without a close()."""
+"""How a program may end without a close()."""
 
 import os
 import signal
@@ -68,17 +68,19 @@ def run(server: EmbeddedRedis, direct: Acker, end: str) -> subprocess.CompletedP
 
 
 @pytest.mark.parametrize("how", KEPT)
-def test_what_is_sent_at_the_end(any_server: EmbeddedRedis, direct: Acker, how: str) -> None:
+def test_rows_are_sent_at_a_normal_exit(any_server: EmbeddedRedis, direct: Acker, how: str) -> None:
     end, code = KEPT[how]
     done = run(any_server, direct, end)
     assert done.returncode == code, done.stderr
-    # Of a fork its own rows: what its parent had not sent went with the parent.
+    # A fork sends its own rows; unsent rows of its parent ended with the parent.
     assert total(direct)["acked"] == (1 if "fork" in how else COUNT)
     assert total(direct)["repeated"] == 0
 
 
 @pytest.mark.parametrize("how", LOST)
-def test_what_is_lost_expires(any_server: EmbeddedRedis, direct: Acker, how: str) -> None:
+def test_rows_lost_at_an_abrupt_exit_expire(
+    any_server: EmbeddedRedis, direct: Acker, how: str
+) -> None:
     end, code = LOST[how]
     assert run(any_server, direct, end).returncode == code
     row(direct, 1, 40)
@@ -87,8 +89,10 @@ def test_what_is_lost_expires(any_server: EmbeddedRedis, direct: Acker, how: str
     assert found == {1: "completed"} | dict.fromkeys(range(2, COUNT + 2), "expired")
 
 
-def test_what_cannot_be_sent_at_the_end_is_said(any_server: EmbeddedRedis, direct: Acker) -> None:
-    """The namespace is gone by then: the program ends all the same."""
+def test_rows_that_cannot_be_sent_at_exit_are_logged(
+    any_server: EmbeddedRedis, direct: Acker
+) -> None:
+    """The namespace is deleted by then; the program ends normally all the same."""
     end = "producer.acker.connection.client.flushall()"
     done = run(any_server, direct, end)
     assert done.returncode == 0

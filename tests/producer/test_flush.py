@@ -1,4 +1,4 @@
-"""flush(): what was added before is answered, soon, and errors are told once."""
+"""flush(): rows added before are sent soon and get replies, and errors are raised once."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 LONG = 60.0
 
 
-def test_flush_waits_for_what_was_added_before(rig: Rig) -> None:
+def test_flush_waits_for_rows_added_before(rig: Rig) -> None:
     producer = rig.producer(linger=LONG)
     rig.calls.hold()
     producer.add(tracks(3))
@@ -28,8 +28,8 @@ def test_flush_waits_for_what_was_added_before(rig: Rig) -> None:
     assert total(rig.direct)["tracked"] == 3
 
 
-def test_nothing_that_is_flushed_lingers(rig: Rig) -> None:
-    """Not the second batch of the queue either, behind one that is full, or in flight."""
+def test_flushed_rows_do_not_linger(rig: Rig) -> None:
+    """Nor does the second batch of the queue, after a full one or one in flight."""
     producer = rig.producer(linger=LONG)
     rig.calls.hold()
     producer.add(tracks(MAX_ROWS))
@@ -41,7 +41,7 @@ def test_nothing_that_is_flushed_lingers(rig: Rig) -> None:
     assert rig.calls.rows == [MAX_ROWS, MAX_ROWS, MAX_ROWS, 10]
 
 
-def test_what_comes_after_a_flush_lingers_again(rig: Rig) -> None:
+def test_rows_added_after_a_flush_linger_again(rig: Rig) -> None:
     producer = rig.producer(linger=LONG)
     for _ in range(2):
         producer.add(tracks(1))
@@ -51,8 +51,8 @@ def test_what_comes_after_a_flush_lingers_again(rig: Rig) -> None:
     assert rig.calls.rows == [1, 1]
 
 
-def test_flush_does_not_wait_for_what_is_added_later(rig: Rig) -> None:
-    """Though a later batch stands where one was that is gone, at its address in memory."""
+def test_flush_does_not_wait_for_rows_added_later(rig: Rig) -> None:
+    """Although a later batch may have the memory address of an earlier one."""
     producer = rig.producer(linger=0)
     later = tracks(20 * MAX_ROWS)
     rig.calls.hold()
@@ -60,7 +60,7 @@ def test_flush_does_not_wait_for_what_is_added_later(rig: Rig) -> None:
     rig.calls.wait_for(1)
     producer.add(tracks(MAX_ROWS))
     flush = InThread(producer.flush)
-    # Only of one that has begun to wait it can be told what was before and what after.
+    # Rows count as earlier or later only relative to a flush that has begun to wait.
     wait_until(lambda: _is_flushing(rig, producer), "a flush")
     rig.calls.let_go()
     rig.calls.wait_for(2)
@@ -79,7 +79,7 @@ def _is_flushing(rig: Rig, producer: AnyProducer) -> bool:
     return bool(waiters._waiters)
 
 
-def test_a_flush_that_takes_too_long_says_so_and_the_rows_are_still_sent(rig: Rig) -> None:
+def test_flush_times_out_and_the_rows_are_still_sent(rig: Rig) -> None:
     producer = rig.producer()
     rig.calls.hold()
     producer.add(tracks(3))
@@ -105,7 +105,7 @@ def test_flush_raises_the_first_error_once(rig: Rig) -> None:
     assert [(str(error), rows) for error, rows in rig.given_up] == [("first", 1), ("second", 2)]
 
 
-def test_flushes_side_by_side(make_rig: MakeRig) -> None:
+def test_concurrent_flushes(make_rig: MakeRig) -> None:
     rig = make_rig(shards=4)
     producer = rig.producer(linger=LONG)
 

@@ -1,4 +1,4 @@
-"""Forks: the parent's rows count once, the child's once; nobody waits for a lock of the dead."""
+"""Forks: each row of parent and child counts once, and no child waits for a lock of the parent."""
 
 import multiprocessing
 import os
@@ -35,13 +35,13 @@ def acker(direct: Acker, any_server: EmbeddedRedis) -> Iterator[Acker]:
 
 @pytest.fixture
 def producer(acker: Acker) -> Iterator[Producer]:
-    """One whose rows wait until it is closed."""
+    """A producer whose rows wait until it is closed."""
     with Producer(acker, "t", linger=LONG) as producer:
         yield producer
 
 
 def ended(child: BaseProcess) -> bool:
-    """Whether a child has ended by itself, and well."""
+    """Return whether a child has ended by itself, with exit code 0."""
     child.join(LIMIT)
     if child.is_alive():
         child.kill()
@@ -55,8 +55,8 @@ def in_a_fork(work: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("closes", [True, False])
-def test_a_fork_while_rows_wait(direct: Acker, producer: Producer, closes: bool) -> None:
-    """A child of multiprocessing that ends without close() sends its own rows all the same."""
+def test_fork_sends_waiting_rows_once(direct: Acker, producer: Producer, closes: bool) -> None:
+    """A child of multiprocessing that ends without close() also sends its own rows."""
     producer.add(tracks(50))
 
     def work() -> None:
@@ -73,7 +73,7 @@ def test_a_fork_while_rows_wait(direct: Acker, producer: Producer, closes: bool)
     assert counted["tracked"] == counted["pending"] == 80
 
 
-def test_a_fork_by_os_fork_that_closes(direct: Acker, producer: Producer) -> None:
+def test_os_fork_child_that_closes_sends_its_rows(direct: Acker, producer: Producer) -> None:
     producer.add(tracks(5))
     child = os.fork()
     if child == 0:
@@ -89,7 +89,9 @@ def test_a_fork_by_os_fork_that_closes(direct: Acker, producer: Producer) -> Non
     assert total(direct)["tracked"] == 8
 
 
-def test_a_fork_while_other_threads_hold_its_locks(direct: Acker, producer: Producer) -> None:
+def test_fork_while_other_threads_hold_the_producers_locks(
+    direct: Acker, producer: Producer
+) -> None:
     producer.add(tracks(5))
     with producer._lock, direct._lane.lock:
         in_a_fork(lambda: producer.add(tracks(7)))
@@ -97,10 +99,10 @@ def test_a_fork_while_other_threads_hold_its_locks(direct: Acker, producer: Prod
     assert total(direct)["tracked"] == 12
 
 
-def test_a_fork_while_other_threads_hold_locks_of_redis_py(
+def test_fork_while_other_threads_hold_locks_of_redis_py(
     direct: Acker, acker: Acker, producer: Producer
 ) -> None:
-    """Its pool takes one of them to begin anew in the child."""
+    """Its pool takes one of them to reset itself in the child."""
     producer.add(tracks(5))
     pool = acker.connection.client.connection_pool
     locked, enough = threading.Event(), threading.Event()
@@ -121,7 +123,7 @@ def test_a_fork_while_other_threads_hold_locks_of_redis_py(
     assert total(direct)["tracked"] == 12
 
 
-def test_a_fork_of_a_fork(direct: Acker, producer: Producer) -> None:
+def test_fork_of_a_fork(direct: Acker, producer: Producer) -> None:
     producer.add(tracks(1))
 
     def child() -> None:
@@ -134,15 +136,13 @@ def test_a_fork_of_a_fork(direct: Acker, producer: Producer) -> None:
 
 
 @pytest.mark.parametrize("linger", [0.0, 0.001])
-def test_forks_while_threads_add_and_batches_are_sent(
-    direct: Acker, acker: Acker, linger: float
-) -> None:
+def test_fork_under_load_counts_each_row_once(direct: Acker, acker: Acker, linger: float) -> None:
     producer = Producer(acker, "t", linger=linger)
     enough = threading.Event()
     added: list[Row] = []
 
     def add() -> None:
-        # Not for ever: what nobody takes has its limit.
+        # With a limit: verdicts that are never taken fill the backlog.
         while not enough.is_set() and len(added) < 200_000:
             rows = tracks(20)
             producer.add(rows)
@@ -172,8 +172,8 @@ def test_forks_while_threads_add_and_batches_are_sent(
     assert counted["repeated"] == counted["conflict"] == counted["pending"] == 0
 
 
-def test_two_threads_of_a_new_child_use_one_lane(direct: Acker, acker: Acker) -> None:
-    """Lanes were once begun at the first use: two threads began two, and one was fenced out."""
+def test_threads_of_a_forked_child_share_one_lane(direct: Acker, acker: Acker) -> None:
+    """Regression: two threads once began two lanes, and one was fenced out."""
     producer = Producer(acker, "t", linger=0)
 
     def work() -> None:
@@ -207,7 +207,7 @@ def test_two_threads_of_a_new_child_use_one_lane(direct: Acker, acker: Acker) ->
     assert counted["tracked"] == 1 + 10 * 4 * 5 * 4
     assert counted["repeated"] == 0
     lanes = sum(shard.fences for shard in direct.status().shards)
-    # Of each process and each shard one of the acker, and one of the producer.
+    # Per process and shard, one fence of the acker and one of the producer.
     assert lanes <= 2 * 2 * 11
 
 
@@ -217,7 +217,7 @@ def _own_producer(url: str, namespace: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_a_child_that_ends_without_close_loses_nothing(
+def test_child_that_ends_without_close_loses_no_row(
     direct: Acker, any_server: EmbeddedRedis, method: str
 ) -> None:
     context = multiprocessing.get_context(method)
@@ -228,7 +228,7 @@ def test_a_child_that_ends_without_close_loses_nothing(
     assert total(direct)["tracked"] == 9
 
 
-def test_rows_of_a_child_that_is_killed_are_lost_and_their_trees_expire(
+def test_rows_of_a_killed_child_are_lost_and_their_trees_expire(
     direct: Acker, producer: Producer
 ) -> None:
     rows = tracks(10)

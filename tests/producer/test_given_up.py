@@ -1,4 +1,4 @@
-"""Batches that cannot be applied are given up: their trees expire, and the producer goes on."""
+"""Batches that cannot be applied are given up: their trees expire, and the producer continues."""
 
 import math
 import time
@@ -35,13 +35,13 @@ from tests.waiting import wait_until
 
 
 def reasons(acker: Acker) -> dict[int, str]:
-    """Reason of each verdict that waits; none is there twice."""
+    """Return the reason of each waiting verdict; fail if one comes twice."""
     found = verdicts(acker)
     assert len({v[2] for v in found}) == len(found)
     return {v[2]: v[1] for v in found}
 
 
-def test_trees_of_a_batch_that_was_refused_expire(rig: Rig) -> None:
+def test_trees_of_a_refused_batch_expire(rig: Rig) -> None:
     producer = rig.producer(linger=0)
     first, second = tracks(2), tracks(3)
     producer.add([*first, *second])
@@ -74,7 +74,7 @@ def test_no_error_ends_a_sender(rig: Rig, error: Exception) -> None:
     assert len(rig.given_up) == 3
 
 
-def test_an_on_given_up_that_raises_does_not_end_a_sender(rig: Rig) -> None:
+def test_on_given_up_that_raises_does_not_end_a_sender(rig: Rig) -> None:
     told: list[int] = []
 
     def raises(error: AckerError, rows: list[Row]) -> None:
@@ -93,7 +93,7 @@ def test_an_on_given_up_that_raises_does_not_end_a_sender(rig: Rig) -> None:
     assert total(rig.direct)["tracked"] == 1
 
 
-def test_on_given_up_hears_which_rows(rig: Rig) -> None:
+def test_on_given_up_receives_the_rows(rig: Rig) -> None:
     told: list[Row] = []
     producer = rig.producer(linger=0, on_given_up=lambda error, rows: told.extend(rows))
     rows = [*tracks(2), fail_row(9, "no such address"), touch_row(2**62)]
@@ -105,7 +105,7 @@ def test_on_given_up_hears_which_rows(rig: Rig) -> None:
 
 
 def test_on_given_up_cannot_hang_a_sender(make_any_acker: MakeAcker) -> None:
-    """What it calls cannot wait for the very thread that it is called by."""
+    """It runs in a sender thread, so it must not wait for that thread."""
     acker, errors = make_any_acker(), list[AckerError]()
 
     def waits(error: AckerError, rows: list[Row]) -> None:
@@ -131,7 +131,9 @@ def test_on_given_up_cannot_hang_a_sender(make_any_acker: MakeAcker) -> None:
         producer.close()
 
 
-def test_without_on_given_up_it_is_logged(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+def test_rows_given_up_are_logged_without_on_given_up(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
     producer = rig.producer(linger=0, on_given_up=None)
     rig.calls.errors = [RedisRefusedError("no right")]
     producer.add(tracks(4))
@@ -140,10 +142,8 @@ def test_without_on_given_up_it_is_logged(rig: Rig, caplog: pytest.LogCaptureFix
     wait_until(lambda: "4 rows were given up, their trees expire: no right" in caplog.text, "log")
 
 
-def test_a_batch_is_sent_again_for_as_long_as_its_fence_holds(
-    make_rig: MakeRig, proxy: Proxy
-) -> None:
-    """Longer than a call is tried again, and the replies that were lost do not count twice."""
+def test_batch_is_retried_as_long_as_its_fence_holds(make_rig: MakeRig, proxy: Proxy) -> None:
+    """Retries last longer than those of one call, and lost replies do not count rows twice."""
     rig = make_rig(proxy.url)
     producer = rig.producer(linger=0, retry_for=0)
     rows = tracks(2)
@@ -157,8 +157,8 @@ def test_a_batch_is_sent_again_for_as_long_as_its_fence_holds(
     assert total(rig.direct)["acked"] == 2
 
 
-def test_past_the_horizon_of_its_fence_a_batch_is_given_up(make_rig: MakeRig, proxy: Proxy) -> None:
-    """Also while nothing is heard of Redis, and the sender goes on with what came later."""
+def test_batch_is_given_up_after_the_horizon_of_its_fence(make_rig: MakeRig, proxy: Proxy) -> None:
+    """Also while Redis does not answer; the sender continues with later rows."""
     rig = make_rig(proxy.url, buckets=2, tick_ms=200)
     producer = rig.producer(linger=0, retry_for=0)
     rows = tracks(4)
@@ -181,7 +181,7 @@ def test_past_the_horizon_of_its_fence_a_batch_is_given_up(make_rig: MakeRig, pr
     producer.flush()
 
 
-def test_a_task_whose_verdicts_nobody_takes_is_waited_for(make_rig: MakeRig) -> None:
+def test_full_backlog_is_retried_until_verdicts_are_taken(make_rig: MakeRig) -> None:
     rig = make_rig(outcomes_limit=2)
     producer = rig.producer(linger=0)
     for anchor in (1, 2):
@@ -193,13 +193,13 @@ def test_a_task_whose_verdicts_nobody_takes_is_waited_for(make_rig: MakeRig) -> 
     assert rig.given_up == []
     waiting = [each.anchor for entry in rig.direct.outcomes("t").read() for each in entry]
     assert sorted(waiting) == [1, 2]
-    # As soon as there is room, the third one is sent, and may be among those that are taken.
+    # Once there is room, the third tree is tracked, and its verdict may be taken here as well.
     taken = reasons(rig.direct)
     producer.flush()
     assert set(taken | reasons(rig.direct)) == {1, 2, 3}
 
 
-def test_it_is_waited_for_as_long_as_for_redis(make_rig: MakeRig) -> None:
+def test_full_backlog_is_retried_for_the_time_of_the_fence(make_rig: MakeRig) -> None:
     rig = make_rig(outcomes_limit=1, buckets=2, tick_ms=200)
     producer = rig.producer(linger=0)
     producer.track(1, "complete at once", [])
@@ -214,14 +214,14 @@ def test_it_is_waited_for_as_long_as_for_redis(make_rig: MakeRig) -> None:
 
 
 @pytest.mark.parametrize("late", [LaneError("long ago to be sent again"), WrongShardError("moved")])
-def test_a_batch_that_was_refused_past_its_horizon_says_why_it_had_to_wait(
+def test_batch_given_up_after_its_horizon_reports_the_cause_of_the_delay(
     late: AckerError,
 ) -> None:
-    """Any other error than that it is too late says more than the reason for the delay."""
+    """Any error other than the passed horizon says more than the cause of the delay."""
     refused = BacklogError("task t has 1 verdicts waiting to be taken")
 
     class Slow:
-        """A client that is stalled between two attempts."""
+        """A client that stalls between two attempts."""
 
         def apply(self, batch: Batch, lane: Any) -> Flow[Any]:
             if batch.sent is None:
@@ -248,7 +248,7 @@ def _given_up(rig: Rig, producer: AnyProducer, errors: tuple[type[AckerError], .
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (2, 8), (8, 2)])
-def test_a_namespace_that_is_made_anew_with_other_shards(
+def test_producer_follows_a_namespace_created_again_with_other_shards(
     make_rig: MakeRig, before: int, after: int
 ) -> None:
     rig = make_rig(shards=before)
@@ -258,7 +258,7 @@ def test_a_namespace_that_is_made_anew_with_other_shards(
     rig.direct.connection.client.flushall()
     rig.direct.create(AckerConfig(shards=after, tick_ms=3_600_000))
     errors = (WrongShardError, NamespaceNotFoundError)
-    wait_until(lambda: not _given_up(rig, producer, errors), "a producer that has learned")
+    wait_until(lambda: not _given_up(rig, producer, errors), "a producer that knows the new shards")
     counted = total(rig.direct)["tracked"]
     rows = tracks(500)
     producer.add(rows)
@@ -271,7 +271,7 @@ def test_a_namespace_that_is_made_anew_with_other_shards(
     assert its._accumulator.shards == after
 
 
-def test_a_namespace_that_is_dropped_for_a_while(rig: Rig) -> None:
+def test_producer_recovers_from_a_dropped_namespace(rig: Rig) -> None:
     producer = rig.producer(linger=0)
     producer.add(tracks(1))
     producer.flush()
@@ -286,7 +286,7 @@ def test_a_namespace_that_is_dropped_for_a_while(rig: Rig) -> None:
     assert total(rig.direct)["tracked"] == 1
 
 
-def test_a_namespace_that_is_not_there_is_told_to_the_first_caller(make_rig: MakeRig) -> None:
+def test_first_add_raises_for_a_missing_namespace(make_rig: MakeRig) -> None:
     rig = make_rig()
     rig.direct.connection.client.flushall()
     producer = rig.producer()
@@ -298,8 +298,8 @@ def test_a_namespace_that_is_not_there_is_told_to_the_first_caller(make_rig: Mak
     assert total(rig.direct)["tracked"] == 1
 
 
-def test_a_redis_that_is_away_is_told_to_the_first_caller(make_rig: MakeRig, proxy: Proxy) -> None:
-    """How many shards there are is not known yet; nothing was taken in."""
+def test_first_add_raises_if_redis_is_unreachable(make_rig: MakeRig, proxy: Proxy) -> None:
+    """The number of shards is not known yet, and no row is added."""
     rig = make_rig(proxy.url)
     proxy.cut = 10**9
     producer = rig.producer(retry_for=0)

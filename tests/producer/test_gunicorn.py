@@ -1,4 +1,4 @@
-"""A producer in gunicorn, made before its workers are forked: reloads, and a graceful end."""
+"""A producer in gunicorn, created before its workers are forked: reloads, and a graceful end."""
 
 import contextlib
 import importlib.util
@@ -27,18 +27,18 @@ LOADED = 1
 """Anchor of the tree that the application tracks when it is loaded."""
 WORKERS: dict[str, list[str]] = {"sync": [], "gthread": ["--threads", "4"]}
 REQUESTS = 150
-"""Of each thread."""
+"""Requests per thread."""
 
 
 class Gunicorn:
-    """Two workers behind a port; ``answered`` is what they have answered."""
+    """Two workers that serve one port."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", port: int) -> None:
         self.process = process
         self.answered: dict[int, str] = {}
-        """Anchor of each request, and who has answered it."""
+        """The anchor of each answered request, and the worker that answered it."""
         self.refused: set[int] = set()
-        """Whether these were taken in nobody knows."""
+        """Anchors of requests without an answer: their rows may have been added or not."""
         self._url = f"http://127.0.0.1:{port}/"
 
     def ask(self) -> bool:
@@ -75,7 +75,7 @@ def gunicorn(
                 *(sys.executable, "-m", "gunicorn", "--preload", "--workers", "2"),
                 *("--worker-class", request.param, *WORKERS[request.param]),
                 *("--bind", f"fd://{listener.fileno()}", "--no-control-socket"),
-                # No worker is killed because the machine is slow.
+                # A slow machine must not make gunicorn kill a worker.
                 *("--timeout", "0", "--graceful-timeout", "3600"),
                 "tests.producer.wsgi:application",
             ],
@@ -102,7 +102,7 @@ def gunicorn(
 
 
 def check(gunicorn: Gunicorn, direct: Acker) -> None:
-    """All that was answered is acked, once; what was tracked by the arbiter is told of, too."""
+    """Check that each answered request is acked once, and the arbiter's tree has its verdict."""
     assert gunicorn.process.wait(LIMIT) == 0
     tick(direct, 3)
     found = [(v[2], v[1]) for v in verdicts(direct)]
@@ -116,7 +116,9 @@ def check(gunicorn: Gunicorn, direct: Acker) -> None:
     assert counted["repeated"] == counted["conflict"] == 0
 
 
-def test_what_was_answered_is_acked_after_a_graceful_end(gunicorn: Gunicorn, direct: Acker) -> None:
+def test_answered_requests_are_acked_after_a_graceful_end(
+    gunicorn: Gunicorn, direct: Acker
+) -> None:
     def ask() -> None:
         for _ in range(REQUESTS):
             assert gunicorn.ask()
@@ -130,7 +132,7 @@ def test_what_was_answered_is_acked_after_a_graceful_end(gunicorn: Gunicorn, dir
     assert len(gunicorn.answered) > 4 * REQUESTS
 
 
-def test_workers_that_are_replaced_while_they_serve(gunicorn: Gunicorn, direct: Acker) -> None:
+def test_replaced_workers_lose_no_answered_request(gunicorn: Gunicorn, direct: Acker) -> None:
     enough = threading.Event()
 
     def ask() -> None:

@@ -1,4 +1,4 @@
-"""A producer whose namespace moves to other shards loses nothing that was surely not applied."""
+"""A producer whose namespace is resharded loses no row that was surely not applied."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.support import total
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1)])
-def test_what_was_packed_for_the_old_shards_is_packed_anew(
+def test_refused_batch_is_packed_again_for_the_new_shards(
     make_rig: MakeRig, before: int, after: int
 ) -> None:
     rig = make_rig(shards=before)
@@ -26,13 +26,13 @@ def test_what_was_packed_for_the_old_shards_is_packed_anew(
     producer.flush()
     assert rig.given_up == []
     counted = total(rig.direct)
-    # Counters of shards that are no more have gone with them.
+    # The counters of removed shards are deleted.
     assert (counted["pending"], counted["conflict"]) == (0, 0)
     assert {o.anchor for o in rig.direct.outcomes("t")} == {row.anchor for row in more}
 
 
-def test_what_is_in_doubt_is_given_up(make_rig: MakeRig) -> None:
-    """Packed anew it could be applied twice."""
+def test_batch_in_doubt_is_given_up_after_a_reshard(make_rig: MakeRig) -> None:
+    """If it were packed again, it might be applied twice."""
     rig = make_rig()
     producer, rows = rig.producer(linger=0), tracks(20)
     producer.add(rows)
@@ -49,7 +49,7 @@ def test_what_is_in_doubt_is_given_up(make_rig: MakeRig) -> None:
     assert total(rig.direct)["tracked"] == 20
 
 
-def test_a_track_that_meets_the_closing_waits(make_rig: MakeRig) -> None:
+def test_track_during_a_reshard_waits_for_its_end(make_rig: MakeRig) -> None:
     rig = make_rig()
     producer, rows = rig.producer(linger=0), tracks(40)
     producer.add(rows[:20])
@@ -61,7 +61,7 @@ def test_a_track_that_meets_the_closing_waits(make_rig: MakeRig) -> None:
     def on_progress(progress: Progress) -> None:
         if progress.step == "drain":
             producer.add(rows[20:])
-            rig.calls.wait_for(met + 2)  # it was refused, and tries again
+            rig.calls.wait_for(met + 2)  # it was refused, and is retried
 
     reshard(rig.direct, 4, on_progress=on_progress)
     producer.flush()

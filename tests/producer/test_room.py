@@ -1,4 +1,4 @@
-"""Redis is slow, or away: callers wait, and then are told; nothing is taken in by halves."""
+"""Redis is slow or unreachable: callers wait, then get an error; no list is added partially."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ def stalled(make_rig: MakeRig, proxy: Proxy) -> Rig:
     return make_rig(proxy.url)
 
 
-def test_callers_wait_for_a_redis_that_stalls(stalled: Rig, proxy: Proxy) -> None:
+def test_callers_wait_while_redis_stalls(stalled: Rig, proxy: Proxy) -> None:
     producer = stalled.producer(buffer=10)
     producer.add(tracks(1))
     producer.flush()
@@ -36,9 +36,7 @@ def test_callers_wait_for_a_redis_that_stalls(stalled: Rig, proxy: Proxy) -> Non
     assert stalled.given_up == []
 
 
-def test_who_waited_for_too_long_is_told_and_nothing_was_taken_in(
-    stalled: Rig, proxy: Proxy
-) -> None:
+def test_add_that_waits_too_long_raises_and_adds_nothing(stalled: Rig, proxy: Proxy) -> None:
     producer = stalled.producer(buffer=10, max_block=0.05)
     producer.add(tracks(1))
     producer.flush()
@@ -56,8 +54,8 @@ def test_who_waited_for_too_long_is_told_and_nothing_was_taken_in(
     assert total(stalled.direct)["tracked"] == 18
 
 
-def test_rows_that_fold_into_others_wait_for_room_too(rig: Rig) -> None:
-    """Whether they would fold is known only when they are taken in."""
+def test_rows_that_would_fold_wait_for_room_too(rig: Rig) -> None:
+    """The producer learns only while adding them whether they fold."""
     producer = rig.producer(buffer=2, max_block=0, linger=0)
     rig.calls.hold()
     rows = tracks(2)
@@ -67,7 +65,7 @@ def test_rows_that_fold_into_others_wait_for_room_too(rig: Rig) -> None:
     rig.calls.let_all_go()
 
 
-def test_a_list_larger_than_the_buffer_is_taken_in_whole(rig: Rig) -> None:
+def test_list_larger_than_the_buffer_is_added_completely(rig: Rig) -> None:
     producer = rig.producer(buffer=1)
     for _ in range(3):
         producer.add(tracks(3000))
@@ -75,7 +73,7 @@ def test_a_list_larger_than_the_buffer_is_taken_in_whole(rig: Rig) -> None:
     assert total(rig.direct)["tracked"] == 9000
 
 
-def test_who_cannot_wait_may_fill_the_buffer_twice_and_then_is_dropped(rig: Rig) -> None:
+def test_add_without_wait_fills_twice_the_buffer_then_gives_up(rig: Rig) -> None:
     producer = rig.producer(buffer=10, linger=0)
     rig.calls.hold()
     for _ in range(4):
@@ -92,7 +90,7 @@ def test_who_cannot_wait_may_fill_the_buffer_twice_and_then_is_dropped(rig: Rig)
     assert total(rig.direct)["tracked"] == 20
 
 
-def test_who_waits_for_room_of_a_producer_that_is_closed_is_told(rig: Rig) -> None:
+def test_add_waiting_for_room_raises_when_the_producer_closes(rig: Rig) -> None:
     producer = rig.producer(buffer=1, linger=0)
     rig.calls.hold()
     producer.add(tracks(1))
@@ -109,7 +107,7 @@ def test_who_waits_for_room_of_a_producer_that_is_closed_is_told(rig: Rig) -> No
 
 
 @pytest.mark.parametrize("kind", ["asyncio"])
-def test_who_is_cancelled_while_waiting_for_room_has_added_nothing(rig: Rig) -> None:
+def test_add_cancelled_while_waiting_for_room_adds_nothing(rig: Rig) -> None:
     producer = rig.producer(buffer=3, linger=0)
     assert isinstance(producer, Awaited)
     rig.calls.hold()

@@ -1,6 +1,6 @@
-"""A web application: each request is a tree, by one producer that was made before the fork.
+"""A web application: each request is a tree, by one producer that exists before the fork.
 
-Its rows would wait for a minute: what is acked was sent by the end of a worker.
+Its rows linger for a minute: an acked request was sent by the end of a worker.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Producers that note what they track, rotators that are killed, and the reckoning at the end."""
+"""Producers that record their trees, rotators that are killed, and a final count of verdicts."""
 
 import random
 import subprocess
@@ -20,26 +20,26 @@ from tests.waiting import LIMIT, wait_until
 
 TASKS = ("loose", "blocks")
 LOOSE, SLOTS = 60, 40
-"""Trees of a batch, and of a block."""
+"""Trees per batch, and per block."""
 MOST = 1500
-"""Trees that are pending or wait to be drained, at most, or about that many."""
+"""Maximum number of trees that are pending or wait to be drained, approximately."""
 KILLS_WHILE = 10
-"""Verdicts of a drain, at least, between two kills."""
+"""Minimum number of verdicts of a drain between two kills."""
 
 
 @dataclass(frozen=True)
 class Reckoning:
-    """What the streams say in the end."""
+    """The content of the streams in the end."""
 
     trees: int
     told: frozenset[int]
-    """How many verdicts the trees have: {1} if each has one."""
+    """The numbers of verdicts that trees have: {1} if each has one."""
     differences: dict[str, tuple[int, int]]
-    """Counters of Redis that say something else than the streams, and what they were to say."""
+    """Counters of Redis that differ from the streams, and their expected values."""
 
 
 class Rotators:
-    """Some processes that rotate, forked from a small one."""
+    """Some rotator processes, forked from a small one."""
 
     def __init__(self, url: str, namespace: str, kind: str, count: int) -> None:
         command = [sys.executable, "-m", "tests.rotator.zygote", url, namespace, kind]
@@ -49,7 +49,7 @@ class Rotators:
         self._pids = [self._ask("fork") for _ in range(count)]
 
     def replace(self) -> None:
-        """Kill the oldest, which has to be alive, and start another."""
+        """Kill the oldest process, which must be alive, and start another."""
         assert self._ask(f"kill {self._pids.pop(0)}") == -9
         self._pids.append(self._ask("fork"))
 
@@ -82,7 +82,7 @@ class Load:
         self._thread.start()
 
     def check(self) -> None:
-        """Raise what has stopped the producer."""
+        """Raise the exception that stopped the producer."""
         if self._error:
             raise self._error
 
@@ -127,7 +127,7 @@ class Load:
         if fate < 0.2:
             done.ack(anchor, message)
         elif fate < 0.25:
-            done.fail(anchor, "as it was to be")
+            done.fail(anchor, "as planned")
 
 
 def _waiting(acker: Acker) -> int:
@@ -142,7 +142,7 @@ def _untold(acker: Acker) -> int:
 
 @contextmanager
 def rotators(url: str, namespace: str, kind: str, count: int) -> Iterator[Rotators]:
-    """Processes that rotate, for a while."""
+    """Run rotator processes for the duration of a block."""
     running = Rotators(url, namespace, kind, count)
     try:
         yield running
@@ -153,16 +153,16 @@ def rotators(url: str, namespace: str, kind: str, count: int) -> Iterator[Rotato
 def kill_rotators(
     server: EmbeddedRedis, acker: Acker, *, kind: str, count: int, kills: int, spare: bool = False
 ) -> Reckoning:
-    """Kill rotators that drain under load, and reckon.
+    """Kill rotators that drain under load, and count the verdicts.
 
-    Ticks are due whenever a drain is over. Each kill comes at a random moment of a drain; with
-    ``spare`` nobody is killed.
+    A tick is due whenever a drain has ended. Each kill comes at a random moment of a drain. With
+    ``spare`` no rotator is killed.
     """
     client, chance = acker.connection.client, random.Random(kills)
     shards = [ShardKeys(acker.namespace, shard) for shard in range(acker.config.shards)]
 
     def waiting() -> int:
-        """What is left to drain; a shard that has nothing left is to tick again."""
+        """Return the records left to drain; make the next tick due on shards without any."""
         with client.pipeline(transaction=False) as pipe:
             for keys in shards:
                 pipe.hlen(keys.expiring).hlen(keys.blocks_expiring)
@@ -190,7 +190,7 @@ def kill_rotators(
                 if not spare:
                     running.replace()
             load.stop()
-            # At the end they are killed, too; who is to be spared has nothing left to do then.
+            # They are killed at the end, too; with ``spare`` they have finished by then.
             while spare and (_waiting(acker) or _untold(acker)):
                 waiting()
     finally:
@@ -202,7 +202,7 @@ def kill_rotators(
 
 
 def reckon(acker: Acker, tracked: Counter[int]) -> Reckoning:
-    """Read all streams, which nobody has taken from, and compare."""
+    """Read all streams, from which no verdict was taken, and compare."""
     told: Counter[int] = Counter(dict.fromkeys(tracked, 0))
     counted = {"tracked": len(tracked), "acked": 0, "failed": 0, "expired": 0, "backlog": 0}
     for task in TASKS:
@@ -213,6 +213,6 @@ def reckon(acker: Acker, tracked: Counter[int]) -> Reckoning:
     status = acker.status()
     said = {**status.counters, "backlog": sum(status.backlog.values())}
     assert status.pending == status.expiring == 0
-    assert all(counted.values()), "something of what was to happen never did"
+    assert all(counted.values()), "an expected kind of verdict is missing"
     differences = {k: (said[k], n) for k, n in counted.items() if said[k] != n}
     return Reckoning(len(tracked), frozenset(told.values()), differences)

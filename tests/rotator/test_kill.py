@@ -24,12 +24,12 @@ def test_killed_rotators_lose_and_double_no_verdict(
 
 
 @pytest.mark.parametrize("kind", ["tells_first", "removes_first"])
-def test_a_drain_in_steps_is_found_out(
+def test_drain_without_scripts_fails_this_test(
     make_any_acker: MakeAcker, any_server: EmbeddedRedis, kind: str
 ) -> None:
-    """What a rotator without scripts would do: killed between two steps, it tells twice or never.
+    """A rotator without scripts that is killed between two steps gives two verdicts or none.
 
-    It is the kill that it cannot stand.
+    The kill is the cause: without kills it passes.
     """
 
     def wrong() -> bool:
@@ -38,6 +38,6 @@ def test_a_drain_in_steps_is_found_out(
         assert least == 1 if kind == "tells_first" else most == 1
         return least == 0 or most > 1
 
-    # A slow machine may miss the moment between the steps ten times.
+    # A slow machine may miss the moment between the steps several times.
     wait_until(wrong, "a kill between two steps")
     assert play(make_any_acker, any_server, kind, count=1, kills=3, spare=True).told == {1}

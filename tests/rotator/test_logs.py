@@ -1,4 +1,4 @@
-"""Logs: events and their fields as text for people, and as an object a line."""
+"""Logs: events and their fields as text, and as one JSON object per line."""
 
 import io
 import json
@@ -16,7 +16,7 @@ log = logging.getLogger("acker_redis.test")
 
 @pytest.fixture
 def logged() -> Iterator[Callable[[Format, str], io.StringIO]]:
-    """Set logs up; what they write. Afterwards all is as it was."""
+    """Set up logging; return the stream it writes. Restore the old state afterwards."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
 
@@ -34,10 +34,10 @@ def logged() -> Iterator[Callable[[Format, str], io.StringIO]]:
 ODD = 'a "quoted"\nline = é\x1b'
 
 
-def test_text(logged: Callable[..., io.StringIO]) -> None:
+def test_events_as_text(logged: Callable[..., io.StringIO]) -> None:
     out = logged("text")
     log.info(Event("tick", namespace="orders", shard=0, late_ms=12, why=ODD, empty=""))
-    log.debug("nobody reads this")
+    log.debug("below the level")
     (line,) = out.getvalue().splitlines()
     time, level, logger, *words = line.split(" ", 4)
     assert time[10] + time[-5] + time[-1] == "T.Z"
@@ -48,10 +48,10 @@ def test_text(logged: Callable[..., io.StringIO]) -> None:
 
 
 def test_controls_do_not_reach_a_terminal(logged: Callable[..., io.StringIO]) -> None:
-    """Also C1: some terminals take U+009B for ESC [."""
+    """Also C1 controls: some terminals read U+009B as ESC [."""
     out = logged("text")
     log.info(Event("tick", why="page \x9b2J", label="a\x80b"))
-    log.warning("the words of another: \x9b2J \x1b[2J")
+    log.warning("text of a user: \x9b2J \x1b[2J")
     try:
         raise ValueError("page \x9b2J")
     except ValueError:
@@ -63,7 +63,7 @@ def test_controls_do_not_reach_a_terminal(logged: Callable[..., io.StringIO]) ->
     assert Event("tick", label="a\x80b").__str__() == 'tick label="a\\u0080b"'
 
 
-def test_json(logged: Callable[..., io.StringIO]) -> None:
+def test_events_as_json_lines(logged: Callable[..., io.StringIO]) -> None:
     out = logged("json")
     log.warning(Event("tick", namespace="orders", late_ms=12, why=ODD, error=ValueError("so")))
     log.info("plain %d", 7)
@@ -82,7 +82,7 @@ def test_json(logged: Callable[..., io.StringIO]) -> None:
     assert three["event"] == "broken"
 
 
-def test_a_level_or_format_that_is_none() -> None:
+def test_invalid_log_level_or_format_is_refused() -> None:
     with pytest.raises(ConfigError, match="one of debug, info"):
         set_up("loud")
     with pytest.raises(ConfigError, match="text or json"):

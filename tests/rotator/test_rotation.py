@@ -1,4 +1,4 @@
-"""The schedule: fair whatever happens, ticks first, and places that hang keep only some workers."""
+"""The schedule: fair in every case, ticks first, and hanging places hold only some workers."""
 
 import random
 from dataclasses import dataclass, field
@@ -13,18 +13,18 @@ from tests.tiers import examples
 
 @dataclass
 class Told:
-    """What a job was told of the schedule, kept apart from it."""
+    """The state of a job, recorded independently of the schedule."""
 
     place: int
     ready_at: float = 0.0
-    """From when on it is ready, unless it has a turn."""
+    """When it becomes ready, unless it has a turn."""
     busy: bool = False
     passed: set[int] = field(default_factory=set)
-    """Jobs that have had a turn since it became ready and its place had room."""
+    """Jobs that had a turn since it became ready and its place had room."""
 
 
 class Model:
-    """Plays at random, and knows who was passed over."""
+    """Runs a random schedule, and records jobs that were overtaken."""
 
     def __init__(self, chance: random.Random, workers: int, jobs: int, places: int) -> None:
         self.chance, self.workers = chance, workers
@@ -70,7 +70,9 @@ class Model:
         assert turn.job in could
         for job, told in could.items():
             if job != turn.job:
-                assert turn.job not in told.passed, "it had two turns, and this one none"
+                assert turn.job not in told.passed, (
+                    "the chosen job had two turns, and another ready job none"
+                )
                 told.passed.add(turn.job)
         self.most = max(self.most, len(could))
         self.jobs[turn.job].busy = True
@@ -103,7 +105,7 @@ class Model:
     jobs=st.integers(1, 12),
     places=st.integers(1, 3),
 )
-def test_between_two_turns_of_a_job_every_other_that_could_had_one(
+def test_every_ready_job_has_a_turn_between_two_turns_of_another(
     seed: int, workers: int, jobs: int, places: int
 ) -> None:
     model = Model(random.Random(seed), workers, jobs, places)
@@ -111,8 +113,8 @@ def test_between_two_turns_of_a_job_every_other_that_could_had_one(
         model.step()
 
 
-def test_the_model_reaches_what_it_is_about() -> None:
-    """Several could have had a turn, and some places were away."""
+def test_random_schedules_cover_contention_and_outages() -> None:
+    """Often several jobs are ready, and some places are unreachable."""
     model = Model(random.Random(1), 4, 10, 3)
     away = 0
     for _ in range(2000):
@@ -122,7 +124,7 @@ def test_the_model_reaches_what_it_is_about() -> None:
     assert away > 100
 
 
-def test_a_tick_overtakes_a_hundred_drains() -> None:
+def test_tick_overtakes_a_hundred_drains() -> None:
     schedule: Schedule[str] = Schedule(2)
     for number in range(100):
         schedule.add(f"drain {number}", 0.0)
@@ -137,21 +139,21 @@ def test_a_tick_overtakes_a_hundred_drains() -> None:
 
 
 def hang(schedule: Schedule[str], now: float) -> list[str]:
-    """Take all that can be taken, and end nothing."""
+    """Take all turns that can be taken, and end none."""
     taken = []
     while turn := schedule.take(now):
         taken.append(turn.job)
     return taken
 
 
-def test_a_place_that_hangs_leaves_half_of_the_workers() -> None:
+def test_hanging_place_leaves_half_of_the_workers() -> None:
     schedule: Schedule[str] = Schedule(4, lambda job: job[0])
     for job in ("a1", "a2", "a3", "a4", "b1", "b2"):
         schedule.add(job, 0.0)
     assert sorted(hang(schedule, 1.0)) == ["a1", "a2", "b1", "b2"]
 
 
-def test_places_that_are_away_have_half_of_the_workers_together_and_one_each() -> None:
+def test_unreachable_places_share_half_of_the_workers_with_one_each() -> None:
     schedule: Schedule[str] = Schedule(4, lambda job: job[0])
     for job in ("a1", "a2", "b1", "b2", "c1", "c2"):
         schedule.add(job, 0.0)
@@ -166,7 +168,7 @@ def test_places_that_are_away_have_half_of_the_workers_together_and_one_each() -
     assert {"d1", "d2"} < set(taken)
 
 
-def test_a_place_that_answers_again_gets_its_workers_back() -> None:
+def test_place_that_answers_again_gets_its_workers_back() -> None:
     schedule: Schedule[str] = Schedule(4, lambda job: job[0])
     schedule.add("a1", 0.0)
     schedule.add("a2", 0.0)
@@ -179,7 +181,7 @@ def test_a_place_that_answers_again_gets_its_workers_back() -> None:
     assert sorted(hang(schedule, 9.0)) == ["a1", "a2"]
 
 
-def test_pauses_grow_to_a_limit_and_begin_anew() -> None:
+def test_retry_pauses_grow_to_a_limit_and_start_over() -> None:
     schedule: Schedule[str] = Schedule(1, rng=random.Random(3))
     schedule.add("a", 0.0)
     now, pauses = 0.0, []
@@ -200,13 +202,13 @@ def test_pauses_grow_to_a_limit_and_begin_anew() -> None:
     assert schedule.failed(turn, now, away=True) <= FIRST_RETRY
 
 
-def test_who_is_removed_has_no_turn_more() -> None:
+def test_removed_job_gets_no_more_turns() -> None:
     schedule: Schedule[str] = Schedule(2)
     schedule.add("a", 0.0)
     schedule.add("b", 5.0)
     turn = schedule.take(0.0)
     assert turn
-    for job in ("a", "b", "nobody"):
+    for job in ("a", "b", "unknown"):
         schedule.remove(job)
     schedule.more(turn, 0.0)
     assert schedule.take(9.0) is None
@@ -216,7 +218,7 @@ def test_who_is_removed_has_no_turn_more() -> None:
     assert hang(schedule, 9.0) == ["a"]
 
 
-def test_who_is_hastened_waits_no_longer() -> None:
+def test_hastened_job_is_ready_at_once() -> None:
     schedule: Schedule[str] = Schedule(2)
     schedule.add("a", 5.0)
     schedule.hasten("a", 7.0)
@@ -228,8 +230,8 @@ def test_who_is_hastened_waits_no_longer() -> None:
 
 
 @pytest.mark.parametrize(("away", "late"), [(False, 60.0), (True, 0.0)])
-def test_how_far_it_is_behind(away: bool, late: float) -> None:
-    """What waits for a place that is away does not count."""
+def test_lateness_ignores_jobs_of_unreachable_places(away: bool, late: float) -> None:
+    """Jobs that wait for an unreachable place do not count."""
     schedule: Schedule[str] = Schedule(2, lambda job: "there")
     assert schedule.lateness(9.0) == 0
     schedule.add("a", 0.0)
@@ -244,7 +246,7 @@ def test_how_far_it_is_behind(away: bool, late: float) -> None:
     assert schedule.lateness(100.0) == late
 
 
-def test_a_call_that_does_not_end_is_behind() -> None:
+def test_lateness_counts_calls_that_do_not_end() -> None:
     schedule: Schedule[str] = Schedule(2)
     schedule.add("a", 0.0)
     schedule.add("b", 50.0)

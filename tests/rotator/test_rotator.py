@@ -1,4 +1,4 @@
-"""The rotator as a worker: any number, each tick once, Redis away and back."""
+"""The rotator as a worker: any number of rotators, each tick once, outages of Redis."""
 
 import logging
 import threading
@@ -30,8 +30,8 @@ def test_trees_expire_by_the_clock(make_any_acker: MakeAcker) -> None:
     assert sorted(found) == ["s1", "s2"]
 
 
-def test_many_rotators_tick_once(make_any_acker: MakeAcker) -> None:
-    """Eight at once, thirty times: no bucket is skipped, each tree has one verdict."""
+def test_concurrent_rotators_tick_once(make_any_acker: MakeAcker) -> None:
+    """Eight rotators at once, thirty times: no bucket is skipped, each tree has one verdict."""
     acker = make_any_acker()
     rotators = [Rotator([Acker.from_url(_url(acker), acker.namespace)]) for _ in range(8)]
     for anchor in range(1, 31):
@@ -54,7 +54,7 @@ def _url(acker: Acker) -> str:
     return f"redis://{options['host']}:{options['port']}/0"
 
 
-def test_redis_goes_and_comes_back(
+def test_rotator_survives_an_outage_of_redis(
     make_any_acker: MakeAcker, any_server: EmbeddedRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "acker_redis.rotator")
@@ -71,10 +71,10 @@ def test_redis_goes_and_comes_back(
             wait_until(lambda: direct.status().counters["expired"] == 1)
 
 
-def test_a_namespace_that_is_gone_does_not_stop_the_others(
+def test_dropped_namespace_does_not_stop_the_others(
     make_any_acker: MakeAcker, any_server: EmbeddedRedis
 ) -> None:
-    gone = Acker.from_url(any_server.url, "nobody-made-this")
+    gone = Acker.from_url(any_server.url, "never-created")
     acker = make_any_acker(tick_ms=20)
     track(acker, 7, A, "s7")
     with Rotator([gone, acker]):
@@ -90,4 +90,4 @@ def test_stop_ends_the_thread(make_any_acker: MakeAcker) -> None:
 
 def test_unknown_namespace(any_server: EmbeddedRedis) -> None:
     with pytest.raises(NamespaceNotFoundError):
-        Rotator([Acker.from_url(any_server.url, "nobody")]).step()
+        Rotator([Acker.from_url(any_server.url, "absent")]).step()

@@ -1,4 +1,4 @@
-"""The rotator as a service: many namespaces, drains by turns, calls that hang, and the way out."""
+"""The rotator as a service: many namespaces, drains by turns, hanging calls, and its end."""
 
 import io
 import itertools
@@ -42,7 +42,7 @@ QUICK = Pace(look_every=0.02, follow_every=0.02)
 def serving(
     url: str, namespaces: list[str] | None, timeout: float = LIMIT, **how: Any
 ) -> Iterator[threading.Event]:
-    """A service in a thread; it has to leave with 0 when it is told to."""
+    """Run a service in a thread; it must return 0 when it is stopped."""
     stop, code = threading.Event(), []
     how = {"pace": QUICK, **how}
 
@@ -60,7 +60,7 @@ def serving(
 
 
 class Seen:
-    """Events of the log, by name."""
+    """The log events, by name."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.DEBUG, "acker_redis.rotator")
@@ -71,7 +71,7 @@ class Seen:
         return [m for m in messages if isinstance(m, Event) and m.name in names]
 
     def fields(self, name: str) -> dict[str, Any]:
-        """Fields of the only event of that name."""
+        """Return the fields of the only event of that name."""
         (event,) = self.all(name)
         return event.fields
 
@@ -86,19 +86,19 @@ def expired(acker: Acker) -> int:
 
 
 def drop(acker: Acker) -> None:
-    """Drop a namespace, as by hand."""
+    """Delete the keys of a namespace."""
     client = acker.connection.client
     client.srem(NAMESPACES, acker.namespace)
     client.delete(*client.scan_iter(glob(f"acker:{{{acker.namespace}:") + "*"))
 
 
 def fill(acker: Acker, records: int) -> None:
-    """Put records without a tree into the bucket that expires."""
+    """Put records without a tree into the expiring bucket."""
     fields = {number.to_bytes(8, "big"): b"\0" * 16 for number in range(1, records + 1)}
     acker.connection.client.hset(ShardKeys(acker.namespace, 0).expiring, mapping=fields)
 
 
-def test_all_namespaces_come_and_go(
+def test_service_follows_created_and_dropped_namespaces(
     make_any_acker: MakeAcker, any_server: EmbeddedRedis, seen: Seen
 ) -> None:
     first = make_any_acker(tick_ms=20)
@@ -113,16 +113,16 @@ def test_all_namespaces_come_and_go(
         wait_until(lambda: seen.all("is_gone"))
         assert seen.fields("is_gone") == {"namespace": first.namespace}
         drop(later)
-        anew = Acker.from_url(any_server.url, later.namespace)
-        anew.create(AckerConfig(tick_ms=20, shards=8))
-        send(anew, columns([(15, A, TRACK)], "t", ["s15"]), shard=7)
-        wait_until(lambda: expired(anew) == 1)
-        anew.close()
+        again = Acker.from_url(any_server.url, later.namespace)
+        again.create(AckerConfig(tick_ms=20, shards=8))
+        send(again, columns([(15, A, TRACK)], "t", ["s15"]), shard=7)
+        wait_until(lambda: expired(again) == 1)
+        again.close()
     assert not seen.all("not_there", "cannot_rotate")
     assert seen.all("rotates")[-1].fields == {"namespace": later.namespace, "shards": 8}
 
 
-def test_a_named_namespace_is_waited_for_and_that_is_said_once(
+def test_missing_named_namespace_is_awaited_and_logged_once(
     make_any_acker: MakeAcker, any_server: EmbeddedRedis, seen: Seen
 ) -> None:
     other = make_any_acker(tick_ms=20)
@@ -138,7 +138,7 @@ def test_a_named_namespace_is_waited_for_and_that_is_said_once(
     assert not seen.all("cannot_rotate")
 
 
-def test_a_long_drain_keeps_no_other_waiting(
+def test_long_drain_delays_no_other_shard(
     make_any_acker: MakeAcker, any_server: EmbeddedRedis, seen: Seen
 ) -> None:
     long, other = make_any_acker(), make_any_acker(tick_ms=1)
@@ -151,12 +151,15 @@ def test_a_long_drain_keeps_no_other_waiting(
     assert set(order[: order.index(long.namespace)]) == {other.namespace}
     drained = seen.fields("drain")
     assert drained["orphaned"] == 3000
-    # A page of a table is a bucket of it, which may hold some records: in Valkey 7 and more.
+    # HSCAN returns whole buckets of the hash table, which hold several records: in Valkey 7 and
+    # more.
     assert 100 < drained["calls"] <= 3001 + 1
 
 
-def test_what_a_tick_tells(make_any_acker: MakeAcker, any_server: EmbeddedRedis) -> None:
-    """As JSON lines: late by an hour and not caught up; what expired, and by how many calls."""
+def test_tick_event_has_lateness_and_drain_counts(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis
+) -> None:
+    """As JSON lines: an hour late and not caught up, with expired trees and number of calls."""
     acker, out = make_any_acker(buckets=2), io.StringIO()
     for anchor in (1, 2, 3):
         track(acker, anchor, A, f"s{anchor}")
@@ -182,8 +185,10 @@ def test_what_a_tick_tells(make_any_acker: MakeAcker, any_server: EmbeddedRedis)
     assert len(verdicts(acker)) == 3
 
 
-def test_once_for_cron(make_any_acker: MakeAcker, any_server: EmbeddedRedis, seen: Seen) -> None:
-    """Ticks where it is due and drains all; the exit code tells if a shard failed."""
+def test_once_ticks_and_drains_and_returns_an_exit_code(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis, seen: Seen
+) -> None:
+    """It ticks where a tick is due, and drains; the exit code says whether a shard failed."""
     acker = make_any_acker(shards=2)
     stop, client = threading.Event(), acker.connection.client
     assert serve(client, [acker.namespace], stop=stop, once=True) == 0
@@ -194,7 +199,7 @@ def test_once_for_cron(make_any_acker: MakeAcker, any_server: EmbeddedRedis, see
     assert serve(client, None, stop=stop, once=True) == 1
     assert seen.fields("drain")["orphaned"] == 2500
     assert seen.fields("cannot_rotate")["shard"] == 1
-    assert serve(client, ["nobody"], stop=stop, once=True) == 1
+    assert serve(client, ["absent"], stop=stop, once=True) == 1
     client.sadd(NAMESPACES, "being-dropped")
     client.hset(broken.meta, "schema", 1)
     assert serve(client, None, stop=stop, once=True) == 0
@@ -204,7 +209,7 @@ def test_once_for_cron(make_any_acker: MakeAcker, any_server: EmbeddedRedis, see
         serve(client, ["no name"], stop=stop)
 
 
-def test_redis_away_is_said_once_and_not_by_each_shard(
+def test_unreachable_redis_is_logged_once_per_outage(
     make_any_acker: MakeAcker, any_server: EmbeddedRedis, seen: Seen
 ) -> None:
     acker = make_any_acker(shards=16, tick_ms=20)
@@ -219,7 +224,7 @@ def test_redis_away_is_said_once_and_not_by_each_shard(
     assert seen.fields("rotates_again")["where"] == where == proxy.url[8:-2]
 
 
-def test_a_shard_that_is_refused_keeps_no_other_waiting(
+def test_refused_shard_delays_no_other_shard(
     make_any_acker: MakeAcker, any_server: EmbeddedRedis, seen: Seen
 ) -> None:
     broken, other = make_any_acker(tick_ms=1), make_any_acker(tick_ms=1)
@@ -238,7 +243,7 @@ def test_a_shard_that_is_refused_keeps_no_other_waiting(
     assert {e.fields["namespace"] for e in seen.all("tick")} >= {other.namespace}
 
 
-def test_it_leaves_after_the_call_in_hand(
+def test_service_stops_after_the_current_call(
     make_any_acker: MakeAcker, any_server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acker = make_any_acker()
@@ -261,12 +266,12 @@ def test_it_leaves_after_the_call_in_hand(
     monkeypatch.setattr(rotator_service.Service, "_leave", leaves)
     with serving(any_server.url, [acker.namespace], pace=Pace(records=1)) as stop:
         wait_until(left.is_set)
-    assert next(calls) == 11, "no call was begun after that"
+    assert next(calls) == 11, "no call started after that"
     assert 0 < acker.status().expiring < 2000
     assert not [t for t in threading.enumerate() if t.name.startswith("acker-rotator")]
 
 
-def test_a_bug_of_ours_ends_no_rotator(
+def test_unexpected_exception_ends_no_rotator(
     make_any_acker: MakeAcker,
     any_server: EmbeddedRedis,
     seen: Seen,
@@ -288,7 +293,7 @@ def test_a_bug_of_ours_ends_no_rotator(
     assert len(seen.all("cannot_rotate")) == len(seen.all("rotates_again")) == 1
 
 
-def test_one_thread_is_enough(
+def test_service_works_with_one_thread(
     make_any_acker: MakeAcker,
     any_server: EmbeddedRedis,
     seen: Seen,
@@ -317,7 +322,9 @@ def test_the_heartbeat_stops_when_a_call_hangs(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(rotator_service, "_BEAT_EVERY", 0.005)
-    monkeypatch.setattr(rotator_service, "HANGS_AFTER", 1e6)  # a slow machine does not hang
+    monkeypatch.setattr(
+        rotator_service, "HANGS_AFTER", 1e6
+    )  # a slow machine must not count as hanging
     acker, file = make_any_acker(tick_ms=20), tmp_path / "beat"
     assert "is missing" in str(heartbeat.check(file))
     with (
@@ -337,8 +344,10 @@ def test_the_heartbeat_stops_when_a_call_hangs(
         wait_until(lambda: file.stat().st_mtime > last)
 
 
-def test_a_signal_in_the_middle_of_it(make_any_acker: MakeAcker, any_server: EmbeddedRedis) -> None:
-    """The handler sets the event that the service waits for, in whatever the thread does."""
+def test_signal_stops_the_service_at_any_moment(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis
+) -> None:
+    """The handler sets the service's event while the thread does anything."""
     acker = make_any_acker(tick_ms=20)
     before = signal.getsignal(signal.SIGUSR1)
     try:
@@ -355,8 +364,8 @@ def test_a_signal_in_the_middle_of_it(make_any_acker: MakeAcker, any_server: Emb
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_node_that_hangs_keeps_no_other_node_waiting(seen: Seen) -> None:
-    """Its calls do not return at all here; the shards of the other two go on."""
+def test_hanging_node_delays_no_other_node(seen: Seen) -> None:
+    """Its calls never return here; the shards of the other two nodes continue."""
     binary = find_server()
     if binary is None:
         missing("redis-server")
@@ -372,7 +381,7 @@ def test_a_node_that_hangs_keeps_no_other_node_waiting(seen: Seen) -> None:
             os.kill(stuck.server.pid or 0, signal.SIGSTOP)
             try:
                 first = len(seen.all("tick"))
-                # More rounds than there are workers that it could hold.
+                # More rounds than it could block workers.
                 for _ in range(8):
                     last = len(seen.all("tick"))
                     wait_until(

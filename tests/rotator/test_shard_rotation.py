@@ -1,4 +1,4 @@
-"""What a rotator sends to one shard, and what it makes of the replies."""
+"""The calls of a rotator to one shard, and its reaction to the replies."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ KEYS = ShardKeys("orders", 3)
 
 
 def play(rotation: ShardRotation, *replies: tuple[str, list[Any], float]) -> list[Step]:
-    """Answer each call; it has to be of this script."""
+    """Answer each call, which must be of the given script."""
     steps = []
     for script, reply, now in replies:
         call = rotation.call()
@@ -19,7 +19,7 @@ def play(rotation: ShardRotation, *replies: tuple[str, list[Any], float]) -> lis
     return steps
 
 
-def test_a_tick_and_its_drain() -> None:
+def test_tick_is_followed_by_its_drain() -> None:
     rotation = ShardRotation(KEYS, records=100, blocks=5)
     *steps, last = play(
         rotation,
@@ -37,7 +37,7 @@ def test_a_tick_and_its_drain() -> None:
     assert round(last.due, 6) == 1.5
 
 
-def test_nothing_is_due() -> None:
+def test_look_without_a_due_tick_or_drain() -> None:
     rotation = ShardRotation(KEYS)
     (step,) = play(rotation, ("rotate", [0, 700, 0, 0], 10.0))
     assert round(step.due, 6) == 0.7
@@ -45,8 +45,8 @@ def test_nothing_is_due() -> None:
     assert rotation.call().args == (0,)
 
 
-def test_a_drain_that_outlasts_a_tick_is_followed_by_it_at_once() -> None:
-    """And not before: the shard rotates when all is drained."""
+def test_tick_due_during_a_drain_follows_at_once() -> None:
+    """And not before: the shard rotates once the bucket is drained."""
     rotation = ShardRotation(KEYS)
     *_, last = play(
         rotation,
@@ -59,7 +59,7 @@ def test_a_drain_that_outlasts_a_tick_is_followed_by_it_at_once() -> None:
     assert not last.round.ticked
 
 
-def test_forced_it_ticks_once() -> None:
+def test_forced_rotation_ticks_once() -> None:
     rotation = ShardRotation(KEYS, force=True)
     drained, forced = play(
         rotation, ("rotate", [0, 700, 0, 0], 10.0), ("rotate", [1, 900, 0, 0], 10.0)
@@ -70,13 +70,13 @@ def test_forced_it_ticks_once() -> None:
     assert rotation.call().args == (0,)
 
 
-def test_forced_it_drains_what_another_tick_has_left_and_forces_again() -> None:
+def test_forced_rotation_first_drains_the_bucket_of_an_earlier_tick() -> None:
     rotation = ShardRotation(KEYS, force=True)
     play(rotation, ("rotate", [0, 700, 0, 0], 10.0))
     assert rotation.call().args == (1,)
     *_, last = play(
         rotation,
-        ("rotate", [0, 900, 4, 0], 10.0),  # somebody else was quicker
+        ("rotate", [0, 900, 4, 0], 10.0),  # another rotator was faster
         ("expire", [4, 0, 0], 10.0),
         ("expire_blocks", [0, 0, 0], 10.0),
         ("rotate", [1, 900, 0, 0], 10.0),
@@ -84,14 +84,14 @@ def test_forced_it_drains_what_another_tick_has_left_and_forces_again() -> None:
     assert not last.more
 
 
-def test_a_tick_that_was_due_is_not_forced_as_well() -> None:
+def test_due_tick_is_not_forced_a_second_time() -> None:
     rotation = ShardRotation(KEYS, force=True)
     (step,) = play(rotation, ("rotate", [1, 700, 0, 5], 10.0))
     assert not step.more
     assert rotation.call().args == (0,)
 
 
-def test_a_reply_that_was_lost_is_asked_for_again() -> None:
+def test_call_without_reply_is_repeated() -> None:
     rotation = ShardRotation(KEYS)
     play(rotation, ("rotate", [1, 700, 9, 0], 10.0))
     assert rotation.call() == rotation.call()

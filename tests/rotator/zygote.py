@@ -1,9 +1,9 @@
-"""A small process, all imported, that forks rotators and kills them when it is told to.
+"""A small process with all imports done, which forks rotators and kills them on demand.
 
     python -m tests.rotator.zygote URL NAMESPACE KIND
 
-On stdin: ``fork`` (answered by the pid) or ``kill PID`` (answered by its exit code, -9 if it lived
-until then). At the end of stdin all are killed.
+On stdin: ``fork`` (the answer is the pid) or ``kill PID`` (the answer is its exit code, -9 if it
+was alive until then). At the end of stdin all are killed.
 """
 
 import json
@@ -27,7 +27,7 @@ PACE = Pace(records=5, blocks=1, look_every=0.003, follow_every=1.0)
 
 
 def rotate(url: str, namespace: str, kind: str) -> None:
-    """Rotate for ever."""
+    """Rotate until killed."""
     client = connect(url, LIMIT)
     if kind == "service":
         serve(client, [namespace], stop=threading.Event(), pace=PACE)
@@ -41,9 +41,9 @@ def rotate(url: str, namespace: str, kind: str) -> None:
 
 
 def drain_in_steps(client: Any, keys: ShardKeys, kind: str) -> None:
-    """What expire.lua does, by a client: as if there were no scripts.
+    """Do the work of expire.lua from a client, as if there were no scripts.
 
-    It pauses between its steps, as over a slow line, so that few kills are enough.
+    It pauses between its steps, as over a slow connection, so that few kills are enough.
     """
     cursor = 0
     while client.hlen(keys.expiring):
@@ -69,7 +69,7 @@ def drain_in_steps(client: Any, keys: ShardKeys, kind: str) -> None:
 
 
 def main() -> None:
-    """Fork and kill, as told."""
+    """Fork and kill, on demand."""
     children: set[int] = set()
 
     def kill(pid: int) -> int:

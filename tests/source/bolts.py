@@ -1,4 +1,4 @@
-"""What stands behind a source in the tests: messages that were sent, and who processes them."""
+"""The bolts of the source tests: they keep the messages that were sent, and process them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from acker_redis.trees.pending import Record
 
 
 class Bolts:
-    """Keeps what was sent; acks or fails it when told to, each row in a call of its own."""
+    """Keeps the messages that were sent; acks or fails them on demand, one call per row."""
 
     def __init__(self, acker: Acker) -> None:
         self.acker = acker
@@ -17,32 +17,32 @@ class Bolts:
         """Record, its attempt, and the ids of its messages."""
 
     def send(self, record: Record, given: Any) -> None:
-        """To be given to a source."""
+        """The ``send`` of a source."""
         ids = (given.emit(), given.emit()) if isinstance(given, OpenTree) else given
         self.sent.append((record, record.attempt, ids))
 
     def send_and_ack(self, record: Record, given: Any) -> None:
-        """Sends it, and all of it is processed at once."""
+        """A ``send`` whose messages are processed at once."""
         self.send(record, given)
         self.ack()
 
     def ack(self) -> list[str]:
-        """Process all that was sent; returns the source ids."""
+        """Process all messages that were sent; return the source ids."""
         return self._all(lambda message: message.acked())
 
     def fail(self, why: str = "") -> list[str]:
-        """Fail all that was sent."""
+        """Fail all messages that were sent."""
         return self._all(lambda message: message.failed(why))
 
     def touch(self) -> None:
-        """Reset the timeouts of all that was sent; it stays."""
+        """Reset the timeouts of all messages that were sent; they stay unprocessed."""
         for _, _, ids in self.sent:
             for each in ids:
                 self._apply(Processing(each).touched())
 
     @property
     def attempts(self) -> list[tuple[str, int]]:
-        """Source id and attempt of what was sent, and is not processed."""
+        """Source id and attempt of the messages that were sent and are not processed."""
         return [(record.source_id, attempt) for record, attempt, _ in self.sent]
 
     def _all(self, end: Callable[[Processing], list[Row]]) -> list[str]:
@@ -60,15 +60,15 @@ class Bolts:
 
 
 class Told:
-    """What a source was told, in order: ``ack a``, ``fail a failed no such address``, .."""
+    """The callbacks of a source, in order: ``ack a``, ``fail a failed no such address``, .."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
         self.records: list[Record] = []
         self.attempts: list[int] = []
-        """Of each record, which attempt it was when it was told."""
+        """Per record, its attempt at each callback."""
         self.raises: list[Exception] = []
-        """What the next callbacks raise, one after the other."""
+        """Exceptions that the next callbacks raise, in this order."""
 
     def on_ack(self, record: Record) -> None:
         self._hear(record, "ack", record.source_id)
@@ -81,11 +81,11 @@ class Told:
 
     @property
     def callbacks(self) -> dict[str, Any]:
-        """Options of a source."""
+        """The callbacks as options of a source."""
         return {"on_ack": self.on_ack, "on_fail": self.on_fail, "dead_letter": self.dead_letter}
 
     def take(self) -> list[str]:
-        """What was told since the last time."""
+        """Return the callbacks since the last call."""
         words, self.words = self.words, []
         return words
 

@@ -1,4 +1,4 @@
-"""Sources by threads and by asyncio, bolts, and a clock that can be moved."""
+"""Fixtures: threaded and asyncio sources, bolts, and a clock that tests can advance."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,12 +17,12 @@ from tests.source.twin import Loop, Twin
 from tests.transport.proxy import Proxy, proxied
 
 AnySource = Any
-"""A Source, or a Twin, which has the same methods."""
+"""A Source, or a Twin with the same methods."""
 MakeSource = Callable[..., AnySource]
 
 
 class Clock:
-    """The clock by which sources wait; it stands still until the test moves it."""
+    """The clock of the sources; it stands still until the test advances it."""
 
     def __init__(self) -> None:
         self.now = time.monotonic()
@@ -70,7 +70,7 @@ def proxy(any_server: EmbeddedRedis) -> Iterator[Proxy]:
 
 @pytest.fixture
 def make_source(kind: str, any_server: EmbeddedRedis, told: Told) -> Iterator[MakeSource]:
-    """Make sources of one kind, each over an acker of its own; callbacks go to ``told``."""
+    """Make sources of one kind, each with a separate acker; callbacks go to ``told``."""
     loop = Loop() if kind == "asyncio" else None
     made: list[AnySource] = []
 

@@ -1,9 +1,9 @@
-"""A program that may be killed at any time: records 0 .. n-1, and a file of those that are done.
+"""A program that may be killed at any time: records 0 .. n-1, and a file of the finished ones.
 
     python -m tests.source.killed URL NAMESPACE FILE N
 
-Its bolts run in it, and note what they have processed in ``FILE.processed`` before they ack; some
-messages fail, some vanish. It ends when all records are done.
+Its bolts run in the same process. They write each processed record to ``FILE.processed`` before
+they ack it. Some messages fail, some vanish. The program ends when all records are done.
 """
 
 import random

@@ -1,4 +1,4 @@
-"""What only the asyncio source can do wrong: tasks are cancelled, callbacks run side by side."""
+"""The asyncio source only: cancelled tasks, and callbacks that run concurrently."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ Open = Callable[..., Any]
 
 @pytest.fixture
 def opened(any_server: EmbeddedRedis, acker: Acker, told: Told) -> Open:
-    """Opens a source over an acker of its own."""
+    """Open a source with a separate acker."""
 
     @asynccontextmanager
     async def open_one(send: Any, url: str = "", **options: Any) -> AsyncIterator[AsyncSource]:
@@ -42,9 +42,7 @@ def run(main: Awaitable[None]) -> None:
     asyncio.run(within())
 
 
-def test_what_is_due_at_one_time_is_sent_side_by_side(
-    opened: Open, bolts: Bolts, told: Told
-) -> None:
+def test_due_records_are_sent_concurrently(opened: Open, bolts: Bolts, told: Told) -> None:
     async def main() -> None:
         everyone = asyncio.Barrier(10)
 
@@ -61,7 +59,7 @@ def test_what_is_due_at_one_time_is_sent_side_by_side(
     assert len(told.take()) == 10
 
 
-def test_whoever_waits_from_the_first_moment_leaves_the_stepping_to_the_sources_own_task(
+def test_waiters_leave_the_steps_to_the_sources_own_task(
     opened: Open, bolts: Bolts, told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
@@ -83,7 +81,7 @@ def test_whoever_waits_from_the_first_moment_leaves_the_stepping_to_the_sources_
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-def test_a_crowd_of_tasks_gets_in_one_by_one(opened: Open, bolts: Bolts, told: Told) -> None:
+def test_concurrent_emits_never_exceed_max_pending(opened: Open, bolts: Bolts, told: Told) -> None:
     async def main() -> None:
         most: list[int] = []
 
@@ -105,9 +103,7 @@ def test_a_crowd_of_tasks_gets_in_one_by_one(opened: Open, bolts: Bolts, told: T
     assert len(told.take()) == 80
 
 
-def test_a_task_that_is_cancelled_in_emit_has_emitted_nothing(
-    opened: Open, acker: Acker, bolts: Bolts, told: Told
-) -> None:
+def test_cancelled_emit_emits_nothing(opened: Open, acker: Acker, bolts: Bolts, told: Told) -> None:
     async def main() -> None:
         for pumped in (True, False):
             async with opened(bolts.send, max_pending=1) as source:
@@ -131,10 +127,10 @@ def test_a_task_that_is_cancelled_in_emit_has_emitted_nothing(
     assert told.take() == ["ack a", "ack b"] * 2
 
 
-def test_cancelled_at_any_await_a_step_leaves_nothing_half(
+def test_step_cancelled_at_any_await_leaves_no_partial_state(
     opened: Open, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
-    """Cancelled after 0, 1, 2, .. turns of the loop; what was tracked and not sent expires."""
+    """Cancelled after 0, 1, 2, .. turns of the loop; records tracked and not sent expire."""
 
     async def main() -> None:
         async def send(record: Record, ids: tuple[MessageId, ...]) -> None:
@@ -185,7 +181,7 @@ def test_run_can_be_cancelled_and_run_again(opened: Open, bolts: Bolts, told: To
     assert told.take() == ["ack a", "ack b", "ack c"]
 
 
-def test_cancelled_in_a_callback_the_verdict_is_told_again(
+def test_verdict_is_delivered_again_after_a_cancelled_callback(
     opened: Open, bolts: Bolts, told: Told
 ) -> None:
     async def main() -> None:
@@ -210,7 +206,7 @@ def test_cancelled_in_a_callback_the_verdict_is_told_again(
     assert told.take() == ["ack a", "ack a"]
 
 
-def test_leaving_the_verdicts_in_the_middle_lets_others_step(
+def test_consumer_that_leaves_verdicts_early_lets_others_step(
     opened: Open, bolts: Bolts, told: Told
 ) -> None:
     async def main() -> None:
@@ -220,7 +216,7 @@ def test_leaving_the_verdicts_in_the_middle_lets_others_step(
             async for verdict in source.verdicts():
                 first = verdict.record.source_id
                 break
-            assert source.pending == 2, "it did not count"
+            assert source.pending == 2, "the unfinished verdict does not count"
             assert await source.join()
             assert first in ("a", "b")
 
@@ -229,10 +225,10 @@ def test_leaving_the_verdicts_in_the_middle_lets_others_step(
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), asyncio.CancelledError()])
-def test_the_pump_survives_what_a_callback_raises(
+def test_source_task_survives_exceptions_of_callbacks(
     opened: Open, bolts: Bolts, told: Told, error: Any
 ) -> None:
-    """Also a CancelledError that is not of its own: of a task that the callback awaited."""
+    """Also a CancelledError of another task, which the callback awaited."""
 
     async def main() -> None:
         told.raises = [error]
@@ -246,7 +242,7 @@ def test_the_pump_survives_what_a_callback_raises(
     assert told.take() == ["ack a", "ack a"]
 
 
-def test_the_pump_survives_a_send_that_awaits_what_was_cancelled(
+def test_source_task_survives_a_send_that_awaits_a_cancelled_task(
     opened: Open, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     async def main() -> None:
@@ -268,7 +264,7 @@ def test_the_pump_survives_a_send_that_awaits_what_was_cancelled(
     assert told.take()[-1] == "ack a"
 
 
-def test_tasks_that_a_callback_starts_and_awaits_emit_without_waiting(
+def test_tasks_awaited_by_a_callback_emit_without_waiting(
     opened: Open, bolts: Bolts, told: Told
 ) -> None:
     async def main() -> None:
@@ -285,7 +281,7 @@ def test_tasks_that_a_callback_starts_and_awaits_emit_without_waiting(
     assert sorted(told.take()) == ["ack a", "ack b", "ack c"]
 
 
-def test_a_task_that_outlives_the_callback_which_started_it_waits_for_room(
+def test_task_that_outlives_its_callback_waits_for_room(
     opened: Open, bolts: Bolts, told: Told
 ) -> None:
     async def main() -> None:
@@ -308,7 +304,9 @@ def test_a_task_that_outlives_the_callback_which_started_it_waits_for_room(
     run(main())
 
 
-def test_others_step_while_one_is_refused(opened: Open, bolts: Bolts, told: Told) -> None:
+def test_refused_task_does_not_stop_the_steps_of_others(
+    opened: Open, bolts: Bolts, told: Told
+) -> None:
     async def main() -> None:
         async with opened(bolts.send_and_ack) as source, source:
             await asyncio.sleep(0)
@@ -321,7 +319,7 @@ def test_others_step_while_one_is_refused(opened: Open, bolts: Bolts, told: Told
     assert told.take() == ["ack a"]
 
 
-def test_cancelled_while_a_reply_is_awaited_it_applies_the_batch_under_its_number(
+def test_batch_cancelled_while_awaiting_its_reply_is_retried_under_its_number(
     opened: Open, acker: Acker, bolts: Bolts, told: Told, proxy: Proxy
 ) -> None:
     async def main() -> None:
@@ -350,7 +348,7 @@ def test_cancelled_while_a_reply_is_awaited_it_applies_the_batch_under_its_numbe
     assert total(acker)["conflict"] == 0
 
 
-def test_a_block_that_is_cancelled_fails_its_tree(
+def test_cancelled_track_block_fails_its_tree(
     opened: Open, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     async def main() -> None:
@@ -375,7 +373,7 @@ def test_a_block_that_is_cancelled_fails_its_tree(
     assert told.take()[0] == "fail page failed CancelledError"
 
 
-def test_one_that_is_cancelled_while_it_is_tracked_is_not_known(
+def test_record_cancelled_while_being_tracked_is_unknown(
     opened: Open, acker: Acker, told: Told
 ) -> None:
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Sources, bolts and a bad line at random, against the truth of who processed what."""
+"""Sources, bolts and a faulty connection at random, checked against who processed each message."""
 
 import asyncio
 import contextlib
@@ -25,17 +25,17 @@ Key = tuple[str, int]
 
 
 class World:
-    """What happens, and what really became of each attempt."""
+    """The random events, and the true outcome of each attempt."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.calm = False
-        """Nothing goes wrong any more, but for records that always fail."""
+        """Set when faults end, except for records that always fail."""
         self.messages: dict[Key, set[str]] = {}
-        """That were sent in an attempt, whether they arrived or not."""
+        """Messages that were sent per attempt, whether they arrived or not."""
         self.processed: dict[Key, set[str]] = {}
         self.sent: set[Key] = set()
-        """Attempts whose messages are known, all of them."""
+        """Attempts whose messages are all known."""
         self.acked: list[str] = []
         self.dead: list[str] = []
         self.wrong: list[str] = []
@@ -47,7 +47,7 @@ class World:
         return (1, 2, 3, None, 0)[number % 5]
 
     def begin(self, record: Record, given: Any) -> tuple[Key, list[MessageId]]:
-        """Messages of an attempt."""
+        """Return the key and the messages of an attempt."""
         key = record.source_id, record.attempt
         assert key not in self.messages
         ids = (
@@ -58,8 +58,8 @@ class World:
         self.messages[key] = {str(each) for each in ids}
         self.processed[key] = set()
         if ids and not isinstance(given, OpenTree):
-            # Processed is processed, though send() raised when all were on their way; an open tree
-            # fails then.
+            # If send() raises after all messages were sent, they are processed all the same; only
+            # an open tree fails.
             self.sent.add(key)
         return key, ids
 
@@ -67,7 +67,7 @@ class World:
         return key[0].endswith("7")
 
     def refuse(self, key: Key) -> None:
-        """What a bolt may run into."""
+        """Raise, if the message is one that a bolt cannot process."""
         if self.poisoned(key) or self.at(0.05):
             raise ValueError("no such address")
 
@@ -83,14 +83,14 @@ class World:
         if self.at(0.005):
             raise OSError("disk full")
         if not self.complete(record.source_id):
-            self.wrong.append(f"{record.source_id} is acked, and no attempt was processed")
+            self.wrong.append(f"{record.source_id} is acked, but no attempt was processed")
         self.acked.append(record.source_id)
 
     def dead_letter(self, record: Record, reason: str, why: str) -> None:
         self.dead.append(record.source_id)
 
     def check(self, acker: Acker) -> None:
-        """In the end every record has one of both, and none was acked for nothing."""
+        """Check that every record has an ack or a dead letter, and none was acked falsely."""
         assert self.wrong == []
         names = {f"record-{number}" for number in range(RECORDS)}
         assert set(self.acked) | set(self.dead) == names
@@ -111,9 +111,9 @@ OPTIONS: dict[str, Any] = {
 
 @contextmanager
 def trouble(world: World, acker: Acker, proxy: Proxy) -> Iterator[None]:
-    """Replies are lost and requests cut, until it is calm.
+    """Lose replies and cut requests, until the world is calm.
 
-    Ticks are not forced: fences have to hold for as long as the clients believe.
+    Ticks are not forced: fences must hold as long as the clients expect.
     """
     over, rotator = threading.Event(), Rotator([acker])
 
@@ -121,8 +121,8 @@ def trouble(world: World, acker: Acker, proxy: Proxy) -> Iterator[None]:
         acked = 0
         while not over.wait(0.05):
             rotator.step()
-            # Not while nothing happens: who waits for longer after each error would meet one each
-            # time.
+            # Only while calls are made: a client that backs off after each error would get a fault
+            # on every call.
             before, acked = acked, len(world.acked)
             if world.calm or acked == before:
                 continue
@@ -146,7 +146,7 @@ gives it up with the error of its last attempt, and its trees expire."""
 
 
 @pytest.mark.parametrize("shards", [4, pytest.param(1, marks=pytest.mark.full)])
-def test_threads_lose_nothing_and_ack_nothing_in_vain(
+def test_threaded_source_loses_no_record_and_never_acks_falsely(
     make_any_acker: MakeAcker, proxy: Proxy, shards: int
 ) -> None:
     seed = random.randrange(10**6)
@@ -206,7 +206,7 @@ def test_threads_lose_nothing_and_ack_nothing_in_vain(
 
 
 @pytest.mark.parametrize("shards", [4, pytest.param(1, marks=pytest.mark.full)])
-def test_tasks_lose_nothing_and_ack_nothing_in_vain(
+def test_asyncio_source_loses_no_record_and_never_acks_falsely(
     make_any_acker: MakeAcker, proxy: Proxy, shards: int
 ) -> None:
     seed = random.randrange(10**6)

@@ -1,4 +1,4 @@
-"""When too much is pending the source holds back, and what was rejected is never sent."""
+"""At the high-water mark the source pauses, and rejected records are never sent."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from tests.source.conftest import AnySource, Clock, MakeSource
 from tests.support import backlog, total
 
 
-def test_it_pauses_at_the_high_water_mark_and_goes_on_below_it(
+def test_source_pauses_at_the_high_water_mark_and_continues_below(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
 ) -> None:
     acker = make_any_acker(high_water=3)
@@ -25,7 +25,7 @@ def test_it_pauses_at_the_high_water_mark_and_goes_on_below_it(
     source.emit("d")
     for _ in range(5):
         source.step()
-    assert total(acker)["tracked"] == 3, "it has not even asked"
+    assert total(acker)["tracked"] == 3, "it has not even tried"
     for _ in range(5):
         clock.advance(60)
         source.step()
@@ -39,7 +39,7 @@ def test_it_pauses_at_the_high_water_mark_and_goes_on_below_it(
 
 
 @pytest.mark.parametrize("shards", [1, 4])
-def test_through_a_mark_that_is_far_too_low_each_is_processed_in_the_end(
+def test_every_record_is_processed_despite_a_far_too_low_high_water_mark(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock, shards: int
 ) -> None:
     acker = make_any_acker(high_water=4, shards=shards)
@@ -67,7 +67,7 @@ def test_through_a_mark_that_is_far_too_low_each_is_processed_in_the_end(
     assert total(acker)["overflow"] > 0
 
 
-def test_a_full_backlog_of_nacks_that_wait_for_their_replays_is_no_deadlock(
+def test_full_backlog_of_unreplayed_nacks_is_no_deadlock(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
 ) -> None:
     acker = make_any_acker(outcomes_limit=3)
@@ -91,7 +91,7 @@ def test_a_full_backlog_of_nacks_that_wait_for_their_replays_is_no_deadlock(
     assert (source.pending, backlog(acker)) == (0, 0)
 
 
-def test_a_batch_that_is_refused_is_no_attempt(
+def test_refused_batch_does_not_count_as_an_attempt(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
 ) -> None:
     acker = make_any_acker(outcomes_limit=1)
@@ -117,13 +117,13 @@ STORE = {name: Record(name, "reloaded") for name in NAMES}
 
 
 class KilledError(BaseException):
-    """Raised where the program is killed."""
+    """Raised at the point where the program is killed."""
 
 
 def full_backlog_of_nacks(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, backoff: Backoff
 ) -> AnySource:
-    """Return a source that has heard a nack of each of ``NAMES``; they fill its backlog."""
+    """Return a source that has read a nack of each of ``NAMES``; the nacks fill its backlog."""
     source = make_source(acker, bolts.send, backoff=backoff)
     for name in NAMES:
         source.emit(name)
@@ -139,7 +139,7 @@ def full_backlog_of_nacks(
 def nacks_after_a_restart(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> list[str]:
-    """Return the records of which a source that begins now hears a nack."""
+    """Return the records of which a new source reads a nack."""
     told.take()
     again = make_source(acker, bolts.send, reload=STORE.get, backoff=Backoff(3600, 3600))
     for _ in range(3):
@@ -147,10 +147,10 @@ def nacks_after_a_restart(
     return sorted(word.split()[1] for word in told.take())
 
 
-def test_at_a_full_backlog_nothing_is_tracked_on_the_other_shards(
+def test_full_backlog_of_one_shard_tracks_nothing_on_others(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
 ) -> None:
-    """The first refusal is news; after it, each attempt would leave trees there that expire."""
+    """After the first refusal each further TRACK would leave trees on other shards that expire."""
     acker = make_any_acker(outcomes_limit=8, shards=2)
     bolts = Bolts(acker)
     source = make_source(acker, bolts.send, backoff=Backoff(3600, 3600))
@@ -179,7 +179,7 @@ def test_at_a_full_backlog_nothing_is_tracked_on_the_other_shards(
 
 
 @pytest.mark.parametrize("shards", [1, 4])
-def test_killed_after_an_emit_at_a_full_backlog_no_nack_is_lost(
+def test_source_killed_at_a_full_backlog_loses_no_nack(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock, shards: int
 ) -> None:
     acker = make_any_acker(outcomes_limit=shards, shards=shards)
@@ -194,7 +194,7 @@ def test_killed_after_an_emit_at_a_full_backlog_no_nack_is_lost(
     assert nacks_after_a_restart(make_source, acker, bolts, told) == list(NAMES)
 
 
-def test_killed_while_it_makes_room_only_the_nack_that_is_replayed_just_then_is_lost(
+def test_source_killed_while_making_room_loses_only_the_nack_it_replays(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
 ) -> None:
     acker = make_any_acker(outcomes_limit=len(NAMES))
@@ -203,7 +203,7 @@ def test_killed_while_it_makes_room_only_the_nack_that_is_replayed_just_then_is_
     clock.advance(60)
     with pytest.raises(BacklogError):
         source.step()
-    assert backlog(acker) == len(NAMES), "first it hears whether others make room"
+    assert backlog(acker) == len(NAMES), "first it reads verdicts that may make room"
     batches = []
 
     def killed(batch: Batch, lane: object) -> Iterator[None]:
@@ -222,10 +222,10 @@ def test_killed_while_it_makes_room_only_the_nack_that_is_replayed_just_then_is_
     assert b"".join(next(iter(batches[0].parts(1))).rows.texts).startswith(lost.encode())
 
 
-def test_a_full_backlog_of_more_entries_than_are_read_at_once_is_no_deadlock(
+def test_full_backlog_larger_than_one_read_is_no_deadlock(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
 ) -> None:
-    """And no nack is taken before all verdicts were heard, for an ack among them makes room."""
+    """No nack is taken before all verdicts were read, because an ack among them makes room."""
     acker = make_any_acker(outcomes_limit=40)
     bolts = Bolts(acker)
     source = make_source(acker, bolts.send)
@@ -241,7 +241,7 @@ def test_a_full_backlog_of_more_entries_than_are_read_at_once_is_no_deadlock(
     with pytest.raises(BacklogError):
         source.step()
     while len(told.words) < len(names):
-        assert backlog(acker) == len(names), "all it has heard are nacks that wait for a replay"
+        assert backlog(acker) == len(names), "it has read only nacks that wait for a replay"
         source.step()
     for _ in range(3):
         clock.advance(60)

@@ -1,4 +1,4 @@
-"""Redis is away for a while, or its replies are lost: nothing is lost, and no attempt is spent."""
+"""Redis is unreachable, or replies are lost: no record is lost, and no attempt is used up."""
 
 import subprocess
 import tempfile
@@ -24,7 +24,7 @@ from tests.waiting import LIMIT, wait_until
 
 
 def lose(source: AnySource, proxy: Proxy, replies: int = 1) -> None:
-    """A step whose call of a script gets no reply."""
+    """Run a step whose script call gets no reply."""
     proxy.swallow = replies
     with pytest.raises(RedisUnavailableError):
         source.step()
@@ -33,13 +33,13 @@ def lose(source: AnySource, proxy: Proxy, replies: int = 1) -> None:
 
 @pytest.fixture
 def ready(make_source: MakeSource, acker: Acker, bolts: Bolts, proxy: Proxy) -> AnySource:
-    """A source behind the proxy that tries each call once, and has read the configuration."""
+    """A source through the proxy that tries each call once and has read the configuration."""
     source = make_source(acker, bolts.send, url=proxy.url, retry_for=0)
     source.step()
     return source
 
 
-def test_a_track_in_doubt_is_applied_under_its_number(
+def test_track_in_doubt_is_applied_once_under_its_number(
     ready: AnySource, acker: Acker, bolts: Bolts, told: Told, proxy: Proxy
 ) -> None:
     ready.emit("a")
@@ -55,7 +55,7 @@ def test_a_track_in_doubt_is_applied_under_its_number(
     assert (told.take(), ready.pending) == (["ack a"], 0)
 
 
-def test_one_that_never_arrived_is_applied_later(
+def test_track_that_never_arrived_is_applied_later(
     ready: AnySource, acker: Acker, bolts: Bolts, told: Told, proxy: Proxy
 ) -> None:
     ready.emit("a")
@@ -68,10 +68,10 @@ def test_one_that_never_arrived_is_applied_later(
     assert bolts.attempts == [("a", 1)]
 
 
-def test_what_was_rejected_unheard_is_not_sent_and_was_no_attempt(
+def test_rejection_read_before_the_reply_is_not_sent_and_no_attempt(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, proxy: Proxy, clock: Clock
 ) -> None:
-    """The nack is heard before the reply."""
+    """The nack is read before the reply."""
     acker = make_any_acker(high_water=1)
     fill(acker, 2)
     bolts = Bolts(acker)
@@ -83,7 +83,7 @@ def test_what_was_rejected_unheard_is_not_sent_and_was_no_attempt(
         clock.advance(60)
         source.step()
     assert (set(told.take()), bolts.sent, source.pending) == ({"fail a overflow"}, [], 1)
-    tick(acker, 3)  # there is room again
+    tick(acker, 3)  # makes room
     for _ in range(3):
         clock.advance(60)
         source.step()
@@ -93,10 +93,10 @@ def test_what_was_rejected_unheard_is_not_sent_and_was_no_attempt(
     assert [word for word in told.take() if "overflow" not in word] == ["ack a"]
 
 
-def test_what_was_rejected_and_asked_again_at_once_is_not_sent(
+def test_rejected_record_is_not_sent_after_a_repeated_batch(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, proxy: Proxy, clock: Clock
 ) -> None:
-    """The repeat is answered, and does not say which were rejected."""
+    """The reply to the repeated batch does not name the rejected trees."""
     acker = make_any_acker(high_water=1)
     fill(acker, 1)
     bolts = Bolts(acker)
@@ -112,7 +112,7 @@ def test_what_was_rejected_and_asked_again_at_once_is_not_sent(
     assert sorted(told.take()) == ["fail b overflow", "fail c overflow"]
 
 
-def test_what_expired_while_its_reply_was_awaited_is_not_sent_dead(
+def test_record_that_expired_before_its_reply_is_sent_in_a_new_attempt(
     ready: AnySource, acker: Acker, bolts: Bolts, told: Told, proxy: Proxy
 ) -> None:
     ready.emit("a")
@@ -128,10 +128,10 @@ def test_what_expired_while_its_reply_was_awaited_is_not_sent_dead(
     assert (told.take(), ready.pending, backlog(acker)) == (["ack a"], 0, 0)
 
 
-def test_an_error_between_tracking_and_sending_does_not_cost_the_attempt(
+def test_error_between_track_and_send_costs_no_attempt(
     ready: AnySource, acker: Acker, bolts: Bolts, told: Told, proxy: Proxy
 ) -> None:
-    """A replay: its old nack is to be taken when it is tracked anew, and that is not answered."""
+    """A replay: taking its old nack, once it is tracked again, gets no reply."""
     ready.emit("a")
     ready.step()
     bolts.fail("no")
@@ -156,7 +156,7 @@ def test_an_error_between_tracking_and_sending_does_not_cost_the_attempt(
     assert total(acker)["tracked"] == 2
 
 
-def test_callbacks_are_not_repeated_when_the_taking_was_not_answered(
+def test_callbacks_are_not_repeated_after_a_take_without_reply(
     ready: AnySource, acker: Acker, bolts: Bolts, told: Told, proxy: Proxy
 ) -> None:
     ready.emit("a")
@@ -169,7 +169,7 @@ def test_callbacks_are_not_repeated_when_the_taking_was_not_answered(
     assert (told.take(), ready.pending, backlog(acker)) == ([], 0, 0)
 
 
-def test_what_could_not_be_said_of_a_send_that_failed_is_said_later(
+def test_failed_send_is_reported_after_an_outage(
     make_source: MakeSource, acker: Acker, told: Told, proxy: Proxy
 ) -> None:
     bolts = Bolts(acker)
@@ -192,10 +192,10 @@ def test_what_could_not_be_said_of_a_send_that_failed_is_said_later(
 
 
 @pytest.mark.parametrize("shards", [1, 4])
-def test_away_and_back_with_its_memory(
+def test_source_survives_an_outage_of_redis_with_its_data(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, proxy: Proxy, shards: int
 ) -> None:
-    """The line is down for a while: before, in, and behind each call of a step."""
+    """The connection fails for a while: before, during and after each call of a step."""
     acker = make_any_acker(shards=shards)
     bolts = Bolts(acker)
     source = make_source(acker, bolts.send, url=proxy.url, retry_for=0, attempts=2)
@@ -218,13 +218,13 @@ def test_away_and_back_with_its_memory(
 
 
 def joined(source: AnySource, bolts: Bolts) -> bool:
-    """Whether nothing is left after one more step, and all that was sent is processed."""
+    """Run a step and process all messages; return whether no record is pending."""
     source.step()
     bolts.ack()
     return not source.pending
 
 
-def test_the_pump_goes_on_when_redis_is_back(
+def test_source_thread_continues_after_an_outage(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, proxy: Proxy
 ) -> None:
     with make_source(acker, bolts.send_and_ack, url=proxy.url, retry_for=0) as source:
@@ -237,10 +237,10 @@ def test_the_pump_goes_on_when_redis_is_back(
     assert told.take() == ["ack a", "ack b"]
 
 
-def test_during_an_outage_nothing_times_out(
+def test_no_attempt_times_out_during_an_outage(
     ready: AnySource, bolts: Bolts, told: Told, proxy: Proxy, clock: Clock
 ) -> None:
-    """The verdicts are there, but cannot be read."""
+    """The verdicts exist, but cannot be read."""
     ready.emit("a")
     ready.step()
     bolts.ack()
@@ -257,7 +257,7 @@ def test_during_an_outage_nothing_times_out(
 
 @pytest.mark.parametrize("shards", [1, 2, 4])
 @pytest.mark.parametrize("others", [1, 2, 4])
-def test_the_namespace_is_dropped_and_made_anew(
+def test_source_survives_a_namespace_dropped_and_created_again(
     make_source: MakeSource,
     make_any_acker: MakeAcker,
     told: Told,
@@ -265,7 +265,7 @@ def test_the_namespace_is_dropped_and_made_anew(
     shards: int,
     others: int,
 ) -> None:
-    """With as many shards, or others: what is tracked, what is owed, what is new."""
+    """With the same or another number of shards: tracked records, unreplayed nacks, new records."""
     acker = make_any_acker(shards=shards)
     bolts = Bolts(acker)
     source = make_source(acker, bolts.send, attempts=3, retry_for=0)
@@ -276,7 +276,7 @@ def test_the_namespace_is_dropped_and_made_anew(
     bolts.fail("no")
     source.step()
     bolts.sent = [*half[:4], *bolts.sent]
-    bolts.fail("no")  # nacks that nobody has heard
+    bolts.fail("no")  # nacks that no source has read
     acker.connection.client.flushall()
     with pytest.raises(NamespaceNotFoundError):
         for _ in range(5):
@@ -297,10 +297,10 @@ def test_the_namespace_is_dropped_and_made_anew(
     assert acked == wanted | {"meanwhile"}
 
 
-def test_what_is_owed_of_a_shard_that_is_no_more_does_not_stop_it(
+def test_unreplayed_nacks_of_a_removed_shard_do_not_stop_the_source(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
 ) -> None:
-    """Nacks of four shards wait for their replays, and then there is one."""
+    """Nacks of four shards wait for their replays, then there is one shard."""
     acker = make_any_acker(shards=4)
     bolts = Bolts(acker)
     source = make_source(acker, bolts.send, retry_for=0, backoff=Backoff(60, 60))
@@ -322,14 +322,14 @@ def test_what_is_owed_of_a_shard_that_is_no_more_does_not_stop_it(
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """A directory whose name is short enough for a socket."""
+    """Make a directory whose path is short enough for a socket."""
     with tempfile.TemporaryDirectory(prefix="acker-") as name:
         yield Path(name)
 
 
 @contextmanager
 def server_at(socket: Path) -> Iterator[str]:
-    """Start a server that keeps nothing, on this socket; its URL."""
+    """Start a server without persistence on this socket; yield its URL."""
     binary = find_server()
     assert binary
     options = ("--port", "0", "--unixsocket", str(socket), "--save", "", "--appendonly", "no")
@@ -350,10 +350,10 @@ def answers(client: "redis.Redis") -> bool:
     return False
 
 
-def test_a_server_that_restarts_without_its_memory(
+def test_source_survives_a_server_that_restarts_empty(
     make_source: MakeSource, told: Told, clock: Clock, directory: Path
 ) -> None:
-    """At the same address, empty: the source asks until the namespace is there, and goes on."""
+    """It restarts empty at the same address: the source retries until the namespace exists."""
     # Not a port, which another process could take while the server is down.
     address = directory / "redis.sock"
     config = AckerConfig(tick_ms=3_600_000)
@@ -382,7 +382,7 @@ def test_a_server_that_restarts_without_its_memory(
         acker.close()
 
 
-def test_emptied_under_its_feet_everything_is_processed_in_the_end(
+def test_every_record_is_processed_although_redis_is_emptied(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
 ) -> None:
     source = make_source(acker, bolts.send, attempts=10)

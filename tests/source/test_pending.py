@@ -12,12 +12,12 @@ from acker_redis.trees.pending import Pending, Record, Verdict
 from tests.tiers import examples
 
 MANY = 10**9
-"""A time at which all that waits is due."""
+"""A time at which all waiting records are due."""
 
 
 @dataclass(eq=False)
 class Known:
-    """What the model knows of a record: where it is, and what has become of its attempts."""
+    """The model's state of a record, and of its attempts."""
 
     record: Record
     counted: int = 0
@@ -34,7 +34,7 @@ class Known:
 
 @dataclass(eq=False)
 class Stored:
-    """An entry of the stream, and how far it was worked off."""
+    """An entry of the stream, and how many of its verdicts are handled."""
 
     entry: Entry
     worked_off: int = 0
@@ -43,7 +43,7 @@ class Stored:
 
 
 class Histories(RuleBasedStateMachine):
-    """Each verdict is one of the model's too; whatever the two say differently is an error."""
+    """Each verdict must equal the model's; any difference is an error."""
 
     @initialize(attempts=st.integers(1, 3), replays=st.booleans())
     def begin(self, attempts: int, replays: bool) -> None:
@@ -57,7 +57,7 @@ class Histories(RuleBasedStateMachine):
         self.dead_anchors: list[int] = []
         self.next_anchor = self.next_id = 1
 
-    # What the source does.
+    # Actions of the source.
 
     @rule(name=st.sampled_from("abc"))
     def emit(self, name: str) -> None:
@@ -120,7 +120,7 @@ class Histories(RuleBasedStateMachine):
         if known:
             assert not self.pending.tracked(known.record, anchor)
 
-    # What the stream says.
+    # Entries of the stream.
 
     @rule(
         data=st.data(),
@@ -130,7 +130,7 @@ class Histories(RuleBasedStateMachine):
         unknown=st.lists(st.sampled_from("abcdef"), max_size=2),
     )
     def verdicts_come(self, data: st.DataObject, what: str, unknown: list[str]) -> None:
-        """For anchors that are tracked, that had one before, or that nobody here has tracked."""
+        """Verdicts for tracked anchors, for closed anchors, and for anchors of other programs."""
         tracked = sorted(self.ages)
         anchors = data.draw(st.lists(st.sampled_from(tracked), max_size=3)) if tracked else []
         if self.dead_anchors:
@@ -148,7 +148,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.stream)
     @rule(data=st.data(), count=st.integers(0, 5))
     def read_an_entry(self, data: st.DataObject, count: int) -> None:
-        """In whole, or in part: the consumer leaves in the middle of a verdict."""
+        """Read an entry, completely or until the consumer leaves at a verdict."""
         stored = data.draw(st.sampled_from(self.stream))
         said = self.pending.verdicts(stored.entry, 0)
         for _ in range(count):
@@ -169,7 +169,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def take(self) -> None:
-        """And none comes again."""
+        """Take the settled entries; they are not read again."""
         settled = self.pending.settled()
         expected = [each.entry for each in self.stream if each.complete and not each.owed]
         assert sorted(settled, key=str) == sorted(expected, key=str)
@@ -182,7 +182,7 @@ class Histories(RuleBasedStateMachine):
         for stored in self.stream:
             stored.owed.clear()
 
-    # What time does.
+    # The passage of time.
 
     @rule()
     def rotate(self) -> None:
@@ -232,7 +232,7 @@ class Histories(RuleBasedStateMachine):
                 assert known.record.attempt == known.counted, known
 
     def teardown(self) -> None:
-        """All that is open can be brought to its end: nothing hangs in between."""
+        """Check that every open record can be closed."""
         if not hasattr(self, "pending"):
             return
         for known in self.all:
@@ -276,7 +276,7 @@ class Histories(RuleBasedStateMachine):
         known.owes.clear()
 
     def _next_of(self, stored: Stored) -> tuple[int, Outcome, Known | None] | None:
-        """The next verdict of an entry that is to be told, by the rules of the docstring."""
+        """Return the next verdict of an entry to deliver, by the rules of the docstring."""
         for number, outcome in list(enumerate(stored.entry.outcomes))[stored.worked_off :]:
             known = self.by_anchor.get(outcome.anchor)
             here = known if known and known.anchor == outcome.anchor else None
@@ -291,7 +291,7 @@ class Histories(RuleBasedStateMachine):
         return None
 
     def _is_dead(self, outcome: Outcome) -> bool:
-        """Whether it is of no record: told before, or a later attempt is under way."""
+        """Whether its attempt is closed: delivered before, or replaced by a later attempt."""
         live = any(k.open and k.record.source_id == outcome.source_id for k in self.all)
         return outcome.anchor in self.dead_anchors or live
 

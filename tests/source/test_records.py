@@ -1,4 +1,4 @@
-"""What becomes of a record: acked once, replayed with other ids, given up at last."""
+"""The life of a record: acked once, replayed with new ids, or a dead letter."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.support import tick, total
 from tests.waiting import LIMIT
 
 
-def test_a_processed_record_is_acked_once(
+def test_processed_record_is_acked_once(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker, bolts.send)
@@ -27,7 +27,7 @@ def test_a_processed_record_is_acked_once(
     assert acker.status().backlog.get("t", 0) == 0, "and confirmed"
 
 
-def test_it_is_tracked_before_it_is_sent(make_source: MakeSource, acker: Acker) -> None:
+def test_record_is_tracked_before_it_is_sent(make_source: MakeSource, acker: Acker) -> None:
     pending = []
     source = make_source(acker, lambda record, ids: pending.append(acker.status().pending))
     source.emit("a")
@@ -35,7 +35,7 @@ def test_it_is_tracked_before_it_is_sent(make_source: MakeSource, acker: Acker) 
     assert pending == [1]
 
 
-def test_half_processed_is_not_processed(
+def test_partially_processed_record_is_not_acked(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker, bolts.send)
@@ -53,7 +53,7 @@ def test_half_processed_is_not_processed(
     assert told.take() == ["ack a"]
 
 
-def test_a_failed_one_is_told_with_the_bolts_words_and_sent_again_with_other_ids(
+def test_failed_record_reports_the_reason_and_is_replayed_with_new_ids(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker, bolts.send)
@@ -71,7 +71,7 @@ def test_a_failed_one_is_told_with_the_bolts_words_and_sent_again_with_other_ids
     assert (source.pending, told.take()) == (0, ["ack a"])
 
 
-def test_what_nobody_processes_expires_and_is_sent_again(
+def test_unprocessed_record_expires_and_is_replayed(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker, bolts.send)
@@ -83,7 +83,7 @@ def test_what_nobody_processes_expires_and_is_sent_again(
     assert (told.take(), bolts.attempts) == (["fail a expired"], [("a", 2)])
 
 
-def test_after_so_many_attempts_it_is_given_up(
+def test_record_becomes_a_dead_letter_after_its_last_attempt(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker, bolts.send, attempts=3)
@@ -98,7 +98,7 @@ def test_after_so_many_attempts_it_is_given_up(
     assert acker.status().backlog["t"] == 0
 
 
-def test_a_replay_waits_for_its_back_off(
+def test_replay_waits_for_its_backoff(
     make_source: MakeSource, acker: Acker, bolts: Bolts, clock: Clock
 ) -> None:
     source = make_source(acker, bolts.send, backoff=Backoff(600, 3600))
@@ -115,7 +115,7 @@ def test_a_replay_waits_for_its_back_off(
         assert len(bolts.sent) == 1
 
 
-def test_what_was_rejected_is_not_sent_and_was_no_attempt(
+def test_rejected_record_is_not_sent_and_counts_no_attempt(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
 ) -> None:
     acker = make_any_acker(high_water=1)
@@ -143,7 +143,7 @@ def test_what_was_rejected_is_not_sent_and_was_no_attempt(
     assert {record.attempt for record in told.records} == {1}
 
 
-def test_a_send_that_raises_is_a_failed_attempt(
+def test_send_that_raises_is_a_failed_attempt(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     refuses = ["no queue"]
@@ -157,14 +157,14 @@ def test_a_send_that_raises_is_a_failed_attempt(
     source.emit("a")
     source.emit("b")
     source.step()
-    assert bolts.attempts == [("b", 1)], "the others are sent"
+    assert bolts.attempts == [("b", 1)], "the other record is sent"
     source.step()
     assert told.take() == ["fail a failed OSError: no queue"]
     assert bolts.attempts == [("b", 1), ("a", 2)]
 
 
 @pytest.mark.parametrize("edges", [0, 1, 7, None])
-def test_a_send_that_always_raises_ends_as_a_dead_letter(
+def test_send_that_always_raises_ends_in_a_dead_letter(
     make_source: MakeSource, acker: Acker, told: Told, edges: int | None
 ) -> None:
     def send(record: Record, given: object) -> None:
@@ -177,7 +177,7 @@ def test_a_send_that_always_raises_ends_as_a_dead_letter(
     assert told.take() == [f"fail a {words}", f"fail a {words}", f"dead a {words}"]
 
 
-def test_a_record_without_messages_is_sent_and_acked(
+def test_record_without_messages_is_sent_and_acked(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker, bolts.send)
@@ -188,7 +188,7 @@ def test_a_record_without_messages_is_sent_and_acked(
     assert (source.pending, told.take()) == (0, ["ack a"])
 
 
-def test_an_open_tree_is_acked_when_it_is_closed_and_all_is_processed(
+def test_open_tree_is_acked_once_closed_and_processed(
     make_source: MakeSource, acker: Acker, told: Told
 ) -> None:
     trees: list[OpenTree] = []
@@ -208,7 +208,7 @@ def test_an_open_tree_is_acked_when_it_is_closed_and_all_is_processed(
     assert sorted(told.take()) == ["ack a", "ack empty"]
 
 
-def test_an_open_tree_whose_send_raises_half_way_fails_though_all_that_was_sent_was_acked(
+def test_open_tree_fails_if_send_raises_even_if_all_messages_were_acked(
     make_source: MakeSource, acker: Acker, told: Told
 ) -> None:
     bolts = Bolts(acker)
@@ -226,7 +226,7 @@ def test_an_open_tree_whose_send_raises_half_way_fails_though_all_that_was_sent_
 
 
 @pytest.mark.parametrize("bad", [("", None, 1), ("a\nb", None, 1), ("a", None, -1), ("a", 0, 1.5)])
-def test_a_record_that_cannot_be_is_refused_at_once(
+def test_invalid_record_is_refused_at_once(
     make_source: MakeSource, acker: Acker, bolts: Bolts, bad: tuple[object, ...]
 ) -> None:
     source = make_source(acker, bolts.send)
@@ -235,7 +235,7 @@ def test_a_record_that_cannot_be_is_refused_at_once(
     assert source.pending == 0
 
 
-def test_records_of_one_id_are_told_one_by_one(
+def test_records_with_one_source_id_get_separate_verdicts(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker, bolts.send)
@@ -249,7 +249,7 @@ def test_records_of_one_id_are_told_one_by_one(
 
 
 @pytest.mark.parametrize("shards", [1, 4])
-def test_more_than_a_batch_over_several_shards(
+def test_more_records_than_one_batch_over_several_shards(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, shards: int
 ) -> None:
     acker = make_any_acker(shards=shards)

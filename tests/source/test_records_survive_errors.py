@@ -1,4 +1,4 @@
-"""What was found by reading against the grain: each of these lost a record, or hung."""
+"""Regressions: each of these once lost a record, or hung."""
 
 import asyncio
 import threading
@@ -17,18 +17,18 @@ from tests.source.conftest import MakeSource
 from tests.waiting import LIMIT, wait_until
 
 
-def test_new_shards_are_heard_though_nothing_failed(
+def test_verdicts_of_new_shards_are_read_without_an_error(
     make_any_acker: MakeAcker, make_source: MakeSource, told: Told
 ) -> None:
-    """Another user of the acker notices first that the namespace was created anew."""
+    """Another user of the acker notices first that the namespace was created again."""
     acker = make_any_acker(shards=1)
     bolts = Bolts(acker)
     source = make_source(acker, bolts.send_and_ack)
     source.step()
     acker.connection.client.flushall()
-    made_anew = AckerConfig(shards=8, tick_ms=3_600_000)
-    acker.create(made_anew)
-    source.acker.flows.known = made_anew
+    made_restarted = AckerConfig(shards=8, tick_ms=3_600_000)
+    acker.create(made_restarted)
+    source.acker.flows.known = made_restarted
     for number in range(40):
         source.emit(str(number))
     for _ in range(4):
@@ -37,8 +37,8 @@ def test_new_shards_are_heard_though_nothing_failed(
     assert source.pending == 0
 
 
-def test_no_verdict_is_lost_to_an_emit_that_steps(acker: Acker, bolts: Bolts) -> None:
-    """Without callbacks nobody would hear it."""
+def test_emit_that_steps_loses_no_verdict(acker: Acker, bolts: Bolts) -> None:
+    """Without callbacks the verdict would be lost."""
     source = Source(acker, "t", bolts.send_and_ack, max_pending=10)
     with pytest.raises(BufferFullError, match="make sure that verdicts are read"):
         for number in range(25):
@@ -48,7 +48,7 @@ def test_no_verdict_is_lost_to_an_emit_that_steps(acker: Acker, bolts: Bolts) ->
 
 
 @pytest.mark.parametrize("edges", [-1, 65_537, 2**60, 1.0, True])
-def test_edges_that_cannot_be_are_refused(acker: Acker, bolts: Bolts, edges: Any) -> None:
+def test_invalid_edges_are_refused(acker: Acker, bolts: Bolts, edges: Any) -> None:
     with pytest.raises(InvalidBatchError, match="edges"):
         Source(acker, "t", bolts.send).emit("odd", edges=edges)
 
@@ -74,7 +74,7 @@ def test_no_record_is_lost_when_a_batch_cannot_be_built(
     assert sorted(told.take()) == [f"ack {number}" for number in range(5)]
 
 
-def test_a_tree_that_send_closes_itself_fails_and_the_others_go_on(
+def test_tree_closed_by_send_fails_and_other_records_continue(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     def send(record: Record, tree: OpenTree) -> None:
@@ -94,9 +94,7 @@ def test_a_tree_that_send_closes_itself_fails_and_the_others_go_on(
     )
 
 
-def test_a_callback_that_stops_the_source_and_raises_has_stopped_it(
-    acker: Acker, bolts: Bolts
-) -> None:
+def test_callback_that_stops_and_raises_stops_the_source(acker: Acker, bolts: Bolts) -> None:
     calls: list[str] = []
 
     def on_ack(record: Record) -> None:
@@ -113,9 +111,7 @@ def test_a_callback_that_stops_the_source_and_raises_has_stopped_it(
     assert calls == ["a"]
 
 
-def test_a_generator_of_verdicts_that_was_kept_does_not_hang_stop(
-    acker: Acker, bolts: Bolts
-) -> None:
+def test_unfinished_verdicts_generator_does_not_block_stop(acker: Acker, bolts: Bolts) -> None:
     source = Source(acker, "t", bolts.send_and_ack)
     source.emit("a")
     kept = source.verdicts()
@@ -128,7 +124,7 @@ def test_a_generator_of_verdicts_that_was_kept_does_not_hang_stop(
     kept.close()
 
 
-def test_a_slow_send_holds_up_nobody(any_server: EmbeddedRedis, acker: Acker) -> None:
+def test_slow_send_delays_no_other_record(any_server: EmbeddedRedis, acker: Acker) -> None:
     async def main() -> None:
         done: list[str] = []
         slow = asyncio.Event()
@@ -158,9 +154,7 @@ def test_a_slow_send_holds_up_nobody(any_server: EmbeddedRedis, acker: Acker) ->
     asyncio.run(asyncio.wait_for(main(), LIMIT))
 
 
-def test_a_send_that_was_cancelled_from_within_fails_alone(
-    any_server: EmbeddedRedis, acker: Acker
-) -> None:
+def test_send_cancelled_from_within_fails_alone(any_server: EmbeddedRedis, acker: Acker) -> None:
     async def main() -> None:
         failed: list[str] = []
 
@@ -184,8 +178,8 @@ def test_a_send_that_was_cancelled_from_within_fails_alone(
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "generator", "object"])
-def test_a_send_that_was_not_run_has_not_sent(acker: Acker, kind: str) -> None:
-    """It looks as if it had come back: the open tree would be closed, and acked."""
+def test_send_that_returns_a_coroutine_or_generator_has_not_sent(acker: Acker, kind: str) -> None:
+    """The returned coroutine looks like success: the open tree would be closed and acked."""
 
     async def coroutine(record: Record, tree: Any) -> None: ...
 
@@ -208,7 +202,7 @@ def test_a_send_that_was_not_run_has_not_sent(acker: Acker, kind: str) -> None:
     assert "was not run" in why
 
 
-def test_a_callback_that_was_not_run_has_told_nobody(acker: Acker, bolts: Bolts) -> None:
+def test_callback_that_returns_a_coroutine_is_refused(acker: Acker, bolts: Bolts) -> None:
     async def later(record: Record) -> None: ...
 
     source = Source(acker, "t", bolts.send_and_ack, on_ack=lambda record: later(record))
@@ -219,9 +213,7 @@ def test_a_callback_that_was_not_run_has_told_nobody(acker: Acker, bolts: Bolts)
     assert source.pending == 1
 
 
-def test_stopped_twice_at_once_it_says_all_it_has_to_say(
-    any_server: EmbeddedRedis, acker: Acker
-) -> None:
+def test_concurrent_stops_close_all_sent_trees(any_server: EmbeddedRedis, acker: Acker) -> None:
     async def main() -> None:
         all_sending = asyncio.Event()
 
@@ -245,8 +237,8 @@ def test_stopped_twice_at_once_it_says_all_it_has_to_say(
     asyncio.run(asyncio.wait_for(main(), LIMIT))
 
 
-def test_a_source_that_was_never_started_may_be_stopped(acker: Acker, bolts: Bolts) -> None:
-    """It steps afterwards as before, and waits in between."""
+def test_source_that_was_never_started_can_be_stopped(acker: Acker, bolts: Bolts) -> None:
+    """Afterwards it steps as before, and pauses between the steps."""
     source = Source(acker, "t", bolts.send_and_ack, on_ack=lambda record: None)
     source.stop()
     assert not source._stop.is_set()
@@ -254,7 +246,7 @@ def test_a_source_that_was_never_started_may_be_stopped(acker: Acker, bolts: Bol
     assert source.join(LIMIT)
 
 
-def test_who_steps_a_source_that_has_a_thread_is_told(acker: Acker, bolts: Bolts) -> None:
+def test_step_of_a_started_source_is_refused(acker: Acker, bolts: Bolts) -> None:
     with (
         Source(acker, "t", bolts.send_and_ack) as source,
         pytest.raises(ConfigError, match="runs in its own (thread|task)"),

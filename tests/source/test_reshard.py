@@ -1,4 +1,4 @@
-"""A source whose namespace moves to other shards, or is given another tick."""
+"""A source whose namespace is resharded, or gets another tick."""
 
 from contextlib import suppress
 from typing import Any
@@ -18,12 +18,12 @@ from tests.waiting import LIMIT
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A move looks again at once: nothing takes time in these tests."""
+    """Let a reshard poll without pauses."""
     monkeypatch.setattr("acker_redis.flows.reshard.LONGEST_PAUSE", 0.0)
 
 
 class Reshard:
-    """Moves; at each look whether all was taken, the source steps."""
+    """Reshards; the source runs a step at each progress report."""
 
     def __init__(self, acker: Acker, clock: Clock, source: AnySource) -> None:
         self._acker, self._clock, self._source = acker, clock, source
@@ -46,7 +46,7 @@ class Reshard:
         assert reshard(self._acker, shards, on_progress=on_progress, wait=LIMIT).shards == shards
 
 
-def test_what_is_emitted_meanwhile_is_tracked_when_it_has_moved(
+def test_records_emitted_during_a_reshard_are_tracked_after_it(
     make_source: MakeSource,
     make_any_acker: MakeAcker,
     told: Told,
@@ -78,10 +78,10 @@ def test_what_is_emitted_meanwhile_is_tracked_when_it_has_moved(
     assert total(acker)["pending"] == 0
 
 
-def test_nacks_that_wait_for_their_replay_do_not_keep_it_from_moving(
+def test_unreplayed_nacks_do_not_block_a_reshard(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
 ) -> None:
-    """They are kept in the stream until their records are tracked anew, which waits for it."""
+    """They stay in the stream until their records are tracked again, after the reshard."""
     acker = make_any_acker()
     bolts = Bolts(acker)
     source = make_source(acker, bolts.send, backoff=Backoff(3600.0, 3600.0))
@@ -94,7 +94,7 @@ def test_nacks_that_wait_for_their_replay_do_not_keep_it_from_moving(
     move.to(2)
     assert acker.status().backlog == {"t": 1}
     move.to(1)
-    assert acker.status().backlog == {"t": 1}, "it stays where it is, on a shard that stays"
+    assert acker.status().backlog == {"t": 1}, "it stays on its shard, which is kept"
     clock.advance(3600.0)
     source.step()
     bolts.ack()
@@ -103,14 +103,14 @@ def test_nacks_that_wait_for_their_replay_do_not_keep_it_from_moving(
 
 
 @pytest.mark.parametrize("shards", [(1, 2), (2, 1)])
-def test_a_program_that_dies_in_a_move_hears_of_its_nack_again(
+def test_nack_is_delivered_again_after_a_crash_during_a_reshard(
     make_source: MakeSource,
     make_any_acker: MakeAcker,
     told: Told,
     clock: Clock,
     shards: tuple[int, int],
 ) -> None:
-    """To more shards at any time, to fewer as long as anything is pending."""
+    """To more shards at any time; to fewer shards as long as trees are pending."""
     acker = make_any_acker(shards=shards[0])
     bolts = Bolts(acker)
     source = make_source(acker, bolts.send, backoff=Backoff(3600.0, 3600.0))
@@ -120,7 +120,7 @@ def test_a_program_that_dies_in_a_move_hears_of_its_nack_again(
     bolts.fail("no")
     source.step()
     assert len(told.take()) == 8
-    row(acker, 2, 5)  # is pending
+    row(acker, 2, 5)  # stays pending
     looks = list[Progress]()
 
     def on_progress(progress: Progress) -> None:
@@ -131,7 +131,7 @@ def test_a_program_that_dies_in_a_move_hears_of_its_nack_again(
                 source.step()
             assert acker.status().backlog == {"t": 8}
             if shards[1] == 1:
-                raise KeyboardInterrupt  # and so is the move
+                raise KeyboardInterrupt  # the reshard is interrupted, too
             tick(acker, 3)
 
     with suppress(KeyboardInterrupt):
@@ -144,10 +144,10 @@ def test_a_program_that_dies_in_a_move_hears_of_its_nack_again(
     assert sorted(told.take()) == sorted(f"fail {name} failed no" for name in "abcdefgh")
 
 
-def test_the_last_nacks_on_a_shard_that_goes_are_taken(
+def test_last_nacks_on_a_removed_shard_are_taken(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
 ) -> None:
-    """Once nothing else is waited for; their records are tracked when it has moved."""
+    """They are taken once the reshard waits for nothing else, and are tracked after it."""
     acker = make_any_acker(shards=2)
     bolts = Bolts(acker)
     source = make_source(acker, bolts.send, backoff=Backoff(3600.0, 3600.0))
@@ -167,7 +167,7 @@ def test_the_last_nacks_on_a_shard_that_goes_are_taken(
     assert source.pending == 0
 
 
-def test_a_take_of_which_the_reply_was_lost_and_whose_shard_is_gone(
+def test_take_without_reply_on_a_shard_that_is_then_removed(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
 ) -> None:
     acker = make_any_acker(shards=4)
@@ -191,10 +191,10 @@ def test_a_take_of_which_the_reply_was_lost_and_whose_shard_is_gone(
     assert source.pending == 0
 
 
-def test_new_shards_are_heard_though_it_tracks_nothing(
+def test_verdicts_of_new_shards_are_read_by_a_source_that_tracks_nothing(
     make_source: MakeSource, acker: Acker, told: Told, clock: Clock
 ) -> None:
-    """Somebody else tracks for it, say a service, and it hears the verdicts."""
+    """Another program tracks for it, for example a service, and the source reads the verdicts."""
     source = make_source(acker)
     source.step()
     reshard(acker, 4)
@@ -207,7 +207,7 @@ def test_new_shards_are_heard_though_it_tracks_nothing(
     assert sorted(told.take()) == ["ack 4", "ack 5", "ack 6", "ack 7"]
 
 
-def test_a_longer_tick_is_noticed_before_anything_is_given_up(
+def test_longer_tick_is_read_before_any_attempt_is_given_up(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
 ) -> None:
     source = make_source(acker, bolts.send)
@@ -222,7 +222,7 @@ def test_a_longer_tick_is_noticed_before_anything_is_given_up(
 
 
 class Lost:
-    """Replies of ``take`` that do not come."""
+    """Lose the replies of ``take``."""
 
     def __init__(self, source: AnySource) -> None:
         self._connection: Any = source.acker.connection

@@ -1,4 +1,4 @@
-"""The program ends, or is killed, and begins anew: what was not done comes again."""
+"""The program ends or is killed, and starts again: unfinished records come again."""
 
 import random
 import subprocess
@@ -18,10 +18,10 @@ from tests.tiers import budget
 from tests.waiting import LIMIT
 
 STORE = {"a": Record("a", "a hat"), "b": Record("b", "a coat")}
-"""What an earlier program's records were."""
+"""The records of an earlier program."""
 
 
-def test_a_nack_that_is_not_tracked_anew_is_heard_again_after_a_restart(
+def test_unreplayed_nack_is_delivered_again_after_a_restart(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     first = make_source(acker, bolts.send, backoff=Backoff(3600, 3600))
@@ -39,13 +39,13 @@ def test_a_nack_that_is_not_tracked_anew_is_heard_again_after_a_restart(
     assert (told.records[-1].value, again.pending) == ("a hat", 1)
     again.step()
     assert bolts.attempts == [("a", 1)]
-    assert backlog(acker) == 0, "it may be forgotten now"
+    assert backlog(acker) == 0, "the entry is taken now"
     bolts.ack()
     again.step()
     assert (told.take(), again.pending) == (["ack a"], 0)
 
 
-def test_what_was_tracked_and_expires_after_a_restart_is_replayed_by_reload(
+def test_record_expired_after_a_restart_is_replayed_by_reload(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     first = make_source(acker, bolts.send)
@@ -65,7 +65,7 @@ def test_what_was_tracked_and_expires_after_a_restart_is_replayed_by_reload(
     assert again.join(LIMIT)
 
 
-def test_what_was_acked_meanwhile_is_told(
+def test_ack_during_the_downtime_is_delivered_after_a_restart(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     make_source(acker, bolts.send).emit("never stepped")
@@ -79,10 +79,10 @@ def test_what_was_acked_meanwhile_is_told(
 
 
 @pytest.mark.parametrize("reloads", [False, True])
-def test_a_nack_of_what_is_done_or_unknown_is_told_and_no_dead_letter(
+def test_nack_of_a_record_that_reload_does_not_know_is_no_dead_letter(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, reloads: bool
 ) -> None:
-    """It is done, or will be emitted anew: nobody has given it up."""
+    """The record is done, or will be emitted again: the source has not given it up."""
     first = make_source(acker, bolts.send)
     first.emit("unknown")
     first.step()
@@ -94,7 +94,7 @@ def test_a_nack_of_what_is_done_or_unknown_is_told_and_no_dead_letter(
     assert (again.pending, bolts.sent, backlog(acker)) == (0, [], 0)
 
 
-def test_a_verdict_of_an_earlier_attempt_is_passed_over_while_a_new_one_is_under_way(
+def test_verdict_of_an_earlier_attempt_is_ignored_while_a_new_one_is_pending(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     first = make_source(acker, bolts.send)
@@ -114,14 +114,14 @@ def test_a_verdict_of_an_earlier_attempt_is_passed_over_while_a_new_one_is_under
     assert told.take() == ["ack a"]
 
 
-def test_a_reload_that_raises_is_asked_again(
+def test_reload_that_raises_is_called_again(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     first = make_source(acker, bolts.send)
     first.emit("a")
     first.step()
     bolts.fail("no")
-    raises = [OSError("the store is away")]
+    raises = [OSError("the store is offline")]
 
     def reload(source_id: str) -> Record:
         if raises:
@@ -129,7 +129,7 @@ def test_a_reload_that_raises_is_asked_again(
         return STORE[source_id]
 
     again = make_source(acker, bolts.send, reload=reload)
-    with pytest.raises(OSError, match="the store is away"):
+    with pytest.raises(OSError, match="the store is offline"):
         again.step()
     again.step()
     again.step()
@@ -137,7 +137,7 @@ def test_a_reload_that_raises_is_asked_again(
     assert bolts.attempts == [("a", 1)]
 
 
-def test_an_outage_right_after_a_restart_loses_no_nack(
+def test_outage_right_after_a_restart_loses_no_nack(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
 ) -> None:
     acker = make_any_acker(shards=4)
@@ -150,7 +150,7 @@ def test_an_outage_right_after_a_restart_loses_no_nack(
     first.step()
     bolts.fail("no")
     for _ in range(5):
-        # Each is stopped in the middle of hearing.
+        # Each is stopped while it reads verdicts.
         again = make_source(acker, bolts.send, reload=store.get, backoff=Backoff(60, 60))
         verdicts = again.verdicts()
         for _ in range(7):
@@ -166,10 +166,10 @@ def test_an_outage_right_after_a_restart_loses_no_nack(
     assert sum(acker.status().backlog.values()) == 0
 
 
-def test_killed_again_and_again_it_processes_all_in_the_end(
+def test_repeatedly_killed_program_processes_every_record(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, tmp_path: Path
 ) -> None:
-    """A program with a file for a store is killed where it happens to be; see ``killed.py``."""
+    """A program with a file as its store is killed at random moments; see ``killed.py``."""
     acker = make_any_acker(shards=2)
     chance = random.Random()
     store = tmp_path / "done"
@@ -187,7 +187,7 @@ def test_killed_again_and_again_it_processes_all_in_the_end(
         assert program.stdout
         if kills == budget().kills // 4:
             break
-        # Not before it has begun; then after so many lines of what it does.
+        # Kill it after its start, once it has written this many lines.
         for _ in range(chance.randint(1, 120)):
             if not program.stdout.readline():
                 break
@@ -201,7 +201,7 @@ def test_killed_again_and_again_it_processes_all_in_the_end(
     assert program.returncode == 0
     processed, done = read(store.with_suffix(".processed")), read(store)
     assert set(done) == {str(number) for number in range(records)}
-    assert set(done) <= set(processed), "none is done that was not processed"
+    assert set(done) <= set(processed), "every finished record was processed"
     assert b"all is done" in out
 
 
@@ -209,10 +209,10 @@ def read(store: Path) -> list[str]:
     return store.read_text().split()
 
 
-def test_a_reloaded_record_has_all_its_messages(
+def test_reloaded_record_keeps_its_number_of_messages(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
-    """Replayed as a record of one message, the first of three would ack it."""
+    """If it were replayed as a record of one message, the first of three would ack it."""
     first = make_source(acker, bolts.send)
     first.emit("a", edges=3)
     first.step()
@@ -225,9 +225,7 @@ def test_a_reloaded_record_has_all_its_messages(
     assert len(ids) == 3
 
 
-def test_what_reload_gives_must_be_a_record(
-    make_source: MakeSource, acker: Acker, bolts: Bolts
-) -> None:
+def test_reload_must_return_a_record(make_source: MakeSource, acker: Acker, bolts: Bolts) -> None:
     first = make_source(acker, bolts.send)
     first.emit("a", edges=3)
     first.step()

@@ -1,4 +1,4 @@
-"""A source waits for a verdict itself, should Redis have lost all."""
+"""The source's own timeout, in case Redis has lost its data."""
 
 import pytest
 
@@ -10,24 +10,24 @@ from tests.source.conftest import Clock, MakeSource
 from tests.support import tick, total
 
 LIFE = 3 * 3600.0
-"""Seconds that a tree lives at most, by the configuration of the tests."""
+"""Maximum lifetime of a tree in the tests' configuration, in seconds."""
 TIMEOUT = 1.5 * LIFE + 5
 
 
 def lose_all(acker: Acker) -> None:
-    """Redis is empty, and the namespace made anew."""
+    """Empty Redis, and create the namespace again."""
     acker.connection.client.flushall()
     acker.create(acker.config)
 
 
 def steps(source: object, clock: Clock, seconds: float) -> None:
-    """Let time go by in small pieces, stepping."""
+    """Advance the clock in small steps, and run the source after each."""
     for _ in range(20):
         clock.advance(seconds / 20)
         source.step()  # type: ignore[attr-defined]
 
 
-def test_what_redis_has_lost_is_sent_again_after_a_longer_timeout(
+def test_record_lost_by_redis_is_replayed_after_the_source_timeout(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
 ) -> None:
     source = make_source(acker, bolts.send)
@@ -45,7 +45,7 @@ def test_what_redis_has_lost_is_sent_again_after_a_longer_timeout(
     assert (told.take(), source.pending) == (["ack a"], 0)
 
 
-def test_the_timeout_can_be_given_but_not_below_that_of_the_acker(
+def test_source_timeout_is_never_shorter_than_trees_live(
     make_source: MakeSource,
     acker: Acker,
     bolts: Bolts,
@@ -72,7 +72,7 @@ def test_the_timeout_can_be_given_but_not_below_that_of_the_acker(
     assert told.take()[:1] == ["fail a timeout no verdict came"]
 
 
-def test_what_times_out_for_the_last_time_is_a_dead_letter(
+def test_last_timeout_makes_a_dead_letter(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
 ) -> None:
     source = make_source(acker, bolts.send, attempts=1)
@@ -85,7 +85,7 @@ def test_what_times_out_for_the_last_time_is_a_dead_letter(
     assert source.pending == 0
 
 
-def test_a_callback_that_raises_at_a_timeout_is_called_again(
+def test_callback_that_raises_at_a_timeout_is_called_again(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
 ) -> None:
     source = make_source(acker, bolts.send)
@@ -105,7 +105,7 @@ def test_a_callback_that_raises_at_a_timeout_is_called_again(
     assert len(told.take()) == 4
 
 
-def test_a_late_verdict_of_what_has_timed_out_is_passed_over(
+def test_late_verdict_of_a_timed_out_attempt_is_ignored(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
 ) -> None:
     source = make_source(acker, bolts.send)
@@ -124,7 +124,7 @@ def test_a_late_verdict_of_what_has_timed_out_is_passed_over(
     assert (told.take(), source.pending) == (["ack a"], 0)
 
 
-def test_a_touch_starts_it_anew(
+def test_touch_restarts_the_source_timeout(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
 ) -> None:
     source = make_source(acker, bolts.send)
@@ -145,10 +145,10 @@ def test_a_touch_starts_it_anew(
     assert told.take() == ["ack touched"]
 
 
-def test_where_rows_refresh_trees_it_asks_before_it_gives_up(
+def test_source_checks_redis_before_timing_out_refreshed_trees(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
 ) -> None:
-    """More at once than are asked for in one step: none may be given up unasked."""
+    """More trees than one step checks: none may be given up unchecked."""
     acker = make_any_acker(refresh="update")
     bolts = Bolts(acker)
     source = make_source(acker, bolts.send, max_pending=2000)
@@ -169,7 +169,7 @@ def test_where_rows_refresh_trees_it_asks_before_it_gives_up(
     assert [word.split(" ", 2)[2] for word in told.take()[:1]] == ["timeout no verdict came"]
 
 
-def test_a_tick_that_expires_it_comes_before(
+def test_expiry_by_a_tick_precedes_the_source_timeout(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
 ) -> None:
     source = make_source(acker, bolts.send)

@@ -1,4 +1,4 @@
-"""``track()``: a record whose messages are sent here and now."""
+"""``track()``: a record whose messages the caller sends."""
 
 import threading
 from typing import Any
@@ -20,7 +20,7 @@ def send_two(bolts: Bolts, tree: OpenTree, value: Any = None) -> None:
     bolts.send(Record("by hand", value), tree)
 
 
-def test_a_block_that_ends_is_acked_when_its_messages_are_processed(
+def test_tracked_block_is_acked_when_its_messages_are_processed(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker)
@@ -28,7 +28,7 @@ def test_a_block_that_ends_is_acked_when_its_messages_are_processed(
         send_two(bolts, tree)
         bolts.ack()
         source.step()
-        assert told.take() == [], "the block holds it open"
+        assert told.take() == [], "the block holds the tree open"
         send_two(bolts, tree)
     source.step()
     assert (told.take(), source.pending) == ([], 1)
@@ -38,7 +38,7 @@ def test_a_block_that_ends_is_acked_when_its_messages_are_processed(
     assert told.records[0].value == "its text"
 
 
-def test_an_exception_in_the_block_fails_it_and_goes_on(
+def test_exception_in_the_block_fails_the_tree_and_propagates(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker)
@@ -47,11 +47,11 @@ def test_an_exception_in_the_block_fails_it_and_goes_on(
         raise ValueError("unreadable")
     source.step()
     words = "page failed ValueError: unreadable"
-    assert told.take() == [f"fail {words}", f"dead {words}"], "without send= nobody replays it"
+    assert told.take() == [f"fail {words}", f"dead {words}"], "without send= it is not replayed"
     assert source.pending == 0
 
 
-def test_a_failed_one_is_replayed_by_send(
+def test_failed_tracked_record_is_replayed_by_send(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker, bolts.send)
@@ -65,7 +65,7 @@ def test_a_failed_one_is_replayed_by_send(
     assert told.take() == ["fail page failed ValueError: no", "ack page"]
 
 
-def test_a_rejected_one_is_not_entered(
+def test_rejected_track_does_not_enter_the_block(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
 ) -> None:
     acker = make_any_acker(high_water=1)
@@ -83,10 +83,10 @@ def test_a_rejected_one_is_not_entered(
     source.step()
     clock.advance(60)
     source.step()
-    assert bolts.attempts == [("c", 1)], "it is replayed, and that was no attempt"
+    assert bolts.attempts == [("c", 1)], "it is replayed, and the rejection was no attempt"
 
 
-def test_one_that_cannot_be_tracked_is_not_known(
+def test_record_that_cannot_be_tracked_is_unknown(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker, bolts.send)
@@ -99,7 +99,7 @@ def test_one_that_cannot_be_tracked_is_not_known(
     assert (source.pending, told.take(), bolts.sent) == (0, [], [])
 
 
-def test_one_whose_reply_never_came_is_not_known_though_it_expires(
+def test_track_without_reply_is_unknown_although_it_expires(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, proxy: Proxy
 ) -> None:
     source = make_source(acker, bolts.send, url=proxy.url, retry_for=0)
@@ -115,7 +115,7 @@ def test_one_whose_reply_never_came_is_not_known_though_it_expires(
     assert acker.status().backlog["t"] == 0
 
 
-def test_a_rejected_one_whose_reply_was_lost_is_not_entered(
+def test_rejected_track_with_a_lost_reply_does_not_enter_the_block(
     make_source: MakeSource, make_any_acker: MakeAcker, told: Told, proxy: Proxy
 ) -> None:
     acker = make_any_acker(high_water=1)
@@ -130,17 +130,17 @@ def test_a_rejected_one_whose_reply_was_lost_is_not_entered(
 
 
 def fill(acker: Acker, trees: int) -> None:
-    """Trees of others."""
+    """Track trees of other sources."""
     batch = Batch("others")
     for anchor in range(1, trees + 1):
         batch.track(anchor, "s", [anchor])
     acker.apply(batch)
 
 
-def test_a_verdict_that_comes_between_taking_in_and_reading_is_known(
+def test_verdict_that_arrives_during_a_step_finds_its_record(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A step that is slow to read finds verdicts of records that came after it had begun."""
+    """A slow step reads verdicts of records that were added after its start."""
     source = make_source(acker, bolts.send)
     source.step()
     read = source._flows._outcomes.read
@@ -153,7 +153,7 @@ def test_a_verdict_that_comes_between_taking_in_and_reading_is_known(
         return (yield from read(*args))
 
     if hasattr(source, "source"):
-        # Its loop stands still meanwhile: what a caller does up to the reply is done by hand.
+        # The loop is blocked here, so the test runs the caller's part up to the reply.
         def in_the_loop(*args: Any) -> Any:
             if not tracked:
                 tracked.append("page")

@@ -1,4 +1,4 @@
-"""Verdicts count when whoever was told of them has come back; until then they come again."""
+"""A verdict counts when its callback or consumer has returned; until then it comes again."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.support import backlog
 from tests.waiting import LIMIT
 
 
-def test_each_verdict_is_handed_out_once(
+def test_each_verdict_is_delivered_once(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker, bolts.send_and_ack)
@@ -21,11 +21,11 @@ def test_each_verdict_is_handed_out_once(
         if len(found) == 3:
             source.stop()
     assert sorted(found) == [("ack", "a", True), ("ack", "b", True), ("ack", "c", True)]
-    assert told.words == [], "nobody is called back"
+    assert told.words == [], "no callback is called"
     assert (source.pending, backlog(acker)) == (0, 0)
 
 
-def test_one_in_the_middle_of_which_the_consumer_leaves_is_told_again(
+def test_verdict_is_delivered_again_if_the_consumer_leaves(
     make_source: MakeSource, acker: Acker, bolts: Bolts
 ) -> None:
     source = make_source(acker, bolts.send_and_ack)
@@ -38,12 +38,12 @@ def test_one_in_the_middle_of_which_the_consumer_leaves_is_told_again(
         verdicts.close()
     (a, b), *others = found
     (c,) = {"a", "b", "c"} - {a, b}
-    assert others == [[b], [b, c], [c]], "the last one is told again"
+    assert others == [[b], [b, c], [c]], "the last one is delivered again"
     assert source.pending == 1
     assert backlog(acker) > 0
 
 
-def test_a_nack_in_the_middle_of_which_the_consumer_leaves_is_replayed_once(
+def test_nack_is_replayed_once_if_the_consumer_leaves(
     make_source: MakeSource, acker: Acker, bolts: Bolts
 ) -> None:
     source = make_source(acker, bolts.send)
@@ -63,7 +63,7 @@ def test_a_nack_in_the_middle_of_which_the_consumer_leaves_is_replayed_once(
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_callback_that_raises_goes_through_step_and_is_called_again(
+def test_callback_exception_leaves_step_and_the_callback_is_called_again(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, count: int
 ) -> None:
     source = make_source(acker, bolts.send_and_ack)
@@ -83,7 +83,7 @@ def test_a_callback_that_raises_goes_through_step_and_is_called_again(
     assert (source.pending, backlog(acker)) == (0, 0)
 
 
-def test_what_a_callback_raises_ends_run(
+def test_callback_exception_ends_run(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker, bolts.send_and_ack)
@@ -96,7 +96,7 @@ def test_what_a_callback_raises_ends_run(
     assert told.take() == ["ack a", "ack a"]
 
 
-def test_a_dead_letter_that_raises_is_told_again_from_on_fail_on(
+def test_dead_letter_that_raises_repeats_on_fail_too(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     letters = [OSError("disk full")]
@@ -118,7 +118,7 @@ def test_a_dead_letter_that_raises_is_told_again_from_on_fail_on(
     assert (source.pending, backlog(acker)) == (0, 0)
 
 
-def test_a_nack_waits_in_the_stream_until_its_record_is_tracked_anew(
+def test_nack_stays_in_the_stream_until_its_record_is_tracked_again(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker, bolts.send, backoff=Backoff(3600, 3600))
@@ -131,10 +131,10 @@ def test_a_nack_waits_in_the_stream_until_its_record_is_tracked_anew(
     assert backlog(acker) == 1
 
 
-def test_a_verdict_that_was_not_taken_is_not_told_twice(
+def test_verdict_whose_take_failed_is_not_delivered_twice(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
-    """The callbacks have returned, and then Redis was away; the stream still has the entry."""
+    """The callbacks have returned, then Redis is unreachable; the stream still has the entry."""
     source = make_source(acker, bolts.send_and_ack)
     source.emit("a")
     source.step()
@@ -144,12 +144,12 @@ def test_a_verdict_that_was_not_taken_is_not_told_twice(
     source.step()
     assert told.take() == ["ack a"]
     for _ in range(2):
-        client.xadd(key, fields)  # the same verdict, in another entry
+        client.xadd(key, fields)  # the same verdict in another entry
     source.step()
     assert (told.take(), client.xlen(key), source.pending) == ([], 0, 0)
 
 
-def test_an_ack_that_comes_for_a_record_that_is_replayed_changes_nothing(
+def test_late_ack_of_an_earlier_attempt_changes_nothing(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker, bolts.send)

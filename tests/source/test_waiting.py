@@ -1,4 +1,4 @@
-"""``max_pending``, ``join()``, and who steps."""
+"""``max_pending``, ``join()``, and which thread runs the steps."""
 
 import logging
 import os
@@ -24,7 +24,7 @@ def in_threads(count: int, work: Callable[[int], object]) -> list[threading.Thre
     return threads
 
 
-def test_emit_waits_while_too_many_are_not_closed(
+def test_emit_waits_while_max_pending_records_are_open(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     with make_source(acker, bolts.send, max_pending=2) as source:
@@ -41,7 +41,7 @@ def test_emit_waits_while_too_many_are_not_closed(
         assert source.join(LIMIT)
 
 
-def test_emit_gives_up_after_its_timeout_and_has_emitted_nothing(
+def test_emit_times_out_and_emits_nothing(
     make_source: MakeSource, acker: Acker, bolts: Bolts
 ) -> None:
     source = make_source(acker, bolts.send, max_pending=1)
@@ -54,10 +54,10 @@ def test_emit_gives_up_after_its_timeout_and_has_emitted_nothing(
     ):
         raise AssertionError("entered")
     assert source.pending == 1
-    assert bolts.attempts == [("a", 1)], "it has stepped meanwhile"
+    assert bolts.attempts == [("a", 1)], "emit() ran steps while it waited"
 
 
-def test_emit_steps_itself_where_nobody_does(
+def test_emit_runs_steps_itself_without_a_thread(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker, bolts.send_and_ack, max_pending=3)
@@ -99,7 +99,7 @@ def test_send_emits_without_waiting(
     assert sorted(told.take()) == [f"ack {name}" for name in "abcdefg"]
 
 
-def test_a_crowd_of_waiters_does_not_get_in_at_once(
+def test_waiting_emits_do_not_exceed_max_pending(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     most: list[int] = []
@@ -118,10 +118,10 @@ def test_a_crowd_of_waiters_does_not_get_in_at_once(
     assert max(most) <= 3
 
 
-def test_those_that_are_let_in_together_are_no_more_than_there_is_room(
+def test_concurrent_waiters_share_the_remaining_room(
     make_source: MakeSource, acker: Acker, bolts: Bolts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each waiter looks before any of them has come in."""
+    """Each waiter checks for room before any of them is added."""
     source = make_source(acker, bolts.send, max_pending=3)
     source.step()
     live = source._flows.live
@@ -129,7 +129,7 @@ def test_those_that_are_let_in_together_are_no_more_than_there_is_room(
     def slow_to_look() -> int:
         count: int = live()
         if not hasattr(source, "source"):
-            time.sleep(0.002)  # to let the others look; it is right without, too
+            time.sleep(0.002)  # lets the others check; the result is right without it, too
         return count
 
     monkeypatch.setattr(source._flows, "live", slow_to_look)
@@ -147,10 +147,10 @@ def test_those_that_are_let_in_together_are_no_more_than_there_is_room(
     assert (live(), len(refused)) == (3, 9)
 
 
-def test_a_record_that_is_taken_in_is_counted_all_the_while(
+def test_record_counts_as_pending_at_every_moment(
     make_source: MakeSource, acker: Acker, bolts: Bolts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a join() in another thread would come back too early."""
+    """Otherwise a join() in another thread would return too early."""
     source = make_source(acker, bolts.send)
     add, seen = source._flows.pending.add, []
 
@@ -165,11 +165,11 @@ def test_a_record_that_is_taken_in_is_counted_all_the_while(
     assert min(seen) >= 1
 
 
-def test_join_waits_for_the_last_and_says_when_it_gives_up(
+def test_join_waits_for_the_last_record_or_returns_false(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker, bolts.send)
-    assert source.join(0), "nothing is pending"
+    assert source.join(0), "no record is pending"
     source.emit("a")
     assert not source.join(0.05)
     bolts.ack()
@@ -184,7 +184,7 @@ def test_between_start_and_stop_callbacks_are_called_by_one_thread(
     told: Told,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Also when others wait in emit() and join() from the first moment on."""
+    """Also when other threads wait in emit() and join() from the start."""
     callers: set[int] = set()
 
     def note(record: Record) -> None:
@@ -204,10 +204,10 @@ def test_between_start_and_stop_callbacks_are_called_by_one_thread(
     assert not caplog.records
 
 
-def test_a_callback_that_raises_is_called_again_by_the_sources_own_thread(
+def test_callback_that_raises_is_called_again_by_the_sources_thread(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
-    """Whoever waits in join() meanwhile does not call it, and does not get its error."""
+    """A thread that waits in join() does not call it, and does not get its exception."""
     callers: list[int] = []
 
     def note(record: Record) -> None:
@@ -222,7 +222,7 @@ def test_a_callback_that_raises_is_called_again_by_the_sources_own_thread(
     assert threading.get_ident() not in callers
 
 
-def test_stopped_and_started_it_goes_on(
+def test_source_continues_after_stop_and_start(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker, bolts.send)
@@ -240,7 +240,7 @@ def test_stopped_and_started_it_goes_on(
     source.stop()
 
 
-def test_after_a_stop_run_runs(
+def test_run_works_after_stop(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker, bolts.send_and_ack)
@@ -255,7 +255,7 @@ def test_after_a_stop_run_runs(
     assert not runner.is_alive()
 
 
-def test_a_callback_may_stop_it(
+def test_callback_can_stop_the_source(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     def note(record: Record) -> Any:
@@ -269,7 +269,7 @@ def test_a_callback_may_stop_it(
         assert told.take() == [f"ack {name}"]
 
 
-def test_a_second_one_that_runs_is_refused(
+def test_second_concurrent_run_is_refused(
     make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
 ) -> None:
     source = make_source(acker, bolts.send_and_ack)
@@ -285,10 +285,10 @@ def test_a_second_one_that_runs_is_refused(
     assert told.take() == ["ack a", "ack b"]
 
 
-def test_a_forked_child_has_an_empty_source(
+def test_forked_child_has_an_empty_source(
     acker: Acker, bolts: Bolts, told: Told, any_server: Any
 ) -> None:
-    """The records are the parent's: the child neither sends nor hears of them."""
+    """The records belong to the parent: the child neither sends them nor gets their verdicts."""
     own = Acker.from_url(any_server.url, acker.namespace)
     source = Source(own, "t", bolts.send, **told.callbacks, max_pending=3)
     with source:

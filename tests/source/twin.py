@@ -1,4 +1,4 @@
-"""An AsyncSource that is called as a Source is: its loop runs in a thread of its own."""
+"""An AsyncSource with the interface of a Source: its loop runs in a separate thread."""
 
 import asyncio
 import contextlib
@@ -23,17 +23,17 @@ class Loop:
 
     @property
     def here(self) -> bool:
-        """Whether the caller runs in it."""
+        """Whether the caller runs in this loop."""
         return threading.current_thread() is self._thread
 
     def call(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run it there, and wait; in the loop itself it is to be awaited."""
+        """Run a coroutine in the loop and wait; a caller inside the loop gets it to await."""
         if self.here:
             return work
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(LIMIT)
 
     def close(self) -> None:
-        """Cancel what is left, and end it."""
+        """Cancel all tasks, and stop the loop."""
         self.call(self._cancel_all())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(LIMIT)
@@ -47,7 +47,7 @@ class Loop:
 
 
 def coroutine_function(function: Callable[..., Any] | None) -> Callable[..., Awaitable[Any]] | None:
-    """The same as a coroutine function; what it returns is awaited, if it can be."""
+    """Wrap a function as a coroutine function; an awaitable result is awaited."""
     if function is None:
         return None
 
@@ -59,7 +59,7 @@ def coroutine_function(function: Callable[..., Any] | None) -> Callable[..., Awa
 
 
 class Twin:
-    """What the tests call of a Source; callbacks are coroutine functions to it."""
+    """The methods of a Source that the tests call; its callbacks are coroutine functions."""
 
     def __init__(
         self, loop: Loop, acker: AsyncAcker, task: str, send: Any = None, **options: Any
@@ -140,5 +140,5 @@ class Twin:
 
 
 def told(record: Record) -> tuple[str, Any]:
-    """Which record it is."""
+    """Return the id and the value of a record."""
     return record.source_id, record.value

@@ -1,4 +1,4 @@
-"""Blocks through the client: one call for anchors of both kinds."""
+"""Blocks through the client: one call for loose anchors and anchors of blocks."""
 
 import random
 from collections import Counter
@@ -54,13 +54,13 @@ def ids(count: int) -> list[int]:
 
 
 def verdicts(acker: Acker) -> dict[int, tuple[str, str, str]]:
-    """Anchor -> verdict, source id or label, why; each is told once."""
+    """Map each anchor to verdict, source id or label, and reason; fail if a verdict comes twice."""
     found = [(o.anchor, (o.verdict, o.source_id, o.why)) for o in acker.outcomes("t")]
     assert len(dict(found)) == len(found)
     return dict(found)
 
 
-def test_one_batch_for_anchors_of_both_kinds(acker: Acker) -> None:
+def test_one_batch_carries_loose_rows_and_block_rows(acker: Acker) -> None:
     """A message of a loose tree and of a tree in a block is one call with two rows."""
     first, second = ids(2)
     source = Batch("t")
@@ -80,7 +80,7 @@ def test_one_batch_for_anchors_of_both_kinds(acker: Acker) -> None:
     }
 
 
-def test_trees_of_a_block_fail_and_are_touched_one_by_one(acker: Acker) -> None:
+def test_tree_of_a_block_fails_alone_and_a_touch_is_of_the_whole_block(acker: Acker) -> None:
     messages = ids(4)
     anchors = acker.track_block("t", "page", messages)
     work = Batch()
@@ -92,7 +92,7 @@ def test_trees_of_a_block_fail_and_are_touched_one_by_one(acker: Acker) -> None:
     tick(acker)
     told = [(o.verdict, o.reason, split_anchor(o.anchor), o.why) for o in acker.outcomes("t")]
     block = block_number("t", "page")
-    # A touch is of the whole block.
+    # A touch applies to the whole block.
     assert sorted(told) == sorted(
         [
             ("nack", "failed", (block, 1), "no"),
@@ -104,7 +104,7 @@ def test_trees_of_a_block_fail_and_are_touched_one_by_one(acker: Acker) -> None:
     )
 
 
-def test_rows_of_a_block_that_is_tracked_by_the_same_batch(acker: Acker) -> None:
+def test_batch_may_hold_a_block_and_rows_of_that_block(acker: Acker) -> None:
     messages = ids(3)
     batch = Batch("t")
     anchors = batch.track_block("page", messages)
@@ -116,8 +116,8 @@ def test_rows_of_a_block_that_is_tracked_by_the_same_batch(acker: Acker) -> None
     assert acker.apply(last).acked == 2
 
 
-def test_rows_of_a_slot_that_a_block_of_the_batch_has_not() -> None:
-    """The rows are refused at once, whichever comes first: else the batch could never be sent."""
+def test_row_of_a_slot_beyond_the_block_is_refused() -> None:
+    """The rows are refused at once, in any order; otherwise the batch could never be sent."""
     batch = Batch("t")
     anchor = batch.track_block("other", ids(3))[0] + 3
     for row in (
@@ -134,7 +134,7 @@ def test_rows_of_a_slot_that_a_block_of_the_batch_has_not() -> None:
     assert late.track_block("other", ids(4)).stop == anchor + 1
 
 
-def test_a_batch_that_could_not_be_packed_is_not_sealed(acker: Acker) -> None:
+def test_batch_that_cannot_be_packed_stays_unsealed(acker: Acker) -> None:
     batch = Batch("t")
     batch.track(7, "s", [])
     packs = batch.parts
@@ -145,8 +145,10 @@ def test_a_batch_that_could_not_be_packed_is_not_sealed(acker: Acker) -> None:
     assert acker.apply(batch).acked == 1
 
 
-def test_who_runs_again_tracks_the_same_block(acker: Acker, any_server: EmbeddedRedis) -> None:
-    """Another process, another lane, the same identity and content: nothing is tracked twice."""
+def test_retry_by_another_process_tracks_the_block_once(
+    acker: Acker, any_server: EmbeddedRedis
+) -> None:
+    """Another process with another lane tracks the same content: the block is tracked once."""
     messages = ids(5)
     first = acker.track_block("t", "query/7/0", messages)
     work = Batch()
@@ -163,7 +165,7 @@ def test_who_runs_again_tracks_the_same_block(acker: Acker, any_server: Embedded
     assert acker.apply(rest).acked == 5
 
 
-def test_block_numbers_follow_from_the_identity() -> None:
+def test_block_number_is_derived_from_task_and_label() -> None:
     assert block_number("q", 7, 0) == block_number("q", 7, 0) == block_number("q", "7", "0")
     numbers = {
         block_number(*parts)
@@ -171,10 +173,10 @@ def test_block_numbers_follow_from_the_identity() -> None:
     }
     assert len(numbers) == 7
     assert all(0 <= number < 2**50 for number in numbers)
-    assert block_number("flights", "2013-01-01") == 740041368662247, "for ever"
+    assert block_number("flights", "2013-01-01") == 740041368662247, "must never change"
 
 
-def test_a_block_that_is_rejected(make_any_acker: MakeAcker) -> None:
+def test_rejected_block_raises_and_tracks_nothing(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(high_water=5)
     batch = Batch("t")
     fits, over = (batch.track_block(label, ids(6)) for label in ("fits", "over"))
@@ -189,7 +191,7 @@ def test_a_block_that_is_rejected(make_any_acker: MakeAcker) -> None:
     assert not any(anchor in told for anchor in fits)
 
 
-def test_a_source_that_takes_no_verdicts(make_any_acker: MakeAcker) -> None:
+def test_full_backlog_refuses_new_blocks(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(outcomes_limit=2)
     acker.track_block("t", "done at once", [0, 0])
     with pytest.raises(BacklogError):
@@ -220,14 +222,16 @@ def test_a_source_that_takes_no_verdicts(make_any_acker: MakeAcker) -> None:
         ("x", [1], 2**50, "2.50-1"),
     ],
 )
-def test_blocks_that_cannot_be(label: str, deltas: object, block: int, words: str) -> None:
+def test_invalid_block_arguments_are_refused(
+    label: str, deltas: object, block: int, words: str
+) -> None:
     batch = Batch("t")
     with pytest.raises(InvalidBatchError, match=words):
         batch.track_block(label, deltas, block)  # type: ignore[arg-type]
     assert batch.parts() == []
 
 
-def test_what_a_batch_refuses_of_blocks() -> None:
+def test_batch_refuses_invalid_block_rows() -> None:
     batch = Batch("t")
     anchors = batch.track_block("x", [1])
     with pytest.raises(InvalidBatchError, match="tracked twice"):
@@ -264,7 +268,7 @@ def test_columns_of_every_kind_are_tracked(acker: Acker) -> None:
         assert acker.apply(ColumnBatch(list(anchors), messages)).acked == 3
 
 
-def test_rows_of_more_blocks_than_a_call_may_have(acker: Acker) -> None:
+def test_rows_of_many_blocks_are_split_over_calls(acker: Acker) -> None:
     rows = [(block_anchor(block, 0), new_tuple_id()) for block in range(1000)]
     work = Batch()
     for anchor, message in rows:
@@ -298,8 +302,10 @@ def chains(acker: Acker, trees: int, length: int) -> tuple[list[int], list[list[
 
 
 @pytest.mark.parametrize("through_arrays", [True, False])
-def test_two_columns_in_any_order(make_any_acker: MakeAcker, through_arrays: bool) -> None:
-    """Thousands of chains, their rows shuffled over some calls: all are acked, none too early."""
+def test_shuffled_chains_in_two_columns_are_acked_exactly_when_complete(
+    make_any_acker: MakeAcker, through_arrays: bool
+) -> None:
+    """Rows of thousands of chains, shuffled over several calls: all are acked, none too early."""
     acker = make_any_acker(shards=4)
     anchors, steps = chains(acker, 12_000, 4)
     rows = [(a, d) for step in steps for a, d in zip(anchors, step, strict=True)]
@@ -316,8 +322,8 @@ def test_two_columns_in_any_order(make_any_acker: MakeAcker, through_arrays: boo
     assert total(acker)["pending"] == 0
 
 
-def test_failures_of_a_block_that_begins_anew_in_between(make_any_acker: MakeAcker) -> None:
-    """So many fail that they take two parts; in between its source was restarted."""
+def test_failures_of_a_block_tracked_again_between_two_parts(make_any_acker: MakeAcker) -> None:
+    """Failures fill two parts, and the source tracks the block again between them."""
     source = make_any_acker()
     bolt = Acker.from_url(source_url(source), source.namespace)
     messages = ids(2000)
@@ -346,7 +352,7 @@ def source_url(acker: Acker) -> str:
     return f"redis://{options['host']}:{options['port']}/0"
 
 
-def test_a_rejection_whose_reply_was_lost(make_any_acker: MakeAcker, proxy: Proxy) -> None:
+def test_rejection_is_found_after_a_lost_reply(make_any_acker: MakeAcker, proxy: Proxy) -> None:
     direct = make_any_acker(high_water=2)
     direct.track_block("t", "first", ids(3))
     with Acker.from_url(proxy.url, direct.namespace, retry_for=LIMIT) as acker:
@@ -359,7 +365,7 @@ def test_a_rejection_whose_reply_was_lost(make_any_acker: MakeAcker, proxy: Prox
     assert proxy.lost == 2
 
 
-def test_a_batch_that_only_tracks_blocks_is_not_nothing() -> None:
+def test_batch_with_only_blocks_is_not_empty() -> None:
     batch = Batch("t")
     assert not batch
     for k in range(64):
@@ -369,7 +375,7 @@ def test_a_batch_that_only_tracks_blocks_is_not_nothing() -> None:
     assert batch.full
 
 
-def test_nothing_comes_into_a_batch_while_it_is_sent(acker: Acker) -> None:
+def test_batch_takes_no_rows_while_it_is_being_sent(acker: Acker) -> None:
     batch = Batch("t")
     batch.track(7, "s", [5])
     parts = batch.parts
@@ -384,7 +390,7 @@ def test_nothing_comes_into_a_batch_while_it_is_sent(acker: Acker) -> None:
     assert acker.apply(batch).tracked == 1
 
 
-def test_a_batch_that_was_refused_may_be_mended(make_any_acker: MakeAcker) -> None:
+def test_refused_batch_can_be_changed_and_applied(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(high_water=1)
     batch = Batch("t")
     batch.track_block("too large", ids(3))
@@ -393,8 +399,10 @@ def test_a_batch_that_was_refused_may_be_mended(make_any_acker: MakeAcker) -> No
     assert batch.sent is None
 
 
-def test_a_bad_line_loses_and_doubles_nothing(make_any_acker: MakeAcker, proxy: Proxy) -> None:
-    """Replies lost and requests cut at random, parts of loose rows and of blocks in between."""
+def test_lost_replies_and_cut_requests_neither_lose_nor_double_rows(
+    make_any_acker: MakeAcker, proxy: Proxy
+) -> None:
+    """Replies are lost and requests cut at random, between parts of loose rows and of blocks."""
     direct = make_any_acker(shards=2)
     chance = random.Random(7)
     with Acker.from_url(proxy.url, direct.namespace, retry_for=LIMIT) as acker:
@@ -416,10 +424,10 @@ def test_a_bad_line_loses_and_doubles_nothing(make_any_acker: MakeAcker, proxy: 
     assert set(told.values()) == {1}
 
 
-def test_a_batch_that_stopped_in_the_middle_goes_on(
+def test_interrupted_batch_continues_and_applies_no_part_twice(
     make_any_acker: MakeAcker, proxy: Proxy
 ) -> None:
-    """Its loose rows were applied, the reply of its blocks was lost: neither is applied twice."""
+    """The loose rows are applied and the reply of the blocks is lost: neither is applied twice."""
     direct = make_any_acker()
     one, two = ids(2)
     with Acker.from_url(proxy.url, direct.namespace, retry_for=0) as acker:
@@ -442,7 +450,7 @@ def test_a_batch_that_stopped_in_the_middle_goes_on(
         with pytest.raises(RedisUnavailableError):
             acker.apply(work)
         assert acker.apply(work).repeated
-        # How long the fence holds is asked anew.
+        # The client reads again how long the fence holds.
         assert calls == ["apply", "apply_blocks", "status", "apply_blocks"]
         last = Batch()
         last.ack(7, two)
@@ -467,7 +475,7 @@ def test_status_counts_trees_in_blocks(make_any_acker: MakeAcker) -> None:
     assert (acker.status().pending, acker.status().in_blocks) == (0, 0)
 
 
-def test_a_verdict_names_the_slot(acker: Acker) -> None:
+def test_verdict_of_a_block_names_the_slot(acker: Acker) -> None:
     anchors = acker.track_block("t", "page", [0, 0])
     source = Batch("t")
     source.track(7, "s", [])

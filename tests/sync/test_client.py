@@ -47,7 +47,7 @@ def test_create_with_another_configuration(
         acker.create(AckerConfig(**{"tick_ms": 3_600_000, **field}))
 
 
-def test_create_that_was_cut_short_is_completed(make_any_acker: MakeAcker) -> None:
+def test_interrupted_create_is_completed_by_a_retry(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(shards=4)
     acker.connection.client.delete(ShardKeys(acker.namespace, 2).meta)
     assert acker.create(AckerConfig(shards=4, tick_ms=3_600_000))
@@ -55,7 +55,7 @@ def test_create_that_was_cut_short_is_completed(make_any_acker: MakeAcker) -> No
 
 
 def test_unknown_namespace(any_server: EmbeddedRedis) -> None:
-    with Acker.from_url(any_server.url, "nobody") as acker:
+    with Acker.from_url(any_server.url, "absent") as acker:
         with pytest.raises(NamespaceNotFoundError, match="acker-redis create"):
             acker.status()
         batch = Batch()
@@ -72,7 +72,7 @@ def test_another_schema(make_any_acker: MakeAcker) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "x" * 65, "a:b", "a{b", "é"])
-def test_bad_names(name: str) -> None:
+def test_invalid_names_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="a namespace is 1 to 64"):
         Acker.from_url("redis://localhost", name)
     if name:
@@ -93,14 +93,14 @@ def test_bad_names(name: str) -> None:
         "redis:u:secret@h",
     ],
 )
-def test_bad_urls(url: str) -> None:
+def test_invalid_urls_are_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="redis://HOST:PORT/DB") as caught:
         Acker.from_url(url, "n")
     assert "secret" not in str(caught.value)
 
 
-def test_redis_down() -> None:
-    # The port is taken, and nobody listens.
+def test_unreachable_redis_raises_redis_unavailable_error() -> None:
+    # The port is bound, and no process listens.
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
@@ -110,7 +110,7 @@ def test_redis_down() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_redis_that_never_answers() -> None:
+def test_redis_without_replies_times_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
         acker = Acker.from_url(url, "n", timeout=0.1, retry_for=0)
@@ -118,14 +118,14 @@ def test_redis_that_never_answers() -> None:
             acker.status()
 
 
-def test_wrong_password(any_server: EmbeddedRedis) -> None:
-    url = any_server.url.replace("redis://", "redis://nobody:secret@")
+def test_wrong_password_raises_redis_refused_error(any_server: EmbeddedRedis) -> None:
+    url = any_server.url.replace("redis://", "redis://stranger:secret@")
     with pytest.raises(RedisRefusedError, match="user or password") as caught:
         Acker.from_url(url, "n").status()
     assert "secret" not in str(caught.value)
 
 
-def test_a_server_that_is_too_old(
+def test_too_old_server_is_refused(
     any_server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_version, "OLDEST", {"Redis": (99, 0), "Valkey": (99, 0)})
@@ -154,7 +154,7 @@ def test_urls_are_shown_without_secrets(url: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize("shards", [1, 8])
-def test_apply_over_shards(make_any_acker: MakeAcker, shards: int) -> None:
+def test_batch_is_applied_on_all_shards(make_any_acker: MakeAcker, shards: int) -> None:
     acker = make_any_acker(shards=shards)
     batch = Batch("t")
     for anchor in range(1, 1001):
@@ -168,7 +168,7 @@ def test_apply_over_shards(make_any_acker: MakeAcker, shards: int) -> None:
     assert {o.anchor for o in acker.outcomes("t")} == set(range(1, 1001))
 
 
-def test_rejected_trees_are_named(make_any_acker: MakeAcker) -> None:
+def test_applied_names_the_rejected_trees(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(high_water=2, shards=2)
     batch = Batch("t")
     for anchor in range(1, 9):
@@ -176,12 +176,12 @@ def test_rejected_trees_are_named(make_any_acker: MakeAcker) -> None:
     assert sorted(acker.apply(batch).rejected) == [5, 6, 7, 8]
 
 
-def test_an_empty_batch_is_nothing(make_any_acker: MakeAcker) -> None:
+def test_empty_batch_is_a_no_op(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
     assert acker.apply(Batch("t")).tracked == 0
 
 
-def test_a_batch_that_was_sent_takes_no_rows(make_any_acker: MakeAcker) -> None:
+def test_sent_batch_takes_no_more_rows(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
     batch = Batch("t")
     batch.track(1, "s", [2])
@@ -190,7 +190,7 @@ def test_a_batch_that_was_sent_takes_no_rows(make_any_acker: MakeAcker) -> None:
         batch.track(2, "s", [2])
 
 
-def test_a_batch_that_was_answered_is_not_sent_again(make_any_acker: MakeAcker) -> None:
+def test_applied_batch_is_not_sent_again(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(high_water=1)
     batch = Batch("t")
     for anchor in (1, 2, 3):
@@ -201,7 +201,7 @@ def test_a_batch_that_was_answered_is_not_sent_again(make_any_acker: MakeAcker) 
     assert acker.status().counters["repeated"] == 0
 
 
-def test_a_batch_belongs_to_one_namespace(make_any_acker: MakeAcker) -> None:
+def test_batch_belongs_to_one_namespace(make_any_acker: MakeAcker) -> None:
     batch = Batch()
     batch.ack(1, 2)
     make_any_acker().apply(batch)
@@ -209,8 +209,8 @@ def test_a_batch_belongs_to_one_namespace(make_any_acker: MakeAcker) -> None:
         make_any_acker().apply(batch)
 
 
-def test_one_shard_refuses_and_the_others_keep_their_answer(make_any_acker: MakeAcker) -> None:
-    """Shard 0 rejects a tree, shard 1 refuses: after a take, the same batch tells of both."""
+def test_batch_keeps_the_replies_of_shards_that_did_not_refuse(make_any_acker: MakeAcker) -> None:
+    """Shard 0 rejects a tree and shard 1 refuses; after a take the retried batch reports both."""
     acker = make_any_acker(shards=2, high_water=2, outcomes_limit=2)
     full = Batch("t")
     full.track(1, "empty", [])
@@ -228,13 +228,13 @@ def test_one_shard_refuses_and_the_others_keep_their_answer(make_any_acker: Make
     assert acker.status().counters["tracked"] == 5
 
 
-def test_a_client_that_decodes_replies_is_refused(any_server: EmbeddedRedis) -> None:
+def test_client_with_decode_responses_is_refused(any_server: EmbeddedRedis) -> None:
     client = redis.Redis.from_url(any_server.url, decode_responses=True)
     with pytest.raises(ConfigError, match="decode_responses"):
         Acker(client, "n")
 
 
-def test_scripts_are_loaded_again_after_a_flush(make_any_acker: MakeAcker) -> None:
+def test_scripts_are_loaded_again_after_script_flush(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
     acker.connection.client.script_flush()
     assert acker.status().pending == 0
@@ -260,7 +260,7 @@ def test_unix_socket(any_server: EmbeddedRedis, tmp_path: Path) -> None:
         assert acker.create()
 
 
-def test_names_of_the_canary_are_nobody_elses(any_server: EmbeddedRedis) -> None:
+def test_reserved_namespace_names_are_refused(any_server: EmbeddedRedis) -> None:
     with (
         Acker.from_url(any_server.url, f"{RESERVED}orders") as acker,
         pytest.raises(ConfigError, match="reserved for the admin service; choose another name"),
@@ -269,10 +269,8 @@ def test_names_of_the_canary_are_nobody_elses(any_server: EmbeddedRedis) -> None
 
 
 @pytest.mark.parametrize("name", [".", ".."])
-def test_namespace_that_no_url_can_name_is_not_created(
-    any_server: EmbeddedRedis, name: str
-) -> None:
-    """By the client, and by the script for clients of other languages. A task may have the name."""
+def test_namespace_named_dot_or_dot_dot_is_refused(any_server: EmbeddedRedis, name: str) -> None:
+    """Refused by the client, and by the script for other languages. A task may have this name."""
     with Acker.from_url(any_server.url, name) as acker:
         with pytest.raises(ConfigError, match="no URL can contain it; choose another name"):
             acker.create(AckerConfig())

@@ -1,4 +1,4 @@
-"""Settings of a living namespace: both clients, all shards, and what it means to batches."""
+"""Settings of a namespace in use: both clients, all shards, and the effect on batches."""
 
 import asyncio
 import random
@@ -27,11 +27,11 @@ A, B = 0x4444_8888_4444, 0x0101_1010_0101
 
 
 def configs(acker: Acker) -> set[AckerConfig]:
-    """What the shards say."""
+    """Return the configurations of all shards."""
     return {shard.config for shard in acker.status().shards}
 
 
-def test_all_shards_and_what_is_cached(
+def test_configure_changes_all_shards_and_the_cached_configuration(
     make_any_acker: MakeAcker, any_server: EmbeddedRedis
 ) -> None:
     acker = make_any_acker(shards=4, high_water=100)
@@ -54,7 +54,7 @@ def test_all_shards_and_what_is_cached(
 
 
 @pytest.mark.parametrize("wrong", [{"high_water": 0}, {"tick_ms": 1.5}, {"outcomes_limit": True}])
-def test_what_cannot_be_changes_no_shard(make_any_acker: MakeAcker, wrong: Any) -> None:
+def test_invalid_setting_changes_no_shard(make_any_acker: MakeAcker, wrong: Any) -> None:
     acker = make_any_acker(shards=2)
     before = configs(acker)
     with pytest.raises(ConfigError):
@@ -62,7 +62,7 @@ def test_what_cannot_be_changes_no_shard(make_any_acker: MakeAcker, wrong: Any) 
     assert configs(acker) == before
 
 
-def test_a_namespace_that_is_not_there(any_server: EmbeddedRedis) -> None:
+def test_configure_of_an_unknown_namespace_is_refused(any_server: EmbeddedRedis) -> None:
     with (
         Acker.from_url(any_server.url, "nowhere") as acker,
         pytest.raises(NamespaceNotFoundError),
@@ -71,9 +71,13 @@ def test_a_namespace_that_is_not_there(any_server: EmbeddedRedis) -> None:
 
 
 @pytest.mark.parametrize(("tick_ms", "order"), [(60_000, "0123"), (7_200_000, "1230")])
-def test_shard_0_says_the_shorter_time(make_any_acker: MakeAcker, tick_ms: int, order: str) -> None:
-    """Interrupted anywhere: how long a fence holds is never less than clients read, and it is run
-    again to its end."""
+def test_shard_0_always_has_the_shorter_tick_when_interrupted(
+    make_any_acker: MakeAcker, tick_ms: int, order: str
+) -> None:
+    """A fence never lasts for less time than clients read, wherever configure is interrupted.
+
+    Running configure again completes it.
+    """
     for stop in range(1, 5):
         acker = make_any_acker(shards=4)
         run, made = acker.connection.run, list[str]()
@@ -99,10 +103,10 @@ def test_shard_0_says_the_shorter_time(make_any_acker: MakeAcker, tick_ms: int, 
         assert {config.tick_ms for config in configs(acker)} == {tick_ms}
 
 
-def test_a_batch_is_not_sent_again_past_the_new_time_of_its_fence(
+def test_batch_is_not_retried_after_a_shorter_tick_ended_its_fence(
     make_any_acker: MakeAcker, any_server: EmbeddedRedis
 ) -> None:
-    """Its reply was lost, the ticks were made shorter, and its fence is gone by now."""
+    """The reply was lost, then ticks became shorter, and the fence is deleted."""
     acker = make_any_acker(buckets=2)
     track(acker, 1, A)
     with Acker.from_url(any_server.url, acker.namespace, retry_for=0) as client:
@@ -127,13 +131,13 @@ def test_a_batch_is_not_sent_again_past_the_new_time_of_its_fence(
     assert total(acker)["repeated"] == 0
 
 
-def test_rows_that_come_twice_never_ack_falsely() -> None:
-    """A fence may go in the very moment in which its batch is sent again: ticks became shorter."""
+def test_rows_applied_twice_never_ack_falsely() -> None:
+    """A shorter tick may delete a fence right before its batch is retried."""
     told = {"ack": 0, "nack": 0}
     for seed in range(300):
         rng = random.Random(seed)
         shard = Reference(AckerConfig(buckets=rng.randint(2, 4)), now_ms=1)
-        # A tree of some messages: each row is a message's id XOR the ids of all it caused.
+        # A tree of some messages: a row is a message's id XOR the ids of all messages it caused.
         ids = [rng.getrandbits(62) | 1 << 62 for _ in range(rng.randint(1, 5))]
         parents = [None, *(rng.randrange(n) for n in range(1, len(ids)))]
         rows = []
@@ -158,10 +162,10 @@ def test_rows_that_come_twice_never_ack_falsely() -> None:
     assert min(told.values()) > 30
 
 
-def test_a_block_that_fits_below_the_new_mark_is_sent(
+def test_block_that_fits_below_a_raised_mark_is_sent(
     make_any_acker: MakeAcker, any_server: EmbeddedRedis
 ) -> None:
-    """The client knows the old one, and refuses by itself what can never fit."""
+    """The client has cached the old mark, with which it refuses blocks that can never fit."""
     acker = make_any_acker(high_water=2)
     with Acker.from_url(any_server.url, acker.namespace) as client:
         with pytest.raises(InvalidBatchError, match="raise high_water"):

@@ -1,4 +1,4 @@
-"""Pages, searches and the oldest tree, as the clients ask for them."""
+"""Pages, searches and the oldest tree, through the clients."""
 
 import asyncio
 from typing import Any
@@ -22,7 +22,7 @@ A, B = 0x1234_5678_9ABC, 0x7777_0000_1111
 
 
 def fill(acker: Acker, count: int, name: str = "s") -> None:
-    """As many trees as ``count``, over all shards."""
+    """Track ``count`` trees over all shards."""
     for start in range(1, count + 1, 1000):
         batch = Batch("t")
         for anchor in range(start, min(start + 1000, count + 1)):
@@ -31,7 +31,7 @@ def fill(acker: Acker, count: int, name: str = "s") -> None:
 
 
 def listings(acker: Acker, monkeypatch: pytest.MonkeyPatch) -> list[Call]:
-    """Calls of ``list`` from now on."""
+    """Record the calls of the script ``list``."""
     asked: list[Call] = []
     run = acker.connection.run
 
@@ -48,7 +48,7 @@ def listings(acker: Acker, monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     "cursor",
     [PageCursor(), PageCursor(1023, "blocks", 10**15 - 1, 10**19 - 1), PageCursor(2, "pending", 3)],
 )
-def test_a_cursor_as_text(cursor: PageCursor) -> None:
+def test_cursor_round_trips_as_text(cursor: PageCursor) -> None:
     assert PageCursor.parse(str(cursor)) == cursor
     assert not set(str(cursor)) & set("/?#&=%+ :,")
 
@@ -61,16 +61,16 @@ def test_a_cursor_as_text(cursor: PageCursor) -> None:
         *("0.pending.\u0661.0", "1" * 1000, None),
     ],
 )
-def test_a_text_that_is_no_cursor(text: str) -> None:
+def test_invalid_cursor_text_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="invalid cursor") as caught:
         PageCursor.parse(text)
     assert len(str(caught.value)) < 200
 
 
-def test_a_page_takes_a_bounded_number_of_calls(
+def test_page_takes_a_bounded_number_of_calls(
     make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where nothing, or hardly anything, is found; the walk comes to its end all the same."""
+    """Also if hardly anything matches; the scan still comes to its end."""
     acker = make_any_acker(shards=32)
     track(acker, 32, A, "the first")
     send(acker, columns([(31, A, TRACK)], "t", ["the last"]), shard=31)
@@ -82,10 +82,10 @@ def test_a_page_takes_a_bounded_number_of_calls(
         pages, page = pages + 1, acker.page(page.next)
         found += [tree.source_id for tree in page.trees]
     assert found == ["the first", "the last"]
-    assert len(asked) == 64, "of each shard its trees, and its blocks"
+    assert len(asked) == 64, "of each shard the trees and the blocks"
 
 
-def test_a_page_ends_when_it_is_full(
+def test_page_ends_when_it_is_full(
     make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acker = make_any_acker()
@@ -105,7 +105,7 @@ def test_a_page_ends_when_it_is_full(
 
 
 @pytest.mark.parametrize("count", [0, -1, 1001, 1.5, None])
-def test_counts_that_cannot_be(make_any_acker: MakeAcker, count: Any) -> None:
+def test_invalid_page_counts_are_refused(make_any_acker: MakeAcker, count: Any) -> None:
     with pytest.raises(ConfigError, match="count must be 1 to 1000"):
         make_any_acker().page(count=count)
 
@@ -126,10 +126,10 @@ def test_find_by_source_id_label_and_task(make_any_acker: MakeAcker) -> None:
     tree = acker.show(found.blocks[0].anchors[1])
     assert tree
     assert tree.checksum == B
-    assert acker.find("nobody").complete
+    assert acker.find("nothing-such").complete
 
 
-def test_find_ends_at_its_limits_and_says_so(
+def test_find_stops_at_its_limits_and_reports_incomplete(
     make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acker = make_any_acker(high_water=10**6)
@@ -142,7 +142,7 @@ def test_find_ends_at_its_limits_and_says_so(
     assert len({tree.anchor for tree in acker.find("same", limit=1001).trees}) == 1000
     assert acker.find("same", limit=1001).complete
     asked = listings(acker, monkeypatch)
-    found = acker.find("nobody", most=1500)
+    found = acker.find("nothing-such", most=1500)
     assert (found.complete, len(asked), 1500 <= found.looked < 2500) == (False, 2, True)
     for limit, most in ((0, 1), (1, 0)):
         with pytest.raises(ConfigError, match="at least 1"):
@@ -150,7 +150,7 @@ def test_find_ends_at_its_limits_and_says_so(
 
 
 @pytest.mark.parametrize("source_id", ["", "x" * 256, "a\nb", "\ud800"])
-def test_source_ids_that_nobody_can_have(make_any_acker: MakeAcker, source_id: str) -> None:
+def test_invalid_source_ids_are_refused(make_any_acker: MakeAcker, source_id: str) -> None:
     acker = make_any_acker()
     with pytest.raises(InvalidBatchError):
         acker.find(source_id)
@@ -159,14 +159,16 @@ def test_source_ids_that_nobody_can_have(make_any_acker: MakeAcker, source_id: s
             acker.page(source_id=source_id)
 
 
-def test_a_task_that_nobody_can_have(make_any_acker: MakeAcker) -> None:
+def test_find_refuses_an_invalid_task(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
     for ask in (lambda: acker.find("s", "a b"), lambda: acker.page(task="a b")):
         with pytest.raises(ConfigError, match="a task is"):
             ask()
 
 
-def test_the_oldest_tree(make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oldest_returns_the_oldest_tree_of_the_sample(
+    make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     acker = make_any_acker(shards=2)
     client = acker.connection.client
     assert acker.oldest() is None
@@ -176,7 +178,7 @@ def test_the_oldest_tree(make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPa
     assert (oldest.tree.anchor, oldest.tree.task, oldest.exact) == (2, "", True)
     track(acker, 2, B)
     tick(acker)
-    # Ages apart by more than a clock's tick.
+    # Make the ages differ by more than the clock's resolution.
     track(acker, 4, A, "older")
     send(acker, columns([(1, A, TRACK)], "t", ["younger"]), shard=1)
     for keys, anchor, earlier in ((0, 2, 9), (0, 4, 99), (1, 1, 5)):
@@ -190,7 +192,7 @@ def test_the_oldest_tree(make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPa
                 client.hset(shard.pending(bucket), name, moved)
     oldest = acker.oldest()
     assert oldest
-    assert oldest.tree.anchor == 2, "of the oldest bucket of each shard; 4 stands in a newer one"
+    assert oldest.tree.anchor == 2, "oldest of the oldest buckets; 4 is in a newer one"
     assert 9_000 <= oldest.tree.age_ms < 60_000
     assert oldest.exact
     fill(acker, 4000)
@@ -199,12 +201,12 @@ def test_the_oldest_tree(make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPa
         patched.setattr(tree_page, "SAMPLE", 10)
         sampled = acker.oldest()
     assert sampled
-    assert sampled.tree.source_id.startswith("s"), "2 was tracked anew, and is gone"
+    assert sampled.tree.source_id.startswith("s"), "2 was tracked again and has ended"
     assert not sampled.exact
 
 
-def test_what_no_script_has_written_is_never_the_oldest(make_any_acker: MakeAcker) -> None:
-    """The next that can be read is told, whatever stands where its first row's time would be."""
+def test_oldest_skips_unreadable_records(make_any_acker: MakeAcker) -> None:
+    """The next readable record is returned, even if an unreadable one seems older."""
     acker = make_any_acker()
     track(acker, 1, A, "order-1")
     acker.track_block("t", "page 1", [A], 6)
@@ -226,8 +228,8 @@ def test_what_no_script_has_written_is_never_the_oldest(make_any_acker: MakeAcke
     assert oldest.tree.source_id == "page 1"
 
 
-def test_the_oldest_tree_stands_in_a_block(make_any_acker: MakeAcker) -> None:
-    """Its first open tree is shown, with its block."""
+def test_oldest_returns_the_first_open_tree_of_a_block(make_any_acker: MakeAcker) -> None:
+    """The result is the block's first open tree, with its block."""
     acker = make_any_acker(shards=2)
     anchors = acker.track_block("t", "page 1", [0, A, B], 6)
     tick(acker)
@@ -239,7 +241,7 @@ def test_the_oldest_tree_stands_in_a_block(make_any_acker: MakeAcker) -> None:
     assert (oldest.tree.block.open, oldest.tree.bucket, oldest.exact) == ((1, 2), 1, True)
 
 
-def test_the_oldest_block_ends_while_it_is_asked_for(
+def test_oldest_skips_a_block_that_ends_meanwhile(
     make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acker = make_any_acker()
@@ -260,8 +262,8 @@ def test_the_oldest_block_ends_while_it_is_asked_for(
     assert (oldest.tree.anchor, oldest.exact) == (2, False)
 
 
-def test_a_cursor_of_a_shard_that_is_no_more(make_any_acker: MakeAcker) -> None:
-    """The namespace has fewer shards now: nothing is left there, and the walk is through."""
+def test_cursor_of_a_removed_shard_ends_the_scan(make_any_acker: MakeAcker) -> None:
+    """The namespace has fewer shards now, and the removed one was empty."""
     acker = make_any_acker(shards=2)
     page = acker.page(PageCursor(7, "pending", 3, 99))
     assert (page.trees, page.blocks, page.next) == ((), (), None)
@@ -270,14 +272,16 @@ def test_a_cursor_of_a_shard_that_is_no_more(make_any_acker: MakeAcker) -> None:
         acker.page(PageCursor(1))
 
 
-def test_no_such_namespace(any_server: EmbeddedRedis) -> None:
-    with Acker.from_url(any_server.url, "nobody") as acker:
+def test_browsing_an_unknown_namespace_is_refused(any_server: EmbeddedRedis) -> None:
+    with Acker.from_url(any_server.url, "nothing-such") as acker:
         for ask in (acker.page, acker.oldest, lambda: acker.find("s")):
             with pytest.raises(NamespaceNotFoundError):
                 ask()
 
 
-def test_the_asyncio_twin(make_any_acker: MakeAcker, any_server: EmbeddedRedis) -> None:
+def test_asyncio_client_pages_and_finds_alike(
+    make_any_acker: MakeAcker, any_server: EmbeddedRedis
+) -> None:
     acker = make_any_acker(shards=2)
     fill(acker, 300)
     acker.track_block("t", "page 1", [A], 6)

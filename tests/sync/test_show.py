@@ -1,4 +1,4 @@
-"""What is known of one tree."""
+"""The state of one tree, by ``show``."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def shown(acker: Acker, anchor: int) -> TreeState:
     return tree
 
 
-def test_a_loose_tree(acker: Acker) -> None:
+def test_show_loose_tree(acker: Acker) -> None:
     batch = Batch("t")
     batch.track(2**62 - 1, "a record", [5])
     batch.ack(6, 9)
@@ -39,7 +39,7 @@ def test_a_loose_tree(acker: Acker) -> None:
     assert shown(acker, 6).task == ""
 
 
-def test_a_failure_that_came_before_its_track(acker: Acker) -> None:
+def test_show_failure_before_its_track(acker: Acker) -> None:
     batch = Batch()
     batch.fail(6, "it's broken")
     acker.apply(batch)
@@ -47,7 +47,7 @@ def test_a_failure_that_came_before_its_track(acker: Acker) -> None:
     assert (tree.failed, tree.why, tree.task) == (True, "it's broken", "")
 
 
-def test_a_tree_in_a_block_and_what_is_open_of_it(acker: Acker) -> None:
+def test_show_tree_in_a_block_with_open_slots(acker: Acker) -> None:
     anchors = acker.track_block("t", "page/1", [10, 0, 12, 13, 14, 15])
     batch = Batch()
     batch.ack(anchors[0], 10)
@@ -62,11 +62,11 @@ def test_a_tree_in_a_block_and_what_is_open_of_it(acker: Acker) -> None:
     assert list(tree.block.done()) == [(0, 2)]
     assert not shown(acker, anchors[0]).failed
     assert shown(acker, anchors[0]).checksum == 0
-    assert acker.show(anchors[5] + 1) is None, "a slot that the block has not"
+    assert acker.show(anchors[5] + 1) is None, "a slot beyond the block"
 
 
 @pytest.mark.parametrize("block", [0, 1, 2**32 - 1, 2**32, 2**50 - 1])
-def test_blocks_of_all_numbers(acker: Acker, block: int) -> None:
+def test_show_finds_blocks_of_extreme_numbers(acker: Acker, block: int) -> None:
     batch = Batch("t")
     anchors = batch.track_block("b", [3] * 4095, block)
     acker.apply(batch)
@@ -77,7 +77,7 @@ def test_blocks_of_all_numbers(acker: Acker, block: int) -> None:
     assert len(tree.block.open) == 4095
 
 
-def test_trees_that_expire(acker: Acker) -> None:
+def test_show_expiring_trees(acker: Acker) -> None:
     anchors = acker.track_block("t", "b", [3])
     batch = Batch("t")
     batch.track(6, "s", [3])
@@ -90,7 +90,7 @@ def test_trees_that_expire(acker: Acker) -> None:
     assert acker.show(anchors[0]) is acker.show(6) is None
 
 
-def test_it_changes_nothing(acker: Acker) -> None:
+def test_show_changes_nothing(acker: Acker) -> None:
     acker.track_block("t", "b", [3])
     client = acker.connection.client
     before = {key: client.dump(key) for key in client.keys("*")}
@@ -101,7 +101,7 @@ def test_it_changes_nothing(acker: Acker) -> None:
 
 
 @pytest.mark.parametrize("anchor", [0, -1, 2**62 | 4095, 2**63, "x", None])
-def test_anchors_that_cannot_be(acker: Acker, anchor: int) -> None:
+def test_show_refuses_invalid_anchors(acker: Acker, anchor: int) -> None:
     with pytest.raises(InvalidBatchError):
         acker.show(anchor)
 
@@ -110,13 +110,13 @@ def test_anchors_that_cannot_be(acker: Acker, anchor: int) -> None:
     "argument",
     [b"", bytes(7), bytes(9), bytes(8), b"\x80" + bytes(7), (2**62 | 4095).to_bytes(8, "big")],
 )
-def test_the_script_refuses_them_too(acker: Acker, argument: bytes) -> None:
+def test_show_script_refuses_invalid_anchors(acker: Acker, argument: bytes) -> None:
     call = commands.Call("show", ShardKeys(acker.namespace, 0).both, (argument,))
     with pytest.raises(InvalidBatchError):
         acker.connection.run(call)
 
 
-def test_records_that_no_script_has_written(acker: Acker) -> None:
+def test_show_refuses_tampered_records(acker: Acker) -> None:
     for reply in ([1, 0, b""], [1, 0, b"x" * 15 + b"\xff\xfe"], [1, 0, b"", b"1234", [], b""]):
         with pytest.raises(SchemaError, match="tampered"):
             parse_show(reply, block_anchor(1, 0))

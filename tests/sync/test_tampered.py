@@ -1,4 +1,4 @@
-"""What somebody else has written into our keys is an error of ours, not one of Python."""
+"""Tampered keys raise an AckerError, not a Python exception."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from tests.conftest import MakeAcker
         ("reshard", "there"),
     ],
 )
-def test_a_tampered_meta_is_a_schema_error(
+def test_tampered_meta_raises_schema_error(
     make_any_acker: MakeAcker, field: str, value: str | None
 ) -> None:
     acker = make_any_acker()
@@ -30,7 +30,7 @@ def test_a_tampered_meta_is_a_schema_error(
         acker.status()
 
 
-def test_what_is_no_name_is_no_namespace(make_any_acker: MakeAcker) -> None:
+def test_invalid_members_of_the_set_are_no_namespaces(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
     acker.connection.client.sadd(NAMESPACES, b"\xff\xfe", "two words", "", "x" * 65)
     assert acker.connection.drive(names()) == [acker.namespace]

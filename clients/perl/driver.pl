@@ -1,7 +1,7 @@
 use strict;
 use warnings;
 
-# The driver of this client for tests/languages: see clients/DRIVER.md.
+# Driver of this client for tests/languages; clients/DRIVER.md describes the requests.
 
 use FindBin;
 use lib "$FindBin::Bin/lib";
@@ -24,7 +24,7 @@ sub row {
     return $batch->fail($anchor, @$fields{qw(why tuple emitted)}) if $verb eq 'fail';
     return $batch->touch($anchor) if $verb eq 'touch';
     return $batch->track_block($fields->{label}, $fields->{deltas}, $fields->{block}) if $verb eq 'track_block';
-    die "no row is called $verb\n";
+    die "unknown row: $verb\n";
 }
 
 sub said {
@@ -109,7 +109,7 @@ my %ops = (
 while (my $line = <STDIN>) {
     my $request = $json->decode($line);
     my $op = $ops{ $request->{op} };
-    my $answer = eval { $op ? $op->($request) : die "no request is called $request->{op}\n" };
+    my $answer = eval { $op ? $op->($request) : die "unknown op: $request->{op}\n" };
     if (!defined $answer) {
         my $error = $@;
         my $ours = ref $error && $error->isa('Acker::Redis::Error');

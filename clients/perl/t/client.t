@@ -1,4 +1,4 @@
-# What needs no Redis; all else is tested by tests/languages of the project.
+# Tests that need no Redis; tests/languages of the project has all others.
 
 use strict;
 use warnings;
@@ -20,34 +20,34 @@ my $double = 2**53 * 1.5;
 for my $bad (0, -1, '9223372036854775808', '1e3', '0x10', ' 1', "1\n", 1.5, $double, 2**63, undef, [], '') {
     refused('id ' . (defined $bad ? "'$bad'" : 'undef'), REFUSED => sub { $batch->new->ack(7, $bad) });
 }
-ok($batch->new->ack(7, '9223372036854775807'), 'the greatest id');
+ok($batch->new->ack(7, '9223372036854775807'), 'the largest id');
 refused('slot 4095', REFUSED => sub { $batch->new->touch(1 << 62 | 4095) });
 refused('a surrogate', REFUSED => sub { $batch->new('t')->track(1, "\x{D800}", []) });
 
 my $why = Acker::Redis::Batch::clip("a\nb" . "\x{65e5}" x 300);
-is($why, 'a b' . "\x{65e5}" x 84, 'words are cut between letters');
+is($why, 'a b' . "\x{65e5}" x 84, 'a why is cut between characters');
 is(Acker::Redis::Batch::block_number('shop', 'page 1'), 12104666997411, 'the number of a block');
 
 my $large = $batch->new('t');
 $large->track_block("block $_", [ (1) x 4095 ]) for 1 .. 64;
-is_deeply([ map { scalar @{ $_->{names} } } @{ $large->parts(1) } ], [ 31, 31, 2 ], 'calls of 1 MiB at most');
+is_deeply([ map { scalar @{ $_->{names} } } @{ $large->parts(1) } ], [ 31, 31, 2 ], 'a call has at most 1 MiB');
 
-my $acker = Acker::Redis->new(connect => sub { die 'nobody asks' }, namespace => 'n', linger => 1000);
+my $acker = Acker::Redis->new(connect => sub { die 'must not connect' }, namespace => 'n', linger => 1000);
 my $message = $acker->process('7:40');
 $acker->process('7:41')->ack;
 my $lane = $acker->{lane};
 my $child = fork // die "cannot fork: $!";
 if (!$child) {
     Test::More->builder->no_ending(1);
-    $acker->flush;    # nothing of its parent's
+    $acker->flush;    # sends no rows of its parent
     my $other = !eval { $message->emit; 1 } && $@->code eq 'CLOSED' && $acker->{lane} ne $lane;
     exit($other && !@{ $acker->{queue} } ? 0 : 1);
 }
 waitpid $child, 0;
-is($?, 0, 'a forked child begins anew');
-is(scalar @{ $acker->{queue} }, 1, 'its parent goes on');
+is($?, 0, 'a forked child has a new lane and no rows');
+is(scalar @{ $acker->{queue} }, 1, 'the parent keeps its rows');
 
-# An alarm while Redis is asked: the connection is dropped, the batch stays in front.
+# An alarm during a call: the connection is dropped, the batch stays in the queue.
 my $asked = 0;
 {
 
@@ -57,10 +57,10 @@ my $asked = 0;
 }
 $acker = Acker::Redis->new(connect => sub { Slow->new }, namespace => 'n', linger => 1000);
 $acker->process('7:41')->ack;
-ok(!eval { $acker->flush; 1 } && $@ eq "alarm\n", 'an alarm goes on');
-is_deeply([ $asked, $acker->{redis}, scalar @{ $acker->{queue} } ], [ 1, {}, 1 ], 'no connection is left');
+ok(!eval { $acker->flush; 1 } && $@ eq "alarm\n", 'an alarm propagates');
+is_deeply([ $asked, $acker->{redis}, scalar @{ $acker->{queue} } ], [ 1, {}, 1 ], 'the connection is dropped, the batch is kept');
 
-# A cluster: nodes that cannot be reached are passed over, MOVED and ASK are followed.
+# A cluster: the client skips unreachable nodes, and follows MOVED and ASK.
 my @said;
 my %node = (
     'b:1' => sub { die "[evalsha] MOVED 7 c:1,  at Redis.pm line 1.\n" },
@@ -78,10 +78,10 @@ $acker = Acker::Redis->new(
     connect => sub { $node{ $_[0] } ? Node->new($_[0]) : die "Could not connect to Redis server at $_[0]: refused" },
     nodes => [ 'a:1', 'b:1' ], namespace => 'n',
 );
-is_deeply($acker->_run(status => 0), [ 1, 2 ], 'an answer in the end');
-is_deeply(\@said, [ 'b:1', 'c:1', 'asking d:1', 'd:1' ], 'the way there');
+is_deeply($acker->_run(status => 0), [ 1, 2 ], 'redirects lead to the reply');
+is_deeply(\@said, [ 'b:1', 'c:1', 'asking d:1', 'd:1' ], 'the nodes in order');
 @said = ();
 $acker->_run(status => 0);
-is_deeply(\@said, [ 'c:1', 'asking d:1', 'd:1' ], 'MOVED is kept, ASK is not');
+is_deeply(\@said, [ 'c:1', 'asking d:1', 'd:1' ], 'the client remembers MOVED, but not ASK');
 
 done_testing;

@@ -1,7 +1,7 @@
 package Acker::Redis;
 
-# Track tuple trees, ack and fail messages, hear the verdicts. How it is sent, and sent again, is told
-# in lua/README.md of the project.
+# Track tuple trees, ack and fail messages, read the verdicts. lua/README.md of the project describes
+# the wire protocol and retries.
 
 use strict;
 use warnings;
@@ -13,23 +13,23 @@ use Acker::Redis::Batch qw(refuse new_ids new_anchor block_anchor shard_of check
 
 our $VERSION = '0.1.0';
 
-use constant MAX_ENTRIES => 64;    # read, and taken, at once, of a shard
+use constant MAX_ENTRIES => 64;    # entries of a shard that one call reads or takes
 use constant { FIRST_PAUSE => 0.05, LONGEST_PAUSE => 0.5 };
 use constant MAX_REDIRECTS => 5;
 
-# States that pass: start-up, failover, a slot that moves, a long script.
+# Transient states: start-up, failover, a migrating slot, a long script.
 my $PASSING = qr/\A(?:LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK)\b/;
 my $DEMOTED = qr/\A(?:READONLY|MASTERDOWN|NOREPLICAS|LOADING|CLUSTERDOWN)\b/;
-# What Redis 6.2 puts before an error that a command in a script has met.
+# Prefix of Redis 6.2 before the error of a command inside a script.
 my $IN_SCRIPT = qr/\A(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )/s;
-# What Redis.pm says when no answer came.
+# Error texts of Redis.pm when no reply came.
 my $UNANSWERED = qr/Redis server|any server|sentinel|answer type|error condition/i;
 my %ADVICE = (
     NAMESPACE => '; create it (acker-redis create), or finish dropping it (acker-redis drop)',
     SCHEMA    => '; use the version of acker-redis that wrote it',
-    SHARD     => '; the namespace was moved or created anew',
-    CONFLICT  => '; something in it changes from run to run, or the namespace was moved since',
-    BACKLOG   => '; its source has to take its outcomes',
+    SHARD     => '; the namespace was resharded, or dropped and created again',
+    CONFLICT  => '; its content differs between runs, or the namespace was resharded since the first run',
+    BACKLOG   => '; its source must read and take its outcomes',
 );
 my %SCRIPTS = map { $_ => _script($_) } qw(apply apply_blocks show status take);
 my $JSON = JSON::PP->new->utf8;
@@ -37,7 +37,7 @@ my $JSON = JSON::PP->new->utf8;
 sub _script {
     my ($name) = @_;
     my $here = File::Basename::dirname(__FILE__);
-    # Installed it is beside the modules, else in the folder of the distribution.
+    # Next to the modules if installed, else in the folder of the distribution.
     my ($path) = grep { -e } map {"$_/$name.lua"} "$here/Redis/lua", "$here/../../lua";
     open my $file, '<:raw', $path // "$here/Redis/lua/$name.lua" 
         or die "cannot read $name.lua: $!; run make clients in a checkout of acker-redis\n";
@@ -55,32 +55,33 @@ sub new {
         linger      => delete $given{linger} // 0.002,
         on_given_up => delete $given{on_given_up},
     }, $class;
-    refuse('there is no setting ' . join ', ', sort keys %given) if %given;
-    refuse('connect is a function that returns a new Redis, given host:port in a cluster')
+    refuse('unknown setting: ' . join ', ', sort keys %given) if %given;
+    refuse('connect is a function that returns a new Redis; in a cluster it gets the host:port')
       if ref $self->{connect} ne 'CODE';
-    refuse('nodes are host:port of some nodes of a cluster, at least one')
+    refuse('nodes is a reference to an array of host:port of at least one node of a cluster')
       if defined $self->{nodes} && (ref $self->{nodes} ne 'ARRAY' || !@{ $self->{nodes} });
-    $self->_begin_anew;
+    $self->_start;
     return $self;
 }
 
-sub _begin_anew {
+# Start without connections and rows, under a new lane.
+sub _start {
     my ($self) = @_;
-    # Of a cluster: nodes to be asked, the first one first, and where the keys of a shard are.
+    # For a cluster: known lists the nodes in the order to ask them, routes has the node of each shard.
     @$self{qw(pid queue since config redis routes)} = ($$, [], 0, undef, {}, {});
     $self->{known} = [ $self->{nodes} ? @{ $self->{nodes} } : '' ];
     $self->_new_lane;
 }
 
-# A name that no other process has, and numbers that grow.
+# Draw a lane name that is unique to this process; its numbers start at 1.
 sub _new_lane {
     my ($self) = @_;
     $self->{lane} = unpack 'H*', pack 'Q>*', new_ids(2);
     $self->{seq} = 0;
 }
 
-# What a parent has not sent is the parent's; its lane and its connections are, too.
-sub _check_process { $_[0]->_begin_anew if $_[0]{pid} != $$ }
+# After a fork the waiting rows, the lane and the connections belong to the parent.
+sub _check_process { $_[0]->_start if $_[0]{pid} != $$ }
 
 # Sources
 
@@ -98,11 +99,11 @@ sub track_block {
     my $batch = Acker::Redis::Batch->new($task);
     my $number = $batch->track_block($label, $deltas, $block);
     my $applied = $self->apply($batch);
-    # Its reply was lost, and with it whether it was rejected. (All zero: it is complete.)
-    my $gone = $applied->{repeated} && (grep {$_} @$deltas) && !$self->show(block_anchor($number, 0));
-    return $number if !$gone && !@{ $applied->{rejected_blocks} };
-    die Acker::Redis::Error->new(REJECTED => "block $label of $task was nacked: too much is pending, or its last "
-          . 'life expires just now; its source is told so, emit nothing of it');
+    # The lost reply said whether the block was rejected: show() tells. (All zero: complete, so not pending.)
+    my $missing = $applied->{repeated} && (grep {$_} @$deltas) && !$self->show(block_anchor($number, 0));
+    return $number if !$missing && !@{ $applied->{rejected_blocks} };
+    die Acker::Redis::Error->new(REJECTED => "block $label of $task was nacked: too much is pending, or an earlier block "
+          . 'of this number is expiring; the source gets the nack, do not emit its messages');
 }
 
 # Bolts
@@ -112,7 +113,7 @@ sub process {
     return Acker::Redis::Message->new($self, @texts);
 }
 
-# Take in whole rows, [anchor, delta, flags, why]: all of them, or none if one cannot be.
+# Add whole rows, [anchor, delta, flags, why]: all of them, or none if one is invalid.
 sub add {
     my ($self, @rows) = @_;
     $self->_check_process;
@@ -160,7 +161,7 @@ sub read {
     my ($self, $task, $count) = @_;
     check_name('task', $task);
     $self->_check_process;
-    # There may be other shards by now, and a stream that is no more is as empty as any.
+    # The number of shards may have changed. The stream of a removed shard reads as empty.
     my $shards = $self->_ask(0, hget => $self->_prefix(0) . ':meta', 'shards') // $self->_config->{shards};
     my @entries;
     for my $shard (0 .. $shards - 1) {
@@ -216,7 +217,7 @@ sub show {
     };
 }
 
-# Single verdicts of an entry of a stream; of a block by slot.
+# Return the outcomes of an entry of a stream, one for each tree; those of a block by slot.
 sub _outcomes {
     my %entry = @_;
     my ($verdict, $reason) = @entry{qw(verdict reason)};
@@ -226,7 +227,7 @@ sub _outcomes {
             age_ms => $age_ms };
     };
     if (!exists $entry{block}) {
-        # Not by hex(), which warns of what has 64 bits.
+        # hex() would warn of 64-bit numbers.
         return [ map { $one->($verdict, $reason, unpack('Q>', pack 'H16', $_->[0]), @$_[ 1, 3, 2 ]) }
               @{ $JSON->decode($entry{rows}) } ];
     }
@@ -251,8 +252,8 @@ sub _outcomes {
 
 # Batches
 
-# Send all that waits. A batch stays in front until it is answered or given up: whoever was interrupted
-# sends it again, under its number.
+# Send all waiting batches. A batch stays in the queue until it is answered or given up: after an
+# interruption the next call sends it again, under the same number.
 sub _send_queue {
     my ($self) = @_;
     my $first;
@@ -266,7 +267,7 @@ sub _send_queue {
     die $first if $first;
 }
 
-# Apply a batch, again and again, until it is answered or may not be sent any more.
+# Apply a batch; retry until it is answered, or until a retry is no longer allowed.
 sub _deliver {
     my ($self, $batch) = @_;
     my $deadline = _now() + $self->{retry_for};
@@ -276,8 +277,8 @@ sub _deliver {
         my $error = _caught(sub { $applied = $self->_attempt($batch) });
         return $applied if !$error;
         my $code = $error->code;
-        $refused_by = $self->_pack_anew($batch, $error, $refused_by) if $code =~ /\A(?:SHARD|NAMESPACE)\z/;
-        $self->_new_lane if $code =~ /\A(?:LANE|CONFLICT)\z/;    # nobody goes on with it
+        $refused_by = $self->_repack($batch, $error, $refused_by) if $code =~ /\A(?:SHARD|NAMESPACE)\z/;
+        $self->_new_lane if $code =~ /\A(?:LANE|CONFLICT)\z/;    # the old lane is not used again
         my $wait = $pause * (0.5 + rand(0.5));
         die $error if $code !~ /\A(?:UNAVAILABLE|BACKLOG|SHARD|NAMESPACE)\z/ || _now() + $wait >= $deadline;
         Time::HiRes::sleep($wait);
@@ -285,15 +286,16 @@ sub _deliver {
     }
 }
 
-# Let a batch be packed once more, for the shards that there are by then. Returns how many there were; as
-# many again refuse it for good, unless the namespace moves just now.
-sub _pack_anew {
+# Let a batch be packed again for the current number of shards. Returns the number that it was packed
+# for. The same number a second time is a final refusal, unless the namespace is resharding.
+sub _repack {
     my ($self, $batch, $error, $refused_by) = @_;
     $self->{config} = undef;
     my $sent = $batch->{sent} or die $error;
     if (%{ $sent->{doubt} } || %{ $sent->{replies} }) {
-        die Acker::Redis::Error->new($error->code, $error->message . '. Some of this batch may have been applied '
-              . 'before that: give it up. Its trees expire; what it tracks and has no verdict then, track anew');
+        die Acker::Redis::Error->new($error->code, $error->message . '. A part of this batch may have been applied '
+              . 'before, so the rest cannot be sent to other shards: give it up. Its trees expire; track those again '
+              . 'that get no verdict');
     }
     die $error if $sent->{shards} == $refused_by && !$self->{reshard};
     $batch->{sent} = undef;
@@ -303,11 +305,11 @@ sub _pack_anew {
 sub _attempt {
     my ($self, $batch) = @_;
     return _combine({ parts => [] }) if $batch->is_empty;
-    # Its fence holds for as long as the namespace says now.
+    # The current configuration limits how long the fence holds.
     my $config = $batch->{sent} ? $self->_read_config : $self->_config;
     my $sent = $batch->{sent} //= $self->_seal($batch, $config);
     $sent->{fence_ms} = $config->{fence_ms} if $config->{fence_ms} < ($sent->{fence_ms} // 9e15);
-    # Not by //=, which leaves a key behind when the call dies, as if it had been answered.
+    # //= would leave a key when the call dies, as if the part had been answered.
     for my $number (grep { !$sent->{replies}{$_} } 0 .. $#{ $sent->{parts} }) {
         my $reply = $self->_call($sent, $number);
         $sent->{replies}{$number} = $reply;
@@ -315,7 +317,7 @@ sub _attempt {
     return _combine($sent);
 }
 
-# What a batch is once it is sent: the same bytes under the same numbers, whatever happens.
+# Fix the bytes and numbers of a batch; each retry sends exactly these.
 sub _seal {
     my ($self, $batch, $config) = @_;
     my $parts = $batch->parts($config->{shards});
@@ -325,7 +327,7 @@ sub _seal {
         times => {}, replies => {}, doubt => {} };
 }
 
-# For the vectors of the project only: one attempt, under a given lane.
+# Only for the project's test vectors: one attempt, under a given lane.
 sub _apply_as {
     my ($self, $batch, $lane, $seq, $digest) = @_;
     return _combine({ parts => [] }) if $batch->is_empty;
@@ -336,13 +338,14 @@ sub _apply_as {
     return _combine($sent);
 }
 
-# One call, once, unless its fence may be gone.
+# Send one call once; die of LATE if its fence may have expired.
 sub _call {
     my ($self, $sent, $number) = @_;
     my $part = $sent->{parts}[$number];
     my $first = $sent->{times}{$number} //= _now();
     die Acker::Redis::Error->new(
-        LATE => 'this batch was first sent too long ago to be sent again; let its trees expire')
+        LATE => 'this batch was first sent too long ago to be sent again: its fence may have expired; '
+          . 'let its trees expire')
       if _now() > $first + $sent->{fence_ms} / 1000;
     my $seq = $sent->{seq} + $number;
     my $digest = $sent->{digest} // Acker::Redis::Batch::digest($part);
@@ -354,12 +357,12 @@ sub _call {
         $reply = $self->_run($part->{script}, $part->{shard}, $sent->{lane}, $fence, @{ $part->{argv} });
     });
     if ($error) {
-        delete $sent->{doubt}{$number} if !$again && $error->code ne 'UNAVAILABLE';    # it was refused, for sure
+        delete $sent->{doubt}{$number} if !$again && $error->code ne 'UNAVAILABLE';    # it was certainly refused
         die $error;
     }
     return _read_reply($part, $reply) if $reply->[0] != 0 || $reply->[1] <= $seq;
     die Acker::Redis::Error->new(LANE => "lane $sent->{lane} is at $reply->[1], this batch is $seq: a later batch, or "
-          . 'another process, has used the lane; it is not applied again');
+          . 'another process, has used the lane; this batch is not applied again');
 }
 
 sub _read_reply {
@@ -382,7 +385,7 @@ sub _combine {
     return \%applied;
 }
 
-# Shards, and for how many ms a fence holds.
+# The number of shards, and how many ms a fence holds.
 sub _config { return $_[0]{config} // $_[0]->_read_config }
 
 sub _read_config {
@@ -408,7 +411,7 @@ sub _text {
     return $bytes;
 }
 
-# An error of ours that a function has died of; whatever else it was goes on.
+# Return the Acker::Redis::Error that a function died of, or undef; any other error propagates.
 sub _caught {
     my ($function) = @_;
     local ($@, $SIG{__DIE__});
@@ -418,7 +421,7 @@ sub _caught {
     die $error;
 }
 
-# Call a script once. UNAVAILABLE: it may have run.
+# Call a script once. After UNAVAILABLE the script may have run.
 sub _run {
     my ($self, $name, $shard, @argv) = @_;
     my $prefix = $self->_prefix($shard);
@@ -431,7 +434,7 @@ sub _run {
     return $self->_ask($shard, eval => $script->{source}, @rest);
 }
 
-# A command for a shard; Redis.pm knows no clusters, so MOVED and ASK are followed here.
+# Send a command to a shard. Redis.pm does not support clusters, so this follows MOVED and ASK.
 sub _ask {
     my ($self, $shard, $command, @words) = @_;
     my $node = $self->{routes}{$shard} // $self->{known}[0];
@@ -440,7 +443,7 @@ sub _ask {
         my ($reply, $words);
         my $error = _caught(sub { ($reply, $words) = $self->_send($node, $asking, $command, @words) });
         if ($error) {
-            # Nothing was sent: another node may know who has the keys by now.
+            # Nothing was sent: another node may know the new owner of the keys.
             die $error if !$error->{unsent} || !$self->{nodes} || $hop == MAX_REDIRECTS;
             ($node, $asking) = ($self->{known}[0], 0);
             next;
@@ -448,7 +451,7 @@ sub _ask {
         return $reply if !defined $words;
         if ($self->{nodes} && $words =~ /\A(MOVED|ASK) [0-9]+ (\S*):([0-9]+)/ && $hop < MAX_REDIRECTS) {
             my ($kind, $host, $port) = ($1, $2, $3);
-            $host = $node =~ s/:[0-9]+\z//r if $host eq '';    # it does not know its own name
+            $host = $node =~ s/:[0-9]+\z//r if $host eq '';    # an empty host means the same host
             $node = "$host:$port";
             $asking = $kind eq 'ASK';
             next if $asking;
@@ -457,20 +460,20 @@ sub _ask {
             next;
         }
         my $refused = _refused($words);
-        # The address may lead to another master by now; only a new connection finds out.
+        # The address may lead to another master now; only a new connection reaches it.
         $self->_forget($node) if $refused->{reply} =~ $DEMOTED;
         die $refused;
     }
 }
 
-# Reply of a node, or undef and its error. UNAVAILABLE when there is none.
+# Return the reply of a node, or undef and its error reply. Dies of UNAVAILABLE without a reply.
 sub _send {
     my ($self, $node, $asking, $command, @words) = @_;
-    # A write to a connection that is gone must not end the program.
+    # A write to a broken connection must not end the program.
     local $SIG{PIPE} = 'IGNORE';
     my ($reply, $connected);
-    # Until it is answered nobody else may use the connection: what was not read yet would be
-    # taken for the answer to the next command.
+    # Until the reply is read completely no other call may use the connection: the next command would
+    # read the rest of this reply.
     my $redis = delete $self->{redis}{$node};
     local ($@, $SIG{__DIE__});
     my $ok = eval {
@@ -490,7 +493,7 @@ sub _send {
         return (undef, $1);
     }
     $self->_forget($node);
-    # Died of something else, a signal's handler say.
+    # Died of something else, for example in a signal handler.
     my $words = ref $error eq 'Redis::X::Reconnect' ? $$error : $error;
     die $error if ref $words || $words !~ $UNANSWERED;
     $words =~ s/,? +at \S+ line [0-9]+.*\z//s;
@@ -501,7 +504,7 @@ sub _send {
     die $unanswered;
 }
 
-# Of a cluster ask another node next, which knows whether a replica has taken over.
+# Drop the connection to a node; in a cluster ask another node next: a replica may have taken over.
 sub _forget {
     my ($self, $node) = @_;
     delete $self->{redis}{$node};
@@ -546,7 +549,7 @@ Acker::Redis - track tuple trees across programs: Apache Storm's acker on Redis
         connect   => sub { Redis->new(server => '127.0.0.1:6379', read_timeout => 5, cnx_timeout => 5) },
         namespace => 'orders',
     );
-    my $tree = $acker->track('shop', 'order-17', 2);           # a source: send a message with each id
+    my $tree = $acker->track('shop', 'order-17', 2);           # a source: send one message with each id
     my $message = $acker->process($id);                        # a bolt
     send_on('invoice', $message->emit);
     $message->ack;                                             # or fail($why), or touch
@@ -555,9 +558,10 @@ Acker::Redis - track tuple trees across programs: Apache Storm's acker on Redis
 
 =head1 DESCRIPTION
 
-Texts are characters, not bytes. Ids are numbers below 2^63, or their decimal digits. Whatever fails dies of an
-C<Acker::Redis::Error> with C<code> and C<message>: REFUSED (it cannot be, and nothing was sent), those of the scripts,
-LANE, UNAVAILABLE, LATE, REJECTED, CLOSED, REDIS. README.md says when rows are sent, and what is done when a reply is lost.
+Texts are characters, not bytes. Ids are numbers below 2^63, or their decimal digits. A method that fails dies of an
+C<Acker::Redis::Error> with C<code> and C<message>. The code is REFUSED (invalid input, nothing was sent), LANE,
+UNAVAILABLE, LATE, REJECTED, CLOSED, REDIS, or a code of the scripts. README.md explains when rows are sent, and what
+happens when a reply is lost.
 
 =head1 METHODS OF Acker::Redis
 
@@ -565,47 +569,51 @@ LANE, UNAVAILABLE, LATE, REJECTED, CLOSED, REDIS. README.md says when rows are s
 
 =item new(connect => sub, namespace => text, nodes => [...], retry_for => 10, linger => 0.002, on_given_up => sub)
 
-C<connect> returns a new Redis; it is called again after an error, and in a forked child. With C<nodes>, C<host:port> of some
-nodes of a cluster, it is given the C<host:port> to connect to. C<retry_for> and C<linger> are seconds; C<on_given_up> is
-called with the error and the anchors of a batch of rows that was given up.
+C<connect> returns a new Redis; it is called again after an error, and in a forked child. For a cluster, C<nodes> lists the
+C<host:port> of some nodes, and C<connect> gets the C<host:port> to connect to. C<retry_for> is for how many seconds a
+batch is retried, C<linger> for how many seconds rows wait for others. C<on_given_up> is called with the error and the
+anchors of each batch of rows that was given up.
 
 =item track(task, source_id, emit)
 
-Begins a tree of so many first messages (1), and waits until it is applied. A hash: C<anchor>, C<ids>, and C<rejected> when
-too much is pending: emit nothing then.
+Begins a tree of C<emit> first messages (default 1), and waits until it is applied. Returns a reference to a hash of
+C<anchor>, C<ids> and C<rejected>. If C<rejected> is true, too much is pending: emit nothing.
 
 =item track_block(task, label, [delta, ..], number)
 
-Begins a block of trees; returns its number, derived from task and label unless it is given. Dies of REJECTED when it was nacked.
+Begins a block of trees, and returns its number, which is derived from task and label by default. Dies of REJECTED if the
+block was nacked.
 
 =item process(text, ..)
 
-An C<Acker::Redis::Message> for one message, or for several together.
+Returns an C<Acker::Redis::Message> for one message, or for several together (a join).
 
 =item add([anchor, delta, flags, why], ..) , flush
 
-Take in whole rows; wait until all rows are applied.
+C<add> adds whole rows to the waiting ones; C<flush> waits until all rows are applied.
 
 =item apply(batch)
 
-Applies an C<Acker::Redis::Batch>, and waits. A hash: C<tracked>, C<acked>, C<failed>, C<rejected> (anchors),
-C<rejected_blocks> (numbers), C<repeated>. After UNAVAILABLE or BACKLOG the same batch may be applied again, before another is.
+Applies an C<Acker::Redis::Batch>, and waits. Returns a reference to a hash of C<tracked>, C<acked>, C<failed>,
+C<rejected> (anchors), C<rejected_blocks> (numbers) and C<repeated>. After UNAVAILABLE or BACKLOG the same batch may be
+applied again, but only before another one is applied.
 
 =item outcomes(task, sub) , read(task, count) , take(task, entry, ..)
 
-C<outcomes> calls the function with each verdict that waits, and takes an entry once all of it was handled: a hash of
-C<verdict>, C<reason>, C<anchor>, C<source_id>, C<why>, C<age_ms>. C<read> returns entries, with C<outcomes>, and C<take> deletes them.
+C<outcomes> calls the function with each waiting outcome, a reference to a hash of C<verdict>, C<reason>, C<anchor>,
+C<source_id>, C<why> and C<age_ms>. It takes an entry after all its outcomes were handled. C<read> returns entries, each
+with its C<outcomes>, and C<take> deletes them.
 
 =item show(anchor)
 
-What is known of a tree that is pending, or undef.
+Returns a reference to a hash that describes a pending tree; undef if the tree is not pending.
 
 =back
 
 =head1 METHODS OF Acker::Redis::Message
 
-C<emit> returns the text to send with one message that all inputs caused, C<emit([0, 2])> with one that some did. C<ack>,
-C<fail(why)>, C<touch>, C<is_open>.
+C<emit> returns the id, a text, to send with one message that all inputs caused; C<emit([0, 2])> for a message that only
+inputs 0 and 2 caused. Also: C<ack>, C<fail(why)>, C<touch>, C<is_open>.
 
 =head1 METHODS OF Acker::Redis::Batch
 

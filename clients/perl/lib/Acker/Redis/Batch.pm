@@ -1,7 +1,7 @@
 package Acker::Redis::Batch;
 
-# Ids, rows, batches, messages, and the bytes that go over the wire. No I/O. The contract: lua/README.md
-# of the project. POD is in Acker/Redis.pm.
+# Ids, rows, batches, messages and their encoding, without I/O. lua/README.md of the project specifies
+# the protocol. The POD is in Acker/Redis.pm.
 
 use strict;
 use warnings;
@@ -18,8 +18,8 @@ our @EXPORT_OK = qw(refuse new_ids new_anchor block_number block_anchor shard_of
 use constant { TRACK => 1, FAIL => 2, TOUCH => 4 };
 use constant { MAX_ROWS => 1024, MAX_BLOCKS => 64, MAX_TEXTS => 64 * 1024, MAX_TEXT => 255, MAX_SLOTS => 4095 };
 use constant MAX_CALL => 1024 * 1024;                      # bytes of one call of apply_blocks
-use constant { MAX_MESSAGE => 64 * 1024, MAX_TREES => 1638 };    # characters of a message's ids, its trees
-# Not by **, which goes through a double.
+use constant { MAX_MESSAGE => 64 * 1024, MAX_TREES => 1638 };    # characters of a message id; trees of a message
+# ** would calculate with doubles.
 use constant { ANCHOR_MAX => (1 << 62) - 1, TUPLE_MAX => ~0 >> 1, BLOCK_MAX => (1 << 50) - 1, BLOCK_BIT => 1 << 62 };
 
 sub refuse { die Acker::Redis::Error->new(REFUSED => $_[0]) }
@@ -28,21 +28,21 @@ sub _said { defined $_[0] ? "'$_[0]'" : 'undef' }
 
 # Ids
 
-# A number 0 .. 2^63-1, of digits; undef for anything else. What has gone through a double, and is
-# larger than a double prints, has no such digits any more.
+# Return a number 0 .. 2^63-1 from its decimal digits; undef for anything else. A large double prints
+# with an exponent, so it is refused.
 sub _number {
     my ($given) = @_;
     return undef if !defined $given || ref $given;
     my $text = "$given";
     return undef if $text !~ /\A(?:0|[1-9][0-9]{0,18})\z/ || (length $text == 19 && $text gt '9223372036854775807');
-    return 0 + $text;    # the XOR of two strings is another one
+    return 0 + $text;    # ^ of two strings is another operation
 }
 
 sub check_anchor {
     my ($given) = @_;
     my $anchor = _number($given);
     return $anchor if $anchor && ($anchor <= ANCHOR_MAX || ($anchor & 4095) < MAX_SLOTS);
-    refuse("an anchor is a number from 1 to 2^62-1, or one of a block's 4095 slots, not " . _said($given));
+    refuse("an anchor is a number from 1 to 2^62-1, or the anchor of a block's tree, not " . _said($given));
 }
 
 sub check_id {
@@ -64,7 +64,7 @@ sub check_block {
 
 my $random;
 
-# So many ids, 1 .. $max (of all bits set), each from the system's random source.
+# Return $count ids, 1 .. $max, from the system's random source. $max is 2^n-1.
 sub new_ids {
     my ($count, $max) = @_;
     $max //= TUPLE_MAX;
@@ -72,7 +72,7 @@ sub new_ids {
         open $random, '<:raw', '/dev/urandom' or die "cannot open /dev/urandom: $!\n";
     }
     my @ids;
-    # Not from a pool, nor by rand(): a fork, or a copy of the machine, would draw the same again.
+    # Without a pool and without rand(): a fork or a copy of the machine would draw the same ids.
     while (@ids < $count) {
         my ($bytes, $wanted) = ('', 8 * ($count - @ids));
         while (length $bytes < $wanted) {
@@ -85,16 +85,16 @@ sub new_ids {
     return @ids;
 }
 
-# An anchor of a loose tree, 1 .. 2^62-1.
+# Return a random anchor of a loose tree, 1 .. 2^62-1.
 sub new_anchor { return (new_ids(1, ANCHOR_MAX))[0] }
 
-# Number of a block from its source's own identity: the same parts, the same number.
+# Return the number of a block, a hash of the given parts: the same parts give the same number.
 sub block_number {
     my $text = join '', map { my $part = $_; utf8::encode($part); length($part) . ":$part" } @_;
     return unpack('Q>', Digest::SHA::sha256($text)) >> 14;
 }
 
-# Anchor of a tree in a block.
+# Return the anchor of a tree in a block.
 sub block_anchor {
     my ($block, $given) = @_;
     my $slot = _number($given);
@@ -104,7 +104,7 @@ sub block_anchor {
 
 sub _block_of { return $_[0] >> 12 & BLOCK_MAX }
 
-# Shard of an anchor; of a block, for all of its anchors.
+# Return the shard of an anchor; all anchors of a block have the same shard.
 sub shard_of {
     my ($anchor, $shards) = @_;
     return ($anchor > ANCHOR_MAX ? _block_of($anchor) : $anchor) % $shards;
@@ -113,26 +113,26 @@ sub shard_of {
 sub check_name {
     my ($kind, $name) = @_;
     return $name if defined $name && $name =~ /\A[A-Za-z0-9_.-]{1,64}\z/;
-    refuse("a $kind is 1 to 64 of A-Z a-z 0-9 _ . -, not " . _said($name));
+    refuse("a $kind is 1 to 64 characters of A-Z a-z 0-9 _ . -, not " . _said($name));
 }
 
 my $NO_TEXT = qr/[\x{D800}-\x{DFFF}]|[^\x{0}-\x{10FFFF}]/;
 
-# The bytes of a text, which is characters, as the scripts take them.
+# Return the UTF-8 bytes of a text, which is given in characters.
 sub check_text {
     my ($kind, $text, $least) = @_;
     refuse("a $kind is text, not " . _said($text)) if !defined $text || ref $text;
-    # Encode would also refuse U+FFFF and the like, which are well-formed.
-    refuse("a $kind is text that UTF-8 can hold") if $text =~ $NO_TEXT;
+    # Encode would also refuse noncharacters such as U+FFFF, which are valid.
+    refuse("a $kind is text that UTF-8 can encode") if $text =~ $NO_TEXT;
     my $data = $text;
     utf8::encode($data);
     my $bytes = length $data;
     refuse("a $kind has $least to 255 bytes, this one $bytes") if $bytes < $least || $bytes > MAX_TEXT;
-    refuse("a $kind has no control characters") if $data =~ /[\x00-\x1f\x7f]/;
+    refuse("a $kind must not contain control characters") if $data =~ /[\x00-\x1f\x7f]/;
     return $data;
 }
 
-# Anchor and delta of a whole row, and the bytes of its why.
+# Check a whole row; return its anchor, its delta, its flags and the bytes of its why.
 sub check_row {
     my ($anchor, $delta, $flags, $why) = @_;
     refuse('flags of a whole row are FAIL, TOUCH, both or 0') if ($flags // 0) !~ /\A[0246]\z/;
@@ -140,7 +140,7 @@ sub check_row {
         ($flags // 0) & FAIL ? check_text('why', $why // '', 0) : '');
 }
 
-# Words for people, as a row can hold them: 255 bytes, no control characters.
+# Return a text that fits the why of a row: at most 255 bytes, without control characters.
 sub clip {
     my ($words) = @_;
     my $text = substr defined $words ? "$words" : '', 0, MAX_TEXT;
@@ -148,38 +148,38 @@ sub clip {
     $text =~ s/$NO_TEXT/\x{FFFD}/g;
     utf8::encode($text);
     $text = substr $text, 0, MAX_TEXT;
-    chop $text while !utf8::decode($text);    # a letter that was cut
+    chop $text while !utf8::decode($text);    # a character that was cut
     return $text;
 }
 
-# XOR of distinct tuple ids; two messages with one id would cancel.
+# Return the XOR of distinct tuple ids; equal ids would cancel.
 sub xor_ids {
     my ($ids) = @_;
     refuse('ids are a reference to an array') if ref $ids ne 'ARRAY';
     my ($delta, %seen) = (0);
     for my $id (map { check_id($_) } @$ids) {
-        refuse('two messages have one tuple id; draw an id for each') if $seen{$id}++;
+        refuse('two messages have the same tuple id; draw an id for each') if $seen{$id}++;
         $delta ^= $id;
     }
     return $delta;
 }
 
-# Delta of a message that was processed: its id XOR the ids of all it caused.
+# Return the delta of a processed message: its id XOR the ids of all messages that it caused.
 sub whole {
     my ($tuple, $emitted) = @_;
     $tuple = check_id($tuple);
     my $delta = $tuple ^ xor_ids($emitted);
-    refuse('a message cannot have the id of one it caused; draw another') if grep { $_ == $tuple } @$emitted;
+    refuse('a message and one that it caused have the same id; draw another') if grep { $_ == $tuple } @$emitted;
     return $delta;
 }
 
 # Messages
 
-# Ids of a message by anchor, from its text: <anchor>:<tuple>, joined by commas.
+# Parse a message id, <anchor>:<tuple> joined by commas; return its tuple ids by anchor.
 sub parse_message {
     my ($text) = @_;
-    refuse('the ids of a message are text, not ' . _said($text)) if !defined $text || ref $text;
-    refuse('the ids of a message have at most 65536 characters') if length $text > MAX_MESSAGE;
+    refuse('a message id is text, not ' . _said($text)) if !defined $text || ref $text;
+    refuse('the text of a message id has at most 65536 characters') if length $text > MAX_MESSAGE;
     return {} if $text =~ /\A[ \t]*\z/;
     my %ids;
     for my $pair (split /,/, $text, -1) {
@@ -187,13 +187,13 @@ sub parse_message {
           or refuse('an anchored tuple is <anchor>:<tuple>, not ' . _said(substr $pair, 0, 50));
         my ($anchor, $id) = map { s/\A0+(?=[0-9])//r } $1, $2;
         $anchor = check_anchor($anchor);
-        refuse("anchor $anchor is there twice in one message") if exists $ids{$anchor};
+        refuse("anchor $anchor occurs twice in one message id") if exists $ids{$anchor};
         $ids{$anchor} = check_id($id);
     }
     return _check_trees(\%ids);
 }
 
-# Text of a message's ids, ordered by anchor.
+# Return the text of a message id, ordered by anchor.
 sub format_message {
     my ($ids) = @_;
     return join ',', map {"$_:$ids->{$_}"} sort { $a <=> $b } keys %$ids;
@@ -201,7 +201,8 @@ sub format_message {
 
 sub _check_trees {
     my ($ids) = @_;
-    refuse('a message belongs to at most 1638 trees; emit several') if keys %$ids > MAX_TREES;
+    refuse('a message belongs to at most 1638 trees; emit several, each anchored to some of the inputs')
+      if keys %$ids > MAX_TREES;
     return $ids;
 }
 
@@ -216,7 +217,7 @@ sub new {
 sub size { return scalar @{ $_[0]{order} } }
 sub is_empty { return !@{ $_[0]{order} } && !@{ $_[0]{block_order} } }
 
-# Whether another row could be one too many.
+# Return whether another row might not fit.
 sub is_full { return @{ $_[0]{order} } >= MAX_ROWS || $_[0]{texts} > MAX_TEXTS - MAX_TEXT }
 sub anchors { return map { $_->{anchor} } @{ $_[0]{order} } }
 
@@ -225,9 +226,9 @@ sub track {
     $self->_needs_task;
     my $text = check_text('source id', $source_id, 1);
     $anchor = check_anchor($anchor);
-    refuse("anchor $anchor is in a block; a block is tracked as a whole: track_block") if $anchor > ANCHOR_MAX;
+    refuse("anchor $anchor is in a block; track the whole block by track_block") if $anchor > ANCHOR_MAX;
     my $row = $self->{rows}{$anchor};
-    refuse("anchor $anchor is tracked twice; draw one per attempt") if $row && $row->{flags} & TRACK;
+    refuse("anchor $anchor is tracked twice; draw a new anchor for each attempt") if $row && $row->{flags} & TRACK;
     $self->_fold($anchor, xor_ids($emitted), TRACK, $text)->{source} = $text;
     return $self;
 }
@@ -240,10 +241,11 @@ sub track_block {
     refuse('deltas are a reference to an array') if ref $deltas ne 'ARRAY';
     my @values = map { check_delta($_) } @$deltas;
     refuse('a block has 1 to 4095 trees, not ' . @values) if !@values || @values > MAX_SLOTS;
-    refuse("block $label is tracked twice; name each attempt") if $self->{blocks}{$number};
+    refuse("block $label is tracked twice; use another label for each attempt") if $self->{blocks}{$number};
     for my $anchor (grep { $_ > ANCHOR_MAX && _block_of($_) == $number } $self->anchors) {
         my $slot = $anchor & 4095;
-        refuse("a row of this batch is of slot $slot, which block $label has not") if $slot >= @values;
+        refuse("this batch has a row of slot $slot, but block $label has only " . @values . ' trees')
+          if $slot >= @values;
     }
     $self->_room(0, length $text, 1);
     $self->{texts} += length $text;
@@ -266,27 +268,28 @@ sub fail {
 
 sub touch { return $_[0]->add($_[1], 0, TOUCH) }
 
-# Fold in a row that is whole already: the delta of a message, and FAIL or TOUCH.
+# Fold in a whole row: the delta of a message, and FAIL or TOUCH.
 sub add {
     my $self = shift;
     my ($anchor, $delta, $flags, $text) = check_row(@_);
     my $row = $self->{rows}{$anchor};
-    $text = '' if $row && length $row->{why};    # the first that says something wins
+    $text = '' if $row && length $row->{why};    # the first non-empty why wins
     $row = $self->_fold($anchor, $delta, $flags, $text);
     $row->{why} = $text if length $text;
     return $self;
 }
 
 sub _needs_task {
-    defined $_[0]{task} or refuse(q{name the source, Acker::Redis::Batch->new('task'), to track in this batch});
+    defined $_[0]{task} or refuse(q{a TRACK row needs a source: use Acker::Redis::Batch->new('task')});
 }
 
 sub _room {
     my ($self, $rows, $texts, $blocks) = @_;
-    refuse('this batch was sent already; put new rows into a new one') if $self->{sent};
-    refuse('a batch has at most 1024 rows and 65536 bytes of texts; begin another')
+    refuse('this batch was already sent; add new rows to a new batch') if $self->{sent};
+    refuse('a batch has at most 1024 rows and 65536 bytes of texts; apply this one and begin another')
       if @{ $self->{order} } + $rows > MAX_ROWS || $self->{texts} + $texts > MAX_TEXTS;
-    refuse('a batch tracks at most 64 blocks; begin another') if @{ $self->{block_order} } + $blocks > MAX_BLOCKS;
+    refuse('a batch tracks at most 64 blocks; apply this one and begin another')
+      if @{ $self->{block_order} } + $blocks > MAX_BLOCKS;
 }
 
 sub _fold {
@@ -294,7 +297,7 @@ sub _fold {
     my $row = $self->{rows}{$anchor};
     if (!$row && $anchor > ANCHOR_MAX && (my $tracked = $self->{blocks}{ _block_of($anchor) })) {
         my $slot = $anchor & 4095;
-        refuse("block $tracked->[0] has " . @{ $tracked->[1] } . " trees, and no slot $slot")
+        refuse("block $tracked->[0] has " . @{ $tracked->[1] } . " trees, but no slot $slot")
           if $slot >= @{ $tracked->[1] };
     }
     $self->_room($row ? 0 : 1, length $text, 0);
@@ -303,14 +306,14 @@ sub _fold {
         push @{ $self->{order} }, $row;
     }
     $self->{texts} += length $text;
-    # In this order: whoever is interrupted in between must not leave the delta of a failure alone.
+    # Flags first: an interruption here must not leave the delta of a failed message without FAIL.
     $row->{flags} |= $flags;
     $row->{delta} ^= $delta;
     return $row;
 }
 
-# What is sent: the loose rows of each shard, then its blocks. Of each call: script, shard, argv, and
-# names, the anchors of its rows or the numbers of its blocks.
+# Return the calls to send: the loose rows of each shard, then its blocks. Each call has script, shard,
+# argv and names: the anchors of its rows, or the numbers of its blocks.
 sub parts {
     my ($self, $shards) = @_;
     my (%loose, @shards, @parts);
@@ -337,7 +340,7 @@ sub parts {
         $bytes += length for @argv;
         push @order, $shard if !$calls{$shard};
         my $call = $calls{$shard} && $calls{$shard}[-1];
-        # The fewest calls that may carry them. (Of so few rows the other limits keep.)
+        # Pack them into as few calls as possible. The limits of a batch imply the other limits of a call.
         if (!$call || @{ $call->{names} } == MAX_BLOCKS || $call->{bytes} + $bytes > MAX_CALL) {
             $call = { script => 'apply_blocks', shard => $shard, argv => [], names => [], bytes => 0 };
             push @{ $calls{$shard} }, $call;
@@ -364,7 +367,7 @@ sub _pack_loose {
     return { script => 'apply', shard => $shard, argv => \@argv, names => \@names };
 }
 
-# The six arguments of a block; its rows are ordered by slot.
+# Return the six arguments of a block; its rows are ordered by slot.
 sub _pack_block {
     my ($self, $number, $rows) = @_;
     my @changed = grep { $_->{delta} } @$rows;
@@ -385,7 +388,7 @@ sub _pack_block {
     return (pack('C', $flags), pack('Q>', $number), $header, $slots, pack('Q>*', @column), $failed);
 }
 
-# 16 hex digits that tell a call from others.
+# Return 16 hex digits that identify the content of a call.
 sub digest {
     my ($part) = @_;
     return $part->{digest} //= substr Digest::SHA::sha256_hex(map { length($_) . " $_" } @{ $part->{argv} }), 0, 16;
@@ -393,7 +396,8 @@ sub digest {
 
 package Acker::Redis::Message;
 
-# Messages that are processed together, mostly one, and what they caused: Acker::Redis->process makes it.
+# Messages that are processed together, usually one, and the messages that they caused.
+# Acker::Redis->process creates it.
 
 use strict;
 use warnings;
@@ -404,23 +408,23 @@ sub new {
     my %seen;
     for my $ids (@inputs) {
         for my $anchor (keys %$ids) {
-            Acker::Redis::Batch::refuse('one message is there twice; its rows would cancel')
+            Acker::Redis::Batch::refuse("message $anchor:$ids->{$anchor} is given twice; its rows would cancel")
               if $seen{"$anchor:$ids->{$anchor}"}++;
         }
     }
     return bless { acker => $acker, inputs => \@inputs, edges => [ (0) x @inputs ], state => 'open', pid => $$ }, $class;
 }
 
-# Text to send with one message that these inputs caused: all of them, or those at these places.
+# Return the id, a text, for one message that all inputs caused, or only the inputs at these places.
 sub emit {
     my ($self, $places) = @_;
     $self->_check_open;
     my @places = defined $places ? (ref $places ? @$places : $places) : 0 .. $#{ $self->{inputs} };
     my %seen;
     for my $place (@places) {
-        Acker::Redis::Batch::refuse("there is no input $place; they count from 0")
+        Acker::Redis::Batch::refuse("there is no input $place; inputs are numbered from 0")
           if $place !~ /\A[0-9]{1,9}\z/ || $place > $#{ $self->{inputs} };
-        Acker::Redis::Batch::refuse('an input is there twice') if $seen{ 0 + $place }++;
+        Acker::Redis::Batch::refuse('an input is given twice') if $seen{ 0 + $place }++;
     }
     while (1) {
         my @edges = Acker::Redis::Batch::new_ids(scalar @places);
@@ -430,9 +434,9 @@ sub emit {
                 $ids{$anchor} = ($ids{$anchor} // 0) ^ $edges[$n];
             }
         }
-        next if grep { !$_ } values %ids;    # edges that cancel: once in 2^63
+        next if grep { !$_ } values %ids;    # edges that cancel: probability 2^-63
         Acker::Redis::Batch::_check_trees(\%ids);
-        # An edge is in its row before anybody holds the id.
+        # Add the edges to the rows before the caller gets the id.
         $self->{edges}[ $places[$_] ] ^= $edges[$_] for 0 .. $#places;
         return Acker::Redis::Batch::format_message(\%ids);
     }
@@ -446,7 +450,7 @@ sub ack {
     return $self->{acker}->add(@rows);
 }
 
-# After an ack, failures alone.
+# Fail the trees of the inputs. After an ack the row has only FAIL, not the deltas again.
 sub fail {
     my ($self, $why) = @_;
     $self->_check_open if $self->{state} ne 'acked';
@@ -470,10 +474,11 @@ sub _check_open {
     $self->_check_process;
 }
 
-# A child's emit would be missing in the row of its parent, which could then ack falsely.
+# A message emitted in a child would be missing in the parent's row: the tree could be acked falsely.
 sub _check_process {
     my ($self) = @_;
-    die Acker::Redis::Error->new(CLOSED => q{this message is its parent's; a forked child processes its own})
+    die Acker::Redis::Error->new(CLOSED => 'this message was begun before the fork: only the parent process '
+          . q{may emit, ack or touch it; fork first, or pass the message's id to the child})
       if $self->{pid} != $$;
 }
 

@@ -1,10 +1,10 @@
-"""What the conformance tests run against: every implementation there is.
+"""Fixtures of the conformance tests, which run against every implementation.
 
-``reference`` is the acker in plain Python; ``default`` is the server that a user gets. In later
-tiers there are also the other servers, ``cluster`` (three masters), ``fake`` (fakeredis with
-Lua, which passes all of it) and ``functions`` (Valkey 9.1, with the scripts that only read called
-as functions). What fakeredis lacks (maxmemory, encodings, rights, how a scan walks,
-the time that a call takes) is tested in ``tests/servers``.
+``reference`` is the reference model in plain Python; ``default`` is the server that a user gets.
+Later tiers add the other servers, ``cluster`` (three masters), ``fake`` (fakeredis with Lua,
+which passes all tests) and ``functions`` (Valkey 9.1, with the read-only scripts called as
+functions). ``tests/servers`` covers features that fakeredis lacks: maxmemory, encodings, rights,
+the order of a scan, and the duration of a call.
 """
 
 import itertools
@@ -40,7 +40,7 @@ IMPLEMENTATIONS = [
 
 @pytest.fixture(scope="session", params=IMPLEMENTATIONS)
 def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[], object] | None]:
-    """Makes a client of the implementation; None for the reference, which needs none."""
+    """Return a factory of clients of the implementation; None for the reference model."""
     kind = request.param
     if kind == "reference":
         yield None
@@ -63,11 +63,11 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[], object] | N
 
 @pytest.fixture
 def make_acker(connect: Callable[[], object] | None) -> Iterator[MakeTarget]:
-    """Make ackers, each in a namespace of its own, from fields of AckerConfig."""
+    """Return a factory of ackers from fields of AckerConfig, each in its own namespace."""
     made: list[Acker] = []
 
     def make(**fields: object) -> Target:
-        # No tick of the clock comes in between: a test forces the ticks it wants.
+        # With this tick length no tick is due: the tests force their ticks.
         config = AckerConfig(**{"tick_ms": 3_600_000, **fields})  # type: ignore[arg-type]
         if connect is None:
             return BlockReference(config, now_ms=1_700_000_000_000)
@@ -83,5 +83,5 @@ def make_acker(connect: Callable[[], object] | None) -> Iterator[MakeTarget]:
 
 @pytest.fixture
 def acker(make_acker: MakeTarget) -> Target:
-    """An acker with the default configuration."""
+    """Return an acker with the default configuration."""
     return make_acker()

@@ -1,4 +1,4 @@
-"""The high-water mark and the backlog: what is refused, and what never is."""
+"""Admission: rows that the high-water mark and the backlog refuse, and rows that they never do."""
 
 import pytest
 
@@ -67,15 +67,15 @@ def test_a_tree_that_ends_makes_room_in_the_same_batch(make_acker: MakeTarget) -
     assert (reply.acked, reply.rejected, reply.pending) == (1, (), 2)
 
 
-def test_known_trees_are_always_served(make_acker: MakeTarget) -> None:
+def test_rows_of_known_trees_are_never_refused(make_acker: MakeTarget) -> None:
     acker = make_acker(high_water=5)
     fill(acker, 10)
     assert send(acker, columns([(i, A, 0) for i in range(1, 10)])).acked == 9
     assert fail(acker, 10, "bad").failed == 1
 
 
-def test_over_the_mark_a_track_of_a_record_that_waits_is_served(make_acker: MakeTarget) -> None:
-    """It creates nothing: a row of its tree came first."""
+def test_over_the_mark_a_track_of_an_existing_record_is_applied(make_acker: MakeTarget) -> None:
+    """The TRACK creates no record: an earlier row of its tree did."""
     acker = make_acker(high_water=1)
     row(acker, 9, A)
     fill(acker, 1)
@@ -91,7 +91,7 @@ def test_over_the_mark_a_tree_that_ends_at_once_is_not_refused(make_acker: MakeT
     assert (reply.failed, reply.rejected) == (1, ())
 
 
-def test_expiring_does_not_count(make_acker: MakeTarget) -> None:
+def test_expiring_trees_do_not_count_as_pending(make_acker: MakeTarget) -> None:
     acker = make_acker(high_water=5)
     fill(acker, 10)
     tick(acker, 3)
@@ -99,7 +99,7 @@ def test_expiring_does_not_count(make_acker: MakeTarget) -> None:
     assert total(acker)["overflow"] == 0
 
 
-def test_high_water_is_shared_by_the_shards(make_acker: MakeTarget) -> None:
+def test_each_shard_has_a_share_of_high_water(make_acker: MakeTarget) -> None:
     acker = make_acker(high_water=5, shards=4)
     for k in range(5):
         track_shard = columns([(4 * (k + 1), A, TRACK)], "t", ["s"])
@@ -108,7 +108,7 @@ def test_high_water_is_shared_by_the_shards(make_acker: MakeTarget) -> None:
     assert reply.rejected == (20,)
 
 
-def test_backlog_refuses_tracks_whole(make_acker: MakeTarget) -> None:
+def test_full_backlog_refuses_a_batch_with_tracks_whole(make_acker: MakeTarget) -> None:
     acker = make_acker(outcomes_limit=3)
     fill(acker, 4)
     send(acker, columns([(i, A, 0) for i in range(1, 4)]))

@@ -1,4 +1,4 @@
-"""The high-water mark and the backlog, with blocks: what is refused, and what never is."""
+"""Admission of blocks: the high-water mark and the backlog."""
 
 import contextlib
 import random
@@ -56,8 +56,8 @@ def test_blocks_are_tracked_up_to_twice_high_water(make_acker: MakeTarget) -> No
     assert (counters["tracked"], counters["overflow"]) == (21, 1)
 
 
-def test_a_block_is_taken_or_nacked_whole(make_acker: MakeTarget) -> None:
-    """Never half of it, and a smaller one behind it may still fit."""
+def test_block_is_admitted_or_nacked_as_a_whole(make_acker: MakeTarget) -> None:
+    """A block is never split. A later, smaller block of the same call may still fit."""
     acker = make_acker(high_water=5)
     reply = send_blocks(
         acker, tracked_block(1, [A] * 8), tracked_block(2, [A] * 3), tracked_block(3, [A] * 2)
@@ -75,7 +75,7 @@ def test_a_block_larger_than_twice_high_water_never_fits(make_acker: MakeTarget)
 
 
 @pytest.mark.parametrize("more", [0, 1])
-def test_loose_trees_leave_the_less_room_for_blocks(make_acker: MakeTarget, more: int) -> None:
+def test_loose_trees_reduce_the_room_for_blocks(make_acker: MakeTarget, more: int) -> None:
     acker = make_acker(high_water=5)
     for anchor in range(1, 8):
         track(acker, anchor, A)
@@ -83,7 +83,7 @@ def test_loose_trees_leave_the_less_room_for_blocks(make_acker: MakeTarget, more
     assert total(acker)["pending"] == (7 if more else 10)
 
 
-def test_blocks_leave_the_less_room_for_loose_trees(make_acker: MakeTarget) -> None:
+def test_blocks_reduce_the_room_for_loose_trees(make_acker: MakeTarget) -> None:
     acker = make_acker(high_water=5)
     track_block(acker, 7, [A] * 9)
     assert track(acker, 1, A).rejected == ()
@@ -93,7 +93,7 @@ def test_blocks_leave_the_less_room_for_loose_trees(make_acker: MakeTarget) -> N
     assert track(acker, 2, A).rejected == ()
 
 
-def test_blocks_bring_the_mark_for_rows_without_a_tree(make_acker: MakeTarget) -> None:
+def test_blocks_count_for_the_mark_of_rows_without_a_tree(make_acker: MakeTarget) -> None:
     acker = make_acker(high_water=5)
     track_block(acker, 7, [A] * 4)
     row(acker, 1, A)
@@ -103,7 +103,7 @@ def test_blocks_bring_the_mark_for_rows_without_a_tree(make_acker: MakeTarget) -
 
 
 def test_blocks_that_end_in_a_call_make_room_for_the_next_only(make_acker: MakeTarget) -> None:
-    """What ends is known after the writes have begun."""
+    """The script knows which blocks end only after its writes have begun."""
     acker = make_acker(high_water=2)
     track_block(acker, 1, [A] * 4)
     end = BlockRow(1, dict.fromkeys(range(4), A))
@@ -113,7 +113,7 @@ def test_blocks_that_end_in_a_call_make_room_for_the_next_only(make_acker: MakeT
 
 
 def test_blocks_that_end_at_once_need_room(make_acker: MakeTarget) -> None:
-    """Unlike a loose tree: also of these it is known too late."""
+    """Unlike a loose tree, because the script knows too late that the block ends."""
     acker = make_acker(high_water=2)
     track_block(acker, 1, [A] * 3)
     reply = send_blocks(acker, tracked_block(2, [0]), tracked_block(3, [0]))
@@ -121,15 +121,15 @@ def test_blocks_that_end_at_once_need_room(make_acker: MakeTarget) -> None:
     assert [(o.block, o.verdict) for o in block_verdicts(acker)] == [(2, "ack"), (3, "nack")]
 
 
-def test_known_blocks_are_always_served(make_acker: MakeTarget) -> None:
+def test_rows_of_known_blocks_are_never_refused(make_acker: MakeTarget) -> None:
     acker = make_acker(high_water=5)
     track_block(acker, 7, [A] * 10)
-    assert track_block(acker, 7, [A] * 10).rejected == (), "it is there already"
+    assert track_block(acker, 7, [A] * 10).rejected == (), "it is tracked already"
     assert fail_slot(acker, 7, 9, "bad", A).failed == 1
     assert block_row(acker, 7, dict.fromkeys(range(9), A)).acked == 9
 
 
-def test_expiring_does_not_count(make_acker: MakeTarget) -> None:
+def test_expiring_trees_do_not_count_as_pending(make_acker: MakeTarget) -> None:
     acker = make_acker(high_water=5)
     track_block(acker, 7, [A] * 10)
     tick(acker, 3)
@@ -137,7 +137,7 @@ def test_expiring_does_not_count(make_acker: MakeTarget) -> None:
     assert total(acker)["overflow"] == 0
 
 
-def test_a_rejected_block_may_come_again(make_acker: MakeTarget) -> None:
+def test_rejected_block_may_be_tracked_again(make_acker: MakeTarget) -> None:
     acker = make_acker(high_water=2)
     track_block(acker, 1, [A] * 4)
     assert track_block(acker, 2, [A, B]).rejected == (2,)
@@ -146,8 +146,8 @@ def test_a_rejected_block_may_come_again(make_acker: MakeTarget) -> None:
     assert block_row(acker, 2, {0: B, 1: A}).acked == 2
 
 
-def test_failures_in_the_track_of_a_rejected_block_are_not_told(make_acker: MakeTarget) -> None:
-    """It is nacked whole: each tree once."""
+def test_failures_in_the_track_of_a_rejected_block_get_no_verdict(make_acker: MakeTarget) -> None:
+    """The block is nacked as a whole, each tree once."""
     acker = make_acker(high_water=1)
     reply = send_blocks(acker, tracked_block(7, [A, A, A], failed={1: "no"}, touch=True))
     assert (reply.failed, reply.rejected) == (0, (7,))
@@ -155,14 +155,14 @@ def test_failures_in_the_track_of_a_rejected_block_are_not_told(make_acker: Make
     assert total(acker)["failed"] == 0
 
 
-def test_high_water_is_shared_by_the_shards(make_acker: MakeTarget) -> None:
+def test_each_shard_has_a_share_of_high_water(make_acker: MakeTarget) -> None:
     acker = make_acker(high_water=5, shards=4)
     reply = track_block(acker, 4, [A] * 4)
     assert (reply.high_water, reply.rejected) == (2, ())
     assert track_block(acker, 8, [A]).rejected == (8,)
 
 
-def test_backlog_refuses_tracks_whole(make_acker: MakeTarget) -> None:
+def test_full_backlog_refuses_a_batch_with_tracks_whole(make_acker: MakeTarget) -> None:
     acker = make_acker(outcomes_limit=3)
     track_block(acker, 1, [A])
     track_block(acker, 2, [0, 0, 0])
@@ -173,7 +173,7 @@ def test_backlog_refuses_tracks_whole(make_acker: MakeTarget) -> None:
     assert backlog(acker) == 3
 
 
-def test_backlog_of_blocks_refuses_loose_trees_and_the_other_way_round(
+def test_blocks_and_loose_trees_share_the_backlog_limit(
     make_acker: MakeTarget,
 ) -> None:
     acker = make_acker(outcomes_limit=2)
@@ -195,13 +195,13 @@ def test_backlog_never_refuses_verdicts_of_known_blocks(make_acker: MakeTarget) 
     assert block_row(acker, 0, {0: A, 1: A}).acked == 2
     assert block_row(acker, 1, {0: A, 1: A}).acked == 2
     assert fail_slot(acker, 2, 0, "no").failed == 1
-    assert track_block(acker, 2, [A, A]).tracked == 0, "the same again tracks nothing new"
+    assert track_block(acker, 2, [A, A]).tracked == 0, "a repeated TRACK tracks nothing new"
     tick(acker, 3)
     assert backlog(acker) == len(verdicts(acker)) == 2 + 2 + 1 + 1 + 2
 
 
 def test_touch_verdicts_are_dropped_when_the_backlog_is_full(make_acker: MakeTarget) -> None:
-    """The clock is set back all the same."""
+    """The touch restarts the block's clock all the same."""
     acker = make_acker(outcomes_limit=3)
     track_block(acker, 7, [A, A])
     tick(acker)
@@ -223,8 +223,8 @@ def test_backlog_of_one_task_does_not_stop_another(make_acker: MakeTarget) -> No
     assert track_block(acker, 4, [0], "b4", "fast").acked == 1
 
 
-def test_every_tree_is_accounted_for_at_every_step(make_acker: MakeTarget) -> None:
-    """tracked = acked + failed + expired + overflow + conflict + pending, whatever happens."""
+def test_counters_keep_their_invariant_at_every_step(make_acker: MakeTarget) -> None:
+    """Check the invariant tracked = acked + failed + expired + overflow + conflict + pending."""
     acker, chance = make_acker(high_water=40, buckets=2), random.Random(11)
     heard = 0
     for _ in range(150):

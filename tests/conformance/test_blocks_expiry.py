@@ -1,4 +1,4 @@
-"""Rotation and expiry of blocks: as a whole; what is zero is acked, the rest nacked."""
+"""Rotation and expiry of blocks as a whole: trees at zero are acked, the others nacked."""
 
 import random
 
@@ -43,7 +43,7 @@ def test_expires_after_n_ticks_not_before(make_acker: MakeTarget, buckets: int) 
     assert total(acker)["pending"] == total(acker)["expiring"] == 0
 
 
-def test_mixed_says_which_are_acked_nacked_and_failed(acker: Target) -> None:
+def test_mixed_lists_nacked_and_failed_slots(acker: Target) -> None:
     track_block(acker, 7, [A, A, 0, A, A, A, 0, A], "b7")
     block_row(acker, 7, {0: A, 1: A, 4: A ^ B})
     send_blocks(acker, BlockRow(7, {5: A}, {5: "no", 7: "no"}))
@@ -60,7 +60,7 @@ def test_mixed_says_which_are_acked_nacked_and_failed(acker: Target) -> None:
     assert [counters[n] for n in ("tracked", "acked", "expired", "failed")] == [8, 4, 2, 2]
 
 
-def test_a_block_of_which_nothing_is_done(acker: Target) -> None:
+def test_expired_block_without_acks(acker: Target) -> None:
     track_block(acker, 7, [A] * SLOTS)
     tick(acker, 3)
     (mixed,) = block_verdicts(acker)
@@ -68,7 +68,7 @@ def test_a_block_of_which_nothing_is_done(acker: Target) -> None:
     assert (list(mixed.acked()), mixed.count) == ([], SLOTS)
 
 
-def test_a_block_of_which_one_is_missing(acker: Target) -> None:
+def test_expired_block_with_one_open_slot(acker: Target) -> None:
     track_block(acker, 7, [0] * 2000 + [A] + [0] * (SLOTS - 2001))
     tick(acker, 3)
     (mixed,) = block_verdicts(acker)
@@ -76,8 +76,8 @@ def test_a_block_of_which_one_is_missing(acker: Target) -> None:
     assert list(mixed.acked()) == [(0, 2000), (2001, SLOTS)]
 
 
-def test_a_block_of_which_only_failed_ones_are_open(acker: Target) -> None:
-    """Nothing is nacked any more, and the rest is acked."""
+def test_expired_block_with_only_failed_slots_open(acker: Target) -> None:
+    """The failed tree has its nack already, so only the acks are written."""
     track_block(acker, 7, [A, B, 0])
     fail_slot(acker, 7, 1, "no")
     block_row(acker, 7, {0: A})
@@ -103,7 +103,7 @@ def test_failures_do_not_reset_the_clock(acker: Target) -> None:
 
 
 @pytest.mark.parametrize("what", ["row", "zero", "failure", "nothing"])
-def test_whatever_comes_resets_the_clock_with_refresh_update(
+def test_every_row_of_a_block_resets_the_clock_with_refresh_update(
     make_acker: MakeTarget, what: str
 ) -> None:
     """Of the whole block, also of the slots that nothing came for."""
@@ -203,7 +203,7 @@ def test_nothing_rotates_before_blocks_are_drained(acker: Target) -> None:
 def test_a_block_lives_more_than_n_minus_1_and_at_most_n_ticks(
     make_acker: MakeTarget, refresh: str, buckets: int, after_ms: int
 ) -> None:
-    """Of a rotator that is on time: by the tick's length, whenever in it the block began."""
+    """With a rotator that is on time, wherever in a tick the block was tracked."""
     acker = make_acker(buckets=buckets, refresh=refresh)
     advance(acker, after_ms)
     track_block(acker, 7, [A])
@@ -223,11 +223,11 @@ def test_a_block_lives_more_than_n_minus_1_and_at_most_n_ticks(
     if refresh == "never":
         assert (buckets - 1) * HOUR < lived <= buckets * HOUR
     else:
-        assert lived == buckets * HOUR, "it was moved just after a tick"
+        assert lived == buckets * HOUR, "it was refreshed just after a tick"
 
 
 def test_late_ticks_are_not_caught_up(acker: Target) -> None:
-    """A rotator that was away for ten ticks ticks once: no block expires early."""
+    """A rotator that was down for ten ticks ticks once: no block expires early."""
     track_block(acker, 7, [A])
     advance(acker, 10 * HOUR)
     for _ in range(10):
@@ -238,7 +238,7 @@ def test_late_ticks_are_not_caught_up(acker: Target) -> None:
 
 
 def test_age_counts_from_track(acker: Target) -> None:
-    """Whatever comes later, and wherever it moves the block."""
+    """Later rows do not change it, not even those that refresh the block."""
     track_block(acker, 7, [A, B])
     advance(acker, 5 * MINUTE)
     fail_slot(acker, 7, 1, "no", B)
@@ -251,7 +251,7 @@ def test_age_counts_from_track(acker: Target) -> None:
     assert {o.age_ms for o in ack.expand()} == {ack.age_ms}
 
 
-def test_age_of_what_expired(acker: Target) -> None:
+def test_age_of_an_expired_tree(acker: Target) -> None:
     track_block(acker, 7, [A])
     advance(acker, 5 * MINUTE)
     tick(acker, 3)
@@ -260,7 +260,7 @@ def test_age_of_what_expired(acker: Target) -> None:
 
 
 def test_age_is_never_negative(acker: Target) -> None:
-    """A block from before the clock went back."""
+    """A block that was tracked before the clock went back."""
     for block in (7, 8):
         track_block(acker, block, [A])
     advance(acker, -10_000)
@@ -269,7 +269,7 @@ def test_age_is_never_negative(acker: Target) -> None:
     assert [o.age_ms for o in block_outcomes(acker)] == [0, 0]
 
 
-def test_age_of_what_was_rejected_is_zero(make_acker: MakeTarget) -> None:
+def test_age_of_a_rejected_block_is_zero(make_acker: MakeTarget) -> None:
     acker = make_acker(high_water=1)
     track_block(acker, 7, [A])
     tick(acker, 2)
@@ -296,8 +296,8 @@ def test_blocks_of_many_tasks_expire_to_their_sources(acker: Target) -> None:
         assert len(found) == 30
 
 
-def test_a_clock_that_went_back_is_noticed_while_blocks_expire(make_acker: MakeTarget) -> None:
-    """Else the ticks would stop until it is where it was."""
+def test_clock_jump_back_is_detected_while_blocks_expire(make_acker: MakeTarget) -> None:
+    """Otherwise the ticks would stop until the clock reaches its old time."""
     acker = make_acker(buckets=2)
     track_block(acker, 7, [5])
     rotate(acker)

@@ -1,4 +1,4 @@
-"""Trees of a block that fail: nacked at once and once, and their block goes on without them."""
+"""Failed trees of a block: nacked at once and only once, while their block continues."""
 
 import random
 
@@ -36,7 +36,7 @@ def test_fail_nacks_at_once_and_once(acker: Target) -> None:
 
 
 def test_many_fail_in_one_call(acker: Target) -> None:
-    """One entry, by slot; those that had failed before are not in it."""
+    """One entry, ordered by slot, without the slots that had failed before."""
     track_block(acker, 7, [A] * 300)
     fail_slot(acker, 7, 200, "first")
     whys = {slot: f"why {slot}" for slot in range(0, 300, 2)}
@@ -48,7 +48,7 @@ def test_many_fail_in_one_call(acker: Target) -> None:
     assert (second.verdict, second.reason, second.slots, second.count) == ("nack", "failed", 0, 149)
 
 
-def test_a_failed_slot_is_not_told_again_when_its_block_completes(acker: Target) -> None:
+def test_failed_slot_gets_no_second_verdict_when_its_block_completes(acker: Target) -> None:
     track_block(acker, 7, [A, B, C])
     fail_slot(acker, 7, 1, "no", B)
     verdicts(acker)
@@ -59,7 +59,7 @@ def test_a_failed_slot_is_not_told_again_when_its_block_completes(acker: Target)
     assert list(ack.acked()) == [(0, 1), (2, 3)]
 
 
-def test_a_failed_slot_is_not_told_again_when_its_block_expires(acker: Target) -> None:
+def test_failed_slot_gets_no_second_verdict_when_its_block_expires(acker: Target) -> None:
     track_block(acker, 7, [A, B, C, D])
     block_row(acker, 7, {0: A})
     fail_slot(acker, 7, 1, "open")
@@ -74,8 +74,8 @@ def test_a_failed_slot_is_not_told_again_when_its_block_expires(acker: Target) -
     ]
 
 
-def test_a_failed_slot_that_stays_open_holds_its_block(acker: Target) -> None:
-    """The others are acked when it expires: a failed message takes its delta along."""
+def test_open_failed_slot_keeps_its_block_pending(acker: Target) -> None:
+    """The others are acked when the block expires. So a FAIL should carry its delta."""
     track_block(acker, 7, [A, B])
     fail_slot(acker, 7, 1, "without its delta")
     assert block_row(acker, 7, {0: A}).acked == 0
@@ -88,7 +88,7 @@ def test_a_failed_slot_that_stays_open_holds_its_block(acker: Target) -> None:
 
 
 def test_rows_of_a_failed_slot_still_count(acker: Target) -> None:
-    """Its tree is nacked, yet its other messages are under way, and end its checksum."""
+    """The tree is nacked, but its other messages are in flight, and complete its checksum."""
     track_block(acker, 7, [A, D])
     block_row(acker, 7, {0: A ^ B ^ C})
     assert fail_slot(acker, 7, 0, "no", B).failed == 1
@@ -96,17 +96,17 @@ def test_rows_of_a_failed_slot_still_count(acker: Target) -> None:
     assert block_row(acker, 7, {0: C}).acked == 1
 
 
-def test_all_slots_failed_ends_in_silence(acker: Target) -> None:
+def test_block_with_all_slots_failed_ends_without_another_entry(acker: Target) -> None:
     track_block(acker, 7, [A, B])
     fail_slot(acker, 7, 0, "x", A)
     reply = fail_slot(acker, 7, 1, "y", B)
     assert (reply.failed, reply.acked, reply.pending) == (1, 0, 0)
     found = block_verdicts(acker)
-    assert [o.rows for o in found] == [((0, "x"),), ((1, "y"),)], "and no empty entry behind them"
+    assert [o.rows for o in found] == [((0, "x"),), ((1, "y"),)], "and no empty entry after them"
     assert total(acker)["acked"] == 0
 
 
-def test_all_slots_failed_and_open_expire_in_silence(acker: Target) -> None:
+def test_block_with_all_slots_failed_expires_without_an_entry(acker: Target) -> None:
     track_block(acker, 7, [A, B])
     send_blocks(acker, BlockRow(7, {}, {0: "x", 1: "y"}))
     assert [v[4] for v in verdicts(acker)] == ["x", "y"]
@@ -118,7 +118,7 @@ def test_all_slots_failed_and_open_expire_in_silence(acker: Target) -> None:
 
 
 def test_fail_with_the_delta_that_completes_is_a_nack(acker: Target) -> None:
-    """Failed beats zero; the nack comes before the ack of the others."""
+    """Failed has priority over zero. The nack comes before the ack of the others."""
     track_block(acker, 7, [A, B])
     block_row(acker, 7, {0: A})
     reply = fail_slot(acker, 7, 1, "done, but wrong", B)
@@ -133,7 +133,7 @@ def test_fail_of_the_only_slot_with_its_delta(acker: Target) -> None:
     assert [v[:2] for v in verdicts(acker)] == [("nack", "failed")]
 
 
-def test_fail_before_the_row_that_completes_beats_zero(acker: Target) -> None:
+def test_fail_before_the_completing_row_has_priority_over_zero(acker: Target) -> None:
     track_block(acker, 7, [A])
     fail_slot(acker, 7, 0, "no")
     assert block_row(acker, 7, {0: A}).acked == 0
@@ -141,8 +141,8 @@ def test_fail_before_the_row_that_completes_beats_zero(acker: Target) -> None:
     assert total(acker)["pending"] == 0
 
 
-def test_fail_of_a_slot_at_zero_whose_block_goes_on(acker: Target) -> None:
-    """It was done, but nobody was told yet."""
+def test_fail_of_a_completed_slot_in_a_pending_block(acker: Target) -> None:
+    """The tree was complete, but had no verdict yet."""
     track_block(acker, 7, [A, 0, B])
     block_row(acker, 7, {0: A})
     assert send_blocks(acker, BlockRow(7, {}, {0: "late", 1: "a hole"})).failed == 2
@@ -157,7 +157,7 @@ def test_fail_in_the_call_of_track(acker: Target) -> None:
     assert block_row(acker, 7, {0: A, 1: B}).acked == 1
 
 
-def test_track_with_nothing_but_failures_and_holes_ends_at_once(acker: Target) -> None:
+def test_track_with_only_failures_and_holes_ends_at_once(acker: Target) -> None:
     reply = send_blocks(acker, tracked_block(7, [0, 0], failed={1: "no"}))
     assert (reply.tracked, reply.failed, reply.acked, reply.pending) == (2, 1, 1, 0)
     nack, ack = block_verdicts(acker)
@@ -167,15 +167,15 @@ def test_track_with_nothing_but_failures_and_holes_ends_at_once(acker: Target) -
     assert [v[:2] for v in verdicts(acker)] == [("nack", "failed")]
 
 
-def test_fail_in_the_call_of_track_of_a_slot_it_has_not(acker: Target) -> None:
+def test_fail_of_a_missing_slot_in_the_call_of_track_is_dropped(acker: Target) -> None:
     send_blocks(acker, tracked_block(7, [A], failed={1: "no such"}))
     counters = total(acker)
     assert (counters["failed"], counters["orphaned"]) == (0, 1)
 
 
 @pytest.mark.parametrize("slot", [0, 9, 10, SLOTS - 1])
-def test_slots_that_failed_come_in_order(acker: Target, slot: int) -> None:
-    """As numbers: 9 before 10. The block is as large as there is."""
+def test_failed_slots_are_listed_in_numeric_order(acker: Target, slot: int) -> None:
+    """In numeric order: 9 before 10. The block has the maximum size."""
     track_block(acker, 7, [0] * (SLOTS - 1) + [A])
     failed = sorted({100, 2, 10, 9, slot})
     for which in reversed(failed):
@@ -194,7 +194,7 @@ def test_a_failed_slot_is_replayed_in_another_block(acker: Target) -> None:
     track_block(acker, 8, [C], "second try")
     assert block_row(acker, 8, {0: C}).acked == 1
     assert [(v[0], v[3]) for v in verdicts(acker)] == [("nack", "first try"), ("ack", "second try")]
-    # What is late of the first try ends the first try.
+    # Late rows of the first attempt complete the first attempt.
     assert block_row(acker, 7, {0: A, 1: B}).acked == 1
 
 
@@ -213,7 +213,7 @@ def test_a_failed_slot_is_replayed_under_a_loose_anchor(acker: Target) -> None:
     assert (counters["tracked"], counters["acked"], counters["failed"]) == (3, 2, 1)
 
 
-def test_failures_move_with_their_block(acker: Target) -> None:
+def test_failures_survive_a_touch_of_their_block(acker: Target) -> None:
     track_block(acker, 7, [A, B])
     fail_slot(acker, 7, 0, "no")
     for _ in range(4):

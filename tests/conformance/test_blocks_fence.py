@@ -1,4 +1,4 @@
-"""The fence of blocks: a call is applied once, however often it is sent."""
+"""The fence of blocks: a call that is sent several times is applied once."""
 
 import random
 
@@ -41,7 +41,7 @@ def test_repeated_track_is_not_applied(acker: Target) -> None:
 
 
 def test_repeated_track_of_a_block_that_has_ended_is_not_applied(acker: Target) -> None:
-    """Without the fence it would begin anew, and nobody would finish it."""
+    """Without the fence the block would be tracked again, and could only expire."""
     part = tracked_block(7, [A])
     send_blocks(acker, part, fence=Fence("p", 1))
     block_row(acker, 7, {0: A})
@@ -50,8 +50,8 @@ def test_repeated_track_of_a_block_that_has_ended_is_not_applied(acker: Target) 
 
 
 @pytest.mark.parametrize("slots", [range(3), [1], [0, 2]], ids=["dense", "sparse", "two"])
-def test_repeated_deltas_do_not_cancel_themselves(acker: Target, slots: range | list[int]) -> None:
-    """x XOR x = 0: a row that ran twice would be as if it had never run."""
+def test_repeated_deltas_are_applied_once(acker: Target, slots: range | list[int]) -> None:
+    """x XOR x = 0: a row that is applied twice would have no effect."""
     track_block(acker, 7, [A, A, A])
     part = BlockRow(7, dict.fromkeys(slots, A ^ B))
     for expected in (None, 1, 1):
@@ -60,7 +60,7 @@ def test_repeated_deltas_do_not_cancel_themselves(acker: Target, slots: range | 
     assert block_row(acker, 7, rest).acked == 3
 
 
-def test_repeated_failures_are_told_once(acker: Target) -> None:
+def test_repeated_failures_get_one_verdict(acker: Target) -> None:
     track_block(acker, 7, [A, B])
     part = BlockRow(7, {0: A}, {0: "no"})
     assert send_blocks(acker, part, fence=Fence("p", 1)).failed == 1
@@ -111,7 +111,7 @@ def test_other_content_under_one_number_is_a_conflict(acker: Target) -> None:
 
 @pytest.mark.parametrize("lane", ["p", "@p"])
 def test_loose_trees_and_blocks_share_a_lane(acker: Target, lane: str) -> None:
-    """A batch goes out as two calls under two numbers, first the loose trees'."""
+    """A batch is sent as two calls with two numbers, the loose trees first."""
     loose = columns([(9, A, TRACK)], "t", ["s9"])
     block = tracked_block(7, [A, B])
     assert send(acker, loose, Fence(lane, 1, "aa")).tracked == 1
@@ -119,7 +119,7 @@ def test_loose_trees_and_blocks_share_a_lane(acker: Target, lane: str) -> None:
     assert send(acker, loose, Fence(lane, 1, "aa")).highest == 2
     assert send_blocks(acker, block, fence=Fence(lane, 2, "bb")).highest == 2
     assert fences(acker) == 1
-    # Under the number of the other, with the other's words or its own.
+    # With the number of the other call, and the digest of the other call or its own.
     with pytest.raises(ChangedBatchError):
         send(acker, loose, Fence(lane, 2, "aa"))
     assert send_blocks(acker, block, fence=Fence(lane, 1, "aa")).highest == 2
@@ -129,8 +129,8 @@ def test_loose_trees_and_blocks_share_a_lane(acker: Target, lane: str) -> None:
     assert send_blocks(acker, BlockRow(7, {0: A, 1: B}), fence=Fence(lane, 4)).acked == 2
 
 
-def test_a_lane_that_went_half_way_goes_on(acker: Target) -> None:
-    """The loose trees arrived, the blocks did not: the batch is sent again, whole."""
+def test_partially_applied_batch_is_completed_by_a_retry(acker: Target) -> None:
+    """The loose trees arrived, the blocks did not: the client sends the whole batch again."""
     track_block(acker, 7, [A])
     send(acker, columns([(9, A, TRACK)], "t", ["s9"]), Fence("p", 1))
     assert send(acker, columns([(9, A, TRACK)], "t", ["s9"]), Fence("p", 1)).highest == 1
@@ -151,8 +151,8 @@ def test_fence_holds_for_n_minus_1_ticks(make_acker: MakeTarget, buckets: int) -
     assert send_blocks(acker, part, fence=Fence("p", 1)).tracked == 1
 
 
-def test_fence_moves_with_its_lane(acker: Target) -> None:
-    """A lane that goes on is found in one bucket only, and does not rot with the oldest."""
+def test_fence_of_an_active_lane_is_in_the_newest_bucket(acker: Target) -> None:
+    """The fence of an active lane is in one bucket only, and is not dropped with the oldest."""
     for seq in range(1, 9):
         part = tracked_block(seq, [A])
         assert send_blocks(acker, part, fence=Fence("p", seq)).highest is None
@@ -184,7 +184,7 @@ def test_durable_lane_ends_thirty_days_after_its_last_call(acker: Target) -> Non
     assert fences(acker) == 0
 
 
-def test_a_refused_call_does_not_use_its_number_up(make_acker: MakeTarget) -> None:
+def test_refused_call_does_not_use_up_its_number(make_acker: MakeTarget) -> None:
     acker = make_acker(outcomes_limit=2)
     track_block(acker, 1, [0, 0])
     part = tracked_block(2, [A])

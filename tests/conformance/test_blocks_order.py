@@ -1,4 +1,4 @@
-"""Rows of blocks that come in another order than one would think: dropped, never a false ack."""
+"""Rows of blocks in an unexpected order: they are dropped, and never cause a false ack."""
 
 import random
 
@@ -33,7 +33,7 @@ A, B, C, D = (random.Random(f"order {i}").getrandbits(63) for i in range(4))
 
 
 def test_row_before_track_is_dropped_and_its_slot_expires(acker: Target) -> None:
-    """Its message was done, the acker forgot it: a replay too many, never one too few."""
+    """The acker drops the row of a processed message: an extra replay, but no lost one."""
     reply = block_row(acker, 7, {1: B})
     assert (reply.tracked, reply.acked, reply.pending) == (0, 0, 0)
     assert total(acker)["orphaned"] == 1
@@ -68,7 +68,7 @@ def test_all_rows_before_track_never_ack(acker: Target) -> None:
 
 
 def test_rows_before_track_in_one_call_are_dropped(acker: Target) -> None:
-    """Also failures and touches; and nothing is kept of them."""
+    """Failures and touches too; nothing of them is stored."""
     reply = send_blocks(acker, BlockRow(7, {0: A, 5: B}, {3: "no"}, touch=True))
     assert (reply.failed, reply.pending) == (0, 0)
     counters = total(acker)
@@ -77,14 +77,14 @@ def test_rows_before_track_in_one_call_are_dropped(acker: Target) -> None:
 
 
 def test_fail_before_track_is_dropped(acker: Target) -> None:
-    """Unlike a loose tree's, which waits: the tree expires, or its failure comes again."""
+    """Unlike the FAIL of a loose tree, which waits. The tree expires, or FAIL is sent again."""
     fail_slot(acker, 7, 1, "early")
     assert track_block(acker, 7, [A, B]).failed == 0
     assert verdicts(acker) == []
     assert fail_slot(acker, 7, 1, "again").failed == 1
 
 
-def test_touch_of_nothing_changes_nothing(acker: Target) -> None:
+def test_touch_of_an_unknown_tree_is_a_no_op(acker: Target) -> None:
     touch_block(acker, 7)
     counters = total(acker)
     assert (counters["pending"], counters["orphaned"]) == (0, 0)
@@ -92,7 +92,7 @@ def test_touch_of_nothing_changes_nothing(acker: Target) -> None:
 
 
 @pytest.mark.parametrize("slot", [2, 3, SLOTS - 1])
-def test_rows_for_slots_that_the_block_has_not_are_dropped(acker: Target, slot: int) -> None:
+def test_rows_for_missing_slots_are_dropped(acker: Target, slot: int) -> None:
     track_block(acker, 7, [A, B])
     assert block_row(acker, 7, {slot: A}).acked == 0
     assert fail_slot(acker, 7, slot, "no such").failed == 0
@@ -103,7 +103,7 @@ def test_rows_for_slots_that_the_block_has_not_are_dropped(acker: Target, slot: 
     assert [v[0] for v in verdicts(acker)] == ["ack", "ack"]
 
 
-def test_a_dense_column_longer_than_the_block_is_cut(acker: Target) -> None:
+def test_dense_column_longer_than_the_block_is_truncated(acker: Target) -> None:
     track_block(acker, 7, [A, B])
     reply = block_row(acker, 7, {0: A, 1: B, 2: C, 3: 0})
     assert (reply.acked, reply.pending) == (2, 0)
@@ -141,8 +141,8 @@ def test_rows_after_the_block_was_rejected_are_orphans(make_acker: MakeTarget) -
     assert (counters["orphaned"], counters["pending"]) == (3, 0)
 
 
-def test_rows_that_come_while_the_block_expires_are_orphans(acker: Target) -> None:
-    """The drain has begun: it may have told of the block already."""
+def test_rows_for_an_expiring_block_are_orphans(acker: Target) -> None:
+    """The drain has begun, and may have written the block's verdict already."""
     track_block(acker, 7, [A, B])
     block_row(acker, 7, {0: A})
     tick(acker, 2)
@@ -158,8 +158,8 @@ def test_rows_that_come_while_the_block_expires_are_orphans(acker: Target) -> No
     assert (counters["orphaned"], counters["expiring"]) == (2, 0)
 
 
-def test_a_track_that_comes_while_the_block_expires_is_a_conflict(acker: Target) -> None:
-    """Its name still belongs to the checksums of its last life."""
+def test_track_of_an_expiring_block_is_a_conflict(acker: Target) -> None:
+    """The key of the checksums is still used by the expiring block."""
     track_block(acker, 7, [A, B], "first")
     block_row(acker, 7, {0: A})
     tick(acker, 2)
@@ -179,7 +179,7 @@ def test_a_track_that_comes_while_the_block_expires_is_a_conflict(acker: Target)
     assert (counters["acked"], counters["expired"], counters["orphaned"]) == (1, 1, 3)
 
 
-def test_the_same_track_while_the_block_expires_is_a_conflict_too(acker: Target) -> None:
+def test_repeated_track_of_an_expiring_block_is_a_conflict(acker: Target) -> None:
     track_block(acker, 7, [A])
     tick(acker, 2)
     rotate(acker)
@@ -188,7 +188,7 @@ def test_the_same_track_while_the_block_expires_is_a_conflict_too(acker: Target)
     assert sorted(o.reason for o in block_verdicts(acker)) == ["conflict", "expired"]
 
 
-def test_the_number_of_a_block_is_free_once_it_has_ended(acker: Target) -> None:
+def test_number_of_an_ended_block_can_be_tracked_again(acker: Target) -> None:
     track_block(acker, 7, [A, B], "first")
     fail_slot(acker, 7, 1, "no")
     tick(acker, 3)
@@ -197,11 +197,11 @@ def test_the_number_of_a_block_is_free_once_it_has_ended(acker: Target) -> None:
     reply = block_row(acker, 7, {0: A, 1: B, 2: C})
     assert reply.acked == 3
     (ack,) = block_verdicts(acker)
-    assert (ack.label, ack.failed) == ("second", ()), "the failures of its first life are gone"
+    assert (ack.label, ack.failed) == ("second", ()), "the failures of the first block are deleted"
 
 
-def test_late_rows_of_the_first_life_do_not_complete_the_second(acker: Target) -> None:
-    """Ids of a replay are new ones, so what is late leaves its slot open."""
+def test_late_rows_of_an_expired_block_do_not_complete_its_successor(acker: Target) -> None:
+    """A replay has new ids, so a late row leaves its slot open."""
     track_block(acker, 7, [A, B])
     tick(acker, 3)
     track_block(acker, 7, [C, D])
@@ -211,8 +211,8 @@ def test_late_rows_of_the_first_life_do_not_complete_the_second(acker: Target) -
     assert [o.nacked for o in block_verdicts(acker)] == [(0, 1), (0, 1)]
 
 
-def test_loose_trees_and_blocks_do_not_meet(acker: Target) -> None:
-    """An anchor that reads like a block's number is another tree's."""
+def test_loose_anchor_and_block_of_the_same_number_are_independent(acker: Target) -> None:
+    """A loose anchor that equals a block's number is another tree."""
     track(acker, 7, A, "loose")
     track_block(acker, 7, [A], "block")
     assert row(acker, 7, A).acked == 1
@@ -236,10 +236,10 @@ def test_track_and_rows_of_other_blocks_in_one_call(acker: Target) -> None:
     assert total(acker)["orphaned"] == 2
 
 
-# The same TRACK again.
+# Repeated TRACK of a block.
 
 
-def test_the_same_track_again_is_ignored_and_progress_is_kept(acker: Target) -> None:
+def test_repeated_track_of_a_block_keeps_its_progress(acker: Target) -> None:
     track_block(acker, 7, [A, B, C], "b")
     block_row(acker, 7, {0: A, 1: B ^ D})
     fail_slot(acker, 7, 2, "no", C)
@@ -253,8 +253,10 @@ def test_the_same_track_again_is_ignored_and_progress_is_kept(acker: Target) -> 
     assert (counters["tracked"], counters["conflict"]) == (3, 0)
 
 
-def test_the_same_track_again_resets_the_clock_as_every_row_does(make_acker: MakeTarget) -> None:
-    """With ``update``, and not with ``never``."""
+def test_repeated_track_of_a_block_resets_the_clock_with_refresh_update(
+    make_acker: MakeTarget,
+) -> None:
+    """With ``update``, but not with ``never``."""
     for refresh, told in (("never", ["expired"]), ("update", [])):
         acker = make_acker(refresh=refresh)
         track_block(acker, 7, [A])
@@ -265,8 +267,8 @@ def test_the_same_track_again_resets_the_clock_as_every_row_does(make_acker: Mak
         assert [v[1] for v in verdicts(acker)] == told
 
 
-def test_failures_that_come_with_the_same_track_again_count(acker: Target) -> None:
-    """Its deltas are not new; but a failure that was forgotten would be acked."""
+def test_failures_in_a_repeated_track_of_a_block_count(acker: Target) -> None:
+    """Its deltas are not added again. But if its failure were ignored, the tree would be acked."""
     track_block(acker, 7, [A, B])
     send_blocks(acker, tracked_block(7, [A, B], failed={1: "now"}, touch=True))
     send_blocks(acker, tracked_block(7, [A, B], failed={1: "again"}))
@@ -290,8 +292,10 @@ def test_failures_that_come_with_the_same_track_again_count(acker: Target) -> No
     ],
     ids=["delta", "order", "fewer slots", "more slots", "label", "task"],
 )
-def test_another_track_of_a_pending_block_is_refused_whole(acker: Target, other: BlockRow) -> None:
-    """Nothing is changed, nobody is nacked: the block that was there goes on."""
+def test_track_of_a_pending_block_with_other_content_is_refused_whole(
+    acker: Target, other: BlockRow
+) -> None:
+    """Nothing changes, and nothing is nacked: the pending block continues."""
     track_block(acker, 7, [A, B])
     track_block(acker, 8, [C])
     block_row(acker, 7, {0: A})

@@ -1,4 +1,4 @@
-"""Blocks and loose trees over several shards, each a world of its own; and sparse columns."""
+"""Blocks and loose trees over several independent shards; and sparse columns."""
 
 import random
 from collections import Counter
@@ -29,7 +29,7 @@ A, B, C = (random.Random(f"shard {i}").getrandbits(63) for i in range(3))
 
 
 class Namespace:
-    """All shards of one: a reference for each, or one acker."""
+    """All shards of a namespace: one reference model each, or one acker for all."""
 
     def __init__(self, make_acker: MakeTarget, **fields: object) -> None:
         first = make_acker(shards=SHARDS, **fields)
@@ -49,7 +49,7 @@ class Namespace:
             tick(target, times)
 
     def verdicts(self, task: str = "t") -> Counter[tuple[str, str, str]]:
-        """How often each verdict, reason and source id."""
+        """Count the verdicts by verdict, reason and source id."""
         found = [v for target in self.targets for v in verdicts(target, task)]
         return Counter((verdict, reason, source) for verdict, reason, _, source, _ in found)
 
@@ -92,7 +92,7 @@ def test_blocks_and_loose_trees_of_one_task_over_all_shards(make_acker: MakeTarg
     assert (counters["tracked"], counters["pending"], counters["expiring"]) == (48, 0, 0)
 
 
-def test_a_lane_is_fenced_on_each_shard_by_itself(make_acker: MakeTarget) -> None:
+def test_each_shard_has_its_own_fence_of_a_lane(make_acker: MakeTarget) -> None:
     space = Namespace(make_acker)
     for number, shard in enumerate(space.shards):
         part = tracked_block(number, [A])
@@ -112,7 +112,7 @@ def test_each_shard_has_its_share_of_the_mark_and_of_the_backlog(make_acker: Mak
     assert space.verdicts().total() == 20
 
 
-def test_a_shard_drains_and_ticks_for_itself(make_acker: MakeTarget) -> None:
+def test_shards_tick_and_drain_independently(make_acker: MakeTarget) -> None:
     space = Namespace(make_acker)
     for number, shard in enumerate(space.shards):
         shard.apply_blocks([tracked_block(number, [A], f"b{number}")])
@@ -127,7 +127,7 @@ def test_a_shard_drains_and_ticks_for_itself(make_acker: MakeTarget) -> None:
         assert shard.apply_blocks([BlockRow(number, {0: A})]).acked == (number > 0)
 
 
-# How a column is packed changes nothing.
+# The packing of a column has no effect on the result.
 
 COLUMNS = {
     "near": range(0, 60, 2),
@@ -154,9 +154,7 @@ def test_sparse_and_dense_columns_mean_the_same(acker: Target, named: range | li
 
 
 @pytest.mark.parametrize("named", COLUMNS.values(), ids=COLUMNS.keys())
-def test_a_sparse_column_reaches_its_slots_and_no_others(
-    acker: Target, named: range | list[int]
-) -> None:
+def test_sparse_column_changes_only_its_slots(acker: Target, named: range | list[int]) -> None:
     track_block(acker, 7, [C] * SLOTS)
     block_row(acker, 7, dict.fromkeys(named, C))
     tick(acker, 3)
@@ -166,7 +164,7 @@ def test_a_sparse_column_reaches_its_slots_and_no_others(
 
 @pytest.mark.parametrize("slots", [1, 5, 40, 1200])
 @pytest.mark.parametrize("named", COLUMNS.values(), ids=COLUMNS.keys())
-def test_a_sparse_column_that_reaches_beyond_its_block(
+def test_slots_of_a_sparse_column_beyond_its_block_are_dropped(
     acker: Target, named: range | list[int], slots: int
 ) -> None:
     track_block(acker, 7, [C] * slots)

@@ -1,7 +1,7 @@
-"""The three rules in slots of a block: kept, no order of rows acks too early.
+"""The three rules in slots of a block: when they are kept, no order of rows causes a false ack.
 
-All steps of the trees come after their block was tracked: a source waits for the reply of its
-TRACK before it emits. What comes before is in ``test_blocks_order.py``.
+All rows of the trees arrive after the TRACK of their block, because a source waits for its reply
+before it emits. Rows before the TRACK are tested in ``test_blocks_order.py``.
 """
 
 import itertools
@@ -15,8 +15,8 @@ from tests.support import Target, block_row, block_verdicts, tick, total, track_
 
 A, B, C, D, E, F = (random.Random(f"rule {i}").getrandbits(63) for i in range(6))
 
-# What is tracked, and the rows of each processed message. A tree may be acked once all were
-# applied; in a broken one, a row is there too much or not whole.
+# The tracked delta, and the rows of each processed message. A tree may be acked once all rows
+# are applied. A broken tree has an extra row or a split one.
 WHOLE = (A, [A ^ B, B])
 SPLIT = (A, [B, A, B])
 EDGES = (A ^ B, [A ^ C, B ^ D, C ^ D])
@@ -29,7 +29,7 @@ Tree = tuple[int, Sequence[int]]
 
 
 def acked_too_early(target: Target, tree: Tree) -> list[tuple[int, ...]]:
-    """Orders of arrival in which the tree is acked while a row of it is outstanding."""
+    """Return the orders of arrival that ack the tree while one of its rows is outstanding."""
     first, rows = tree
     found = []
     for block, order in enumerate(itertools.permutations(range(len(rows)))):
@@ -47,13 +47,13 @@ def acked_too_early(target: Target, tree: Tree) -> list[tuple[int, ...]]:
     [WHOLE, EDGES, AT_ONCE, OWN_ID, FAN_OUT, DIAMOND],
     ids=["a row is whole", "edge ids", "one track", "an own id", "fan-out", "diamond"],
 )
-def test_kept_never(acker: Target, tree: Tree) -> None:
+def test_no_order_of_rows_acks_early_when_rules_are_kept(acker: Target, tree: Tree) -> None:
     assert acked_too_early(acker, tree) == []
-    assert total(acker)["pending"] == 0, "and all of them are acked in the end"
+    assert total(acker)["pending"] == 0, "and all trees are acked in the end"
 
 
 @pytest.mark.parametrize("tree", [SPLIT, SHARED], ids=["a row is split", "one id for two edges"])
-def test_broken_sometimes(acker: Target, tree: Tree) -> None:
+def test_some_order_of_rows_acks_early_when_a_rule_is_broken(acker: Target, tree: Tree) -> None:
     assert acked_too_early(acker, tree) != []
 
 
@@ -62,12 +62,12 @@ def test_every_order_of_two_trees_side_by_side_ends_in_one_verdict(acker: Target
     for block, order in enumerate(itertools.permutations(steps)):
         track_block(acker, block, [A, C])
         acks = [block_row(acker, block, {slot: delta}).acked for slot, delta in order]
-        assert acks == [0, 0, 0, 0, 2], f"acked before all was there: {order}"
+        assert acks == [0, 0, 0, 0, 2], f"acked before all rows arrived: {order}"
 
 
 @pytest.mark.parametrize("tree", [WHOLE, EDGES, OWN_ID, FAN_OUT, DIAMOND])
 def test_a_tree_that_misses_one_row_never_completes_its_block(acker: Target, tree: Tree) -> None:
-    """Nor does it keep the others of its block from being acked when the block expires."""
+    """When the block expires, its other trees are acked all the same."""
     first, rows = tree
     for missing in range(len(rows)):
         track_block(acker, missing, [first, first, first])
@@ -85,8 +85,8 @@ def test_a_tree_that_misses_one_row_never_completes_its_block(acker: Target, tre
     assert (counters["acked"], counters["expired"]) == (2 * len(rows), len(rows))
 
 
-def test_a_row_that_came_twice_never_completes_its_block(acker: Target) -> None:
-    """x XOR x = 0: without a fence it is as if it had never come."""
+def test_duplicate_row_never_completes_its_block(acker: Target) -> None:
+    """x XOR x = 0: without a fence, a row that is applied twice has no effect."""
     track_block(acker, 7, [A, A])
     block_row(acker, 7, {0: A ^ B, 1: A ^ B})
     block_row(acker, 7, {0: A ^ B})
@@ -96,7 +96,7 @@ def test_a_row_that_came_twice_never_completes_its_block(acker: Target) -> None:
 
 
 def test_rows_of_one_tree_folded_into_one_row_stay_whole(acker: Target) -> None:
-    """Folding XORs whole rows: whatever is folded with what, nothing is acked too early."""
+    """Folding XORs whole rows, so no way of folding acks a tree too early."""
     rows = [A ^ B ^ C, B ^ D, C, D]
     for block, cut in enumerate(itertools.product([0, 1], repeat=4)):
         parts = [0, 0]
@@ -110,8 +110,8 @@ def test_rows_of_one_tree_folded_into_one_row_stay_whole(acker: Target) -> None:
         assert complete or acked[0] == 0
 
 
-def test_rows_of_a_block_folded_in_any_way_end_alike(make_acker: MakeTarget) -> None:
-    """A call for each row, a call for all, dense and sparse: the same checksums."""
+def test_any_folding_of_the_rows_of_a_block_has_the_same_result(make_acker: MakeTarget) -> None:
+    """One call for each row or one for all, dense or sparse: the same checksums."""
     slots, chance = 40, random.Random(3)
     trees = []
     for _ in range(slots):
@@ -130,8 +130,8 @@ def test_rows_of_a_block_folded_in_any_way_end_alike(make_acker: MakeTarget) -> 
             assert acked == (slots if start + size >= len(rows) else 0)
 
 
-def test_a_hole_in_the_offsets_is_a_slot_at_zero_from_the_start(acker: Target) -> None:
-    """A slot without a message: acked with its block, and it holds nothing up."""
+def test_hole_is_acked_with_its_block(acker: Target) -> None:
+    """A slot without a message is acked with its block, and delays nothing."""
     track_block(acker, 7, [A, 0, 0, B])
     assert verdicts(acker) == []
     assert block_row(acker, 7, {0: A}).acked == 0
@@ -143,16 +143,16 @@ def test_a_hole_in_the_offsets_is_a_slot_at_zero_from_the_start(acker: Target) -
     assert (mixed.nacked, list(mixed.acked())) == ((1,), [(0, 1), (2, 3)])
 
 
-def test_a_row_for_a_hole_opens_it(acker: Target) -> None:
-    """A message that nobody announced: rather expired than acked."""
+def test_row_for_a_hole_opens_its_slot(acker: Target) -> None:
+    """A message that no row registered: the block expires rather than being acked falsely."""
     track_block(acker, 7, [A, 0])
     block_row(acker, 7, {1: B})
     assert block_row(acker, 7, {0: A}).acked == 0
     assert block_row(acker, 7, {1: B}).acked == 2
 
 
-def test_slots_that_are_zero_for_a_while_end_nothing_alone(acker: Target) -> None:
-    """Zero is looked at when the block is: of all slots at once."""
+def test_block_ends_only_when_all_slots_are_zero_at_once(acker: Target) -> None:
+    """The script checks all slots of a block for zero at once."""
     track_block(acker, 7, [A, B])
     block_row(acker, 7, {0: A})
     block_row(acker, 7, {0: C})

@@ -1,4 +1,4 @@
-"""What a source is told of blocks: each tree once, with its own words, until taken."""
+"""Verdicts on blocks: each tree gets one, with its texts, which waits until it is taken."""
 
 import random
 
@@ -32,7 +32,7 @@ A, B = (random.Random(f"verdict {i}").getrandbits(63) for i in range(2))
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_texts_come_back_as_they_went(acker: Target, text: str) -> None:
+def test_texts_come_back_unchanged(acker: Target, text: str) -> None:
     send_blocks(acker, tracked_block(7, [A, B, A], text, failed={1: text}))
     touch_block(acker, 7)
     fail_slot(acker, 7, 2, text)
@@ -46,7 +46,7 @@ def test_texts_come_back_as_they_went(acker: Target, text: str) -> None:
 
 
 def test_a_label_is_compared_byte_by_byte(acker: Target) -> None:
-    """Composed or not: two texts that look alike are not the same."""
+    """Two texts that look the same, composed and decomposed, are different labels."""
     track_block(acker, 7, [A], "\u00e9")
     with pytest.raises(ChangedBatchError, match="other content"):
         track_block(acker, 7, [A], "e\u0301")
@@ -69,7 +69,7 @@ def test_an_empty_why(acker: Target) -> None:
     assert [o.rows for o in block_verdicts(acker)] == [((0, ""),)]
 
 
-def test_each_task_gets_its_own(acker: Target) -> None:
+def test_each_task_gets_its_own_verdicts(acker: Target) -> None:
     for block, task in enumerate("tutu"):
         track_block(acker, block, [A, B], f"b{block}", task)
     fail_slot(acker, 1, 0, "no", A)
@@ -105,8 +105,8 @@ def test_backlog_counts_single_verdicts(acker: Target) -> None:
     assert backlog(acker) == 0
 
 
-def test_taking_some_leaves_the_others(acker: Target) -> None:
-    """Entries of blocks may be taken while those of loose trees wait on."""
+def test_take_of_block_entries_leaves_loose_ones(acker: Target) -> None:
+    """Entries of blocks may be taken while those of loose trees keep waiting."""
     track(acker, 9, 0, "loose")
     track_block(acker, 7, [0] * 5)
     assert backlog(acker) == 6
@@ -125,7 +125,7 @@ def test_verdicts_come_in_the_order_of_the_calls(acker: Target) -> None:
 
 
 def test_verdicts_of_a_call_come_in_the_order_of_its_blocks(acker: Target) -> None:
-    """Of each block its failures first."""
+    """For each block, its failures come first."""
     order = [7, 3, 19, 0, 15]
     send_blocks(acker, *(tracked_block(block, [A, A]) for block in order))
     rows = [BlockRow(block, {0: A, 1: A}, {1: "no"}) for block in reversed(order)]
@@ -134,8 +134,8 @@ def test_verdicts_of_a_call_come_in_the_order_of_its_blocks(acker: Target) -> No
     assert [(o.block, o.verdict) for o in block_verdicts(acker)] == expected
 
 
-def test_loose_trees_and_blocks_are_told_in_the_order_of_the_calls(acker: Target) -> None:
-    """In one stream. The reference keeps them apart: there, each kind is in order."""
+def test_verdicts_of_loose_trees_and_blocks_are_in_the_order_of_the_calls(acker: Target) -> None:
+    """In one stream. The reference model has two lists, each in order."""
     for number in range(1, 7):
         track(acker, number, A, f"loose {number}")
         track_block(acker, number, [A, B], f"block {number}")
@@ -152,13 +152,13 @@ def test_loose_trees_and_blocks_are_told_in_the_order_of_the_calls(acker: Target
     assert found == expected
 
 
-def test_one_entry_for_a_block_however_many_trees(acker: Target) -> None:
+def test_completed_block_writes_one_entry(acker: Target) -> None:
     track_block(acker, 7, [0] * 4095, "b7")
     (outcome,) = block_verdicts(acker)
     assert (outcome.count, outcome.label) == (4095, "b7")
 
 
-def test_what_was_taken_is_not_told_again(acker: Target) -> None:
+def test_taken_verdicts_are_not_delivered_again(acker: Target) -> None:
     track_block(acker, 7, [A, B])
     fail_slot(acker, 7, 0, "no", A)
     assert len(verdicts(acker)) == 1
@@ -169,7 +169,7 @@ def test_what_was_taken_is_not_told_again(acker: Target) -> None:
     assert total(acker)["pending"] == 0
 
 
-def test_track_of_a_tree_and_of_a_block_for_a_task_each(acker: Target) -> None:
+def test_one_call_tracks_blocks_of_several_tasks(acker: Target) -> None:
     """A call of blocks may track for several tasks."""
     send_blocks(acker, tracked_block(1, [0], "b1", "t"), tracked_block(2, [0], "b2", "u"))
     send(acker, columns([(1, 0, TRACK)], "u", ["s1"]))

@@ -1,6 +1,6 @@
-"""The worked examples of the field in slots of a block: chain, fan-out, diamond, join.
+"""The standard examples of tuple trees in slots of a block: chain, fan-out, diamond, join.
 
-The trees of a block are told together: a slot is done long before its block is.
+The trees of a block get their acks together: a slot may be complete long before its block ends.
 """
 
 import random
@@ -11,7 +11,7 @@ from acker_redis.protocol.ids import BLOCK_MAX, SLOTS, TUPLE_MAX, block_anchor
 from tests.support import Target, block_row, block_verdicts, tick, total, track_block, verdicts
 
 BLOCK = 0x2_4B5A_7988_1F2E
-# Drawn at random, as ids must be: of counters, say, 1 ^ 2 ^ 3 is zero.
+# Drawn at random, as ids must be: with counters, 1 ^ 2 ^ 3 is zero.
 A, B, C, D, E, F = (random.Random(seed).getrandbits(63) for seed in range(6))
 MANY = [random.Random(f"slot {slot}").getrandbits(63) for slot in range(SLOTS)]
 
@@ -61,7 +61,7 @@ def test_chain_in_one_slot(acker: Target) -> None:
 
 
 def test_chains_side_by_side(acker: Target) -> None:
-    """Each slot has a chain of its own length; the longest ends the block."""
+    """Each slot has a chain of a different length; the longest ends the block."""
     ids = [[random.Random(f"{s}/{k}").getrandbits(63) for k in range(s + 1)] for s in range(6)]
     track_block(acker, BLOCK, [chain[0] for chain in ids])
     for step in range(6):
@@ -75,7 +75,7 @@ def test_chains_side_by_side(acker: Target) -> None:
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
 def test_fan_out(acker: Target, order: tuple[int, ...]) -> None:
-    """source -A-> bolt -> B, C, D; each is done by itself, in any order."""
+    """source -A-> bolt -> B, C, D; each message is processed separately, in any order."""
     track_block(acker, BLOCK, [E, A, F])
     block_row(acker, BLOCK, {0: E, 2: F})
     rows = [A ^ B ^ C ^ D, B, C, D]
@@ -101,14 +101,14 @@ def test_diamond_of_seven_messages(acker: Target) -> None:
 
 
 def test_diamond_with_one_shared_id_acks_too_early(acker: Target) -> None:
-    """Why rule 2 asks for distinct ids: taken literally, with 5 sent twice, it is zero early."""
+    """Rule 2 requires distinct ids: with id 5 sent twice, the checksum is zero too early."""
     track_block(acker, BLOCK, [A ^ B])
     early = [block_row(acker, BLOCK, {0: d}).acked for d in (A ^ C, B ^ D, C ^ E, D ^ E)]
     assert early == [0, 0, 0, 1], "the two messages with id E are still outstanding"
 
 
 def test_join_of_two_inputs_of_one_tree(acker: Target) -> None:
-    """A message caused by inputs A and B: an edge id for each, its id is their XOR."""
+    """A message caused by A and B has an edge id for each input; its id is their XOR."""
     track_block(acker, BLOCK, [A ^ B])
     edge_a, edge_b = C, D
     assert block_row(acker, BLOCK, {0: A ^ edge_a}).acked == 0
@@ -117,7 +117,7 @@ def test_join_of_two_inputs_of_one_tree(acker: Target) -> None:
 
 
 def test_message_in_two_slots(acker: Target) -> None:
-    """A join of two of the source's messages: done in both trees at once."""
+    """A join of two of the source's messages: one row for each tree, in one call."""
     track_block(acker, BLOCK, [A, B])
     block_row(acker, BLOCK, {0: A ^ C, 1: B ^ D})
     assert verdicts(acker) == []
@@ -125,7 +125,7 @@ def test_message_in_two_slots(acker: Target) -> None:
 
 
 def test_message_in_two_blocks(acker: Target) -> None:
-    """In one call, and only there: the call of one alone would leave the other open."""
+    """Each block ends with its own row: a row of one block leaves the other open."""
     track_block(acker, 1, [A], "left")
     track_block(acker, 2, [B], "right")
     block_row(acker, 1, {0: A ^ C})
@@ -135,8 +135,8 @@ def test_message_in_two_blocks(acker: Target) -> None:
     assert block_row(acker, 2, {0: D}).acked == 1
 
 
-def test_one_slot_of_another_s_ids_completes_nothing(acker: Target) -> None:
-    """Slots do not add up: what is too much in one and too little in another is open in both."""
+def test_ids_of_another_slot_complete_nothing(acker: Target) -> None:
+    """Slots are independent: an extra id in one and a missing id in another leave both open."""
     track_block(acker, BLOCK, [A, B])
     block_row(acker, BLOCK, {0: B, 1: A})
     tick(acker, 3)
@@ -155,7 +155,7 @@ def test_one_slot_of_another_s_ids_completes_nothing(acker: Target) -> None:
     ],
 )
 def test_both_halves_of_64_bits(acker: Target, ids: tuple[int, int, int]) -> None:
-    """Ids whose halves are zero, have the 32nd or 63rd bit set, or are no doubles."""
+    """Ids with a zero half, with the 32nd or 63rd bit set, or not exact in a double."""
     a, b, c = ids
     track_block(acker, BLOCK, [a, TUPLE_MAX])
     assert block_row(acker, BLOCK, {0: a ^ b ^ c}).acked == 0
@@ -165,7 +165,7 @@ def test_both_halves_of_64_bits(acker: Target, ids: tuple[int, int, int]) -> Non
 
 
 def test_counters_for_ids_ack_too_early(acker: Target) -> None:
-    """Why ids are random: source -1-> bolt -> 2, 3, 1 is not even done yet."""
+    """Counters are not valid ids: source -1-> bolt -> 2, 3 is acked before 1 is done."""
     track_block(acker, BLOCK, [1])
     assert block_row(acker, BLOCK, {0: 2}).acked == 0
     assert block_row(acker, BLOCK, {0: 3}).acked == 1
@@ -176,7 +176,7 @@ def test_one_bit_off_is_not_zero(acker: Target) -> None:
         track_block(acker, bit, [A])
         assert block_row(acker, bit, {0: A ^ (1 << bit)}).acked == 0
     assert total(acker)["pending"] == 63
-    # A bit is enough, wherever in the block it stands.
+    # A single bit in any slot keeps the block open.
     track_block(acker, BLOCK, [1 << slot for slot in range(63)])
     for slot in range(63):
         assert verdicts(acker) == []
@@ -186,7 +186,7 @@ def test_one_bit_off_is_not_zero(acker: Target) -> None:
 
 @pytest.mark.parametrize("block", [0, 1, 2**32 - 1, 2**32, 2**49, BLOCK_MAX])
 def test_numbers_of_blocks(acker: Target, block: int) -> None:
-    """From the lowest to the highest; each its own, also where their halves are alike."""
+    """From the lowest to the highest number. Numbers that share a half are distinct blocks."""
     other = block ^ 2**33
     track_block(acker, block, [A, 0, B], "this")
     track_block(acker, other, [A, 0, B], "other")
@@ -202,7 +202,7 @@ def test_numbers_of_blocks(acker: Target, block: int) -> None:
     total(acker)
 
 
-def test_the_last_slot_there_is(acker: Target) -> None:
+def test_highest_slot_of_the_highest_block(acker: Target) -> None:
     track_block(acker, BLOCK_MAX, [0] * (SLOTS - 1) + [TUPLE_MAX])
     assert block_row(acker, BLOCK_MAX, {SLOTS - 1: TUPLE_MAX ^ 1}).acked == 0
     assert block_row(acker, BLOCK_MAX, {SLOTS - 1: 1}).acked == SLOTS

@@ -1,4 +1,4 @@
-"""A shard that is closed, because its namespace moves: no tree begins, all else goes on."""
+"""A shard that is closed for a reshard: no tree is tracked, all other rows are applied."""
 
 import pytest
 
@@ -34,15 +34,15 @@ from tests.support import (
 A, B = 0x5A5A_0F0F_3C3C, 0x1111_2222_3333
 
 
-MOVE = Reshard(1, 4)
+RESHARD = Reshard(1, 4)
 
 
-def close(target: Target, move: Reshard | None = MOVE) -> None:
+def close(target: Target, reshard: Reshard | None = RESHARD) -> None:
     """Close the shard, or open it again."""
     if isinstance(target, Reference):
-        target.reshard = move is not None
+        target.reshard = reshard is not None
     else:
-        for value in [move.to_wire()] if move else [MOVE.at("cancel").to_wire(), ""]:
+        for value in [reshard.to_wire()] if reshard else [RESHARD.at("cancel").to_wire(), ""]:
             changes = {"reshard": value}
             target.connection.run(commands.configure(ShardKeys(target.namespace, 0), changes))
 
@@ -51,11 +51,11 @@ def test_a_batch_that_tracks_is_refused_whole(acker: Target) -> None:
     track(acker, 1, A)
     close(acker)
     before = dump(acker)
-    with pytest.raises(BacklogError, match="moves"):
+    with pytest.raises(BacklogError, match="resharding"):
         send(acker, columns([(2, A, TRACK), (1, A, 0)], "t", ["s2"]))
-    with pytest.raises(BacklogError, match="moves"):
+    with pytest.raises(BacklogError, match="resharding"):
         send(acker, columns([(3, 0, TRACK)], "t", ["at once"]))
-    with pytest.raises(BacklogError, match="moves"):
+    with pytest.raises(BacklogError, match="resharding"):
         track(acker, 1, A, "again")
     assert dump(acker) == before
     close(acker, None)
@@ -63,11 +63,11 @@ def test_a_batch_that_tracks_is_refused_whole(acker: Target) -> None:
     assert (reply.tracked, reply.acked) == (1, 1)
 
 
-def test_a_block_is_refused_and_one_that_is_there_goes_on(acker: Target) -> None:
+def test_closed_shard_refuses_new_blocks_and_serves_pending_ones(acker: Target) -> None:
     track_block(acker, 7, [A, B])
     close(acker)
     before = dump(acker)
-    with pytest.raises(BacklogError, match="moves"):
+    with pytest.raises(BacklogError, match="resharding"):
         send_blocks(acker, tracked_block(8, [A]), BlockRow(7, {0: A}))
     assert dump(acker) == before
     send_blocks(acker, tracked_block(7, [A, B], failed={1: "no"}))
@@ -88,14 +88,14 @@ def test_rows_without_a_tree_are_dropped_and_counted(acker: Target) -> None:
     block_row(acker, 5, {0: A})
     counters = total(acker)
     assert (counters["pending"], counters["orphaned"]) == (1, 3)
-    row(acker, 9, B)  # what has a record keeps it
+    row(acker, 9, B)  # an existing record stays
     tick(acker, 3)
     counters = total(acker)
     assert (counters["pending"], counters["orphaned"]) == (0, 4)
 
 
 @pytest.mark.parametrize("refresh", ["never", "update"])
-def test_trees_that_are_there_go_on(make_acker: MakeTarget, refresh: str) -> None:
+def test_closed_shard_serves_pending_trees(make_acker: MakeTarget, refresh: str) -> None:
     acker = make_acker(refresh=refresh)
     for anchor in range(1, 6):
         track(acker, anchor, A, f"s{anchor}")
@@ -118,8 +118,8 @@ def test_trees_that_are_there_go_on(make_acker: MakeTarget, refresh: str) -> Non
 
 
 @pytest.mark.parametrize("producer", ["p", "@durable"])
-def test_what_was_tracked_before_is_a_repeat(acker: Target, producer: str) -> None:
-    """Its source is in doubt, and must not take the closing for an answer."""
+def test_retried_track_on_a_closed_shard_is_a_repeat(acker: Target, producer: str) -> None:
+    """Its source lost the reply, and must not read BACKLOG as the result."""
     part, before = columns([(7, A, TRACK)], "t", ["s7"]), Fence(producer, 1, "aa")
     block = tracked_block(7, [A])
     send(acker, part, before)
@@ -132,18 +132,18 @@ def test_what_was_tracked_before_is_a_repeat(acker: Target, producer: str) -> No
         send(acker, columns([(8, A, TRACK)], "t", ["s8"]), Fence(producer, 3, "cc"))
     assert row(acker, 7, A).acked == 1
     close(acker, None)
-    # Its number was not used up.
+    # The refused batch did not use up its number.
     tracks = columns([(8, A, TRACK)], "t", ["s8"])
     assert send(acker, tracks, Fence(producer, 3, "cc")).tracked == 1
 
 
-def test_before_the_backlog(make_acker: MakeTarget) -> None:
-    """Both refuse; that it moves is what passes by itself."""
+def test_reshard_is_reported_before_a_full_backlog(make_acker: MakeTarget) -> None:
+    """Both conditions refuse the batch. Report the reshard, because it ends by itself."""
     acker = make_acker(outcomes_limit=1)
     track(acker, 1, 0)
     track_block(acker, 1, [0], task="u")
     close(acker)
-    with pytest.raises(BacklogError, match="moves"):
+    with pytest.raises(BacklogError, match="resharding"):
         track(acker, 2, A)
-    with pytest.raises(BacklogError, match="moves"):
+    with pytest.raises(BacklogError, match="resharding"):
         track_block(acker, 2, [A], task="u")

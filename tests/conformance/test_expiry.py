@@ -1,4 +1,4 @@
-"""Rotation and expiry: when, how often, and in calls of bounded length."""
+"""Rotation and expiry: when and how often."""
 
 import pytest
 
@@ -91,7 +91,7 @@ def test_late_row_is_an_orphan(acker: Target) -> None:
     assert total(acker)["orphaned"] == 1
 
 
-def test_row_that_comes_while_its_tree_expires_is_late(acker: Target) -> None:
+def test_row_for_an_expiring_tree_is_late(acker: Target) -> None:
     track(acker, 7, A)
     tick(acker, 2)
     assert rotate(acker)
@@ -115,16 +115,16 @@ def test_nothing_rotates_before_the_drain_is_done(acker: Target) -> None:
 def test_a_tree_lives_more_than_n_minus_1_and_at_most_n_ticks(
     make_acker: MakeTarget, refresh: str, buckets: int, after_ms: int
 ) -> None:
-    """Of a rotator that is on time: by the tick's length, whenever in it the tree began.
+    """With a rotator that is on time, wherever in a tick the tree began.
 
-    The clock runs from the first row, or with ``update`` from the last.
+    The clock starts at the first row, or with ``update`` at the last.
     """
     acker = make_acker(buckets=buckets, refresh=refresh)
     hour = 3_600_000
     advance(acker, after_ms)
     track(acker, 7, A)
     if refresh == "update":
-        # Rows come as late as they may, tick after tick, and the tree lives on.
+        # Rows arrive as late as possible, tick after tick, and the tree stays pending.
         for _ in range(3 * buckets):
             advance(acker, hour)
             assert rotate(acker, force=False)
@@ -140,22 +140,22 @@ def test_a_tree_lives_more_than_n_minus_1_and_at_most_n_ticks(
     if refresh == "never":
         assert (buckets - 1) * hour < lived <= buckets * hour
     else:
-        assert lived == buckets * hour, "it was moved just after a tick"
+        assert lived == buckets * hour, "it was refreshed just after a tick"
 
 
-def test_due_rotates_once(acker: Target) -> None:
+def test_due_tick_rotates_once(acker: Target) -> None:
     advance(acker, 4_000_000)
     assert [rotate(acker, force=False) for _ in range(3)] == [True, False, False]
 
 
-def test_not_due_does_not_rotate(acker: Target) -> None:
+def test_tick_that_is_not_due_does_not_rotate(acker: Target) -> None:
     assert not rotate(acker, force=False)
     advance(acker, 3_500_000)
     assert not rotate(acker, force=False)
 
 
 def test_late_ticks_are_not_caught_up(acker: Target) -> None:
-    """A rotator that was away for ten ticks ticks once: no tree expires early."""
+    """A rotator that was down for ten ticks ticks once: no tree expires early."""
     track(acker, 7, A)
     advance(acker, 36_000_000)
     for _ in range(10):
@@ -164,16 +164,16 @@ def test_late_ticks_are_not_caught_up(acker: Target) -> None:
     assert total(acker)["pending"] == 1
 
 
-def test_clock_an_hour_back_ticks_go_on(acker: Target) -> None:
+def test_ticks_continue_after_the_clock_jumps_back(acker: Target) -> None:
     advance(acker, -7_200_000)
-    assert not rotate(acker, force=False), "it only notes the new time"
+    assert not rotate(acker, force=False), "it only stores the new time"
     advance(acker, 3_500_000)
     assert not rotate(acker, force=False)
     advance(acker, 200_000)
     assert rotate(acker, force=False)
 
 
-def test_clock_an_hour_forward_is_one_tick(acker: Target) -> None:
+def test_clock_jump_forward_is_one_tick(acker: Target) -> None:
     track(acker, 7, A)
     advance(acker, 3_600_000 * 24)
     assert rotate(acker, force=False)
@@ -183,7 +183,7 @@ def test_clock_an_hour_forward_is_one_tick(acker: Target) -> None:
 
 
 def test_age_counts_from_the_first_row(acker: Target) -> None:
-    """Whatever rows come later, and wherever they move it."""
+    """Later rows do not change it, not even those that refresh the record."""
     row(acker, 7, 1)
     advance(acker, 5 * MINUTE)
     track(acker, 7, A)
@@ -197,7 +197,7 @@ def test_age_counts_from_the_first_row(acker: Target) -> None:
     assert 5 * MINUTE <= ages[0] < 6 * MINUTE <= ages[1]
 
 
-def test_ages_of_a_conflict_are_each_tree_s_own(acker: Target) -> None:
+def test_each_tree_of_a_conflict_has_its_own_age(acker: Target) -> None:
     track(acker, 7, A, "first")
     advance(acker, 5 * MINUTE)
     track(acker, 7, A, "second")
@@ -206,7 +206,7 @@ def test_ages_of_a_conflict_are_each_tree_s_own(acker: Target) -> None:
     assert ages["second"] == 0
 
 
-def test_age_of_what_expired(acker: Target) -> None:
+def test_age_of_an_expired_tree(acker: Target) -> None:
     track(acker, 7, A)
     advance(acker, 5 * MINUTE)
     tick(acker, 3)
@@ -214,7 +214,7 @@ def test_age_of_what_expired(acker: Target) -> None:
     assert 5 * MINUTE <= outcome.age_ms < 6 * MINUTE
 
 
-def test_age_of_what_expired_is_never_negative(acker: Target) -> None:
+def test_age_of_an_expired_tree_is_never_negative(acker: Target) -> None:
     track(acker, 7, A)
     advance(acker, -10_000)
     tick(acker, 3)
@@ -222,7 +222,7 @@ def test_age_of_what_expired_is_never_negative(acker: Target) -> None:
 
 
 def test_age_is_never_negative(acker: Target) -> None:
-    """A record from before the clock went back."""
+    """A record that was created before the clock went back."""
     track(acker, 7, A)
     advance(acker, -10_000)
     row(acker, 7, A)

@@ -1,4 +1,4 @@
-"""The fence: a batch is applied once, however often it is sent."""
+"""The fence: a batch that is sent several times is applied once."""
 
 import pytest
 
@@ -32,8 +32,8 @@ def test_repeat_is_not_applied(acker: Target) -> None:
     assert (counters["tracked"], counters["conflict"], counters["repeated"]) == (1, 0, 3)
 
 
-def test_repeated_ack_does_not_cancel_itself(acker: Target) -> None:
-    """x XOR x = 0: a row that ran twice would be as if it had never run."""
+def test_repeated_ack_is_applied_once(acker: Target) -> None:
+    """x XOR x = 0: a row that is applied twice would have no effect."""
     track(acker, 7, A)
     send(acker, columns([(7, A ^ B, 0)]), Fence("p", 1))
     send(acker, columns([(7, A ^ B, 0)]), Fence("p", 1))
@@ -87,8 +87,8 @@ def test_fence_holds_for_n_minus_1_ticks(make_acker: MakeTarget, buckets: int) -
     assert fences(acker) == 0
 
 
-def test_fence_moves_with_its_lane(acker: Target) -> None:
-    """A lane that goes on is found in one bucket only, and does not rot with the oldest."""
+def test_fence_of_an_active_lane_is_in_the_newest_bucket(acker: Target) -> None:
+    """The fence of an active lane is in one bucket only, and is not dropped with the oldest."""
     for seq in range(1, 9):
         assert send(acker, columns([(seq, A, 0)]), Fence("p", seq)).highest is None
         tick(acker)
@@ -117,7 +117,7 @@ def test_durable_lane_ends_after_thirty_days(acker: Target) -> None:
     assert send(acker, columns([(1, A, 0)]), Fence("@new", 1)).highest == 1
 
 
-def test_a_refused_batch_does_not_use_its_number_up(make_acker: MakeTarget) -> None:
+def test_refused_batch_does_not_use_up_its_number(make_acker: MakeTarget) -> None:
     acker = make_acker(outcomes_limit=1)
     track(acker, 1, 0)
     part = columns([(2, A, TRACK)], "t", ["s2"])

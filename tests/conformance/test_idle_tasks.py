@@ -1,4 +1,4 @@
-"""Tasks that are forgotten, and tasks that are not: by ticks, verdicts and trees."""
+"""Idle tasks are forgotten after 100 ticks; tasks with verdicts or trees are not."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_task_with_verdicts_is_not_forgotten_before_they_are_taken(acker: Target
     assert names(acker) == set()
 
 
-def test_each_track_begins_the_time_of_its_own_task_again(acker: Target) -> None:
+def test_each_track_restarts_the_idle_time_of_its_own_task(acker: Target) -> None:
     for task in ("t", "u"):
         track(acker, 7, 0, "s7", task=task)
         verdicts(acker, task)

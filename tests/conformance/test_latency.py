@@ -1,4 +1,4 @@
-"""How long trees took that were acked: a figure, counted with the verdicts, that spoils none."""
+"""The latency of acked trees: statistics that are counted with the verdicts and stop none."""
 
 import pytest
 
@@ -26,19 +26,19 @@ from tests.support import row as delta
 
 SECOND, HOUR = 1000, 3_600_000
 SPAN = 3 << 16
-"""Milliseconds of 18 binary digits, like all from 131,072 to 262,143: a stall of a minute is let
-pass."""
+"""Milliseconds of 18 binary digits, which are 131,072 to 262,143: a stall of a minute is
+tolerated."""
 
 
 def latency(target: Target) -> Latency:
-    """Of all shards; as many trees as were acked."""
+    """Return the latency of all shards, and check that it counts all acked trees."""
     found = target.latency if isinstance(target, Reference) else target.status().latency
     assert found.count == total(target)["acked"]
     return found
 
 
 def digits(target: Target) -> dict[int, int]:
-    """Trees by the binary digits of the ms that they took."""
+    """Return the number of trees by the binary digits of their latency in ms."""
     return {n: count for n, count in enumerate(latency(target).counts) if count}
 
 
@@ -64,21 +64,21 @@ def test_only_acks_count(acker: Target) -> None:
     assert latency(acker) == Latency()
 
 
-def test_it_begins_with_the_first_row_whichever_that_was(acker: Target) -> None:
+def test_latency_starts_at_the_first_row_of_any_kind(acker: Target) -> None:
     row(acker, 1, 40)
     advance(acker, SPAN)
     track(acker, 1, 40)
     assert digits(acker) == {18: 1}
 
 
-def test_a_clock_that_goes_back_is_no_time(acker: Target) -> None:
+def test_latency_is_zero_after_a_clock_jump_back(acker: Target) -> None:
     track(acker, 1, 40)
     advance(acker, -HOUR)
     delta(acker, 1, 40)
     assert latency(acker) == Latency((1,), 0)
 
 
-def test_what_took_months_counts_as_24_days(acker: Target) -> None:
+def test_latency_is_capped_at_24_days(acker: Target) -> None:
     track(acker, 1, 40)
     advance(acker, 2**33)
     delta(acker, 1, 40)
@@ -96,7 +96,7 @@ def test_a_block_counts_when_it_ends(acker: Target) -> None:
     assert 2 * SPAN <= latency(acker).sum_ms < 2 * SPAN + 120 * SECOND
 
 
-def test_a_block_that_expires_counts_what_was_zero(acker: Target) -> None:
+def test_expired_block_counts_the_latency_of_its_acks(acker: Target) -> None:
     track_block(acker, 7, [40, 41, 42, 43])
     track_block(acker, 8, [50])
     send_blocks(acker, BlockRow(7, {0: 40, 2: 42}, {3: "no"}))
@@ -123,7 +123,7 @@ def test_a_batch_of_a_thousand_ages(make_acker: MakeTarget) -> None:
 
 
 @pytest.mark.parametrize("field", ["latency:18", "latency_ms"])
-def test_a_figure_that_cannot_be_counted_stops_no_verdict(acker: Target, field: str) -> None:
+def test_latency_that_cannot_be_counted_stops_no_verdict(acker: Target, field: str) -> None:
     if isinstance(acker, Reference):
         return
     client, meta = acker.connection.client, ShardKeys(acker.namespace, 0).meta

@@ -1,4 +1,4 @@
-"""Rows that come in another order than one would think."""
+"""Rows that arrive in an unexpected order."""
 
 import itertools
 
@@ -37,7 +37,7 @@ def test_fail_before_track(acker: Target) -> None:
     assert verdicts(acker) == [("nack", "failed", 7, "s", "early")]
 
 
-def test_fail_before_track_beats_zero(acker: Target) -> None:
+def test_fail_before_track_has_priority_over_zero(acker: Target) -> None:
     row(acker, 7, A)
     fail(acker, 7, "no")
     assert track(acker, 7, A).acked == 0
@@ -59,7 +59,7 @@ def test_fail_nacks_at_once_and_once(acker: Target) -> None:
     assert verdicts(acker) == [("nack", "failed", 7, "s", "bad row")]
 
 
-def test_what_comes_after_the_verdict_never_acks(acker: Target) -> None:
+def test_rows_after_the_verdict_never_ack(acker: Target) -> None:
     track(acker, 7, A)
     fail(acker, 7, "bad")
     row(acker, 7, A ^ B)
@@ -82,7 +82,7 @@ def test_every_order_of_a_tree_ends_in_one_ack(acker: Target) -> None:
             (track if kind == "track" else row)(acker, anchor, delta).acked for kind, delta in order
         ]
         assert sum(acks) == 1
-        assert acks[-1] == 1, f"acked before all was there: {order}"
+        assert acks[-1] == 1, f"acked before all rows arrived: {order}"
 
 
 def test_track_and_fail_in_one_row(acker: Target) -> None:
@@ -122,7 +122,7 @@ def test_second_track_is_a_conflict_and_ends_the_tree(acker: Target) -> None:
     assert (counters["tracked"], counters["conflict"]) == (1, 1)
 
 
-def test_conflict_of_two_sources_tells_both(acker: Target) -> None:
+def test_conflict_of_two_sources_nacks_both(acker: Target) -> None:
     track(acker, 7, A, "mine", "t")
     track(acker, 7, B, "yours", "u")
     assert verdicts(acker, "t") == [("nack", "conflict", 7, "mine", "")]
@@ -131,12 +131,12 @@ def test_conflict_of_two_sources_tells_both(acker: Target) -> None:
     assert (counters["tracked"], counters["conflict"], counters["pending"]) == (2, 2, 0)
 
 
-def test_touch_of_nothing_changes_nothing(acker: Target) -> None:
+def test_touch_of_an_unknown_tree_is_a_no_op(acker: Target) -> None:
     touch(acker, 7)
     assert total(acker)["pending"] == 0
 
 
-def test_touch_tells_the_source(acker: Target) -> None:
+def test_touch_is_reported_to_the_source(acker: Target) -> None:
     track(acker, 7, A)
     touch(acker, 7)
     assert verdicts(acker) == [("touch", "reset", 7, "s", "")]

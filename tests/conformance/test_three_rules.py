@@ -1,7 +1,7 @@
-"""The three rules of the contract: kept, no order of rows acks too early; broken, some order does.
+"""The three rules: when kept, no order of rows causes a false ack; when broken, some order does.
 
-A tree is a set of messages. A row says which message it processed and which it announced; a
-tree may be acked when all that was announced *in truth* was processed, whatever the rows said.
+A tree is a set of messages. A row states the message it processed and the messages it caused. A
+tree may be acked when all messages that *really* exist were processed, whatever the rows state.
 """
 
 import itertools
@@ -19,7 +19,7 @@ A, B, C, D, E, F = (random.Random(f"rule {i}").getrandbits(63) for i in range(6)
 
 @dataclass(frozen=True)
 class Step:
-    """One row, and what is true once its call was made: messages begun and messages done."""
+    """One row, and the messages that have really begun and ended after its call."""
 
     delta: int
     flags: int = 0
@@ -32,14 +32,14 @@ def step(delta: int, begun: str = "", done: str = "", track: bool = False) -> St
 
 
 def orders(steps: list[Step]) -> Iterator[list[Step]]:
-    """Orders in which the rows may arrive: all of them."""
+    """Yield all orders in which the rows may arrive."""
     yield from (list(order) for order in itertools.permutations(steps))
 
 
 def acked_too_early(target: Target, steps: list[Step]) -> list[list[Step]]:
-    """Orders of arrival in which the tree is acked while a message of it is outstanding.
+    """Return the orders of arrival that ack the tree while one of its messages is outstanding.
 
-    All messages exist from the start: they are on their way, while the rows are delayed.
+    All messages exist from the start: they are in flight, while the rows are delayed.
     """
     every = frozenset().union(*(s.begun for s in steps))
     found = []
@@ -96,7 +96,7 @@ OWN_ID = [
         "an own id",
     ],
 )
-def test_kept_never_broken_sometimes(
+def test_acks_are_early_only_if_a_rule_is_broken(
     make_acker: MakeTarget, kept: list[Step], broken: list[Step]
 ) -> None:
     assert acked_too_early(make_acker(), kept) == []
@@ -104,7 +104,7 @@ def test_kept_never_broken_sometimes(
 
 
 def test_a_second_track_for_later_messages_nacks_and_never_acks(acker: Target) -> None:
-    """The other way to announce first messages one by one is refused by the acker itself."""
+    """The acker itself refuses this way to register first messages one by one."""
     send(acker, columns([(1, A, TRACK)], "t", ["s"]))
     send(acker, columns([(1, B, TRACK)], "t", ["s"]))
     for delta in (A, B):
@@ -113,7 +113,7 @@ def test_a_second_track_for_later_messages_nacks_and_never_acks(acker: Target) -
 
 
 def test_rows_of_one_tree_folded_into_one_row_stay_whole(acker: Target) -> None:
-    """Folding XORs whole rows: whatever is folded with what, nothing is acked too early."""
+    """Folding XORs whole rows, so no way of folding acks a tree too early."""
     rows = [A ^ B ^ C, B ^ D, C, D]
     for anchor, cut in enumerate(itertools.product([0, 1], repeat=4), 1):
         parts = [0, 0]

@@ -1,4 +1,4 @@
-"""What a source is told: each tree once, with its own words, to its own task, until taken."""
+"""Verdicts: each tree gets one, with its texts, for its task, which waits until it is taken."""
 
 import pytest
 
@@ -36,7 +36,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_texts_come_back_as_they_went(acker: Target, text: str) -> None:
+def test_texts_come_back_unchanged(acker: Target, text: str) -> None:
     send(acker, columns([(1, 0, TRACK), (2, 0, TRACK | FAIL)], "t", [text, "s2", text]))
     assert sorted(verdicts(acker)) == [
         ("ack", "completed", 1, text, ""),
@@ -51,7 +51,7 @@ def test_texts_come_back_as_they_went(acker: Target, text: str) -> None:
     assert verdicts(acker) == [("nack", "failed", 4, text, text)]
 
 
-def test_each_task_gets_its_own(acker: Target) -> None:
+def test_each_task_gets_its_own_verdicts(acker: Target) -> None:
     for anchor, task in enumerate("tutu", 1):
         track(acker, anchor, A, f"s{anchor}", task)
     send(acker, columns([(anchor, A, 0) for anchor in (1, 2)]))
@@ -63,7 +63,7 @@ def test_each_task_gets_its_own(acker: Target) -> None:
     assert {v[3] for v in verdicts(acker, "u")} == {"s2", "s4"}
 
 
-def test_backlog_counts_what_waits(acker: Target) -> None:
+def test_backlog_counts_waiting_verdicts(acker: Target) -> None:
     for anchor in range(1, 6):
         track(acker, anchor, A)
     send(acker, columns([(anchor, A, 0) for anchor in (1, 2)]))

@@ -1,4 +1,4 @@
-"""The worked examples of the field, step by step: chain, fan-out, diamond, join.
+"""The standard examples of tuple trees, step by step: chain, fan-out, diamond, join.
 
 Sources: FsShelter's page on its acker (chain and fan-out), Storm's "Guaranteeing message
 processing", and the diamond ``spout -> bolt1, bolt2 -> bolt3 -> bolt4`` of articles on it.
@@ -11,7 +11,7 @@ import pytest
 from tests.support import Target, row, total, track, verdicts
 
 ANCHOR = 0x1F2E3D4C5B6A7988
-# Drawn at random, as ids must be: of counters, say, 1 ^ 2 ^ 3 is zero.
+# Drawn at random, as ids must be: with counters, 1 ^ 2 ^ 3 is zero.
 A, B, C, D, E, F = (random.Random(seed).getrandbits(63) for seed in range(6))
 
 
@@ -40,7 +40,7 @@ def test_chain(acker: Target) -> None:
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (2, 0, 3, 1)])
 def test_fan_out(acker: Target, order: tuple[int, ...]) -> None:
-    """source -A-> bolt -> B, C, D; each is done by itself, in any order."""
+    """source -A-> bolt -> B, C, D; each message is processed separately, in any order."""
     track(acker, ANCHOR, A)
     rows = [A ^ B ^ C ^ D, B, C, D]
     for step, which in enumerate(order):
@@ -63,14 +63,14 @@ def test_diamond_of_seven_messages(acker: Target) -> None:
 
 
 def test_diamond_with_one_shared_id_acks_too_early(acker: Target) -> None:
-    """Why rule 2 asks for distinct ids: taken literally, with 5 sent twice, it is zero early."""
+    """Rule 2 requires distinct ids: with id 5 sent twice, the checksum is zero too early."""
     track(acker, ANCHOR, A ^ B)
     early = [row(acker, ANCHOR, delta).acked for delta in (A ^ C, B ^ D, C ^ E, D ^ E)]
     assert early == [0, 0, 0, 1], "the two messages with id E are still outstanding"
 
 
 def test_join_of_two_inputs_of_one_tree(acker: Target) -> None:
-    """A message caused by inputs A and B: an edge id for each, its id is their XOR."""
+    """A message caused by A and B has an edge id for each input; its id is their XOR."""
     track(acker, ANCHOR, A ^ B)
     edge_a, edge_b = C, D
     assert row(acker, ANCHOR, A ^ edge_a).acked == 0
@@ -79,7 +79,7 @@ def test_join_of_two_inputs_of_one_tree(acker: Target) -> None:
 
 
 def test_message_in_two_trees(acker: Target) -> None:
-    """A join of two sources' messages: done in both trees at once."""
+    """A join of two sources' messages: it has a row in each tree."""
     other = ANCHOR ^ 1
     track(acker, ANCHOR, A, "left")
     track(acker, other, B, "right")
@@ -101,7 +101,7 @@ def test_message_in_two_trees(acker: Target) -> None:
     ],
 )
 def test_both_halves_of_64_bits(acker: Target, ids: tuple[int, int, int]) -> None:
-    """Ids whose halves are zero, have the 32nd or 63rd bit set, or are no doubles."""
+    """Ids with a zero half, with the 32nd or 63rd bit set, or not exact in a double."""
     a, b, c = ids
     track(acker, ANCHOR, a)
     assert row(acker, ANCHOR, a ^ b ^ c).acked == 0
@@ -110,7 +110,7 @@ def test_both_halves_of_64_bits(acker: Target, ids: tuple[int, int, int]) -> Non
 
 
 def test_counters_for_ids_ack_too_early(acker: Target) -> None:
-    """Why ids are random: source -1-> bolt -> 2, 3, 1 is not even done yet."""
+    """Counters are not valid ids: source -1-> bolt -> 2, 3 is acked before 1 is done."""
     track(acker, ANCHOR, 1)
     assert row(acker, ANCHOR, 2).acked == 0
     assert row(acker, ANCHOR, 3).acked == 1

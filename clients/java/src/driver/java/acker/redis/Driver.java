@@ -43,7 +43,7 @@ final class Driver {
                 case "work" -> work(asked);
                 case "flush" -> flush();
                 case "bench" -> bench(asked);
-                default -> throw AckerException.refused("there is no op %s", asked.get("op"));
+                default -> throw AckerException.refused("unknown operation %s", asked.get("op"));
             };
         } catch (AckerException error) {
             return "{\"error\":" + quoted(error.code()) + ",\"message\":" + quoted(error.getMessage()) + "}";
@@ -99,7 +99,7 @@ final class Driver {
                     batch.fail(anchor, text(row, "why"));
                 }
             }
-            default -> throw AckerException.refused("there is no row %s", verb);
+            default -> throw AckerException.refused("unknown row %s", verb);
         }
     }
 
@@ -158,7 +158,7 @@ final class Driver {
         return "{}";
     }
 
-    /** A thread for each lane; batches are made before the clock runs. */
+    /** Runs a thread for each lane; the batches are made before the time is measured. */
     private String bench(Map<String, Object> asked) {
         int rows = ((Long) asked.get("rows")).intValue();
         int size = ((Long) asked.get("batch")).intValue();
@@ -214,7 +214,7 @@ final class Driver {
         try {
             producer.close(Duration.ZERO);
         } catch (AckerException error) {
-            System.err.println(error.getMessage()); // what nobody has flushed expires
+            System.err.println(error.getMessage()); // rows that were not flushed expire
         }
         producer = null;
     }

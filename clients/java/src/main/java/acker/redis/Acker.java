@@ -14,11 +14,11 @@ import java.util.function.Supplier;
 import java.util.stream.LongStream;
 
 /**
- * Client of one namespace: track, ack, fail, and hear the verdicts. Any thread may use it.
+ * Client of one namespace: tracks, acks and fails trees, and reads verdicts. Thread-safe.
  *
- * <p>A batch goes by a lane of its own while it is sent, under a number, so that one that was sent
- * again is applied once. When no reply came it is sent again for as long as {@code retryFor} says, and
- * not after the fence has gone (N-1 ticks). A task whose backlog is full is waited for likewise.
+ * <p>While a batch is sent it has a lane for itself and a number, so a retried batch is applied once. A
+ * batch without a reply is retried for {@code retryFor}, but never after its fence may have expired (N-1
+ * ticks). A batch that Redis refuses with {@code BACKLOG} is retried in the same way.
  */
 public final class Acker {
     private static final long FIRST_PAUSE_MS = 20;
@@ -30,27 +30,27 @@ public final class Acker {
     private final String namespace;
     private final long retryMs;
 
-    /** Lanes on which no call is in flight, nor in doubt. */
+    /** Lanes without a call in flight or in doubt. */
     private final Deque<Batch.Lane> lanes = new ArrayDeque<>();
 
     private volatile Config known;
 
-    /** What the namespace says of itself; {@code reshard} is {@code ""} unless it moves to other shards. */
+    /** Configuration of the namespace; {@code reshard} is {@code ""} unless it is resharding. */
     record Config(int shards, int buckets, long tickMs, String reshard) {
-        /** For how long a fence holds at least. */
+        /** Returns for how long a fence holds at least. */
         long fenceMs() {
             return (buckets - 1) * tickMs;
         }
     }
 
-    /** Sends again for up to ten seconds. */
+    /** Creates a client that retries for up to ten seconds. */
     public Acker(Commands redis, String namespace) {
         this(redis, namespace, Duration.ofSeconds(10));
     }
 
-    /** Sends again for up to {@code retryFor}; with zero each call is sent once. Nothing is asked yet. */
+    /** Creates a client that retries for up to {@code retryFor}; with zero it sends each call once. Sends nothing. */
     public Acker(Commands redis, String namespace, Duration retryFor) {
-        if (retryFor.isNegative()) throw AckerException.refused("retryFor is zero or more, not %s", retryFor);
+        if (retryFor.isNegative()) throw AckerException.refused("retryFor must be zero or more, not %s", retryFor);
         this.redis = redis;
         this.namespace = Ids.checkName("namespace", namespace);
         this.retryMs = retryFor.toMillis();
@@ -58,26 +58,27 @@ public final class Acker {
 
     // A source
 
-    /** A tree that was tracked: send one message with each of the ids. */
+    /** A tracked tree: send one message with each of the ids. */
     public record Tree(long anchor, List<String> messages) {}
 
     /**
-     * Begin a tree of so many first messages, and wait until that is applied. With none it is complete.
+     * Begins a tree with the given number of first messages, and waits until it is applied. A tree without
+     * messages is complete immediately.
      *
-     * @throws AckerException {@code OVERFLOW} if it was nacked at once: send nothing
+     * @throws AckerException {@code OVERFLOW} if the tree was nacked immediately: send none of its messages
      */
     public Tree track(String task, String sourceId, int messages) {
-        if (messages < 0) throw AckerException.refused("a tree has no or more first messages, not %d", messages);
+        if (messages < 0) throw AckerException.refused("a tree has 0 or more first messages, not %d", messages);
         long anchor = Ids.newAnchor();
         long[] ids = distinct(messages);
         Batch batch = new Batch(task).track(anchor, sourceId, ids);
         Applied applied = apply(batch);
-        // What a repeat had rejected was in the reply that got lost. Nobody has a message yet, so a tree
-        // that is not there was nacked.
-        boolean gone = applied.repeated() && messages > 0 && show(anchor) == null;
-        if (gone || !applied.rejected().isEmpty()) {
-            throw new AckerException("OVERFLOW", "tree " + sourceId + " was nacked, too much is pending;"
-                    + " send nothing of it, its source is told so");
+        // The reply that was lost said whether a repeat was rejected. No message of the tree was sent yet,
+        // so a tree that does not exist was nacked.
+        boolean nacked = applied.repeated() && messages > 0 && show(anchor) == null;
+        if (nacked || !applied.rejected().isEmpty()) {
+            throw new AckerException("OVERFLOW", "tree " + sourceId + " was nacked, because too much is pending:"
+                    + " send none of its messages; the source gets the nack");
         }
         List<String> texts = new ArrayList<>();
         for (long id : ids) texts.add(anchor + ":" + id);
@@ -85,37 +86,37 @@ public final class Acker {
     }
 
     /**
-     * Begin a block of trees, one for each delta, and wait until that is applied.
+     * Begins a block of trees, one for each delta, and waits until it is applied.
      *
-     * @return its number, of which {@link Ids#blockAnchor} makes anchors
-     * @throws AckerException {@code OVERFLOW} if it was nacked at once: send nothing
+     * @return the block's number, for {@link Ids#blockAnchor}
+     * @throws AckerException {@code OVERFLOW} if the block was nacked immediately: send none of its messages
      * @see Batch#trackBlock
      */
     public long trackBlock(String task, long block, String label, long... deltas) {
         Applied applied = apply(new Batch(task).trackBlock(block, label, deltas));
-        boolean gone = !applied.rejectedBlocks().isEmpty();
+        boolean nacked = !applied.rejectedBlocks().isEmpty();
         if (applied.repeated() && LongStream.of(deltas).anyMatch(delta -> delta != 0)) {
             TreeState tree = show(Ids.blockAnchor(block, 0));
-            gone = tree == null || tree.expiring();
+            nacked = tree == null || tree.expiring();
         }
-        if (gone) {
-            throw new AckerException("OVERFLOW", "block " + label + " was nacked, too much is pending, or its last"
-                    + " life expires just now; send nothing of it, its source is told so");
+        if (nacked) {
+            throw new AckerException("OVERFLOW", "block " + label + " was nacked: too much is pending, or an earlier"
+                    + " block of this number is expiring; the source gets the nack, do not emit its messages");
         }
         return block;
     }
 
-    /** The verdicts of a source. */
+    /** Returns the reader of a source's verdicts. */
     public Outcomes outcomes(String task) {
         return new Outcomes(this, task);
     }
 
     // A bolt
 
-    /** Begin to process messages, by their ids as text; ack, fail and touch are applied at once. */
+    /** Begins to process messages, given by their ids as text; ack, fail and touch are applied when they return. */
     public Processing process(String... messages) {
         return new Processing(rows -> {
-            // So many failures go into a batch; each row is whole by itself.
+            // A batch can hold this many failures; each row is whole, so rows may go into different batches.
             for (int from = 0; from < rows.size(); from += ROWS_AT_ONCE) {
                 Batch batch = new Batch();
                 rows.subList(from, Math.min(rows.size(), from + ROWS_AT_ONCE)).forEach(batch::add);
@@ -124,12 +125,12 @@ public final class Acker {
         }, messages);
     }
 
-    // Anybody
+    // Any program
 
     /**
-     * Apply a batch; the same object again after an error, if it is sent again at all.
+     * Applies a batch. After an error, apply the same object again if it may be sent again.
      *
-     * @throws AckerException {@code UNAVAILABLE} if no answer came: apply it again, or drop it
+     * @throws AckerException {@code UNAVAILABLE} if no reply came: apply the batch again, or drop it
      */
     public Applied apply(Batch batch) {
         synchronized (batch) {
@@ -137,19 +138,19 @@ public final class Acker {
                 return applyParts(batch);
             } catch (AckerException error) {
                 if (!error.is("SHARD", "NAMESPACE")) throw error;
-                moved(batch, error);
+                resharded(batch, error);
             }
             int before = batch.sent.shards;
             batch.sent = null;
             Config config = readConfig();
             if (!config.reshard.isEmpty() && config.shards == before) {
-                throw new AckerException("BACKLOG", namespace + " moves to other shards just now; try again");
+                throw new AckerException("BACKLOG", namespace + " is resharding, nothing is tracked; try again");
             }
             try {
                 return applyParts(batch);
             } catch (AckerException error) {
                 if (error.is("SHARD", "NAMESPACE")) {
-                    moved(batch, error);
+                    resharded(batch, error);
                     batch.sent = null;
                 }
                 throw error;
@@ -157,7 +158,7 @@ public final class Acker {
         }
     }
 
-    /** What is known of a tree, loose or in a block; null if it is not pending. */
+    /** Returns the state of a tree, loose or in a block; null if the tree is not pending. */
     public TreeState show(long anchor) {
         byte[] argument = ByteBuffer.allocate(8).putLong(Ids.checkAnchor(anchor)).array();
         boolean fresh = known == null;
@@ -170,12 +171,12 @@ public final class Acker {
             } catch (AckerException error) {
                 known = null;
                 if (fresh || !error.is("SHARD", "NAMESPACE")) throw error;
-                fresh = true; // that was of before it moved, say
+                fresh = true; // the known configuration may be from before a reshard
             }
         }
     }
 
-    /** Apply a batch under a lane that is given, each call once: for the vectors. */
+    /** Applies a batch under a given lane, sending each call once. Only for the vectors. */
     Applied applyAs(Batch batch, String producer, long seq, String digest) {
         int shards = batch.isEmpty() ? 1 : config().shards;
         List<Part> parts = batch.parts(shards);
@@ -188,7 +189,7 @@ public final class Acker {
         return combine(parts, replies);
     }
 
-    /** Run a call that may be run again, until it is answered. */
+    /** Runs an idempotent call until it is answered or no time is left for a retry. */
     <T> T patient(Supplier<T> call) {
         Pauses pauses = new Pauses();
         while (true) {
@@ -213,28 +214,29 @@ public final class Acker {
         return config().shards;
     }
 
-    /** Prefix of all keys of a shard, with the hash tag that decides its node. */
+    /** Returns the prefix of all keys of a shard, with the hash tag that decides its node. */
     String shard(int number) {
         return "acker:{" + namespace + ":" + number + "}";
     }
 
     private Applied applyParts(Batch batch) {
         if (batch.isEmpty()) return combine(List.of(), new Part.Reply[0]);
-        // What was sent once may be sent again for as long as the namespace says now.
+        // A retry needs the current configuration: it says for how long the fence holds.
         Config config = batch.sent == null || batch.sent.done ? config() : readConfig();
         if (batch.sent == null) {
             batch.sent = new Batch.Sent(namespace, batch.parts(config.shards), config.shards, borrow());
         }
         Batch.Sent sent = batch.sent;
         if (!sent.namespace.equals(namespace)) {
-            throw AckerException.refused("this batch was sent to %s; make another for %s", sent.namespace, namespace);
+            throw AckerException.refused("this batch was sent to %s before; make another for %s",
+                    sent.namespace, namespace);
         }
         sent.fenceMs = Math.min(sent.fenceMs, config.fenceMs());
         for (int i = 0; i < sent.replies.length; i++) {
             if (sent.replies[i] == null) sent.replies[i] = applyPart(sent, i);
         }
         if (!sent.done) {
-            // Only a lane of which all is known serves others: no number of it is in doubt.
+            // Only a lane whose calls are all answered may be reused: no number of it is in doubt.
             sent.done = true;
             giveBack(sent.lane);
         }
@@ -249,8 +251,8 @@ public final class Acker {
             if (sent.times[i] == null) sent.times[i] = System.nanoTime();
             long left = sent.fenceMs - (System.nanoTime() - sent.times[i]) / MS;
             if (left <= 0) {
-                throw new AckerException("LATE", "this batch was first sent too long ago, its fence may be gone: it"
-                        + " may not be sent again; its trees expire");
+                throw new AckerException("LATE", "this batch was first sent too long ago to be sent again: its fence"
+                        + " may have expired; let its trees expire");
             }
             boolean again = sent.doubt[i];
             sent.doubt[i] = true;
@@ -280,7 +282,7 @@ public final class Acker {
     private static void checkLane(String producer, long seq, Part.Reply reply) {
         if (reply.highest() > seq) {
             throw new AckerException("LANE", "lane " + producer + " is at " + reply.highest() + ", this batch is "
-                    + seq + ": a later batch, or another process, has used the lane; it is not applied again");
+                    + seq + ": a later batch, or another process, has used the lane; this batch is not applied again");
         }
     }
 
@@ -302,13 +304,14 @@ public final class Acker {
         return new Applied(tracked, acked, failed, List.copyOf(rejected), List.copyOf(rejectedBlocks), repeated);
     }
 
-    /** The shards are others by now: a batch of which something may be applied cannot be packed anew. */
-    private void moved(Batch batch, AckerException error) {
+    /** Forgets the configuration; throws if a part of the batch may have been applied, so it cannot be repacked. */
+    private void resharded(Batch batch, AckerException error) {
         known = null;
         if (batch.sent == null) throw error;
         if (!batch.sent.refused()) {
-            throw new AckerException(error.code(), error.getMessage() + ". Some of this batch may have been applied"
-                    + " before, and the rest cannot be any more: give it up, its trees expire", error);
+            throw new AckerException(error.code(), error.getMessage() + ". A part of this batch may have been applied"
+                    + " before, so the rest cannot be sent to other shards: give it up. Its trees expire; track those"
+                    + " again that get no verdict", error);
         }
     }
 
@@ -349,17 +352,17 @@ public final class Acker {
             long[] ids = Ids.newTupleIds(count);
             long delta = 0;
             for (long id : ids) delta ^= id;
-            // XOR zero would be complete at once; two that are alike are once in 2^63.
+            // A tree with delta zero would be complete immediately. Two equal ids have a probability of 2^-63.
             if (count == 0 || delta != 0) return ids;
         }
     }
 
-    /** Ever longer pauses, until the time to try again is over. */
+    /** Pauses that get longer, until no time is left for a retry. */
     private final class Pauses {
         private final long end = System.nanoTime() + retryMs * MS;
         private long pause = FIRST_PAUSE_MS;
 
-        /** Wait, or throw the error if there is no time left; {@code leftMs} is a limit of the caller. */
+        /** Waits, or throws the error if no time is left; {@code leftMs} is a limit of the caller. */
         void after(AckerException error, long leftMs) {
             long wait = pause / 2 + ThreadLocalRandom.current().nextLong(pause / 2 + 1);
             if (wait >= leftMs || (end - System.nanoTime()) / MS < wait) throw error;

@@ -5,20 +5,20 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Whatever goes wrong; {@link #code()} says what, the message what to do.
+ * Any error of this package; {@link #code()} identifies it, and the message says what to do.
  *
  * <p>Codes are those of the scripts (lua/README.md, Errors: {@code NAMESPACE}, {@code BACKLOG},
  * {@code CONFLICT}, ..) and these:
  *
  * <ul>
- *   <li>{@code REFUSED}: a row, a text or a setting that cannot be; nothing was sent
- *   <li>{@code OVERFLOW}: too much is pending, the tree or block was nacked; emit nothing of it
- *   <li>{@code UNAVAILABLE}: no answer came in time; a batch may have been applied. Apply the same
+ *   <li>{@code REFUSED}: a row, a text or a setting is invalid; nothing was sent
+ *   <li>{@code OVERFLOW}: the tree or block was nacked, because too much is pending; emit none of its messages
+ *   <li>{@code UNAVAILABLE}: no reply came in time; a batch may have been applied. Apply the same
  *       object again, or drop it: its trees expire
- *   <li>{@code LATE}: the fence may be gone, the batch may not be sent again; its trees expire
- *   <li>{@code LANE}: somebody else has used the lane; the batch may not be sent again
+ *   <li>{@code LATE}: the fence may have expired, so the batch may not be sent again; its trees expire
+ *   <li>{@code LANE}: another process has used the lane; the batch may not be sent again
  *   <li>{@code FULL}: too many rows wait for Redis
- *   <li>{@code CLOSED}: a message, or a producer, that was done with before
+ *   <li>{@code CLOSED}: the message or producer was already closed
  *   <li>{@code REDIS}: Redis replied with any other error
  * </ul>
  */
@@ -26,24 +26,24 @@ public final class AckerException extends RuntimeException {
     private static final long serialVersionUID = 1L;
     private static final Pattern OURS = Pattern.compile("ACKER ([A-Z]+) (.*)", Pattern.DOTALL);
 
-    /** What Redis 6.2 puts before an error that a command in a script has met. */
+    /** Prefix of Redis 6.2 before the error of a command inside a script. */
     private static final Pattern IN_SCRIPT =
             Pattern.compile("^(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )", Pattern.DOTALL);
 
-    /** States that pass: start-up, failover, a slot that moves, a long script. */
+    /** Transient states: start-up, failover, a migrating slot, a long script. */
     private static final Pattern PASSING =
             Pattern.compile("^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK)\\b.*",
                     Pattern.DOTALL);
 
-    /** Of a master that was replaced, or may be soon. */
+    /** Replies of a master that was replaced, or may be soon. */
     private static final Pattern DEMOTED =
             Pattern.compile("^(READONLY|MASTERDOWN|NOREPLICAS|LOADING)\\b.*", Pattern.DOTALL);
 
     private static final Map<String, String> ADVICE = Map.of(
             "NAMESPACE", "; create it (acker-redis create), or finish dropping it (acker-redis drop)",
             "SCHEMA", "; use the version of acker-redis that wrote it",
-            "SHARD", "; the namespace was moved or created anew, open it again",
-            "CONFLICT", "; something in it changes from run to run, or the namespace was moved since");
+            "SHARD", "; the namespace was resharded, or dropped and created again: open it again",
+            "CONFLICT", "; its content differs between runs, or the namespace was resharded since the first run");
 
     private final String code;
 
@@ -56,7 +56,7 @@ public final class AckerException extends RuntimeException {
         this.code = code;
     }
 
-    /** Which error it is: see the class. */
+    /** Returns the code of the error: see the class. */
     public String code() {
         return code;
     }
@@ -72,12 +72,12 @@ public final class AckerException extends RuntimeException {
         return new AckerException("REFUSED", String.format(words, values));
     }
 
-    /** Whether a server replied so as a demoted master does: connect again. */
+    /** Returns whether a server replied as a demoted master does: connect again. */
     static boolean isDemoted(String reply) {
         return DEMOTED.matcher(IN_SCRIPT.matcher(reply).replaceFirst("")).matches();
     }
 
-    /** For an error that Redis has replied. */
+    /** Returns the exception for an error reply of Redis. */
     static AckerException replied(String reply) {
         String words = IN_SCRIPT.matcher(reply).replaceFirst("");
         Matcher ours = OURS.matcher(words);

@@ -10,12 +10,12 @@ import java.util.Map;
 /**
  * Rows folded per anchor, and blocks: at most 1024 anchors, 64 blocks and 64 KiB of texts.
  *
- * <p>Each method throws an {@link AckerException} ({@code REFUSED}) for what cannot be, and the batch is
- * then as it was. {@link Acker#apply} applies it once; after an error the same object may be applied
- * again. One thread at a time.
+ * <p>Each method throws an {@link AckerException} ({@code REFUSED}) for invalid input, and leaves the batch
+ * unchanged. {@link Acker#apply} applies the batch once; after an error the same object may be applied
+ * again. Not thread-safe.
  */
 public final class Batch {
-    /** Anchors of a batch at most. */
+    /** Maximum anchors of a batch. */
     public static final int MAX_ROWS = 1024;
 
     private static final int MAX_TEXTS = 64 * 1024;
@@ -24,19 +24,19 @@ public final class Batch {
 
     final String task;
 
-    /** Where it was sent, and what was answered; from then on no row comes in. */
+    /** The packed calls and their replies; while it is set, the batch accepts no rows. */
     Sent sent;
 
     private final Map<Long, Rows> rows = new LinkedHashMap<>();
     private final Map<Long, Block> blocks = new LinkedHashMap<>();
     private int texts;
 
-    /** A batch that tracks nothing. */
+    /** Creates a batch that tracks nothing. */
     public Batch() {
         task = "";
     }
 
-    /** With the source that tracks, 1 to 64 of {@code A-Z a-z 0-9 _ . -}. */
+    /** Creates a batch for the source that tracks, a name of 1 to 64 of {@code A-Z a-z 0-9 _ . -}. */
     public Batch(String task) {
         this.task = Ids.checkName("task", task);
     }
@@ -66,36 +66,36 @@ public final class Batch {
         }
     }
 
-    /** Anchors in it. */
+    /** Returns the number of anchors. */
     public int size() {
         return rows.size();
     }
 
-    /** Whether there is nothing in it. */
+    /** Returns whether the batch holds neither rows nor blocks. */
     public boolean isEmpty() {
         return rows.isEmpty() && blocks.isEmpty();
     }
 
-    /** Whether one row more could be one too many. */
+    /** Returns whether another row might not fit. */
     public boolean isFull() {
         return rows.size() >= MAX_ROWS || texts > MAX_TEXTS - Ids.MAX_TEXT;
     }
 
     /**
-     * Begin a tree, by all its first messages; with none it is complete at once.
+     * Begins a tree with all its first messages; without messages it is complete immediately.
      *
-     * @param anchor see {@link Ids#newAnchor}: a new one for each attempt
-     * @param sourceId 1 to 255 bytes of UTF-8 without control bytes; it comes back with the verdict
+     * @param anchor a new one for each attempt, see {@link Ids#newAnchor}
+     * @param sourceId 1 to 255 bytes of UTF-8 without control bytes; the verdict contains it
      * @param emitted ids of all first messages
      */
     public Batch track(long anchor, String sourceId, long... emitted) {
         needTask();
         Rows before = rows.get(Ids.checkAnchor(anchor));
         if (Ids.inBlock(anchor)) {
-            throw AckerException.refused("anchor %d is in a block; a block is tracked whole, by trackBlock", anchor);
+            throw AckerException.refused("anchor %d is in a block; track the whole block by trackBlock()", anchor);
         }
         if (before != null && (before.flags & Row.TRACK) != 0) {
-            throw AckerException.refused("anchor %d is tracked twice; draw one for each attempt", anchor);
+            throw AckerException.refused("anchor %d is tracked twice; draw a new anchor for each attempt", anchor);
         }
         byte[] text = Ids.text("source id", sourceId, 1);
         fold(anchor, Ids.xor(emitted), Row.TRACK, text).source = text;
@@ -103,12 +103,12 @@ public final class Batch {
     }
 
     /**
-     * Begin a block of trees, one for each delta; {@link Ids#blockAnchor} gives their anchors. Emit
-     * when that was applied, and the block was not rejected.
+     * Begins a block of trees, one for each delta; {@link Ids#blockAnchor} returns their anchors. Emit the
+     * messages only after the block was applied and not rejected.
      *
      * @param block 0 to 2^50-1; see {@link Ids#blockNumber}
-     * @param label the source's own name for the block; it comes back with the verdicts
-     * @param deltas for each tree the XOR of the ids of its first messages; 0 where there is none
+     * @param label the source's name for the block; the verdicts contain it
+     * @param deltas for each tree the XOR of the ids of its first messages; 0 for a slot without a tree
      */
     public Batch trackBlock(long block, String label, long... deltas) {
         needTask();
@@ -119,13 +119,14 @@ public final class Batch {
         }
         for (long delta : deltas) checkDelta(delta);
         if (blocks.containsKey(block)) {
-            throw AckerException.refused("block %d is tracked twice; name each attempt", block);
+            throw AckerException.refused("block %d is tracked twice; use another number for each attempt", block);
         }
         for (long anchor : rows.keySet()) {
             if (Ids.inBlock(anchor) && Ids.blockOf(anchor) == block) checkSlot(anchor, deltas.length);
         }
         if (blocks.size() == MAX_BLOCKS) {
-            throw AckerException.refused("a batch tracks at most %d blocks; begin another", MAX_BLOCKS);
+            throw AckerException.refused("a batch tracks at most %d blocks; apply this one and begin another",
+                    MAX_BLOCKS);
         }
         checkRoom(0, text.length);
         texts += text.length;
@@ -136,29 +137,32 @@ public final class Batch {
         return this;
     }
 
-    /** A message was processed; {@code emitted} are the ids of all messages that it caused. */
+    /** Acks a processed message; {@code emitted} are the ids of all messages that it caused. */
     public Batch ack(long anchor, long tuple, long... emitted) {
         fold(Ids.checkAnchor(anchor), Ids.whole(tuple, emitted), 0, EMPTY);
         return this;
     }
 
-    /** The tree failed, and is nacked at once; why has up to 255 bytes. */
+    /** Fails a tree, which is nacked immediately; {@code why} has up to 255 bytes. */
     public Batch fail(long anchor, String why) {
         return failed(anchor, why, 0);
     }
 
-    /** The tree failed, and the message counts as processed: a block waits for those of failed trees, too. */
+    /**
+     * Fails a tree by a message that counts as processed: a block also waits for the messages of its
+     * failed trees.
+     */
     public Batch fail(long anchor, String why, long tuple, long... emitted) {
         return failed(anchor, why, Ids.whole(tuple, emitted));
     }
 
-    /** More time is needed: the clock of the tree, or of its block, starts anew. */
+    /** Resets the timeout of a tree; for a tree in a block, that of the whole block. */
     public Batch touch(long anchor) {
         fold(Ids.checkAnchor(anchor), 0, Row.TOUCH, EMPTY);
         return this;
     }
 
-    /** Fold in a row that is whole already. */
+    /** Folds in a whole row. */
     public Batch add(Row row) {
         Ids.checkAnchor(row.anchor());
         checkDelta(row.delta());
@@ -170,7 +174,7 @@ public final class Batch {
         return this;
     }
 
-    /** What is sent: the loose rows of each shard, then its blocks. */
+    /** Returns the calls to send: the loose rows of each shard, then its blocks. */
     List<Part> parts(int shards) {
         Map<Integer, List<Rows>> loose = new LinkedHashMap<>();
         Map<Long, Block> all = new LinkedHashMap<>();
@@ -197,7 +201,7 @@ public final class Batch {
         return parts;
     }
 
-    /** The rows, as they were folded: for whoever is told that the batch was given up. */
+    /** Returns the folded rows; {@code onGivenUp} can read them from a batch that was given up. */
     public List<Row> rows() {
         Collection<Rows> all = rows.values();
         return all.stream().map(row -> new Row(row.anchor, row.delta, row.flags,
@@ -207,7 +211,7 @@ public final class Batch {
     private Batch failed(long anchor, String why, long delta) {
         byte[] text = Ids.text("why", why, 0);
         Rows before = rows.get(Ids.checkAnchor(anchor));
-        if (before != null && before.why.length > 0) text = EMPTY; // the first that says something wins
+        if (before != null && before.why.length > 0) text = EMPTY; // the first why that is not empty wins
         Rows row = fold(anchor, delta, Row.FAIL, text);
         if (text.length > 0) row.why = text;
         return this;
@@ -229,31 +233,31 @@ public final class Batch {
     }
 
     private void needTask() {
-        if (task.isEmpty()) throw AckerException.refused("name the source, new Batch(task), to track in this batch");
+        if (task.isEmpty()) throw AckerException.refused("a TRACK row needs a source: use new Batch(task)");
     }
 
     private void checkRoom(int more, int bytes) {
-        if (sent != null) throw AckerException.refused("this batch was sent already; put new rows into a new one");
+        if (sent != null) throw AckerException.refused("this batch was already sent; add new rows to a new batch");
         if (rows.size() + more > MAX_ROWS || texts + bytes > MAX_TEXTS) {
             throw AckerException.refused("a batch has at most %d rows and %d bytes of source ids, labels and whys;"
-                    + " apply it and begin another", MAX_ROWS, MAX_TEXTS);
+                    + " apply this one and begin another", MAX_ROWS, MAX_TEXTS);
         }
     }
 
     private static void checkDelta(long delta) {
         if (delta < 0) {
-            throw AckerException.refused("a delta is 0 to 2^63-1, not %s", Long.toUnsignedString(delta));
+            throw AckerException.refused("a delta is a number from 0 to 2^63-1, not %s", Long.toUnsignedString(delta));
         }
     }
 
     private static void checkSlot(long anchor, int slots) {
         if (Ids.slotOf(anchor) >= slots) {
-            throw AckerException.refused("block %d has %d trees, and no slot %d",
+            throw AckerException.refused("block %d has %d trees, but no slot %d",
                     Ids.blockOf(anchor), slots, Ids.slotOf(anchor));
         }
     }
 
-    /** Where a batch was sent first: from then on its calls stay what they were. */
+    /** A packed batch: every retry sends the same calls. */
     static final class Sent {
         final String namespace;
         final List<Part> parts;
@@ -263,13 +267,13 @@ public final class Batch {
         final Part.Reply[] replies;
         final boolean[] doubt;
 
-        /** When a part was sent first, by {@link System#nanoTime}; null if it was not yet. */
+        /** When a part was first sent, by {@link System#nanoTime}; null if it was not sent yet. */
         final Long[] times;
 
-        /** For how long a part may be sent again: the least that the namespace has said. */
+        /** How long a part may be retried: the minimum of all configurations that were read. */
         long fenceMs = Long.MAX_VALUE;
 
-        /** All was answered, and the lane was given back. */
+        /** Whether all calls were answered and the lane was given back. */
         boolean done;
 
         Sent(String namespace, List<Part> parts, int shards, Lane lane) {
@@ -283,7 +287,7 @@ public final class Batch {
             times = new Long[parts.size()];
         }
 
-        /** Whether nothing of it was applied, for sure: it may be sent under other numbers. */
+        /** Returns whether certainly nothing was applied, so the batch may be sent under other numbers. */
         boolean refused() {
             for (int i = 0; i < replies.length; i++) {
                 if (doubt[i] || replies[i] != null) return false;
@@ -292,7 +296,7 @@ public final class Batch {
         }
     }
 
-    /** A name that nobody else has, and numbers that grow; one call in flight. */
+    /** A producer lane: a name that no other process has, increasing numbers, one call in flight. */
     static final class Lane {
         final String name = Ids.newName();
         private long seq;

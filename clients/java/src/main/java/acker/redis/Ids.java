@@ -13,11 +13,11 @@ import java.util.HexFormat;
 import java.util.regex.Pattern;
 
 /**
- * Ids of anchors and tuples, and what text may be.
+ * Ids of anchors and tuples, and the rules for texts.
  *
- * <p>All of them fit a {@code long} without its sign: an anchor is 1 to 2^62-1, or of a tree in a
- * block has bit 62 set; a tuple id is 1 to 2^63-1; a delta may also be 0. A negative number is out of
- * range, so plain comparisons do.
+ * <p>All ids fit a {@code long} without its sign bit. An anchor is 1 to 2^62-1; the anchor of a tree in a
+ * block has bit 62 set. A tuple id is 1 to 2^63-1; a delta may also be 0. A negative number is out of
+ * range, so signed comparisons are sufficient.
  */
 public final class Ids {
     /** Highest anchor of a loose tree. */
@@ -29,7 +29,7 @@ public final class Ids {
     /** Highest number of a block. */
     public static final long BLOCK_MAX = (1L << 50) - 1;
 
-    /** Trees of a block at most. */
+    /** Maximum trees of a block. */
     public static final int SLOTS = 4095;
 
     static final int MAX_TEXT = 255;
@@ -39,7 +39,7 @@ public final class Ids {
 
     private Ids() {}
 
-    /** An anchor, 1 to 2^62-1, from the system's random source. */
+    /** Returns an anchor, 1 to 2^62-1, from the system's random source. */
     public static long newAnchor() {
         while (true) {
             long anchor = RANDOM.nextLong() & ANCHOR_MAX;
@@ -47,7 +47,7 @@ public final class Ids {
         }
     }
 
-    /** So many tuple ids, or edge ids, each 1 to 2^63-1, from the system's random source. */
+    /** Returns tuple ids or edge ids, each 1 to 2^63-1, from the system's random source. */
     public static long[] newTupleIds(int count) {
         byte[] drawn = new byte[8 * count];
         RANDOM.nextBytes(drawn);
@@ -61,8 +61,8 @@ public final class Ids {
     }
 
     /**
-     * Number of a block from its source's own identity: the same parts, the same number, so whoever
-     * runs again tracks the same block. Let the parts tell attempts apart.
+     * Returns the number of a block, derived from its identity; equal parts give equal numbers, so a repeated
+     * run tracks the same block. One of the parts must identify the attempt.
      */
     public static long blockNumber(Object... identity) {
         MessageDigest digest = sha256();
@@ -74,13 +74,15 @@ public final class Ids {
         return ByteBuffer.wrap(digest.digest()).getLong() >>> 14;
     }
 
-    /** Anchor of a tree in a block. */
+    /** Returns the anchor of a tree in a block. */
     public static long blockAnchor(long block, int slot) {
-        if (slot < 0 || slot >= SLOTS) throw AckerException.refused("a slot is 0 to %d, not %d", SLOTS - 1, slot);
+        if (slot < 0 || slot >= SLOTS) {
+            throw AckerException.refused("a slot is a number from 0 to %d, not %d", SLOTS - 1, slot);
+        }
         return IN_BLOCK | checkBlock(block) << 12 | slot;
     }
 
-    /** Shard of an anchor; of a block, for all of its anchors. {@code shards} is a power of two. */
+    /** Returns the shard of an anchor; all anchors of a block have one shard. {@code shards} is a power of two. */
     public static int shardOf(long anchor, int shards) {
         return (int) (inBlock(anchor) ? blockOf(anchor) : anchor) & (shards - 1);
     }
@@ -99,34 +101,34 @@ public final class Ids {
 
     static long checkAnchor(long anchor) {
         if (anchor < 1 || (inBlock(anchor) && slotOf(anchor) == SLOTS)) {
-            throw AckerException.refused("an anchor is 1 to 2^62-1, or one of a block's %d slots, not %s",
-                    SLOTS, Long.toUnsignedString(anchor));
+            throw AckerException.refused("an anchor is a number from 1 to 2^62-1, or the anchor of a block's tree,"
+                    + " not %s", Long.toUnsignedString(anchor));
         }
         return anchor;
     }
 
     static long checkTuple(long id) {
         if (id < 1) {
-            throw AckerException.refused("a tuple id is 1 to 2^63-1, not %s", Long.toUnsignedString(id));
+            throw AckerException.refused("a tuple id is a number from 1 to 2^63-1, not %s", Long.toUnsignedString(id));
         }
         return id;
     }
 
     static long checkBlock(long block) {
         if (block < 0 || block > BLOCK_MAX) {
-            throw AckerException.refused("a block is 0 to 2^50-1, not %s", Long.toUnsignedString(block));
+            throw AckerException.refused("a block is a number from 0 to 2^50-1, not %s", Long.toUnsignedString(block));
         }
         return block;
     }
 
     static String checkName(String kind, String name) {
         if (name == null || !NAME.matcher(name).matches()) {
-            throw AckerException.refused("a %s is 1 to 64 of A-Z a-z 0-9 _ . -, not %s", kind, name);
+            throw AckerException.refused("a %s is 1 to 64 characters of A-Z a-z 0-9 _ . -, not %s", kind, name);
         }
         return name;
     }
 
-    /** XOR of distinct tuple ids: two messages with one id would cancel. */
+    /** Returns the XOR of distinct tuple ids: two messages with the same id would cancel. */
     static long xor(long... ids) {
         long delta = 0;
         for (long id : ids) delta ^= checkTuple(id);
@@ -135,25 +137,25 @@ public final class Ids {
             Arrays.sort(sorted);
             for (int i = 1; i < sorted.length; i++) {
                 if (sorted[i] == sorted[i - 1]) {
-                    throw AckerException.refused("two messages have one tuple id; draw an id for each");
+                    throw AckerException.refused("two messages have the same tuple id; draw an id for each");
                 }
             }
         }
         return delta;
     }
 
-    /** Delta of a message that was processed: its id XOR the ids of all that it caused. */
+    /** Returns the delta of a processed message: its id XOR the ids of all messages it caused. */
     static long whole(long tuple, long... emitted) {
         checkTuple(tuple);
         for (long id : emitted) {
             if (id == tuple) {
-                throw AckerException.refused("a message cannot have the id of one it caused; draw another");
+                throw AckerException.refused("a message and one that it caused have the same id %d; draw another", id);
             }
         }
         return tuple ^ xor(emitted);
     }
 
-    /** A decimal number of up to 64 bits, without a sign; what is above 2^63-1 is negative, and refused later. */
+    /** Parses a decimal number of up to 64 bits without a sign; above 2^63-1 it is negative, and refused later. */
     static long parse(String digits) {
         if (digits.isEmpty() || digits.charAt(0) < '0' || digits.charAt(0) > '9') {
             throw AckerException.refused("an id is a decimal number without a sign, not %s", digits);
@@ -165,22 +167,22 @@ public final class Ids {
         }
     }
 
-    /** UTF-8 of a source id, label or why, if the scripts take it: lengths count bytes, not chars. */
+    /** Returns the UTF-8 of a source id, label or why; refuses a text that the scripts would refuse. */
     static byte[] text(String kind, String text, int least) {
         byte[] data = utf8(text);
-        if (data == null) throw AckerException.refused("a %s is text that UTF-8 can hold", kind);
+        if (data == null) throw AckerException.refused("a %s is text that UTF-8 can encode", kind);
         if (data.length < least || data.length > MAX_TEXT) {
             throw AckerException.refused("a %s has %d to %d bytes, this one %d", kind, least, MAX_TEXT, data.length);
         }
         for (byte each : data) {
             if (each >= 0 && each < 32 || each == 127) {
-                throw AckerException.refused("a %s has no control characters", kind);
+                throw AckerException.refused("a %s must not contain control characters", kind);
             }
         }
         return data;
     }
 
-    /** Words for people, as a row can hold them: 255 bytes, no control characters. */
+    /** Returns a text as a why: cut to 255 bytes, with control characters replaced. */
     static String clip(String words) {
         StringBuilder short_ = new StringBuilder();
         int left = MAX_TEXT;
@@ -195,7 +197,7 @@ public final class Ids {
         return short_.toString();
     }
 
-    /** Bytes of a text; null if it has half a surrogate pair, which getBytes would make a question mark. */
+    /** Returns the UTF-8 of a text; null for half a surrogate pair, which getBytes would replace by a question mark. */
     private static byte[] utf8(String text) {
         if (text == null) return null;
         try {
@@ -231,7 +233,7 @@ public final class Ids {
         try {
             return MessageDigest.getInstance(name);
         } catch (NoSuchAlgorithmException error) {
-            throw new IllegalStateException(error); // every JDK has it
+            throw new IllegalStateException(error); // cannot happen: every JDK has it
         }
     }
 }

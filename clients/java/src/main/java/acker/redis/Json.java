@@ -5,7 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
-/** Reads JSON, for the JDK has nothing that does. Whole numbers become a Long; there are no others. */
+/** Parses JSON, because the JDK has no parser. Integers become a Long; other numbers are not supported. */
 final class Json {
     private final String text;
     private int at;
@@ -14,7 +14,7 @@ final class Json {
         this.text = text;
     }
 
-    /** A Map, List, String, Long, Boolean or null. */
+    /** Returns a Map, List, String, Long, Boolean or null. */
     static Object parse(String text) {
         Json json = new Json(text);
         Object value = json.value();
@@ -58,7 +58,7 @@ final class Json {
         return list;
     }
 
-    /** Whether this is the end; else a comma is behind it, unless it is the first. */
+    /** Consumes the end and returns true, or consumes the comma before the next element and returns false. */
     private boolean next(char end, boolean first) {
         blanks();
         if (at < text.length() && text.charAt(at) == end) {
@@ -121,6 +121,6 @@ final class Json {
     }
 
     private IllegalArgumentException bad() {
-        return new IllegalArgumentException("no JSON, or none that is read here, at " + at);
+        return new IllegalArgumentException("invalid or unsupported JSON at " + at);
     }
 }

@@ -11,10 +11,10 @@ import java.util.Set;
 import java.util.function.Consumer;
 
 /**
- * The verdicts of one source, over all shards: at least once, in no special order.
+ * Reads the verdicts of one source, over all shards: at least once, in no particular order.
  *
- * <p>Read what waits, handle it, take it. What was not taken is read again, also after a crash. One
- * reader for each task; any thread may be it.
+ * <p>Read the waiting entries, handle them, then take them. Entries that were not taken are read again,
+ * also after a crash. A task has one reader; it may run in any thread.
  */
 public final class Outcomes {
     private static final int MAX_TAKE = 64;
@@ -26,14 +26,14 @@ public final class Outcomes {
         this.task = Ids.checkName("task", task);
     }
 
-    /** Outcomes that stand in one entry of a stream, and are taken together. */
+    /** One entry of a stream; its outcomes are taken together. */
     public record Entry(int shard, String id, List<Outcome> outcomes) {}
 
-    /** Up to so many entries of each shard, the oldest first; the same again until they are taken. */
+    /** Reads up to {@code count} entries of each shard, oldest first; they are read again until they are taken. */
     public List<Entry> read(int count) {
         List<Entry> found = new ArrayList<>();
         String first = acker.shard(0);
-        // A stream that is no more is as empty as one in which nothing waits, so shards are counted anew.
+        // A deleted stream reads like an empty one, so read the number of shards each time.
         Object said = acker.patient(() -> Scripts.plain(acker.redis(), "HGET", first + ":meta", "shards"));
         int shards = said == null ? 1 : (int) Replies.number(said);
         for (int number = 0; number < shards; number++) {
@@ -55,9 +55,9 @@ public final class Outcomes {
     }
 
     /**
-     * Delete entries that were handled; those that are gone are passed over.
+     * Deletes handled entries; entries that were already deleted are skipped.
      *
-     * @return how many verdicts they held; too few if a reply was lost
+     * @return the number of verdicts that they held; too low if a reply was lost
      */
     public long take(Collection<Entry> entries) {
         Map<Integer, List<byte[]>> ids = new LinkedHashMap<>();
@@ -70,7 +70,7 @@ public final class Outcomes {
             while (!left.isEmpty()) {
                 List<byte[]> argv = new ArrayList<>(left.subList(0, Math.min(MAX_TAKE, left.size())));
                 argv.add(0, Replies.bytes(task));
-                // Twice is once: it passes over what is gone.
+                // Idempotent: take skips deleted entries.
                 List<?> reply = (List<?>) acker.patient(() ->
                         Scripts.call(acker.redis(), "take", acker.shard(its.getKey()), argv.toArray(new byte[0][])));
                 taken += Replies.number(reply.get(1));
@@ -81,10 +81,10 @@ public final class Outcomes {
     }
 
     /**
-     * Hand out what waits now, an entry at a time, and take each when all of it was handled. An
-     * exception ends it; what was not taken comes again.
+     * Passes each waiting outcome to the handler, and takes an entry after all its outcomes were handled. An
+     * exception of the handler ends the call; entries that were not taken are read again later.
      *
-     * @return how many outcomes were handled
+     * @return the number of handled outcomes
      */
     public long handle(Consumer<Outcome> handler) {
         long handled = 0;
@@ -110,7 +110,7 @@ public final class Outcomes {
         return outcomes;
     }
 
-    /** Single verdicts of a block's entry, slot by slot. */
+    /** Returns the single verdicts of a block's entry, slot by slot. */
     private static List<Outcome> block(Map<String, String> fields) {
         String verdict = fields.get("verdict");
         String reason = fields.get("reason");
@@ -131,7 +131,7 @@ public final class Outcomes {
         boolean mixed = verdict.equals("mixed");
         int slots = Integer.parseInt(fields.get("slots"));
         for (long slot = 0; slot < slots; slot++) {
-            if (failed.contains(slot)) continue; // was nacked then
+            if (failed.contains(slot)) continue; // it was nacked when it failed
             boolean lost = nacked.contains(slot);
             outcomes.add(new Outcome(mixed ? (lost ? "nack" : "ack") : verdict,
                     mixed ? (lost ? "expired" : "completed") : reason,

@@ -7,7 +7,7 @@ import java.security.MessageDigest;
 import java.util.ArrayList;
 import java.util.List;
 
-/** One call of a script: all or nothing, under a number of its own. */
+/** One call of a script, which is applied completely or not at all, under its own number. */
 final class Part {
     private static final int MAX_BLOCKS = 64;
     private static final int MAX_CALL = 1024 * 1024;
@@ -18,7 +18,7 @@ final class Part {
 
     final int shard;
 
-    /** ARGV behind the producer and the fence. */
+    /** The arguments after the producer and the fence. */
     final List<byte[]> argv = new ArrayList<>();
 
     /** Anchors, or numbers of blocks, in the order of the call. */
@@ -32,7 +32,7 @@ final class Part {
         this.shard = shard;
     }
 
-    /** The loose rows of a shard. */
+    /** Returns the call for the loose rows of a shard. */
     static Part loose(int shard, List<Batch.Rows> rows, String task) {
         Part part = new Part("apply", shard);
         byte[] flags = new byte[rows.size()];
@@ -56,7 +56,7 @@ final class Part {
         return part;
     }
 
-    /** The fewest calls that carry these blocks of a shard, in this order. */
+    /** Returns the fewest calls that can carry these blocks of a shard, in this order. */
     static List<Part> blocks(int shard, List<Batch.Block> blocks, String task) {
         List<Part> calls = new ArrayList<>();
         Part call = null;
@@ -74,7 +74,7 @@ final class Part {
         return calls;
     }
 
-    /** The six arguments of a block. */
+    /** Returns the six arguments of a block. */
     private static List<byte[]> pack(Batch.Block block, String task) {
         List<Batch.Rows> rows = block.rows.stream().sorted((a, b) -> Long.compare(a.anchor, b.anchor)).toList();
         int flags = 0;
@@ -112,7 +112,7 @@ final class Part {
         return List.of(new byte[] {(byte) flags}, number, header, slots, deltas.array(), failed.toByteArray());
     }
 
-    /** 16 hex digits that tell this call from others. */
+    /** Returns 16 hex digits that identify the content of this call. */
     String digest() {
         if (digest == null) {
             MessageDigest hash = Ids.sha256();
@@ -125,7 +125,7 @@ final class Part {
         return digest;
     }
 
-    /** What the script has replied. */
+    /** Parses the script's reply. */
     Reply read(Object reply) {
         List<?> fields = (List<?>) reply;
         if (Replies.number(fields.get(0)) == 0) {
@@ -138,6 +138,6 @@ final class Part {
                 Replies.number(fields.get(3)), rejected);
     }
 
-    /** {@code highest} is the lane's last number when the call was a repeat, else -1. */
+    /** A reply; {@code highest} is the lane's highest number if the call was a repeat, else -1. */
     record Reply(long highest, long tracked, long acked, long failed, List<Long> rejected) {}
 }

@@ -12,13 +12,13 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * Messages that are being processed, mostly one, several for a join; and what they caused.
+ * Messages that are processed together, and the messages they caused: usually one input, several for a join.
  *
- * <p>A message that they cause draws an edge id for each of its inputs; the row of an input is its own
- * id XOR its edges. Said once: {@link #ack} or {@link #fail}; what is never said expires. It is closed
- * then, also when that throws, for it may have been applied: do not process the message again under
- * new ids, its trees expire. Only {@code FULL} and {@code CLOSED} leave it open, nothing was taken then.
- * Any thread may use it.
+ * <p>A new message draws an edge id for each of its inputs; the row of an input is its own id XOR its edges.
+ * Call {@link #ack} or {@link #fail} once; a message without either expires. The call closes the message
+ * even if it throws, because its rows may have been applied: do not process the message again under new
+ * ids, and let its trees expire. Only {@code REFUSED}, {@code FULL} and {@code CLOSED} leave the message
+ * open, because no row was accepted. Thread-safe.
  */
 public final class Processing {
     private static final Pattern PAIR = Pattern.compile("[ \t]*([0-9]{1,19}):([0-9]{1,19})[ \t]*");
@@ -28,7 +28,7 @@ public final class Processing {
     private final Consumer<List<Row>> sink;
     private final List<Map<Long, Long>> inputs = new ArrayList<>();
 
-    /** Of each input, the XOR of its edges. */
+    /** For each input, the XOR of its edges. */
     private final long[] edges;
 
     private String state = "";
@@ -49,7 +49,7 @@ public final class Processing {
     }
 
     /**
-     * Id of a message that all inputs caused. Send one message with it, and no other.
+     * Returns the id of a new message that all inputs caused. Send exactly one message with it.
      *
      * @return {@code <anchor>:<tuple>}, joined by commas; empty if no input is in a tree
      */
@@ -59,13 +59,15 @@ public final class Processing {
         return emitFrom(all);
     }
 
-    /** Id of a message that some inputs caused, by their places from 0 on; of none, it is in no tree. */
+    /** Returns the id of a new message that some inputs caused, by their places from 0; without any: unanchored. */
     public synchronized String emitFrom(int... places) {
         checkOpen();
         Set<Integer> distinct = new HashSet<>();
         for (int place : places) {
-            if (place < 0 || place >= edges.length) throw AckerException.refused("there is no input %d", place);
-            if (!distinct.add(place)) throw AckerException.refused("input %d is there twice", place);
+            if (place < 0 || place >= edges.length) {
+                throw AckerException.refused("there is no input %d; inputs are numbered from 0", place);
+            }
+            if (!distinct.add(place)) throw AckerException.refused("input %d is given twice", place);
         }
         while (true) {
             long[] drawn = Ids.newTupleIds(places.length);
@@ -75,26 +77,26 @@ public final class Processing {
                 inputs.get(places[i]).keySet().forEach(anchor -> ids.merge(anchor, edge, (a, b) -> a ^ b));
             }
             if (ids.size() > MAX_TREES) {
-                throw AckerException.refused("a message belongs to at most %d trees, not %d; emit several, each from"
-                        + " some of the inputs", MAX_TREES, ids.size());
+                throw AckerException.refused("a message belongs to at most %d trees, not %d; emit several, each"
+                        + " anchored to some of the inputs", MAX_TREES, ids.size());
             }
-            if (ids.containsValue(0L)) continue; // edges that cancel, once in 2^63
+            if (ids.containsValue(0L)) continue; // edges that cancel, probability 2^-63
             for (int i = 0; i < places.length; i++) edges[places[i]] ^= drawn[i];
             return format(ids);
         }
     }
 
-    /** They were processed. Emit before. */
+    /** Acks the messages; emit first. */
     public void ack() {
         end("acked", 0, "");
     }
 
-    /** They failed, and their trees are nacked at once; why is cut to what a row can hold. */
+    /** Fails the messages and their trees, which are nacked immediately; {@code why} is cut to 255 bytes. */
     public void fail(String why) {
         end("failed", Row.FAIL, Ids.clip(why));
     }
 
-    /** More time is needed: the clock of their trees starts anew. */
+    /** Resets the timeout of the trees. */
     public void touch() {
         List<Row> rows;
         synchronized (this) {
@@ -108,14 +110,14 @@ public final class Processing {
         List<Row> rows;
         synchronized (this) {
             checkOpen();
-            // From here on no id is given out: it would be in no row.
+            // From here on emit refuses: no row would contain its id.
             state = how;
             rows = rows(flags, why, true);
         }
         try {
             if (!rows.isEmpty()) sink.accept(rows);
         } catch (AckerException error) {
-            if (error.is("REFUSED", "FULL", "CLOSED")) { // nothing was taken, let alone sent
+            if (error.is("REFUSED", "FULL", "CLOSED")) { // no row was accepted or sent
                 synchronized (this) {
                     state = "";
                 }
@@ -139,10 +141,13 @@ public final class Processing {
         return rows;
     }
 
-    /** Ids of a message by anchor, from its text. */
+    /** Returns the ids of a message by anchor, parsed from its text. */
     static Map<Long, Long> parse(String text) {
-        if (text == null) throw AckerException.refused("a message id is text; of a message in no tree it is empty");
-        if (text.length() > MAX_TEXT) throw AckerException.refused("a message id has at most %d characters", MAX_TEXT);
+        if (text == null) throw AckerException.refused("a message id is text, not null; for an unanchored message, ''");
+        if (text.length() > MAX_TEXT) {
+            throw AckerException.refused("the text of a message id has at most %d characters, not %d",
+                    MAX_TEXT, text.length());
+        }
         Map<Long, Long> ids = new LinkedHashMap<>();
         if (text.isBlank()) return ids;
         for (String pair : text.split(",", -1)) {
@@ -152,7 +157,7 @@ public final class Processing {
             }
             long anchor = Ids.checkAnchor(Ids.parse(match.group(1)));
             if (ids.put(anchor, Ids.checkTuple(Ids.parse(match.group(2)))) != null) {
-                throw AckerException.refused("anchor %d is there twice in one message id", anchor);
+                throw AckerException.refused("anchor %d occurs twice in one message id", anchor);
             }
         }
         if (ids.size() > MAX_TREES) {

@@ -14,15 +14,15 @@ import java.util.function.BiConsumer;
 import java.util.function.Consumer;
 
 /**
- * Folds the rows of many threads and sends them by the batch.
+ * Folds the rows of many threads and sends them in batches.
  *
- * <p>A call comes back when its rows are taken in, not when they are applied: see {@link #flush}. Rows
- * wait for {@code linger} that others may join them, or until a batch is full. A batch that was given
- * up is told to {@code onGivenUp}, and by the next {@code flush}; its trees expire, and their sources
- * replay them. When too many rows wait, callers wait too.
+ * <p>A call returns when its rows are accepted, not when they are applied: see {@link #flush}. Rows wait
+ * for {@code linger} for others to join them, or until a batch is full. A batch that was given up is
+ * reported to {@code onGivenUp} and by the next {@code flush}; its trees expire, and their sources replay
+ * them. While too many rows wait, callers wait too.
  *
- * <p>Close it, best by try-with-resources: what waits when the process ends is lost, and its trees
- * expire. Any thread may use it.
+ * <p>Close it, best by try-with-resources: rows that still wait when the process ends are lost, and their
+ * trees expire. Thread-safe.
  */
 public final class Producer implements AutoCloseable {
     private static final long MS = 1_000_000;
@@ -35,10 +35,10 @@ public final class Producer implements AutoCloseable {
     private final BiConsumer<AckerException, Batch> onGivenUp;
     private final List<Thread> senders = new ArrayList<>();
 
-    /** Guards what follows; nobody holds it while Redis is asked. */
+    /** Guards the fields below; no thread holds it during a call of Redis. */
     private final Object lock = new Object();
 
-    /** Of each shard the batch that is filled. */
+    /** The batch of each shard that is being filled. */
     private final Map<Integer, Filling> filling = new HashMap<>();
 
     private final Deque<Batch> ready = new ArrayDeque<>();
@@ -47,11 +47,11 @@ public final class Producer implements AutoCloseable {
     private int waiting;
     private boolean closed;
 
-    /** From when on, by {@link System#nanoTime}, nothing is sent any more; once it is closed. */
+    /** After close: the {@link System#nanoTime} after which nothing is sent. */
     private long end;
     private AckerException error;
 
-    /** Those that wait: each is told of what it has waited for. */
+    /** The flushes in progress: each receives the error of the batches that it waits for. */
     private final Set<Flush> flushes = new HashSet<>();
 
     private static final class Flush {
@@ -61,49 +61,49 @@ public final class Producer implements AutoCloseable {
 
     private record Filling(Batch batch, long due) {}
 
-    /** How a producer works; change what you need: {@code new Settings().withLinger(..)}. */
+    /** Settings of a producer; change the defaults by {@code new Settings().withLinger(..)}. */
     public record Settings(
             Duration linger, int senders, int buffer, Duration maxBlock, BiConsumer<AckerException, Batch> onGivenUp) {
-        /** Two milliseconds, two calls in flight, 65,536 rows, a minute. */
+        /** Creates the defaults: 2 ms linger, 2 senders, a buffer of 65,536 rows, 1 minute maxBlock. */
         public Settings() {
             this(Duration.ofMillis(2), 2, 65_536, Duration.ofMinutes(1), null);
         }
 
-        /** How long rows wait for others that may join them. */
+        /** Sets how long rows wait for others to join them. */
         public Settings withLinger(Duration linger) {
             return new Settings(linger, senders, buffer, maxBlock, onGivenUp);
         }
 
-        /** Calls in flight at most, each on a lane of its own. */
+        /** Sets the maximum number of calls in flight, each on a separate lane. */
         public Settings withSenders(int senders) {
             return new Settings(linger, senders, buffer, maxBlock, onGivenUp);
         }
 
-        /** When so many rows wait, callers wait too. */
+        /** Sets the number of waiting rows at which callers wait. */
         public Settings withBuffer(int buffer) {
             return new Settings(linger, senders, buffer, maxBlock, onGivenUp);
         }
 
-        /** For how long callers wait; then {@code FULL}. */
+        /** Sets how long callers wait before they get {@code FULL}. */
         public Settings withMaxBlock(Duration maxBlock) {
             return new Settings(linger, senders, buffer, maxBlock, onGivenUp);
         }
 
-        /** Is told of each batch that was given up, by a sender's thread: it must not wait. */
+        /** Sets the callback for batches that were given up; it runs in a sender thread and must not wait. */
         public Settings withOnGivenUp(BiConsumer<AckerException, Batch> onGivenUp) {
             return new Settings(linger, senders, buffer, maxBlock, onGivenUp);
         }
     }
 
-    /** For a bolt. */
+    /** Creates a producer for a bolt. */
     public Producer(Acker acker) {
         this(acker, "", new Settings());
     }
 
-    /** For a bolt with an empty task; with one, {@link #track} tracks under it. */
+    /** Creates a producer for a bolt with an empty task; with a task, {@link #track} tracks under it. */
     public Producer(Acker acker, String task, Settings settings) {
         if (settings.linger.isNegative() || settings.senders < 1 || settings.buffer < 1) {
-            throw AckerException.refused("linger is zero or more, senders and buffer are at least one");
+            throw AckerException.refused("linger must be zero or more, senders and buffer at least 1");
         }
         this.acker = acker;
         this.task = task.isEmpty() ? "" : Ids.checkName("task", task);
@@ -120,7 +120,7 @@ public final class Producer implements AutoCloseable {
 
     /** As {@link Batch#track}. */
     public void track(long anchor, String sourceId, long... emitted) {
-        Batch check = newBatch().track(anchor, sourceId, emitted); // refuses what cannot be
+        Batch check = newBatch().track(anchor, sourceId, emitted); // refuses invalid input
         take(new long[] {anchor}, batch -> batch.track(anchor, sourceId, emitted), check);
     }
 
@@ -144,22 +144,22 @@ public final class Producer implements AutoCloseable {
         add(List.of(new Row(anchor, 0, Row.TOUCH, "")));
     }
 
-    /** Begin to process messages, by their ids as text; ack, fail and touch give their rows to this producer. */
+    /** Begins to process messages, given by their ids as text; ack, fail and touch add rows to this producer. */
     public Processing process(String... messages) {
         return new Processing(this::add, messages);
     }
 
     /**
-     * Take rows in, all of them or, with an error, none.
+     * Accepts all rows or, with an error, none.
      *
-     * @throws AckerException {@code FULL} if Redis is too slow, {@code CLOSED}
+     * @throws AckerException {@code FULL} if Redis is too slow, {@code CLOSED} if the producer is closed
      */
     public void add(List<Row> rows) {
         Batch check = null;
         long[] anchors = new long[rows.size()];
         for (int i = 0; i < anchors.length; i++) {
             if (check == null || check.isFull()) check = new Batch();
-            check.add(rows.get(i)); // refuses what cannot be
+            check.add(rows.get(i)); // refuses invalid input
             anchors[i] = rows.get(i).anchor();
         }
         int[] at = {0};
@@ -167,8 +167,8 @@ public final class Producer implements AutoCloseable {
     }
 
     /**
-     * Wait until all is applied that was taken in before; the error of the first batch that was given up
-     * since the last flush, or while it waits. Of several that flush at once, each is told.
+     * Waits until all rows accepted so far are applied. Throws the error of the first batch that was given up
+     * since the last flush, or during this one. Concurrent flushes all throw it.
      */
     public void flush() {
         synchronized (lock) {
@@ -193,13 +193,13 @@ public final class Producer implements AutoCloseable {
         }
     }
 
-    /** Flush for up to 30 seconds, and end. Throws what flush throws; the same again does nothing. */
+    /** Flushes for up to 30 seconds, and closes. Throws the errors of flush. Idempotent. */
     @Override
     public void close() {
         close(Duration.ofSeconds(30));
     }
 
-    /** Flush for up to this time, and end; what was not sent by then is given up. */
+    /** Flushes for up to this time, and closes; rows that were not sent by then are given up. */
     public void close(Duration timeout) {
         synchronized (lock) {
             if (closed) return;
@@ -221,7 +221,7 @@ public final class Producer implements AutoCloseable {
         if (checked == null) return;
         int known = shards > 0 ? shards : acker.shards();
         synchronized (lock) {
-            if (closed) throw new AckerException("CLOSED", "this producer was closed; nothing is taken in any more");
+            if (closed) throw new AckerException("CLOSED", "this producer is closed and takes no more rows");
             if (shards == 0) {
                 shards = known;
                 senders.forEach(Thread::start);
@@ -233,7 +233,7 @@ public final class Producer implements AutoCloseable {
                 if (its == null) {
                     its = new Filling(newBatch(), System.nanoTime() + lingerNs);
                     filling.put(shard, its);
-                    lock.notifyAll(); // somebody has to see when it is due
+                    lock.notifyAll(); // a sender has to wait for its due time
                 }
                 int before = its.batch.size();
                 fold.accept(its.batch);
@@ -255,17 +255,18 @@ public final class Producer implements AutoCloseable {
         while (waiting >= buffer && !senders.contains(Thread.currentThread())) {
             long left = end - System.nanoTime();
             if (left <= 0) {
-                throw new AckerException("FULL",
-                        waiting + " rows wait for Redis; it is too slow for this program, or away");
+                throw new AckerException("FULL", waiting + " rows wait for Redis, and there was no room in time: Redis"
+                        + " is too slow for this program, or unreachable");
             }
             await(left);
-            if (closed) throw new AckerException("CLOSED", "this producer was closed; nothing is taken in any more");
+            if (closed) throw new AckerException("CLOSED", "this producer is closed and takes no more rows");
         }
     }
 
     private void checkMayWait() {
         if (senders.contains(Thread.currentThread())) {
-            throw new AckerException("CLOSED", "onGivenUp is called by who sends, and cannot wait for that");
+            throw new AckerException("CLOSED",
+                    "onGivenUp runs in a sender thread and must not call flush() or close()");
         }
     }
 
@@ -280,7 +281,7 @@ public final class Producer implements AutoCloseable {
                 }
                 inFlight.add(batch);
                 if (closed && System.nanoTime() - end > 0) {
-                    failed = new AckerException("CLOSED", "the producer was closed before this could be sent");
+                    failed = new AckerException("CLOSED", "the producer was closed before this batch was sent");
                 }
             }
             try {
@@ -288,8 +289,8 @@ public final class Producer implements AutoCloseable {
             } catch (AckerException given) {
                 failed = given;
             } catch (RuntimeException | Error other) {
-                // A sender that ends is a producer that waits for ever.
-                failed = new AckerException("REDIS", "a batch cannot be sent: " + other, other);
+                // If the sender thread ended here, flush() would wait forever.
+                failed = new AckerException("REDIS", "the batch cannot be sent: " + other, other);
             }
             synchronized (lock) {
                 inFlight.remove(batch);
@@ -310,7 +311,7 @@ public final class Producer implements AutoCloseable {
         }
     }
 
-    /** A batch that is full, hurried, or has lingered; null if there is none. */
+    /** Returns a batch that is full, flushed, or has lingered; null if there is none. */
     private Batch next() {
         Batch first = ready.poll();
         if (first != null) return first;
@@ -325,13 +326,13 @@ public final class Producer implements AutoCloseable {
         return null;
     }
 
-    /** Nanoseconds until the next batch has lingered; 0 if there is none. */
+    /** Returns the nanoseconds until the next batch has lingered; 0 if there is none. */
     private long untilDue() {
         long now = System.nanoTime();
         return filling.values().stream().mapToLong(each -> Math.max(each.due - now, 1)).min().orElse(0);
     }
 
-    /** Wait to be notified, or for so many nanoseconds; 0 is for ever. An interrupt is kept for later. */
+    /** Waits for a notification, or for up to these nanoseconds; 0 means forever. Restores the interrupt flag. */
     private void await(long nanoseconds) {
         try {
             if (nanoseconds == 0) lock.wait();
@@ -339,7 +340,7 @@ public final class Producer implements AutoCloseable {
         } catch (InterruptedException interrupted) {
             if (senders.contains(Thread.currentThread())) return;
             Thread.currentThread().interrupt();
-            throw new AckerException("UNAVAILABLE", "interrupted while it waited; what was taken in is still sent",
+            throw new AckerException("UNAVAILABLE", "interrupted while it waited; accepted rows are still sent",
                     interrupted);
         }
     }

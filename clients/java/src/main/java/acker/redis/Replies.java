@@ -2,7 +2,7 @@ package acker.redis;
 
 import java.nio.charset.StandardCharsets;
 
-/** What Redis replies, whichever client has read it. */
+/** Conversions of replies, whose types differ between Redis clients. */
 final class Replies {
     private Replies() {}
 

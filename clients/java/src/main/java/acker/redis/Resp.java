@@ -27,11 +27,11 @@ import javax.net.ssl.SSLSocket;
 import javax.net.ssl.SSLSocketFactory;
 
 /**
- * Redis connections of our own, with nothing but the JDK: a server, or a cluster.
+ * Redis connections that need only the JDK: to a server, or to a cluster.
  *
- * <p>Each call has a connection to itself, so any thread may call; idle ones are kept. Nothing is sent
- * again of which a reply was lost, and no connection serves again on which one was. MOVED and ASK are
- * followed, TRYAGAIN is waited for: those have run nothing.
+ * <p>Thread-safe: each call has a connection to itself, and idle connections are reused. A command whose
+ * reply was lost is not retried, and its connection is closed. MOVED and ASK are followed and TRYAGAIN is
+ * retried, because after them the command did not run.
  */
 public final class Resp implements Commands, Closeable {
     private static final int SLOTS = 16384;
@@ -58,7 +58,7 @@ public final class Resp implements Commands, Closeable {
             throw AckerException.refused(
                     "a URL begins with redis://, rediss://, redis+cluster:// or rediss+cluster://");
         }
-        if (timeout.toMillis() < 1) throw AckerException.refused("a timeout is a millisecond or more, not %s", timeout);
+        if (timeout.toMillis() < 1) throw AckerException.refused("a timeout is at least 1 ms, not %s", timeout);
         tls = kind.startsWith("rediss");
         cluster = kind.endsWith("+cluster");
         timeoutMs = (int) Math.min(timeout.toMillis(), Integer.MAX_VALUE);
@@ -66,9 +66,9 @@ public final class Resp implements Commands, Closeable {
         int slash = rest.indexOf('/');
         String number = slash < 0 ? "" : rest.substring(slash + 1);
         if (!number.matches("[0-9]{0,4}") || (cluster && !number.matches("0?"))) {
-            // Not what it is: it may hold a piece of a password.
-            throw AckerException.refused("behind the / of a URL stands the number of a database; of a cluster it is"
-                    + " 0. In a password, / ? # @ and %% are written %%2F %%3F %%23 %%40 %%25");
+            // The message does not quote the value, because it may contain a part of a password.
+            throw AckerException.refused("after the host of a URL comes / and the number of a database; of a cluster"
+                    + " it is 0. In a password, write / ? # @ and %% as %%2F %%3F %%23 %%40 %%25");
         }
         database = number.isEmpty() ? 0 : Integer.parseInt(number);
         String hosts = slash < 0 ? rest : rest.substring(0, slash);
@@ -81,19 +81,21 @@ public final class Resp implements Commands, Closeable {
             String node = host.isEmpty() ? "localhost" : host;
             given.add(node.matches(".*:[0-9]+") && !node.endsWith("]") ? node : node + ":6379");
         }
-        if (given.size() > 1 && !cluster) throw AckerException.refused("several nodes are a cluster: redis+cluster://");
+        if (given.size() > 1 && !cluster) {
+            throw AckerException.refused("for several nodes, which form a cluster, use redis+cluster://");
+        }
     }
 
     /**
-     * As {@code redis://[user:password@]host[:port][/database]}; {@code rediss} for TLS, by the JDK's
-     * own trust store; {@code redis+cluster://host:port,host:port} names some nodes of a cluster.
-     * Connects when it is first used; a reply that takes longer than five seconds is lost.
+     * Returns the connections for {@code redis://[user:password@]host[:port][/database]}; {@code rediss} uses
+     * TLS with the JDK's trust store; {@code redis+cluster://host:port,host:port} names some nodes of a
+     * cluster. Connects at the first command; the timeout of a reply is five seconds.
      */
     public static Resp connect(String url) {
         return connect(url, Duration.ofSeconds(5));
     }
 
-    /** With the time that connecting, and any reply, may take. */
+    /** As {@link #connect(String)}, with the timeout of connecting and of each reply. */
     public static Resp connect(String url, Duration timeout) {
         return new Resp(url, timeout);
     }
@@ -107,12 +109,12 @@ public final class Resp implements Commands, Closeable {
         Set<String> away = new LinkedHashSet<>();
         for (int redirects = 0; ; ) {
             String node = asked == null ? choose(slot, away) : asked;
-            if (node == null) throw refused == null ? new IOException("no node is left to ask") : refused;
+            if (node == null) throw refused == null ? new IOException("no node is reachable") : refused;
             Connection connection;
             try {
                 connection = borrow(node);
             } catch (IOException error) {
-                // Nothing was sent: another node may know who has the slot.
+                // Nothing was sent. Another node may know which node serves the slot.
                 nodeOf.remove(slot, node);
                 away.add(node);
                 refused = error;
@@ -136,7 +138,7 @@ public final class Resp implements Commands, Closeable {
                 }
             } else if (!words[0].equals("TRYAGAIN")) {
                 if (words[0].equals("CLUSTERDOWN") || words[0].equals("READONLY")) nodeOf.remove(slot, node);
-                // The address may lead to another master by now; only a new connection finds out.
+                // The address may lead to another master by now; only a new connection detects that.
                 if (AckerException.isDemoted(error.getMessage())) drop(node);
                 throw error;
             } else {
@@ -146,7 +148,7 @@ public final class Resp implements Commands, Closeable {
         }
     }
 
-    /** Close the connections that are idle; those in use are closed when their call is done. */
+    /** Closes the idle connections; connections in use are closed when their call ends. */
     @Override
     public void close() {
         synchronized (idle) {
@@ -156,7 +158,7 @@ public final class Resp implements Commands, Closeable {
         }
     }
 
-    /** Slot of a key: CRC16 of what stands between the first { and the next }, if anything does. */
+    /** Returns the slot of a key: CRC16 of the text between the first { and the next }, if it is not empty. */
     static int slotOf(byte[] key) {
         int from = 0;
         int to = key.length;
@@ -201,12 +203,12 @@ public final class Resp implements Commands, Closeable {
             whole = true;
             return reply;
         } finally {
-            // A reply that still comes would be taken for that of the next command.
+            // A late reply on this connection would count as the reply of the next command.
             if (whole) {
                 giveBack(connection);
             } else {
                 connection.close();
-                drop(connection.node); // others that are idle are likely to be gone, too
+                drop(connection.node); // its idle connections are probably broken, too
             }
         }
     }
@@ -214,7 +216,7 @@ public final class Resp implements Commands, Closeable {
     private Connection borrow(String node) throws IOException {
         int drop;
         synchronized (idle) {
-            if (closed) throw new IOException("this client was closed");
+            if (closed) throw new IOException("this client is closed");
             Deque<Connection> its = idle.get(node);
             if (its != null && !its.isEmpty()) return its.pop();
             drop = drops.getOrDefault(node, 0);
@@ -244,7 +246,7 @@ public final class Resp implements Commands, Closeable {
         connection.close();
     }
 
-    /** Close the connections of a node: those that are idle now, the others when they are given back. */
+    /** Closes the connections of a node: idle ones now, the others when they are given back. */
     private void drop(String node) {
         Deque<Connection> its;
         synchronized (idle) {
@@ -271,7 +273,7 @@ public final class Resp implements Commands, Closeable {
         try {
             return URLDecoder.decode(text.replace("+", "%2B"), StandardCharsets.UTF_8);
         } catch (IllegalArgumentException error) {
-            throw AckerException.refused("user and password of a URL hold %% as %%25"); // and are not shown
+            throw AckerException.refused("in the user and password of a URL, write %% as %%25"); // never quote them
         }
     }
 
@@ -279,7 +281,7 @@ public final class Resp implements Commands, Closeable {
         return text.getBytes(StandardCharsets.US_ASCII);
     }
 
-    /** One connection; one thread at a time. */
+    /** One connection; not thread-safe. */
     private final class Connection {
         final String node;
         final int drop;
@@ -315,7 +317,7 @@ public final class Resp implements Commands, Closeable {
             SSLSocketFactory factory = (SSLSocketFactory) SSLSocketFactory.getDefault();
             SSLSocket secure = (SSLSocket) factory.createSocket(plain, host, port, true);
             SSLParameters parameters = secure.getSSLParameters();
-            parameters.setEndpointIdentificationAlgorithm("HTTPS"); // or the name would not be checked
+            parameters.setEndpointIdentificationAlgorithm("HTTPS"); // without it the host name is not verified
             secure.setSSLParameters(parameters);
             secure.startHandshake();
             return secure;
@@ -339,7 +341,7 @@ public final class Resp implements Commands, Closeable {
             }
         }
 
-        /** One reply; an error is returned, not thrown. {@code until} is by {@link System#nanoTime}. */
+        /** Reads one reply; an error is returned, not thrown. {@code until} is by {@link System#nanoTime}. */
         Object read(long until) throws IOException {
             String line = line(until);
             String rest = line.substring(1);
@@ -371,7 +373,7 @@ public final class Resp implements Commands, Closeable {
                     for (int i = 0; i < count; i++) list.add(read(until));
                     return list;
                 default:
-                    throw new IOException("what came is no reply of Redis");
+                    throw new IOException("this is not a reply of Redis");
             }
         }
 
@@ -379,7 +381,7 @@ public final class Resp implements Commands, Closeable {
             try {
                 socket.close();
             } catch (IOException error) {
-                return; // it is of no use any more, whatever it says
+                return; // the connection is not used again, so the error does not matter
             }
         }
 
@@ -391,7 +393,7 @@ public final class Resp implements Commands, Closeable {
                 all[size++] = (byte) each;
             }
             if (size > 0 && all[size - 1] == '\r') size--;
-            if (size == 0) throw new IOException("what came is no reply of Redis");
+            if (size == 0) throw new IOException("this is not a reply of Redis");
             return new String(all, 0, size, StandardCharsets.UTF_8);
         }
 

@@ -1,13 +1,13 @@
 package acker.redis;
 
 /**
- * What one processed message did to one of its trees. It is whole: the message's own id XOR the ids
- * of all messages it caused, never split.
+ * The effect of one processed message on one of its trees. The row is whole: the message's own id XOR the
+ * ids of all messages it caused. A row is never split.
  *
- * @param anchor of a loose tree, or of one in a block
+ * @param anchor the anchor of a loose tree, or of a tree in a block
  * @param delta 0 to 2^63-1
  * @param flags {@link #FAIL}, {@link #TOUCH} or 0
- * @param why up to 255 bytes; of a failure
+ * @param why the reason of a failure, up to 255 bytes
  */
 public record Row(long anchor, long delta, int flags, String why) {
     static final int TRACK = 1;

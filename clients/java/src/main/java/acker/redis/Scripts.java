@@ -7,7 +7,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
-/** The Lua scripts that come with this package, and how one is called. */
+/** The Lua scripts in this package, and functions to call them. */
 final class Scripts {
     private record Script(byte[] source, byte[] sha) {}
 
@@ -18,7 +18,7 @@ final class Scripts {
 
     private Scripts() {}
 
-    /** Call a script once: by its SHA1, and where Redis does not know it by its text. */
+    /** Calls a script once: by its SHA1, and by its source if Redis does not know the SHA1. */
     static Object call(Commands redis, String name, String shard, byte[]... argv) {
         Script script = LOADED.computeIfAbsent(name, Scripts::load);
         byte[] key = shard.getBytes(StandardCharsets.US_ASCII);
@@ -43,7 +43,7 @@ final class Scripts {
         }
     }
 
-    /** Send any other command once; its first argument is its key. */
+    /** Sends any other command once; its first argument is its key. */
     static Object plain(Commands redis, String... words) {
         byte[][] command = new byte[words.length][];
         for (int i = 0; i < words.length; i++) command[i] = words[i].getBytes(StandardCharsets.UTF_8);
@@ -60,7 +60,7 @@ final class Scripts {
         } catch (Commands.ReplyException | AckerException error) {
             throw error;
         } catch (Exception error) {
-            // Whatever the client throws: nobody knows whether the command has run.
+            // After any other exception it is unknown whether the command has run.
             String said = error.getMessage() == null ? error.getClass().getSimpleName() : error.getMessage();
             throw AckerException.unavailable(said, error);
         }
@@ -68,7 +68,10 @@ final class Scripts {
 
     private static Script load(String name) {
         try (InputStream file = Scripts.class.getResourceAsStream("lua/" + name + ".lua")) {
-            if (file == null) throw new IllegalStateException("lua/" + name + ".lua is missing in the jar: run make clients, and build it again");
+            if (file == null) {
+                throw new IllegalStateException("lua/" + name + ".lua is missing in the jar: run make clients, and"
+                        + " build the jar again");
+            }
             byte[] source = file.readAllBytes();
             String sha = Ids.hex(Ids.sha1().digest(source), 20);
             return new Script(source, sha.getBytes(StandardCharsets.US_ASCII));

@@ -5,21 +5,21 @@ import java.nio.charset.StandardCharsets;
 import java.util.List;
 
 /**
- * A tree that is pending.
+ * The state of a pending tree.
  *
- * @param task its source; empty if it was not tracked yet
- * @param sourceId the source's own id, or the block's label; of a tree that was not tracked, empty
- * @param checksum zero is complete, in a block that is not
- * @param failed whether somebody has failed it
- * @param why what was said then, or empty
- * @param ageMs since its first row, or since its block was tracked
- * @param expiring whether it will be nacked soon, whatever comes
+ * @param task the tree's source; empty if the tree was not tracked yet
+ * @param sourceId the source id, or the block's label; empty if the tree was not tracked yet
+ * @param checksum zero if the tree is complete, which is possible only in a block that is not yet complete
+ * @param failed whether a bolt has failed it
+ * @param why the reason of the failure, or empty
+ * @param ageMs time since its first row, or since its block was tracked
+ * @param expiring whether the tree will be nacked soon regardless of further rows
  */
 public record TreeState(
         long anchor, String task, String sourceId, long checksum, boolean failed, String why, long ageMs,
         boolean expiring) {
 
-    /** Null if it is not pending, or is a slot that its block has not. */
+    /** Returns null if the tree is not pending, or if its block has no such slot. */
     static TreeState parse(long anchor, int buckets, List<?> reply) {
         if (reply.size() < 3) return null;
         long now = Replies.number(reply.get(0));

@@ -1,8 +1,8 @@
-"""Spark Structured Streaming: which of a stream's records have arrived, across jobs.
+"""Spark Structured Streaming: track, ack and fail the records of streaming queries, across jobs.
 
-Needs the extra ``acker-redis[spark]``. It may import ``sync`` and the wings below. Begin with
-``micro_batch.py`` (what is said of a batch); the folder ``fold`` turns it into calls, ``streams``
-has data sources and sinks. See docs/how-to/write-a-spark-job.md.
+Needs the extra ``acker-redis[spark]``. This wing may import ``sync`` and the wings below it. Begin
+with ``micro_batch.py``, the terms of one batch. The folder ``fold`` turns these terms into calls,
+and ``streams`` has the data sources and sinks. See docs/how-to/write-a-spark-job.md.
 """
 
 from acker_redis.spark.acker import Acker

@@ -1,4 +1,4 @@
-"""The acker in a Spark application: opens a micro-batch, and keeps what became of it."""
+"""The acker in a Spark application: opens micro-batches and keeps their reports."""
 
 from collections import deque
 
@@ -19,24 +19,47 @@ from acker_redis.sync import client
 
 
 class Acker:
-    """A namespace, for the streaming queries of one application.
+    """A client of one namespace for the streaming queries of a Spark application.
 
-    ``app_id`` names the application for ever: its queries' lanes are called after it. ``url`` is
-    that of Redis, as the executors reach it; by default that in ``ACKER_REDIS_URL``.
+    The constructor registers the formats ``acker`` and ``acker-outcomes`` with the session. An
+    ``Acker`` is thread-safe: several queries may share it. With Spark Connect a function of
+    ``foreachBatch`` runs in another process with a copy of the ``Acker``, whose reports stay there.
 
-    ``mode`` says where a batch is folded and sent: ``driver`` collects 16 bytes a message (and
-    texts), ``executors`` sends from tasks, whatever the size; ``auto`` takes the driver for up to a
-    million messages. ``on_changed_batch`` says what to do with a batch that comes back with other
-    content than it was applied with: ``raise``, at every restart until the plan is mended, or
-    ``fail_trees``: nack all its trees, so that their sources replay them, and go on (refused for a
-    query that writes to a sink before its ack). ``max_wait``
-    is for how many seconds a batch waits for room below the high-water mark. ``names`` are those of
-    the columns, and ``ledger`` is where the source ids of trees in blocks are kept, if they do not
-    count.
+    Args:
+        spark: The session of the queries.
+        namespace: The name of the namespace.
+        app_id: The name of the application. The fences of its queries carry this name, so it must
+            never change.
+        url: The URL of Redis as the driver and the executors reach it; by default the value of
+            ``ACKER_REDIS_URL`` in the driver.
+        mode: Where a batch is folded and sent. ``driver`` collects 16 bytes per message, and texts.
+            ``executors`` sends from tasks, and suits any size. ``auto`` uses the driver for up to a
+            million messages.
+        on_changed_batch: The reaction to a batch that Spark runs again with other content than was
+            applied. ``raise`` raises ChangedBatchError at every restart until the plan is fixed.
+            ``fail_trees`` nacks all trees of the batch, so that their sources replay them, and the
+            query continues; :meth:`MicroBatch.write` refuses this setting.
+        max_wait: Seconds for which a batch that tracks waits for room below the high-water mark.
+        names: The names of the columns that acker-redis reads and adds.
+        ledger: A :class:`Ledger`, or the path of its directory. With a ledger, trees with a STRING
+            source id are tracked in blocks, and the ledger keeps their source ids.
+        query_id: The name of the query for all batches, instead of the id that Spark gives; see
+            :meth:`batch`.
+        timeout: Seconds to connect to Redis, and to wait for a reply.
+        retry_for: Seconds for which a call is repeated while Redis does not answer.
 
-    Thread-safe, for several queries at once. With Spark Connect a function of ``foreachBatch`` runs
-    in another process, and has a copy there that keeps its reports to itself. Raises ConfigError
-    for what cannot be.
+    Raises:
+        ConfigError: An argument is invalid, or the URL is missing.
+
+    Examples:
+        >>> acker = Acker(spark, "orders", app_id="price")
+        >>> def job(df, batch_id):
+        ...     with acker.batch(df, batch_id) as b:
+        ...         messages = b.emit(b.df.where("price IS NOT NULL"), edge="invoice")
+        ...         b.fail(b.df.where("price IS NULL"), "no price")
+        ...     b.hand_on(messages, queue)
+        >>> query = stream.writeStream.foreachBatch(job).start()
+
     """
 
     def __init__(
@@ -70,40 +93,53 @@ class Acker:
 
     @property
     def application(self) -> Application:
-        """The settings."""
+        """The settings of the application."""
         return self.memory.application
 
     @property
     def reports(self) -> deque[Report]:
-        """What became of the last 100 batches, the latest last."""
+        """The reports of the last 100 batches, the latest last."""
         return self.memory.reports
 
     @property
     def namespace(self) -> str:
-        """The namespace's name."""
+        """The name of the namespace."""
         return self.application.namespace
 
     @property
     def client(self) -> client.Acker:
-        """The driver's client: create, status, show, outcomes."""
+        """The client of the driver, with ``create``, ``status``, ``show`` and ``outcomes``."""
         return self.application.client
 
     def create(self, config: AckerConfig | None = None) -> bool:
-        """Create the namespace; False if it exists with this very configuration."""
+        """Create the namespace; return False if it exists with the same configuration.
+
+        Raises:
+            NamespaceExistsError: The namespace exists with another configuration.
+
+        """
         return self.client.create(config)
 
     def batch(
         self, df: DataFrame, batch_id: int, *, query_id: str | None = None, freeze: bool = True
     ) -> MicroBatch:
-        """A micro-batch, as ``foreachBatch`` gives it; use it as ``with acker.batch(..) as b:``.
+        """Return a micro-batch of ``foreachBatch``; use it as ``with acker.batch(..) as b:``.
 
-        With ``freeze=False`` rows are read again for each thing that is made of them, rather than
-        kept: quicker, and right only where the plan gives the same rows each time, as offsets of
-        Kafka or whole files do, and a join with a table that changes does not.
+        Args:
+            df: The DataFrame of the batch.
+            batch_id: The number of the batch.
+            query_id: The name of the query. It is necessary where Spark gives no id: outside of a
+                streaming query, and with Spark Connect. No other query of this ``app_id`` may have
+                the name. It belongs to one checkpoint: with a new checkpoint batch ids start again
+                at 0, so the query needs a new name.
+            freeze: With False, Spark computes the rows again for each use, instead of keeping them.
+                This is faster, and correct only if the plan gives the same rows each time. Offsets
+                of Kafka and whole files do. A join with a table that changes does not.
 
-        ``query_id`` names the query where Spark does not (outside of a streaming query, and with
-        Spark Connect): a name that no other query of this app id has, and that goes with one
-        checkpoint: with a new checkpoint batch ids start over, and it needs a new name.
+        Raises:
+            ConfigError: Spark gives no id of the query, and ``query_id`` is missing or invalid.
+            InvalidBatchError: A column of ``df`` has a name that begins with ``_acker_``.
+
         """
         return MicroBatch(
             self.memory, df, batch_id, query_id_of(df, query_id or self._query_id), freeze
@@ -117,9 +153,11 @@ class Acker:
         children: str | Column | None = None,
         query_id: str | None = None,
     ) -> Report:
-        """Ack all messages of a batch: the last bolt, or one whose children stand in their rows.
+        """Ack all messages of a batch, and return the report.
 
-        The DataFrame is evaluated once, and not kept. See :meth:`MicroBatch.ack`.
+        For a last bolt, or for a bolt whose rows contain the ids of their children. Spark evaluates
+        the DataFrame once and does not keep it. :meth:`MicroBatch.ack` describes ``children`` and
+        the errors.
         """
         with self.batch(df, batch_id, query_id=query_id) as b:
             b.ack(df, children=children)
@@ -128,5 +166,5 @@ class Acker:
         return b.report
 
     def report(self, query_id: str, batch_id: int) -> Report | None:
-        """Return what became of a batch when it last ran; None if it is none of the last 100."""
+        """Return the report of the last run of a batch; None if not among the last 100 reports."""
         return self.memory.report(query_id, batch_id)

@@ -1,6 +1,6 @@
-"""Columns: source ids, anchors and tuple ids, the same whenever a batch is run again.
+"""Columns of source ids, anchors and tuple ids; deterministic, so a retried batch has the same ids.
 
-All are plain expressions, evaluated by Spark where the rows are; nothing talks to Redis.
+All are plain expressions, which Spark evaluates on the executors. None accesses Redis.
 """
 
 import re
@@ -18,26 +18,42 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def source_id(*cols: str | Column) -> Column:
-    r"""STRING that names a record by its natural key; different keys give different strings.
+    r"""Return a STRING column that names each record by its natural key.
 
-    The values as text, joined by ``|``; a null is written ``\N``, and ``|`` and ``\`` in a
-    value are escaped. It must fit 255 bytes of UTF-8 (the writers check that).
+    Different keys give different strings. The string contains the values as text, joined by ``|``.
+    A null is written ``\N``, and ``|`` and ``\`` in a value are escaped. A source id must fit 255
+    bytes of UTF-8; the writers check that.
 
-    For numbers, strings, booleans and dates. The text of a timestamp depends on the session's
-    time zone: set ``spark.sql.session.timeZone`` for good, or format it yourself. Give binary
-    as ``hex(col)``, and arrays, maps and structs as ``to_json(col)``.
+    Args:
+        *cols: Columns of the natural key: numbers, strings, booleans and dates. The text of a
+            timestamp depends on the session's time zone: fix ``spark.sql.session.timeZone``, or
+            format the timestamp yourself. Pass binary values as ``hex(col)``, and arrays, maps and
+            structs as ``to_json(col)``.
+
+    Raises:
+        ValueError: No column is given.
+
+    Examples:
+        >>> named = flights.withColumn("source_id", source_id("day", "carrier", "flight"))
+
     """
     if not cols:
-        raise ValueError("name the columns of the record's natural key")
+        raise ValueError("source_id() needs the columns of the record's natural key")
     return F.concat_ws("|", *[_text(c) for c in cols])
 
 
 def anchor(*cols: str | Column, attempt: int | Column = 0, source: str = "") -> Column:
-    """BIGINT anchor of the tree of the record with this natural key: ``1 .. 2**62 - 1``.
+    """Return a BIGINT column with the anchor of each record's tree: ``1 .. 2**62 - 1``.
 
-    An anchor serves one attempt: give a replay another ``attempt``, or its tree would
-    meet what is left of the first. So it serves one ``source``: records of two may have one key.
-    Never null: null is a value of a key column.
+    ``MicroBatch.track`` derives anchors itself. The anchor is never null: null is a valid value of
+    a key column.
+
+    Args:
+        *cols: Columns of the record's natural key.
+        attempt: The attempt (INT). An anchor belongs to one attempt: a replay with the same
+            ``attempt`` would get the rest of the first attempt's tree.
+        source: The name of the source. Records of two sources may have the same key.
+
     """
     names = _names(*cols)
     if names and isinstance(attempt, int):
@@ -49,15 +65,23 @@ def anchor(*cols: str | Column, attempt: int | Column = 0, source: str = "") -> 
 
 
 def tuple_id(parent: str | Column, edge: str, *key: str | Column) -> Column:
-    """BIGINT id of a message: ``1 .. 2**63 - 1``, null if ``parent`` is.
+    """Return a BIGINT column with the id of a new message: ``1 .. 2**63 - 1``.
 
-    ``parent`` is the id of the message that caused it, or the anchor for a first message;
-    ``edge`` names the way it takes; ``key`` tells several children on one edge apart.
-    Derived, so it repeats only when the very same message repeats.
+    The id is derived from the arguments, so it repeats only when the same message repeats. It is
+    null if ``parent`` is null.
+
+    Args:
+        parent: The id of the message that caused the new one; for a first message the anchor.
+        edge: The name of the edge that the message takes.
+        *key: Columns that distinguish several children of one parent on one edge.
+
+    Examples:
+        >>> acker.ack(df, batch_id, children=tuple_id("tuple", "invoice"))
+
     """
     names = _names(parent, *key)
     if names:
-        # One call into the JVM in place of some thirty.
+        # One call into the JVM instead of some thirty.
         derived = f"xxhash64({names[0]}, {_joined_sql('tuple', edge, names[1:])}) & {TUPLE_MASK}L"
         return F.expr(f"CASE WHEN {names[0]} IS NOT NULL THEN greatest({derived}, 1L) END")
     cause = F.col(parent) if isinstance(parent, str) else parent
@@ -67,25 +91,35 @@ def tuple_id(parent: str | Column, edge: str, *key: str | Column) -> Column:
 
 @dataclass(frozen=True)
 class Counted:
-    """Source ids that count: a prefix, and a number that grows by one from record to record.
-
-    See :func:`counted`.
-    """
+    """Source ids of consecutively numbered records; made by :func:`counted`."""
 
     prefix: Column
+    """STRING: distinguishes one numbering from another."""
     number: Column
+    """The record's number, a whole number from 0."""
 
 
 def counted(*prefix: str | Column, number: str | Column) -> Counted:
-    """Source ids ``<prefix>/<number>``, of records that are numbered: offsets, row numbers.
+    """Return the source ids ``<prefix>/<number>`` of numbered records: offsets, row numbers.
 
-    Trees of such records stand in blocks, 8 bytes each: the number says which slot. It is a whole
-    number from 0, unique under its prefix. Where a batch has holes, or few records, they are loose.
+    Trees of such records are tracked in blocks, at 8 bytes each: the number gives the slot. Records
+    are tracked as loose trees if the batch has gaps between their numbers, or only a few records.
+
+    Args:
+        *prefix: Columns that distinguish one numbering from another, or ``lit(name)``.
+        number: The column of the record's number: a whole number from 0, unique under its prefix.
+
+    Raises:
+        ValueError: No prefix is given.
+
+    Examples:
+        >>> messages = b.track(source="shop", source_id=counted(lit("table"), number="row_index"))
+
     """
     if not prefix:
-        raise ValueError("name the columns that tell one numbering from another, or lit(name)")
+        raise ValueError("counted() needs the columns that distinguish numberings, or lit(name)")
     column = F.col(number) if isinstance(number, str) else number
-    # Two numberings are never one: a slash inside of a value is written as \\/.
+    # A slash inside a value is written as \\/, so two numberings never get the same prefix.
     texts = [F.replace(_text(c), F.lit("/"), F.lit("\\/")) for c in prefix]
     return Counted(F.concat_ws("/", *texts), column)
 
@@ -95,11 +129,17 @@ def kafka_source_id(
     partition: str | Column = "partition",
     offset: str | Column = "offset",
 ) -> Counted:
-    """Source ids ``<topic>/<partition>/<offset>`` of the rows of Spark's Kafka source.
+    """Return the source ids ``<topic>/<partition>/<offset>`` of the rows of Spark's Kafka source.
 
-    A source id has up to 255 bytes, and a topic up to 249. Where all three are longer, 180
-    characters of the topic stand for it, then ``#``, which no topic has, and 32 hex digits of its
-    SHA-256.
+    A source id has up to 255 bytes, and a topic up to 249. If the three parts together are longer,
+    the topic is replaced by its first 180 characters, ``#`` (which no topic contains), and 32 hex
+    digits of its SHA-256.
+
+    Args:
+        topic: The column of the topic.
+        partition: The column of the partition.
+        offset: The column of the offset.
+
     """
     name = F.col(topic) if isinstance(topic, str) else topic
     whole = counted(name, partition, number=offset)
@@ -110,19 +150,40 @@ def kafka_source_id(
 
 
 def anchors_of(*pairs: tuple[str | Column, str | Column]) -> Column:
-    """ARRAY of (anchor, tuple): a row that several messages caused, as a join's; nulls left out.
+    """Return the column ``anchors`` of rows that several messages caused, such as rows of a join.
 
-    >>> anchors = anchors_of(("anchor", "tuple"), ("other_anchor", "other_tuple"))
+    The column is an ARRAY of (anchor, tuple). A pair of two nulls is left out.
+
+    Args:
+        *pairs: The columns of anchor and tuple of each input.
+
+    Raises:
+        ValueError: No pair is given.
+
+    Examples:
+        >>> anchors = anchors_of(("anchor", "tuple"), ("other_anchor", "other_tuple"))
+        >>> messages = b.emit(joined, edge="invoice", anchors=anchors)
+
     """
     if not pairs:
-        raise ValueError("name the columns (anchor, tuple) of each input")
+        raise ValueError("anchors_of() needs the columns (anchor, tuple) of each input")
     return F.filter(F.array(*[_pair(*pair) for pair in pairs]), _present)
 
 
 def collect_anchors(anchor: str | Column = "anchor", tuple: str | Column = "tuple") -> Column:
-    """ARRAY of (anchor, tuple), an aggregate: of all messages in a group or window."""
+    """Return an aggregate: the ARRAY of (anchor, tuple) of all messages in a group or window.
+
+    Args:
+        anchor: The column of the anchor.
+        tuple: The column of the message's id.
+
+    Examples:
+        >>> sums = b.df.groupBy("day").agg(collect_anchors().alias("anchors"), F.sum("price"))
+        >>> messages = b.emit(sums, edge="report", anchors="anchors")
+
+    """
     pair = _pair(anchor, tuple)
-    # The aggregate alone, without anything around it: only so it goes over a window, too.
+    # Without an expression around the aggregate, because it must work over a window, too.
     return F.collect_list(F.when(_present(pair), pair))
 
 
@@ -132,25 +193,25 @@ def _pair(one: str | Column, other: str | Column) -> Column:
 
 
 def _present(pair: Column) -> Column:
-    # Half a pair is left in: it is an error, and not a message that nobody tracks.
+    # A pair with one null stays: it is an error, and not an untracked message.
     return pair["anchor"].isNotNull() | pair["tuple"].isNotNull()
 
 
 def _text(column: str | Column) -> Column:
-    # xxhash64 passes over nulls and takes 0.0 and -0.0 for one: text has neither flaw.
+    # xxhash64 ignores nulls and hashes 0.0 and -0.0 alike; their texts are distinct.
     text = (F.col(column) if isinstance(column, str) else column).cast("string")
     escaped = F.replace(F.replace(text, F.lit("\\"), F.lit("\\\\")), F.lit("|"), F.lit("\\|"))
     return F.coalesce(escaped, F.lit("\\N"))
 
 
 def _joined(kind: str, edge: str, cols: tuple[str | Column, ...]) -> Column:
-    """One string of all that names an id: a constant, where there are no columns."""
+    """Return one string of all parts that name an id; a constant if there are no columns."""
     prefix = _prefix(kind, edge)
     return F.concat_ws("|", F.lit(prefix), *[_text(c) for c in cols]) if cols else F.lit(prefix)
 
 
 def _joined_sql(kind: str, edge: str, names: Sequence[str]) -> str:
-    """As :func:`_joined`, of plain columns."""
+    """Return the SQL text of :func:`_joined` for plain columns."""
     prefix = f"cast(X'{_prefix(kind, edge).encode().hex()}' AS STRING)"
     texts = [
         f"coalesce(replace(replace(cast({name} AS STRING), chr(92), concat(chr(92), chr(92))), "
@@ -166,7 +227,7 @@ def _prefix(kind: str, edge: str) -> str:
 
 
 def _names(*cols: str | Column) -> list[str]:
-    """Names for SQL; none, if not all are plain names of columns."""
+    """Return the names, quoted for SQL; an empty list if one is not a plain name of a column."""
     plain = [f"`{c}`" for c in cols if isinstance(c, str) and _PLAIN.fullmatch(c)]
     return plain if len(plain) == len(cols) else []
 

@@ -1,4 +1,4 @@
-"""One micro-batch as Spark gave it: its rows, its number, and who it is to Redis."""
+"""One micro-batch as Spark gave it: its rows, its number, and its lane in Redis."""
 
 import contextlib
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from acker_redis.spark.queries import is_local, run_id_of
 
 
 class Given:
-    """A micro-batch of a query; ``freezes`` says whether rows are kept or read again."""
+    """A micro-batch of a query; ``freezes`` says whether rows are kept or computed again."""
 
     def __init__(
         self, memory: Memory, df: DataFrame, batch_id: int, query_id: str, freezes: bool
@@ -30,21 +30,21 @@ class Given:
 
     @property
     def application(self) -> Application:
-        """Settings of the application."""
+        """The settings of the application."""
         return self.memory.application
 
     @property
     def rows(self) -> DataFrame:
-        """The rows: frozen if they were frozen before, else as they came."""
+        """The rows: the frozen ones if the batch was frozen before, else those that Spark gave."""
         return self._df if self._frozen is None else self._frozen
 
     @property
     def is_frozen(self) -> bool:
-        """Whether ``rows`` are of one evaluation."""
+        """Whether ``rows`` come from one evaluation."""
         return self._frozen is not None
 
     def frozen(self) -> DataFrame:
-        """Return the rows of one evaluation."""
+        """Return the rows, evaluated once."""
         if self._frozen is None:
             self._frozen = self.freeze(self._df)
         return self._frozen
@@ -59,7 +59,10 @@ class Given:
 
     @property
     def name(self) -> str:
-        """The query's name for queues and sinks: two apps may have queries of the same id."""
+        """The name of the query for queues and sinks: ``APP@QUERY``.
+
+        It includes the app id, because queries of two applications may have the same id.
+        """
         return f"{self.application.app_id}@{self.query_id}"
 
     def was_applied(self) -> bool:
@@ -68,7 +71,7 @@ class Given:
         return turns.standing(self.application.client, lane, self.batch_id) is not None
 
     def job(self, task: str = "", labels: dict[int, str] | None = None) -> Job:
-        """Return what is common to the calls of this batch."""
+        """Return the settings that all calls of this batch share."""
         application = self.application
         return Job(
             target=application.target,
@@ -81,19 +84,23 @@ class Given:
         )
 
     def note(self, report: Report) -> None:
-        """Keep what became of the batch."""
+        """Keep the report of the batch."""
         self.memory.note(report, run_id_of(self._df))
 
     @contextlib.contextmanager
     def once_a_run(self) -> Iterator[None]:
-        """Tell apart a batch that is run again and a second batch under the same number."""
+        """Replace ChangedBatchError if this run of the query has already applied this batch.
+
+        Then the cause is not a retry with other rows, but a ``foreachBatch`` that opens two batches
+        under one number, as the new ChangedBatchError explains.
+        """
         try:
             yield
         except ChangedBatchError as error:
             if not self.memory.has_applied(self.query_id, run_id_of(self._df), self.batch_id):
                 raise
             raise ChangedBatchError(
-                f"batch {self.batch_id} of query {self.query_id} was applied already by this run "
-                "of the query: foreachBatch opened two batches on one lane. Say all in one "
+                f"batch {self.batch_id} of query {self.query_id} was already applied by this run "
+                "of the query: foreachBatch opened two batches on one lane. Do everything in one "
                 "`with acker.batch(..)` block, or use an Acker with another app_id for the second"
             ) from error

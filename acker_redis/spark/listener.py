@@ -1,4 +1,4 @@
-"""What Spark and the acker know of a micro-batch, in one line of the log."""
+"""A listener that joins Spark's progress and the acker's report of a batch in one log line."""
 
 import logging
 from collections.abc import Callable
@@ -20,29 +20,40 @@ log = logging.getLogger(__name__)
 
 
 class AckerListener(StreamingQueryListener):
-    """Joins a query's progress with what its ackers report of the same batch.
+    """A listener that logs one line per batch: Spark's progress and the report of the acker.
 
-    >>> spark.streams.addListener(AckerListener(acker, on_progress=send_to_statsd))
+    For each batch the listener logs a line for each acker that took part in it. The level is INFO,
+    or WARNING if trees were rejected, or failed because the batch had changed. The same values are
+    a dict: the attribute ``acker`` of the log record, and the argument of ``on_progress``:
 
-    Of each batch it logs a line for each acker that had a part in it, at INFO, or WARNING if trees
-    were rejected or failed because the batch had changed. The same as a dict of numbers and strings
-    is attribute ``acker`` of the log record, and is given to ``on_progress``: ``query`` (its name,
-    or None), ``query_id``, ``batch_id``, ``input_rows`` and ``trigger_ms`` as Spark counts them
-    (rows as often as a plan reads them), ``namespace`` and ``app_id`` of the acker, and of its
-    :class:`Report` ``tracked``, ``acked``, ``failed``, ``repeated``, ``bytes``, ``ms``,
-    ``waited_ms``, ``mode``, ``changed``, and how many are ``rejected`` and ``rejected_blocks``.
+    - ``query`` (the query's name, or None), ``query_id``, ``batch_id``;
+    - ``input_rows`` and ``trigger_ms`` as Spark counts them (a row counts as often as the plan
+      reads it);
+    - ``namespace`` and ``app_id`` of the acker;
+    - from its :class:`Report`: ``tracked``, ``acked``, ``failed``, ``repeated``, ``bytes``, ``ms``,
+      ``waited_ms``, ``mode``, ``changed``, and the numbers of ``rejected`` and ``rejected_blocks``.
 
-    Batches of queries that are no acker's are passed over. Nothing that fails here, the callback
-    included, is raised into Spark: it is logged. A query that was named by hand (``query_id=``) is
-    found too if that is its ``queryName``. Spark calls its listeners one after the other, so a
-    callback should be quick. Spark Connect runs ``foreachBatch`` in the server: what is reported
-    there is not here.
+    The listener ignores batches of queries that use none of the ackers. It logs every error,
+    including those of the callback, and raises none into Spark. A query with its own ``query_id=``
+    is found if that id is its ``queryName``. Spark Connect runs ``foreachBatch`` in the server, so
+    the reports are there, and this listener does not see them.
 
-    Whatever Redis has answered comes too late to be observed by Spark. What is known before needs
-    no acker: count it on the stream itself, and read it from the same progress.
+    Spark cannot observe numbers that Redis gives in its replies. Numbers that are known before need
+    no acker: count them on the stream itself, and read them from the same progress, as in the
+    second example.
 
-    >>> rows = kafka.observe("in", F.count("*").alias("rows"), F.max("timestamp").alias("newest"))
-    >>> rows.writeStream.foreachBatch(job).start()  # .lastProgress.observedMetrics["in"].rows
+    Args:
+        *ackers: The ackers of the queries.
+        on_progress: Called with the dict of each batch. Spark calls its listeners one after the
+            other, so it should return quickly.
+
+    Examples:
+        >>> spark.streams.addListener(AckerListener(acker, on_progress=send_to_statsd))
+
+        >>> newest = F.max("timestamp").alias("newest")
+        >>> rows = kafka.observe("in", F.count("*").alias("rows"), newest)
+        >>> rows.writeStream.foreachBatch(job).start()  # .lastProgress.observedMetrics["in"].rows
+
     """
 
     def __init__(
@@ -52,10 +63,10 @@ class AckerListener(StreamingQueryListener):
         self._on_progress = on_progress
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's
-        """Nothing."""
+        """Do nothing."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's
-        """Tell what became of a batch. Raises nothing."""
+        """Log the report of a batch and pass it to the callback. Raises nothing."""
         for acker in self._ackers:
             try:
                 found = _fields(event.progress, acker)
@@ -67,18 +78,18 @@ class AckerListener(StreamingQueryListener):
                 if self._on_progress:
                     self._on_progress(dict(found))
             except Exception:
-                # Spark ends a query whose listener raises in some versions, and logs it in others.
-                log.exception("%s: the progress of a batch could not be told", acker.namespace)
+                # Some versions of Spark end a query whose listener raises; others log the error.
+                log.exception("%s: the progress of a batch could not be reported", acker.namespace)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's
-        """Nothing."""
+        """Do nothing."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's
-        """Nothing."""
+        """Do nothing."""
 
 
 def _fields(progress: StreamingQueryProgress, acker: Acker) -> dict[str, Any] | None:
-    """What is known of a batch; None if this acker had no part in it."""
+    """Return the values of a batch; None if this acker took no part in it."""
     report = acker.report(str(progress.id), progress.batchId)
     if report is None and progress.name:
         report = acker.report(progress.name, progress.batchId)

@@ -1,6 +1,6 @@
-"""What an application's queries share: their settings, and what became of their batches.
+"""Settings and batch reports that the queries of an application share.
 
-One object goes down from :class:`~acker_redis.spark.acker.Acker` to each micro-batch.
+:class:`~acker_redis.spark.acker.Acker` passes one :class:`Memory` to each micro-batch.
 """
 
 import logging
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 Mode = Literal["auto", "driver", "executors"]
 DRIVER_MOST = 1_000_000
-"""Messages up to which ``auto`` folds in the driver."""
+"""Maximum messages of a batch that ``auto`` folds in the driver."""
 _KEPT = 100
 
 
@@ -45,25 +45,26 @@ class Application:
 
     def __post_init__(self) -> None:
         if self.mode not in ("auto", "driver", "executors"):
-            raise ConfigError(f"mode is 'auto', 'driver' or 'executors', not {self.mode!r}")
+            raise ConfigError(f"mode must be 'auto', 'driver' or 'executors', not {self.mode!r}")
         if self.on_changed_batch not in ("raise", "fail_trees"):
             raise ConfigError(
-                f"on_changed_batch is 'raise' or 'fail_trees', not {self.on_changed_batch!r}"
+                f"on_changed_batch must be 'raise' or 'fail_trees', not {self.on_changed_batch!r}"
             )
         if self.ledger and self.on_changed_batch == "fail_trees":
             raise ConfigError(
-                "on_changed_batch='fail_trees' nacks trees that no ledger has: use it without one"
+                "on_changed_batch='fail_trees' nacks trees that are not in the ledger, so their "
+                "verdicts would name no record: use it without a ledger"
             )
         check_name("app id", self.app_id)
 
     @property
     def namespace(self) -> str:
-        """The namespace's name."""
+        """The name of the namespace."""
         return self.target.namespace
 
     @property
     def client(self) -> client.Acker:
-        """The driver's client."""
+        """The client of the driver."""
         return self.target.client()
 
     def lane(self, query_id: str) -> str:
@@ -72,7 +73,7 @@ class Application:
 
 
 class Memory:
-    """What became of the batches of an application's queries. Thread-safe."""
+    """The reports and sizes of the batches of an application's queries. Thread-safe."""
 
     def __init__(self, application: Application) -> None:
         self.application = application
@@ -95,28 +96,32 @@ class Memory:
         self.__dict__.update(state, _lock=threading.Lock())
 
     def place(self, df: DataFrame, query_id: str, frozen: bool = True) -> Place:
-        """Where the next batch of a query is folded; counts its rows if nothing else tells."""
+        """Return where to fold the next batch of a query; count its rows if that is necessary."""
         if self.application.mode != "auto":
             return self.application.mode
         last = self._messages.get(query_id)
-        kept = frozen and not is_local(df.sparkSession)  # computed already: to count costs nothing
-        # What was far below stays below, mostly; and if not, Spark limits what is collected.
+        kept = frozen and not is_local(df.sparkSession)  # computed already: the count is cheap
+        # A batch after one far below the limit is assumed to be below it, too. If it is not, Spark
+        # limits the size of the collected result.
         if kept or last is None or DRIVER_MOST / 4 < last <= DRIVER_MOST:
             last = df.count() if frozen else DRIVER_MOST + 1
         return "driver" if last <= DRIVER_MOST else "executors"
 
     def keep(self, query_id: str, df: DataFrame) -> None:
-        """Note rows that a query has kept, to be given back when its next batch begins."""
+        """Note rows that a query has kept; they are released when its next batch begins."""
         with self._lock:
             self._kept.setdefault(query_id, []).append(df)
 
     def forget(self, query_id: str) -> None:
-        """Forget how large a query's batches are: one has failed, and that may be why."""
+        """Forget the size of a query's batches: a batch failed, and its size may be the cause."""
         with self._lock:
             self._messages.pop(query_id, None)
 
     def begins(self, query_id: str) -> None:
-        """Note that a batch begins, and warn once if trees live too short for such a query."""
+        """Note that a batch begins; warn once if trees expire too early for this query.
+
+        The warning comes if batches are more than a third of N-1 ticks apart (N: ``buckets``).
+        """
         now = time.monotonic()
         with self._lock:
             before, self._began[query_id] = self._began.get(query_id), now
@@ -131,21 +136,21 @@ class Memory:
             with self._lock:
                 self._warned.add(query_id)
             log.warning(
-                "%s: trees live %.0f s at least, and this query's batches are %.0f s apart; a "
-                "message waits for its next batch in each job, so give the namespace a longer "
-                "tick_ms",
+                "%s: a tree may expire after %.0f s, and the batches of this query are %.0f s "
+                "apart; a message waits for the next batch in each job, so give the namespace a "
+                "longer tick_ms",
                 self.application.namespace,
                 least / 1000,
                 now - before,
             )
 
     def has_applied(self, query_id: str, run_id: str | None, batch_id: int) -> bool:
-        """Return whether this very run of a query has applied this batch."""
+        """Return whether this run of a query, and not an earlier one, has applied this batch."""
         with self._lock:
             return self._applied.get(query_id) == (run_id, batch_id)
 
     def report(self, query_id: str, batch_id: int) -> Report | None:
-        """What became of a batch when it was last run; None if it is none of the last 100."""
+        """Return the report of the last run of a batch; None if not among the last 100 reports."""
         with self._lock:
             kept = list(self.reports)
         for report in reversed(kept):
@@ -154,7 +159,7 @@ class Memory:
         return None
 
     def note(self, report: Report, run_id: str | None = None) -> None:
-        """Keep what became of a batch, and which run of its query applied it, if known."""
+        """Keep the report of a batch, and which run of its query applied it, if that is known."""
         with self._lock:
             self.reports.append(report)
             self._messages[report.query_id] = report.messages

@@ -1,8 +1,8 @@
-"""One micro-batch: what it tracks, or what it acks, emits, fails and touches, applied once.
+"""One micro-batch: it tracks, or it acks, emits, fails and touches; Redis applies it once.
 
-Terms are collected while the block runs, and applied as one when it ends: a message's row is
-whole, whichever DataFrames its input and its children came through. If the block raises, nothing is
-acked, and Spark runs the batch again.
+Terms are collected while the ``with`` block runs, and applied together when the block ends. So the
+row of a message is whole: it combines the message's input and children, even if they passed
+through different DataFrames. If the block raises, nothing is acked, and Spark runs the batch again.
 """
 
 import logging
@@ -37,15 +37,37 @@ log = logging.getLogger(__name__)
 
 
 class MicroBatch:
-    """A micro-batch of one query; made by ``Acker.batch``.
+    """A micro-batch of one query; :meth:`Acker.batch` makes it.
 
-    A source tracks: ``track`` is applied at once, and returns the messages to write. A bolt emits,
-    fails and touches; when the block ends, each row of ``df`` is acked with all it caused. Write
-    what ``emit`` returned behind the block: then a batch that is run again only repeats.
+    **A source tracks.** :meth:`track` is applied at once, and returns the messages to write.
 
-    Of nondeterministic plans one evaluation counts: ``df`` and what ``emit`` returns are kept
-    (``localCheckpoint``) until the query's next batch begins. Whatever else two branches share, a
-    join with a table that changes say, goes through :meth:`freeze`.
+    **A bolt emits, fails and touches.** When the ``with`` block ends, each row of :attr:`df` is
+    acked together with all messages that were emitted from it. If the block raises, nothing is
+    acked.
+
+    **Write after the block.** Write the messages that :meth:`emit` returned after the block has
+    ended (:meth:`hand_on`). If Spark then runs the batch again, the acker applies nothing twice.
+
+    **One evaluation.** A plan may give different rows each time that Spark computes it. Therefore
+    :attr:`df` and the results of :meth:`emit` are kept (``localCheckpoint``) until the next batch
+    of the query begins. Pass every other DataFrame that two branches share, such as a join with a
+    table that changes, through :meth:`freeze`.
+
+    When the block ends, it raises:
+
+    - ChangedBatchError if the batch was applied before with other content;
+    - LaneError if a later batch of the query was applied before;
+    - DuplicateMessageError if two messages of one tree share an id, or a child has no input;
+    - InvalidBatchError for an invalid id or row;
+    - RedisUnavailableError or another AckerError if Redis does not apply the batch.
+
+    Examples:
+        >>> with acker.batch(df, batch_id) as b:
+        ...     out = b.freeze(b.df.join(prices, "item", "left"))
+        ...     messages = b.emit(out.where("price IS NOT NULL"), edge="invoice")
+        ...     b.fail(out.where("price IS NULL"), "no price")
+        >>> b.hand_on(messages, queue)
+
     """
 
     def __init__(
@@ -55,7 +77,7 @@ class MicroBatch:
         self.batch_id = batch_id
         self.query_id = query_id
         self.report: Report | None = None
-        """What became of it, once it was applied."""
+        """The report of the batch; None until the batch is applied."""
         self._application = memory.application
         self._memory = memory
         self._terms: list[Terms] = []
@@ -68,22 +90,23 @@ class MicroBatch:
 
     @property
     def changed(self) -> bool:
-        """Whether the batch came back with other content, and its trees were failed therefore.
+        """Whether the batch was applied before with other content, and its trees were failed now.
 
-        Then nothing of it is to be written: see ``on_changed_batch`` of :class:`Acker`.
+        Write nothing of such a batch; see ``on_changed_batch`` of :class:`Acker`.
         """
         return self.report is not None and self.report.changed
 
     @property
     def df(self) -> DataFrame:
-        """The rows of the batch, of one evaluation."""
+        """The rows of the batch, evaluated once."""
         return self._given.frozen()
 
     def freeze(self, df: DataFrame) -> DataFrame:
-        """The same rows whenever they are asked for, until the query's next batch begins.
+        """Return a DataFrame that gives the same rows each time, until the query's next batch.
 
-        They are computed now, or, in one process, when they are first asked for: there Spark
-        computes a partition once, and the executors of a cluster could compute it at once, twice.
+        On a cluster Spark computes the rows now, because two executors could otherwise compute one
+        partition at the same time with different results. With a local master Spark computes them
+        at their first use. A no-op for a batch that was opened with ``freeze=False``.
         """
         return self._given.freeze(df)
 
@@ -95,29 +118,45 @@ class MicroBatch:
         edges: str | Sequence[str] = "out",
         attempt: int | str | Column = 0,
     ) -> DataFrame:
-        """Track each row as a tuple tree, now, and return its messages, to be written.
+        """Track each row as a tuple tree now; return the messages to write.
 
-        ``source`` is the name under which the verdicts are read. ``source_id`` names a record:
-        STRING, unique, 1 to 255 bytes (see :func:`source_id`); or, of records that count,
-        :func:`kafka_source_id` or :func:`counted`: their trees stand in blocks. ``edges`` are the
-        ways on which each record goes out, one message each. ``attempt`` (INT) tells a replay
-        from what is left of the first.
+        The method first waits for room below the high-water mark, up to ``max_wait`` seconds. The
+        messages have the columns of the batch, and ``anchor``, ``tuple`` and ``edge``. Messages of
+        trees that were rejected (``overflow``) are left out. If the method raises, write nothing.
 
-        The messages have the columns of ``df``, and ``anchor``, ``tuple`` and ``edge``; those of
-        trees that were rejected (``overflow``) are left out. Waits for room below the high-water
-        mark first. Raises HighWaterError, ChangedBatchError, InvalidBatchError, ... and then
-        nothing is to be written.
+        Args:
+            source: The name under which the verdicts are read.
+            source_id: The name of each record: a unique STRING of 1 to 255 bytes, see
+                :func:`source_id`. For numbered records :func:`kafka_source_id` or :func:`counted`,
+                which track the trees in blocks.
+            edges: The edges that each record takes, with one message on each.
+            attempt: The attempt (INT), 0 or more. It separates the tree of a replay from the rest
+                of the first attempt's tree.
+
+        Raises:
+            HighWaterError: The trees did not fit below the high-water mark in time.
+            BacklogError: The source's verdicts were not taken in time, or a reshard did not end.
+            ConfigError: The batch is larger than the high-water mark, or ``source`` is invalid.
+            ChangedBatchError: The batch was applied before with other content.
+            LaneError: A later batch of the query was applied before.
+            InvalidBatchError: A source id, number, attempt, edge or column is invalid.
+
+        Examples:
+            >>> with acker.batch(df, batch_id) as b:
+            ...     messages = b.track(source="shop", source_id=kafka_source_id(), edges="price")
+            >>> b.hand_on(messages, queue)
+
         """
         self._check_open()
         if self._tracked or self._terms or self._acks:
             raise InvalidBatchError(
-                "a batch tracks once, and neither acks nor emits: a bolt that is a source of other "
-                "trees too opens a batch for them of an Acker with another app_id"
+                "a batch tracks once, and then neither acks nor emits: to track trees in a bolt, "
+                "open a second batch with an Acker that has another app_id"
             )
         self._tracked = True
         names = [edges] if isinstance(edges, str) else list(edges)
         if not names or len(set(names)) < len(names) or not all(names):
-            raise InvalidBatchError(f"edges are one or more different names, not {edges!r}")
+            raise InvalidBatchError(f"edges must be one or more distinct names, not {edges!r}")
         tracking = Tracking(self._given, source, names, attempt)
         with self._described("track"), self._given.once_a_run():
             messages, self.report = tracking.run(self._given.rows, source_id)
@@ -134,24 +173,36 @@ class MicroBatch:
         unanchored: bool = False,
         freeze: bool = True,
     ) -> DataFrame:
-        """Messages that this batch's messages cause, to be written; one for each row of ``df``.
+        """Return the messages that this batch emits, one for each row of ``df``; write them later.
 
-        ``df`` comes from this batch's ``df`` in any way, with the ``anchor`` and ``tuple`` that its
-        rows came with; in what is returned, ``tuple`` is the new message's. ``edge`` names the way
-        they take, once in a batch, and ``key`` the columns that tell several rows of one input
-        apart. A row of many inputs, of a join or a window, gives ``anchors``, see
-        :func:`anchors_of` and :func:`collect_anchors`; its message belongs to all their trees.
-        With ``unanchored`` rows without ids are messages that nobody tracks; else an error.
-        With ``freeze=False`` nothing is kept: right for what :meth:`freeze` has kept already.
+        In the result, ``tuple`` is the id of the new message.
+
+        Args:
+            df: Rows made from :attr:`df` by any plan. They still have the ``anchor`` and ``tuple``
+                of the message that they came from.
+            edge: The edge that the messages take. A batch emits on an edge once.
+            key: The columns that distinguish several rows of one input.
+            anchors: For rows of several inputs, such as a join or a window: the column of
+                :func:`anchors_of` or :func:`collect_anchors`. The message belongs to all their
+                trees.
+            unanchored: Accept rows without ids, as messages that are not tracked. Without it such a
+                row is an error.
+            freeze: With False, the result is not kept. Right for rows that :meth:`freeze` keeps.
+
+        Raises:
+            InvalidBatchError: The edge is empty or was emitted before, a column is missing or has
+                the wrong type, or the block is not open.
+
         """
         self._check_bolt()
         if edge in self._edges or not edge:
             raise InvalidBatchError(
-                f"edge {edge!r} was emitted already in this batch: union the rows, or name another"
+                f"edge {edge!r} is empty or was already emitted in this batch: union the rows, or "
+                "use another edge"
             )
         self._edges.add(edge)
-        # A row that is kept and emitted again by a later batch is another message: two of one id
-        # would cancel.
+        # A later batch may emit a row of this batch again. That is another message, so its id must
+        # differ: two messages of one id would cancel.
         way = f"{edge}@{self.query_id}/{self.batch_id}"
         names = self._application.names
         if anchors is not None:
@@ -179,11 +230,20 @@ class MicroBatch:
         children: str | Column | None = None,
         unanchored: bool = False,
     ) -> None:
-        """Ack these messages, in place of all of the batch; those that are left out expire.
+        """Ack these messages only, instead of all messages of the batch; the other trees expire.
 
-        ``children`` are ids of messages that each row caused, BIGINT or ARRAY<BIGINT>, made by
-        :func:`tuple_id`; null and 0 are none. Without them, rows are evaluated once here, and not
-        kept: if they are also written, freeze them before.
+        Args:
+            df: The rows to ack; None for all. Without ``children`` Spark evaluates them once here
+                and does not keep them: if you also write them, pass them through :meth:`freeze`
+                before.
+            children: The ids of the messages that each row caused, made by :func:`tuple_id`:
+                BIGINT or ARRAY<BIGINT>. Null and 0 are ignored.
+            unanchored: Accept rows without ids, and ignore them. Without it such a row is an error.
+
+        Raises:
+            InvalidBatchError: A column is missing or has the wrong type, ``children`` is given for
+                rows with ``anchors``, or the block is not open.
+
         """
         self._check_bolt()
         self._acks = True
@@ -191,7 +251,9 @@ class MicroBatch:
         names = self._application.names
         if children is not None:
             if need_ids(rows, names):
-                raise InvalidBatchError("messages of many trees have no children=: use emit()")
+                raise InvalidBatchError(
+                    "children= does not support messages of many trees: use emit()"
+                )
             rows = self.freeze(rows.withColumn(_CHILDREN, _ids_of(rows, children)))
             pairs = rows.select(
                 F.col(names.anchor).alias("anchor"), F.explode(_CHILDREN).alias("delta")
@@ -202,9 +264,17 @@ class MicroBatch:
         self._terms.append(Terms(Kind.INPUT, self._pairs(rows, unanchored)))
 
     def fail(self, df: DataFrame, why: str | Column = "") -> None:
-        """Fail the trees of these rows; ``why`` is words, or a column of them, cut at 255 bytes.
+        """Fail the trees of these rows: each gets a nack at once.
 
-        Their messages are acked as all others are: they have been processed.
+        The messages themselves are acked like all others, because they were processed.
+
+        Args:
+            df: Rows made from :attr:`df`, with their ids.
+            why: The reason for people, as text or as a column; cut at 255 bytes.
+
+        Raises:
+            InvalidBatchError: A column is missing or has the wrong type, or the block is not open.
+
         """
         self._check_bolt()
         words = F.lit(why) if isinstance(why, str) else why
@@ -212,32 +282,42 @@ class MicroBatch:
         self._terms.append(Terms(Kind.FAIL, pairs.select("anchor", F.col(_WHY).alias("text"))))
 
     def touch(self, df: DataFrame) -> None:
-        """The trees of these rows need more time: their clocks start anew."""
+        """Reset the timeout of the trees of these rows, because they need more time."""
         self._check_bolt()
         pairs = self._pairs(df, unanchored=False)
         self._terms.append(Terms(Kind.TOUCH, pairs.select("anchor")))
 
     @property
     def name(self) -> str:
-        """The query's name for queues and sinks: two apps may have queries of the same id."""
+        """The name of the query for queues and sinks, ``APP@QUERY``.
+
+        It includes the app id, because queries of two applications may have the same id.
+        """
         return self._given.name
 
     def write(self, df: DataFrame, sink: Queue) -> None:
-        """Write rows of a last bolt, before its messages are acked.
+        """Write the rows of a last bolt to a sink, before its messages are acked.
 
-        While the acker has nothing of this batch, the rows replace what an earlier run has written:
-        that run may have seen other rows, and its acks were never applied. Once the acker has
-        acks of this batch, the rows of that run stay. ``df`` must be of the one evaluation that is
-        acked, see :meth:`freeze`.
+        - If Redis has no call of this batch, the rows **replace** the rows of an earlier run. The
+          earlier run may have seen other rows, and its acks were never applied.
+        - If Redis has a call of this batch, the rows of the run that sent it **stay**, because its
+          acks count.
 
-        Raises LaneError if a second driver applied the batch while this one replaced its rows,
-        InvalidBatchError if this batch was written to this sink before, and ConfigError with
-        ``on_changed_batch='fail_trees'``.
+        Args:
+            df: The rows, from the same evaluation as the acked messages; see :meth:`freeze`.
+            sink: A sink whose ``replace()`` and ``write()`` keep the rules of :class:`Queue`.
+
+        Raises:
+            LaneError: A second driver applied the batch while this driver replaced its rows.
+            InvalidBatchError: This batch was already written to this sink, or the block is not
+                open.
+            ConfigError: The acker has ``on_changed_batch='fail_trees'``.
+
         """
         self._check_bolt()
         if self._application.on_changed_batch != "raise":
             raise ConfigError(
-                "on_changed_batch='fail_trees' goes on after a batch that came back with other "
+                "on_changed_batch='fail_trees' continues after a batch that came back with other "
                 "content, and the sink may then lack rows that were acked: "
                 "use 'raise' for a query that writes before its ack"
             )
@@ -255,31 +335,45 @@ class MicroBatch:
             )
 
     def hand_on(self, messages: DataFrame, queue: Queue) -> None:
-        """Write messages to the next queue, after the batch was applied.
+        """Write messages to the next queue, after the ``with`` block.
 
-        If the acker had nothing of this batch before, a batch of this name in the queue is of
-        another life of the namespace, and is replaced. Of a batch that was changed nothing is
-        written: its trees are nacked, or were acked before.
+        - If Redis had no call of this batch before, the messages **replace** a batch of the same
+          name in the queue: that batch stems from an earlier namespace of the same name.
+        - If Redis had calls of this batch, the messages are written unless the queue has the batch.
+        - If the batch is :attr:`changed`, no message is written: each tree was nacked now, or had
+          its verdict before.
+
+        Args:
+            messages: The messages that :meth:`track` or :meth:`emit` returned.
+            queue: The queue of the next query.
+
+        Raises:
+            InvalidBatchError: The batch is not applied yet, or was already written to this queue.
+
         """
         if self.report is None:
-            raise InvalidBatchError("a batch is handed on after it was applied, not before")
+            raise InvalidBatchError(
+                "hand_on() needs an applied batch: call it after the with block, or after track()"
+            )
         self._check_unwritten(queue)
         rows = messages.limit(0) if self.report.changed else messages
         write = queue.write if self.report.repeated or self.report.changed else queue.replace
         write(rows, self.name, self.batch_id)
 
     def _check_unwritten(self, queue: Queue) -> None:
-        """Refuse a second write of this batch to a queue: it would replace the first one."""
+        """Raise InvalidBatchError for a second write to one queue; it would replace the first."""
         if any(queue is each or queue == each for each in self._written):
             raise InvalidBatchError(
-                "this batch was written to this queue already, and a queue takes a batch once: "
-                "union the rows, or give each its own queue"
+                "this batch was already written to this queue, which accepts a batch once: union "
+                "the rows, or use a second queue"
             )
         self._written.append(queue)
 
     def __enter__(self) -> "MicroBatch":
         if self._opened:
-            raise InvalidBatchError("a batch is opened once: acker.batch(df, batch_id) again")
+            raise InvalidBatchError(
+                "a batch can be opened once: call acker.batch(df, batch_id) again"
+            )
         self._open = self._opened = True
         self._memory.begins(self.query_id)
         return self
@@ -326,7 +420,10 @@ class MicroBatch:
         self._given.note(self.report)
 
     def _delivered_twice(self) -> DataFrame:
-        """Anchors of messages that are in this batch more than once, as queues deliver at times."""
+        """Return the anchors of messages that are in this batch more than once.
+
+        A queue that delivers at least once may deliver a message twice.
+        """
         inputs = [
             each.df.select("anchor", "delta") for each in self._terms if each.kind is Kind.INPUT
         ]
@@ -334,9 +431,12 @@ class MicroBatch:
         return self.freeze(counts.where("count > 1").selectExpr(f"anchor AS {_TWICE}").distinct())
 
     def _without(self, twice: DataFrame) -> list[Terms]:
-        """The terms of all other trees; these fail: what was processed twice has sent twice."""
+        """Return the terms without those of these trees, and with a failure of each of them.
+
+        A message that was processed twice has emitted its children twice.
+        """
         log.warning(
-            "%s: batch %d has messages that were delivered twice; their trees fail",
+            "%s: batch %d has messages that were delivered twice; their trees are failed",
             self._application.namespace,
             self.batch_id,
         )
@@ -346,11 +446,11 @@ class MicroBatch:
         return [*others, Terms(Kind.FAIL, twice.select(F.col(_TWICE).alias("anchor"), why))]
 
     def _pairs(self, df: DataFrame, unanchored: bool) -> DataFrame:
-        """Rows (anchor, delta, ..), one for each tree that a message belongs to."""
+        """Return rows (anchor, delta, ..), one for each tree that a message belongs to."""
         names = self._application.names
         more = [name for name in (_WHY,) if name in df.columns]
         if need_ids(df, names):
-            # Whatever has no tree is an error, unless that is said.
+            # The outer variant keeps messages without a tree, which are an error unless allowed.
             explode = F.explode if unanchored else F.explode_outer
             pairs = df.select(explode(names.anchors).alias(_PAIR), *more)
             delta = F.col(_PAIR)["tuple"]
@@ -365,18 +465,23 @@ class MicroBatch:
         return found
 
     def _described(self, what: str) -> AbstractContextManager[None]:
-        """Say in Spark's UI what its jobs are for."""
+        """Describe the jobs of the block in the Spark UI."""
         words = f"acker {self._application.namespace}: {what} batch {self.batch_id}"
         return described(self._given.rows.sparkSession, words)
 
     def _check_open(self) -> None:
         if not self._open:
-            raise InvalidBatchError("use it as: with acker.batch(df, batch_id) as b: ..")
+            raise InvalidBatchError(
+                "the batch is not open; use it as: with acker.batch(df, batch_id) as b: .."
+            )
 
     def _check_bolt(self) -> None:
         self._check_open()
         if self._tracked:
-            raise InvalidBatchError("a batch that tracks neither acks nor emits: see track()")
+            raise InvalidBatchError(
+                "a batch that tracks neither acks nor emits: open a second batch with an Acker "
+                "that has another app_id"
+            )
 
 
 _CHILDREN, _WHY, _PAIR = "_acker_children", "_acker_why", "_acker_pair"
@@ -384,13 +489,14 @@ _TWICE = "_acker_twice"
 
 
 def _ids_of(df: DataFrame, children: str | Column) -> Column:
-    """ARRAY<BIGINT>, without nulls and zeros."""
+    """Return the children as ARRAY<BIGINT>, without nulls and zeros."""
     column = F.col(children) if isinstance(children, str) else children
     kind = df.select(column.alias("c")).schema["c"].dataType
     if isinstance(kind, LongType):
         column = F.array(column)
     elif not isinstance(kind, ArrayType) or not isinstance(kind.elementType, LongType):
         raise InvalidBatchError(
-            f"children are bigint or array<bigint>, not {kind.simpleString()}: see tuple_id()"
+            f"children must be bigint or array<bigint>, not {kind.simpleString()}: make them with "
+            "tuple_id()"
         )
     return F.filter(column, lambda id_: id_ != 0)

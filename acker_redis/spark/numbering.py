@@ -1,13 +1,13 @@
-"""Which block and slot a numbered record stands in.
+"""The block and slot of a numbered record.
 
-Records that count, by an offset say, are cut into windows of 4095 numbers. What a batch has of a
-window is a block: its base is the window's first record of the batch, its label says prefix and
-base, and slot = number - base. Its number is derived from the query's lane and the batch as well:
-a record has the same slot whenever its batch is run again, and no two batches share a block.
+The numbers (offsets, for example) are cut into windows of 4095. The records of a batch in one
+window form a block. The block's base is the lowest of their numbers, its label consists of prefix
+and base, and slot = number - base. The block's number is derived from the label, the source, the
+query's lane and the batch. So a record has the same slot when its batch runs again, and no two
+batches share a block.
 
-A window of which a batch has few records, or not all between the first and the last, becomes loose
-trees: a slot in which no record stands would be acked with its block, and another batch or query
-may have that record.
+If a batch has few records of a window, or gaps between them, these records are loose trees. An
+empty slot would be acked with its block, although another batch or query may have that record.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,14 +26,14 @@ SOURCE, PREFIX, NUMBER, ATTEMPT = "_acker_source", "_acker_prefix", "_acker_numb
 _WINDOW, _BASE, _FIRST = "_acker_window", "_acker_base", "_acker_first"
 HIDDEN = (SOURCE, PREFIX, NUMBER, ATTEMPT, _WINDOW, _BASE, _FIRST)
 LEAST = 16
-"""Records that make a block."""
+"""Minimum number of records in a block."""
 _LOOKUP = 10_000
-"""Windows of one numbering that are looked up in an array."""
+"""Maximum number of windows of one numbering that are looked up in an array."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """What a batch has of one window."""
+    """The records of a batch in one window."""
 
     number: int
     label: str
@@ -45,13 +45,13 @@ class Block:
 
     @property
     def first(self) -> int:
-        """Anchor of its first slot."""
+        """Anchor of the first slot."""
         return 1 << 62 | self.number << 12
 
 
 @dataclass(frozen=True)
 class Numbered:
-    """Trees with their anchors, the blocks of some of them, and whether some are loose."""
+    """Trees with their anchors, their blocks, and whether some of the trees are loose."""
 
     trees: DataFrame
     blocks: tuple[Block, ...]
@@ -61,11 +61,11 @@ class Numbered:
 def number(
     trees: DataFrame, name: str, task: str, whose: tuple[str | int, ...], least: int = LEAST
 ) -> Numbered:
-    """Give each record its anchor, in a column of this name.
+    """Return the records with their anchors in the column ``name``; runs one Spark job.
 
-    ``trees`` have the columns PREFIX (STRING), NUMBER (BIGINT) and ATTEMPT (INT); ``whose`` says of
-    which query it is which batch. One job counts the records of each window. Raises
-    InvalidBatchError for a number or attempt that is null or below 0.
+    ``trees`` has the columns PREFIX (STRING), NUMBER (BIGINT) and ATTEMPT (INT). ``whose`` is the
+    query's lane and the batch's number. A window with fewer than ``least`` records, or with gaps,
+    gives loose trees. Raises InvalidBatchError for an invalid number, attempt or source id.
     """
     trees = trees.withColumn(_WINDOW, F.expr(f"{NUMBER} div {SLOTS}"))
     groups = trees.groupBy(PREFIX, ATTEMPT, _WINDOW).agg(
@@ -74,7 +74,10 @@ def number(
     found = groups.collect()
     blocks = tuple(_blocks(found, (task, *whose), least))
     if len({block.number for block in blocks}) < len(blocks):
-        raise InvalidBatchError("two blocks of the batch share a number: change the prefix")
+        raise InvalidBatchError(
+            "two blocks of the batch have the same number by chance: change the prefix of the "
+            "source ids"
+        )
     source = F.concat(F.col(PREFIX), F.lit("/"), F.col(NUMBER).cast("string"))
     trees = trees.withColumn(SOURCE, source)
     apart = anchor(SOURCE, attempt=F.col(ATTEMPT), source=task)
@@ -89,7 +92,7 @@ def number(
 
 
 def in_blocks(name: str) -> Column:
-    """Whether the anchor in a column stands in a block."""
+    """Return a column that says whether the anchor in column ``name`` is in a block."""
     return F.col(name) > F.lit(ANCHOR_MAX)
 
 
@@ -101,15 +104,15 @@ def _blocks(
     for prefix, attempt, window, least, most, rows in groups:
         if least is None or least < 0:
             raise InvalidBatchError(
-                f"{rows} records of {prefix} have no number, or one below 0: numbers are 0 to "
-                "2^63-1"
+                f"of {rows} records of {prefix} at least one has no number, or a number below 0: "
+                "numbers must be 0 to 2^63-1"
             )
         if attempt < 0:
-            raise InvalidBatchError(f"an attempt is 0 or more, not {attempt}")
+            raise InvalidBatchError(f"an attempt must be 0 or more, not {attempt}")
         if len(f"{prefix}/{most}".encode()) > MAX_TEXT:
             raise InvalidBatchError(
-                f"a source id {prefix[:40]!r}../{most} has more than {MAX_TEXT} bytes, of which "
-                f"the prefix has {len(prefix.encode())}: take a shorter one, as by "
+                f"the source id {prefix[:40]!r}../{most} has more than {MAX_TEXT} bytes, "
+                f"{len(prefix.encode())} of them in the prefix: use a shorter prefix, for example "
                 "counted(lit(name), ..., number=...); nothing of this batch was tracked"
             )
         slots = most - least + 1
@@ -117,18 +120,19 @@ def _blocks(
             continue
         label = str(CountedLabel(prefix, least, attempt))
         if len(label.encode()) > MAX_TEXT:
-            continue  # the attempt makes it too long; source ids of loose trees do not name it
+            # The attempt makes the label too long. Source ids of loose trees do not contain it.
+            continue
         yield Block(block_number(*identity, label), label, prefix, attempt, window, least, slots)
 
 
 def _placed(
     trees: DataFrame, blocks: Sequence[Block], loose: bool
 ) -> tuple[DataFrame, Column, Column]:
-    """Trees, and columns of the first anchor (0: loose) and the base of the block of each."""
+    """Return the trees, and two columns of each tree's block: first anchor (0: loose), and base."""
     begin, end = min(b.window for b in blocks), max(b.window for b in blocks)
     same = len({(block.prefix, block.attempt) for block in blocks}) == 1
     if same and end - begin < _LOOKUP:
-        # Of one numbering: the window is a place in an array, which costs less than a join.
+        # One numbering: the window is an index of an array, and a lookup costs less than a join.
         known = {block.window: block for block in blocks}
         some = [known.get(window) for window in range(begin, end + 1)]
         mine = (F.col(PREFIX) == F.lit(blocks[0].prefix)) & (F.col(ATTEMPT) == blocks[0].attempt)
@@ -146,5 +150,5 @@ def _placed(
 
 
 def _constants(numbers: Sequence[int]) -> Column:
-    # As one string, since each literal would be a call into the JVM; Spark folds it at once.
+    # One string, because each literal would be a call into the JVM. Spark folds it at planning.
     return F.split(F.lit(",".join(map(str, numbers))), ",").cast("array<bigint>")

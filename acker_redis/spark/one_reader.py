@@ -1,9 +1,10 @@
-"""One stream reader of a task in a Spark application, by an advisory lock on a file.
+"""An advisory lock on a file: one stream reader per task in a Spark application.
 
-Reading a stream of verdicts takes them. Two readers, the two sides of a self-join or two queries,
-take entries that the other one has planned and not read. Spark starts a process for each stream
-reader from the driver's JVM, and ends it with the query: the lock ends with the process, however it
-ends. Readers of another application are not seen; they find entries missing, see DataLossError.
+A stream reader deletes the verdicts that it has read. Two readers of one task (the two sides of a
+self-join, or two queries) would delete entries that the other reader has planned and not yet read.
+Spark starts a process for each stream reader from the JVM of the driver, and ends the process with
+the query. The lock ends with the process, even if it is killed. The lock does not see readers in
+another application: such a reader finds that entries are missing, and raises DataLossError.
 """
 
 import hashlib
@@ -21,14 +22,14 @@ except ImportError:  # pragma: no cover - Windows has no such locks
     fcntl = None  # type: ignore[assignment]
 
 WAIT_SECONDS = 30.0
-"""How long a query that starts waits for one that is just being stopped."""
+"""Seconds for which a query that starts waits for a query that is being stopped."""
 _POLL_SECONDS = 0.1
 
 log = logging.getLogger(__name__)
 
 
 class OneReader:
-    """Lock of one task; nothing is held before :meth:`hold`."""
+    """The lock of one task; :meth:`hold` takes it."""
 
     def __init__(
         self,
@@ -47,17 +48,17 @@ class OneReader:
         self._held: int | None = None
 
     def hold(self) -> None:
-        """Take the lock, unless it is held already; wait for one who is just being stopped.
+        """Take the lock, unless this reader holds it; wait for a reader that is being stopped.
 
-        Raises ConfigError if another reader holds it for longer than the wait. Without a folder
-        that can be written nothing is locked, with a warning.
+        Raises ConfigError if another reader holds the lock for longer than the wait. If the lock
+        file cannot be opened, log a warning and lock nothing.
         """
         if self._held is not None or fcntl is None:
             return
         try:
             found = os.open(self._path(), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            log.warning("nothing keeps a second reader of %s away: %s", self._what, error)
+            log.warning("a second reader of %s cannot be detected: %s", self._what, error)
             self._held = -1
             return
         end = time.monotonic() + self._wait
@@ -69,9 +70,9 @@ class OneReader:
                     os.close(found)
                     raise ConfigError(
                         f"there are two readers of task {self._what} in this Spark application: "
-                        "each would take verdicts of the other. Read the stream once, and use it "
-                        "twice in one foreachBatch; a self-join has two readers, and so have two "
-                        "queries"
+                        "each would take verdicts of the other. A self-join has two readers, and "
+                        "so have two queries. Read the stream once, and use it twice in one "
+                        "foreachBatch"
                     ) from None
                 time.sleep(_POLL_SECONDS)
             else:
@@ -79,13 +80,14 @@ class OneReader:
                 return
 
     def release(self) -> None:
-        """Let the next reader in."""
+        """Release the lock for the next reader."""
         if self._held is not None and self._held >= 0:
             os.close(self._held)
         self._held = None
 
     def _path(self) -> Path:
-        # The JVM is the parent of all its readers, and removes the folder that it names.
+        # The JVM is the parent process of all its readers. It removes the folder of
+        # SPARK_LOCAL_DIRS when it ends.
         given = self._folder or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
         folder = given if given and Path(given).is_dir() else tempfile.gettempdir()
         return Path(folder) / f"acker-outcomes-{self._jvm or os.getppid()}-{self._name}.lock"

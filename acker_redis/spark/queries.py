@@ -1,4 +1,4 @@
-"""Which streaming query a DataFrame belongs to, and what the Spark UI says of its jobs."""
+"""The streaming query that a DataFrame belongs to, and the description of jobs in the Spark UI."""
 
 import contextlib
 import uuid
@@ -15,17 +15,22 @@ _DESCRIPTION = "spark.job.description"
 
 
 def query_id_of(df: DataFrame, given: str | None = None) -> str:
-    """Id of the streaming query that a ``foreachBatch`` DataFrame belongs to, or ``given``.
+    """Return the id of the streaming query that a ``foreachBatch`` DataFrame belongs to.
 
-    Raises ConfigError where Spark does not tell and none is given: outside of a streaming query,
-    and with Spark Connect.
+    Args:
+        df: The DataFrame that ``foreachBatch`` gives.
+        given: A name to return instead of Spark's id.
+
+    Raises:
+        ConfigError: Spark gives no id (outside of a streaming query, or with Spark Connect) and
+            ``given`` is missing; or ``given`` is an invalid name.
+
     """
     query_id = given or _local(df.sparkSession, _QUERY)
     if not query_id:
         raise ConfigError(
-            "Spark does not say which query this is (it is not in foreachBatch, or goes by Spark "
-            "Connect): give query_id=, a name that is this query's own for as long as it keeps its "
-            "checkpoint"
+            "Spark gives no id of the query (outside of foreachBatch, or with Spark Connect): give "
+            "query_id=, a name that no other query has and that belongs to one checkpoint"
         )
     return check_name("query id", query_id)
 
@@ -33,7 +38,8 @@ def query_id_of(df: DataFrame, given: str | None = None) -> str:
 def run_id_of(df: DataFrame) -> str | None:
     """Return the id of this run of the streaming query, which a restart changes; None if unknown.
 
-    Spark runs a query's jobs in a group of that name. A program may have set another one.
+    Spark runs the jobs of a query in a job group of that name. A program may have set another
+    group.
     """
     group = _local(df.sparkSession, _GROUP)
     try:
@@ -43,7 +49,7 @@ def run_id_of(df: DataFrame) -> str | None:
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Whether tasks run in the driver's own process, ``local[n]``; False where it is not known."""
+    """Return whether tasks run in the process of the driver, ``local[n]``; False if unknown."""
     try:
         return bool(spark.sparkContext._jsc.sc().isLocal())
     except Exception:
@@ -51,16 +57,16 @@ def is_local(spark: SparkSession) -> bool:
 
 
 def release(df: DataFrame) -> None:
-    """Give back what ``localCheckpoint`` has kept of a DataFrame, which nobody needs any more."""
-    # Spark does so by itself when the driver's JVM collects garbage, which may be in hours. (With
-    # Spark Connect the server sees that nobody holds it any more.)
+    """Release the rows that ``localCheckpoint`` keeps of a DataFrame."""
+    # Spark releases them itself when the JVM of the driver collects garbage, perhaps hours later.
+    # With Spark Connect the server releases them when no client refers to the DataFrame.
     with contextlib.suppress(Exception):
         df._jdf.queryExecution().analyzed().rdd().unpersist(False)
 
 
 @contextlib.contextmanager
 def described(spark: SparkSession, words: str) -> Iterator[None]:
-    """What the Spark UI says of the jobs meanwhile; with Spark Connect, nothing."""
+    """Describe the jobs of the block in the Spark UI; a no-op with Spark Connect."""
     before = _local(spark, _DESCRIPTION)
     _describe(spark, words)
     try:

@@ -1,4 +1,4 @@
-"""Wait until a batch of new trees fits below the high-water mark; on the driver, for so long."""
+"""Wait on the driver until a batch of new trees fits below the high-water mark."""
 
 import logging
 import time
@@ -26,29 +26,39 @@ _LOG_SECONDS = 30.0
 def wait_for_room(
     acker: Acker, task: str, trees: Sequence[int], max_wait: float, again: bool = False
 ) -> float:
-    """Wait until so many trees, by shard, fit; returns the seconds that it took.
+    """Wait until the trees of a batch fit; return the seconds that it took.
 
-    ``again``: some of them are pending already, and may be what fills the table; then only the
-    verdicts of the task are waited for.
+    Args:
+        acker: The client of the namespace.
+        task: The source that tracks the trees.
+        trees: The number of new trees for each shard.
+        max_wait: Maximum wait, in seconds.
+        again: Some of the trees are already pending from an earlier run, and may themselves fill
+            the table. Then wait only for the backlog of the task's verdicts.
 
-    Raises ConfigError if they can never fit, HighWaterError if they do not after ``max_wait``
-    seconds, and BacklogError if the task's verdicts are not taken so long, or if the namespace
-    moves to another number of shards for so long.
+    Raises:
+        ConfigError: The trees can never fit.
+        HighWaterError: The trees do not fit after ``max_wait`` seconds.
+        BacklogError: After ``max_wait`` seconds the task's verdicts are not taken, or the namespace
+            is still being resharded.
+        WrongShardError: The number of shards has changed.
+
     """
     status = acker.status()
     config, share = status.config, status.config.share
     wanted = np.zeros(len(trees), dtype=int) if again else np.asarray(trees)
     total = int(wanted.sum())
     _check_can_fit(config, total, int(wanted.max(initial=0)))
-    # Shard by shard, as the scripts judge it; a lopsided batch may need the reserve.
+    # For each shard, because the scripts enforce the limit per shard. A batch with a large part on
+    # one shard may need the range between the high-water mark and twice the mark.
     limits = np.where(wanted <= share, share, 2 * share)
     backlog_limit = config.backlog_share
-    began = told = time.monotonic()
+    began = logged = time.monotonic()
     while True:
         if len(status.shards) != len(wanted):
             acker.flows.known = None
             raise WrongShardError(
-                f"{acker.namespace} was moved to other shards, or created anew: run the batch again"
+                f"{acker.namespace} was resharded or created again: run the batch again"
             )
         pending = np.array([sum(shard.pending) for shard in status.shards])
         backlog = max(shard.backlog.get(task, 0) for shard in status.shards)
@@ -59,19 +69,19 @@ def wait_for_room(
             return now - began
         if now - began >= max_wait:
             raise _no_room(acker.namespace, status, task, backlog, now - began)
-        if told == began or now - told >= _LOG_SECONDS:
+        if logged == began or now - logged >= _LOG_SECONDS:
             _log_waiting(status, total, f"{backlog} verdicts of {task}", now - began, max_wait)
-            told = now
+            logged = now
         time.sleep(min(_POLL_SECONDS, max(0.0, max_wait - (now - began))))
         status = acker.status()
 
 
 def _log_waiting(status: Status, total: int, backlog: str, waited: float, most: float) -> None:
     log.warning(
-        "%s%s waits for room: %d trees to track, %d pending, high water %d; %s not taken; %.0f of "
-        "%.0f s",
+        "%s%s is waiting for room: %d trees to track, %d pending, high water %d; %s not taken; "
+        "waited %.0f of %.0f s",
         status.namespace,
-        ", which moves to other shards," if status.reshard else "",
+        ", which is being resharded," if status.reshard else "",
         total,
         status.pending,
         status.config.high_water,
@@ -82,28 +92,28 @@ def _log_waiting(status: Status, total: int, backlog: str, waited: float, most: 
 
 
 def _check_can_fit(config: AckerConfig, total: int, most: int) -> None:
-    """Raise ConfigError if so many trees, ``most`` of them on one shard, can never fit."""
+    """Raise ConfigError if ``total`` trees, with at most ``most`` on one shard, can never fit."""
     if total > config.high_water or most > 2 * config.share:
         raise ConfigError(
             f"a batch of {total} trees does not fit under the high-water mark of "
             f"{config.high_water} ({config.share} per shard); make the batches smaller "
-            "(maxFilesPerTrigger, maxOffsetsPerTrigger) or raise it"
+            "(maxFilesPerTrigger, maxOffsetsPerTrigger) or raise high_water"
         )
 
 
 def _no_room(namespace: str, status: Status, task: str, backlog: int, waited: float) -> AckerError:
-    """Return the error that says why a batch did not fit in time, in seconds."""
+    """Return the error that says why a batch did not fit after ``waited`` seconds."""
     if status.reshard:
         return BacklogError(
-            f"{namespace} still moves to another number of shards after {waited:.0f} s, and "
-            "nothing is tracked until then: run the batch again"
+            f"{namespace} is still being resharded after {waited:.0f} s, and nothing is tracked "
+            "until the reshard has ended: run the batch again"
         )
     if backlog >= status.config.backlog_share:
         return BacklogError(
-            f"{backlog} verdicts of {task} wait to be taken after {waited:.0f} s: its source must "
+            f"{backlog} verdicts of {task} were not taken after {waited:.0f} s: its source must "
             "read and take its outcomes"
         )
     return HighWaterError(
         f"{status.pending} trees were still pending after {waited:.0f} s of waiting, high water is "
-        f"{status.config.high_water}; do the bolts run, and the rotator?"
+        f"{status.config.high_water}; check that the bolts and the rotator run"
     )

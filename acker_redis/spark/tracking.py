@@ -1,4 +1,4 @@
-"""Track the rows of a micro-batch: loose trees by source id, or blocks of those that count."""
+"""Track the rows of a micro-batch: as loose trees, or in blocks if the records are numbered."""
 
 import time
 from collections.abc import Sequence
@@ -32,11 +32,11 @@ from acker_redis.spark.room import wait_for_room
 
 _TWICE = "_acker_twice"
 _FEW = 1000
-"""Rejected trees that are left out by a list of them; more of them by a join."""
+"""Maximum number of rejected trees that are filtered out by a list; more need a join."""
 
 
 class Tracking:
-    """Tracks one batch of a source."""
+    """The tracking of one batch of a source."""
 
     def __init__(
         self, batch: Given, source: str, edges: Sequence[str], attempt: int | str | Column
@@ -52,7 +52,7 @@ class Tracking:
         self._waited = 0.0
 
     def run(self, df: DataFrame, source_id: str | Column | Counted) -> tuple[DataFrame, Report]:
-        """Track, and return the messages of what was not rejected."""
+        """Track the rows; return the messages of the trees that were not rejected, and a report."""
         self._check(df)
         if isinstance(source_id, Counted):
             trees = self._counted(df, source_id)
@@ -83,8 +83,8 @@ class Tracking:
         kind = df.select(ids.number.alias("n")).schema["n"].dataType
         if not isinstance(kind, ByteType | ShortType | IntegerType | LongType):
             raise InvalidBatchError(
-                f"a record's number is a whole number, not {kind.simpleString()}; give a source_id "
-                "of another kind as a column"
+                f"a record's number must be a whole number, not {kind.simpleString()}; give other "
+                "source ids as a STRING column"
             )
         columns = {
             PREFIX: ids.prefix,
@@ -97,10 +97,11 @@ class Tracking:
         return Numbered(self._with_ids(found.trees), found.blocks, found.loose)
 
     def _in_ledger(self, df: DataFrame, source_id: str | Column, ledger: Ledger) -> Numbered:
-        """Number the records by their source ids, and write down which is which."""
+        """Number the records by their source ids, and write the numbering to the ledger."""
         batch = self._batch
         named = batch.freeze(df.withColumn(SOURCE, self._source_id(df, source_id)))
-        # As many parts as they fill blocks: whatever the cluster, the same records get the same.
+        # One part per block that the records can fill. The number of parts depends on the records
+        # alone, so the same records get the same numbers on any cluster.
         parts = max(1, -(-named.count() // SLOTS))
         placed = named.repartition(parts, SOURCE).withColumnRenamed(SOURCE, _SAVED)
         twice = F.count("*").over(Window.partitionBy(_SAVED))
@@ -113,13 +114,13 @@ class Tracking:
         nulls = F.count(F.when(F.col(_SAVED).isNull(), 1)).alias("nulls")
         [worst] = found.trees.agg(F.max(_TWICE).alias("n"), nulls).collect()
         if worst["nulls"]:
-            raise InvalidBatchError(f"{worst['nulls']} rows have no source id: it may not be null")
+            raise InvalidBatchError(f"{worst['nulls']} rows have no source id: it must not be null")
         if (worst["n"] or 0) > 1:
             raise InvalidBatchError(
-                f"a source id is there {worst['n']} times in this batch: make it unique"
+                f"a source id occurs {worst['n']} times in this batch: make it unique"
             )
         kept = found.trees.selectExpr(f"`{self._names.anchor}` AS anchor", f"{_SAVED} AS source_id")
-        ledger.write(kept, batch.name, batch.batch_id, anew=not self._again)
+        ledger.write(kept, batch.name, batch.batch_id, replace=not self._again)
         return found
 
     def _track(self, found: Numbered) -> tuple[Place, Done]:
@@ -153,7 +154,7 @@ class Tracking:
         return place, apply(job, terms, place)
 
     def _wait(self, trees: list[int]) -> None:
-        # What was tracked of the batch before may be what fills the table.
+        # If the batch was tracked before, its own trees may fill the table.
         max_wait = self._batch.application.max_wait
         self._waited = wait_for_room(self._client, self._source, trees, max_wait, self._again)
 
@@ -167,7 +168,7 @@ class Tracking:
             block = F.shiftright(names.anchor, 12).bitwiseAND(F.lit(BLOCK_MAX))
             block = F.when(in_blocks(names.anchor), block).otherwise(F.lit(-1))
             trees = self._without(trees, block, report.rejected_blocks)
-        # A row for each edge, from the ids that the acker was told.
+        # A row for each edge, from the same ids that were tracked.
         ways = [
             f"named_struct('{names.edge}', cast(X'{edge.encode().hex()}' AS STRING), "
             f"'{names.tuple}', {column})"
@@ -179,11 +180,13 @@ class Tracking:
     def _without(self, trees: DataFrame, key: Column, rejected: tuple[int, ...]) -> DataFrame:
         if len(rejected) <= _FEW:
             return trees.where(~key.isin(list(rejected)))
-        gone = trees.sparkSession.createDataFrame([(each,) for each in rejected], "_gone BIGINT")
-        return trees.join(F.broadcast(gone), key == F.col("_gone"), "left_anti")
+        excluded = trees.sparkSession.createDataFrame(
+            [(each,) for each in rejected], "_rejected BIGINT"
+        )
+        return trees.join(F.broadcast(excluded), key == F.col("_rejected"), "left_anti")
 
     def _with_ids(self, trees: DataFrame) -> DataFrame:
-        """Trees with a column for the id of each of their messages."""
+        """Return the trees with one more column for the id of each of their messages."""
         ids = [tuple_id(self._names.anchor, edge) for edge in self._edges]
         return trees.withColumns(dict(zip(self._ids, ids, strict=True)))
 
@@ -197,8 +200,8 @@ class Tracking:
         kind = df.select(column.alias("s")).schema["s"].dataType
         if not isinstance(kind, StringType):
             raise InvalidBatchError(
-                f"a source id is string, not {kind.simpleString()}: make it with source_id(), or "
-                "counted() for records that are numbered"
+                f"a source id must be a string, not {kind.simpleString()}: make it with "
+                "source_id(), or with counted() for numbered records"
             )
         return column
 
@@ -207,8 +210,8 @@ class Tracking:
             check_case(df, name)
             if name in df.columns:
                 raise InvalidBatchError(
-                    f"column {name} is there already, and track() adds it: drop it first, or name "
-                    "yours otherwise: Acker(.., names=Names(..))"
+                    f"column {name} exists already, and track() adds it: drop it first, or choose "
+                    "another name for the added column: Acker(.., names=Names(..))"
                 )
 
 

@@ -1,11 +1,12 @@
 """Writers for ``foreachBatch``: one that tracks, one that acks and fails.
 
-Both keep one order: the batch is applied first, under the query's fence, and only then are its
-messages written to the next queues. If the query dies in between, Spark runs the batch again: the
-fence makes the second application a no-op, and the queue gets the messages then.
+Both writers keep one order: first the acker applies the batch, under the query's fence; then the
+writer writes the messages to the next queues. If the query dies between the two steps, Spark runs
+the batch again. The fence makes the second application a no-op, and the writer then writes the
+messages.
 
-Only the sink of a last bolt is written before the batch is applied, because an ack says that the
-rows are there.
+The sink of a last bolt is the exception: the writer writes it before the acker applies the batch,
+because an ack says that the rows exist.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,10 +23,26 @@ from acker_redis.spark.streams.queue import Queue, check_queues
 
 
 class TrackWriter:
-    """``foreachBatch`` writer of a source: each row becomes a tuple tree.
+    """A ``foreachBatch`` writer of a source: tracks each row as a tuple tree.
 
-    Each row goes out once along each edge, to the queue of that edge, with the columns ``anchor``
-    and ``tuple`` added. The other arguments are those of :meth:`MicroBatch.track`.
+    The writer sends each row once along each edge, to the queue of that edge, with the columns
+    ``anchor`` and ``tuple`` added.
+
+    Args:
+        acker: The acker of the application.
+        source: The name under which the verdicts are read.
+        queues: The queue for each edge. Two edges need two queues.
+        source_id: As in :meth:`MicroBatch.track`.
+        attempt: As in :meth:`MicroBatch.track`.
+        query_id: As in :meth:`Acker.batch`.
+
+    Raises:
+        ConfigError: There is no queue, two edges share one, or a queue has no ``replace()``.
+
+    Examples:
+        >>> writer = TrackWriter(acker, "shop", {"price": queue}, source_id="order_id")
+        >>> query = orders.writeStream.foreachBatch(writer).start()
+
     """
 
     def __init__(
@@ -48,10 +65,15 @@ class TrackWriter:
         self._attempt = attempt
         self._query_id = query_id
         self.last_report: Report | None = None
-        """What became of the last batch."""
+        """The report of the last batch."""
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Track a batch, then write its messages. Raises AckerError; then nothing is written."""
+        """Track a batch, then write its messages.
+
+        Raises:
+            AckerError: The batch was not tracked; no message is written.
+
+        """
         with self._acker.batch(df, batch_id, query_id=self._query_id) as b:
             messages = b.track(
                 source=self._source,
@@ -67,20 +89,33 @@ class TrackWriter:
 
 
 class BoltWriter:
-    """``foreachBatch`` writer of a bolt: processes messages, acks or fails each.
+    """A ``foreachBatch`` writer of a bolt: processes messages, and acks or fails each of them.
 
-    ``process`` takes the batch and returns rows with the ``anchor`` and ``tuple`` of the message
-    that each came from; or ``anchors``, where it came from several. A row with ``why`` (STRING,
-    not null) fails its trees. Every other row is sent along each edge, as a message of its own:
-    if one message causes several rows on an edge, ``key`` names the columns that tell them apart.
-    A message from which no row came is done: it is acked alone.
+    A row of ``process`` with ``why`` (STRING, not null) fails its trees. Every other row is sent
+    along each edge as a separate message. A message without a resulting row is acked alone.
 
-    ``sink`` is for the last bolt: the rows that did not fail, without the columns of ids, are
-    written to it before their messages are acked, see :meth:`MicroBatch.write`. Without queues and
-    without a sink, ``process`` itself has done all that there is to do when it returns; what it
-    writes must replace what an earlier run of the batch has written.
+    Args:
+        acker: The acker of the application.
+        process: ``process(df, batch_id)`` returns rows with the ``anchor`` and ``tuple`` of the
+            message that each row came from, or with ``anchors`` if it came from several. Without
+            queues and without a sink, ``process`` must have done all its work when it returns, and
+            its output must replace the output of an earlier run of the batch.
+        queues: The queue for each edge. Two edges need two queues.
+        key: The columns that distinguish several rows of one message on one edge.
+        sink: The output of a last bolt. Rows that did not fail are written to it, without the
+            columns of ids, before their messages are acked; see :meth:`MicroBatch.write`.
+        query_id: As in :meth:`Acker.batch`.
 
-    Raises ConfigError if two edges share a queue, and for a queue or sink without ``replace()``.
+    Raises:
+        ConfigError: Two edges share a queue, or a queue or the sink has no ``replace()``.
+
+    Examples:
+        >>> def price(df, batch_id):
+        ...     missing = F.when(F.col("price").isNull(), F.lit("no price"))
+        ...     return df.join(prices, "item", "left").withColumn("why", missing)
+        >>> writer = BoltWriter(acker, price, {"invoice": queue})
+        >>> query = messages.writeStream.foreachBatch(writer).start()
+
     """
 
     def __init__(
@@ -101,17 +136,22 @@ class BoltWriter:
         self._key = key
         self._query_id = query_id
         self.last_report: Report | None = None
-        """What became of the last batch."""
+        """The report of the last batch."""
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Process, ack and fail a batch, then write its messages. Raises AckerError."""
+        """Process, ack and fail a batch, then write its messages.
+
+        Raises:
+            AckerError: The batch was not applied; no message is written to a queue.
+
+        """
         messages: dict[str, DataFrame] = {}
         with self._acker.batch(df, batch_id, query_id=self._query_id) as b:
             out = self._process(b.df, batch_id)
             names = self._acker.application.names
             fails = optional_why(out, names)
             if fails or self._queues or self._sink is not None:
-                # One evaluation, for what has failed, what is written and what goes out.
+                # Failed rows, rows for the sink and messages must come from one evaluation.
                 out = b.freeze(out)
             if fails:
                 why = F.col(names.why)

@@ -1,4 +1,4 @@
-"""Job A: tracks each order, and writes it to the queue of job B.
+"""Job A: track each order, and write it to the queue of job B.
 
 python ingest.py WORK URL
 """
@@ -6,7 +6,7 @@ python ingest.py WORK URL
 import sys
 from pathlib import Path
 
-from session import run_until_told, session
+from session import run_until_stopped, session
 
 from acker_redis.spark import Acker, FileQueue, TrackWriter
 
@@ -14,7 +14,7 @@ ORDER = "order_id STRING, item STRING, pieces INT"
 
 
 def main(work: Path, url: str) -> None:
-    """Read orders as they come, a file a batch."""
+    """Read the orders as a stream, one file per batch."""
     spark = session("ingest", work)
     acker = Acker(spark, "orders", app_id="ingest", url=url)
     queue = FileQueue(work / "queue")
@@ -22,7 +22,7 @@ def main(work: Path, url: str) -> None:
     orders = spark.readStream.schema(ORDER).option("maxFilesPerTrigger", 1)
     stream = orders.json(str(work / "orders")).writeStream.foreachBatch(write)
     checkpoint = str(work / "checkpoints" / "ingest")
-    run_until_told(stream.option("checkpointLocation", checkpoint).start(), work)
+    run_until_stopped(stream.option("checkpointLocation", checkpoint).start(), work)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Three Spark jobs in processes of their own; one is killed; each order is accounted for.
+"""Three Spark jobs in three processes; one job is killed; each order is accounted for.
 
 python examples/spark_jobs/main.py [--redis URL]
 """
@@ -25,13 +25,13 @@ ITEMS = ("apple", "pear", "plum", "moon")
 DAYS, ORDERS = 4, 250
 """Files of orders, and orders in each."""
 PATIENCE = 600
-"""Seconds."""
+"""Maximum seconds for each step."""
 
 
 def main() -> int:
-    """Run the example; 0 if each order is accounted for."""
+    """Run the example; return 0 if each order is accounted for."""
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--redis", help="URL of a Redis of yours; by default one comes and goes")
+    arguments.add_argument("--redis", help="URL of your Redis; by default a temporary one")
     given = arguments.parse_args().redis
     signal.signal(signal.SIGTERM, interrupt)
     try:
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def run(work: Path, url: str) -> int:
-    """Start the jobs, disturb them, and compare what they did with the orders."""
+    """Start the jobs, disturb them, and compare their tables with the orders."""
     write_orders(work)
     write_prices(work, {"apple": 0.5, "plum": 0.25})
     with Acker.from_url(url, "orders") as acker:
@@ -66,7 +66,7 @@ def run(work: Path, url: str) -> int:
 
 
 def disturb(work: Path, url: str, running: "dict[str, subprocess.Popen[bytes]]") -> None:
-    """Kill a job, change the prices, and wait until there is nothing more to do."""
+    """Kill a job, change the prices, and wait until every order has an outcome."""
     wait("a batch of prices", running, lambda: rows(work, "priced") > 0)
     print("killing job B, price.py, and starting it again")
     running["price"].kill()
@@ -83,13 +83,13 @@ def disturb(work: Path, url: str, running: "dict[str, subprocess.Popen[bytes]]")
 
 
 def all_orders() -> Iterator[tuple[str, str]]:
-    """Ids and items."""
+    """Yield id and item of each order."""
     for number in range(DAYS * ORDERS):
         yield f"order-{number:04d}", ITEMS[number % 50 % len(ITEMS) if number % 50 < 5 else 0]
 
 
 def write_orders(work: Path) -> None:
-    """Files of orders, one JSON object a line."""
+    """Write the files of orders, one JSON object per line."""
     (work / "orders").mkdir()
     lines = [
         json.dumps({"order_id": name, "item": item, "pieces": 1 + number % 7})
@@ -101,7 +101,7 @@ def write_orders(work: Path) -> None:
 
 
 def write_prices(work: Path, prices: dict[str, float]) -> None:
-    """The price list, replaced as a whole."""
+    """Replace the price list atomically."""
     (work / "prices").mkdir(exist_ok=True)
     lines = [json.dumps({"item": item, "price": price}) for item, price in prices.items()]
     aside = work / "prices" / "_new"
@@ -118,7 +118,7 @@ def start(job: str, work: Path, url: str) -> "subprocess.Popen[bytes]":
 
 @contextlib.contextmanager
 def jobs(work: Path, url: str) -> Iterator[dict[str, "subprocess.Popen[bytes]"]]:
-    """The three jobs; they have ended when this has, whatever happened."""
+    """Run the three jobs during the block; kill those that still run at its end."""
     running = {job: start(job, work, url) for job in ("ingest", "price", "replay")}
     try:
         yield running
@@ -131,30 +131,30 @@ def jobs(work: Path, url: str) -> Iterator[dict[str, "subprocess.Popen[bytes]"]]
 def wait(
     what: str, running: "dict[str, subprocess.Popen[bytes]]", done: Callable[[], bool]
 ) -> None:
-    """Wait until something is so; a job that ended before is an error, with its last words."""
+    """Wait until ``done`` returns True; exit with an error if a job ends before."""
     deadline = time.monotonic() + PATIENCE
     while not done():
         for name, job in running.items():
             if job.poll() is not None:
-                raise SystemExit(f"job {name} ended with {job.returncode}, waiting for {what}")
+                raise SystemExit(f"job {name} ended with exit code {job.returncode} before {what}")
         if time.monotonic() > deadline:
-            raise SystemExit(f"no {what} after {PATIENCE} s")
+            raise SystemExit(f"timeout of {PATIENCE} s while waiting for {what}")
         time.sleep(0.3)
 
 
 def table(work: Path, name: str) -> list[dict[str, str]]:
-    """Rows of a table that a job has written."""
+    """Return the rows of a table that a job has written."""
     found = sorted((work / name).glob("batch-*/*.parquet"))
     return ds.dataset(found).to_table().to_pylist() if found else []
 
 
 def rows(work: Path, name: str) -> int:
-    """How many rows a table has."""
+    """Return the number of rows in a table."""
     return len(table(work, name))
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """End as by Ctrl-C."""
+    """Raise KeyboardInterrupt, as Ctrl-C does."""
     raise KeyboardInterrupt
 
 

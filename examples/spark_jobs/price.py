@@ -1,4 +1,4 @@
-"""Job B, in another process: prices orders, and fails those that it cannot price.
+"""Job B, in another process: price orders, and fail those without a price.
 
 python price.py WORK URL
 """
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
-from session import run_until_told, session
+from session import run_until_stopped, session
 
 from acker_redis.spark import Acker, BoltWriter, FileQueue, query_id_of
 
@@ -17,14 +17,14 @@ PRICE = "item STRING, price DOUBLE"
 
 
 def main(work: Path, url: str) -> None:
-    """Process what job A and the replays have written."""
+    """Process the messages of job A and of the replays."""
     spark = session("price", work)
     acker = Acker(spark, "orders", app_id="price", url=url)
     lists = FileQueue(work / "price-lists")
 
     def process(messages: DataFrame, batch_id: int) -> DataFrame:
-        # The list may change at any time. Each batch keeps the one that it was processed with, so
-        # that a batch that is run again gives the same rows, and fails the same orders.
+        # The price list may change at any time. Each batch keeps its own copy, so a retry of the
+        # batch gives the same rows and fails the same orders.
         query = query_id_of(messages)
         lists.write(spark.read.schema(PRICE).json(str(work / "prices")), query, batch_id)
         prices = spark.read.schema(PRICE).parquet(str(lists.batch_path(query, batch_id)))
@@ -34,11 +34,11 @@ def main(work: Path, url: str) -> None:
         return found.select("order_id", total, "anchor", "tuple", why.alias("why"))
 
     messages = FileQueue(work / "queue").read_stream(spark, MESSAGE)
-    # This bolt is the last: its rows are written to the table before their messages are acked.
+    # This is the last bolt: its rows are written to the table before their messages are acked.
     writer = BoltWriter(acker, process, sink=FileQueue(work / "priced"))
     stream = messages.writeStream.foreachBatch(writer)
     checkpoint = str(work / "checkpoints" / "price")
-    run_until_told(stream.option("checkpointLocation", checkpoint).start(), work)
+    run_until_stopped(stream.option("checkpointLocation", checkpoint).start(), work)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Job C: takes the verdicts; what was nacked is sent again, up to three times in all.
+"""Job C: take the verdicts, and replay nacked orders, up to three attempts in all.
 
 python replay.py WORK URL
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 from ingest import ORDER
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
-from session import run_until_told, session
+from session import run_until_stopped, session
 
 from acker_redis.spark import Acker, FileQueue, TrackWriter, query_id_of
 
@@ -18,7 +18,7 @@ ATTEMPTS = 3
 
 
 def main(work: Path, url: str) -> None:
-    """Read verdicts as they come."""
+    """Read the verdicts as a stream."""
     spark = session("replay", work)
     acker = Acker(spark, "orders", app_id="replay", url=url)
     nacks, given_up = FileQueue(work / "nacks"), FileQueue(work / "given_up")
@@ -28,7 +28,7 @@ def main(work: Path, url: str) -> None:
     def again(outcomes: DataFrame, batch_id: int) -> None:
         query = query_id_of(outcomes)
         new = outcomes.where("verdict = 'nack'").select("source_id", "reason", "why")
-        # Remembered first, and once: a verdict is deleted when the next batch is planned.
+        # Write the nacks first, and once: verdicts are deleted when the next batch is planned.
         nacks.write(new, query, batch_id)
         tried = (
             nacks.read(spark, NACK).groupBy("source_id").agg(F.count("*").cast("int").alias("n"))
@@ -45,7 +45,7 @@ def main(work: Path, url: str) -> None:
     verdicts = verdicts.option("namespace", "orders").option("source", "shop").load()
     stream = verdicts.writeStream.foreachBatch(again)
     checkpoint = str(work / "checkpoints" / "replay")
-    run_until_told(stream.option("checkpointLocation", checkpoint).start(), work)
+    run_until_stopped(stream.option("checkpointLocation", checkpoint).start(), work)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A small Spark session for each of the three jobs, and how they are told to end."""
+"""A small Spark session for each of the three jobs, and the signal that ends them."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ _SETTINGS = {
 
 
 def session(name: str, work: Path) -> SparkSession:
-    """A session on one core, with its temporary files below ``work``."""
+    """Return a session on one core, with its temporary files below ``work``."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     scratch = work / "spark" / name
@@ -34,8 +34,8 @@ def session(name: str, work: Path) -> SparkSession:
     return spark
 
 
-def run_until_told(query: StreamingQuery, work: Path) -> None:
-    """Go on until there is a file ``stop``; raises what the query raises."""
+def run_until_stopped(query: StreamingQuery, work: Path) -> None:
+    """Run the query until a file ``stop`` exists. Raises the exception of a failed query."""
     while not query.awaitTermination(1):
         if (work / "stop").exists():
             query.stop()

@@ -149,6 +149,6 @@ def test_streaming_queries(stage: Stage, make_case: MakeCase, kind: Kind, mode: 
 def test_a_query_needs_a_name(stage: Stage, make_case: MakeCase) -> None:
     case, client = make_case(1, "loose")
     stage.run(write_input, case, 0, 10)
-    with pytest.raises(StageError, match="goes by Spark Connect.*give query_id="):
+    with pytest.raises(StageError, match="with Spark Connect.*give query_id="):
         stage.run(without_a_name, case)
     assert client.status().counters["tracked"] == 0

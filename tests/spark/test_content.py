@@ -352,9 +352,9 @@ def test_source_ids_that_are_there_twice() -> None:
     """The same source id has the same anchor."""
     terms: list[Term] = [(Kind.TRACK, 7, 40, "a"), (Kind.TRACK, 8, 40, "b")]
     for cut in CUTS:
-        with pytest.raises(InvalidBatchError, match="1 source ids are there more .*'b'"):
+        with pytest.raises(InvalidBatchError, match="1 source ids occur more .*'b'"):
             cut([*terms, terms[1]])
-        with pytest.raises(InvalidBatchError, match="3 source ids are there more"):
+        with pytest.raises(InvalidBatchError, match="3 source ids occur more"):
             cut([*terms, *terms, terms[1]])
 
 
@@ -365,7 +365,7 @@ def test_numbers_that_are_there_twice(times: int, delta: int) -> None:
     terms: list[Term] = [(Kind.TRACK, block_anchor(1, slot), 40, "") for slot in range(5)]
     again = [(Kind.TRACK, block_anchor(1, 3), delta, "")] * (times - 1)
     for cut in CUTS:
-        with pytest.raises(InvalidBatchError, match="have a number that another has too"):
+        with pytest.raises(InvalidBatchError, match="have the number of another record"):
             cut([*terms, *again])
 
 

@@ -131,7 +131,7 @@ def test_counted_source_ids(spark: SparkSession) -> None:
 
 def test_nothing_to_name(spark: SparkSession) -> None:
     for wrong in (lambda: source_id(), lambda: counted(number="n"), lambda: anchors_of()):
-        with pytest.raises(ValueError, match="name the columns"):
+        with pytest.raises(ValueError, match="needs the columns"):
             wrong()
 
 

@@ -118,7 +118,7 @@ def test_the_longest_name_of_a_lane(acker: Acker) -> None:
     content = one(loose(1))
     lane = lane_of("a" * 64, "q" * 56)
     assert send(acker, replace(turn(content), lane=lane), content).tracked == 1
-    with pytest.raises(ConfigError, match="120 letters together"):
+    with pytest.raises(ConfigError, match="120 characters together"):
         lane_of("a" * 64, "q" * 57)
 
 
@@ -131,7 +131,7 @@ def test_what_stands_of_a_batch(make_any_acker: MakeAcker) -> None:
     assert numbers(done, "tracked") == 2
     assert standing(acker, LANE, 5) == Standing(0, digest)
     assert standing(acker, LANE, 6) is None
-    with pytest.raises(LaneError, match="batch 4 comes after batch 5"):
+    with pytest.raises(LaneError, match="batch 4 runs although batch 5"):
         standing(acker, LANE, 4)
     assert standing(acker, lane_of("app", "another"), 0) is None
 
@@ -162,9 +162,9 @@ def test_batch_ids_at_the_limits(acker: Acker, batch_id: int) -> None:
 
 @pytest.mark.parametrize("batch_id", [-1, MAX_BATCH_ID + 1])
 def test_batch_ids_beyond(acker: Acker, batch_id: int) -> None:
-    with pytest.raises(InvalidBatchError, match="a batch id is 0 to"):
+    with pytest.raises(InvalidBatchError, match="a batch id must be 0 to"):
         standing(acker, LANE, batch_id)
-    with pytest.raises(InvalidBatchError, match="a batch id is 0 to"):
+    with pytest.raises(InvalidBatchError, match="a batch id must be 0 to"):
         Driver(acker).apply(batch_id, loose(1))
 
 

@@ -154,7 +154,7 @@ def test_what_fails_is_logged_and_not_raised(
     assert seen == [one.namespace, other.namespace], "the second is told of all the same"
     assert caplog.text.count("OSError: statsd is away") == 2
     listener.onQueryProgress(SimpleNamespace(progress=None))  # type: ignore[arg-type]
-    assert "could not be told" in caplog.text
+    assert "could not be reported" in caplog.text
 
 
 class Files:

@@ -179,7 +179,7 @@ def test_the_ledger_of_a_run_that_tracked_nothing(
 
 
 def test_no_fail_trees_with_a_ledger(make_spark_acker: MakeSparkAcker, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no ledger has"):
+    with pytest.raises(ConfigError, match="not in the ledger"):
         make_spark_acker(ledger=str(tmp_path), on_changed_batch="fail_trees")
 
 
@@ -323,7 +323,7 @@ def test_attempts_and_prefixes_of_all_kinds(prefix: str, attempt: int) -> None:
 
 
 def test_an_attempt_below_0(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
-    with pytest.raises(InvalidBatchError, match="an attempt is 0 or more"):
+    with pytest.raises(InvalidBatchError, match="an attempt must be 0 or more"):
         track(make_spark_acker(), spark.range(3), source_id=counting(), attempt=-1)
 
 

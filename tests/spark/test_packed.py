@@ -192,7 +192,7 @@ def test_what_cancels_is_counted_still() -> None:
 )
 @pytest.mark.parametrize("kind", [Kind.INPUT, Kind.CHILD, Kind.FAIL, Kind.TOUCH, Kind.TRACK])
 def test_what_no_anchor_can_be(anchor: int, kind: Kind) -> None:
-    with pytest.raises(InvalidBatchError, match="an anchor is a number from 1 to"):
+    with pytest.raises(InvalidBatchError, match="an anchor must be a number from 1 to"):
         add(Packer(1), kind, [(kind, 5, 1, ""), (kind, anchor, 1, "")])
 
 
@@ -207,7 +207,7 @@ def test_the_least_and_the_highest_anchor(anchor: int) -> None:
     [(Kind.INPUT, -1), (Kind.CHILD, -1), (Kind.CHILD, 0), (Kind.TRACK, -1), (Kind.TRACK, -(2**63))],
 )
 def test_what_no_id_can_be(kind: Kind, delta: int) -> None:
-    with pytest.raises(InvalidBatchError, match="an id of a message is a number"):
+    with pytest.raises(InvalidBatchError, match="an id of a message must be a number"):
         add(Packer(1), kind, [(kind, 5, 1, ""), (kind, 6, delta, "")])
 
 

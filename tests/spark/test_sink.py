@@ -112,22 +112,22 @@ def verdict(acker: Acker) -> set[tuple[str, str, str]]:
 @pytest.mark.parametrize(
     ("ddl", "words"),
     [
-        ("anchor BIGINT", "column tuple is missing; there are anchor: keep the columns"),
+        ("anchor BIGINT", "column tuple is missing; the columns are anchor: keep the columns"),
         ("tuple BIGINT, why STRING", "column anchor is missing"),
-        ("anchor INT, tuple BIGINT", "column anchor is int, it must be bigint: keep"),
-        ("anchor BIGINT, tuple STRING", "column tuple is string, it must be bigint"),
-        (PLAIN + ", children STRING", "children is string, it must be bigint or array<bigint>"),
+        ("anchor INT, tuple BIGINT", "column anchor is int, but must be bigint: keep"),
+        ("anchor BIGINT, tuple STRING", "column tuple is string, but must be bigint"),
+        (PLAIN + ", children STRING", "children is string, but must be bigint or array<bigint>"),
         (PLAIN + ", children ARRAY<INT>", "children is array<int>.*tuple_id"),
         (f"{PLAIN}, children {PAIRS}", "column children is array<struct"),
-        (PLAIN + ", why INT", "column why is int, it must be string: null where it is done"),
-        (PLAIN + ", source_id STRING", "source_id: acker does not track.*TrackWriter"),
-        (PLAIN + ", Source_Id STRING", "source_id: acker does not track"),
-        (PLAIN + ", child BIGINT", "column child: acker knows anchor.*select"),
+        (PLAIN + ", why INT", "column why is int, but must be string: null if the row is done"),
+        (PLAIN + ", source_id STRING", "source_id: this sink does not track.*TrackWriter"),
+        (PLAIN + ", Source_Id STRING", "source_id: this sink does not track"),
+        (PLAIN + ", child BIGINT", "column child is unknown: acker has anchor.*select"),
         (PLAIN + ", Children BIGINT", "column Children must be written children"),
-        (PLAIN + ", tuple BIGINT", "column tuple is there twice"),
+        (PLAIN + ", tuple BIGINT", "column tuple occurs more than once"),
         (f"anchor BIGINT, anchors {PAIRS}", "and not both"),
         ("anchors ARRAY<BIGINT>", "column anchors is array<bigint>.*anchors_of"),
-        (f"anchors {PAIRS}, children ARRAY<BIGINT>", "column children .* an id of its own in each"),
+        (f"anchors {PAIRS}, children ARRAY<BIGINT>", "column children .* one id in each"),
     ],
 )
 def test_wrong_columns_are_named(ddl: str, words: str) -> None:
@@ -142,7 +142,7 @@ def test_wrong_columns_are_named(ddl: str, words: str) -> None:
         (PLAIN, (5, None), "column tuple is null in 1 rows"),
         (PLAIN, (5, 0), "column tuple has 1 values below 1"),
         (PLAIN, (-5, 5), "column anchor has 1 values below 1"),
-        (PLAIN, (1 << 62 | 4095, 5), "an anchor is a number"),
+        (PLAIN, (1 << 62 | 4095, 5), "an anchor must be a number"),
         (PLAIN + ", children BIGINT", (5, 6, 0), "column children has 1 values below 1"),
         (PLAIN + ", children ARRAY<BIGINT>", (5, 6, [7, -7]), "column children has 1"),
         (PLAIN + ", children BIGINT", (5, 6, 6), "own tuple among their children .anchor 5"),
@@ -269,7 +269,7 @@ def test_a_commit_without_a_task_applies_nothing(acker: Acker) -> None:
 
 
 def test_other_shards_than_the_tasks_knew(acker: Acker) -> None:
-    with pytest.raises(WrongShardError, match="created anew"):
+    with pytest.raises(WrongShardError, match="created again"):
         stream_writer(acker).commit([packed(PLAIN, (2, 5), shards=1)], 0)
 
 
@@ -295,7 +295,7 @@ def test_children_that_would_cancel_are_refused(
     begin(acker, 2, 5, 6)
     before = dump(acker)
     staged = [packed(CHILDREN, *rows) for rows in tasks]
-    with pytest.raises(InvalidBatchError, match="share an id|an input is there twice"):
+    with pytest.raises(InvalidBatchError, match="share an id|an input occurs twice"):
         if lane == "query":
             stream_writer(acker, CHILDREN).commit(staged, 0)
         else:
@@ -327,19 +327,19 @@ def test_a_query_and_a_run_of_one_name_are_two(acker: Acker) -> None:
     ("given", "words"),
     [
         ({"namespace": None}, "option namespace is missing"),
-        ({"app": None}, "option app is missing.*names the application for ever"),
-        ({"query": None}, "option query is missing.*does not tell a sink which query"),
+        ({"app": None}, "option app is missing.*must never change"),
+        ({"query": None}, "option query is missing.*does not give a sink the id"),
         ({"query": ""}, "option query"),
         ({"namespace": "a b"}, "option namespace"),
         ({"app": "a/b"}, "option app"),
-        ({"app": "a" * 64, "query": "q" * 64}, "have 120 letters together"),
+        ({"app": "a" * 64, "query": "q" * 64}, "have 120 characters together"),
         ({"url": None}, "option url is missing.*ACKER_REDIS_URL"),
         ({"url": "http://x"}, "option url: "),
         ({"username": "me"}, "option password is missing"),
-        ({"onChangedBatch": "ignore"}, "onChangedBatch is 'raise' or 'fail_trees'"),
-        ({"maxStagedBytes": "64m"}, "option maxStagedBytes is a number"),
-        ({"run": "r"}, "option run: .*a streaming query has query"),
-        ({"path": "x"}, "option path: acker has none"),
+        ({"onChangedBatch": "ignore"}, "onChangedBatch must be 'raise' or 'fail_trees'"),
+        ({"maxStagedBytes": "64m"}, "option maxStagedBytes must be a number"),
+        ({"run": "r"}, "option run: .*a streaming query has the option query"),
+        ({"path": "x"}, "option path: acker has no such option"),
         ({"asyncProgressTrackingEnabled": "true"}, "option asyncprogresstrackingenabled"),
     ],
 )
@@ -357,10 +357,10 @@ def test_wrong_options_are_named(
     ("given", "words"),
     [
         ({"run": ""}, "option run"),
-        ({"query": "q"}, "option query: .*df.write has run"),
+        ({"query": "q"}, "option query: .*df.write has the option run"),
         ({"run": "r", "app": ""}, "option app"),
         ({"run": "r"}, "option app is missing"),
-        ({"app": "a" * 64, "run": "r" * 53}, "116 letters together at most, and these have 117"),
+        ({"app": "a" * 64, "run": "r" * 53}, "at most 116 characters together, not 117"),
     ],
 )
 def test_wrong_options_of_a_run_are_named(given: dict[str, str], words: str) -> None:
@@ -489,7 +489,7 @@ def test_a_checkpoint_that_starts_over_is_refused(
     stream_writer(acker, query="last").commit([packed(PLAIN, (2, 5))], 7)
     stream = Stream(spark_, acker, tmp_path)
     stream.put({"anchor": 2, "tuple": 6})
-    with pytest.raises(Exception, match="batch 0 comes after batch 7"):
+    with pytest.raises(Exception, match="batch 0 runs although batch 7"):
         stream.drain()
 
 
@@ -624,7 +624,7 @@ def test_errors_of_tasks_and_of_modes_apply_nothing(
     for df, more, words in (
         (right.union(frame(spark_, PLAIN, (2, None))), {}, "column tuple is null in 1 rows"),
         (right, {"maxStagedBytes": 15}, "a task stages 16 bytes.*BoltWriter"),
-        (children, {}, "share an id with another of their tree"),
+        (children, {}, "share an id with another message of their tree"),
     ):
         with pytest.raises(Exception, match=words):
             write(df, acker, **{"run": "r", **more})

@@ -143,8 +143,8 @@ def test_a_batch_that_is_run_again(spark: SparkSession, acker: Acker) -> None:
 def test_source_ids_that_cannot_be(spark: SparkSession, by_driver: Acker) -> None:
     names = [f"s{n}" for n in range(8)]
     for wrong, words in (
-        (None, "1 rows have no source id: it may not be null"),
-        ("s3", "1 source ids are there more than once"),
+        (None, "1 rows have no source id: it must not be null"),
+        ("s3", "1 source ids occur more than once"),
         ("x" * 256, "1 to 255 bytes, this one 256"),
         ("", "1 to 255 bytes, this one 0"),
         ("a\tb", "control characters"),
@@ -226,7 +226,7 @@ def test_a_prefix_that_becomes_too_long_is_refused_before_anything_is_tracked(
     prefix = "x" * 251
     rows = [*range(990, 1001)]
     df = numbered(spark, *rows, prefix=prefix).union(numbered(spark, *range(20), prefix="short"))
-    with pytest.raises(InvalidBatchError, match="take a shorter one, as by counted"):
+    with pytest.raises(InvalidBatchError, match="use a shorter prefix, for example counted"):
         track(by_driver, df, by_number())
     assert by_driver.client.status().counters["tracked"] == 0
     track(by_driver, numbered(spark, *rows[:-1], prefix=prefix), by_number(), 1)
@@ -318,16 +318,16 @@ def test_numbers_that_cannot_be(spark: SparkSession, by_driver: Acker) -> None:
     df = spark.range(20).selectExpr("'p' AS p", "id AS n")
     extra = spark.createDataFrame([("p", None), ("p", -1), ("p", 3)], "p STRING, n BIGINT")
     for more, words in (
-        (extra.where("n IS NULL"), "records of p have no number"),
-        (extra.where("n = -1"), "or one below 0"),
-        (extra.where("n = 3"), "more than once|have a number that another has too"),
+        (extra.where("n IS NULL"), "records of p at least one has no number"),
+        (extra.where("n = -1"), "or a number below 0"),
+        (extra.where("n = 3"), "more than once|have the number of another record"),
     ):
         with pytest.raises(InvalidBatchError, match=words):
             track(by_driver, df.union(more), by_number())
     twice = df.union(df.where("n = 3")).union(df.where("n = 3"))
-    with pytest.raises(InvalidBatchError, match="more than once|that another has too"):
+    with pytest.raises(InvalidBatchError, match="more than once|the number of another record"):
         track(by_driver, twice, by_number())
-    with pytest.raises(InvalidBatchError, match="an attempt is 0 or more, not -1"):
+    with pytest.raises(InvalidBatchError, match="an attempt must be 0 or more, not -1"):
         track(by_driver, df, by_number(), attempt=-1)
     assert total(by_driver.client)["tracked"] == 0
 
@@ -335,7 +335,7 @@ def test_numbers_that_cannot_be(spark: SparkSession, by_driver: Acker) -> None:
 @pytest.mark.parametrize("kind", ["DECIMAL(20,0)", "DOUBLE", "STRING", "DATE"])
 def test_what_is_no_number(spark: SparkSession, by_driver: Acker, kind: str) -> None:
     df = spark.createDataFrame([], f"p STRING, n {kind}")
-    with pytest.raises(InvalidBatchError, match="a record's number is a whole number, not"):
+    with pytest.raises(InvalidBatchError, match="a record's number must be a whole number, not"):
         track(by_driver, df, by_number())
 
 
@@ -344,7 +344,7 @@ def test_prefixes_that_cannot_be(spark: SparkSession, by_driver: Acker) -> None:
         for count in (3, 20):
             with pytest.raises(InvalidBatchError, match=words):
                 track(by_driver, numbered(spark, *range(count), prefix=prefix), by_number())
-    with pytest.raises(ValueError, match="name the columns"):
+    with pytest.raises(ValueError, match="needs the columns"):
         counted(number="n")
 
 
@@ -376,7 +376,7 @@ def test_a_changed_batch_of_blocks(spark: SparkSession, by_driver: Acker) -> Non
 def test_columns_that_are_there_already(spark: SparkSession, make_spark_acker: Any) -> None:
     acker = make_spark_acker()
     for name in ("anchor", "tuple", "edge"):
-        for column, words in ((name, f"column {name} is there already"), (name.title(), "written")):
+        for column, words in ((name, f"column {name} exists already"), (name.title(), "written")):
             df = spark.createDataFrame([], f"sid STRING, {column} BIGINT")
             with pytest.raises(InvalidBatchError, match=words):
                 track(acker, df, "sid")
@@ -391,7 +391,7 @@ def test_columns_that_are_there_already(spark: SparkSession, make_spark_acker: A
 
 def test_source_ids_of_other_kinds(spark: SparkSession, by_driver: Acker) -> None:
     df = spark.range(1).selectExpr("*", SID)
-    with pytest.raises(InvalidBatchError, match="a source id is string, not bigint"):
+    with pytest.raises(InvalidBatchError, match="a source id must be a string, not bigint"):
         track(by_driver, df, "id")
     with pytest.raises(InvalidBatchError, match="column sid must be written SID"):
         track(by_driver, df, "SID")
@@ -401,7 +401,7 @@ def test_source_ids_of_other_kinds(spark: SparkSession, by_driver: Acker) -> Non
 
 @pytest.mark.parametrize("edges", [[], [""], "", ["a", "a"], ["a", ""]])
 def test_edges_that_cannot_be(spark: SparkSession, by_driver: Acker, edges: Any) -> None:
-    with pytest.raises(InvalidBatchError, match="edges are one or more different names"):
+    with pytest.raises(InvalidBatchError, match="edges must be one or more distinct names"):
         track(by_driver, spark.range(1).selectExpr("*", SID), "sid", edges=edges)
 
 
@@ -519,7 +519,7 @@ def test_waiting_for_room(
     with pytest.raises(HighWaterError, match=r"30 trees were still pending.*high water is 40"):
         track(acker, df.where("n >= 30"), ids, 1)
     assert len(slept) > 3
-    assert "waits for room: 30 trees to track, 30 pending, high water 40" in caplog.text
+    assert "is waiting for room: 30 trees to track, 30 pending, high water 40" in caplog.text
     assert total(acker.client)["tracked"] == 30
     bolt = make_spark_acker(client=acker.client, query_id="bolt")
     slept = waiting(monkeypatch, lambda: slept[2:3] and bolt.ack(first, 0))
@@ -568,7 +568,7 @@ def test_verdicts_that_nobody_takes(
     acker = make_spark_acker({"outcomes_limit": 5})
     df = spark.range(10).selectExpr("*", SID)
     acker.ack(track(acker, df.where("id < 5"), "sid"), 0, query_id="bolt")
-    with pytest.raises(BacklogError, match="5 verdicts of t wait to be taken"):
+    with pytest.raises(BacklogError, match="5 verdicts of t were not taken"):
         track(acker, df.where("id >= 5"), "sid", 1)
     change(acker, max_wait=100.0)
     waiting(monkeypatch, lambda: outcomes(acker.client))
@@ -591,7 +591,9 @@ def test_ticks_that_are_too_short(
             with caplog.at_level(logging.WARNING):
                 acker.memory.begins(query)
             now[0] += seconds
-        told = caplog.text.count("trees live 20 s at least, and this query's batches are 7 s apart")
+        told = caplog.text.count(
+            "a tree may expire after 20 s, and the batches of this query are 7 s apart"
+        )
         assert told == (query == "slow")
         assert ("longer tick_ms" in caplog.text) == (query == "slow")
 
@@ -686,11 +688,11 @@ def test_a_ledger_that_was_written_before_its_batch_was_tracked(
 def test_what_a_ledger_refuses(spark: SparkSession, by_driver: Acker, ledger: Ledger) -> None:
     change(by_driver, ledger=ledger)
     df = spark.range(20).selectExpr("*", SID)
-    for more, words in ((None, "1 rows have no source id"), ("s3", "is there 2 times")):
+    for more, words in ((None, "1 rows have no source id"), ("s3", "occurs 2 times")):
         extra = spark.createDataFrame([(99, more)], "id BIGINT, sid STRING")
         with pytest.raises(InvalidBatchError, match=words):
             track(by_driver, df.union(extra), "sid")
-    with pytest.raises(InvalidBatchError, match="a source id is string"):
+    with pytest.raises(InvalidBatchError, match="a source id must be a string"):
         track(by_driver, df, "id")
     assert total(by_driver.client)["tracked"] == 0
 

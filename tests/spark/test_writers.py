@@ -292,10 +292,10 @@ def test_blocks_and_attempts(spark: SparkSession, by_driver: Acker) -> None:
     ("columns", "words"),
     [
         ("anchor BIGINT", "column tuple is missing"),
-        ("anchor INT, tuple BIGINT", "column anchor is int, it must be bigint"),
+        ("anchor INT, tuple BIGINT", "column anchor is int, but must be bigint"),
         ("anchor BIGINT, tuple STRING", "column tuple is string"),
         ("anchor BIGINT, tuple BIGINT, Why STRING", "column Why must be written why"),
-        ("anchor BIGINT, tuple BIGINT, why INT", "column why is int, it must be string"),
+        ("anchor BIGINT, tuple BIGINT, why INT", "column why is int, but must be string"),
         ("Anchor BIGINT, tuple BIGINT", "column Anchor must be written anchor"),
         ("anchor BIGINT, tuple BIGINT, anchors ARRAY<INT>", "drop one or the other"),
     ],
@@ -326,7 +326,7 @@ def test_messages_of_another_batch(spark: SparkSession, by_driver: Acker) -> Non
     def other(df: DataFrame, batch_id: int) -> DataFrame:
         return queue.batches[1].union(df)
 
-    with pytest.raises(InvalidBatchError, match="no input of theirs"):
+    with pytest.raises(InvalidBatchError, match="no input of these trees"):
         BoltWriter(by_driver, other, {"e": end}, query_id="bolt")(queue.batches[0], 0)
     assert end.batches == {}
     tick(by_driver.client, 3)

@@ -1,9 +1,22 @@
 """Apply the terms of a micro-batch, from the executors or from the driver.
 
-Both ways do the same: pack the terms per partition, bring the packed rows of each shard together,
-merge them, and send the shard's calls under the query's lane. ``executors`` does it in tasks, with
-one shuffle of packed rows, and the driver hears of counts alone. ``driver`` collects the terms,
-16 bytes each and texts, and is faster up to about a million of them.
+Both ways give the same calls: pack the terms per partition, bring the packed rows of each shard
+together, merge them, and send the shard's calls under the query's lane. ``executors`` does this in
+tasks, with one shuffle of packed rows; the driver receives counts only. ``driver`` collects the
+terms (16 bytes each, and texts), and is faster for up to about a million terms.
+
+**Each batch is applied once, with one content.** A batch has one digest, over the contents of all
+shards. Before the first call is sent, the driver reads the query's lane on every shard. (With one
+shard and ``executors``, the task that sends reads it.) Three cases:
+
+- No shard has a call of this batch: send the calls in generation 0.
+- The lane has the same digest: the batch is a retry, so send the same calls under the same numbers.
+  The fence skips those that were applied.
+- The lane has another digest: the batch came back with other content. Raise ChangedBatchError, or
+  fail all its trees in a new generation (``on_changed_batch``).
+
+With several shards, ``executors`` runs two Spark jobs. The first merges and checks all shards, and
+gives the digest. Only the second sends, so a batch that one shard refuses changes no shard.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,8 +52,8 @@ _TERM: tuple[str, ...] = ("anchor", "delta", "text")
 class Terms:
     """A DataFrame of terms of one kind, with the columns that the kind needs.
 
-    ``anchor`` BIGINT; ``delta`` BIGINT for INPUT, CHILD and TRACK; ``text`` STRING for FAIL and for
-    TRACK of loose trees.
+    Columns: ``anchor`` BIGINT; ``delta`` BIGINT for INPUT, CHILD and TRACK; ``text`` STRING for
+    FAIL, and for TRACK of loose trees.
     """
 
     kind: Kind
@@ -49,7 +62,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Job:
-    """What is common to all calls of a micro-batch; travels to the executors."""
+    """The settings that all calls of a micro-batch share; pickled to the executors."""
 
     target: Target
     shards: int
@@ -58,12 +71,12 @@ class Job:
     on_changed: OnChanged = "raise"
     task: str = ""
     labels: Mapping[int, str] = field(default_factory=dict)
-    """Labels of the blocks that are tracked, by number."""
+    """Labels of the tracked blocks, by block number."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """Reports of the shards, and whether the batch had come back with other content."""
+    """The reports of the shards, and whether the batch came back with other content."""
 
     shards: tuple[ShardReport, ...]
     changed: bool
@@ -77,7 +90,7 @@ def apply(job: Job, terms: Sequence[Terms], place: Place) -> Done:
 
 
 def in_driver(job: Job, packed: Iterable[Packed]) -> Done:
-    """Merge packed rows and send them from here, all shards one after the other."""
+    """Merge packed rows and send them from this process, one shard after the other."""
     rows = list(packed)
 
     def seal(why: str | None) -> dict[int, Sealed]:
@@ -107,9 +120,9 @@ def _in_executors(job: Job, terms: Sequence[Terms]) -> Done:
     together = _by_shard(reduce(DataFrame.unionAll, packed), job.shards)
     if job.shards == 1:
         found = _results(together, job, None)
-        # Nothing at all has come to the task: it has said nothing, and looked at no lane.
+        # The batch is empty, so no task ran. The lane must be checked all the same.
         return _done(found) if found else in_driver(job, [])
-    # All shards are merged and checked before anything is sent to one.
+    # All shards are merged and checked before a call is sent to any shard.
     together = together.localCheckpoint(eager=not is_local(together.sparkSession))
     try:
         digests = _digests(_results(together, job, Sealing(None)))
@@ -126,40 +139,44 @@ def _in_executors(job: Job, terms: Sequence[Terms]) -> Done:
 
 @dataclass(frozen=True)
 class Sealing:
-    """A task is to merge and check, and say the digest."""
+    """The phase in which a task merges and checks its shards, and returns their digests."""
 
     why: str | None
 
 
 @dataclass(frozen=True)
 class Sending:
-    """A task is to merge and send."""
+    """The phase in which a task merges its shards again and sends the calls."""
 
     turn: lanes.LaneTurn
     why: str | None
     digests: dict[int, str]
-    """What each shard's content was when it was checked."""
+    """The digest of each shard's content, from the first phase."""
 
 
 Phase = Sealing | Sending | None
-"""None: all of it, where there is one shard."""
+"""None: check and send in one phase, for a namespace with one shard."""
 
 
 def _standing(job: Job) -> lanes.Standing | None:
-    """What was applied of the batch before, on the shards that it was packed for."""
+    """Return the content of this batch that was applied before; None if none was.
+
+    Raises WrongShardError if the batch was packed for another number of shards.
+    """
     client = job.target.client()
     before = lanes.standing(client, job.lane, job.batch_id)
     if client.config.shards != job.shards:
-        # Calls of which some shards refuse others would have another digest the next time.
+        # Some shards would apply such calls and others refuse them. A retry with the new number of
+        # shards would then have another digest.
         raise WrongShardError(
-            f"{client.namespace} was moved to {client.config.shards} shards, or created anew: run "
-            "the batch again"
+            f"{client.namespace} was resharded to {client.config.shards} shards, or created again: "
+            "run the batch again"
         )
     return before
 
 
 def _first_turn(job: Job, digest: str) -> lanes.LaneTurn | None:
-    """The batch's first turn, or the same again; None if its trees are to be failed."""
+    """Return the turn of a new batch, or of a retry; None if all trees of the batch must fail."""
     before = _standing(job)
     if before is None or before.digest == digest:
         generation = before.generation if before else 0
@@ -170,14 +187,18 @@ def _first_turn(job: Job, digest: str) -> lanes.LaneTurn | None:
 
 
 def _next_turn(job: Job, digest: str) -> lanes.LaneTurn:
-    """The turn that fails all trees of a batch that came back with other content."""
+    """Return the turn that fails all trees of a batch that came back with other content.
+
+    ``digest`` is the digest of these failures. If the lane has this digest, the turn is a retry.
+    """
     before = _standing(job)
     generation = before.generation if before else 0
     if before is None or before.digest != digest:
         generation += 1
     if generation >= lanes.GENERATIONS:
         raise ChangedBatchError(
-            f"batch {job.batch_id} came back with other content {lanes.GENERATIONS} times"
+            f"batch {job.batch_id} came back with other content {lanes.GENERATIONS} times; make "
+            "its plan deterministic"
         )
     return lanes.LaneTurn(job.lane, job.batch_id, generation, digest)
 
@@ -191,7 +212,7 @@ def _content(job: Job, shard: int, why: str | None) -> Content:
 
 
 def _work(job: Job, phase: Phase, rows: Sequence[Packed]) -> Iterator[dict[str, Any]]:
-    """In a task: do one phase for the shards whose rows have come here."""
+    """Do one phase in a task, for the shards whose rows the task has."""
     by_shard: dict[int, list[Packed]] = {}
     for row in rows:
         by_shard.setdefault(row.shard, []).append(row)
@@ -258,7 +279,10 @@ def _done(found: Sequence[Any]) -> Done:
 
 
 def _by_shard(packed: DataFrame, shards: int) -> DataFrame:
-    """A partition for each shard: what is in it is a function of the batch's content alone."""
+    """Return the rows in one partition per shard.
+
+    The content of a partition depends only on the content of the batch, not on its partitions.
+    """
     if hasattr(packed, "repartitionById"):
         return packed.repartitionById(shards, "shard")
     return packed.repartition(shards, "shard")
@@ -278,8 +302,8 @@ def _packing(kind: Kind, shards: int) -> Any:
 
 
 def collected(terms: Sequence[Terms], shards: int) -> Iterator[Packed]:
-    """Terms of all kinds, collected by one job and packed."""
-    # Loose trees that are tracked have texts, those in blocks have none: they are packed apart.
+    """Yield the packed terms of all kinds, collected by one Spark job."""
+    # TRACK terms of loose trees have texts, TRACK terms in blocks have none: pack them separately.
     tags: dict[tuple[Kind, tuple[str, ...]], int] = {}
     every: list[DataFrame] = []
     for each in terms:
@@ -301,7 +325,7 @@ def collected(terms: Sequence[Terms], shards: int) -> Iterator[Packed]:
 
 
 def _columns(table: pa.Table) -> tuple[Any, Any, Any]:
-    """Anchors, deltas and texts of a table of terms; None for those that it has not."""
+    """Return anchors, deltas and texts of a table of terms; None for a missing column."""
     anchors = _ints(table, "anchor")
     deltas = _ints(table, "delta") if "delta" in table.column_names else None
     if "text" not in table.column_names:
@@ -314,7 +338,7 @@ def _ints(table: pa.Table, name: str) -> Any:
     if column.null_count:
         raise InvalidBatchError(
             f"{column.null_count} rows have no {'anchor' if name == 'anchor' else 'tuple'}: keep "
-            "the columns anchor and tuple that a message came with, through joins too"
+            "the columns anchor and tuple that a message came with, also through joins"
         )
     return np.asarray(column.to_numpy(), dtype=np.int64)
 

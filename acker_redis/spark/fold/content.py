@@ -1,9 +1,9 @@
-"""All that a micro-batch has to say to one shard: merged, checked, and cut into calls.
+"""The content of a micro-batch for one shard: merged, checked, and cut into calls.
 
-This is where a message's row becomes whole. Its input, all it caused and whether it failed may come
-from different DataFrames and partitions; they are brought into one row per anchor here, whatever
-the plan was, and a child without its input is refused. The same content gives the same calls and
-the same digest, whichever way its terms came.
+This module makes the row of each message whole. A message's input, its children and its failure may
+come from different DataFrames and partitions. :class:`Content` merges them into one row per anchor,
+independent of the plan, and refuses a child without an input. The result is deterministic: the same
+content gives the same calls and the same digest, in any order and any partitions of its terms.
 """
 
 import hashlib
@@ -34,17 +34,17 @@ class Sealed:
     shard: int
     parts: tuple[Part, ...]
     digest: str
-    """32 hex digits that tell this content, and how it is cut, from any other."""
+    """32 hex digits that identify this content and its cut into calls."""
     messages: int
-    """Terms of inputs and tracks."""
+    """Number of INPUT and TRACK terms."""
     trees: int
-    """Anchors that are heard of."""
+    """Number of anchors in the calls; a dense column counts all its slots."""
 
 
 class Content:
-    """Terms of one shard. ``labels`` names the blocks that are tracked, by number.
+    """The terms of one shard. ``labels`` has the labels of the tracked blocks, by block number.
 
-    With ``fail_all`` nothing is acked or emitted: all trees that are named fail, for this reason.
+    With ``fail_all`` the content acks and emits nothing: it fails all named trees with this reason.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Content:
         self._rows: dict[Kind, list[Packed]] = {}
 
     def add(self, row: Packed) -> None:
-        """Take a packed row of this shard. Raises InvalidBatchError if it says what is wrong."""
+        """Add a packed row of this shard. Raises InvalidBatchError for a row of kind ERROR."""
         if row.kind is Kind.ERROR:
             raise InvalidBatchError(row.texts.decode())
         if row.kind in self._terms:
@@ -78,10 +78,11 @@ class Content:
             self._rows.setdefault(row.kind, []).append(row)
 
     def seal(self) -> Sealed:
-        """All of it, as it is sent.
+        """Return the calls of the shard.
 
-        Raises InvalidBatchError for a source id or a child that is there twice, for a child whose
-        input is not in this batch, and for a source id that the scripts would refuse.
+        Raises InvalidBatchError for a source id that occurs twice, and for one that the scripts
+        would refuse. Raises DuplicateMessageError for a child that occurs twice, and for a child
+        whose input is not in this batch.
         """
         if self._fail_all is None:
             self._add_children()
@@ -109,7 +110,10 @@ class Content:
         self._inputs.add(anchors, ids)
 
     def _check_inputs(self, anchors: Ints) -> None:
-        """Each child has its input here; else its tree may be complete already, and say so."""
+        """Raise DuplicateMessageError unless each child's tree has an input in this batch.
+
+        Without an input, the tree may already be complete, and Redis may have sent its ack.
+        """
         children = np.unique(anchors)
         ones, deltas = self._inputs.loose_arrays()
         lost = np.setdiff1d(children[children <= ANCHOR_MAX], ones[deltas != 0], assume_unique=True)
@@ -120,9 +124,10 @@ class Content:
             lost = np.concatenate([lost, some[slots[some & 0xFFF] == 0]])
         if len(lost):
             raise DuplicateMessageError(
-                f"{len(lost)} trees get children, but no input of theirs is acked in this batch "
-                f"(anchor {lost[0]}): emit from rows of this batch's df, with the anchor and tuple "
-                "they came with, and do not ack without them; or an input is there twice"
+                f"{len(lost)} trees get children, but no input of these trees is acked in this "
+                f"batch (anchor {lost[0]}): emit from rows of this batch's df, with the anchor and "
+                "tuple that they came with, and ack these rows, too. Or an input occurs twice, and "
+                "cancels"
             )
 
     def _track_loose(self) -> Iterator[Part]:
@@ -137,9 +142,9 @@ class Content:
         twice = np.flatnonzero(anchors[1:] == anchors[:-1])
         if len(twice):
             raise InvalidBatchError(
-                f"{len(twice)} source ids are there more than once in this batch, "
-                f"{ids[int(twice[0])].as_py().decode(errors='replace')!r} for one: make the source "
-                "id unique, or give a replay its attempt="
+                f"{len(twice)} source ids occur more than once in this batch, for example "
+                f"{ids[int(twice[0])].as_py().decode(errors='replace')!r}: make the source id "
+                "unique, or give a replay its attempt="
             )
         sizes = np.asarray(pc.binary_length(ids))
         why = None if self._fail_all is None else check_text("why", self._fail_all, 0)
@@ -171,7 +176,7 @@ class Content:
             yield from self._track_block(block, row[: last + 1].tobytes())
         if left:
             raise InvalidBatchError(
-                f"{left} records of this batch have a number that another has too: number them "
+                f"{left} records of this batch have the number of another record: number them "
                 "uniquely (offset, row number), or give a replay its attempt="
             )
 
@@ -180,12 +185,14 @@ class Content:
         if self._fail_all is None:
             yield pack_track(block, self._task, label, column)
             return
-        # Another content of this block may be pending: it fails under a number of its own.
+        # The block may be pending with the content of an earlier run. This content therefore fails
+        # under a separate block number, derived from the content.
         known = hashlib.blake2b(column, digest_size=8).hexdigest()
         candidates = (block_number(self._task, label, known, turn) for turn in count())
         number = next(each for each in candidates if each % self._shards == self._shard)
         failed = dict.fromkeys(range(len(column) // 8), self._fail_all)
-        # As many as a call may carry; nobody else knows this number, so the block does not end.
+        # A part carries a limited number of failures. No other batch uses this block number, so the
+        # block does not end between two parts.
         yield pack_track(number, self._task, label, column)
         yield from (pack_deltas(number, {}, lot) for lot in split_failures(failed))
 
@@ -194,12 +201,13 @@ class Content:
         for row in self._rows.get(Kind.FAIL, []):
             whys = unpack_texts(row.ends, row.texts).to_pylist()
             for anchor, why in zip(numbers(row.anchors).tolist(), whys, strict=True):
-                # Of several the first that says something, by the alphabet: in any order the same.
+                # Of several reasons keep the alphabetically first that is not empty: so the result
+                # does not depend on the order of the rows.
                 known = failed.get(anchor)
                 text = why.decode(errors="replace")
                 if not known or (text and text < known):
                     failed[anchor] = text
-        # However they came: where they do not fit one call, their order says where it is cut.
+        # Sorted, because their order decides where the rows are cut into calls.
         failed = dict(sorted(failed.items()))
         if self._fail_all is not None:
             anchors = sorted({*self._anchors(), *failed})
@@ -235,10 +243,13 @@ def _column(columns: Iterable[bytes]) -> Ints:
 
 
 def _check_distinct(anchors: Ints, ids: Ints) -> None:
-    """Two children of one id would cancel, and the tree be complete without them."""
+    """Raise DuplicateMessageError for two children of one tree with the same id.
+
+    Their ids would cancel in the checksum, and the tree would be complete without them.
+    """
     order = np.argsort(ids, kind="stable")
     same = np.flatnonzero(ids[order][1:] == ids[order][:-1])
-    # Most often there is none; and in different trees equal ids do not harm.
+    # Usually no ids are equal. Equal ids in different trees are harmless.
     if not len(same):
         return
     either = np.unique(np.concatenate([order[same], order[same + 1]]))
@@ -246,14 +257,14 @@ def _check_distinct(anchors: Ints, ids: Ints) -> None:
     _, counts = np.unique(pairs, axis=1, return_counts=True)
     if (counts > 1).any():
         raise DuplicateMessageError(
-            f"{int(counts[counts > 1].sum())} messages of this batch share an id with another of "
-            "their tree, and would cancel: several rows that one message causes on an edge need "
-            "key=[columns that tell them apart], and an edge is emitted once per batch"
+            f"{int(counts[counts > 1].sum())} messages of this batch share an id with another "
+            "message of their tree, and would cancel: several rows of one message on an edge need "
+            "key=[columns that distinguish them], and an edge is emitted once per batch"
         )
 
 
 def _chunks(sizes: Ints) -> Iterator[tuple[int, int]]:
-    """Where calls begin and end: by rows, and by bytes of their texts."""
+    """Yield where each call begins and ends, limited by rows and by bytes of texts."""
     ends, start = np.cumsum(sizes), 0
     while start < len(sizes):
         before = int(ends[start - 1]) if start else 0

@@ -11,9 +11,9 @@ from acker_redis.protocol.ids import SLOTS
 
 
 class Merged:
-    """XOR of packed columns, loose and in blocks; a fold as ``ColumnBatch`` sends it.
+    """The XOR of packed columns, loose and in blocks, in the form that ``ColumnBatch`` sends.
 
-    Whatever the partitions were, the same terms give the same bytes.
+    Deterministic: the same terms give the same bytes, regardless of their partitions.
     """
 
     def __init__(self) -> None:
@@ -21,15 +21,15 @@ class Merged:
         self._blocks: dict[int, list[tuple[bytes, bytes]]] = {}
 
     def add_loose(self, anchors: bytes, deltas: bytes) -> None:
-        """Take columns of loose anchors."""
+        """Add columns of loose anchors."""
         self._loose.append((anchors, deltas))
 
     def add_block(self, block: int, slots: bytes, deltas: bytes) -> None:
-        """Take a column of a block, dense or sparse."""
+        """Add a column of a block, dense or sparse."""
         self._blocks.setdefault(block, []).append((slots, deltas))
 
     def add(self, anchors: Ints, deltas: Ints) -> None:
-        """Take columns of terms."""
+        """Add columns of terms."""
         fold = NumpyFold(anchors, deltas)
         for _, ones, others in fold.loose(1):
             self.add_loose(ones, others)
@@ -37,7 +37,7 @@ class Merged:
             self.add_block(block, slots, column)
 
     def loose_arrays(self) -> tuple[Ints, Ints]:
-        """Loose anchors, ascending, each once, and their deltas."""
+        """Return the loose anchors, ascending and distinct, and their deltas."""
         if len(self._loose) > 1:
             anchors = numbers(b"".join(column for column, _ in self._loose))
             deltas = numbers(b"".join(column for _, column in self._loose))
@@ -50,7 +50,7 @@ class Merged:
         return numbers(ones), numbers(others)
 
     def loose(self, shards: int) -> Iterator[tuple[int, bytes, bytes]]:
-        """As ``NumpyFold.loose``."""
+        """Yield the columns of each shard, as ``NumpyFold.loose`` does."""
         anchors, deltas = self.loose_arrays()
         if shards == 1:
             if len(anchors):
@@ -62,16 +62,19 @@ class Merged:
             yield shard, wire(anchors[mine]), wire(deltas[mine])
 
     def blocks(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """As ``NumpyFold.blocks``: each block with its column, by number."""
+        """Yield each block with its column, ordered by number, as ``NumpyFold.blocks`` does."""
         for block in sorted(self._blocks):
             columns = self._blocks[block]
             yield block, *(columns[0] if len(columns) == 1 else _pack(self.slots(block)))
 
     def slots(self, block: int) -> Ints:
-        """Deltas of a block, one for each of 4095 slots, in the byte order of the wire."""
+        """Return the deltas of a block, one for each of 4095 slots, in the byte order of the wire.
+
+        A block that was not added has zeros.
+        """
         row = np.zeros(SLOTS, dtype=np.int64)
         for slots, deltas in self._blocks.get(block, ()):
-            values = np.frombuffer(deltas, np.int64)  # XOR cares for no order of bytes
+            values = np.frombuffer(deltas, np.int64)  # XOR does not depend on the byte order
             if slots:
                 row[np.frombuffer(slots, ">u2")] ^= values
             else:
@@ -87,5 +90,5 @@ def _pack(row: Ints) -> tuple[bytes, bytes]:
 
 
 def numbers(column: bytes) -> Ints:
-    """Numbers of 8 bytes each, big-endian."""
+    """Return the numbers in a column of 8 bytes each, big-endian."""
     return np.frombuffer(column, ">i8").astype(np.int64)

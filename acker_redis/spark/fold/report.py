@@ -1,4 +1,4 @@
-"""What became of a micro-batch."""
+"""The report of a micro-batch."""
 
 import json
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True)
 class ShardReport:
-    """Of one shard; see :class:`Report`."""
+    """The report of one shard; see :class:`Report`."""
 
     shard: int
     messages: int
@@ -24,12 +24,12 @@ class ShardReport:
     bytes: int
 
     def to_json(self) -> str:
-        """As text, to travel from an executor to the driver."""
+        """Return the report as text, to be sent from an executor to the driver."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "ShardReport":
-        """Read what :meth:`to_json` wrote."""
+        """Return the report that :meth:`to_json` wrote."""
         fields = json.loads(text)
         for name in ("rejected", "rejected_blocks"):
             fields[name] = tuple(fields[name])
@@ -38,35 +38,45 @@ class ShardReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What became of a micro-batch. Repeated calls count in ``repeated`` only."""
+    """The result of a micro-batch, in numbers.
+
+    Calls that were already applied by an earlier run count in ``calls`` and ``repeated``, and not
+    in ``tracked``, ``acked`` and ``failed``.
+    """
 
     query_id: str
+    """The id or name of the query."""
     batch_id: int
+    """The number of the batch."""
     mode: str
-    """``driver`` or ``executors``: where it was folded and sent."""
+    """``driver`` or ``executors``: where the batch was folded and sent."""
     messages: int
-    """Messages that were processed, or tracked."""
+    """Messages that were processed or tracked."""
     trees: int
-    """Trees that the batch was about, as they were sent; the slots of a dense column count all."""
+    """Trees that the calls name; a dense column of a block counts all its slots."""
     tracked: int
+    """Trees that were tracked."""
     acked: int
-    """Trees that were completed by this batch."""
+    """Trees that this batch completed."""
     failed: int
+    """Trees that this batch failed."""
     rejected: tuple[int, ...]
-    """Anchors of loose trees that were nacked at once (``overflow``): they are not emitted."""
+    """Anchors of loose trees that were nacked at once (``overflow``); they are not emitted."""
     rejected_blocks: tuple[int, ...]
-    """Numbers of blocks of which the same is true."""
+    """Numbers of blocks that were nacked at once; their trees are not emitted."""
     calls: int
+    """Calls that were sent, including repeated ones."""
     repeated: int
-    """Calls that had been applied before: the batch was run again."""
+    """Calls that an earlier run of the batch had already applied."""
     bytes: int
-    """Sent to Redis, without the protocol's overhead."""
+    """Bytes that were sent to Redis, without the overhead of the protocol."""
     waited_ms: int
-    """For room below the high-water mark."""
+    """Milliseconds of waiting for room below the high-water mark."""
     ms: int
-    """For folding and applying, the evaluation of what was not evaluated before included."""
+    """Milliseconds of folding and applying, including Spark's evaluation of rows that were not
+    evaluated before."""
     changed: bool = False
-    """Whether the batch came back with other content, and its trees were failed therefore."""
+    """Whether the batch came back with other content, so that its trees were failed."""
 
 
 def combine(
@@ -79,7 +89,7 @@ def combine(
     ms: int,
     changed: bool,
 ) -> Report:
-    """Sum the reports of the shards."""
+    """Return the report of the batch: the sum of the reports of its shards."""
     return Report(
         query_id=query_id,
         batch_id=batch_id,

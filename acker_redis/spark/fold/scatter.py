@@ -1,4 +1,4 @@
-"""Deltas of whole blocks, XORed into one table as they come: some 30 ns a row, without sorting."""
+"""Deltas of whole blocks, XORed into one table: some 30 ns per row, without sorting."""
 
 from collections.abc import Iterator
 
@@ -10,14 +10,14 @@ from acker_redis.protocol.ids import SLOTS
 
 _BITS = 20
 _MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F)
-"""Odd numbers; one of them is likely to tell some thousand blocks apart."""
+"""Odd numbers; one of them is likely to hash some thousand blocks without a collision."""
 _WIDTH = SLOTS + 1
 _MOST = 8192
-"""Blocks in a table: 256 MiB."""
+"""Maximum blocks in a table: 256 MiB."""
 
 
 class Scatter:
-    """A table of slots for each block that has been heard of, while the rows are worth it.
+    """A table with the slots of each block; used while there are enough rows per block.
 
     >>> scatter = Scatter()
     >>> scatter.add(np.array([1 << 62, 1 << 62]), np.array([40, 41]))
@@ -34,9 +34,9 @@ class Scatter:
         self._rows = 0
 
     def add(self, anchors: Ints, deltas: Ints) -> bool:
-        """XOR some rows in, all of them in blocks.
+        """XOR rows of blocks into the table; return whether they were added.
 
-        False if their blocks are too many for so few rows; then nothing was taken.
+        Return False, and add nothing, if there are too many blocks for the number of rows.
         """
         highs = anchors >> 12
         ranks = self._ranks[self._hash(highs)]
@@ -56,18 +56,18 @@ class Scatter:
         return True
 
     def blocks(self) -> Iterator[tuple[int, bytes, bytes]]:
-        """Each block with its column, dense or sparse, as it is sent; by number."""
+        """Yield each block with its column on the wire, dense or sparse, ordered by number."""
         for rank in np.argsort(self._highs).tolist():
             row = self._table[rank]
             yield pack_block(self._highs[rank], np.flatnonzero(row), row)
 
     def _know(self, new: Ints, rows: int) -> bool:
-        """Give new blocks their places; False if there would be more slots than rows."""
+        """Give new blocks a rank; return False if the table would be too large for the rows."""
         highs = np.concatenate([self._highs, new])
         if len(highs) > _MOST or len(highs) * _WIDTH > 4 * (self._rows + rows):
             return False
         for turn in range(len(_MULTIPLIERS)):
-            # A hash without collisions, found by trying, makes the rank of a block one lookup.
+            # With a hash without collisions, found by trial, the rank of a block is one lookup.
             multiplier = (self._multiplier + turn) % len(_MULTIPLIERS)
             hashed = self._hash(highs, multiplier)
             if len(np.unique(hashed)) == len(highs):

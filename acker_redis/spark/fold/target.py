@@ -1,4 +1,4 @@
-"""Where the acker is, in a form that Spark may send to its executors; one client a process."""
+"""The address of the acker, in a form that Spark can pickle; one client per process."""
 
 import os
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ URL_VARIABLE = "ACKER_REDIS_URL"
 class Target:
     """A namespace on a Redis. Its repr shows no password.
 
-    It is pickled into the tasks of a query, and so is the URL with its password: Spark shows it
-    nowhere, but whoever may read the memory of an executor has it.
+    Spark pickles it, with the URL and the password, into the tasks of a query. Spark does not
+    display it, but it can be read from the memory of an executor.
     """
 
     namespace: str
@@ -24,21 +24,21 @@ class Target:
     timeout: float = 5.0
     """Seconds to connect, and to wait for a reply."""
     retry_for: float = 10.0
-    """Seconds for which a call is sent again when Redis does not answer."""
+    """Seconds for which a call is repeated while Redis does not answer."""
 
     @classmethod
     def find(
         cls, namespace: str, url: str | None = None, timeout: float = 5.0, retry_for: float = 10.0
     ) -> "Target":
-        """Target at ``url``, else at what ``ACKER_REDIS_URL`` says where this runs.
+        """Return the target at ``url``, or at the ``ACKER_REDIS_URL`` of this process.
 
-        Raises ConfigError if neither is there, or if URL or namespace cannot be.
+        Raises ConfigError if both are missing, or if URL or namespace is invalid.
         """
         found = url or os.environ.get(URL_VARIABLE)
         if not found:
             raise ConfigError(
-                f"say where Redis is: url='redis://HOST:6379/0', or {URL_VARIABLE} in the "
-                "environment of the driver"
+                f"the URL of Redis is missing: give url='redis://HOST:6379/0', or set "
+                f"{URL_VARIABLE} in the environment of the driver"
             )
         RedisUrl.parse(found)
         return cls(check_name("namespace", namespace), found, timeout, retry_for)
@@ -47,7 +47,7 @@ class Target:
         return f"{self.namespace} at {redact(self.url)}"
 
     def client(self) -> Acker:
-        """The client of this process; whoever asks again gets the same, with its connection."""
+        """Return the client of this process; later calls return the same client."""
         client = _clients.get(self)
         if client is None:
             client = _clients[self] = Acker.from_url(
@@ -56,5 +56,5 @@ class Target:
         return client
 
 
-# In a module that workers import, not in one that is pickled: only so it outlives a task.
+# In a module that the workers import, and not in a pickled object: so a client outlives its task.
 _clients: dict[Target, Acker] = {}

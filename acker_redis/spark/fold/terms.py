@@ -1,23 +1,27 @@
-"""What a micro-batch has to say of its trees, packed where its rows are: few and large rows.
+"""The terms of a micro-batch, packed on the executors into few, large rows.
 
-Each partition of a DataFrame of *terms* is folded by one :class:`Packer`, in an executor or, for
-small batches, in the driver. What comes out goes to the shard that it is about, and is merged there
-by :mod:`acker_redis.spark.fold.content`. A term is what one message says of one anchor:
+One :class:`Packer` folds each partition of a DataFrame of *terms*, in an executor or, for small
+batches, in the driver. The packed rows go to the partition of their shard, where
+:mod:`acker_redis.spark.fold.content` merges them. A term is a statement of one message about the
+tree of one anchor:
 
-=========  ==============================================  ======================
-kind       the anchor's message                            text
-=========  ==============================================  ======================
-INPUT      was processed: its id (XOR what it caused)
-CHILD      was caused by a message of this batch: its id
-FAIL       ..                                              why its tree fails
-TOUCH      needs more time
-TRACK      is a source's: the XOR of its first messages    source id of a loose tree
-=========  ==============================================  ======================
+=========  =================================================  ==========================
+kind       meaning, and delta                                 text
+=========  =================================================  ==========================
+INPUT      the message was processed: its id, perhaps XOR
+           the ids of its children
+CHILD      a message of this batch caused another: the id of
+           the new message
+FAIL       the tree fails                                     why the tree fails
+TOUCH      the tree needs more time
+TRACK      a source tracks the tree: the XOR of the ids of    source id of a loose tree
+           its first messages
+=========  =================================================  ==========================
 
-(ERROR is no term: it tells each shard what is wrong with the batch.)
+ERROR is not a term: it carries an error of the batch to each shard.
 
-Inputs are folded at once, XOR being the same in any order. Children are kept as they are: only so
-their ids can be held against each other, when all of a shard's are together.
+INPUT terms are folded at once, because XOR gives the same result in any order. CHILD terms are kept
+as single ids: two equal ids must be found when all children of a shard are together.
 """
 
 from collections.abc import Iterator
@@ -36,20 +40,20 @@ from acker_redis.spark.fold.merged import Merged
 from acker_redis.spark.fold.scatter import Scatter
 
 LOOSE = -1
-"""In place of a block's number: rows of loose trees."""
+"""Block number of rows of loose trees."""
 _SOME = 1 << 17
 """Terms that are folded together."""
 _FULL = 1 << 22
-"""Terms of one kind that are held before they are given on."""
+"""Maximum terms of one kind that are held before they are packed."""
 _PIECE = 1 << 20
-"""Anchors in one packed row at most: 8 MiB a column."""
+"""Maximum anchors in one packed row: 8 MiB per column."""
 
 
 _Columns = tuple[Ints, Ints | None, pa.Array | None]
 
 
 class Kind(IntEnum):
-    """What a term says."""
+    """The kind of a term; the module describes each."""
 
     INPUT = 0
     CHILD = 1
@@ -61,22 +65,26 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """Terms of one kind and shard: of one block, or of loose trees, or (CHILD ..) of any."""
+    """Terms of one kind and one shard.
+
+    A row of kind INPUT, or of kind TRACK without texts, has terms of one block or of loose trees. A
+    row of another kind has terms of any trees.
+    """
 
     shard: int
     kind: Kind
     block: int
-    """Number of a block; LOOSE else."""
+    """Number of the block, or LOOSE."""
     anchors: bytes
-    """8 bytes each, big-endian; of a block the slots, 2 bytes each, or none if dense."""
+    """Anchors, 8 bytes each, big-endian; for a block its slots, 2 bytes each, empty if dense."""
     deltas: bytes
-    """8 bytes each, big-endian; none for FAIL and TOUCH."""
+    """Deltas, 8 bytes each, big-endian; empty for FAIL and TOUCH."""
     ends: bytes
-    """Where each text ends in ``texts``, 8 bytes each, little-endian; none without texts."""
+    """End of each text in ``texts``, 8 bytes each, little-endian; empty without texts."""
     texts: bytes
-    """UTF-8, one after the other."""
+    """The concatenated texts, in UTF-8."""
     terms: int
-    """Terms that were folded into it."""
+    """Number of terms that were folded into the row."""
 
 
 SPARK_SCHEMA = (
@@ -98,9 +106,9 @@ ARROW_SCHEMA = pa.schema(
 
 
 class Packer:
-    """Packs the terms of one partition, for a namespace of so many shards.
+    """Packs the terms of one partition, for a namespace with ``shards`` shards.
 
-    Memory: up to 4 million terms of 16 bytes, children and texts besides.
+    Memory: up to 4 million terms of 16 bytes for each kind, and texts.
 
     >>> packer = Packer(1)
     >>> list(packer.add(Kind.INPUT, np.array([7, 7]), np.array([40, 41])))
@@ -118,9 +126,9 @@ class Packer:
     def add(
         self, kind: Kind, anchors: Ints, deltas: Ints | None = None, texts: pa.Array | None = None
     ) -> Iterator[Packed]:
-        """Take columns of terms of one kind, and give what is full.
+        """Add columns of terms of one kind; yield packed rows when enough terms are held.
 
-        Raises InvalidBatchError for an anchor or an id that cannot be one.
+        Raises InvalidBatchError for an invalid anchor or id.
         """
         if not len(anchors):
             return
@@ -139,7 +147,7 @@ class Packer:
             yield from self._pack(key)
 
     def finish(self) -> Iterator[Packed]:
-        """What is left."""
+        """Yield the packed rows of all remaining terms."""
         for folding in self._folding.values():
             yield from folding.finish()
         for key in list(self._columns):
@@ -174,7 +182,7 @@ class Packer:
 
 
 class _Folding:
-    """Terms of one kind that are folded as they come."""
+    """The fold of the INPUT or TRACK terms of a partition."""
 
     def __init__(self, kind: Kind, shards: int) -> None:
         self._kind, self._shards = kind, shards
@@ -189,7 +197,7 @@ class _Folding:
         self._held, self._full = 0, False
 
     def add(self, anchors: Ints, deltas: Ints) -> Iterator[Packed]:
-        """Take columns, and give what is full."""
+        """Add columns; yield packed rows when enough terms are held."""
         self._waiting.append((anchors, deltas))
         self._rows += len(anchors)
         if self._rows >= self._enough:
@@ -198,7 +206,7 @@ class _Folding:
                 yield from self.finish()
 
     def finish(self) -> Iterator[Packed]:
-        """What is left."""
+        """Yield the packed rows of all remaining terms."""
         if self._rows:
             self._fold(last=True)
         for block, slots, deltas in self._scatter.blocks():
@@ -206,7 +214,7 @@ class _Folding:
         terms = self._terms.tolist()
         for shard, names, column in self._merged.loose(self._shards):
             yield Packed(shard, self._kind, LOOSE, names, column, b"", b"", terms[shard])
-            terms[shard] = 0  # told once
+            terms[shard] = 0  # counted once per shard
         for block, names, column in self._merged.blocks():
             shard = block % self._shards
             yield Packed(shard, self._kind, block, names, column, b"", b"", terms[shard])
@@ -214,7 +222,7 @@ class _Folding:
         self._begin()
 
     def _fold(self, last: bool) -> None:
-        """Fold what waits. Blocks for which it is too little wait on, unless it is the last."""
+        """Fold the waiting terms; terms of blocks wait if they are too few, unless ``last``."""
         anchors = np.concatenate([each for each, _ in self._waiting])
         deltas = np.concatenate([each for _, each in self._waiting])
         in_block = anchors > ANCHOR_MAX
@@ -249,15 +257,21 @@ def _check(kind: Kind, anchors: Ints, deltas: Ints | None) -> None:
     in_block = anchors > ANCHOR_MAX
     if anchors.min() < 1 or (in_block & (anchors & 0xFFF >= SLOTS)).any():
         raise InvalidBatchError(
-            "an anchor is a number from 1 to 2^62-1, or one of a block's; it comes from track()"
+            "an anchor must be a number from 1 to 2^62-1, or the anchor of a slot in a block: keep "
+            "the anchors that track() gives"
         )
     if deltas is not None and deltas.min() < (1 if kind is Kind.CHILD else 0):
-        raise InvalidBatchError("an id of a message is a number from 1 to 2^63-1: see tuple_id()")
+        raise InvalidBatchError(
+            "an id of a message must be a number from 1 to 2^63-1: make ids with tuple_id()"
+        )
 
 
 def _whys(texts: pa.Array) -> pa.Array:
-    """Whys are for people: what a row cannot hold is cut or replaced, and null says nothing."""
-    # Spark does not promise that its strings are UTF-8.
+    """Return reasons that a row can hold: cut to their limit, invalid bytes replaced, no nulls.
+
+    A null becomes an empty reason. Reasons are for people, so a change of their text is harmless.
+    """
+    # Spark does not guarantee that its strings are UTF-8.
     texts = texts.cast(pa.binary()).fill_null(b"")
     harmless = pc.match_substring_regex(texts, r"^[ -~]{0,255}$")
     if pc.all(harmless).as_py() is not False:
@@ -268,23 +282,23 @@ def _whys(texts: pa.Array) -> pa.Array:
 
 def _source_ids(texts: pa.Array) -> pa.Array:
     if texts.null_count:
-        raise InvalidBatchError(f"{texts.null_count} rows have no source id: it may not be null")
+        raise InvalidBatchError(f"{texts.null_count} rows have no source id: it must not be null")
     return texts
 
 
 def bad(error: InvalidBatchError, shards: int) -> Iterator[Packed]:
-    """What is wrong with a partition, for each shard: then none of them applies anything."""
+    """Yield the error of a partition as a row for each shard: no shard then applies the batch."""
     for shard in range(shards):
         yield Packed(shard, Kind.ERROR, LOOSE, b"", b"", b"", str(error).encode(), 0)
 
 
 def shards_of(anchors: Ints, shards: int) -> Ints:
-    """Shard of each anchor, loose or in a block."""
+    """Return the shard of each anchor, loose or in a block."""
     return np.where(anchors > ANCHOR_MAX, anchors >> 12 & BLOCK_MAX, anchors) % shards
 
 
 def pack_texts(texts: pa.Array | None) -> tuple[bytes, bytes]:
-    """Ends and bytes of a column of strings without nulls; as :class:`Packed` has them."""
+    """Return ``ends`` and ``texts`` of :class:`Packed` for a column of strings without nulls."""
     if texts is None:
         return b"", b""
     column = texts.cast(pa.large_binary())
@@ -295,7 +309,7 @@ def pack_texts(texts: pa.Array | None) -> tuple[bytes, bytes]:
 
 
 def unpack_texts(ends: bytes, texts: bytes) -> pa.Array:
-    """The column of bytes that :func:`pack_texts` packed."""
+    """Return the column of bytes that :func:`pack_texts` packed."""
     offsets = np.concatenate(([0], np.frombuffer(ends, "<i8"))).astype("<i8")
     buffers = [None, pa.py_buffer(offsets.tobytes()), pa.py_buffer(texts)]
     return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)

@@ -1,12 +1,20 @@
-"""Apply a micro-batch once, however often Spark runs it.
+"""Apply a micro-batch once, even if Spark runs it several times.
 
-A lane belongs to one streaming query: its name is made of the application's and the query's id,
-which lives in the checkpoint, and its fence is durable, so it outlives days of downtime. Each shard
-has a fence of its own. A call's number is ``(batch_id * 10 + generation) * 100_000 + chunk + 1``:
-whoever sends the batch again, a later run, a retried task or its speculative twin, sends the same
-calls under the same numbers, and what was applied is not applied again. The digest of the whole
-batch goes along, so that one that came back with other content is known by it; a generation is what
-is done with it then.
+A *lane* is the sequence of calls of one streaming query. Its name consists of the app id and the
+query's id. Spark keeps the query's id in the checkpoint, so a restart continues the same lane. Each
+shard has one fence for the lane: the highest number that the shard has applied, and a digest. The
+fence is durable, so it survives days of downtime.
+
+The number of a call is ``(batch_id * 10 + generation) * 100_000 + chunk + 1``. Three safety
+arguments rest on it:
+
+- **A retry is idempotent.** A later run of the batch, a retried task and a speculative twin send
+  the same calls under the same numbers. A shard skips a call whose number is not above the fence.
+- **A batch with other content is detected.** Each call carries the digest of the whole batch. The
+  driver compares it with the digests of the lane before it sends (:func:`standing`). The shard
+  compares it for the number that the fence holds, and :func:`send` compares it after skipped calls.
+- **A changed batch can be failed.** The failures of all its trees are another content of the same
+  batch, sent in the next *generation*. Their numbers are above those of the first content.
 """
 
 import hashlib
@@ -26,96 +34,102 @@ from acker_redis.spark.fold.report import ShardReport
 from acker_redis.sync.client import Acker
 
 CHUNKS = 100_000
-"""Calls of one batch per shard at most: 102 million loose trees at most."""
+"""Maximum calls of one batch per shard: at most 102 million loose trees."""
 GENERATIONS = 10
-"""Contents that one batch may come back with."""
+"""Maximum number of contents of one batch."""
 MAX_BATCH_ID = 10**9 - 2
 _LONGEST = 128
 
 
 @dataclass(frozen=True, slots=True)
 class LaneTurn:
-    """A micro-batch of a query, and the content that is applied for it."""
+    """A micro-batch of a query, and the content to apply for it."""
 
     lane: str
     batch_id: int
     generation: int
     digest: str
-    """Of the content of all shards."""
+    """The digest of the contents of all shards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What was applied of a batch before, on some shard at least."""
+    """The content of a batch that at least one shard has applied, completely or partially."""
 
     generation: int
     digest: str
 
 
 def lane_of(app_id: str, query_id: str) -> str:
-    """Name of a query's lane. Raises ConfigError if it would have more than 128 characters."""
+    """Return the name of a query's lane. Raises ConfigError above 128 characters."""
     name = f"@spark/{check_name('app id', app_id)}/{check_name('query id', query_id)}"
     if len(name) > _LONGEST:
-        raise ConfigError(f"app id and query id have {_LONGEST - 8} letters together at most")
+        raise ConfigError(
+            f"app id and query id must have at most {_LONGEST - 8} characters together, not "
+            f"{len(name) - 8}"
+        )
     return name
 
 
 def digest_of(shards: Iterable[tuple[int, str]]) -> str:
-    """Digest of a batch: of the digests of those of its shards that have content."""
+    """Return the digest of a batch, from the digests of the shards that have content."""
     text = ",".join(f"{shard}:{digest}" for shard, digest in sorted(shards))
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def standing(acker: Acker, lane: str, batch_id: int) -> Standing | None:
-    """What was applied of a batch before; None if nothing was.
+    """Return the content of a batch that was applied before; None if none was.
 
-    All shards are asked, before anything is applied on one: the batch may have rows on others now.
-    Raises LaneError if a later batch of the lane was applied before.
+    The function reads the lane on all shards, and not only on the shards of the batch's rows: an
+    earlier content of the batch may have had rows on other shards. The caller must not have sent
+    a call of this run. Raises LaneError if a later batch of the lane was applied before.
     """
     if not 0 <= batch_id <= MAX_BATCH_ID:
-        raise InvalidBatchError(f"a batch id is 0 to {MAX_BATCH_ID}, not {batch_id}")
+        raise InvalidBatchError(f"a batch id must be 0 to {MAX_BATCH_ID}, not {batch_id}")
     found: list[Standing] = []
     for seq, digest in acker.lane(lane).values():
         applied, generation = divmod((seq - 1) // CHUNKS, GENERATIONS)
         if applied > batch_id:
             raise LaneError(
-                f"batch {batch_id} comes after batch {applied} of the same query was applied: its "
-                "checkpoint was set back or deleted, or two queries go by one name. What the batch "
-                "did then stands; start the query with a new checkpoint (or, if you name it "
-                "yourself, under a new name), and let it process again what came since"
+                f"batch {batch_id} runs although batch {applied} of the same query was applied "
+                "before: the checkpoint was set back or deleted, or two queries have one name. "
+                "The earlier run of this batch stays applied. Start the query with a new "
+                "checkpoint (and under a new name, if you name the query yourself), and process "
+                "the later data again"
             )
         if applied == batch_id:
             found.append(Standing(generation, digest))
     latest = max((each.generation for each in found), default=None)
     if latest is None:
         return None
-    # Another generation may stand on shards to which this one has not come yet. But two contents
-    # of one generation are two drivers' work: what comes now is neither.
+    # A driver may have died between two shards, so a shard may still have an earlier generation:
+    # only the latest one counts. Two digests in the latest generation come from two drivers that
+    # ran the batch at the same time. No content equals both, so return a digest that none has.
     digests = {each.digest for each in found if each.generation == latest}
     return Standing(latest, digests.pop() if len(digests) == 1 else "")
 
 
 def changed(batch_id: int) -> ChangedBatchError:
-    """The error for a batch with other content."""
+    """Return the error for a batch with other content."""
     return ChangedBatchError(
-        f"batch {batch_id} came back with other content; something in its plan changes from run to "
-        "run (rand, uuid, now, an unordered limit?), its settings were changed, or the namespace "
-        "was moved to another number of shards before the batch was committed. Until the plan is "
-        "fixed, or for this one batch, on_changed_batch='fail_trees' lets the query go on: it "
-        "fails all trees of such a batch, and their sources replay them"
+        f"batch {batch_id} came back with other content than was applied before: its plan is not "
+        "deterministic (rand, uuid, now, a limit without order), its settings were changed, or the "
+        "namespace was resharded before the batch was committed. Make the plan deterministic. "
+        "Until then, or for this one batch, on_changed_batch='fail_trees' lets the query continue: "
+        "it fails all trees of such a batch, and their sources replay them"
     )
 
 
 def send(acker: Acker, turn: LaneTurn, sealed: Sealed) -> ShardReport:
-    """Apply the calls of one shard, one after the other.
+    """Apply the calls of one shard, one after the other; idempotent.
 
-    Raises ChangedBatchError if the batch was applied with other content meanwhile, LaneError if a
-    later one was, and what :meth:`Acker.apply_part` raises. Sending it again is safe.
+    Raises ChangedBatchError if a second driver applied the batch with other content in the
+    meantime, LaneError if it applied a later batch, and the errors of :meth:`Acker.apply_part`.
     """
     if len(sealed.parts) > CHUNKS:
         raise InvalidBatchError(
             f"the batch has {len(sealed.parts)} calls for shard {sealed.shard}, more than "
-            f"{CHUNKS}; make it smaller"
+            f"{CHUNKS}; make the batches smaller (maxFilesPerTrigger, maxOffsetsPerTrigger)"
         )
     first = (turn.batch_id * GENERATIONS + turn.generation) * CHUNKS + 1
     replies = []
@@ -123,12 +137,14 @@ def send(acker: Acker, turn: LaneTurn, sealed: Sealed) -> ShardReport:
         try:
             reply = acker.apply_part(part, Fence(turn.lane, first + number, turn.digest))
         except ChangedBatchError as error:
-            # Of a batch it names the call's number, which nobody knows.
+            # The shard's message has the number of the call instead of Spark's batch id.
             raise changed(turn.batch_id) if str(error).startswith("batch") else error from error
         if reply.highest is not None and (reply.highest - 1) // CHUNKS > (first - 1) // CHUNKS:
             raise LaneError(
-                f"a later batch than {turn.batch_id} of the same query was applied meanwhile: does "
-                "a second driver run it? Rows of this batch may be missing; it is not written"
+                f"while batch {turn.batch_id} was being sent, a second driver applied a later "
+                "batch of the same query, or other content of this one: stop one of the two "
+                "drivers. Rows of this batch may be missing in Redis, so its messages are not "
+                "written"
             )
         replies.append(reply)
     if any(reply.highest is not None for reply in replies):
@@ -137,8 +153,8 @@ def send(acker: Acker, turn: LaneTurn, sealed: Sealed) -> ShardReport:
 
 
 def _check_same(acker: Acker, turn: LaneTurn, shard: int) -> None:
-    # A call below the lane's highest number is passed over whatever its digest is: a second driver
-    # may have applied more calls, of other content, since this one has looked at the lane.
+    # The fence skips a call below the lane's highest number without comparing digests. A second
+    # driver may have applied more calls, with other content, since this driver read the lane.
     _, digest = acker.lane(turn.lane)[shard]
     if digest != turn.digest:
         raise changed(turn.batch_id)
@@ -152,7 +168,9 @@ def _report(acker: Acker, sealed: Sealed, replies: Sequence[ShardApplied]) -> Sh
         if reply.highest is not None and overflow is None:
             counters = _counters(acker, sealed.shard)
             overflow = bool(counters["overflow"] or counters["conflict"])
-        named = _gone(acker, part) if reply.highest is not None and overflow else reply.rejected
+        named = (
+            _not_pending(acker, part) if reply.highest is not None and overflow else reply.rejected
+        )
         (rejected if isinstance(part.rows, Columns) else blocks).extend(named)
     return ShardReport(
         shard=sealed.shard,
@@ -170,18 +188,18 @@ def _report(acker: Acker, sealed: Sealed, replies: Sequence[ShardApplied]) -> Sh
 
 
 def _counters(acker: Acker, shard: int) -> Mapping[str, int]:
-    # Of all shards side by side a task would need a connection for each.
+    # Of this shard only: for all shards in parallel a task would need a connection to each.
     keys = ShardKeys(acker.namespace, shard)
     deadline = time.monotonic() + acker.retry_for
     reply = acker.connection.drive(run_until(commands.status(keys), deadline))
     return commands.parse_status(reply, keys).counters
 
 
-def _gone(acker: Acker, part: Part) -> list[int]:
-    """Trees, or blocks, of a repeated TRACK that are pending no more.
+def _not_pending(acker: Acker, part: Part) -> list[int]:
+    """Return the trees, or blocks, of a repeated TRACK that are not pending.
 
-    They were rejected then, and that reply was lost; or they have ended since, and what they
-    caused was written. Nothing is to be emitted for either.
+    Either the shard rejected the tree in an earlier run, whose reply was lost. Or the tree has
+    ended since then. In both cases the tree has its verdict, so no message of it must be written.
     """
     rows = part.rows
     buckets = acker.config.buckets

@@ -1,4 +1,4 @@
-"""The formats ``acker`` and ``acker-outcomes``, by name."""
+"""Registration of the formats ``acker`` and ``acker-outcomes``."""
 
 from pyspark.sql import SparkSession
 
@@ -6,9 +6,19 @@ from acker_redis.spark.streams import outcomes_source, sink
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("acker")`` and ``format("acker-outcomes")`` known to a session.
+    """Register ``format("acker")`` and ``format("acker-outcomes")`` with a session.
 
-    An :class:`Acker` does so when it is made. The executors need acker-redis as well.
+    The constructor of :class:`Acker` does the same. The executors need acker-redis, too.
+
+    Args:
+        spark: The session.
+
+    Examples:
+        >>> register(spark)
+        >>> verdicts = spark.readStream.format("acker-outcomes").options(
+        ...     url="redis://localhost", namespace="orders", source="shop"
+        ... )
+
     """
     outcomes_source.register(spark)
     sink.register(spark)

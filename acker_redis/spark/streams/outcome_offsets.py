@@ -1,12 +1,12 @@
 """Offsets of a streaming read of verdicts, without the I/O.
 
-A task's streams have no position that grows: after a failover of Redis new entries may have
-smaller ids than those that were read, and a range of ids would pass over them. An offset therefore
-lists the very entries of the micro-batch that ends with it, shard by shard::
+The position in a task's streams does not only grow: after a failover of Redis, new entries may have
+smaller ids than entries that were read before, and a range of ids would skip them. An offset
+therefore lists the ids of the entries in its micro-batch, for each shard::
 
     {"namespace": "orders", "source": "shop", "ids": {"0": "1727712345678-0 1727712345678-1"}}
 
-Entries that are in no offset are new, whatever their ids.
+An entry that is in no offset is new, regardless of its id.
 """
 
 import re
@@ -19,27 +19,27 @@ from acker_redis.errors import ConfigError
 _IDS = re.compile(r"[0-9]{1,20}-[0-9]{1,20}( [0-9]{1,20}-[0-9]{1,20})*")
 
 Ids = tuple[str, ...]
-"""Ids of entries of one shard, oldest first."""
+"""Ids of the entries of one shard, oldest first."""
 
 
 @dataclass(frozen=True)
 class VerdictOffset:
-    """Entries of one micro-batch."""
+    """The offset of a micro-batch: the ids of its entries."""
 
     namespace: str
     source: str
     ids: Mapping[int, Ids] = field(default_factory=dict)
-    """Per shard; a shard without entries is not in it."""
+    """Ids per shard; a shard without entries is left out."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Form in which Spark keeps it in the checkpoint: equal offsets, equal JSON."""
+        """Return the form that Spark keeps in the checkpoint; equal offsets give equal JSON."""
         ids = {str(shard): " ".join(self.ids[shard]) for shard in sorted(self.ids)}
         return {"namespace": self.namespace, "source": self.source, "ids": ids}
 
     def parse(self, offset: Mapping[str, Any]) -> "VerdictOffset":
-        """Read an offset of the same task.
+        """Return an offset from a checkpoint of the same task.
 
-        Raises ConfigError if it is of another one, whose entries may well have the same ids.
+        Raises ConfigError for an offset of another task, whose entries may have the same ids.
         """
         ids = offset.get("ids")
         if not isinstance(ids, dict) or not all(
@@ -47,21 +47,21 @@ class VerdictOffset:
             for shard, text in ids.items()
         ):
             raise ConfigError(
-                "the checkpoint holds an offset that is not one of acker-outcomes: "
-                "give the query a checkpointLocation of its own"
+                "the checkpoint has an offset that acker-outcomes did not write: "
+                "give the query its own checkpointLocation"
             )
         found = (str(offset.get("namespace")), str(offset.get("source")))
         if found != (self.namespace, self.source):
             raise ConfigError(
-                f"the checkpoint is that of source {found[1]} of namespace {found[0]}, and not of "
-                f"{self.source} of {self.namespace}: give this query a checkpointLocation of its "
-                "own, or set the options namespace and source as they were"
+                f"the checkpoint belongs to source {found[1]} of namespace {found[0]}, not to "
+                f"source {self.source} of namespace {self.namespace}: give this query its own "
+                "checkpointLocation, or restore the options namespace and source"
             )
         parsed = {int(shard): tuple(text.split(" ")) for shard, text in ids.items()}
         return VerdictOffset(self.namespace, self.source, parsed)
 
     def without(self, start: "VerdictOffset") -> dict[int, Ids]:
-        """Entries per shard that are not in ``start``; shards that have none are left out."""
+        """Return the entries per shard that are not in ``start``, without empty shards."""
         left: dict[int, Ids] = {}
         for shard, ids in self.ids.items():
             known = set(start.ids.get(shard, ()))

@@ -11,7 +11,7 @@ from acker_redis.spark.fold.target import URL_VARIABLE, Target
 from acker_redis.transport.urls import RedisUrl
 
 MAX_ENTRIES = 10_000
-"""Entries per shard of one micro-batch at most: their ids stand in its offset, 20 bytes each."""
+"""Maximum entries per shard of a micro-batch: its offset lists their ids, at 20 bytes each."""
 _NAMES = (
     "namespace",
     "source",
@@ -26,31 +26,31 @@ _NAMES = (
 
 @dataclass(frozen=True)
 class OutcomeOptions:
-    """What a read of verdicts was asked for. Its repr shows no password."""
+    """The options of a read of verdicts. The repr shows no password."""
 
     target: Target
     source: str
     """The task whose verdicts are read."""
     expand: bool = False
-    """A row per tree, also of acks and touches of a block."""
+    """Whether acks and touches of a block have one row per tree, too."""
     max_entries: int = 256
-    """Entries of the stream, per shard and micro-batch, 1 .. 10,000."""
+    """Maximum entries of the stream per shard and micro-batch, 1 .. 10,000."""
     fail_on_data_loss: bool = True
-    """Fail when entries are gone that a micro-batch is to have; else warn."""
+    """Whether to fail if entries of a micro-batch were deleted; otherwise warn."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "OutcomeOptions":
-        """Options as Spark has them: text, and names in any case.
+        """Return the options that Spark gives as text, with names in any case.
 
-        Raises ConfigError that names the option and what it may be.
+        Raises ConfigError that names the invalid option and its valid values.
         """
         given = {name.lower(): value for name, value in options.items()}
         for name in given.keys() - {known.lower() for known in _NAMES}:
-            # A path comes from load(path), names like __this are Spark's own.
+            # load(path) adds the option path. Spark uses names like __this itself.
             if name != "path" and not name.startswith("__"):
                 hint = "; the task whose verdicts to read is the option source"
                 raise ConfigError(
-                    f"option {name}: acker-outcomes has none of this name, it has "
+                    f"option {name}: acker-outcomes has no such option; its options are "
                     f"{', '.join(_NAMES)}{hint if name == 'task' else ''}"
                 )
         for name, what in (("namespace", "NAMESPACE"), ("source", "TASK")):
@@ -67,7 +67,10 @@ class OutcomeOptions:
 
 
 def target_of(given: Mapping[str, str]) -> Target:
-    """Where Redis is, by ``url``, ``username``, ``password``; ConfigError if it cannot be."""
+    """Return the target of the options ``url``, ``username`` and ``password``.
+
+    Raises ConfigError if one of them is missing or invalid.
+    """
     url = given.get("url") or os.environ.get(URL_VARIABLE)
     if not url:
         raise ConfigError(
@@ -82,18 +85,18 @@ def target_of(given: Mapping[str, str]) -> Target:
 
 
 def _with_login(url: str, username: str | None, password: str | None) -> str:
-    """URL with user name and password in their place; raises ConfigError and quotes neither."""
+    """Return the URL with user name and password. A ConfigError from here contains neither."""
     RedisUrl.parse(url)
     if not username and not password:
         return url
     if not password:
-        raise ConfigError("the option username is there, and the option password is missing")
+        raise ConfigError("the option username is set, and the option password is missing")
     scheme, _, rest = url.strip().partition("://")
     parsed = RedisUrl.parse(url)
     if parsed.username or parsed.password or "@" in rest:
         raise ConfigError(
-            "it holds a user name or password, and so do the options username and password: "
-            "write them in one place"
+            "both the URL and the options username and password have a user name or password: "
+            "set them in one place"
         )
     return f"{scheme}://{quote(username or '', safe='')}:{quote(password, safe='')}@{rest}"
 
@@ -101,13 +104,13 @@ def _with_login(url: str, username: str | None, password: str | None) -> str:
 def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
     text = str(given.get(name.lower(), default)).strip().lower()
     if text not in ("true", "false"):
-        raise ConfigError(f"option {name} is true or false, and not {text!r}")
+        raise ConfigError(f"option {name} must be true or false, not {text!r}")
     return text == "true"
 
 
 def number_of(given: Mapping[str, str], name: str, default: int, most: int) -> int:
-    """A number from 1 to ``most``; ConfigError if the option is no such number."""
+    """Return the option as a number from 1 to ``most``. Raises ConfigError for any other value."""
     text = str(given.get(name.lower(), default)).strip()
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and 0 < int(text) <= most):
-        raise ConfigError(f"option {name} is a number from 1 to {most}, and not {text!r}")
+        raise ConfigError(f"option {name} must be a number from 1 to {most}, not {text!r}")
     return int(text)

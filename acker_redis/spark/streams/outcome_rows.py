@@ -23,34 +23,37 @@ ARROW_SCHEMA = pa.schema(
 )
 
 BATCH_ROWS = 10_000
-"""A record batch ends with the entry that brings it to so many rows; an entry has up to 4095."""
+"""A record batch ends with the entry that brings it to this number of rows; an entry gives up to
+4095 rows."""
 
 
 class OutcomeRow(NamedTuple):
-    """One verdict, or one on consecutive trees of a block."""
+    """The verdict of one tree, or the common verdict of consecutive trees of a block."""
 
     verdict: str
     """``ack``, ``nack`` or ``touch``."""
     reason: str
     why: str
-    """What the bolt said when it failed the tree, or ''."""
+    """The reason that the bolt gave for a failure, or ''."""
     anchor: int
-    """Of the first tree."""
+    """Anchor of the first tree."""
     source_id: str
-    """Of the first tree: of a block by its label, see :mod:`acker_redis.protocol.labels`."""
+    """Source id of the first tree; in a block it follows from the label, see
+    :mod:`acker_redis.protocol.labels`."""
     age_ms: int
     at_ms: int
     """When Redis wrote the entry, in ms since 1970."""
     trees: int
+    """Number of trees."""
     label: str | None
-    """Of the block; None for a loose tree."""
+    """Label of the block; None for a loose tree."""
 
 
 def rows_of(entry: Entry, task: str, expand: bool) -> Iterator[OutcomeRow]:
-    """Rows of an entry: one per tree if ``expand``, else one per range of acks or touches.
+    """Yield the rows of an entry: with ``expand`` one per tree, else one per range of trees.
 
-    Nacks and loose trees have a row each in any case. Together the rows hold each verdict of the
-    entry once.
+    Only acks and touches of a block form ranges: each nack and each loose tree has its own row. The
+    rows contain each verdict of the entry exactly once.
     """
     block = entry.block
     if block is None:
@@ -100,7 +103,7 @@ def _ranges(block: BlockOutcome) -> _Verdicts:
 def record_batches(
     entries: Iterable[Entry], namespace: str, task: str, expand: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of entries, of which it holds no more than make one batch."""
+    """Yield record batches of the rows of entries; hold the rows of one batch in memory."""
     rows: list[OutcomeRow] = []
     for entry in entries:
         rows += rows_of(entry, task, expand)

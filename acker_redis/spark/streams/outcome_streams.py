@@ -1,4 +1,4 @@
-"""Looks into the streams of a task's verdicts, whoever else reads them, and takes by id."""
+"""Reads the streams of a task's verdicts without a cursor, and takes entries by their ids."""
 
 import time
 from collections import deque
@@ -16,36 +16,36 @@ from acker_redis.sync.client import Acker
 from acker_redis.transport.readers import reader_name
 
 PAGE = 16
-"""Entries of a shard that are asked for at a time; each may hold some hundred KiB."""
+"""Entries of a shard per request; an entry may have some hundred KiB."""
 
 T = TypeVar("T")
 Command = tuple[str | bytes | int, ...]
 
 
 class OutcomeStreams:
-    """The streams of one task, shard by shard.
+    """The streams of one task, one per shard.
 
-    A call is sent again for the client's ``retry_for`` when Redis does not answer; then it raises
-    RedisUnavailableError.
+    While Redis does not answer, a call is repeated for the ``retry_for`` seconds of the client.
+    Then it raises RedisUnavailableError.
     """
 
     def __init__(self, acker: Acker, task: str) -> None:
         self._acker = acker
         self._task = task
 
-    def shards(self, anew: bool = False) -> int:
-        """Shards of the namespace, as last read from Redis, or as they are now.
+    def shards(self, refresh: bool = False) -> int:
+        """Return the namespace's number of shards, cached unless ``refresh`` is set.
 
-        Raises NamespaceNotFoundError if it is not there.
+        Raises NamespaceNotFoundError if the namespace does not exist.
         """
-        if anew:
+        if refresh:
             self._acker.flows.known = None
         return self._patiently(lambda: self._acker.config.shards)
 
     def announce(self) -> None:
         """Name the connection after its reader, for CLIENT LIST and the doctor.
 
-        Do nothing without the right to CLIENT SETNAME, or with a name in the URL.
+        A no-op without the right to CLIENT SETNAME, or if the URL sets a name.
         """
         pool = getattr(self._acker.connection.client, "connection_pool", None)
         if pool is not None and pool.connection_kwargs.get("client_name"):
@@ -55,7 +55,7 @@ class OutcomeStreams:
             self._acker.connection.command("CLIENT", "SETNAME", name)
 
     def last_ids(self) -> dict[int, str]:
-        """Highest id that waits, per shard that has any."""
+        """Return the highest id per shard; shards without entries are left out."""
         shards = range(self.shards())
         asked = [("XREVRANGE", self._key(shard), "+", "-", "COUNT", 1) for shard in shards]
         replies = zip(shards, self._ask(asked), strict=True)
@@ -68,12 +68,12 @@ class OutcomeStreams:
         until: Mapping[int, str] | None = None,
         between: bool = True,
     ) -> dict[int, Ids]:
-        """Oldest entries that are not in ``start``, up to ``limit`` per shard.
+        """Return the oldest entries that are not in ``start``, up to ``limit`` per shard.
 
-        ``until`` is the highest id of a shard that counts; shards that it lacks have none.
-        Entries in between those of ``start`` are looked for only if there are no others, as all of
-        ``start`` has to be read for it, and not at all without ``between``: only a failover of
-        Redis can bring them there.
+        ``until`` limits the search to ids up to this one in each shard, and to the shards that it
+        contains. Only a failover of Redis can bring new entries between those of ``start``. To find
+        them, all of ``start`` must be read again. So the method searches there only if ``between``
+        is set and no shard has other new entries.
         """
         shards = range(self.shards()) if until is None else until.keys()
 
@@ -89,14 +89,14 @@ class OutcomeStreams:
         return search(_around) or (search(_between) if between else {})
 
     def entries(self, shard: int, ids: Ids) -> Iterator[Entry | None]:
-        """Entries by their ids, page by page; None for one that is not there."""
+        """Yield entries by their ids, page by page; None for an entry that does not exist."""
         for at in range(0, len(ids), PAGE):
             asked = [("XRANGE", self._key(shard), id_, id_) for id_ in ids[at : at + PAGE]]
             for found in self._ask(asked):
                 yield parse_entry(shard, *found[0]) if found else None
 
     def entries_until(self, shard: int, last: str) -> Iterator[Entry]:
-        """Entries from the oldest to an id, page by page."""
+        """Yield the entries from the oldest to the id ``last``, page by page."""
         begin = "-"
         while True:
             asked = ("XRANGE", self._key(shard), begin, last, "COUNT", PAGE)
@@ -108,7 +108,7 @@ class OutcomeStreams:
             begin = f"({found[-1][0].decode()}"
 
     def take(self, ids: Mapping[int, Ids]) -> None:
-        """Delete entries; those that are gone, and shards that are gone, are passed over."""
+        """Delete entries; ignore entries and shards that do not exist any longer."""
         entries = [Entry(shard, id_, 0, ()) for shard, its in ids.items() for id_ in its]
         if entries:
             self._patiently(lambda: self._acker.outcomes(self._task).take(entries))
@@ -138,11 +138,11 @@ class OutcomeStreams:
 
 @dataclass
 class _Search:
-    """Looks for new entries of one shard, gap by gap and page by page."""
+    """A search for new entries of one shard, gap by gap and page by page."""
 
     shard: int
     gaps: deque[tuple[str, str]]
-    """What is still to be looked at: ranges as XRANGE takes them."""
+    """Ranges still to be searched, as XRANGE takes them."""
     known: frozenset[str]
     limit: int
     end: str | None
@@ -154,7 +154,7 @@ class _Search:
     def add(self, ids: list[str]) -> None:
         for id_ in ids:
             if self.end and place(id_) > place(self.end):
-                self.gaps.clear()  # they come in order, and so do the gaps
+                self.gaps.clear()  # ids and gaps are in order: no later id can be in range
                 return
             if id_ not in self.known:
                 self.found.append(id_)
@@ -167,7 +167,7 @@ class _Search:
 
 
 def place(id_: str) -> tuple[int, int]:
-    """Place of an id in its stream."""
+    """Return the position of an id in its stream, for comparison."""
     ms, _, number = id_.partition("-")
     return int(ms), int(number)
 

@@ -1,13 +1,15 @@
 """The data source ``acker-outcomes``: verdicts of a task, as a stream or as a table.
 
-Reading a stream deletes: the one streaming query of a task is its reader, in place of
-``acker.outcomes(task)``, see :mod:`acker_redis.spark.one_reader`. A batch read only looks.
+A streaming read deletes the entries that it has processed. So the streaming query must be the only
+reader of its task, and it replaces ``acker.outcomes(task)``; see
+:mod:`acker_redis.spark.one_reader`. A batch read deletes nothing.
 
-Offsets list the ids of the entries that were read, see ``outcome_offsets.py``. Spark commits a
-micro-batch when it has logged the next one. Until then its entries stay in Redis, so a batch that
-runs again reads the same. A query that dies between log and commit leaves entries that no batch
-reads again. The first batch that a new reader plans takes them: Spark plans it only when all
-batches before it are done.
+**At least once, and each verdict in one micro-batch.** An offset lists the ids of the entries of
+its micro-batch, see ``outcome_offsets.py``. Spark commits a micro-batch after it has logged the
+next one. Until the commit the entries stay in Redis, so a micro-batch that runs again reads the
+same entries. If the query dies between the log and the commit, entries of a finished micro-batch
+stay in Redis, and no micro-batch reads them again. The next reader deletes these entries when it
+plans its first new micro-batch: Spark plans it only when all earlier micro-batches are finished.
 """
 
 import logging
@@ -45,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``acker-outcomes`` known to a session; the executors need acker-redis as well.
+    """Register ``acker-outcomes`` with a session; the executors need acker-redis, too.
 
     >>> register(spark)
     >>> verdicts = spark.read.format("acker-outcomes").options(
@@ -56,31 +58,33 @@ def register(spark: SparkSession) -> None:
 
 
 class OutcomesSource(DataSource):
-    """Verdicts of one task; what its options are is said in ``docs/reference/spark.md``."""
+    """Verdicts of one task; ``docs/reference/spark.md`` describes the options."""
 
     @classmethod
     def name(cls) -> str:
-        """Name of the format."""
+        """Return the name of the format."""
         return NAME
 
     def schema(self) -> str:
-        """Columns of a verdict; raises ConfigError if the options cannot be."""
+        """Return the columns of a verdict. Raises ConfigError for invalid options."""
         OutcomeOptions.parse(self.options)
         return SCHEMA
 
     def reader(self, schema: StructType) -> "OutcomesReader":
-        """Reader of what waits now, which deletes nothing."""
+        """Return a reader of the verdicts that wait now; it deletes nothing."""
         return OutcomesReader(self._options(schema))
 
     def streamReader(self, schema: StructType) -> "OutcomesStreamReader":  # noqa: N802 - Spark's
-        """Reader of a streaming query."""
+        """Return the reader of a streaming query."""
         options = self._options(schema)
         one = OneReader(options.target.url, options.target.namespace, options.source)
         return OutcomesStreamReader(options, one)
 
     def _options(self, schema: StructType) -> OutcomeOptions:
         if schema.fieldNames() != [column.split()[0] for column in SCHEMA.split(", ")]:
-            raise ConfigError(f"{NAME} has a schema of its own: leave out .schema(), and select")
+            raise ConfigError(
+                f"{NAME} has a fixed schema: leave out .schema(), and select columns instead"
+            )
         return OutcomeOptions.parse(self.options)
 
 
@@ -101,19 +105,19 @@ class ListedPartition(InputPartition):
 
 
 class OutcomesReader(DataSourceReader):
-    """Reads what waited when the read was planned, and deletes nothing."""
+    """Reads the verdicts that waited when the read was planned; deletes nothing."""
 
     def __init__(self, options: OutcomeOptions) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One per shard in which verdicts wait."""
+        """Return one partition per shard in which verdicts wait."""
         last_ids = _streams(self._options).last_ids()
         return [WaitingPartition(shard, last) for shard, last in last_ids.items()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Rows of a shard; entries that were taken since are not among them."""
-        # Where nothing waits, Spark makes a partition of its own.
+        """Yield the rows of a shard, without entries that were taken in the meantime."""
+        # If no verdict waits, Spark makes its own partition.
         if isinstance(partition, WaitingPartition):
             streams = _streams(self._options)
             yield from _batches(
@@ -125,10 +129,10 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads and takes the verdicts of a task for a streaming query."""
 
     IDLE_SECONDS = 0.1
-    """Time between two looks into empty streams; Spark asks some 95 times a second."""
+    """Seconds between two polls of empty streams; Spark asks some 95 times a second."""
     THOROUGH = 50
-    """Every so many looks also what seldom changes is looked at: how many shards there are, and
-    whether a failover brought new entries in between those of the last batch."""
+    """Every 50th poll is thorough: it also reads the number of shards, and searches for entries
+    that a failover brought between those of the last batch."""
 
     def __init__(self, options: OutcomeOptions, one: OneReader | None = None) -> None:
         self._options = options
@@ -141,23 +145,23 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._done: VerdictOffset | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
-        """Offset of a query without a checkpoint: all that waits is new."""
+        """Return the offset of a query without a checkpoint: all waiting verdicts are new."""
         return self._nothing.to_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
-        """The option maxEntriesPerTrigger: entries, each of up to 4095 trees."""
+        """Return the option maxEntriesPerTrigger, in entries of up to 4095 trees each."""
         return ReadMaxRows(self._options.max_entries)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
-        """Note what waits now; what comes later is left for another run."""
+        """Note the verdicts that wait now; later verdicts are left for another run."""
         self._hold()
         self._until = _streams(self._options).last_ids()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Oldest entries that are not in ``start``; ``start`` itself if there are none.
+        """Return the oldest entries that are not in ``start``; ``start`` itself if there are none.
 
-        An empty look is followed by a pause before the next one. Without a limit it is 10,000
-        entries per shard.
+        After a poll without new entries, the next poll waits for ``IDLE_SECONDS``. Without a limit
+        the method returns up to 10,000 entries per shard.
         """
         self._hold()
         done = self._nothing.parse(start)
@@ -166,7 +170,7 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         thorough = self._looks % self.THOROUGH == 0
         if thorough:
             streams.announce()
-        streams.shards(anew=thorough)
+        streams.shards(refresh=thorough)
         self._looks += 1
         before, times = self._idle
         times = times if before == done else 0
@@ -179,12 +183,12 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """One per shard of the micro-batch.
+        """Return one partition per shard of the micro-batch.
 
-        Raises ConfigError if the one before it was not committed, or another reader of the task
-        is there.
+        Raises ConfigError if the micro-batch before was not committed, or if this application has
+        another reader of the task.
         """
-        # Spark asks so on a restart, when the last batch may not be done yet.
+        # Spark calls with equal offsets on a restart, when the last batch may not be done yet.
         if start == end:
             return []
         self._hold()
@@ -192,46 +196,48 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if before.ids and before != self._done:
             if self._planned:
                 raise ConfigError(
-                    f"Spark runs on without a commit of what was read: {NAME} cannot do with "
-                    "asynchronous progress tracking, leave out asyncProgressTrackingEnabled"
+                    f"Spark did not commit the last micro-batch before it planned this one: {NAME} "
+                    "does not support asynchronous progress tracking; leave out the option "
+                    "asyncProgressTrackingEnabled"
                 )
             self._take(before)
         self._planned = True
         return [ListedPartition(shard, ids) for shard, ids in batch.without(before).items()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Rows of a shard.
+        """Yield the rows of a shard.
 
-        Raises DataLossError if entries are gone, unless failOnDataLoss is false.
+        Raises DataLossError if entries were deleted, unless failOnDataLoss is false.
         """
         if not isinstance(partition, ListedPartition):
             return
-        gone = 0
+        missing = 0
 
         def found() -> Iterator[Entry]:
-            nonlocal gone
+            nonlocal missing
             for entry in _streams(self._options).entries(partition.shard, partition.ids):
                 if entry:
                     yield entry
                 else:
-                    gone += 1
+                    missing += 1
 
         yield from _batches(self._options, found())
-        if gone:
-            self._report(partition.shard, gone, len(partition.ids))
+        if missing:
+            self._report(partition.shard, missing, len(partition.ids))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Delete the entries of a micro-batch that is done, and no others."""
+        """Delete exactly the entries of a finished micro-batch."""
         self._hold()
         self._take(self._nothing.parse(end))
 
     def stop(self) -> None:
-        """The query has ended: the next one may read."""
+        """Release the lock after the end of the query, so that the next query may read."""
         if self._one:
             self._one.release()
 
     def _hold(self) -> None:
-        # Not when it is made: each task of the query makes one as well, to read what was planned.
+        # Not in the constructor: each task of the query constructs a reader, too, to read its
+        # planned entries.
         if self._one:
             self._one.hold()
 
@@ -243,20 +249,20 @@ class OutcomesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _streams(self._options).take(done.ids)
         self._done = done
 
-    def _report(self, shard: int, gone: int, of: int) -> None:
+    def _report(self, shard: int, missing: int, of: int) -> None:
         what = (
-            f"{gone} of {of} entries of shard {shard} of {self._options.target} are gone that this "
-            f"micro-batch is to have: another reader took verdicts of {self._options.source} "
-            "(a task has one reader), or the checkpoint was restored to an older state, or Redis "
-            "lost data, or the namespace was created anew"
+            f"{missing} of {of} entries of shard {shard} of {self._options.target} that this "
+            f"micro-batch needs were deleted: another reader took verdicts of "
+            f"{self._options.source} (a task must have one reader), or the checkpoint was restored "
+            "to an older state, or Redis lost data, or the namespace was created again"
         )
         if self._options.fail_on_data_loss:
             raise DataLossError(
-                f"{what}. See to it that this query is the only reader; then start it with the "
-                "option failOnDataLoss=false to go on without them, or with a new "
-                "checkpointLocation to read all that waits"
+                f"{what}. Make sure that this query is the only reader. Then start it with the "
+                "option failOnDataLoss=false to continue without these entries, or with a new "
+                "checkpointLocation to read all verdicts that wait"
             )
-        log.warning("%s. The query goes on without them (failOnDataLoss=false)", what)
+        log.warning("%s. The query continues without them (failOnDataLoss=false)", what)
 
 
 def _streams(options: OutcomeOptions) -> OutcomeStreams:

@@ -1,4 +1,4 @@
-"""A queue between two streaming queries; one that is a directory with a subdirectory per batch."""
+"""A queue between two streaming queries, and one in a directory of Parquet files."""
 
 import contextlib
 import re
@@ -20,18 +20,32 @@ _QUERY = re.compile(r"[A-Za-z0-9_.@-]{1,128}")
 
 
 class Queue(Protocol):
-    """Where rows go, by batches: all rows of a batch or none.
+    """A protocol for the output of a job: it writes all rows of a batch, or none.
 
-    A batch is named by its query (``APP@QUERY``) and its number, and may come more than once: Spark
-    runs a batch again if the query dies before its commit. The acker decides which run counts, and
-    so which method is called.
+    A batch has the name of its query (``APP@QUERY``) and its number. A batch may arrive more than
+    once, because Spark runs a batch again if the query dies before its commit. The acker decides
+    which run counts, and calls ``write`` or ``replace`` accordingly.
     """
 
     def write(self, df: DataFrame, query_id: str, batch_id: int) -> object:
-        """Write the rows of a batch; do nothing if the queue has this batch."""
+        """Write the rows of a batch; a no-op if the queue has this batch.
+
+        Args:
+            df: The rows.
+            query_id: The name of the query, ``APP@QUERY``.
+            batch_id: The number of the batch.
+
+        """
 
     def replace(self, df: DataFrame, query_id: str, batch_id: int) -> object:
-        """Write the rows of a batch, in place of what the queue has of this batch."""
+        """Write the rows of a batch in place of the rows that the queue has of this batch.
+
+        Args:
+            df: The rows.
+            query_id: The name of the query, ``APP@QUERY``.
+            batch_id: The number of the batch.
+
+        """
 
 
 def check_queues(queues: Mapping[str, Queue]) -> None:
@@ -41,22 +55,31 @@ def check_queues(queues: Mapping[str, Queue]) -> None:
             if not callable(getattr(queue, method, None)):
                 raise ConfigError(
                     f"the queue of {name!r} has no {method}(df, query_id, batch_id): a batch that "
-                    "the acker has not applied must replace what an earlier run has written"
+                    "the acker has not applied must replace the rows of an earlier run"
                 )
     for (one, queue), (other, same) in combinations(queues.items(), 2):
         if queue is same or queue == same:
             raise ConfigError(
-                f"{one!r} and {other!r} share one queue, which takes a batch once: the rows of the "
-                "second would be lost; give each its own queue"
+                f"{one!r} and {other!r} share one queue, which accepts a batch once: the rows of "
+                "the second would be lost; give each its own queue"
             )
 
 
 class FileQueue:
-    """Parquet files in a directory on a file system with atomic rename.
+    """A queue of Parquet files in a directory on a file system with atomic rename.
 
-    A batch is written aside and then renamed to ``batch-<query>-<id>``: a reader sees all of it or
-    nothing. The query's id is in the name: batch ids start over with a new checkpoint, and must not
-    pass for batches of the old one. Two queues are equal if they write to the same directory.
+    The queue writes a batch under a temporary name and then renames it to ``batch-<query>-<id>``,
+    so a reader sees the whole batch or nothing. The name contains the query's id, because batch ids
+    start again at 0 with a new checkpoint, and must not be taken for batches of the old one. Two
+    queues are equal if they write to the same directory.
+
+    Args:
+        path: The directory; it is created if it does not exist.
+
+    Examples:
+        >>> queue = FileQueue("/data/queue")
+        >>> messages = queue.read_stream(spark, "item STRING, anchor BIGINT, tuple BIGINT")
+
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -73,7 +96,17 @@ class FileQueue:
         return hash(self.path.resolve())
 
     def write(self, df: DataFrame, query_id: str, batch_id: int) -> bool:
-        """Write a batch of a query; return False, and write nothing, if the queue has it."""
+        """Write a batch of a query; return False, and write nothing, if the queue has it.
+
+        Args:
+            df: The rows.
+            query_id: The name of the query: 1 to 128 of ``A-Z a-z 0-9 _ . - @``.
+            batch_id: The number of the batch.
+
+        Raises:
+            ConfigError: The name of the query is invalid.
+
+        """
         done = self.batch_path(query_id, batch_id)
         if done.exists():
             return False
@@ -88,15 +121,24 @@ class FileQueue:
         return True
 
     def replace(self, df: DataFrame, query_id: str, batch_id: int) -> None:
-        """Write a batch of a query in place of what the queue has of it.
+        """Write a batch of a query in place of the rows that the queue has of it.
 
-        The new rows are complete before the old ones are deleted. If the process dies between the
-        two steps, the queue has neither, until the batch is run again. Raises OSError if another
-        driver writes the batch at the same moment.
+        The new rows are complete before the old rows are removed. If the process dies between the
+        two steps, the queue has neither until the batch runs again.
+
+        Args:
+            df: The rows.
+            query_id: The name of the query: 1 to 128 of ``A-Z a-z 0-9 _ . - @``.
+            batch_id: The number of the batch.
+
+        Raises:
+            ConfigError: The name of the query is invalid.
+            OSError: Another driver writes the batch at the same moment.
+
         """
         done = self.batch_path(query_id, batch_id)
         aside = self._write_aside(df, done)
-        # Not deleted under its name: a reader would see half of it.
+        # Renamed before it is deleted: otherwise a reader could see a part of the batch.
         old = self.path / f"_replaced-{aside.name}"
         with contextlib.suppress(FileNotFoundError):
             done.rename(old)
@@ -107,19 +149,19 @@ class FileQueue:
         """Return the directory of a batch of a query, which exists once the batch is written."""
         if not _QUERY.fullmatch(query_id):
             raise ConfigError(
-                f"a query is named by 1 to 128 of A-Z a-z 0-9 _ . - @ and not by {query_id!r}"
+                f"a query's name must be 1 to 128 of A-Z a-z 0-9 _ . - @, not {query_id!r}"
             )
         return self.path / f"batch-{query_id}-{batch_id:012d}"
 
     def _write_aside(self, df: DataFrame, done: Path) -> Path:
-        # Spark's file sources ignore names with a leading underscore. Each writer has a directory
-        # of its own: what another driver has half written must not get the batch's name.
+        # Spark's file sources ignore names with a leading underscore. Each writer has its own
+        # directory: a batch that another driver has partially written must not get the final name.
         name = done.name.removeprefix("batch-")
         left = [*self.path.glob(f"_writing-{name}-*")]
         if done.exists():  # else these may be the only rows of the batch
             left += self.path.glob(f"_replaced-_writing-{name}-*")
         for each in left:
-            with contextlib.suppress(FileNotFoundError):  # its writer is at work after all
+            with contextlib.suppress(FileNotFoundError):  # its writer is still active
                 if time.time() - each.stat().st_mtime > _ABANDONED_SECONDS:
                     shutil.rmtree(each, ignore_errors=True)
         aside = self.path / f"_writing-{name}-{uuid.uuid4().hex}"
@@ -127,12 +169,24 @@ class FileQueue:
         return aside
 
     def read_stream(self, spark: SparkSession, schema: StructType | str) -> DataFrame:
-        """The messages, as a streaming DataFrame."""
+        """Return the rows as a streaming DataFrame.
+
+        Args:
+            spark: The session.
+            schema: The columns of the rows.
+
+        """
         reader = spark.readStream.schema(schema).option("recursiveFileLookup", "true")
-        # A batch that replace() has deleted since must not stop the reader for good.
+        # replace() may delete files that the reader has listed; that must not end the query.
         return reader.option("ignoreMissingFiles", "true").parquet(str(self.path))
 
     def read(self, spark: SparkSession, schema: StructType | str) -> DataFrame:
-        """All messages there are now."""
+        """Return all rows that the queue has now.
+
+        Args:
+            spark: The session.
+            schema: The columns of the rows.
+
+        """
         reader = spark.read.schema(schema).option("recursiveFileLookup", "true")
         return reader.parquet(str(self.path))

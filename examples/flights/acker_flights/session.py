@@ -1,4 +1,4 @@
-"""A small Spark session for the demo, and whether Java is there to run it."""
+"""A small Spark session for the demo, and a check for Java."""
 
 import contextlib
 import os
@@ -41,9 +41,9 @@ _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    # One directory a batch is listed in the driver; a job to list them costs more.
+    # There is one directory per batch. To list them in the driver is faster than in a job.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-    # Half the time of the default, which renames through another API.
+    # Takes half the time of the default, which renames through another API.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing."
         "FileSystemBasedCheckpointFileManager"
@@ -53,23 +53,23 @@ _SETTINGS = {
 
 
 def missing_java() -> str | None:
-    """What to install if Java is missing or too old; None if it will do."""
+    """Return advice to install Java if it is missing or too old; None if it is suitable."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     advice = "install Java 17, e.g. apt install openjdk-17-jre-headless, or set JAVA_HOME"
     if not java or not Path(java).exists():
-        return f"Spark needs Java, and there is none: {advice}"
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
-    match = re.search(r'version "(\d+)(?:\.(\d+))?', told.stderr + told.stdout)
+        return f"Spark needs Java, and Java was not found: {advice}"
+    found = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', found.stderr + found.stdout)
     if not match:
-        return f"{java} does not say which version it is: {advice}"
+        return f"{java} -version printed no version: {advice}"
     major = int(match.group(2) or 0) if match.group(1) == "1" else int(match.group(1))
     return None if major >= OLDEST_JAVA else f"Java {major} is too old for Spark 4: {advice}"
 
 
 @contextlib.contextmanager
 def started(scratch: Path, cores: int = 2) -> Iterator[SparkSession]:
-    """A session with all its temporary files below ``scratch``; ends its JVM as well."""
+    """Yield a session with all its temporary files below ``scratch``; end its JVM afterwards."""
     scratch.mkdir(parents=True, exist_ok=True)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -94,7 +94,7 @@ def started(scratch: Path, cores: int = 2) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def _stderr_to(log: Path) -> Iterator[None]:
-    """Send the chatter of the JVM, which inherits stderr, to a file; tell it on failure."""
+    """Redirect stderr, which the JVM inherits, to a file; raise ConfigError with it on failure."""
     sys.stderr.flush()
     saved = os.dup(2)
     with log.open("w") as file:
@@ -110,8 +110,8 @@ def _stderr_to(log: Path) -> Iterator[None]:
 
 
 def _end_jvm(before: set[psutil.Process]) -> None:
-    # PySpark leaves its JVM to end by itself when this process ends. Its files would outlive
-    # it, and a JVM whose start was interrupted never ends.
+    # PySpark does not end its JVM: the JVM ends after this process. Its files would stay, and a JVM
+    # whose start was interrupted never ends.
     started_here = set(psutil.Process().children()) - before
     for end in (psutil.Process.terminate, psutil.Process.kill):
         for process in started_here:
@@ -120,6 +120,6 @@ def _end_jvm(before: set[psutil.Process]) -> None:
         _, alive = psutil.wait_procs(started_here, timeout=_JVM_SECONDS)
         started_here = set(alive)
     if SparkContext._gateway is not None:
-        # Not before: it would wait for what the JVM is doing.
+        # After the end of the JVM: before it, the shutdown would wait for the JVM's work.
         SparkContext._gateway.shutdown()
         SparkContext._gateway = SparkContext._jvm = None

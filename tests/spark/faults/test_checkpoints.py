@@ -39,7 +39,7 @@ def test_a_checkpoint_that_was_set_back(stage: Stage, make_case: MakeCase, kind:
     before, batches = dump(client), written(case, "tracked")
     latest = copy_checkpoint(case, "source")
     restore_checkpoint(case, "source", kept)
-    with pytest.raises(StageError, match="batch 1 comes after batch 2.*was set back or deleted"):
+    with pytest.raises(StageError, match="batch 1 runs although batch 2.*was set back or deleted"):
         stage.run(query, case, "source")
     assert dump(client) == before
     assert written(case, "tracked") == batches
@@ -78,7 +78,7 @@ def test_a_deleted_checkpoint_of_a_query_with_a_name(stage: Stage, make_case: Ma
     stage.run(query, case, "source", query_id="mine")
     before = dump(client)
     restore_checkpoint(case, "source", None)
-    with pytest.raises(StageError, match="batch 0 comes after batch 2.*under a new name"):
+    with pytest.raises(StageError, match="batch 0 runs although batch 2.*under a new name"):
         stage.run(query, case, "source", query_id="mine")
     assert dump(client) == before
     stage.run(drain, case, {"middle": "driver", "last": "driver"})

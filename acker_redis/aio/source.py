@@ -280,7 +280,7 @@ class AsyncSource:
         try:
             result = await outcome_of(step.function, args)
         finally:
-            step.told(number, result)
+            step.on_result(number, result)
             self._wake.set()
 
     async def _step(self) -> float:

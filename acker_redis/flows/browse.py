@@ -276,8 +276,8 @@ def search(look: Look, limit: int, most: int) -> Flow[Found]:
         at = following(at, listed)
     trees = tuple(seen.trees.values())[:limit]
     blocks = tuple(seen.blocks.values())[: limit - len(trees)]
-    told = len(trees) + len(blocks) == len(seen)
-    return Found(trees, blocks, seen.looked, at is None and told)
+    all_shown = len(trees) + len(blocks) == len(seen)
+    return Found(trees, blocks, seen.looked, at is None and all_shown)
 
 
 def age_of(entry: TreeState | BlockEntry) -> tuple[int, int]:

@@ -48,7 +48,7 @@ def deliver(
     ``flows`` has ``retry_for=0``: it sends each call once, so this function checks all limits
     between any two calls.
     """
-    pause, told = _FIRST_PAUSE, False
+    pause, warned = _FIRST_PAUSE, False
     unanswered: AckerError = ClosedError("the producer was closed before this batch was sent")
     while time.monotonic() < end():
         try:
@@ -58,18 +58,18 @@ def deliver(
             wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
             if now + wait >= _horizon(batch):
                 return error
-            if not told:
+            if not warned:
                 log.warning("producer: a batch of %d rows is being retried: %s", len(batch), error)
-                told = True
+                warned = True
             yield Pause(max(min(wait, end() - now), 0.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
         except LaneError as error:
             # The fence's time has passed. The error that caused the delay says more than this one.
-            return unanswered if told and time.monotonic() > _horizon(batch) else error
+            return unanswered if warned and time.monotonic() > _horizon(batch) else error
         except AckerError as error:
             return error
         else:
-            if told:
+            if warned:
                 log.info("producer: the batch of %d rows was applied after a retry", len(batch))
             return None
     return unanswered

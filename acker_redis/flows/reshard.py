@@ -113,15 +113,17 @@ class Progress:
     """Verdicts that wait to be taken on the removed shards, per task that has any."""
 
 
-Told = Callable[[Progress], object]
+OnProgress = Callable[[Progress], object]
 
 
 class Resharding:
     """One run of a reshard; see :func:`acker_redis.ops.reshard.reshard`."""
 
-    def __init__(self, flows: Flows, shards: int, wait: float | None, told: Told | None) -> None:
+    def __init__(
+        self, flows: Flows, shards: int, wait: float | None, on_progress: OnProgress | None
+    ) -> None:
         self._flows, self._shards, self._wait = flows, shards, wait
-        self._told = told
+        self._on_progress = on_progress
         self._last: Progress | None = None
         self._deadline = math.inf
         self.closed: Reshard | None = None
@@ -352,8 +354,8 @@ class Resharding:
             )
 
     def _tell(self, progress: Progress) -> None:
-        if self._told and progress != self._last:
-            self._told(progress)
+        if self._on_progress and progress != self._last:
+            self._on_progress(progress)
         self._last = progress
 
 

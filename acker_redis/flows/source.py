@@ -408,10 +408,10 @@ class SourceFlows:
             return
         calls = tuple((attempt.record, attempt.sent) for attempt in attempts)
 
-        def told(number: int, result: Any) -> None:
+        def on_result(number: int, result: Any) -> None:
             self._sent.append((attempts[number], result))
 
-        yield Send(self.settings.send, calls, told)
+        yield Send(self.settings.send, calls, on_result)
 
     def _rows(self, attempt: _Attempt, result: Any) -> list[Row]:
         """Return the rows that close or fail the tree of an attempt after ``send``."""

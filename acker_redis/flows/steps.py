@@ -65,12 +65,12 @@ class Tell:
 class Send:
     """Call a user's function with each of these arguments; the flow need not wait for it.
 
-    ``told(number, result)`` is called for each call with its return value or its exception.
+    ``on_result(number, result)`` is called for each call with its return value or its exception.
     """
 
     function: Callable[..., Any]
     calls: tuple[tuple[Any, ...], ...]
-    told: Callable[[int, Any], None]
+    on_result: Callable[[int, Any], None]
 
 
 @dataclass(frozen=True, slots=True)

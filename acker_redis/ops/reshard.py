@@ -1,7 +1,7 @@
 """Reshard a namespace in use; see ``flows/reshard.py`` for the protocol."""
 
 from acker_redis.errors import ConfigError
-from acker_redis.flows.reshard import Progress, Resharding, Told, call_off
+from acker_redis.flows.reshard import OnProgress, Progress, Resharding, call_off
 from acker_redis.flows.reshard import cancel as cancelled
 from acker_redis.protocol.config import AckerConfig
 from acker_redis.sync.client import Acker
@@ -14,7 +14,7 @@ def reshard(
     shards: int,
     *,
     wait: float | None = None,
-    on_progress: Told | None = None,
+    on_progress: OnProgress | None = None,
 ) -> AckerConfig:
     """Reshard the namespace to ``shards`` shards, and return its new configuration.
 

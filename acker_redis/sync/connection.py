@@ -149,7 +149,7 @@ class Connection:
             return [self._call(step, args) for args in step.calls]
         if isinstance(step, Send):
             for number, args in enumerate(step.calls):
-                step.told(number, self._call(step, args))
+                step.on_result(number, self._call(step, args))
             return None
         if isinstance(step, Together):
             return self._together(step)

@@ -59,7 +59,7 @@ class Bolts:
         self.acker.apply(batch)
 
 
-class Told:
+class CallbackLog:
     """The callbacks of a source, in order: ``ack a``, ``fail a failed no such address``, .."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from acker_redis.aio import AsyncAcker
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.flows import source as source_flows
 from tests.conftest import MakeAcker
-from tests.source.bolts import Bolts, Told
+from tests.source.bolts import Bolts, CallbackLog
 from tests.source.twin import Loop, Twin
 from tests.transport.proxy import Proxy, proxied
 
@@ -58,8 +58,8 @@ def bolts(acker: Acker) -> Bolts:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def called() -> CallbackLog:
+    return CallbackLog()
 
 
 @pytest.fixture
@@ -69,15 +69,15 @@ def proxy(any_server: EmbeddedRedis) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def make_source(kind: str, any_server: EmbeddedRedis, told: Told) -> Iterator[MakeSource]:
-    """Make sources of one kind, each with a separate acker; callbacks go to ``told``."""
+def make_source(kind: str, any_server: EmbeddedRedis, called: CallbackLog) -> Iterator[MakeSource]:
+    """Make sources of one kind, each with a separate acker; callbacks go to ``called``."""
     loop = Loop() if kind == "asyncio" else None
     made: list[AnySource] = []
 
     def make(
         acker: Acker, send: Any = None, *, url: str = "", retry_for: float = 10.0, **options: Any
     ) -> AnySource:
-        options = {"backoff": Backoff(0, 0), **told.callbacks, **options}
+        options = {"backoff": Backoff(0, 0), **called.callbacks, **options}
         url = url or any_server.url
         source: AnySource
         if loop is None:

@@ -12,7 +12,7 @@ from acker_redis import Acker, Backoff, MessageId, Record
 from acker_redis.aio import AsyncAcker, AsyncSource
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BufferFullError, ConfigError
-from tests.source.bolts import Bolts, Told
+from tests.source.bolts import Bolts, CallbackLog
 from tests.source.twin import LIMIT
 from tests.support import backlog, tick, total
 from tests.transport.proxy import Proxy
@@ -22,12 +22,12 @@ Open = Callable[..., Any]
 
 
 @pytest.fixture
-def opened(any_server: EmbeddedRedis, acker: Acker, told: Told) -> Open:
+def opened(any_server: EmbeddedRedis, acker: Acker, called: CallbackLog) -> Open:
     """Open a source with a separate acker."""
 
     @asynccontextmanager
     async def open_one(send: Any, url: str = "", **options: Any) -> AsyncIterator[AsyncSource]:
-        options = {"backoff": Backoff(0, 0), **told.callbacks, **options}
+        options = {"backoff": Backoff(0, 0), **called.callbacks, **options}
         async with AsyncAcker.from_url(url or any_server.url, acker.namespace) as twin:
             yield AsyncSource(twin, "t", send, **options)
 
@@ -42,7 +42,7 @@ def run(main: Awaitable[None]) -> None:
     asyncio.run(within())
 
 
-def test_due_records_are_sent_concurrently(opened: Open, bolts: Bolts, told: Told) -> None:
+def test_due_records_are_sent_concurrently(opened: Open, bolts: Bolts, called: CallbackLog) -> None:
     async def main() -> None:
         everyone = asyncio.Barrier(10)
 
@@ -56,18 +56,18 @@ def test_due_records_are_sent_concurrently(opened: Open, bolts: Bolts, told: Tol
             assert await source.join()
 
     run(main())
-    assert len(told.take()) == 10
+    assert len(called.take()) == 10
 
 
 def test_waiters_leave_the_steps_to_the_sources_own_task(
-    opened: Open, bolts: Bolts, told: Told, caplog: pytest.LogCaptureFixture
+    opened: Open, bolts: Bolts, called: CallbackLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
         tasks: set[Any] = set()
 
         async def note(record: Record) -> None:
             tasks.add(asyncio.current_task())
-            told.on_ack(record)
+            called.on_ack(record)
 
         async with opened(bolts.send_and_ack, on_ack=note, max_pending=1) as source, source:
             await source.emit("a")
@@ -77,11 +77,13 @@ def test_waiters_leave_the_steps_to_the_sources_own_task(
         assert asyncio.current_task() not in tasks
 
     run(main())
-    assert told.take() == ["ack a", "ack b"]
+    assert called.take() == ["ack a", "ack b"]
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-def test_concurrent_emits_never_exceed_max_pending(opened: Open, bolts: Bolts, told: Told) -> None:
+def test_concurrent_emits_never_exceed_max_pending(
+    opened: Open, bolts: Bolts, called: CallbackLog
+) -> None:
     async def main() -> None:
         most: list[int] = []
 
@@ -100,10 +102,12 @@ def test_concurrent_emits_never_exceed_max_pending(opened: Open, bolts: Bolts, t
         assert max(most) <= 3
 
     run(main())
-    assert len(told.take()) == 80
+    assert len(called.take()) == 80
 
 
-def test_cancelled_emit_emits_nothing(opened: Open, acker: Acker, bolts: Bolts, told: Told) -> None:
+def test_cancelled_emit_emits_nothing(
+    opened: Open, acker: Acker, bolts: Bolts, called: CallbackLog
+) -> None:
     async def main() -> None:
         for pumped in (True, False):
             async with opened(bolts.send, max_pending=1) as source:
@@ -124,11 +128,11 @@ def test_cancelled_emit_emits_nothing(opened: Open, acker: Acker, bolts: Bolts, 
                 await source.stop()
 
     run(main())
-    assert told.take() == ["ack a", "ack b"] * 2
+    assert called.take() == ["ack a", "ack b"] * 2
 
 
 def test_step_cancelled_at_any_await_leaves_no_partial_state(
-    opened: Open, acker: Acker, bolts: Bolts, told: Told
+    opened: Open, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     """Cancelled after 0, 1, 2, .. turns of the loop; records tracked and not sent expire."""
 
@@ -158,13 +162,15 @@ def test_step_cancelled_at_any_await_leaves_no_partial_state(
             assert source.pending == 0
 
     run(main())
-    acked = [word for word in told.take() if word.startswith("ack ")]
+    acked = [word for word in called.take() if word.startswith("ack ")]
     assert sorted(acked) == sorted(f"ack record-{number}" for number in range(60))
     assert total(acker)["conflict"] == 0
     assert backlog(acker) == 0
 
 
-def test_run_can_be_cancelled_and_run_again(opened: Open, bolts: Bolts, told: Told) -> None:
+def test_run_can_be_cancelled_and_run_again(
+    opened: Open, bolts: Bolts, called: CallbackLog
+) -> None:
     async def main() -> None:
         async with opened(bolts.send) as source:
             for name in "abc":
@@ -178,17 +184,17 @@ def test_run_can_be_cancelled_and_run_again(opened: Open, bolts: Bolts, told: To
             assert await source.join()
 
     run(main())
-    assert told.take() == ["ack a", "ack b", "ack c"]
+    assert called.take() == ["ack a", "ack b", "ack c"]
 
 
 def test_verdict_is_delivered_again_after_a_cancelled_callback(
-    opened: Open, bolts: Bolts, told: Told
+    opened: Open, bolts: Bolts, called: CallbackLog
 ) -> None:
     async def main() -> None:
         entered = asyncio.Event()
 
         async def note(record: Record) -> None:
-            told.on_ack(record)
+            called.on_ack(record)
             if not entered.is_set():
                 entered.set()
                 await asyncio.sleep(LIMIT)
@@ -203,11 +209,11 @@ def test_verdict_is_delivered_again_after_a_cancelled_callback(
             assert await source.join()
 
     run(main())
-    assert told.take() == ["ack a", "ack a"]
+    assert called.take() == ["ack a", "ack a"]
 
 
 def test_consumer_that_leaves_verdicts_early_lets_others_step(
-    opened: Open, bolts: Bolts, told: Told
+    opened: Open, bolts: Bolts, called: CallbackLog
 ) -> None:
     async def main() -> None:
         async with opened(bolts.send_and_ack) as source:
@@ -221,17 +227,17 @@ def test_consumer_that_leaves_verdicts_early_lets_others_step(
             assert first in ("a", "b")
 
     run(main())
-    assert sorted(told.take()) == ["ack a", "ack b"]
+    assert sorted(called.take()) == ["ack a", "ack b"]
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), asyncio.CancelledError()])
 def test_source_task_survives_exceptions_of_callbacks(
-    opened: Open, bolts: Bolts, told: Told, error: Any
+    opened: Open, bolts: Bolts, called: CallbackLog, error: Any
 ) -> None:
     """Also a CancelledError of another task, which the callback awaited."""
 
     async def main() -> None:
-        told.raises = [error]
+        called.raises = [error]
         async with opened(bolts.send_and_ack) as source, source:
             await source.emit("a")
             assert await source.join()
@@ -239,11 +245,11 @@ def test_source_task_survives_exceptions_of_callbacks(
             assert not source._pump.done()
 
     run(main())
-    assert told.take() == ["ack a", "ack a"]
+    assert called.take() == ["ack a", "ack a"]
 
 
 def test_source_task_survives_a_send_that_awaits_a_cancelled_task(
-    opened: Open, acker: Acker, bolts: Bolts, told: Told
+    opened: Open, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     async def main() -> None:
         cancels = [1]
@@ -261,15 +267,15 @@ def test_source_task_survives_a_send_that_awaits_a_cancelled_task(
                 tick(acker)
 
     run(main())
-    assert told.take()[-1] == "ack a"
+    assert called.take()[-1] == "ack a"
 
 
 def test_tasks_awaited_by_a_callback_emit_without_waiting(
-    opened: Open, bolts: Bolts, told: Told
+    opened: Open, bolts: Bolts, called: CallbackLog
 ) -> None:
     async def main() -> None:
         async def note(record: Record) -> None:
-            told.on_ack(record)
+            called.on_ack(record)
             if record.source_id == "a":
                 await asyncio.gather(source.emit("b"), source.emit("c"))
 
@@ -278,11 +284,11 @@ def test_tasks_awaited_by_a_callback_emit_without_waiting(
             assert await source.join()
 
     run(main())
-    assert sorted(told.take()) == ["ack a", "ack b", "ack c"]
+    assert sorted(called.take()) == ["ack a", "ack b", "ack c"]
 
 
 def test_task_that_outlives_its_callback_waits_for_room(
-    opened: Open, bolts: Bolts, told: Told
+    opened: Open, bolts: Bolts, called: CallbackLog
 ) -> None:
     async def main() -> None:
         tasks: list[asyncio.Task[None]] = []
@@ -305,7 +311,7 @@ def test_task_that_outlives_its_callback_waits_for_room(
 
 
 def test_refused_task_does_not_stop_the_steps_of_others(
-    opened: Open, bolts: Bolts, told: Told
+    opened: Open, bolts: Bolts, called: CallbackLog
 ) -> None:
     async def main() -> None:
         async with opened(bolts.send_and_ack) as source, source:
@@ -316,11 +322,11 @@ def test_refused_task_does_not_stop_the_steps_of_others(
             assert await source.join()
 
     run(main())
-    assert told.take() == ["ack a"]
+    assert called.take() == ["ack a"]
 
 
 def test_batch_cancelled_while_awaiting_its_reply_is_retried_under_its_number(
-    opened: Open, acker: Acker, bolts: Bolts, told: Told, proxy: Proxy
+    opened: Open, acker: Acker, bolts: Bolts, called: CallbackLog, proxy: Proxy
 ) -> None:
     async def main() -> None:
         async with opened(bolts.send, url=proxy.url) as source:
@@ -343,13 +349,13 @@ def test_batch_cancelled_while_awaiting_its_reply_is_retried_under_its_number(
                 tick(acker)
 
     run(main())
-    acked = {word for word in told.take() if word.startswith("ack ")}
+    acked = {word for word in called.take() if word.startswith("ack ")}
     assert acked == {f"ack record-{number}" for number in range(10)}
     assert total(acker)["conflict"] == 0
 
 
 def test_cancelled_track_block_fails_its_tree(
-    opened: Open, acker: Acker, bolts: Bolts, told: Told
+    opened: Open, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     async def main() -> None:
         async with opened(None) as source:
@@ -370,11 +376,11 @@ def test_cancelled_track_block_fails_its_tree(
             assert source.pending == 0
 
     run(main())
-    assert told.take()[0] == "fail page failed CancelledError"
+    assert called.take()[0] == "fail page failed CancelledError"
 
 
 def test_record_cancelled_while_being_tracked_is_unknown(
-    opened: Open, acker: Acker, told: Told
+    opened: Open, acker: Acker, called: CallbackLog
 ) -> None:
     async def main() -> None:
         async with opened(None) as source:
@@ -398,4 +404,4 @@ def test_record_cancelled_while_being_tracked_is_unknown(
             assert source.pending == 0
 
     run(main())
-    assert told.take() == []
+    assert called.take() == []

@@ -8,13 +8,13 @@ from acker_redis import Acker, Backoff, Batch
 from acker_redis.errors import BacklogError
 from acker_redis.trees.pending import Record
 from tests.conftest import MakeAcker
-from tests.source.bolts import Bolts, Told
+from tests.source.bolts import Bolts, CallbackLog
 from tests.source.conftest import AnySource, Clock, MakeSource
 from tests.support import backlog, total
 
 
 def test_source_pauses_at_the_high_water_mark_and_continues_below(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+    make_source: MakeSource, make_any_acker: MakeAcker, called: CallbackLog, clock: Clock
 ) -> None:
     acker = make_any_acker(high_water=3)
     bolts = Bolts(acker)
@@ -35,12 +35,16 @@ def test_source_pauses_at_the_high_water_mark_and_continues_below(
         clock.advance(60)
         source.step()
     assert bolts.attempts == [("d", 1)]
-    assert sorted(told.take()) == ["ack a", "ack b", "ack c"]
+    assert sorted(called.take()) == ["ack a", "ack b", "ack c"]
 
 
 @pytest.mark.parametrize("shards", [1, 4])
 def test_every_record_is_processed_despite_a_far_too_low_high_water_mark(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock, shards: int
+    make_source: MakeSource,
+    make_any_acker: MakeAcker,
+    called: CallbackLog,
+    clock: Clock,
+    shards: int,
 ) -> None:
     acker = make_any_acker(high_water=4, shards=shards)
     bolts = Bolts(acker)
@@ -61,14 +65,14 @@ def test_every_record_is_processed_despite_a_far_too_low_high_water_mark(
         bolts.ack()
         if not source.pending:
             break
-    words = [word for word in told.take() if not word.endswith(" overflow")]
+    words = [word for word in called.take() if not word.endswith(" overflow")]
     assert sorted(words) == sorted(f"ack record-{number}" for number in range(40))
     assert sent_dead == []
     assert total(acker)["overflow"] > 0
 
 
 def test_full_backlog_of_unreplayed_nacks_is_no_deadlock(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+    make_source: MakeSource, make_any_acker: MakeAcker, called: CallbackLog, clock: Clock
 ) -> None:
     acker = make_any_acker(outcomes_limit=3)
     bolts = Bolts(acker)
@@ -85,14 +89,14 @@ def test_full_backlog_of_unreplayed_nacks_is_no_deadlock(
     assert sorted(bolts.attempts) == [(name, 2) for name in "abcd"]
     bolts.ack()
     source.step()
-    assert sorted(told.take()) == [
+    assert sorted(called.take()) == [
         *(f"ack {name}" for name in "abcd"), *(f"fail {name} failed no" for name in "abcd"),
     ]  # fmt: skip
     assert (source.pending, backlog(acker)) == (0, 0)
 
 
 def test_refused_batch_does_not_count_as_an_attempt(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+    make_source: MakeSource, make_any_acker: MakeAcker, called: CallbackLog, clock: Clock
 ) -> None:
     acker = make_any_acker(outcomes_limit=1)
     bolts = Bolts(acker)
@@ -106,7 +110,7 @@ def test_refused_batch_does_not_count_as_an_attempt(
         with pytest.raises(Exception, match="take its outcomes"):
             source.step()
         clock.advance(60)
-    assert (source.pending, bolts.sent, told.take()) == (1, [], [])
+    assert (source.pending, bolts.sent, called.take()) == (1, [], [])
     del source._flows._hear
     source.step()
     assert bolts.attempts == [("a", 1)]
@@ -121,7 +125,7 @@ class KilledError(BaseException):
 
 
 def full_backlog_of_nacks(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, backoff: Backoff
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, backoff: Backoff
 ) -> AnySource:
     """Return a source that has read a nack of each of ``NAMES``; the nacks fill its backlog."""
     source = make_source(acker, bolts.send, backoff=backoff)
@@ -132,23 +136,23 @@ def full_backlog_of_nacks(
     source._flows._emit = nothing_heard
     source.step()
     del source._flows._emit
-    assert sorted(told.take()) == [f"fail {name} failed no" for name in NAMES]
+    assert sorted(called.take()) == [f"fail {name} failed no" for name in NAMES]
     return source
 
 
 def nacks_after_a_restart(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> list[str]:
     """Return the records of which a new source reads a nack."""
-    told.take()
+    called.take()
     again = make_source(acker, bolts.send, reload=STORE.get, backoff=Backoff(3600, 3600))
     for _ in range(3):
         again.step()
-    return sorted(word.split()[1] for word in told.take())
+    return sorted(word.split()[1] for word in called.take())
 
 
 def test_full_backlog_of_one_shard_tracks_nothing_on_others(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+    make_source: MakeSource, make_any_acker: MakeAcker, called: CallbackLog, clock: Clock
 ) -> None:
     """After the first refusal each further TRACK would leave trees on other shards that expire."""
     acker = make_any_acker(outcomes_limit=8, shards=2)
@@ -180,26 +184,30 @@ def test_full_backlog_of_one_shard_tracks_nothing_on_others(
 
 @pytest.mark.parametrize("shards", [1, 4])
 def test_source_killed_at_a_full_backlog_loses_no_nack(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock, shards: int
+    make_source: MakeSource,
+    make_any_acker: MakeAcker,
+    called: CallbackLog,
+    clock: Clock,
+    shards: int,
 ) -> None:
     acker = make_any_acker(outcomes_limit=shards, shards=shards)
     bolts = Bolts(acker)
-    source = full_backlog_of_nacks(make_source, acker, bolts, told, Backoff(3600, 3600))
+    source = full_backlog_of_nacks(make_source, acker, bolts, called, Backoff(3600, 3600))
     for number in range(20):
         source.emit(f"one more {number}")
     for _ in range(5):
         with pytest.raises(BacklogError, match="take its outcomes"):
             source.step()
         clock.advance(60)
-    assert nacks_after_a_restart(make_source, acker, bolts, told) == list(NAMES)
+    assert nacks_after_a_restart(make_source, acker, bolts, called) == list(NAMES)
 
 
 def test_source_killed_while_making_room_loses_only_the_nack_it_replays(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+    make_source: MakeSource, make_any_acker: MakeAcker, called: CallbackLog, clock: Clock
 ) -> None:
     acker = make_any_acker(outcomes_limit=len(NAMES))
     bolts = Bolts(acker)
-    source = full_backlog_of_nacks(make_source, acker, bolts, told, Backoff(1, 1))
+    source = full_backlog_of_nacks(make_source, acker, bolts, called, Backoff(1, 1))
     clock.advance(60)
     with pytest.raises(BacklogError):
         source.step()
@@ -217,13 +225,13 @@ def test_source_killed_while_making_room_loses_only_the_nack_it_replays(
         source.step()
     del flows.apply
     assert backlog(acker) == len(NAMES) - 1
-    heard = nacks_after_a_restart(make_source, acker, bolts, told)
+    heard = nacks_after_a_restart(make_source, acker, bolts, called)
     (lost,) = set(NAMES) - set(heard)
     assert b"".join(next(iter(batches[0].parts(1))).rows.texts).startswith(lost.encode())
 
 
 def test_full_backlog_larger_than_one_read_is_no_deadlock(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+    make_source: MakeSource, make_any_acker: MakeAcker, called: CallbackLog, clock: Clock
 ) -> None:
     """No nack is taken before all verdicts were read, because an ack among them makes room."""
     acker = make_any_acker(outcomes_limit=40)
@@ -240,7 +248,7 @@ def test_full_backlog_larger_than_one_read_is_no_deadlock(
     assert backlog(acker) == len(names)
     with pytest.raises(BacklogError):
         source.step()
-    while len(told.words) < len(names):
+    while len(called.words) < len(names):
         assert backlog(acker) == len(names), "it has read only nacks that wait for a replay"
         source.step()
     for _ in range(3):
@@ -248,7 +256,7 @@ def test_full_backlog_larger_than_one_read_is_no_deadlock(
         source.step()
         bolts.ack()
     source.step()
-    words = told.take()
+    words = called.take()
     assert sorted(word for word in words if word.startswith("ack")) == sorted(
         f"ack {name}" for name in names
     )

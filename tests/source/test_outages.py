@@ -14,7 +14,7 @@ from acker_redis import Acker, AckerConfig, Backoff
 from acker_redis.embedded.binary import find_server
 from acker_redis.errors import NamespaceNotFoundError, RedisUnavailableError, WrongShardError
 from tests.conftest import MakeAcker
-from tests.source.bolts import Bolts, Told
+from tests.source.bolts import Bolts, CallbackLog
 from tests.source.conftest import AnySource, Clock, MakeSource
 from tests.source.test_timeouts import TIMEOUT, lose_all
 from tests.source.test_track import fill
@@ -40,7 +40,7 @@ def ready(make_source: MakeSource, acker: Acker, bolts: Bolts, proxy: Proxy) -> 
 
 
 def test_track_in_doubt_is_applied_once_under_its_number(
-    ready: AnySource, acker: Acker, bolts: Bolts, told: Told, proxy: Proxy
+    ready: AnySource, acker: Acker, bolts: Bolts, called: CallbackLog, proxy: Proxy
 ) -> None:
     ready.emit("a")
     lose(ready, proxy)
@@ -52,11 +52,11 @@ def test_track_in_doubt_is_applied_once_under_its_number(
     ready.step()
     counters = total(acker)
     assert (counters["tracked"], counters["conflict"]) == (1, 0)
-    assert (told.take(), ready.pending) == (["ack a"], 0)
+    assert (called.take(), ready.pending) == (["ack a"], 0)
 
 
 def test_track_that_never_arrived_is_applied_later(
-    ready: AnySource, acker: Acker, bolts: Bolts, told: Told, proxy: Proxy
+    ready: AnySource, acker: Acker, bolts: Bolts, called: CallbackLog, proxy: Proxy
 ) -> None:
     ready.emit("a")
     proxy.cut = 1
@@ -69,7 +69,11 @@ def test_track_that_never_arrived_is_applied_later(
 
 
 def test_rejection_read_before_the_reply_is_not_sent_and_no_attempt(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, proxy: Proxy, clock: Clock
+    make_source: MakeSource,
+    make_any_acker: MakeAcker,
+    called: CallbackLog,
+    proxy: Proxy,
+    clock: Clock,
 ) -> None:
     """The nack is read before the reply."""
     acker = make_any_acker(high_water=1)
@@ -82,7 +86,7 @@ def test_rejection_read_before_the_reply_is_not_sent_and_no_attempt(
     for _ in range(3):
         clock.advance(60)
         source.step()
-    assert (set(told.take()), bolts.sent, source.pending) == ({"fail a overflow"}, [], 1)
+    assert (set(called.take()), bolts.sent, source.pending) == ({"fail a overflow"}, [], 1)
     tick(acker, 3)  # makes room
     for _ in range(3):
         clock.advance(60)
@@ -90,11 +94,15 @@ def test_rejection_read_before_the_reply_is_not_sent_and_no_attempt(
     assert bolts.attempts == [("a", 1)]
     bolts.ack()
     source.step()
-    assert [word for word in told.take() if "overflow" not in word] == ["ack a"]
+    assert [word for word in called.take() if "overflow" not in word] == ["ack a"]
 
 
 def test_rejected_record_is_not_sent_after_a_repeated_batch(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, proxy: Proxy, clock: Clock
+    make_source: MakeSource,
+    make_any_acker: MakeAcker,
+    called: CallbackLog,
+    proxy: Proxy,
+    clock: Clock,
 ) -> None:
     """The reply to the repeated batch does not name the rejected trees."""
     acker = make_any_acker(high_water=1)
@@ -109,11 +117,11 @@ def test_rejected_record_is_not_sent_after_a_repeated_batch(
     assert bolts.attempts == [("a", 1)]
     clock.advance(60)
     source.step()
-    assert sorted(told.take()) == ["fail b overflow", "fail c overflow"]
+    assert sorted(called.take()) == ["fail b overflow", "fail c overflow"]
 
 
 def test_record_that_expired_before_its_reply_is_sent_in_a_new_attempt(
-    ready: AnySource, acker: Acker, bolts: Bolts, told: Told, proxy: Proxy
+    ready: AnySource, acker: Acker, bolts: Bolts, called: CallbackLog, proxy: Proxy
 ) -> None:
     ready.emit("a")
     lose(ready, proxy)
@@ -121,15 +129,15 @@ def test_record_that_expired_before_its_reply_is_sent_in_a_new_attempt(
     ready.step()
     ready.step()
     ready.step()
-    assert told.take() == ["fail a expired"]
+    assert called.take() == ["fail a expired"]
     assert bolts.attempts == [("a", 2)]
     bolts.ack()
     ready.step()
-    assert (told.take(), ready.pending, backlog(acker)) == (["ack a"], 0, 0)
+    assert (called.take(), ready.pending, backlog(acker)) == (["ack a"], 0, 0)
 
 
 def test_error_between_track_and_send_costs_no_attempt(
-    ready: AnySource, acker: Acker, bolts: Bolts, told: Told, proxy: Proxy
+    ready: AnySource, acker: Acker, bolts: Bolts, called: CallbackLog, proxy: Proxy
 ) -> None:
     """A replay: taking its old nack, once it is tracked again, gets no reply."""
     ready.emit("a")
@@ -152,25 +160,25 @@ def test_error_between_track_and_send_costs_no_attempt(
     assert bolts.attempts == [("a", 2)]
     bolts.ack()
     ready.step()
-    assert told.take() == ["fail a failed no", "ack a"]
+    assert called.take() == ["fail a failed no", "ack a"]
     assert total(acker)["tracked"] == 2
 
 
 def test_callbacks_are_not_repeated_after_a_take_without_reply(
-    ready: AnySource, acker: Acker, bolts: Bolts, told: Told, proxy: Proxy
+    ready: AnySource, acker: Acker, bolts: Bolts, called: CallbackLog, proxy: Proxy
 ) -> None:
     ready.emit("a")
     ready.step()
     bolts.ack()
     lose(ready, proxy)
-    assert told.take() == ["ack a"]
+    assert called.take() == ["ack a"]
     for _ in range(3):
         ready.step()
-    assert (told.take(), ready.pending, backlog(acker)) == ([], 0, 0)
+    assert (called.take(), ready.pending, backlog(acker)) == ([], 0, 0)
 
 
 def test_failed_send_is_reported_after_an_outage(
-    make_source: MakeSource, acker: Acker, told: Told, proxy: Proxy
+    make_source: MakeSource, acker: Acker, called: CallbackLog, proxy: Proxy
 ) -> None:
     bolts = Bolts(acker)
 
@@ -188,12 +196,16 @@ def test_failed_send_is_reported_after_an_outage(
             source.step()
         assert source.join(LIMIT)
         words = f"fail {name} failed OSError: no queue"
-        assert told.take() == [words, f"ack {name}"]
+        assert called.take() == [words, f"ack {name}"]
 
 
 @pytest.mark.parametrize("shards", [1, 4])
 def test_source_survives_an_outage_of_redis_with_its_data(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, proxy: Proxy, shards: int
+    make_source: MakeSource,
+    make_any_acker: MakeAcker,
+    called: CallbackLog,
+    proxy: Proxy,
+    shards: int,
 ) -> None:
     """The connection fails for a while: before, during and after each call of a step."""
     acker = make_any_acker(shards=shards)
@@ -211,7 +223,7 @@ def test_source_survives_an_outage_of_redis_with_its_data(
         bolts.ack()
     proxy.swallow = proxy.cut = 0
     wait_until(lambda: joined(source, bolts), "all of them")
-    assert sorted(told.take()) == sorted(f"ack {name}" for name in names)
+    assert sorted(called.take()) == sorted(f"ack {name}" for name in names)
     counters = total(acker)
     assert (counters["tracked"], counters["conflict"], counters["pending"]) == (60, 0, 0)
     assert sum(acker.status().backlog.values()) == 0
@@ -225,7 +237,7 @@ def joined(source: AnySource, bolts: Bolts) -> bool:
 
 
 def test_source_thread_continues_after_an_outage(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, proxy: Proxy
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, proxy: Proxy
 ) -> None:
     with make_source(acker, bolts.send_and_ack, url=proxy.url, retry_for=0) as source:
         source.emit("a")
@@ -234,11 +246,11 @@ def test_source_thread_continues_after_an_outage(
         source.emit("b")
         assert source.join(LIMIT)
         assert proxy.swallow == 0
-    assert told.take() == ["ack a", "ack b"]
+    assert called.take() == ["ack a", "ack b"]
 
 
 def test_no_attempt_times_out_during_an_outage(
-    ready: AnySource, bolts: Bolts, told: Told, proxy: Proxy, clock: Clock
+    ready: AnySource, bolts: Bolts, called: CallbackLog, proxy: Proxy, clock: Clock
 ) -> None:
     """The verdicts exist, but cannot be read."""
     ready.emit("a")
@@ -252,7 +264,7 @@ def test_no_attempt_times_out_during_an_outage(
             ready.step()
     proxy.cut = 0
     ready.step()
-    assert told.take() == ["ack a"]
+    assert called.take() == ["ack a"]
 
 
 @pytest.mark.parametrize("shards", [1, 2, 4])
@@ -260,7 +272,7 @@ def test_no_attempt_times_out_during_an_outage(
 def test_source_survives_a_namespace_dropped_and_created_again(
     make_source: MakeSource,
     make_any_acker: MakeAcker,
-    told: Told,
+    called: CallbackLog,
     clock: Clock,
     shards: int,
     others: int,
@@ -292,13 +304,13 @@ def test_source_survives_a_namespace_dropped_and_created_again(
         if not source.pending:
             break
     assert source.pending == 0
-    acked = {word[4:] for word in told.take() if word.startswith("ack ")}
+    acked = {word[4:] for word in called.take() if word.startswith("ack ")}
     wanted = {f"{age}-{number}" for age in ("old", "new") for number in range(16)}
     assert acked == wanted | {"meanwhile"}
 
 
 def test_unreplayed_nacks_of_a_removed_shard_do_not_stop_the_source(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+    make_source: MakeSource, make_any_acker: MakeAcker, called: CallbackLog, clock: Clock
 ) -> None:
     """Nacks of four shards wait for their replays, then there is one shard."""
     acker = make_any_acker(shards=4)
@@ -308,7 +320,7 @@ def test_unreplayed_nacks_of_a_removed_shard_do_not_stop_the_source(
         source.emit(f"record-{number}")
     source.step()
     bolts.fail("no")
-    while len(told.words) < 32:
+    while len(called.words) < 32:
         source.step()
     acker.connection.client.flushall()
     acker.create(AckerConfig(tick_ms=3_600_000, shards=1))
@@ -316,7 +328,7 @@ def test_unreplayed_nacks_of_a_removed_shard_do_not_stop_the_source(
         clock.advance(60)
         with suppress(WrongShardError, NamespaceNotFoundError):
             joined(source, bolts)
-    assert sorted(told.take()[32:]) == sorted(f"ack record-{number}" for number in range(32))
+    assert sorted(called.take()[32:]) == sorted(f"ack record-{number}" for number in range(32))
     assert source.pending == 0
 
 
@@ -351,7 +363,7 @@ def answers(client: "redis.Redis") -> bool:
 
 
 def test_source_survives_a_server_that_restarts_empty(
-    make_source: MakeSource, told: Told, clock: Clock, directory: Path
+    make_source: MakeSource, called: CallbackLog, clock: Clock, directory: Path
 ) -> None:
     """It restarts empty at the same address: the source retries until the namespace exists."""
     # Not a port, which another process could take while the server is down.
@@ -377,13 +389,13 @@ def test_source_survives_a_server_that_restarts_empty(
         for _ in range(60):
             clock.advance(TIMEOUT / 10)
             joined(source, bolts)
-        acked = {word for word in told.take() if word.startswith("ack ")}
+        acked = {word for word in called.take() if word.startswith("ack ")}
         assert (acked, source.pending) == ({"ack a", "ack b", "ack c"}, 0)
         acker.close()
 
 
 def test_every_record_is_processed_although_redis_is_emptied(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, clock: Clock
 ) -> None:
     source = make_source(acker, bolts.send, attempts=10)
     for number in range(30):
@@ -398,6 +410,6 @@ def test_every_record_is_processed_although_redis_is_emptied(
     for _ in range(100):
         clock.advance(TIMEOUT / 10)
         joined(source, bolts)
-    acked = {word for word in told.take() if word.startswith("ack ")}
+    acked = {word for word in called.take() if word.startswith("ack ")}
     assert acked == {f"ack record-{number}" for number in range(30)}
     assert source.pending == 0

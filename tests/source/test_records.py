@@ -6,24 +6,24 @@ from acker_redis import Acker, Backoff, OpenTree
 from acker_redis.errors import InvalidBatchError
 from acker_redis.trees.pending import Record
 from tests.conftest import MakeAcker
-from tests.source.bolts import Bolts, Told
+from tests.source.bolts import Bolts, CallbackLog
 from tests.source.conftest import Clock, MakeSource
 from tests.support import tick, total
 from tests.waiting import LIMIT
 
 
 def test_processed_record_is_acked_once(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send)
     source.emit("a", "a hat")
     source.step()
-    assert (source.pending, told.take()) == (1, [])
+    assert (source.pending, called.take()) == (1, [])
     bolts.ack()
     for _ in range(3):
         source.step()
-    assert (source.pending, told.take()) == (0, ["ack a"])
-    assert (told.records[0].value, told.records[0].attempt) == ("a hat", 1)
+    assert (source.pending, called.take()) == (0, ["ack a"])
+    assert (called.records[0].value, called.records[0].attempt) == ("a hat", 1)
     assert acker.status().backlog.get("t", 0) == 0, "and confirmed"
 
 
@@ -36,7 +36,7 @@ def test_record_is_tracked_before_it_is_sent(make_source: MakeSource, acker: Ack
 
 
 def test_partially_processed_record_is_not_acked(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send)
     source.emit("a", edges=3)
@@ -46,15 +46,15 @@ def test_partially_processed_record_is_not_acked(
     bolts.sent = [(record, attempt, ids[:2])]
     bolts.ack()
     source.step()
-    assert told.take() == []
+    assert called.take() == []
     bolts.sent = [(record, attempt, ids[2:])]
     bolts.ack()
     source.step()
-    assert told.take() == ["ack a"]
+    assert called.take() == ["ack a"]
 
 
 def test_failed_record_reports_the_reason_and_is_replayed_with_new_ids(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send)
     source.emit("a", "a hat")
@@ -62,17 +62,17 @@ def test_failed_record_reports_the_reason_and_is_replayed_with_new_ids(
     ((_, _, first),) = bolts.sent
     bolts.fail("no such address")
     source.step()
-    assert told.take() == ["fail a failed no such address"]
+    assert called.take() == ["fail a failed no such address"]
     ((record, attempt, second),) = bolts.sent
     assert (record.value, attempt) == ("a hat", 2)
     assert not set(first[0]) & set(second[0]), "another attempt is another tree"
     bolts.ack()
     source.step()
-    assert (source.pending, told.take()) == (0, ["ack a"])
+    assert (source.pending, called.take()) == (0, ["ack a"])
 
 
 def test_unprocessed_record_expires_and_is_replayed(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send)
     source.emit("a")
@@ -80,11 +80,11 @@ def test_unprocessed_record_expires_and_is_replayed(
     bolts.sent.clear()
     tick(acker, 3)
     source.step()
-    assert (told.take(), bolts.attempts) == (["fail a expired"], [("a", 2)])
+    assert (called.take(), bolts.attempts) == (["fail a expired"], [("a", 2)])
 
 
 def test_record_becomes_a_dead_letter_after_its_last_attempt(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send, attempts=3)
     source.emit("a")
@@ -93,7 +93,7 @@ def test_record_becomes_a_dead_letter_after_its_last_attempt(
         assert (source.pending, bolts.attempts) == (1, [("a", number)])
         bolts.fail("no")
         source.step()
-    assert told.take() == ["fail a failed no"] * 3 + ["dead a failed no"]
+    assert called.take() == ["fail a failed no"] * 3 + ["dead a failed no"]
     assert (source.pending, bolts.sent, total(acker)["pending"]) == (0, [], 0)
     assert acker.status().backlog["t"] == 0
 
@@ -116,7 +116,7 @@ def test_replay_waits_for_its_backoff(
 
 
 def test_rejected_record_is_not_sent_and_counts_no_attempt(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+    make_source: MakeSource, make_any_acker: MakeAcker, called: CallbackLog, clock: Clock
 ) -> None:
     acker = make_any_acker(high_water=1)
     bolts = Bolts(acker)
@@ -129,7 +129,7 @@ def test_rejected_record_is_not_sent_and_counts_no_attempt(
         clock.advance(60)
         source.step()
     assert len(bolts.sent) == 2
-    overflows = told.take()
+    overflows = called.take()
     assert set(overflows) == {"fail c overflow", "fail d overflow"}
     done: list[str] = []
     for _ in range(200):
@@ -139,12 +139,12 @@ def test_rejected_record_is_not_sent_and_counts_no_attempt(
         if not source.pending:
             break
     assert sorted(done) == ["a", "b", "c", "d"]
-    assert sorted(w for w in told.take() if "overflow" not in w) == [f"ack {n}" for n in "abcd"]
-    assert {record.attempt for record in told.records} == {1}
+    assert sorted(w for w in called.take() if "overflow" not in w) == [f"ack {n}" for n in "abcd"]
+    assert {record.attempt for record in called.records} == {1}
 
 
 def test_send_that_raises_is_a_failed_attempt(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     refuses = ["no queue"]
 
@@ -159,13 +159,13 @@ def test_send_that_raises_is_a_failed_attempt(
     source.step()
     assert bolts.attempts == [("b", 1)], "the other record is sent"
     source.step()
-    assert told.take() == ["fail a failed OSError: no queue"]
+    assert called.take() == ["fail a failed OSError: no queue"]
     assert bolts.attempts == [("b", 1), ("a", 2)]
 
 
 @pytest.mark.parametrize("edges", [0, 1, 7, None])
 def test_send_that_always_raises_ends_in_a_dead_letter(
-    make_source: MakeSource, acker: Acker, told: Told, edges: int | None
+    make_source: MakeSource, acker: Acker, called: CallbackLog, edges: int | None
 ) -> None:
     def send(record: Record, given: object) -> None:
         raise OSError("no queue")
@@ -174,22 +174,22 @@ def test_send_that_always_raises_ends_in_a_dead_letter(
     source.emit("a", edges=edges)
     assert source.join(LIMIT)
     words = "failed OSError: no queue"
-    assert told.take() == [f"fail a {words}", f"fail a {words}", f"dead a {words}"]
+    assert called.take() == [f"fail a {words}", f"fail a {words}", f"dead a {words}"]
 
 
 def test_record_without_messages_is_sent_and_acked(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send)
     source.emit("a", edges=0)
     source.step()
     assert [ids for _, _, ids in bolts.sent] == [()]
     source.step()
-    assert (source.pending, told.take()) == (0, ["ack a"])
+    assert (source.pending, called.take()) == (0, ["ack a"])
 
 
 def test_open_tree_is_acked_once_closed_and_processed(
-    make_source: MakeSource, acker: Acker, told: Told
+    make_source: MakeSource, acker: Acker, called: CallbackLog
 ) -> None:
     trees: list[OpenTree] = []
     bolts = Bolts(acker)
@@ -205,11 +205,11 @@ def test_open_tree_is_acked_once_closed_and_processed(
     source.emit("empty", edges=None)
     source.step()
     source.step()
-    assert sorted(told.take()) == ["ack a", "ack empty"]
+    assert sorted(called.take()) == ["ack a", "ack empty"]
 
 
 def test_open_tree_fails_if_send_raises_even_if_all_messages_were_acked(
-    make_source: MakeSource, acker: Acker, told: Told
+    make_source: MakeSource, acker: Acker, called: CallbackLog
 ) -> None:
     bolts = Bolts(acker)
 
@@ -222,7 +222,7 @@ def test_open_tree_fails_if_send_raises_even_if_all_messages_were_acked(
     source = make_source(acker, send)
     source.emit("a", edges=None)
     assert source.join(LIMIT)
-    assert told.take() == ["fail a failed OSError: the file ends too early", "ack a"]
+    assert called.take() == ["fail a failed OSError: the file ends too early", "ack a"]
 
 
 @pytest.mark.parametrize("bad", [("", None, 1), ("a\nb", None, 1), ("a", None, -1), ("a", 0, 1.5)])
@@ -236,7 +236,7 @@ def test_invalid_record_is_refused_at_once(
 
 
 def test_records_with_one_source_id_get_separate_verdicts(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send)
     for value in range(3):
@@ -244,13 +244,13 @@ def test_records_with_one_source_id_get_separate_verdicts(
     source.step()
     bolts.ack()
     source.step()
-    assert told.take() == ["ack a"] * 3
-    assert sorted(record.value for record in told.records) == [0, 1, 2]
+    assert called.take() == ["ack a"] * 3
+    assert sorted(record.value for record in called.records) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("shards", [1, 4])
 def test_more_records_than_one_batch_over_several_shards(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, shards: int
+    make_source: MakeSource, make_any_acker: MakeAcker, called: CallbackLog, shards: int
 ) -> None:
     acker = make_any_acker(shards=shards)
     bolts = Bolts(acker)
@@ -262,4 +262,4 @@ def test_more_records_than_one_batch_over_several_shards(
     assert len(bolts.sent) == 1500
     bolts.ack()
     assert source.join(LIMIT)
-    assert sorted(told.take()) == sorted(f"ack record-{number}" for number in range(1500))
+    assert sorted(called.take()) == sorted(f"ack record-{number}" for number in range(1500))

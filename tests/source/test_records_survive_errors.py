@@ -12,13 +12,13 @@ from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import BufferFullError, ConfigError, InvalidBatchError
 from acker_redis.trees.processing import OpenTree
 from tests.conftest import MakeAcker
-from tests.source.bolts import Bolts, Told
+from tests.source.bolts import Bolts, CallbackLog
 from tests.source.conftest import MakeSource
 from tests.waiting import LIMIT, wait_until
 
 
 def test_verdicts_of_new_shards_are_read_without_an_error(
-    make_any_acker: MakeAcker, make_source: MakeSource, told: Told
+    make_any_acker: MakeAcker, make_source: MakeSource, called: CallbackLog
 ) -> None:
     """Another user of the acker notices first that the namespace was created again."""
     acker = make_any_acker(shards=1)
@@ -33,7 +33,7 @@ def test_verdicts_of_new_shards_are_read_without_an_error(
         source.emit(str(number))
     for _ in range(4):
         source.step()
-    assert len(told.take()) == 40
+    assert len(called.take()) == 40
     assert source.pending == 0
 
 
@@ -54,7 +54,11 @@ def test_invalid_edges_are_refused(acker: Acker, bolts: Bolts, edges: Any) -> No
 
 
 def test_no_record_is_lost_when_a_batch_cannot_be_built(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, monkeypatch: pytest.MonkeyPatch
+    make_source: MakeSource,
+    acker: Acker,
+    bolts: Bolts,
+    called: CallbackLog,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source = make_source(acker, bolts.send_and_ack)
     for number in range(5):
@@ -71,11 +75,11 @@ def test_no_record_is_lost_when_a_batch_cannot_be_built(
     with pytest.raises(MemoryError):
         source.step()
     wait_until(lambda: source.step() >= 0 and not source.pending, "all five")
-    assert sorted(told.take()) == [f"ack {number}" for number in range(5)]
+    assert sorted(called.take()) == [f"ack {number}" for number in range(5)]
 
 
 def test_tree_closed_by_send_fails_and_other_records_continue(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     def send(record: Record, tree: OpenTree) -> None:
         if record.source_id == "2" and record.attempt == 1:
@@ -85,7 +89,7 @@ def test_tree_closed_by_send_fails_and_other_records_continue(
     for number in range(5):
         source.emit(str(number), edges=None)
     wait_until(lambda: source.step() >= 0 and not source.pending, "all five")
-    words = told.take()
+    words = called.take()
     assert sorted(word for word in words if word.startswith("ack")) == [
         f"ack {number}" for number in range(5)
     ]
@@ -190,15 +194,15 @@ def test_send_that_returns_a_coroutine_or_generator_has_not_sent(acker: Acker, k
         async def __call__(self, record: Record, tree: Any) -> None: ...
 
     sends = {"coroutine": lambda r, t: coroutine(r, t), "generator": generator, "object": Sender()}
-    told: list[str] = []
+    called: list[str] = []
     source = Source(
         acker, "t", sends[kind], attempts=1,
-        on_ack=lambda r: told.append("ack"),
-        dead_letter=lambda r, reason, why: told.append(why),
+        on_ack=lambda r: called.append("ack"),
+        dead_letter=lambda r, reason, why: called.append(why),
     )  # fmt: skip
     source.emit("a", edges=None)
     assert source.join(LIMIT)
-    (why,) = told
+    (why,) = called
     assert "was not run" in why
 
 

@@ -9,7 +9,7 @@ from acker_redis import Acker, Backoff, Batch, Record
 from acker_redis.errors import NamespaceNotFoundError, RedisUnavailableError
 from acker_redis.ops.reshard import Progress, reshard
 from tests.conftest import MakeAcker
-from tests.source.bolts import Bolts, Told
+from tests.source.bolts import Bolts, CallbackLog
 from tests.source.conftest import AnySource, Clock, MakeSource
 from tests.source.test_timeouts import TIMEOUT, steps
 from tests.support import row, tick, total
@@ -49,7 +49,7 @@ class Reshard:
 def test_records_emitted_during_a_reshard_are_tracked_after_it(
     make_source: MakeSource,
     make_any_acker: MakeAcker,
-    told: Told,
+    called: CallbackLog,
     clock: Clock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -67,19 +67,19 @@ def test_records_emitted_during_a_reshard_are_tracked_after_it(
     source.acker.flows.known = acker.config
     Reshard(acker, clock, source).to(8, ticks=3)
     assert "the namespace is resharding" in caplog.text
-    assert sorted(told.take())[-2:] == [f"fail {r.source_id} expired" for r, *_ in kept]
+    assert sorted(called.take())[-2:] == [f"fail {r.source_id} expired" for r, *_ in kept]
     for _ in range(20):
         clock.advance(1.0)
         source.step()
         bolts.ack()
     assert source.pending == 0
     wanted = {f"ack meanwhile-{number}" for number in range(8)}
-    assert set(told.take()) == wanted | {f"ack {record.source_id}" for record, *_ in kept}
+    assert set(called.take()) == wanted | {f"ack {record.source_id}" for record, *_ in kept}
     assert total(acker)["pending"] == 0
 
 
 def test_unreplayed_nacks_do_not_block_a_reshard(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+    make_source: MakeSource, make_any_acker: MakeAcker, called: CallbackLog, clock: Clock
 ) -> None:
     """They stay in the stream until their records are tracked again, after the reshard."""
     acker = make_any_acker()
@@ -89,7 +89,7 @@ def test_unreplayed_nacks_do_not_block_a_reshard(
     source.step()
     bolts.fail("no")
     source.step()
-    assert (told.take(), acker.status().backlog) == (["fail a failed no"], {"t": 1})
+    assert (called.take(), acker.status().backlog) == (["fail a failed no"], {"t": 1})
     move = Reshard(acker, clock, source)
     move.to(2)
     assert acker.status().backlog == {"t": 1}
@@ -99,14 +99,14 @@ def test_unreplayed_nacks_do_not_block_a_reshard(
     source.step()
     bolts.ack()
     source.step()
-    assert (told.take(), source.pending) == (["ack a"], 0)
+    assert (called.take(), source.pending) == (["ack a"], 0)
 
 
 @pytest.mark.parametrize("shards", [(1, 2), (2, 1)])
 def test_nack_is_delivered_again_after_a_crash_during_a_reshard(
     make_source: MakeSource,
     make_any_acker: MakeAcker,
-    told: Told,
+    called: CallbackLog,
     clock: Clock,
     shards: tuple[int, int],
 ) -> None:
@@ -119,7 +119,7 @@ def test_nack_is_delivered_again_after_a_crash_during_a_reshard(
     source.step()
     bolts.fail("no")
     source.step()
-    assert len(told.take()) == 8
+    assert len(called.take()) == 8
     row(acker, 2, 5)  # stays pending
     looks = list[Progress]()
 
@@ -141,11 +141,11 @@ def test_nack_is_delivered_again_after_a_crash_during_a_reshard(
     for _ in range(5):
         clock.advance(11.0)
         again.step()
-    assert sorted(told.take()) == sorted(f"fail {name} failed no" for name in "abcdefgh")
+    assert sorted(called.take()) == sorted(f"fail {name} failed no" for name in "abcdefgh")
 
 
 def test_last_nacks_on_a_removed_shard_are_taken(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+    make_source: MakeSource, make_any_acker: MakeAcker, called: CallbackLog, clock: Clock
 ) -> None:
     """They are taken once the reshard waits for nothing else, and are tracked after it."""
     acker = make_any_acker(shards=2)
@@ -163,12 +163,14 @@ def test_last_nacks_on_a_removed_shard_are_taken(
     source.step()
     bolts.ack()
     source.step()
-    assert {each for each in told.take() if "ack" in each} == {f"ack {name}" for name in "abcdefgh"}
+    assert {each for each in called.take() if "ack" in each} == {
+        f"ack {name}" for name in "abcdefgh"
+    }
     assert source.pending == 0
 
 
 def test_take_without_reply_on_a_shard_that_is_then_removed(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+    make_source: MakeSource, make_any_acker: MakeAcker, called: CallbackLog, clock: Clock
 ) -> None:
     acker = make_any_acker(shards=4)
     bolts = Bolts(acker)
@@ -187,12 +189,12 @@ def test_take_without_reply_on_a_shard_that_is_then_removed(
     source.step()
     bolts.ack()
     source.step()
-    assert "ack more" in told.take()
+    assert "ack more" in called.take()
     assert source.pending == 0
 
 
 def test_verdicts_of_new_shards_are_read_by_a_source_that_tracks_nothing(
-    make_source: MakeSource, acker: Acker, told: Told, clock: Clock
+    make_source: MakeSource, acker: Acker, called: CallbackLog, clock: Clock
 ) -> None:
     """Another program tracks for it, for example a service, and the source reads the verdicts."""
     source = make_source(acker)
@@ -204,21 +206,21 @@ def test_verdicts_of_new_shards_are_read_by_a_source_that_tracks_nothing(
     acker.apply(batch)
     clock.advance(11.0)
     source.step()
-    assert sorted(told.take()) == ["ack 4", "ack 5", "ack 6", "ack 7"]
+    assert sorted(called.take()) == ["ack 4", "ack 5", "ack 6", "ack 7"]
 
 
 def test_longer_tick_is_read_before_any_attempt_is_given_up(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, clock: Clock
 ) -> None:
     source = make_source(acker, bolts.send)
     source.emit("a")
     source.step()
     acker.configure(tick_ms=10 * acker.config.tick_ms)
     steps(source, clock, 9 * TIMEOUT)
-    assert (told.take(), len(bolts.sent)) == ([], 1)
+    assert (called.take(), len(bolts.sent)) == ([], 1)
     acker.configure(tick_ms=acker.config.tick_ms // 10)
     steps(source, clock, 20 * TIMEOUT)
-    assert told.take()[0] == "fail a timeout no verdict came"
+    assert called.take()[0] == "fail a timeout no verdict came"
 
 
 class Lost:

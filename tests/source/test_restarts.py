@@ -11,7 +11,7 @@ from acker_redis import Acker, Backoff, Record
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.errors import ConfigError
 from tests.conftest import MakeAcker
-from tests.source.bolts import Bolts, Told
+from tests.source.bolts import Bolts, CallbackLog
 from tests.source.conftest import Clock, MakeSource
 from tests.support import backlog, tick
 from tests.tiers import budget
@@ -22,7 +22,7 @@ STORE = {"a": Record("a", "a hat"), "b": Record("b", "a coat")}
 
 
 def test_unreplayed_nack_is_delivered_again_after_a_restart(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     first = make_source(acker, bolts.send, backoff=Backoff(3600, 3600))
     first.emit("a", "a hat")
@@ -30,23 +30,23 @@ def test_unreplayed_nack_is_delivered_again_after_a_restart(
     bolts.fail("no")
     first.step()
     first.step()
-    assert told.take() == ["fail a failed no"]
+    assert called.take() == ["fail a failed no"]
     del first
 
     again = make_source(acker, bolts.send, reload=STORE.get)
     again.step()
-    assert told.take() == ["fail a failed no"]
-    assert (told.records[-1].value, again.pending) == ("a hat", 1)
+    assert called.take() == ["fail a failed no"]
+    assert (called.records[-1].value, again.pending) == ("a hat", 1)
     again.step()
     assert bolts.attempts == [("a", 1)]
     assert backlog(acker) == 0, "the entry is taken now"
     bolts.ack()
     again.step()
-    assert (told.take(), again.pending) == (["ack a"], 0)
+    assert (called.take(), again.pending) == (["ack a"], 0)
 
 
 def test_record_expired_after_a_restart_is_replayed_by_reload(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     first = make_source(acker, bolts.send)
     for name, value in STORE.items():
@@ -56,8 +56,8 @@ def test_record_expired_after_a_restart_is_replayed_by_reload(
     again = make_source(acker, bolts.send, reload=STORE.get)
     tick(acker, 3)
     again.step()
-    assert sorted(told.take()) == ["fail a expired", "fail b expired"]
-    assert told.attempts == [0, 0]
+    assert sorted(called.take()) == ["fail a expired", "fail b expired"]
+    assert called.attempts == [0, 0]
     again.step()
     expected = [STORE[record.source_id].value for record, _, _ in bolts.sent]
     assert [record.value for record, _, _ in bolts.sent] == expected
@@ -66,7 +66,7 @@ def test_record_expired_after_a_restart_is_replayed_by_reload(
 
 
 def test_ack_during_the_downtime_is_delivered_after_a_restart(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     make_source(acker, bolts.send).emit("never stepped")
     first = make_source(acker, bolts.send)
@@ -75,12 +75,12 @@ def test_ack_during_the_downtime_is_delivered_after_a_restart(
     bolts.ack()
     again = make_source(acker, bolts.send)
     again.step()
-    assert (told.take(), told.records[0].attempt, again.pending) == (["ack a"], 0, 0)
+    assert (called.take(), called.records[0].attempt, again.pending) == (["ack a"], 0, 0)
 
 
 @pytest.mark.parametrize("reloads", [False, True])
 def test_nack_of_a_record_that_reload_does_not_know_is_no_dead_letter(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, reloads: bool
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, reloads: bool
 ) -> None:
     """The record is done, or will be emitted again: the source has not given it up."""
     first = make_source(acker, bolts.send)
@@ -90,12 +90,12 @@ def test_nack_of_a_record_that_reload_does_not_know_is_no_dead_letter(
     again = make_source(acker, bolts.send, reload=STORE.get if reloads else None)
     for _ in range(3):
         again.step()
-    assert told.take() == ["fail unknown failed no"]
+    assert called.take() == ["fail unknown failed no"]
     assert (again.pending, bolts.sent, backlog(acker)) == (0, [], 0)
 
 
 def test_verdict_of_an_earlier_attempt_is_ignored_while_a_new_one_is_pending(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     first = make_source(acker, bolts.send)
     first.emit("a")
@@ -107,15 +107,15 @@ def test_verdict_of_an_earlier_attempt_is_ignored_while_a_new_one_is_pending(
     bolts.sent = [old]
     bolts.fail("no")
     again.step()
-    assert (told.take(), again.pending, bolts.sent) == ([], 1, [])
+    assert (called.take(), again.pending, bolts.sent) == ([], 1, [])
     bolts.sent = [new]
     bolts.ack()
     again.step()
-    assert told.take() == ["ack a"]
+    assert called.take() == ["ack a"]
 
 
 def test_reload_that_raises_is_called_again(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     first = make_source(acker, bolts.send)
     first.emit("a")
@@ -133,12 +133,12 @@ def test_reload_that_raises_is_called_again(
         again.step()
     again.step()
     again.step()
-    assert told.take() == ["fail a failed no"]
+    assert called.take() == ["fail a failed no"]
     assert bolts.attempts == [("a", 1)]
 
 
 def test_outage_right_after_a_restart_loses_no_nack(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+    make_source: MakeSource, make_any_acker: MakeAcker, called: CallbackLog, clock: Clock
 ) -> None:
     acker = make_any_acker(shards=4)
     bolts = Bolts(acker)
@@ -160,9 +160,9 @@ def test_outage_right_after_a_restart_loses_no_nack(
     for _ in range(200):
         last.step()
         bolts.ack()
-        if len([word for word in told.words if word.startswith("ack")]) == len(names):
+        if len([word for word in called.words if word.startswith("ack")]) == len(names):
             break
-    assert {w for w in told.words if w.startswith("ack")} == {f"ack {name}" for name in names}
+    assert {w for w in called.words if w.startswith("ack")} == {f"ack {name}" for name in names}
     assert sum(acker.status().backlog.values()) == 0
 
 
@@ -210,7 +210,7 @@ def read(store: Path) -> list[str]:
 
 
 def test_reloaded_record_keeps_its_number_of_messages(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     """If it were replayed as a record of one message, the first of three would ack it."""
     first = make_source(acker, bolts.send)
@@ -220,7 +220,7 @@ def test_reloaded_record_keeps_its_number_of_messages(
     again = make_source(acker, bolts.send, reload=lambda name: Record(name, "three", 3))
     again.step()
     again.step()
-    assert told.take() == ["fail a failed no"]
+    assert called.take() == ["fail a failed no"]
     ((_, _, ids),) = bolts.sent
     assert len(ids) == 3
 

@@ -5,7 +5,7 @@ import pytest
 from acker_redis import Acker
 from acker_redis.flows.source import MAX_REVIVED
 from tests.conftest import MakeAcker
-from tests.source.bolts import Bolts, Told
+from tests.source.bolts import Bolts, CallbackLog
 from tests.source.conftest import Clock, MakeSource
 from tests.support import tick, total
 
@@ -28,7 +28,7 @@ def steps(source: object, clock: Clock, seconds: float) -> None:
 
 
 def test_record_lost_by_redis_is_replayed_after_the_source_timeout(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, clock: Clock
 ) -> None:
     source = make_source(acker, bolts.send)
     source.emit("a")
@@ -36,20 +36,20 @@ def test_record_lost_by_redis_is_replayed_after_the_source_timeout(
     bolts.sent.clear()
     lose_all(acker)
     steps(source, clock, TIMEOUT - 60)
-    assert (told.take(), bolts.sent) == ([], []), "not before"
+    assert (called.take(), bolts.sent) == ([], []), "not before"
     steps(source, clock, TIMEOUT * 0.6)
-    assert told.take() == ["fail a timeout no verdict came"]
+    assert called.take() == ["fail a timeout no verdict came"]
     assert bolts.attempts == [("a", 2)]
     bolts.ack()
     source.step()
-    assert (told.take(), source.pending) == (["ack a"], 0)
+    assert (called.take(), source.pending) == (["ack a"], 0)
 
 
 def test_source_timeout_is_never_shorter_than_trees_live(
     make_source: MakeSource,
     acker: Acker,
     bolts: Bolts,
-    told: Told,
+    called: CallbackLog,
     clock: Clock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -58,22 +58,22 @@ def test_source_timeout_is_never_shorter_than_trees_live(
     source.step()
     assert "is too short" in caplog.text
     steps(source, clock, LIFE)
-    assert told.take() == [], "the tree may still be acked"
+    assert called.take() == [], "the tree may still be acked"
     bolts.ack()
     source.step()
-    assert told.take() == ["ack a"]
+    assert called.take() == ["ack a"]
     source = make_source(acker, bolts.send, timeout=LIFE + 1)
     source.emit("a")
     source.step()
     lose_all(acker)
     steps(source, clock, LIFE)
-    assert told.take() == []
+    assert called.take() == []
     steps(source, clock, LIFE)
-    assert told.take()[:1] == ["fail a timeout no verdict came"]
+    assert called.take()[:1] == ["fail a timeout no verdict came"]
 
 
 def test_last_timeout_makes_a_dead_letter(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, clock: Clock
 ) -> None:
     source = make_source(acker, bolts.send, attempts=1)
     source.emit("a")
@@ -81,12 +81,12 @@ def test_last_timeout_makes_a_dead_letter(
     lose_all(acker)
     steps(source, clock, 2 * TIMEOUT)
     words = "a timeout no verdict came"
-    assert told.take() == [f"fail {words}", f"dead {words}"]
+    assert called.take() == [f"fail {words}", f"dead {words}"]
     assert source.pending == 0
 
 
 def test_callback_that_raises_at_a_timeout_is_called_again(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, clock: Clock
 ) -> None:
     source = make_source(acker, bolts.send)
     for name in ("a", "b"):
@@ -94,7 +94,7 @@ def test_callback_that_raises_at_a_timeout_is_called_again(
     source.step()
     bolts.sent.clear()
     lose_all(acker)
-    told.raises = [OSError("disk full")] * 2
+    called.raises = [OSError("disk full")] * 2
     for _ in range(2):
         with pytest.raises(OSError, match="disk full"):
             steps(source, clock, 2 * TIMEOUT)
@@ -102,30 +102,30 @@ def test_callback_that_raises_at_a_timeout_is_called_again(
     source.step()
     source.step()
     assert sorted(bolts.attempts) == [("a", 2), ("b", 2)]
-    assert len(told.take()) == 4
+    assert len(called.take()) == 4
 
 
 def test_late_verdict_of_a_timed_out_attempt_is_ignored(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, clock: Clock
 ) -> None:
     source = make_source(acker, bolts.send)
     source.emit("a")
     source.step()
     steps(source, clock, 2 * TIMEOUT)
-    assert told.take()[0] == "fail a timeout no verdict came"
+    assert called.take()[0] == "fail a timeout no verdict came"
     late, current = bolts.sent[0], bolts.sent[-1]
     bolts.sent = [late]
     bolts.ack()
     source.step()
-    assert (told.take(), source.pending) == ([], 1)
+    assert (called.take(), source.pending) == ([], 1)
     bolts.sent = [current]
     bolts.ack()
     source.step()
-    assert (told.take(), source.pending) == (["ack a"], 0)
+    assert (called.take(), source.pending) == (["ack a"], 0)
 
 
 def test_touch_restarts_the_source_timeout(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, clock: Clock
 ) -> None:
     source = make_source(acker, bolts.send)
     source.emit("touched")
@@ -136,17 +136,17 @@ def test_touch_restarts_the_source_timeout(
     for _ in range(4):
         steps(source, clock, 0.6 * TIMEOUT)
         bolts.touch()
-    words = told.take()
+    words = called.take()
     assert words
     assert set(words) == {"fail not touched timeout no verdict came"}
     bolts.sent = [touched]
     bolts.ack()
     source.step()
-    assert told.take() == ["ack touched"]
+    assert called.take() == ["ack touched"]
 
 
 def test_source_checks_redis_before_timing_out_refreshed_trees(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+    make_source: MakeSource, make_any_acker: MakeAcker, called: CallbackLog, clock: Clock
 ) -> None:
     """More trees than one step checks: none may be given up unchecked."""
     acker = make_any_acker(refresh="update")
@@ -158,24 +158,24 @@ def test_source_checks_redis_before_timing_out_refreshed_trees(
     source.step()
     for _ in range(2):
         steps(source, clock, 2 * TIMEOUT)
-    assert (told.take(), source.pending) == ([], count)
+    assert (called.take(), source.pending) == ([], count)
     bolts.sent.pop()
     bolts.ack()
     while source.step() == 0:
         pass
-    assert len(told.take()) == count - 1
+    assert len(called.take()) == count - 1
     lose_all(acker)
     steps(source, clock, 2 * TIMEOUT)
-    assert [word.split(" ", 2)[2] for word in told.take()[:1]] == ["timeout no verdict came"]
+    assert [word.split(" ", 2)[2] for word in called.take()[:1]] == ["timeout no verdict came"]
 
 
 def test_expiry_by_a_tick_precedes_the_source_timeout(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, clock: Clock
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, clock: Clock
 ) -> None:
     source = make_source(acker, bolts.send)
     source.emit("a")
     source.step()
     tick(acker, 3)
     steps(source, clock, 0.3 * TIMEOUT)
-    assert told.take() == ["fail a expired"]
+    assert called.take() == ["fail a expired"]
     assert total(acker)["pending"] == 1

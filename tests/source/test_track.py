@@ -9,7 +9,7 @@ from acker_redis import Acker, Batch, OpenTree
 from acker_redis.errors import AckerError, RedisUnavailableError, RejectedError
 from acker_redis.trees.pending import Record
 from tests.conftest import MakeAcker
-from tests.source.bolts import Bolts, Told
+from tests.source.bolts import Bolts, CallbackLog
 from tests.source.conftest import AnySource, Clock, MakeSource
 from tests.support import tick, total
 from tests.transport.proxy import Proxy
@@ -21,25 +21,25 @@ def send_two(bolts: Bolts, tree: OpenTree, value: Any = None) -> None:
 
 
 def test_tracked_block_is_acked_when_its_messages_are_processed(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker)
     with source.track("page", "its text") as tree:
         send_two(bolts, tree)
         bolts.ack()
         source.step()
-        assert told.take() == [], "the block holds the tree open"
+        assert called.take() == [], "the block holds the tree open"
         send_two(bolts, tree)
     source.step()
-    assert (told.take(), source.pending) == ([], 1)
+    assert (called.take(), source.pending) == ([], 1)
     bolts.ack()
     source.step()
-    assert (told.take(), source.pending) == (["ack page"], 0)
-    assert told.records[0].value == "its text"
+    assert (called.take(), source.pending) == (["ack page"], 0)
+    assert called.records[0].value == "its text"
 
 
 def test_exception_in_the_block_fails_the_tree_and_propagates(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker)
     with pytest.raises(ValueError, match="unreadable"), source.track("page") as tree:
@@ -47,12 +47,12 @@ def test_exception_in_the_block_fails_the_tree_and_propagates(
         raise ValueError("unreadable")
     source.step()
     words = "page failed ValueError: unreadable"
-    assert told.take() == [f"fail {words}", f"dead {words}"], "without send= it is not replayed"
+    assert called.take() == [f"fail {words}", f"dead {words}"], "without send= it is not replayed"
     assert source.pending == 0
 
 
 def test_failed_tracked_record_is_replayed_by_send(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send)
     with pytest.raises(ValueError, match="no"), source.track("page", "its text"):
@@ -62,11 +62,11 @@ def test_failed_tracked_record_is_replayed_by_send(
     assert (record.value, attempt) == ("its text", 2)
     bolts.ack()
     assert source.join(LIMIT)
-    assert told.take() == ["fail page failed ValueError: no", "ack page"]
+    assert called.take() == ["fail page failed ValueError: no", "ack page"]
 
 
 def test_rejected_track_does_not_enter_the_block(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, clock: Clock
+    make_source: MakeSource, make_any_acker: MakeAcker, called: CallbackLog, clock: Clock
 ) -> None:
     acker = make_any_acker(high_water=1)
     bolts = Bolts(acker)
@@ -77,7 +77,7 @@ def test_rejected_track_does_not_enter_the_block(
     with pytest.raises(RejectedError, match="too much is pending"), source.track("c"):
         raise AssertionError("entered")
     source.step()
-    assert (told.take(), source.pending) == (["fail c overflow"], 3)
+    assert (called.take(), source.pending) == (["fail c overflow"], 3)
     bolts.ack()
     clock.advance(60)
     source.step()
@@ -87,7 +87,7 @@ def test_rejected_track_does_not_enter_the_block(
 
 
 def test_record_that_cannot_be_tracked_is_unknown(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send)
     source.step()
@@ -96,11 +96,11 @@ def test_record_that_cannot_be_tracked_is_unknown(
         raise AssertionError("entered")
     acker.create(acker.config)
     source.step()
-    assert (source.pending, told.take(), bolts.sent) == (0, [], [])
+    assert (source.pending, called.take(), bolts.sent) == (0, [], [])
 
 
 def test_track_without_reply_is_unknown_although_it_expires(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, proxy: Proxy
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, proxy: Proxy
 ) -> None:
     source = make_source(acker, bolts.send, url=proxy.url, retry_for=0)
     source.step()
@@ -111,12 +111,12 @@ def test_track_without_reply_is_unknown_although_it_expires(
     tick(acker, 3)
     source.step()
     source.step()
-    assert (source.pending, told.take(), bolts.sent) == (0, [], [])
+    assert (source.pending, called.take(), bolts.sent) == (0, [], [])
     assert acker.status().backlog["t"] == 0
 
 
 def test_rejected_track_with_a_lost_reply_does_not_enter_the_block(
-    make_source: MakeSource, make_any_acker: MakeAcker, told: Told, proxy: Proxy
+    make_source: MakeSource, make_any_acker: MakeAcker, called: CallbackLog, proxy: Proxy
 ) -> None:
     acker = make_any_acker(high_water=1)
     fill(acker, 2)
@@ -126,7 +126,7 @@ def test_rejected_track_with_a_lost_reply_does_not_enter_the_block(
     with pytest.raises(RejectedError), source.track("c"):
         raise AssertionError("entered")
     source.step()
-    assert told.take() == ["fail c overflow", "dead c overflow"]
+    assert called.take() == ["fail c overflow", "dead c overflow"]
 
 
 def fill(acker: Acker, trees: int) -> None:
@@ -138,7 +138,11 @@ def fill(acker: Acker, trees: int) -> None:
 
 
 def test_verdict_that_arrives_during_a_step_finds_its_record(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, monkeypatch: pytest.MonkeyPatch
+    make_source: MakeSource,
+    acker: Acker,
+    bolts: Bolts,
+    called: CallbackLog,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A slow step reads verdicts of records that were added after its start."""
     source = make_source(acker, bolts.send)
@@ -173,8 +177,8 @@ def test_verdict_that_arrives_during_a_step_finds_its_record(
     else:
         monkeypatch.setattr(source._flows._outcomes, "read", slow_to_read)
     source.step()
-    assert (told.take(), source.pending) == (["ack page"], 0)
-    assert told.records[0].value == "its text"
+    assert (called.take(), source.pending) == (["ack page"], 0)
+    assert called.records[0].value == "its text"
 
 
 def track_and_ack(source: AnySource, bolts: Bolts) -> None:

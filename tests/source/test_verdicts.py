@@ -3,14 +3,14 @@
 import pytest
 
 from acker_redis import Acker, Backoff
-from tests.source.bolts import Bolts, Told
+from tests.source.bolts import Bolts, CallbackLog
 from tests.source.conftest import MakeSource
 from tests.support import backlog
 from tests.waiting import LIMIT
 
 
 def test_each_verdict_is_delivered_once(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send_and_ack)
     for name in "abc":
@@ -21,7 +21,7 @@ def test_each_verdict_is_delivered_once(
         if len(found) == 3:
             source.stop()
     assert sorted(found) == [("ack", "a", True), ("ack", "b", True), ("ack", "c", True)]
-    assert told.words == [], "no callback is called"
+    assert called.words == [], "no callback is called"
     assert (source.pending, backlog(acker)) == (0, 0)
 
 
@@ -64,19 +64,19 @@ def test_nack_is_replayed_once_if_the_consumer_leaves(
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_callback_exception_leaves_step_and_the_callback_is_called_again(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told, count: int
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog, count: int
 ) -> None:
     source = make_source(acker, bolts.send_and_ack)
     for name in "abc":
         source.emit(name)
     source.step()
-    told.raises = [OSError("disk full")] * count
+    called.raises = [OSError("disk full")] * count
     for _ in range(count):
         with pytest.raises(OSError, match="disk full"):
             source.step()
         assert backlog(acker) > 0
     source.step()
-    words = told.take()
+    words = called.take()
     assert sorted(set(words)) == ["ack a", "ack b", "ack c"]
     assert words[:count] == [words[0]] * count
     assert len(words) == 3 + count
@@ -84,27 +84,27 @@ def test_callback_exception_leaves_step_and_the_callback_is_called_again(
 
 
 def test_callback_exception_ends_run(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send_and_ack)
     source.emit("a")
-    told.raises = [OSError("disk full")]
+    called.raises = [OSError("disk full")]
     with pytest.raises(OSError, match="disk full"):
         source.run()
     assert source.pending == 1
     assert source.join(LIMIT)
-    assert told.take() == ["ack a", "ack a"]
+    assert called.take() == ["ack a", "ack a"]
 
 
 def test_dead_letter_that_raises_repeats_on_fail_too(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     letters = [OSError("disk full")]
 
     def dead_letter(*args: object) -> None:
         if letters:
             raise letters.pop()
-        told.words.append("dead")
+        called.words.append("dead")
 
     source = make_source(acker, bolts.send, attempts=1, dead_letter=dead_letter)
     source.emit("a")
@@ -114,12 +114,12 @@ def test_dead_letter_that_raises_repeats_on_fail_too(
         source.step()
     assert source.pending == 1
     source.step()
-    assert told.take() == ["fail a failed no", "fail a failed no", "dead"]
+    assert called.take() == ["fail a failed no", "fail a failed no", "dead"]
     assert (source.pending, backlog(acker)) == (0, 0)
 
 
 def test_nack_stays_in_the_stream_until_its_record_is_tracked_again(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send, backoff=Backoff(3600, 3600))
     source.emit("a")
@@ -127,12 +127,12 @@ def test_nack_stays_in_the_stream_until_its_record_is_tracked_again(
     bolts.fail("no")
     for _ in range(3):
         source.step()
-    assert told.take() == ["fail a failed no"]
+    assert called.take() == ["fail a failed no"]
     assert backlog(acker) == 1
 
 
 def test_verdict_whose_take_failed_is_not_delivered_twice(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     """The callbacks have returned, then Redis is unreachable; the stream still has the entry."""
     source = make_source(acker, bolts.send_and_ack)
@@ -142,15 +142,15 @@ def test_verdict_whose_take_failed_is_not_delivered_twice(
     key = f"acker:{{{acker.namespace}:0}}:outcomes:t"
     ((_, fields),) = client.xrange(key)
     source.step()
-    assert told.take() == ["ack a"]
+    assert called.take() == ["ack a"]
     for _ in range(2):
         client.xadd(key, fields)  # the same verdict in another entry
     source.step()
-    assert (told.take(), client.xlen(key), source.pending) == ([], 0, 0)
+    assert (called.take(), client.xlen(key), source.pending) == ([], 0, 0)
 
 
 def test_late_ack_of_an_earlier_attempt_changes_nothing(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send)
     source.emit("a")
@@ -162,7 +162,7 @@ def test_late_ack_of_an_earlier_attempt_changes_nothing(
     source.step()
     client.xadd(key, {**fields, b"verdict": b"ack", b"reason": b"completed"})
     source.step()
-    assert (told.take(), source.pending) == (["fail a failed"], 1)
+    assert (called.take(), source.pending) == (["fail a failed"], 1)
     bolts.ack()
     source.step()
-    assert told.take() == ["ack a"]
+    assert called.take() == ["ack a"]

@@ -12,7 +12,7 @@ import pytest
 from acker_redis import Acker, Source
 from acker_redis.errors import BufferFullError, ConfigError
 from acker_redis.trees.pending import Record
-from tests.source.bolts import Bolts, Told
+from tests.source.bolts import Bolts, CallbackLog
 from tests.source.conftest import MakeSource
 from tests.waiting import LIMIT, wait_until
 
@@ -25,7 +25,7 @@ def in_threads(count: int, work: Callable[[int], object]) -> list[threading.Thre
 
 
 def test_emit_waits_while_max_pending_records_are_open(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     with make_source(acker, bolts.send, max_pending=2) as source:
         source.emit("a")
@@ -58,33 +58,33 @@ def test_emit_times_out_and_emits_nothing(
 
 
 def test_emit_runs_steps_itself_without_a_thread(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send_and_ack, max_pending=3)
     for number in range(20):
         source.emit(f"record-{number}")
     assert source.join(LIMIT)
-    assert len(told.take()) == 20
+    assert len(called.take()) == 20
 
 
 def test_callbacks_emit_without_waiting(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     left = list("bcdefg")
 
     def more(record: Record) -> Any:
-        told.on_ack(record)
+        called.on_ack(record)
         return source.emit(left.pop(0)) if left else None
 
     source = make_source(acker, bolts.send_and_ack, max_pending=1, on_ack=more)
     with source:
         source.emit("a")
         assert source.join(LIMIT)
-    assert told.take() == [f"ack {name}" for name in "abcdefg"]
+    assert called.take() == [f"ack {name}" for name in "abcdefg"]
 
 
 def test_send_emits_without_waiting(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     left = list("bcdefg")
 
@@ -96,11 +96,11 @@ def test_send_emits_without_waiting(
     with source:
         source.emit("a")
         assert source.join(LIMIT)
-    assert sorted(told.take()) == [f"ack {name}" for name in "abcdefg"]
+    assert sorted(called.take()) == [f"ack {name}" for name in "abcdefg"]
 
 
 def test_waiting_emits_do_not_exceed_max_pending(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     most: list[int] = []
 
@@ -114,7 +114,7 @@ def test_waiting_emits_do_not_exceed_max_pending(
         for emitter in emitters:
             emitter.join(LIMIT)
         assert source.join(LIMIT)
-    assert len(told.take()) == 40
+    assert len(called.take()) == 40
     assert max(most) <= 3
 
 
@@ -166,7 +166,7 @@ def test_record_counts_as_pending_at_every_moment(
 
 
 def test_join_waits_for_the_last_record_or_returns_false(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send)
     assert source.join(0), "no record is pending"
@@ -174,14 +174,14 @@ def test_join_waits_for_the_last_record_or_returns_false(
     assert not source.join(0.05)
     bolts.ack()
     assert source.join(LIMIT)
-    assert told.take() == ["ack a"]
+    assert called.take() == ["ack a"]
 
 
 def test_between_start_and_stop_callbacks_are_called_by_one_thread(
     make_source: MakeSource,
     acker: Acker,
     bolts: Bolts,
-    told: Told,
+    called: CallbackLog,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Also when other threads wait in emit() and join() from the start."""
@@ -189,7 +189,7 @@ def test_between_start_and_stop_callbacks_are_called_by_one_thread(
 
     def note(record: Record) -> None:
         callers.add(threading.get_ident())
-        told.on_ack(record)
+        called.on_ack(record)
 
     for _ in range(20):
         source = make_source(acker, bolts.send_and_ack, max_pending=1, on_ack=note)
@@ -200,30 +200,30 @@ def test_between_start_and_stop_callbacks_are_called_by_one_thread(
         assert len(callers) == 1
         assert threading.get_ident() not in callers
         callers.clear()
-        assert told.take() == ["ack a", "ack b"]
+        assert called.take() == ["ack a", "ack b"]
     assert not caplog.records
 
 
 def test_callback_that_raises_is_called_again_by_the_sources_thread(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     """A thread that waits in join() does not call it, and does not get its exception."""
     callers: list[int] = []
 
     def note(record: Record) -> None:
         callers.append(threading.get_ident())
-        told.on_ack(record)
+        called.on_ack(record)
 
-    told.raises = [OSError("disk full")]
+    called.raises = [OSError("disk full")]
     with make_source(acker, bolts.send_and_ack, on_ack=note) as source:
         source.emit("a")
         assert source.join(LIMIT)
-    assert told.take() == ["ack a", "ack a"]
+    assert called.take() == ["ack a", "ack a"]
     assert threading.get_ident() not in callers
 
 
 def test_source_continues_after_stop_and_start(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send)
     for name in "abc":
@@ -233,7 +233,7 @@ def test_source_continues_after_stop_and_start(
         bolts.ack()
     with source:
         assert source.join(LIMIT)
-    assert sorted(told.take()) == ["ack a", "ack b", "ack c"]
+    assert sorted(called.take()) == ["ack a", "ack b", "ack c"]
     source.start()
     source.start()
     source.stop()
@@ -241,14 +241,14 @@ def test_source_continues_after_stop_and_start(
 
 
 def test_run_works_after_stop(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send_and_ack)
     with source:
         pass
     source.emit("a")
     (runner,) = in_threads(1, lambda _: source.run())
-    wait_until(lambda: told.words == ["ack a"], "the ack")
+    wait_until(lambda: called.words == ["ack a"], "the ack")
     assert runner.is_alive()
     source.stop()
     runner.join(LIMIT)
@@ -256,21 +256,21 @@ def test_run_works_after_stop(
 
 
 def test_callback_can_stop_the_source(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     def note(record: Record) -> Any:
-        told.on_ack(record)
+        called.on_ack(record)
         return source.stop()
 
     source: Any = make_source(acker, bolts.send_and_ack, on_ack=note)
     for name in ("a", "b"):
         source.emit(name)
         source.run()
-        assert told.take() == [f"ack {name}"]
+        assert called.take() == [f"ack {name}"]
 
 
 def test_second_concurrent_run_is_refused(
-    make_source: MakeSource, acker: Acker, bolts: Bolts, told: Told
+    make_source: MakeSource, acker: Acker, bolts: Bolts, called: CallbackLog
 ) -> None:
     source = make_source(acker, bolts.send_and_ack)
     with source:
@@ -282,15 +282,15 @@ def test_second_concurrent_run_is_refused(
             next(iter(source.verdicts()))
         source.emit("b")
         assert source.join(LIMIT)
-    assert told.take() == ["ack a", "ack b"]
+    assert called.take() == ["ack a", "ack b"]
 
 
 def test_forked_child_has_an_empty_source(
-    acker: Acker, bolts: Bolts, told: Told, any_server: Any
+    acker: Acker, bolts: Bolts, called: CallbackLog, any_server: Any
 ) -> None:
     """The records belong to the parent: the child neither sends them nor gets their verdicts."""
     own = Acker.from_url(any_server.url, acker.namespace)
-    source = Source(own, "t", bolts.send, **told.callbacks, max_pending=3)
+    source = Source(own, "t", bolts.send, **called.callbacks, max_pending=3)
     with source:
         source.emit("queued before")
         wait_until(lambda: len(bolts.sent) == 1, "it is sent")
@@ -301,11 +301,11 @@ def test_forked_child_has_an_empty_source(
                 assert source.pending == 0
                 bolts.sent.clear()
                 assert source.step() >= 0
-                assert (bolts.sent, told.words) == ([], [])
-                own_task = Source(own, "child", bolts.send_and_ack, on_ack=told.on_ack)
+                assert (bolts.sent, called.words) == ([], [])
+                own_task = Source(own, "child", bolts.send_and_ack, on_ack=called.on_ack)
                 own_task.emit("the child's own")
                 assert own_task.join(LIMIT)
-                assert told.words == ["ack the child's own"]
+                assert called.words == ["ack the child's own"]
                 code = 0
             finally:
                 os._exit(code)
@@ -313,5 +313,5 @@ def test_forked_child_has_an_empty_source(
         assert os.waitstatus_to_exitcode(status) == 0
         bolts.ack()
         assert source.join(LIMIT)
-    assert told.take() == ["ack queued before"]
+    assert called.take() == ["ack queued before"]
     own.close()

@@ -139,6 +139,6 @@ class Twin:
         self.stop()
 
 
-def told(record: Record) -> tuple[str, Any]:
+def called(record: Record) -> tuple[str, Any]:
     """Return the id and the value of a record."""
     return record.source_id, record.value

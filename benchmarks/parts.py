@@ -1,9 +1,9 @@
-"""Where the time of ``apply`` goes: nanoseconds a row for each part of the script.
+"""Measure the time of each part of ``apply``, in nanoseconds per row.
 
     python benchmarks/parts.py [--rows 1000] [--rounds 15]
 
-TIME is taken between the parts of a copy of the script; the medians are printed. The rest, up
-to what SLOWLOG says for the call as a whole, is Redis: reading and handing over the arguments.
+A copy of the script calls TIME between its parts; the benchmark prints the medians. The rest, up to
+the duration of the whole call in SLOWLOG, is spent by Redis: it reads and passes the arguments.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from acker_redis.protocol import commands, scripts, server_version
 from acker_redis.protocol.keys import ShardKeys
 
 PARTS = [
-    ("read the configuration", "-- Validation: nothing is written"),
+    ("read the configuration", "local namespace = string.match("),
     ("check flags and texts", "local n = #flags"),
-    ("unpack the columns", "-- All rows in one call each"),
+    ("unpack the columns", "local flag = { byte(flags"),
     ("check each row", "local row_of = {}"),
     ("the fence", "-- parts/fence.lua"),
     ("look the records up", "-- parts/records.lua"),
-    ("decide: XOR, records, verdicts", "-- Decide row by row"),
+    ("decide: XOR, records, verdicts", "local puts, drops = {}, {}"),
     ("check streams and backlogs", "local waiting = {}\nfor"),
-    ("XADD", "-- Write. Redis checks maxmemory"),
+    ("XADD", "if created == 0 then call('UNLINK', shard)"),
     ("HSET", "if fence_key then\n  call"),
     ("HDEL", "for bucket = 0, buckets - 1 do\n  if drops"),
     (
@@ -34,16 +34,19 @@ PARTS = [
         "for _, group in ipairs(groups) do\n  if group.told then\n    call('HINCRBY'",
     ),
 ]
+"""Parts of the script, and the code with which each begins. Comments change more often."""
 END = "return { 1, tracked, acked"
 
 
 def instrumented() -> bytes:
-    """The script with a TIME between its parts; it replies with the times in microseconds."""
+    """Return the script with a TIME between its parts. It replies with these times, in us."""
     code = scripts.load("apply").source.decode()
     marks = [*(mark for _, mark in PARTS), END]
     for number, mark in reversed(list(enumerate(marks))):
         if code.count(mark) != 1:
-            raise RuntimeError(f"apply.lua has changed: {mark!r} is there {code.count(mark)} times")
+            raise RuntimeError(
+                f"apply.lua has {mark!r} {code.count(mark)} times, not once: correct PARTS"
+            )
         code = code.replace(mark, f"times[{number + 1}] = redis.call('TIME')\n{mark}")
     code = code.replace("local shard, meta =", "local times = {}\nlocal shard, meta =", 1)
     reply = "for i, t in ipairs(times) do times[i] = t[1] % 1000 * 1000000 + t[2] end\n"

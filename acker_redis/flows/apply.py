@@ -1,7 +1,7 @@
 """How a batch is sent, retried and fenced. No I/O.
 
-**Promise: no part of a batch is applied twice.** A *part* is one call of a script on one shard: all
-or nothing.
+**Invariant: as long as the shard keeps its fence, no part of a batch is applied twice.** A *part*
+is one call of a script on one shard: all or nothing.
 
 1. *Seal.* When a batch is first sent, :meth:`Applies._seal` fixes its parts, its lane, and one
    number in the lane per part. No row can be added afterwards. A retry sends the same parts under
@@ -11,13 +11,15 @@ or nothing.
 3. *Retry.* A part without a reply is in doubt. It is sent again with its number and digest. If the
    shard has applied this number before, its fence makes the retry a no-op.
 4. *Horizon.* A shard keeps a fence for at least ``fence_ms``. A part is never sent again later than
-   ``fence_ms`` after it was first sent (LaneError): the fence may be deleted, and the part would be
-   applied again. ``fence_ms`` is the shortest value that the namespace had since the batch was
-   sealed.
-5. *Refused.* After WrongShardError, NamespaceNotFoundError or BacklogError the shard has changed
-   nothing, so a part that was refused on each attempt is not in doubt. If no part is applied or in
-   doubt, the batch is packed again for the current shards, under new numbers. Otherwise it cannot
-   be packed for other shards, because a part might be applied twice: the caller gives it up.
+   ``fence_ms`` after it was first sent (LaneError), by the clock ``time.monotonic``: the fence may
+   be deleted then, and the part would be applied again. ``fence_ms`` is the shortest value that the
+   client has read since the batch was sealed.
+5. *Refused.* A shard that refuses a part with WrongShardError, NamespaceNotFoundError or
+   BacklogError has changed nothing. So a part that was refused on each attempt is not in doubt.
+6. *Other shards.* After WrongShardError or NamespaceNotFoundError the number of shards may have
+   changed. If no part is applied or in doubt, the batch is packed again for the current shards,
+   under new numbers. Otherwise it must not be packed again, because a part might be applied twice:
+   the caller gives the batch up.
 """
 
 import time

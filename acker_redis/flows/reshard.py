@@ -43,7 +43,8 @@ Five steps
 Failures
 --------
 * **The process is killed.** Shard 0 records the current step. Running the same reshard again
-  continues there, because each step is idempotent.
+  continues there, because each step is idempotent. Before the decision it can be cancelled instead.
+  If shard 0 is in state ``F:T:cancel``, the next reshard first completes the cancel.
 * **A client uses the old number of shards.** A shard refuses its call with ``SHARD``, ``NAMESPACE``
   or ``BACKLOG``. The client then reads the new number from shard 0.
 * **A failover sets one shard back to an earlier state.** Running the same reshard again examines

@@ -53,8 +53,8 @@ class Producer:
     batch, the producer gives the batch up: its trees expire, and their sources replay them. A TRACK
     that was given up may have no tree and no verdict; a :class:`Source` handles that case.
 
-    **End.** :meth:`close`, the end of the ``with`` block, and the normal end of the process send
-    all rows. Rows are lost only if the process is killed; their trees expire.
+    **End.** :meth:`close`, the end of the ``with`` block, and the end of the process send all rows.
+    If the process is killed, its unsent rows are lost, and their trees expire.
 
     Args:
         acker: The client of the namespace.

@@ -325,7 +325,7 @@ def test_redis_hangs_and_comes_back(any_server: EmbeddedRedis, make_any_acker: M
     asyncio.run(main())
 
 
-def test_redis_goes_and_comes_back(
+def test_outage_of_redis_and_its_end_are_sent_as_events_at_once(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both are told at once, and not when the next poll is due."""

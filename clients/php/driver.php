@@ -2,7 +2,7 @@
 
 declare(strict_types=1);
 
-// The driver of this client for tests/languages: see clients/DRIVER.md.
+// Driver of this client for tests/languages; clients/DRIVER.md describes the requests.
 
 use AckerRedis\AckerException;
 use AckerRedis\Batch;
@@ -14,7 +14,7 @@ require __DIR__ . '/src/Client.php';
 ini_set('display_errors', 'stderr');
 ini_set('memory_limit', '512M');
 
-/** Answers requests, one by one. */
+/** Answers requests, one at a time. */
 final class Driver
 {
     private Closure $connect;

@@ -2,8 +2,8 @@
 
 declare(strict_types=1);
 
-// Ids, rows, batches, messages, and the bytes that go over the wire. No I/O. The contract:
-// lua/README.md of the project.
+// Ids, rows, batches, messages and their encoding, without I/O. lua/README.md of the project specifies
+// the protocol.
 
 namespace AckerRedis;
 
@@ -12,8 +12,8 @@ if (PHP_INT_SIZE < 8) {
 }
 
 /**
- * Every error of this package. `$error` is a code of the scripts (lua/README.md, Errors), or REFUSED
- * (it cannot be, and nothing was sent), LANE, UNAVAILABLE, LATE, REJECTED, CLOSED, REDIS.
+ * The error that this package throws. `$error` is a code of the scripts (lua/README.md, Errors), or
+ * REFUSED (invalid input, nothing was sent), LANE, UNAVAILABLE, LATE, REJECTED, CLOSED, REDIS.
  */
 final class AckerException extends \RuntimeException
 {
@@ -28,7 +28,7 @@ final class AckerException extends \RuntimeException
     }
 }
 
-/** Numbers and texts: drawn, checked, read and written. Ids are int, never float or string. */
+/** Draws, checks, parses and formats ids, and checks texts. Ids are int, never float or string. */
 final class Ids
 {
     public const ANCHOR_MAX = (1 << 62) - 1;
@@ -40,7 +40,7 @@ final class Ids
     private const MAX_TREES = 1638;
 
     /**
-     * So many ids, 1 .. $max (of all bits set), each from the system's random source.
+     * Return $count ids, 1 .. $max, from the system's random source. $max is 2^n-1.
      *
      * @return list<int>
      */
@@ -48,7 +48,7 @@ final class Ids
     {
         $ids = [];
         while (($missing = $count - count($ids)) > 0) {
-            // 'J' gives what has the highest bit as a negative number: the mask takes it away.
+            // 'J' returns a negative number if the highest bit is set: the mask clears that bit.
             foreach (unpack('J*', random_bytes(8 * $missing)) as $drawn) {
                 if ($drawn & $max) {
                     $ids[] = $drawn & $max;
@@ -58,13 +58,13 @@ final class Ids
         return $ids;
     }
 
-    /** An anchor of a loose tree, 1 .. 2^62-1. */
+    /** Return a random anchor of a loose tree, 1 .. 2^62-1. */
     public static function newAnchor(): int
     {
         return self::draw(1, self::ANCHOR_MAX)[0];
     }
 
-    /** Number of a block from its source's own identity: the same parts, the same number. */
+    /** Return the number of a block, a hash of the given parts: the same parts give the same number. */
     public static function blockNumber(string|int ...$identity): int
     {
         $text = '';
@@ -75,7 +75,7 @@ final class Ids
         return unpack('J', hash('sha256', $text, true))[1] >> 14 & self::BLOCK_MAX;
     }
 
-    /** Anchor of a tree in a block. */
+    /** Return the anchor of a tree in a block. */
     public static function blockAnchor(int $block, int $slot): int
     {
         if ($slot < 0 || $slot >= self::MAX_SLOTS) {
@@ -84,25 +84,25 @@ final class Ids
         return 1 << 62 | self::block($block) << 12 | $slot;
     }
 
-    /** Block of an anchor; null for a loose one. */
+    /** Return the block of an anchor; null for the anchor of a loose tree. */
     public static function blockOf(int $anchor): ?int
     {
         return $anchor > self::ANCHOR_MAX ? $anchor >> 12 & self::BLOCK_MAX : null;
     }
 
-    /** Shard of an anchor; of a block, for all of its anchors. */
+    /** Return the shard of an anchor; all anchors of a block have the same shard. */
     public static function shardOf(int $anchor, int $shards): int
     {
         return (self::blockOf($anchor) ?? $anchor) % $shards;
     }
 
-    /** An id from decimal digits. (int) would make 2^63-1 of whatever is larger. */
+    /** Parse an id from decimal digits. (int) would turn any larger number into 2^63-1. */
     public static function parse(string $digits): int
     {
         if (preg_match('/^0*([0-9]{1,19})$/D', $digits, $match) && (string) (int) $match[1] === $match[1]) {
             return (int) $match[1];
         }
-        AckerException::refuse('an id is decimal digits of a number up to 2^63-1, not ' . self::said($digits));
+        AckerException::refuse('an id is a decimal number up to 2^63-1, not ' . self::said($digits));
     }
 
     public static function anchor(mixed $anchor): int
@@ -110,7 +110,8 @@ final class Ids
         if (is_int($anchor) && $anchor > 0 && ($anchor <= self::ANCHOR_MAX || ($anchor & 4095) < self::MAX_SLOTS)) {
             return $anchor;
         }
-        AckerException::refuse("an anchor is an int from 1 to 2^62-1, or one of a block's 4095 slots, not " . self::said($anchor));
+        AckerException::refuse("an anchor is an int from 1 to 2^62-1, or the anchor of a block's tree, not "
+            . self::said($anchor));
     }
 
     public static function tuple(mixed $id): int
@@ -142,10 +143,10 @@ final class Ids
         if (preg_match('/^[A-Za-z0-9_.-]{1,64}$/D', $name)) {
             return $name;
         }
-        AckerException::refuse("a $kind is 1 to 64 of A-Z a-z 0-9 _ . -, not " . self::said($name));
+        AckerException::refuse("a $kind is 1 to 64 characters of A-Z a-z 0-9 _ . -, not " . self::said($name));
     }
 
-    /** A text, which is bytes of UTF-8, as the scripts take it. */
+    /** Check a text, which is a string of UTF-8 bytes, and return it. */
     public static function text(string $kind, mixed $text, int $least): string
     {
         if (!is_string($text) || !preg_match('//u', $text)) {
@@ -156,12 +157,12 @@ final class Ids
             AckerException::refuse("a $kind has $least to 255 bytes, this one $bytes");
         }
         if (preg_match('/[\x00-\x1f\x7f]/', $text)) {
-            AckerException::refuse("a $kind has no control characters");
+            AckerException::refuse("a $kind must not contain control characters");
         }
         return $text;
     }
 
-    /** Words for people, as a row can hold them: 255 bytes, no control characters. */
+    /** Return a text that fits the why of a row: at most 255 bytes, without control characters. */
     public static function clip(string|\Throwable $why): string
     {
         $text = is_string($why) ? $why : $why::class . ': ' . $why->getMessage();
@@ -169,13 +170,13 @@ final class Ids
         if (preg_match('//u', $text)) {
             return $text;
         }
-        // A letter that was cut; else it is not UTF-8 at all.
+        // Remove a character that was cut. If that does not help, the text is not UTF-8.
         $whole = preg_replace('/[\xc0-\xff][\x80-\xbf]{0,2}$/D', '', $text);
         return preg_match('//u', $whole) ? $whole : preg_replace('/[^\x20-\x7e]/', '?', $text);
     }
 
     /**
-     * XOR of distinct tuple ids; two messages with one id would cancel.
+     * Return the XOR of distinct tuple ids; equal ids would cancel.
      *
      * @param array<int> $ids
      */
@@ -185,7 +186,7 @@ final class Ids
         $seen = [];
         foreach ($ids as $id) {
             if (isset($seen[self::tuple($id)])) {
-                AckerException::refuse('two messages have one tuple id; draw an id for each');
+                AckerException::refuse('two messages have the same tuple id; draw an id for each');
             }
             $seen[$id] = true;
             $delta ^= $id;
@@ -194,27 +195,27 @@ final class Ids
     }
 
     /**
-     * Delta of a message that was processed: its id XOR the ids of all it caused.
+     * Return the delta of a processed message: its id XOR the ids of all messages that it caused.
      *
      * @param array<int> $emitted
      */
     public static function whole(mixed $tuple, array $emitted): int
     {
         if (in_array(self::tuple($tuple), $emitted, true)) {
-            AckerException::refuse('a message cannot have the id of one it caused; draw another');
+            AckerException::refuse("a message and one that it caused have the same id $tuple; draw another");
         }
         return $tuple ^ self::xor($emitted);
     }
 
     /**
-     * Ids of a message by anchor, from its text: <anchor>:<tuple>, joined by commas.
+     * Parse a message id, <anchor>:<tuple> joined by commas; return its tuple ids by anchor.
      *
      * @return array<int, int>
      */
     public static function parseMessage(string $text): array
     {
         if (strlen($text) > self::MAX_MESSAGE) {
-            AckerException::refuse('the ids of a message have at most 65536 characters');
+            AckerException::refuse('the text of a message id has at most 65536 characters');
         }
         $ids = [];
         foreach (trim($text, " \t") === '' ? [] : explode(',', $text) as $pair) {
@@ -223,7 +224,7 @@ final class Ids
             }
             $anchor = self::anchor(self::parse($match[1]));
             if (isset($ids[$anchor])) {
-                AckerException::refuse("anchor $anchor is there twice in one message");
+                AckerException::refuse("anchor $anchor occurs twice in one message id");
             }
             $ids[$anchor] = self::tuple(self::parse($match[2]));
         }
@@ -231,7 +232,7 @@ final class Ids
     }
 
     /**
-     * Text of a message's ids, ordered by anchor.
+     * Return the text of a message id, ordered by anchor.
      *
      * @param array<int, int> $ids
      */
@@ -248,7 +249,7 @@ final class Ids
     public static function trees(array $ids): array
     {
         if (count($ids) > self::MAX_TREES) {
-            AckerException::refuse('a message belongs to at most 1638 trees; emit several');
+            AckerException::refuse('a message belongs to at most 1638 trees; emit several, each anchored to some of the inputs');
         }
         return $ids;
     }
@@ -259,7 +260,7 @@ final class Ids
     }
 }
 
-/** One call of a script: all or nothing, under a number of its own. */
+/** One call of a script: applied completely or not at all, under its own number. */
 final class Part
 {
     private ?string $digest = null;
@@ -276,7 +277,7 @@ final class Part
     ) {
     }
 
-    /** 16 hex digits that tell this call from others. */
+    /** Return 16 hex digits that identify the content of this call. */
     public function digest(): string
     {
         $text = fn (): string => implode(array_map(fn (string $arg) => strlen($arg) . " $arg", $this->argv));
@@ -284,11 +285,11 @@ final class Part
     }
 }
 
-/** What a batch is once it is sent: the same bytes under the same numbers, whatever happens. */
+/** The fixed bytes and numbers of a batch that was sent; each retry sends exactly these. */
 final class Sent
 {
     public float $fenceMs = INF;
-    /** @var array<int, int> when a part was sent first, by hrtime */
+    /** @var array<int, int> when a part was first sent, by hrtime */
     public array $times = [];
     /** @var array<int, Applied> */
     public array $replies = [];
@@ -305,7 +306,7 @@ final class Sent
     ) {
     }
 
-    /** Whether nothing of it was applied, for sure. */
+    /** Return whether it is certain that no part was applied. */
     public function refused(): bool
     {
         return !$this->doubt && !$this->replies;
@@ -319,17 +320,17 @@ final class Sent
     }
 }
 
-/** What became of a batch, over all its calls. */
+/** The result of a batch, summed over all its calls. */
 final class Applied
 {
     public int $tracked = 0;
     public int $acked = 0;
     public int $failed = 0;
-    /** @var list<int> anchors of trees that were nacked at once, because too much is pending: emit nothing of them */
+    /** @var list<int> anchors of trees that were nacked immediately, because too much is pending: emit none of their messages */
     public array $rejected = [];
-    /** @var list<int> numbers of blocks likewise */
+    /** @var list<int> numbers of blocks that were nacked immediately */
     public array $rejectedBlocks = [];
-    /** A call had been applied before; its counts are missing. */
+    /** Whether a call had been applied before; its counts are missing then. */
     public bool $repeated = false;
 
     public function add(self $other): void
@@ -343,7 +344,7 @@ final class Applied
     }
 }
 
-/** A row of an anchor, folded. */
+/** The folded row of an anchor. */
 final class Row
 {
     public int $delta = 0;
@@ -358,7 +359,7 @@ final class Row
 
 /**
  * Rows folded per anchor, and blocks; at most 1024 anchors, 64 blocks, 64 KiB of texts. Each method
- * throws (REFUSED) for what cannot be, and the batch is then as it was.
+ * throws (REFUSED) for invalid input, and leaves the batch unchanged.
  */
 final class Batch
 {
@@ -371,7 +372,7 @@ final class Batch
     /** Bytes of one call of apply_blocks. */
     private const MAX_CALL = 1024 * 1024;
 
-    /** Where it was sent, and what was answered; from then on no row comes in. */
+    /** The sent calls and their replies; while it is set, the batch accepts no rows. */
     public ?Sent $sent = null;
     /** @var array<int, Row> */
     private array $rows = [];
@@ -397,7 +398,7 @@ final class Batch
         return !$this->rows && !$this->blocks;
     }
 
-    /** Whether another row could be one too many. */
+    /** Return whether another row might not fit. */
     public function isFull(): bool
     {
         return count($this->rows) >= self::MAX_ROWS || $this->texts > self::MAX_TEXTS - Ids::MAX_TEXT;
@@ -410,7 +411,7 @@ final class Batch
     }
 
     /**
-     * Begin a tree: the source's own id for it, and the ids of all its first messages.
+     * Begin a tree, with the source's id for it and the ids of all its first messages.
      *
      * @param int $anchor
      * @param array<int> $emitted
@@ -420,18 +421,18 @@ final class Batch
         $this->needsTask();
         $text = Ids::text('source id', $sourceId, 1);
         if (Ids::anchor($anchor) > Ids::ANCHOR_MAX) {
-            AckerException::refuse("anchor $anchor is in a block; a block is tracked as a whole: trackBlock()");
+            AckerException::refuse("anchor $anchor is in a block; track the whole block by trackBlock()");
         }
         if (isset($this->rows[$anchor]) && $this->rows[$anchor]->flags & self::TRACK) {
-            AckerException::refuse("anchor $anchor is tracked twice; draw one per attempt");
+            AckerException::refuse("anchor $anchor is tracked twice; draw a new anchor for each attempt");
         }
         $this->fold($anchor, Ids::xor($emitted), self::TRACK, $text)->source = $text;
         return $this;
     }
 
     /**
-     * Begin a block of trees: for each slot the XOR of the ids of its first messages, 0 where no tree
-     * stands. Returns the block's number, derived from task and label unless it is given.
+     * Begin a block of trees. $deltas has for each slot the XOR of the ids of its first messages, or 0
+     * for a slot without a tree. Returns the block's number, by default derived from task and label.
      *
      * @param array<int> $deltas
      * @param ?int $block
@@ -447,11 +448,12 @@ final class Batch
             AckerException::refuse("a block has 1 to 4095 trees, not $count");
         }
         if (isset($this->blocks[$number])) {
-            AckerException::refuse("block $label is tracked twice; name each attempt");
+            AckerException::refuse("block $label is tracked twice; use another label for each attempt");
         }
         foreach ($this->rows as $anchor => $_) {
             if (Ids::blockOf($anchor) === $number && ($anchor & 4095) >= $count) {
-                AckerException::refuse('a row of this batch is of slot ' . ($anchor & 4095) . ", which block $label has not");
+                AckerException::refuse('this batch has a row of slot ' . ($anchor & 4095)
+                    . ", but block $label has only $count trees");
             }
         }
         $this->room(0, strlen($label), 1);
@@ -461,7 +463,7 @@ final class Batch
     }
 
     /**
-     * A message was processed; $emitted are the ids of all messages that it caused.
+     * Ack a processed message; $emitted are the ids of all messages that it caused.
      *
      * @param int $anchor
      * @param int $tuple
@@ -474,7 +476,7 @@ final class Batch
     }
 
     /**
-     * The tree failed. With $tuple, and $emitted, the message counts as processed.
+     * Fail a tree. With $tuple and $emitted the message counts as processed.
      *
      * @param int $anchor
      * @param ?int $tuple
@@ -487,7 +489,7 @@ final class Batch
     }
 
     /**
-     * More time is needed: the clock of the tree, or of its block, starts anew.
+     * Reset the timeout of a tree; for a tree in a block, that of the whole block.
      *
      * @param int $anchor
      */
@@ -497,7 +499,7 @@ final class Batch
     }
 
     /**
-     * Fold in a row that is whole already: the delta of a message, and FAIL or TOUCH.
+     * Fold in a whole row: the delta of a message, and FAIL or TOUCH.
      *
      * @param int $anchor
      * @param int $delta
@@ -507,7 +509,7 @@ final class Batch
         self::check($anchor, $delta, $flags, $why);
         $text = $flags & self::FAIL ? $why : '';
         if (isset($this->rows[$anchor]) && $this->rows[$anchor]->why !== '') {
-            $text = ''; // the first that says something wins
+            $text = ''; // the first non-empty why wins
         }
         $row = $this->fold($anchor, $delta, $flags, $text);
         if ($text !== '') {
@@ -516,7 +518,7 @@ final class Batch
         return $this;
     }
 
-    /** Refuse a whole row that cannot be. */
+    /** Throw REFUSED for an invalid whole row. */
     public static function check(mixed $anchor, mixed $delta, int $flags = 0, string $why = ''): void
     {
         Ids::anchor($anchor);
@@ -528,7 +530,7 @@ final class Batch
     }
 
     /**
-     * What is sent: the loose rows of each shard, then its blocks.
+     * Return the calls to send: the loose rows of each shard, then its blocks.
      *
      * @return list<Part>
      */
@@ -554,7 +556,7 @@ final class Batch
             $bytes = array_sum(array_map(strlen(...), $argv));
             $its = &$calls[$number % $shards];
             $last = $its === null ? null : array_key_last($its);
-            // The fewest calls that may carry them. (Of so few rows the other limits keep.)
+            // Pack them into as few calls as possible. The limits of a batch imply the other limits of a call.
             if ($last === null || count($its[$last][1]) === self::MAX_BLOCKS || $its[$last][2] + $bytes > self::MAX_CALL) {
                 $its[] = [[], [], 0];
                 $last = array_key_last($its);
@@ -575,20 +577,20 @@ final class Batch
     private function needsTask(): void
     {
         if ($this->task === null) {
-            AckerException::refuse("name the source, new Batch('task'), to track in this batch");
+            AckerException::refuse("a TRACK row needs a source: use new Batch('task')");
         }
     }
 
     private function room(int $rows, int $texts, int $blocks): void
     {
         if ($this->sent) {
-            AckerException::refuse('this batch was sent already; put new rows into a new one');
+            AckerException::refuse('this batch was already sent; add new rows to a new batch');
         }
         if (count($this->rows) + $rows > self::MAX_ROWS || $this->texts + $texts > self::MAX_TEXTS) {
-            AckerException::refuse('a batch has at most 1024 rows and 65536 bytes of texts; begin another');
+            AckerException::refuse('a batch has at most 1024 rows and 65536 bytes of texts; apply this one and begin another');
         }
         if (count($this->blocks) + $blocks > self::MAX_BLOCKS) {
-            AckerException::refuse('a batch tracks at most 64 blocks; begin another');
+            AckerException::refuse('a batch tracks at most 64 blocks; apply this one and begin another');
         }
     }
 
@@ -599,13 +601,13 @@ final class Batch
         if (!$row && $block !== null && isset($this->blocks[$block])) {
             $count = count($this->blocks[$block][1]);
             if (($anchor & 4095) >= $count) {
-                AckerException::refuse("block $block has $count trees, and no slot " . ($anchor & 4095));
+                AckerException::refuse("block $block has $count trees, but no slot " . ($anchor & 4095));
             }
         }
         $this->room($row ? 0 : 1, strlen($text), 0);
         $row ??= $this->rows[$anchor] = new Row($anchor);
         $this->texts += strlen($text);
-        // In this order: whoever is interrupted in between must not leave the delta of a failure alone.
+        // Flags first: an interruption here must not leave the delta of a failed message without FAIL.
         $row->flags |= $flags;
         $row->delta ^= $delta;
         return $row;
@@ -632,7 +634,7 @@ final class Batch
     }
 
     /**
-     * The six arguments of a block.
+     * Return the six arguments of a block.
      *
      * @param list<Row> $rows
      * @return list<string>
@@ -661,7 +663,7 @@ final class Batch
     }
 }
 
-/** Messages that are processed together, mostly one, and what they caused: Client::process() makes it. */
+/** Messages that are processed together, usually one, and their effects. Client::process() creates it. */
 final class Message
 {
     /** @var list<array<int, int>> */
@@ -678,7 +680,7 @@ final class Message
         foreach ($this->inputs as $ids) {
             foreach ($ids as $anchor => $id) {
                 if (isset($seen["$anchor:$id"])) {
-                    AckerException::refuse('one message is there twice; its rows would cancel');
+                    AckerException::refuse("message $anchor:$id is given twice; its rows would cancel");
                 }
                 $seen["$anchor:$id"] = true;
             }
@@ -688,8 +690,8 @@ final class Message
     }
 
     /**
-     * Text to send with one message that these inputs caused: all of them, or those at these places;
-     * '' of an unanchored one.
+     * Return the id, a text, for one message that all inputs caused, or only the inputs at these places;
+     * '' for an unanchored message.
      *
      * @param ?list<int> $places
      */
@@ -699,11 +701,11 @@ final class Message
         $places = $places === null ? array_keys($this->inputs) : array_values($places);
         foreach ($places as $place) {
             if (!is_int($place) || !isset($this->inputs[$place])) {
-                AckerException::refuse('there is no input ' . var_export($place, true) . '; they count from 0');
+                AckerException::refuse('there is no input ' . var_export($place, true) . '; inputs are numbered from 0');
             }
         }
         if (count(array_unique($places)) !== count($places)) {
-            AckerException::refuse('an input is there twice');
+            AckerException::refuse('an input is given twice');
         }
         do {
             $edges = Ids::draw(count($places));
@@ -713,16 +715,16 @@ final class Message
                     $ids[$anchor] = ($ids[$anchor] ?? 0) ^ $edges[$n];
                 }
             }
-        } while (in_array(0, $ids, true)); // edges that cancel: once in 2^63
+        } while (in_array(0, $ids, true)); // edges that cancel: probability 2^-63
         Ids::trees($ids);
-        // An edge is in its row before anybody holds the id.
+        // Add the edges to the rows before the caller gets the id.
         foreach ($places as $n => $place) {
             $this->edges[$place] ^= $edges[$n];
         }
         return Ids::formatMessage($ids);
     }
 
-    /** They were processed. Emit before. */
+    /** Ack the inputs. Emit before the ack. */
     public function ack(): void
     {
         $this->checkOpen();
@@ -731,7 +733,7 @@ final class Message
         $this->client->add(...$rows);
     }
 
-    /** They failed, and with them their trees. After an ack, failures alone. */
+    /** Fail the trees of the inputs. After an ack the row has only FAIL, not the deltas again. */
     public function fail(string|\Throwable $why = ''): void
     {
         if ($this->state !== 'acked') {
@@ -743,7 +745,7 @@ final class Message
         $this->client->add(...$rows);
     }
 
-    /** More time is needed. */
+    /** Reset the timeout of the trees of the inputs. */
     public function touch(): void
     {
         $this->checkOpen();
@@ -763,11 +765,12 @@ final class Message
         $this->checkProcess();
     }
 
-    /** A child's emit would be missing in the row of its parent, which could then ack falsely. */
+    /** A message emitted in a child would be missing in the parent's row: the tree could be acked falsely. */
     private function checkProcess(): void
     {
         if ($this->pid !== getmypid()) {
-            throw new AckerException('CLOSED', "this message is its parent's; a forked child processes its own");
+            throw new AckerException('CLOSED', 'this message was begun before the fork: only the parent process may emit, '
+                . "ack or touch it; fork first, or pass the message's id to the child");
         }
     }
 
@@ -783,7 +786,7 @@ final class Message
         return array_map(fn (int $anchor, int $delta) => [$anchor, $delta, $flags, $why], array_keys($deltas), $deltas);
     }
 
-    /** Copied, its edges would be in two rows. */
+    /** Not allowed: a copy would send the same edges in a second row. */
     private function __clone()
     {
     }

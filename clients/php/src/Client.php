@@ -2,14 +2,14 @@
 
 declare(strict_types=1);
 
-// Track tuple trees, ack and fail messages, hear the verdicts. How it is sent, and sent again, is told in
-// lua/README.md of the project.
+// Track tuple trees, ack and fail messages, read the verdicts. lua/README.md of the project describes the
+// wire protocol and retries.
 
 namespace AckerRedis;
 
 require_once __DIR__ . '/Batch.php';
 
-/** A tree that has begun: send a message with each of the ids, unless it is rejected. */
+/** A tree that was tracked: send one message with each id, unless the tree is rejected. */
 final class Tree
 {
     /** @param list<string> $ids */
@@ -23,7 +23,7 @@ final class Tree
 
 /**
  * Verdict on one tree: ack, nack or touch; reason completed, failed, expired, overflow, conflict or reset.
- * Of a tree in a block, the source id is the block's label.
+ * For a tree in a block, the source id is the block's label.
  */
 final class Outcome
 {
@@ -38,7 +38,7 @@ final class Outcome
     }
 }
 
-/** An entry of a task's stream: the outcomes that one call decided alike. */
+/** An entry of a task's stream: outcomes of one call. */
 final class Entry
 {
     /** @param list<Outcome> $outcomes */
@@ -50,24 +50,24 @@ final class Entry
     }
 }
 
-/** One namespace. A forked child begins anew. */
+/** A client of one namespace. A forked child starts with a new lane and a new connection. */
 final class Client
 {
     private const MAX_ENTRIES = 64;
     private const FIRST_PAUSE = 0.05;
     private const LONGEST_PAUSE = 0.5;
-    /** An error reply, not words of phpredis. */
+    /** Pattern of an error reply of Redis, as opposed to an error text of phpredis. */
     private const REPLY = '/^-?([A-Z][A-Z0-9]+ .*)/s';
-    /** States that pass: start-up, failover, a slot that moves, a long script. */
+    /** Transient states: start-up, failover, a migrating slot, a long script. */
     private const PASSING = '/^(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK)\b/';
-    /** What Redis 6.2 puts before an error that a command in a script has met. */
+    /** Prefix of Redis 6.2 before the error of a command inside a script. */
     private const IN_SCRIPT = '/^(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )/s';
     private const ADVICE = [
         'NAMESPACE' => '; create it (acker-redis create), or finish dropping it (acker-redis drop)',
         'SCHEMA' => '; use the version of acker-redis that wrote it',
-        'SHARD' => '; the namespace was moved or created anew',
-        'CONFLICT' => '; something in it changes from run to run, or the namespace was moved since',
-        'BACKLOG' => '; its source has to take its outcomes',
+        'SHARD' => '; the namespace was resharded, or dropped and created again',
+        'CONFLICT' => '; its content differs between runs, or the namespace was resharded since the first run',
+        'BACKLOG' => '; its source must read and take its outcomes',
     ];
 
     /** @var array<string, array{string, string}> source and SHA1 */
@@ -77,7 +77,7 @@ final class Client
     /** @var list<Batch> */
     private array $queue = [];
     private float $since = 0.0;
-    /** @var ?array{int, float} shards, and for how many ms a fence holds */
+    /** @var ?array{int, float} number of shards, and how many ms a fence holds */
     private ?array $config = null;
     private bool $reshard = false;
     private string $lane = '';
@@ -85,10 +85,10 @@ final class Client
 
     /**
      * $connect returns a new Redis or RedisCluster; it is called again after an error, and in a forked
-     * child. $retryFor: for how many seconds a batch is sent again that was not answered, or refused because
-     * too many verdicts wait. $linger: for how many seconds rows wait for others; there is no timer, a later
-     * call sends them. $onGivenUp is called with the error and the anchors of a batch of rows that was
-     * given up, whose error is thrown, too.
+     * child. $retryFor is for how many seconds a batch is retried that got no reply, or that was refused
+     * because too many verdicts wait. $linger is for how many seconds rows wait for others; there is no
+     * timer, a later call sends them. $onGivenUp is called with the error and the anchors of each batch of
+     * rows that was given up; that error is also thrown.
      *
      * @param \Closure(): (\Redis|\RedisCluster) $connect
      * @param ?\Closure(AckerException, list<int>): void $onGivenUp
@@ -106,7 +106,7 @@ final class Client
 
     // Sources
 
-    /** Begin a tree of so many first messages, and wait until that is applied. */
+    /** Begin a tree of $emit first messages, and wait until that is applied. */
     public function track(string $task, string $sourceId, int $emit = 1): Tree
     {
         if ($emit < 0) {
@@ -120,7 +120,7 @@ final class Client
 
     /**
      * Begin a block of trees, and wait until that is applied; see Batch::trackBlock(). Returns its number.
-     * Throws REJECTED when it was nacked: emit nothing of it.
+     * Throws REJECTED if the block was nacked: emit none of its messages.
      *
      * @param array<int> $deltas
      */
@@ -129,26 +129,27 @@ final class Client
         $batch = new Batch($task);
         $number = $batch->trackBlock($label, $deltas, $block);
         $applied = $this->apply($batch);
-        // Its reply was lost, and with it whether it was rejected. (All zero: it is complete.)
-        $gone = $applied->repeated && array_filter($deltas) && $this->show(Ids::blockAnchor($number, 0)) === null;
-        if (!$gone && !$applied->rejectedBlocks) {
+        // The lost reply said whether the block was rejected, so ask show(). (All zero: complete, not pending.)
+        $missing = $applied->repeated && array_filter($deltas) && $this->show(Ids::blockAnchor($number, 0)) === null;
+        if (!$missing && !$applied->rejectedBlocks) {
             return $number;
         }
-        throw new AckerException('REJECTED', "block $label of $task was nacked: too much is pending, or its last life "
-            . 'expires just now; its source is told so, emit nothing of it');
+        throw new AckerException('REJECTED', "block $label of $task was nacked: too much is pending, or an earlier "
+            . 'block of this number is expiring; the source gets the nack, do not emit its messages');
     }
 
     // Bolts
 
-    /** Begin to process messages, given as texts: one, or several together for a join. */
+    /** Begin to process messages, given by their ids: one, or several together for a join. */
     public function process(string ...$texts): Message
     {
         return new Message($this, ...$texts);
     }
 
     /**
-     * Take in whole rows, [anchor, delta, flags, why]: all of them, or none if one cannot be. They are sent
-     * when a batch is full, when they have lingered, and by flush(); whoever sends a batch gets its error.
+     * Add whole rows, [anchor, delta, flags, why]: all of them, or none if one is invalid. They are sent
+     * when a batch is full, when they have lingered, and by flush(). The call that sends a batch throws its
+     * error.
      *
      * @param array{0: int, 1: int, 2?: int, 3?: string} ...$rows
      */
@@ -180,8 +181,8 @@ final class Client
     }
 
     /**
-     * Apply a batch of one's own, and wait. After UNAVAILABLE or BACKLOG the same batch may be applied
-     * again, before another one is.
+     * Apply a batch that the caller made, and wait. After UNAVAILABLE or BACKLOG the same batch may be
+     * applied again, but only before another one is applied.
      */
     public function apply(Batch $batch): Applied
     {
@@ -192,8 +193,8 @@ final class Client
     // Outcomes
 
     /**
-     * Each Outcome that waits for a task, until none is left. An entry is taken when all of it was handled
-     * and the next is asked for; what was not comes again.
+     * Yield each waiting Outcome of a task, until none is left. An entry is taken after all its outcomes
+     * were handled and the next one is requested; other entries are read again later.
      *
      * @return \Generator<int, Outcome>
      */
@@ -210,7 +211,7 @@ final class Client
     }
 
     /**
-     * Entries that wait, up to $count a shard, the oldest first; the same again until taken.
+     * Return waiting entries, up to $count a shard, the oldest first. Entries stay until they are taken.
      *
      * @return list<Entry>
      */
@@ -219,7 +220,7 @@ final class Client
         Ids::name('task', $task);
         $this->checkProcess();
         $meta = $this->prefix(0) . ':meta';
-        // There may be other shards by now, and a stream that is no more is as empty as any.
+        // The number of shards may have changed. The stream of a removed shard reads as empty.
         $shards = $this->ask($meta, 'HGET', $meta, 'shards');
         $shards = is_string($shards) ? (int) $shards : $this->config()[0];
         $entries = [];
@@ -232,7 +233,7 @@ final class Client
         return $entries;
     }
 
-    /** Delete entries that were handled; returns how many verdicts they held. */
+    /** Delete entries that were handled; return the number of verdicts in them. */
     public function take(string $task, Entry ...$entries): int
     {
         Ids::name('task', $task);
@@ -253,7 +254,7 @@ final class Client
     }
 
     /**
-     * What is known of a tree; null if it is not pending.
+     * Return the state of a pending tree; null if the tree is not pending.
      *
      * @return ?array{checksum: int, failed: bool, age: int, task: string, sourceId: string, why: string}
      */
@@ -287,7 +288,7 @@ final class Client
         ];
     }
 
-    /** Rows that wait are sent at the end of the request; what goes wrong then is a warning. */
+    /** Send the waiting rows at the end of the request; an error is only a warning. */
     public function __destruct()
     {
         if (!$this->queue || $this->pid !== getmypid()) {
@@ -296,7 +297,7 @@ final class Client
         try {
             $this->flush();
         } catch (\Throwable $error) {
-            trigger_error("acker-redis: rows were given up, their trees expire: {$error->getMessage()}", E_USER_WARNING);
+            trigger_error("acker-redis: a batch was given up, its trees expire: {$error->getMessage()}", E_USER_WARNING);
         }
     }
 
@@ -304,7 +305,7 @@ final class Client
     {
     }
 
-    /** What a parent has not sent is the parent's; its lane and its connection are, too. */
+    /** After a fork the waiting rows, the lane and the connection belong to the parent. */
     private function checkProcess(): void
     {
         if ($this->pid === getmypid()) {
@@ -334,8 +335,8 @@ final class Client
     }
 
     /**
-     * Send all that waits. A batch stays in front until it is answered or given up: whoever was interrupted
-     * sends it again, under its number.
+     * Send all waiting batches. A batch stays in the queue until it is answered or given up: after an
+     * interruption the next call sends it again, under the same number.
      */
     private function sendQueue(): void
     {
@@ -358,7 +359,7 @@ final class Client
         }
     }
 
-    /** Apply a batch, again and again, until it is answered or may not be sent any more. */
+    /** Apply a batch; retry until it is answered, or until a retry is no longer allowed. */
     private function deliver(Batch $batch): Applied
     {
         $deadline = self::now() + $this->retryFor;
@@ -368,9 +369,9 @@ final class Client
                 return $this->attempt($batch);
             } catch (AckerException $error) {
                 if (in_array($error->error, ['SHARD', 'NAMESPACE'], true)) {
-                    $refusedBy = $this->packAnew($batch, $error, $refusedBy);
+                    $refusedBy = $this->repack($batch, $error, $refusedBy);
                 } elseif (in_array($error->error, ['LANE', 'CONFLICT'], true)) {
-                    $this->newLane(); // nobody goes on with it
+                    $this->newLane(); // the old lane is not used again
                     throw $error;
                 } elseif (!in_array($error->error, ['UNAVAILABLE', 'BACKLOG'], true)) {
                     throw $error;
@@ -385,10 +386,10 @@ final class Client
     }
 
     /**
-     * Let a batch be packed once more, for the shards that there are by then. Returns how many there were;
-     * as many again refuse it for good, unless the namespace moves just now.
+     * Let a batch be packed again for the current number of shards. Returns the number that it was packed
+     * for. The same number a second time is a final refusal, unless the namespace is resharding.
      */
-    private function packAnew(Batch $batch, AckerException $error, int $refusedBy): int
+    private function repack(Batch $batch, AckerException $error, int $refusedBy): int
     {
         $this->config = null;
         $sent = $batch->sent;
@@ -396,8 +397,9 @@ final class Client
             throw $error;
         }
         if (!$sent->refused()) {
-            throw new AckerException($error->error, "{$error->getMessage()}. Some of this batch may have been applied before "
-                . 'that: give it up. Its trees expire; what it tracks and has no verdict then, track anew', $error);
+            throw new AckerException($error->error, "{$error->getMessage()}. A part of this batch may have been applied "
+                . 'before, so the rest cannot be sent to other shards: give it up. Its trees expire; track those again '
+                . 'that get no verdict', $error);
         }
         $batch->sent = null;
         return $sent->shards;
@@ -408,7 +410,7 @@ final class Client
         if ($batch->isEmpty()) {
             return new Applied();
         }
-        // Its fence holds for as long as the namespace says now.
+        // The current configuration limits how long the fence holds.
         [$shards, $fenceMs] = $batch->sent ? $this->readConfig() : $this->config();
         if (!$batch->sent) {
             $parts = $batch->parts($shards);
@@ -418,7 +420,7 @@ final class Client
         return $this->send($batch->sent, $fenceMs);
     }
 
-    /** For the vectors of the project only: one attempt, under a given lane. */
+    /** Only for the project's test vectors: one attempt, under a given lane. */
     private function applyAs(Batch $batch, string $lane, int $seq, string $digest): Applied
     {
         if ($batch->isEmpty()) {
@@ -439,13 +441,14 @@ final class Client
         return $applied;
     }
 
-    /** One call, once, unless its fence may be gone. */
+    /** Send one call once; throw LATE if its fence may have expired. */
     private function call(Sent $sent, int $number): Applied
     {
         $part = $sent->parts[$number];
         $first = $sent->times[$number] ??= hrtime(true);
         if ((hrtime(true) - $first) / 1e6 > $sent->fenceMs) {
-            throw new AckerException('LATE', 'this batch was first sent too long ago to be sent again; let its trees expire');
+            throw new AckerException('LATE', 'this batch was first sent too long ago to be sent again: its fence may have '
+                . 'expired; let its trees expire');
         }
         $again = isset($sent->doubt[$number]);
         $sent->doubt[$number] = true;
@@ -453,7 +456,7 @@ final class Client
             $reply = $this->run($part->script, $part->shard, [$sent->lane, $sent->fence($number), ...$part->argv]);
         } catch (AckerException $error) {
             if (!$again && $error->error !== 'UNAVAILABLE') {
-                unset($sent->doubt[$number]); // it was refused, for sure
+                unset($sent->doubt[$number]); // it was certainly refused
             }
             throw $error;
         }
@@ -468,7 +471,7 @@ final class Client
         $seq = $sent->seq + $number;
         if ((int) $reply[1] > $seq) {
             throw new AckerException('LANE', "lane $sent->lane is at $reply[1], this batch is $seq: a later batch, or another "
-                . 'process, has used the lane; it is not applied again');
+                . 'process, has used the lane; this batch is not applied again');
         }
         return $applied;
     }
@@ -499,7 +502,7 @@ final class Client
     // Redis
 
     /**
-     * Call a script once. UNAVAILABLE: it may have run.
+     * Call a script once. After UNAVAILABLE the script may have run.
      *
      * @param list<string> $argv
      * @return list<mixed>
@@ -510,7 +513,7 @@ final class Client
             $source = @file_get_contents(__DIR__ . "/../lua/$name.lua");
             if ($source === false) {
                 AckerException::refuse("lua/$name.lua is missing: run make clients in a checkout of acker-redis,"
-                    . ' and keep lua/ beside src/');
+                    . ' and keep lua/ next to src/');
             }
             self::$scripts[$name] = [$source, sha1($source)];
         }
@@ -519,8 +522,8 @@ final class Client
         $rest = ['2', $prefix, "$prefix:meta", ...$argv];
         $reply = $this->ask($prefix, 'EVALSHA', $sha, ...$rest) ?? $this->ask($prefix, 'EVAL', $source, ...$rest);
         if (!is_array($reply)) {
-            throw new AckerException('REDIS', 'a script was answered by ' . get_debug_type($reply)
-                . '; the connection is for this client alone, outside multi() and pipeline()');
+            throw new AckerException('REDIS', 'the reply of a script is not an array but ' . get_debug_type($reply)
+                . '; give this client a separate connection, outside multi() and pipeline()');
         }
         return $reply;
     }
@@ -529,20 +532,20 @@ final class Client
     {
         $redis = ($this->connect)();
         if ($redis instanceof \Redis) {
-            // Else, where a reply was lost, it would connect anew and wait there for what never comes.
+            // Otherwise phpredis would connect again after a lost reply, and wait there for that reply.
             $redis->setOption(\Redis::OPT_MAX_RETRIES, 0);
         }
         return $redis;
     }
 
-    /** Reply to a command, by the node that has the key; null for a script that is not known there. */
+    /** Return the reply of the node that has the key; null if that node does not know the script. */
     private function ask(string $key, string ...$words): mixed
     {
         $redis = null;
         try {
             $redis = $this->redis ?? $this->connected();
-            // Until it is answered nobody may use the connection: what was not read yet would be taken
-            // for the answer to the next command.
+            // Until the reply is read completely no other call may use the connection: the next command
+            // would read the rest of this reply.
             $this->redis = null;
             $redis->clearLastError();
             // Raw: no prefix, serializer or compression is applied.
@@ -561,7 +564,7 @@ final class Client
                 try {
                     $redis->close();
                 } catch (\Throwable) {
-                    // it is gone already
+                    // already closed
                 }
             }
         }
@@ -571,13 +574,13 @@ final class Client
         return str_starts_with($words, 'NOSCRIPT') ? null : throw $this->refused($words);
     }
 
-    /** Connect again before the next command: the address may lead to another master by now. */
+    /** Drop the connection: the address may lead to another master now. */
     private function leave(): void
     {
         try {
             $this->redis?->close();
         } catch (\Throwable) {
-            // it is closed already
+            // already closed
         }
         $this->redis = null;
     }
@@ -602,7 +605,7 @@ final class Client
     }
 
     /**
-     * Single verdicts of an entry; of a block by slot.
+     * Return the outcomes of an entry, one for each tree; those of a block by slot.
      *
      * @param list<string> $flat
      * @return list<Outcome>
@@ -616,7 +619,7 @@ final class Client
         $list = fn (string $field): array => json_decode($entry[$field] ?? '[]', true, 8, JSON_THROW_ON_ERROR);
         ['verdict' => $verdict, 'reason' => $reason] = $entry;
         if (!isset($entry['block'])) {
-            // Not by hexdec, which makes a float of what is large.
+            // hexdec would turn a large number into a float.
             return array_map(
                 fn (array $row) => new Outcome($verdict, $reason, unpack('J', hex2bin($row[0]))[1], $row[1], $row[3], $row[2]),
                 $list('rows'),

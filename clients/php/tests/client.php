@@ -2,7 +2,7 @@
 
 declare(strict_types=1);
 
-// What needs no Redis; all else is tested by tests/languages of the project.
+// Tests that need no Redis; tests/languages of the project has all others.
 
 use AckerRedis\AckerException;
 use AckerRedis\Batch;
@@ -32,22 +32,22 @@ function refused(string $what, Closure $function, string $code = 'REFUSED'): voi
 foreach ([0, -1, 2 ** 63, 1.5, 2.0 ** 60, '5', null, true] as $id) {
     refused('id ' . var_export($id, true), fn () => (new Batch())->ack(7, $id));
 }
-check('the greatest id', (new Batch())->ack(7, PHP_INT_MAX)->size() === 1);
+check('the largest id', (new Batch())->ack(7, PHP_INT_MAX)->size() === 1);
 foreach (['9223372036854775808', '-1', '1e3', '0x10', ' 1', "1\n", ''] as $digits) {
     refused("digits '$digits'", fn () => Ids::parse($digits));
 }
-check('the greatest digits', Ids::parse('9223372036854775807') === PHP_INT_MAX);
+check('the largest digits', Ids::parse('9223372036854775807') === PHP_INT_MAX);
 refused('slot 4095', fn () => (new Batch())->touch(1 << 62 | 4095));
 refused('a surrogate', fn () => (new Batch('t'))->track(1, "\xed\xa0\x80", []));
-check('words are cut between letters', Ids::clip("a\nb" . str_repeat('日', 300)) === 'a b' . str_repeat('日', 84));
-check('words that are no UTF-8', Ids::clip("\xff no") === '? no');
+check('a why is cut between characters', Ids::clip("a\nb" . str_repeat('日', 300)) === 'a b' . str_repeat('日', 84));
+check('a why that is not UTF-8', Ids::clip("\xff no") === '? no');
 check('the number of a block', Ids::blockNumber('shop', 'page 1') === 12104666997411);
 
 $large = new Batch('t');
 for ($n = 0; $n < 64; $n++) {
     $large->trackBlock("block $n", array_fill(0, 4095, 1));
 }
-check('calls of 1 MiB at most', array_map(fn ($part) => count($part->names), $large->parts(1)) === [31, 31, 2]);
+check('a call has at most 1 MiB', array_map(fn ($part) => count($part->names), $large->parts(1)) === [31, 31, 2]);
 
 final class Alarm extends Exception
 {
@@ -61,19 +61,19 @@ if (function_exists('pcntl_fork')) {
     $lane = $state($client, 'lane');
     $child = pcntl_fork();
     if ($child === 0) {
-        $client->flush(); // nothing of its parent's
-        refused('a message of its parent', fn () => $message->emit(), 'CLOSED');
+        $client->flush(); // sends no rows of its parent
+        refused('a message of the parent', fn () => $message->emit(), 'CLOSED');
         check('another lane', $state($client, 'lane') !== $lane && $state($client, 'queue') === []);
         exit(0);
     }
     pcntl_waitpid($child, $status);
-    check('a forked child begins anew', pcntl_wexitstatus($status) === 0);
+    check('a forked child has a new lane and no rows', pcntl_wexitstatus($status) === 0);
 }
-// Interrupted while Redis is asked: the batch stays in front, under its number.
+// An interruption during a call: the batch stays in the queue, under its number.
 try {
     $client->flush();
-    check('an alarm goes on', false);
+    check('an alarm propagates', false);
 } catch (Alarm) {
     check('the batch is kept', count($state($client, 'queue')) === 1);
 }
-(new ReflectionProperty($client, 'queue'))->setValue($client, []); // its destructor would try once more
+(new ReflectionProperty($client, 'queue'))->setValue($client, []); // otherwise the destructor would retry

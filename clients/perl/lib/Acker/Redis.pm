@@ -99,7 +99,7 @@ sub track_block {
     my $batch = Acker::Redis::Batch->new($task);
     my $number = $batch->track_block($label, $deltas, $block);
     my $applied = $self->apply($batch);
-    # The lost reply said whether the block was rejected: show() tells. (All zero: complete, so not pending.)
+    # The lost reply said whether the block was rejected, so ask show(). (All zero: complete, not pending.)
     my $missing = $applied->{repeated} && (grep {$_} @$deltas) && !$self->show(block_anchor($number, 0));
     return $number if !$missing && !@{ $applied->{rejected_blocks} };
     die Acker::Redis::Error->new(REJECTED => "block $label of $task was nacked: too much is pending, or an earlier block "

@@ -1,4 +1,4 @@
-/* Ids, texts, rows, batches, and the bytes that go over the wire. No I/O. */
+/* Ids, texts, rows, batches, and their bytes on the wire. No I/O. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdarg.h>
@@ -52,7 +52,7 @@ void acker_hex(const uint8_t *bytes, size_t count, char *hex) {
     hex[2 * count] = 0;
 }
 
-/* --- SHA-256 (FIPS 180-4): digests that tell batches apart, and numbers of blocks --- */
+/* --- SHA-256 (FIPS 180-4): for the digests of batches, and the numbers of blocks --- */
 
 typedef struct sha {
     uint32_t state[8];
@@ -134,10 +134,10 @@ void acker_sha256(const char *const *data, const size_t *sizes, size_t count, ui
 /* --- Ids --- */
 
 int acker_random(void *bytes, size_t count, acker_error *error) {
-    /* Not from a pool: a forked child, or a copy of the machine, would draw the same again. */
+    /* No pool: a forked child, or a snapshot of the machine, would repeat its ids. */
     for (size_t at = 0; at < count; at += 256) {
         if (getentropy((char *)bytes + at, count - at < 256 ? count - at : 256)) {
-            return refuse("the system's random source does not answer: %s", strerror(errno));
+            return refuse("the system's random source failed: %s", strerror(errno));
         }
     }
     return 0;
@@ -169,7 +169,7 @@ int acker_parse_id(acker_text text, uint64_t *id, acker_error *error) {
         found = 10 * found + digit;
     }
     if (!good) {
-        return refuse("an id is a number of 64 bits in decimal digits, not '%.*s'",
+        return refuse("an id is a decimal number of up to 64 bits, not '%.*s'",
                       (int)(text.size < 50 ? text.size : 50), text.data);
     }
     *id = found;
@@ -201,7 +201,8 @@ size_t acker_format(uint64_t anchor, uint64_t tuple, char *text) {
 
 int acker_check_anchor(uint64_t anchor, acker_error *error) {
     if (anchor - 1 < ANCHOR_MAX || (anchor >> 62 == 1 && (anchor & 0xfff) < MAX_SLOTS)) return 0;
-    return refuse("an anchor is 1 to 2^62-1, or one of a block's %d slots, not %llu", MAX_SLOTS,
+    return refuse("an anchor is a number from 1 to 2^62-1, or the anchor of a block's tree, "
+                  "not %llu",
                   (unsigned long long)anchor);
 }
 
@@ -232,8 +233,8 @@ int acker_xor(const uint64_t *ids, size_t count, uint64_t *delta, acker_error *e
         for (size_t i = 1; i < count; i++) twice |= sorted[i] == sorted[i - 1];
         free(sorted);
     }
-    /* Two messages with one id would cancel. */
-    return twice ? refuse("two messages have one tuple id; draw an id for each") : 0;
+    /* Two messages with the same id would cancel. */
+    return twice ? refuse("two messages have the same tuple id; draw an id for each") : 0;
 }
 
 int acker_whole(uint64_t tuple, const uint64_t *ids, size_t count, uint64_t *delta,
@@ -241,7 +242,8 @@ int acker_whole(uint64_t tuple, const uint64_t *ids, size_t count, uint64_t *del
     if (check_tuple(tuple, error)) return -1;
     for (size_t i = 0; i < count; i++) {
         if (ids[i] == tuple) {
-            return refuse("a message cannot have the id of one that it caused; draw another");
+            return refuse("a message and one that it caused have the same id %llu; draw another",
+                          (unsigned long long)tuple);
         }
     }
     if (acker_xor(ids, count, delta, error)) return -1;
@@ -266,12 +268,12 @@ static unsigned slot_of(uint64_t anchor) {
 int acker_check_name(const char *kind, const char *name, size_t size, acker_error *error) {
     static const char good[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
     if (size < 1 || size > 64 || strspn(name, good) != size) {
-        return refuse("a %s is 1 to 64 of A-Z a-z 0-9 _ . -, not '%.70s'", kind, name);
+        return refuse("a %s is 1 to 64 characters of A-Z a-z 0-9 _ . -, not '%.70s'", kind, name);
     }
     return 0;
 }
 
-/* Length of the sequence of UTF-8 at the beginning, 0 if there is none. */
+/* Return the length of the UTF-8 sequence at the beginning; 0 if it is invalid. */
 static size_t sequence(const unsigned char *s, size_t left) {
     unsigned c = s[0], low = 0x80, high = 0xbf;
     size_t size = c < 0x80 ? 1 : c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
@@ -292,13 +294,17 @@ int acker_check_text(const char *kind, acker_text text, size_t least, acker_erro
         return refuse("a %s has %zu to %d bytes, this one %zu", kind, least, MAX_TEXT, text.size);
     }
     for (size_t i = 0, some; i < text.size; i += some) {
-        if (s[i] < 0x20 || s[i] == 0x7f) return refuse("a %s has no control characters", kind);
-        if (!(some = sequence(s + i, text.size - i))) return refuse("a %s is UTF-8", kind);
+        if (s[i] < 0x20 || s[i] == 0x7f) {
+            return refuse("a %s must not contain control characters", kind);
+        }
+        if (!(some = sequence(s + i, text.size - i))) {
+            return refuse("a %s must be valid UTF-8", kind);
+        }
     }
     return 0;
 }
 
-/* Words for people such as a row can hold, into 256 bytes. */
+/* Write a text as a why, into 256 bytes: cut to 255 bytes, with control characters replaced. */
 acker_text acker_clip(acker_text words, char *to) {
     size_t size = 0;
     for (size_t i = 0, some; i < words.size; i += some) {
@@ -363,7 +369,7 @@ bool acker_batch_full(const acker_batch *batch) {
     return batch->size >= MAX_ROWS || batch->texts_size > MAX_TEXTS - MAX_TEXT;
 }
 
-/* Place in the table of an anchor, or where it would stand. */
+/* Return the index of an anchor in the table, or of the place where it belongs. */
 static size_t place(const acker_batch *batch, uint64_t anchor) {
     size_t last = batch->places_count - 1;
     size_t at = (size_t)(anchor * UINT64_C(0x9e3779b97f4a7c15) >> 40) & last;
@@ -387,10 +393,11 @@ static block *find_block(const acker_batch *batch, uint64_t number) {
 }
 
 static int room(const acker_batch *batch, size_t rows, size_t texts, acker_error *error) {
-    if (batch->sent) return refuse("this batch was sent already; put new rows into a new one");
+    if (batch->sent) return refuse("this batch was already sent; add new rows to a new batch");
     if (batch->size + rows > MAX_ROWS || batch->texts_size + texts > MAX_TEXTS) {
-        return refuse("a batch has at most %d rows and %d bytes of texts; begin another", MAX_ROWS,
-                      MAX_TEXTS);
+        return refuse("a batch has at most %d rows and %d bytes of texts; apply this one and begin "
+                      "another",
+                      MAX_ROWS, MAX_TEXTS);
     }
     return 0;
 }
@@ -406,7 +413,7 @@ static span keep(acker_batch *batch, acker_text text) {
     return found;
 }
 
-/* The row of an anchor, with room for so many bytes of text; NULL if it cannot be. */
+/* Return the row of an anchor, and check that texts bytes of text fit; NULL for invalid input. */
 static row *fold(acker_batch *batch, uint64_t anchor, size_t texts, acker_error *error) {
     row *its = find(batch, anchor);
     if (room(batch, !its, texts, error)) return NULL;
@@ -415,7 +422,7 @@ static row *fold(acker_batch *batch, uint64_t anchor, size_t texts, acker_error 
     if (anchor > ANCHOR_MAX) {
         block *tracked = find_block(batch, block_of(anchor));
         if (tracked && slot_of(anchor) >= tracked->slots) {
-            refuse("block %llu has %zu trees, and no slot %u", (unsigned long long)tracked->number,
+            refuse("block %llu has %zu trees, but no slot %u", (unsigned long long)tracked->number,
                    tracked->slots, slot_of(anchor));
             return NULL;
         }
@@ -435,14 +442,14 @@ static row *fold(acker_batch *batch, uint64_t anchor, size_t texts, acker_error 
     its = &batch->rows[batch->size];
     memset(its, 0, sizeof *its);
     its->anchor = anchor;
-    /* The table looks at rows: the row first. */
+    /* place() compares anchors of rows, so set the row first. */
     size_t at = place(batch, anchor);
     batch->places[at] = (uint16_t)++batch->size;
     return its;
 }
 
 static int needs_task(const acker_batch *batch, acker_error *error) {
-    return *batch->task ? 0 : refuse("name the source, acker_batch_new(task), to track in a batch");
+    return *batch->task ? 0 : refuse("a TRACK row needs a source: use acker_batch_new(task)");
 }
 
 int acker_batch_track(acker_batch *batch, uint64_t anchor, acker_text source_id,
@@ -453,12 +460,13 @@ int acker_batch_track(acker_batch *batch, uint64_t anchor, acker_text source_id,
         return -1;
     }
     if (anchor > ANCHOR_MAX) {
-        return refuse("anchor %llu is in a block; a block is tracked as a whole",
+        return refuse("anchor %llu is in a block; track the whole block by "
+                      "acker_batch_track_block()",
                       (unsigned long long)anchor);
     }
     row *its = find(batch, anchor);
     if (its && its->flags & TRACK) {
-        return refuse("anchor %llu is tracked twice; draw one per attempt",
+        return refuse("anchor %llu is tracked twice; draw a new anchor for each attempt",
                       (unsigned long long)anchor);
     }
     if (!(its = fold(batch, anchor, source_id.size, error))) return -1;
@@ -479,21 +487,24 @@ int acker_batch_track_block(acker_batch *batch, uint64_t number, acker_text labe
     }
     for (size_t i = 0; i < count; i++) {
         if (deltas[i] > TUPLE_MAX) {
-            return refuse("a delta is 0 to 2^63-1, not %llu", (unsigned long long)deltas[i]);
+            return refuse("a delta is a number from 0 to 2^63-1, not %llu",
+                          (unsigned long long)deltas[i]);
         }
     }
     if (find_block(batch, number)) {
-        return refuse("block %llu is tracked twice; name each attempt", (unsigned long long)number);
+        return refuse("block %llu is tracked twice; use another number for each attempt",
+                      (unsigned long long)number);
     }
     for (size_t i = 0; i < batch->size; i++) {
         uint64_t anchor = batch->rows[i].anchor;
         if (anchor > ANCHOR_MAX && block_of(anchor) == number && slot_of(anchor) >= count) {
-            return refuse("a row of this batch is of slot %u, which block %llu has not",
-                          slot_of(anchor), (unsigned long long)number);
+            return refuse("this batch has a row of slot %u, but block %llu has only %zu trees",
+                          slot_of(anchor), (unsigned long long)number, count);
         }
     }
     if (batch->blocks_count == MAX_BLOCKS) {
-        return refuse("a batch tracks at most %d blocks; begin another", MAX_BLOCKS);
+        return refuse("a batch tracks at most %d blocks; apply this one and begin another",
+                      MAX_BLOCKS);
     }
     if (room(batch, 0, label.size, error)) return -1;
     if (!batch->blocks) batch->blocks = acker_alloc(MAX_BLOCKS * sizeof *batch->blocks);
@@ -506,13 +517,13 @@ int acker_batch_track_block(acker_batch *batch, uint64_t number, acker_text labe
     return 0;
 }
 
-/* Fold in a row that is whole already. */
+/* Fold in a whole row. */
 int acker_batch_add(acker_batch *batch, uint64_t anchor, uint64_t delta, uint8_t flags,
                     acker_text why, acker_error *error) {
     if (flags & FAIL) {
         if (acker_check_text("why", why, 0, error)) return -1;
         row *said = find(batch, anchor);
-        if (said && said->why.size) why.size = 0; /* the first one wins */
+        if (said && said->why.size) why.size = 0; /* the first why wins */
     } else {
         why.size = 0;
     }
@@ -568,7 +579,8 @@ static void end_part(part *its) {
     const char **data = acker_alloc(2 * count * sizeof *data);
     size_t *sizes = acker_alloc(2 * count * sizeof *sizes);
     for (size_t i = 0; i < count; i++) {
-        /* Its size goes before each argument, so that none runs into the next. */
+        /* The size of each argument is hashed, too: equal bytes that are split differently have
+         * different digests. */
         data[2 * i] = (const char *)&its->sizes[HEAD + i];
         sizes[2 * i] = sizeof *its->sizes;
         data[2 * i + 1] = its->argv[HEAD + i];
@@ -617,7 +629,7 @@ typedef struct rows_of_block {
     uint64_t number;
     const block *tracked;
     row **rows;
-    size_t count, size; /* rows, and bytes on the wire */
+    size_t count, size; /* number of rows, and bytes on the wire */
 } rows_of_block;
 
 static int by_anchor(const void *a, const void *b) {
@@ -642,7 +654,7 @@ static uint8_t *put_slot(uint8_t *to, unsigned slot) {
     return to + 2;
 }
 
-/* The six arguments of a block, whose bytes begin at `to`; where they end. */
+/* Write the six arguments of a block from `to` on; return where they end. */
 static uint8_t *pack_block(part *part, const acker_batch *batch, const rows_of_block *its,
                            uint8_t *to) {
     uint8_t *flags = to, *header = to + 9, *slots, *deltas, *failed;
@@ -699,8 +711,8 @@ static uint8_t *pack_block(part *part, const acker_batch *batch, const rows_of_b
     return end;
 }
 
-/* The fewest calls that may carry the blocks of a shard. A batch has so few rows and texts that
- * their other limits hold of themselves. */
+/* Pack the blocks of a shard into the fewest calls. The limits of a batch keep a call below the
+ * other limits on rows and texts. */
 static size_t pack_blocks(part *parts, const acker_batch *batch, unsigned shard,
                           rows_of_block **blocks, size_t count) {
     size_t made = 0, from = 0;
@@ -720,7 +732,7 @@ static size_t pack_blocks(part *parts, const acker_batch *batch, unsigned shard,
     return made;
 }
 
-/* What is sent: the loose rows of each shard, then its blocks. */
+/* Return the calls to send: the loose rows of each shard, then its blocks. */
 part *acker_parts(acker_batch *batch, unsigned shards, size_t *count) {
     size_t loose = 0, n = 0, most = batch->blocks_count + batch->size;
     row **rows = acker_alloc(batch->size * sizeof *rows);
@@ -770,7 +782,7 @@ part *acker_parts(acker_batch *batch, unsigned shards, size_t *count) {
         unsigned shard = (unsigned)(blocks[i].number & (shards - 1));
         size_t its = 0, before = 0;
         while (before < i && (blocks[before].number & (shards - 1)) != shard) before++;
-        if (before < i) continue; /* its shard has been packed */
+        if (before < i) continue; /* the blocks of this shard are already packed */
         for (size_t k = i; k < n; k++) {
             if ((blocks[k].number & (shards - 1)) == shard) some[its++] = &blocks[k];
         }

@@ -1,4 +1,4 @@
-/* A client: connections, lanes, and what is sent again. The contract: lua/README.md. */
+/* The client: connections, lanes, and retries. The wire protocol: lua/README.md. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 enum { SLOTS = 16384, MAX_HOPS = 8, MAX_LANES = 64 };
 static const int64_t FIRST_PAUSE = 50 * MS, LONGEST_PAUSE = 500 * MS, PATIENCE = 10000 * MS;
 
-/* One server. Replies come in the order of the calls, which wait here for theirs. */
+/* One server. Replies come in the order of the calls; the queue holds the calls without a reply. */
 typedef struct node {
     struct node *next;
     char *address;
@@ -23,14 +23,14 @@ typedef struct node {
     call *first, **last;
 } node;
 
-/* A lane: a producer's name, drawn at random once, numbers that grow, and one batch in flight. */
+/* A lane: a random producer name, which is drawn once, increasing numbers, one batch in flight. */
 typedef struct lane {
-    char name[33]; /* "": to be drawn */
+    char name[33]; /* "": not drawn yet */
     uint64_t seq;
     acker_batch *batch; /* in flight */
-    uint64_t turn;      /* when it was sent: the oldest is waited for first */
+    uint64_t turn;      /* order of sending: the oldest batch is awaited first */
     int64_t end;
-    uint64_t *anchors; /* none but for on_given_up */
+    uint64_t *anchors; /* only for on_given_up */
 } lane;
 
 typedef struct open_batch {
@@ -57,14 +57,14 @@ struct acker_client {
     uint64_t turns;
     open_batch *open; /* by shard */
     unsigned open_count;
-    int64_t due; /* of the batch that is due first; 0: none is open */
+    int64_t due; /* of the batch that is due first; 0: no batch is open */
     acker_error failed;
 };
 
 static int64_t now_ns(void) {
     struct timespec at;
 #ifdef CLOCK_BOOTTIME
-    clock_gettime(CLOCK_BOOTTIME, &at); /* goes on while the machine sleeps, as fences end */
+    clock_gettime(CLOCK_BOOTTIME, &at); /* also counts while the machine sleeps, as fences do */
 #else
     clock_gettime(CLOCK_MONOTONIC, &at);
 #endif
@@ -92,7 +92,7 @@ static node *node_at(acker_client *client, const char *address, size_t size) {
     return *end = made;
 }
 
-/* Close a connection; calls that wait there will get no answer. */
+/* Close a connection; its waiting calls get no reply. */
 static void hang_up(node *one) {
     for (call *its = one->first; its; its = its->next) its->done = true;
     one->first = NULL;
@@ -109,7 +109,7 @@ static int unavailable(acker_error *error, const node *one, const char *words) {
 
 static int write_all(int fd, const char *data, size_t size) {
     while (size) {
-        /* hiredis would end the process by SIGPIPE. */
+        /* Without MSG_NOSIGNAL, as in hiredis, SIGPIPE would end the process. */
         ssize_t some = send(fd, data, size, MSG_NOSIGNAL);
         if (some < 0 && errno == EINTR) continue;
         if (some <= 0) return -1;
@@ -129,7 +129,7 @@ static int transmit(node *one, call *its, int argc, const char **argv, const siz
     int why = errno;
     redisFreeCommand(words);
     if (wrote) {
-        unavailable(error, one, why == EAGAIN ? "it takes nothing in" : strerror(why));
+        unavailable(error, one, why == EAGAIN ? "it accepts no data" : strerror(why));
         hang_up(one);
         return -1;
     }
@@ -138,7 +138,7 @@ static int transmit(node *one, call *its, int argc, const char **argv, const siz
     return 0;
 }
 
-/* The reply of a call that was sent; NULL if there is none. */
+/* Wait for the reply of a call that was sent; NULL if there is none. */
 static redisReply *await(node *one, call *its, acker_error *error) {
     while (!its->done) {
         void *reply = NULL;
@@ -206,7 +206,7 @@ static int dial(acker_client *client, node *one, acker_error *error) {
     return 0;
 }
 
-/* Send a command to a node; its reply is awaited later. */
+/* Send a command to a node; the caller awaits its reply later. */
 static int issue(acker_client *client, node *one, bool asking, call *its, int argc,
                  const char **argv, const size_t *sizes, acker_error *error) {
     static const char *words[1] = {"ASKING"};
@@ -221,7 +221,7 @@ static int issue(acker_client *client, node *one, bool asking, call *its, int ar
     return transmit(one, its, argc, argv, sizes, error);
 }
 
-/* Words of an error reply, without what Redis 6.2 puts before an error inside a script. */
+/* Return the text of an error reply, without the prefix of Redis 6.2 for errors inside a script. */
 static const char *words_of(const redisReply *reply) {
     const char *words = reply->str, *at = strstr(words, "Error running script ");
     bool in_script = at && at - words <= 4;
@@ -234,7 +234,7 @@ static const char *words_of(const redisReply *reply) {
     return words;
 }
 
-/* Whether an error reply begins with one of these codes. */
+/* Return whether an error reply begins with one of these codes. */
 static bool has_code(const char *words, const char *const *codes, size_t count) {
     for (size_t i = 0; i < count; i++) {
         size_t size = strlen(codes[i]);
@@ -243,8 +243,8 @@ static bool has_code(const char *words, const char *const *codes, size_t count) 
     return false;
 }
 
-/* After the reply of a master that was replaced, or may be soon, connect again: the address may
- * lead to another master by now, and only a new connection finds out. */
+/* Connect again after the reply of a master that was replaced, or may be soon: the address may lead
+ * to another master by now, and only a new connection detects that. */
 static void leave_demoted(node *one, const redisReply *reply) {
     static const char *const codes[] = {"READONLY", "MASTERDOWN", "NOREPLICAS", "LOADING"};
     if (has_code(words_of(reply), codes, sizeof codes / sizeof *codes)) hang_up(one);
@@ -268,7 +268,7 @@ static unsigned slot_of(const char *key) {
     return crc % SLOTS;
 }
 
-/* The node of an address, with the host of the node that has said it if it has none itself. */
+/* Return the node of an address; an empty host means the host of the node that replied. */
 static node *node_said(acker_client *client, const node *by, const char *host, size_t size,
                        const char *port) {
     char address[300];
@@ -310,7 +310,7 @@ static int read_slots(acker_client *client, node *from, acker_error *error) {
     if (reply && !good) {
         acker_say(error, reply->type == REDIS_REPLY_ERROR ? "REDIS" : "UNAVAILABLE",
                   "CLUSTER SLOTS of %.80s: %.120s", from->address,
-                  reply->type == REDIS_REPLY_ERROR ? reply->str : "cannot be read");
+                  reply->type == REDIS_REPLY_ERROR ? reply->str : "the reply cannot be parsed");
     }
     if (reply) freeReplyObject(reply);
     if (good) {
@@ -332,8 +332,8 @@ static node *node_of(acker_client *client, unsigned slot, acker_error *error) {
     return NULL;
 }
 
-/* Send a command to the node of a slot, or begin with the reply that has come from there, and
- * follow MOVED, ASK and NOSCRIPT, none of which has run anything. NULL: there is no answer. */
+/* Send a command to the node of a slot, or start with the reply that came from `one`. Follow MOVED,
+ * ASK and NOSCRIPT, which mean that nothing ran. Return NULL if there is no reply. */
 static redisReply *ask(acker_client *client, unsigned slot, node *one, redisReply *reply,
                        int script, int argc, const char **argv, size_t *sizes, acker_error *error) {
     bool asking = false;
@@ -344,7 +344,7 @@ static redisReply *ask(acker_client *client, unsigned slot, node *one, redisRepl
             reply = await(one, &its, error);
         }
         if (!reply) {
-            client->stale = true; /* it may have failed over */
+            client->stale = true; /* the node may have failed over */
             return NULL;
         }
         if (reply->type != REDIS_REPLY_ERROR) return reply;
@@ -371,7 +371,7 @@ static redisReply *ask(acker_client *client, unsigned slot, node *one, redisRepl
         freeReplyObject(reply);
         reply = NULL;
     }
-    acker_say(error, "UNAVAILABLE", "slot %u was sent from node to node", slot);
+    acker_say(error, "UNAVAILABLE", "too many redirections for slot %u", slot);
     return NULL;
 }
 
@@ -385,7 +385,7 @@ static const char *advice(const char *code) {
     static const char *known[][2] = {
         {"NAMESPACE", "; create it (acker-redis create), or finish dropping it (acker-redis drop)"},
         {"SCHEMA", "; use the version of acker-redis that wrote it"},
-        {"SHARD", "; the namespace was moved or created anew"},
+        {"SHARD", "; the namespace was resharded, or dropped and created again"},
         {"CONFLICT", "; something has used this lane with other content"},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -394,9 +394,9 @@ static const char *advice(const char *code) {
     return "";
 }
 
-/* What an error reply means. */
+/* Set the error for an error reply. */
 static int translate(const redisReply *reply, acker_error *error) {
-    /* States that pass: start-up, failover, a slot that moves, a long script. */
+    /* Transient states: start-up, failover, a migrating slot, a long script. */
     static const char *const passing[] = {"LOADING",    "TRYAGAIN", "CLUSTERDOWN",
                                           "MASTERDOWN", "READONLY", "BUSY",
                                           "NOREPLICAS", "MOVED",    "ASK"};
@@ -409,11 +409,12 @@ static int translate(const redisReply *reply, acker_error *error) {
                          advice(code));
     }
     if (has_code(words, passing, sizeof passing / sizeof *passing)) {
-        return acker_say(error, "UNAVAILABLE", "Redis cannot do it now: %.200s", words);
+        return acker_say(error, "UNAVAILABLE", "Redis cannot run the call now: %.200s", words);
     }
     if (!strncmp(words, "OOM", 3)) {
-        words = "it is at maxmemory; raise it, lower high_water, or let the sources take their "
-                "outcomes";
+        return acker_say(error, "REDIS",
+                         "Redis is at maxmemory and refused the call; nothing was changed. Raise "
+                         "maxmemory, lower high_water, or let the sources take their outcomes");
     }
     return acker_say(error, "REDIS", "Redis refused the call: %.200s", words);
 }
@@ -457,7 +458,7 @@ redisReply *acker_command(acker_client *client, unsigned shard, size_t count,
                    error);
 }
 
-/* Wait for a while, longer each time, but not beyond the limit. */
+/* Wait, longer each time, but not beyond the limit. */
 static void rest(int64_t *pause, int64_t limit) {
     int64_t wait = *pause / 2 + now_ns() / 1000 % (*pause / 2), left = limit - now_ns();
     if (left < wait) wait = left;
@@ -479,7 +480,7 @@ static bool number(const redisReply *meta, const char *name, int64_t most, int64
     return false;
 }
 
-/* Read the configuration, as shard 0 says now, once. */
+/* Read the current configuration from shard 0, once. */
 static int read_config(acker_client *client, acker_error *error) {
     redisReply *reply = acker_run(client, STATUS, 0, 0, NULL, error);
     if (!reply) return -1;
@@ -500,13 +501,13 @@ static int read_config(acker_client *client, acker_error *error) {
         client->fence = (buckets - 1) * tick * MS;
         client->known = true;
     } else {
-        acker_say(error, "REDIS", "the reply of status cannot be read");
+        acker_say(error, "REDIS", "the reply of status cannot be parsed");
     }
     freeReplyObject(reply);
     return good ? 0 : -1;
 }
 
-/* Likewise, again and again until Redis answers, or from memory if that will do. */
+/* Read the configuration, and retry until Redis answers; if known is set, use the cached one. */
 static int configuration(acker_client *client, bool known, int64_t end, acker_error *error) {
     acker_error said;
     if (known && client->known) return 0;
@@ -524,15 +525,15 @@ static int64_t deadline(const acker_client *client) {
     return wait ? now_ns() + (wait < FOREVER / MS ? wait * MS : FOREVER) : 0;
 }
 
-int acker_shards(acker_client *client, bool anew, unsigned *shards, unsigned *buckets,
+int acker_shards(acker_client *client, bool fresh, unsigned *shards, unsigned *buckets,
                  acker_error *error) {
-    if (configuration(client, !anew, deadline(client), error)) return -1;
+    if (configuration(client, !fresh, deadline(client), error)) return -1;
     *shards = client->shards;
     if (buckets) *buckets = client->buckets;
     return 0;
 }
 
-/* --- Batches on their way --- */
+/* --- Delivery of batches --- */
 
 static void unseal(acker_batch *batch) {
     if (!batch->sent) return;
@@ -543,8 +544,7 @@ static void unseal(acker_batch *batch) {
     batch->sent = NULL;
 }
 
-/* Pack a batch under a lane, and the numbers behind its last one; nothing comes into it any more.
- */
+/* Pack a batch under a lane and its next numbers; from then on the batch accepts no rows. */
 static void seal(acker_client *client, acker_batch *batch, const char *name, uint64_t *seq,
                  const char *digest) {
     sent *its = acker_alloc(sizeof *its);
@@ -575,7 +575,7 @@ static void seal(acker_client *client, acker_batch *batch, const char *name, uin
     batch->sent = its;
 }
 
-/* Whether nothing of it was applied, for sure. */
+/* Return whether no part of the batch can have been applied. */
 static bool refused(const sent *its) {
     for (size_t i = 0; i < its->count; i++) {
         if (its->parts[i].doubt || its->parts[i].answered) return false;
@@ -591,10 +591,10 @@ static bool answered(const sent *its) {
 }
 
 static int unreadable(acker_error *error) {
-    return acker_say(error, "REDIS", "the reply of a script cannot be read");
+    return acker_say(error, "REDIS", "the reply of a script cannot be parsed");
 }
 
-/* Read what a call of a batch was answered. */
+/* Parse the reply to a call of a batch. */
 static int read_reply(sent *its, part *one, const redisReply *reply, acker_error *error) {
     if (reply->type != REDIS_REPLY_ARRAY) return unreadable(error);
     if (reply->elements == 2 && reply->element[1]->type == REDIS_REPLY_STRING) {
@@ -603,8 +603,8 @@ static int read_reply(sent *its, part *one, const redisReply *reply, acker_error
         if (acker_parse_id(text, &highest, NULL)) return unreadable(error);
         if (highest > one->seq) {
             return acker_say(error, "LANE",
-                             "lane %.40s is at %llu, and this call is number %llu: it "
-                             "was copied, or is used by another process; this batch is not applied",
+                             "lane %.40s is at %llu, this batch is %llu: a later batch, or another "
+                             "process, has used the lane; this batch is not applied again",
                              its->lane, (unsigned long long)highest, (unsigned long long)one->seq);
         }
         one->repeated = true;
@@ -629,7 +629,7 @@ static int read_reply(sent *its, part *one, const redisReply *reply, acker_error
     return 0;
 }
 
-/* One attempt, or the rest of the one that is in flight. */
+/* Make one attempt, or wait for the attempt that is in flight. */
 static int attempt(acker_client *client, sent *its, part *one, acker_error *error) {
     redisReply *reply = NULL;
     node *at = NULL;
@@ -641,7 +641,7 @@ static int attempt(acker_client *client, sent *its, part *one, acker_error *erro
         }
         at = one->node;
     }
-    /* argv[0] and [1] become those of EVAL if the script is not known there, and stay so. */
+    /* If the node does not know the script, argv[0] and [1] become those of EVAL, and stay so. */
     int script = *one->argv[0] == 'E' && one->sizes[0] == 4 ? -1
                  : one->in_blocks                           ? APPLY_BLOCKS
                                                             : APPLY;
@@ -662,11 +662,11 @@ static void mark(part *one) {
 
 static int late(acker_error *error) {
     return acker_say(error, "LATE",
-                     "this batch was first sent too long ago to be sent again, its fence "
-                     "may be gone; let its trees expire");
+                     "this batch was first sent too long ago to be sent again: its fence may have "
+                     "expired; let its trees expire");
 }
 
-/* Codes with which nothing was changed. */
+/* Return whether the error means that nothing was changed. */
 static bool surely_not(const acker_error *error) {
     static const char *codes[] = {"ARGS", "SHARD", "NAMESPACE", "SCHEMA", "FENCE", "BACKLOG"};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
@@ -675,7 +675,7 @@ static bool surely_not(const acker_error *error) {
     return false;
 }
 
-/* Send the same bytes under the same number until they are answered, or may not be sent. */
+/* Send the same bytes under the same number until they are answered or may not be sent again. */
 static int deliver_part(acker_client *client, sent *its, part *one, int64_t end,
                         acker_error *error) {
     int64_t begun = now_ns(), pause = FIRST_PAUSE;
@@ -700,8 +700,8 @@ static int deliver_part(acker_client *client, sent *its, part *one, int64_t end,
         if (now_ns() + pause > limit) return is_late ? late(error) : -1;
         rest(&pause, limit);
         if (away) {
-            /* For how long does the fence hold by now? Who does not answer this will not answer
-             * that. */
+            /* Read for how long the fence holds now. If Redis does not answer this, retry the call
+             * anyway. */
             acker_error said;
             if (!read_config(client, &said)) {
                 if (client->fence < its->fence) its->fence = client->fence;
@@ -712,16 +712,16 @@ static int deliver_part(acker_client *client, sent *its, part *one, int64_t end,
     }
 }
 
-/* Send the first call for each shard, and do not wait. What cannot be sent now is sent later. */
+/* Send the first call for each shard without waiting. Calls that fail here are sent later. */
 static void launch(acker_client *client, sent *its) {
     for (size_t i = 0; i < its->count; i++) {
         part *one = &its->parts[i];
-        bool behind = one->answered || one->flying;
-        /* On a shard one after the other, as their numbers say. */
-        for (size_t k = 0; !behind && k < i; k++) {
-            behind = its->parts[k].shard == one->shard && !its->parts[k].answered;
+        bool skip = one->answered || one->flying;
+        /* The calls of one shard are sent one after the other, in the order of their numbers. */
+        for (size_t k = 0; !skip && k < i; k++) {
+            skip = its->parts[k].shard == one->shard && !its->parts[k].answered;
         }
-        if (behind) continue;
+        if (skip) continue;
         acker_error said;
         if (one->first && now_ns() - one->first > its->fence) continue;
         one->node = node_of(client, slot_of(one->keys[0]), &said);
@@ -741,11 +741,11 @@ static int name_lane(lane *its, acker_error *error) {
     return 0;
 }
 
-/* Pack a batch, if it was not, and send it off. */
+/* Pack a batch, unless it is packed, and send its first calls. */
 static int start(acker_client *client, lane *its, acker_batch *batch, acker_error *error) {
     its->end = client->options.retry_ms < 0 ? -1 : deadline(client);
     int64_t limit = its->end < 0 ? now_ns() + 6 * PATIENCE : its->end;
-    /* The fence of what is sent again holds for as long as the namespace says now. */
+    /* A retry needs the current configuration: it says for how long the fence holds. */
     if (configuration(client, !batch->sent, limit, error)) return -1;
     if (!batch->sent) {
         if (name_lane(its, error)) return -1;
@@ -763,12 +763,12 @@ static int land_parts(acker_client *client, sent *its, int64_t end, acker_error 
     for (size_t i = 0; i < its->count; i++) {
         part *one = &its->parts[i];
         if (one->answered) continue;
-        bool behind = false;
+        bool blocked = false;
         for (size_t k = 0; k < i; k++) {
-            behind |= its->parts[k].shard == one->shard && !its->parts[k].answered;
+            blocked |= its->parts[k].shard == one->shard && !its->parts[k].answered;
         }
-        if (behind || !deliver_part(client, its, one, end, &said)) continue;
-        /* The other shards' calls are in flight: hear them out. */
+        if (blocked || !deliver_part(client, its, one, end, &said)) continue;
+        /* The calls of the other shards are in flight: read their replies. */
         if (!failed && error) *error = said;
         failed = -1;
         for (size_t k = i + 1; k < its->count; k++) {
@@ -786,22 +786,23 @@ static int land_parts(acker_client *client, sent *its, int64_t end, acker_error 
     return failed;
 }
 
-/* Wait for the answers of a batch that was started. */
+/* Wait for the replies of a batch that was started. */
 static int land(acker_client *client, lane *its, acker_batch *batch, acker_error *error) {
     int64_t pause = FIRST_PAUSE;
     acker_error said;
-    for (bool anew = false;; anew = true) {
+    for (bool retried = false;; retried = true) {
         if (!land_parts(client, batch->sent, its->end, &said)) return 0;
         if (!is(&said, "SHARD") && !is(&said, "NAMESPACE")) break;
         client->known = false;
         if (!refused(batch->sent)) {
             return acker_say(error, said.code,
-                             "%.120s. Some of this batch may have been applied before "
-                             "that, and the rest cannot be: give it up. Its trees expire; what it "
-                             "tracks and has no verdict then, track anew",
+                             "%.120s. A part of this batch may have been applied before, so the "
+                             "rest cannot be sent to other shards: give it up. Its trees expire; "
+                             "track those again that get no verdict",
                              said.words);
         }
-        /* It is packed anew, for other shards. While it moves, shard 0 may say the old ones. */
+        /* Repack the batch for the new shards. During a reshard, shard 0 may still have the old
+         * number. */
         unsigned shards = batch->sent->shards;
         int64_t limit = its->end < 0 ? now_ns() + PATIENCE : its->end;
         unseal(batch);
@@ -810,7 +811,7 @@ static int land(acker_client *client, lane *its, acker_batch *batch, acker_error
             said = other;
             break;
         }
-        if (client->shards == shards && anew) {
+        if (client->shards == shards && retried) {
             if (its->end < 0) limit = now_ns() + client->fence;
             if (!client->reshard || now_ns() + pause > limit) break;
             rest(&pause, limit);
@@ -822,7 +823,7 @@ static int land(acker_client *client, lane *its, acker_batch *batch, acker_error
     return acker_say(error, said.code, "%s", said.words);
 }
 
-/* Behind a batch: a lane goes on, unless the batch may be sent again under it. */
+/* After a batch, keep the lane, unless the batch may be sent again under it. */
 static void leave(lane *its, acker_batch *batch) {
     if (!batch->sent) return;
     if (refused(batch->sent)) {
@@ -841,7 +842,7 @@ static void give_up(acker_client *client, const acker_batch *batch, const acker_
     free(anchors);
 }
 
-/* Wait for the batch that is in flight on a lane. */
+/* Wait for the batch in flight on a lane. */
 static void settle(acker_client *client, lane *its) {
     acker_batch *batch = its->batch;
     acker_error said;
@@ -863,7 +864,7 @@ static lane *free_lane(acker_client *client) {
     return oldest;
 }
 
-/* A forked child has nothing of its parent's: neither connections nor lanes, nor what waits. */
+/* In a forked child, drop all of the parent's connections, lanes and waiting rows. */
 static void check_fork(acker_client *client) {
     if (client->pid == getpid()) return;
     client->pid = getpid();
@@ -942,12 +943,12 @@ int acker_send(acker_client *client, acker_batch *batch, acker_error *error) {
     return 0;
 }
 
-/* --- Rows that wait for others --- */
+/* --- Buffered rows --- */
 
 static void send_open(acker_client *client, unsigned shard) {
     acker_batch *batch = client->open[shard].batch;
     client->open[shard].batch = NULL;
-    if (batch) acker_send(client, batch, NULL); /* acker_flush tells its error */
+    if (batch) acker_send(client, batch, NULL); /* acker_flush reports its error */
 }
 
 int64_t acker_poll(acker_client *client) {
@@ -967,7 +968,7 @@ int64_t acker_poll(acker_client *client) {
     return next ? (next - now + MS - 1) / MS : -1;
 }
 
-/* Take whole rows in, that were checked. */
+/* Accept whole rows that were checked. */
 int acker_put(acker_client *client, const acker_id *rows, size_t count, uint8_t flags,
               acker_text why, acker_error *error) {
     acker_poll(client);
@@ -981,7 +982,7 @@ int acker_put(acker_client *client, const acker_id *rows, size_t count, uint8_t 
         unsigned shard = acker_shard_of(rows[i].anchor, client->shards);
         open_batch *its = &client->open[shard];
         if (its->batch && acker_batch_full(its->batch)) send_open(client, shard);
-        /* It may have sent, and so heard of other shards. */
+        /* send_open may have read a configuration with another number of shards. */
         shard = acker_shard_of(rows[i].anchor, client->shards);
         if (shard >= client->open_count) shard = 0;
         its = &client->open[shard];
@@ -1044,8 +1045,8 @@ acker_client *acker_open(const char *nodes, const char *namespace_, const acker_
     if (options->lanes < 1 || options->lanes > MAX_LANES || !options->timeout_ms ||
         options->linger_ms < 0 || (options->user && !options->password)) {
         acker_say(error, "REFUSED",
-                  "lanes are 1 to %d, timeout_ms is 1 or more, linger_ms 0 or more, "
-                  "and a user has a password",
+                  "lanes must be 1 to %d, timeout_ms at least 1, linger_ms at least 0, "
+                  "and a user needs a password",
                   MAX_LANES);
         return NULL;
     }
@@ -1061,7 +1062,7 @@ acker_client *acker_open(const char *nodes, const char *namespace_, const acker_
         size_t size = strcspn(nodes, ",");
         const char *colon = memrchr(nodes, ':', size);
         if (size > 255 || (*nodes != '/' && (!colon || colon == nodes))) {
-            acker_say(error, "REFUSED", "a node is host:port, or the path of a socket");
+            acker_say(error, "REFUSED", "a node must be host:port, or the path of a socket");
             acker_close(client);
             return NULL;
         }
@@ -1069,7 +1070,7 @@ acker_client *acker_open(const char *nodes, const char *namespace_, const acker_
         nodes += size + (nodes[size] == ',');
     }
     if (!client->nodes) {
-        acker_say(error, "REFUSED", "name a node, host:port");
+        acker_say(error, "REFUSED", "no node is given; name at least one, host:port");
         acker_close(client);
         return NULL;
     }

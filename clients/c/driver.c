@@ -81,7 +81,7 @@ static int fold_row(acker_batch *batch, const char *verb, const json *its) {
     } else if (!strcmp(verb, "touch")) {
         done = acker_batch_touch(batch, anchor, &error);
     } else {
-        done = acker_say(&error, "DRIVER", "there is no row %s", verb);
+        done = acker_say(&error, "DRIVER", "unknown row %s", verb);
     }
     free(ids);
     return done;
@@ -296,7 +296,7 @@ static int serve(const json *asked) {
     int done = !strcmp(op, "connect") ? connect_to(asked)
                : !strcmp(op, "begin") ? begin(asked)
                : !strcmp(op, "flush") ? acker_flush(client, &error)
-                                      : acker_say(&error, "DRIVER", "there is no operation %s", op);
+                                      : acker_say(&error, "DRIVER", "unknown operation %s", op);
     if (!done) printf("{}");
     return done;
 }
@@ -309,7 +309,7 @@ int main(void) {
         json *asked = acker_json(line, (size_t)size);
         memset(&error, 0, sizeof error);
         if (!asked) {
-            acker_say(&error, "REFUSED", "that is no JSON");
+            acker_say(&error, "REFUSED", "the request is not valid JSON");
         }
         if (!asked || serve(asked)) {
             printf("{\"error\": \"%s\", \"message\": ", error.code);

@@ -1,4 +1,4 @@
-/* What the files of this library share, and its driver; not for users. */
+/* Declarations shared by the files of this library and its driver; not for users. */
 #ifndef ACKER_INTERNAL_H
 #define ACKER_INTERNAL_H
 
@@ -13,7 +13,7 @@ enum { MAX_ROWS = 1024, MAX_TEXTS = 65536, MAX_TEXT = 255, MAX_BLOCKS = 64, MAX_
 #define TUPLE_MAX (UINT64_MAX >> 1)
 #define BLOCK_MAX ((UINT64_C(1) << 50) - 1)
 
-/* Text in a batch's buffer. */
+/* A text in a batch's buffer. */
 typedef struct span {
     uint32_t at, size;
 } span;
@@ -37,33 +37,33 @@ typedef struct call {
     bool done;
 } call;
 
-/* One call of a script, all or nothing, under a number of its own. */
+/* One call of a script, which is applied completely or not at all, under its own number. */
 typedef struct part {
     bool in_blocks;
     unsigned shard;
     size_t argc, ids_count;
-    const char **argv; /* with 7 places in front: EVALSHA, sha, 2, two keys, producer, fence */
+    const char **argv; /* the first 7 are EVALSHA, sha, 2, two keys, producer, fence */
     size_t *sizes;
     char *data;
-    uint64_t *ids; /* what the rejected of the reply count: anchors, or blocks */
+    uint64_t *ids; /* anchors or block numbers, which the rejected rows of the reply index */
     char digest[33], fence[64], keys[2][112];
     uint64_t seq;
 
     call call;
     struct node *node;
     bool flying, doubt, before, answered;
-    int64_t first; /* when it was sent first, ns; 0: not yet */
+    int64_t first; /* when the call was first sent, ns; 0: not yet */
     long long tracked, acked, failed;
     bool repeated;
 } part;
 
 enum { HEAD = 7 };
 
-/* Where a batch was sent; from then on no row comes in. */
+/* The packed calls of a batch; while they exist, the batch accepts no rows. */
 typedef struct sent {
     char lane[129];
     unsigned shards;
-    int64_t fence; /* ns for which it may be sent again */
+    int64_t fence; /* how long the batch may be retried, in ns */
     part *parts;
     size_t count;
     uint64_t *rejected, *rejected_blocks;
@@ -74,7 +74,7 @@ struct acker_batch {
     char task[65];
     row *rows;
     size_t size, room;
-    uint16_t *places; /* by hash of the anchor: place in rows and 1, or 0 */
+    uint16_t *places; /* hash table by anchor: index in rows plus 1, or 0 */
     size_t places_count;
     block *blocks;
     size_t blocks_count;
@@ -110,23 +110,23 @@ void acker_parts_free(part *parts, size_t count);
 void acker_put64(uint8_t *to, uint64_t value);
 uint64_t acker_get64(const char *from);
 
-/* For the vectors: pack under a lane, a number and a digest that are given, and send once. */
+/* Pack a batch under a given lane, number and digest, and send it once. Only for the vectors. */
 int acker_apply_under(acker_client *client, acker_batch *batch, const char *producer, uint64_t seq,
                       const char *digest, acker_applied *applied, acker_error *error);
 
-/* What the client's files share. */
+/* Functions of client.c for the other files. */
 int acker_put(acker_client *client, const acker_id *rows, size_t count, uint8_t flags,
               acker_text why, acker_error *error);
 redisReply *acker_run(acker_client *client, int script, unsigned shard, size_t count,
                       const acker_text *args, acker_error *error);
 redisReply *acker_command(acker_client *client, unsigned shard, size_t count,
                           const acker_text *args, acker_error *error);
-int acker_shards(acker_client *client, bool anew, unsigned *shards, unsigned *buckets,
+int acker_shards(acker_client *client, bool fresh, unsigned *shards, unsigned *buckets,
                  acker_error *error);
 void acker_prefix(const acker_client *client, unsigned shard, char *prefix);
 enum { APPLY, APPLY_BLOCKS, SHOW, STATUS, TAKE };
 
-/* --- JSON, as scripts and drivers write it --- */
+/* --- JSON as written by the scripts and drivers --- */
 
 typedef struct json {
     enum {
@@ -138,15 +138,15 @@ typedef struct json {
         JSON_LIST,
         JSON_OBJECT
     } kind;
-    acker_text text;    /* of a string, unescaped, and of a number; ends with a 0 */
-    struct json *items; /* of a list; of an object name, value, .. */
+    acker_text text;    /* of a string (unescaped) or a number; 0-terminated */
+    struct json *items; /* of a list; of an object: name, value, .. */
     size_t count;
 } json;
 
-/* NULL if it is no JSON. */
+/* Parse JSON; return NULL if it is invalid. */
 json *acker_json(const char *text, size_t size);
 void acker_json_free(json *value);
-/* A field of an object, NULL if it is not there. */
+/* Return a field of an object, or NULL if it does not exist. */
 const json *acker_json_get(const json *object, const char *name);
 
 #endif

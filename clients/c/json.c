@@ -1,4 +1,4 @@
-/* JSON as the scripts write it, and the requests of a driver: into a tree of values. */
+/* A parser for the JSON of the scripts and of a driver's requests. */
 #include <stdlib.h>
 
 #include "internal.h"
@@ -57,7 +57,7 @@ static bool string(reader *r, json *value) {
     const char *from = ++r->at, *last = from;
     while (last < r->end && *last != '"') last += *last == '\\' ? 2 : 1;
     if (last >= r->end) return false;
-    /* No escape is shorter than what it stands for. */
+    /* The unescaped text is never longer than the escaped one. */
     char *to = acker_alloc((size_t)(last - from) + 1);
     value->kind = JSON_STRING;
     value->text.data = to;

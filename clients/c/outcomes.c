@@ -1,4 +1,4 @@
-/* Verdicts of a task, from its streams, and what is known of a tree. */
+/* Verdicts of a task, read from its streams, and the state of a tree. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -6,11 +6,11 @@
 
 enum { MAX_TAKE = 64 };
 
-/* An entry that was read: all that its outcomes point to. */
+/* An entry that was read; its outcomes point into it. */
 typedef struct entry {
     unsigned shard;
     redisReply *reply; /* id and fields */
-    json *rows;        /* of loose trees, or of failed ones of a block */
+    json *rows;        /* of loose trees, or of failed trees of a block */
 } entry;
 
 typedef struct list {
@@ -24,7 +24,7 @@ typedef struct list {
 
 static int spoilt(acker_error *error) {
     return acker_say(error, "REDIS",
-                     "an entry of the outcomes cannot be read; who has written it?");
+                     "an entry of the outcomes cannot be parsed; has another program written it?");
 }
 
 static acker_text field(const redisReply *fields, const char *name) {
@@ -74,7 +74,7 @@ static int read_loose(list *all, const redisReply *fields, const json *rows, ack
         acker_outcome *one =
             another(all, field(fields, "verdict").data, field(fields, "reason").data, anchor);
         one->source_id = row[1].text;
-        one->age_ms = (int64_t)strtod(row[2].text.data, NULL); /* of ms, exact in a double */
+        one->age_ms = (int64_t)strtod(row[2].text.data, NULL); /* in ms, exact in a double */
         one->why = row[3].text;
     }
     return 0;
@@ -136,7 +136,7 @@ static int read_block(list *all, const redisReply *fields, const json *rows, ack
     return 0;
 }
 
-/* Take over one entry of a reply. */
+/* Parse one entry of a reply, and take ownership of it. */
 static int read_entry(list *all, unsigned shard, redisReply **from, acker_error *error) {
     redisReply *reply = *from;
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
@@ -189,7 +189,7 @@ static int read_shard(acker_client *client, list *all, unsigned shard, unsigned 
     for (size_t i = 0; !done && i < reply->elements; i++) {
         done = read_entry(all, shard, &reply->element[i], error);
     }
-    freeReplyObject(reply); /* without what was taken over */
+    freeReplyObject(reply); /* without the entries that read_entry took */
     return done;
 }
 
@@ -197,12 +197,13 @@ acker_outcomes *acker_read(acker_client *client, const char *task, unsigned entr
                            acker_error *error) {
     if (acker_check_name("task", task, strlen(task), error)) return NULL;
     if (entries < 1 || entries > MAX_TAKE) {
-        acker_say(error, "REFUSED", "entries are read 1 to %d a shard at once", MAX_TAKE);
+        acker_say(error, "REFUSED", "count must be 1 to %d entries a shard, not %u", MAX_TAKE,
+                  entries);
         return NULL;
     }
-    for (bool anew = false;; anew = true) {
+    for (bool fresh = false;; fresh = true) {
         unsigned shards;
-        if (acker_shards(client, anew, &shards, NULL, error)) return NULL;
+        if (acker_shards(client, fresh, &shards, NULL, error)) return NULL;
         list *all = acker_alloc(sizeof *all);
         memset(all, 0, sizeof *all);
         strcpy(all->task, task);
@@ -210,8 +211,7 @@ acker_outcomes *acker_read(acker_client *client, const char *task, unsigned entr
         for (unsigned shard = 0; !done && shard < shards; shard++) {
             done = read_shard(client, all, shard, entries, error);
         }
-        /* A stream that is gone is as empty as one in which nothing waits: have the shards changed?
-         */
+        /* A deleted stream reads like an empty one: check that the number of shards is the same. */
         char meta[120];
         acker_prefix(client, 0, meta);
         strcat(meta, ":meta");
@@ -219,7 +219,7 @@ acker_outcomes *acker_read(acker_client *client, const char *task, unsigned entr
         redisReply *now = done ? NULL : acker_command(client, 0, 3, words, error);
         bool others = now && now->type == REDIS_REPLY_STRING && (unsigned)atoi(now->str) != shards;
         if (now) freeReplyObject(now);
-        if (now && !(others && !anew)) {
+        if (now && !(others && !fresh)) {
             all->seen.count = all->size;
             all->seen.outcomes = all->outcomes;
             return &all->seen;
@@ -243,7 +243,7 @@ int acker_take(acker_client *client, const acker_outcomes *handled, acker_error 
         }
         redisReply *reply = acker_run(client, TAKE, shard, 1 + count, args, error);
         if (!reply) return -1;
-        /* Of large entries it takes some, and says how many it has looked at. */
+        /* take processes only some of large entries, and replies how many it has examined. */
         long long looked = reply->type == REDIS_REPLY_ARRAY && reply->elements == 4
                                ? reply->element[3]->integer
                                : 0;
@@ -304,9 +304,9 @@ int acker_show(acker_client *client, uint64_t anchor, acker_tree *tree, acker_er
     if (acker_check_anchor(anchor, error)) return -1;
     acker_put64(wire, anchor);
     unsigned before = 0, shards, buckets;
-    for (bool anew = false;; anew = true) {
-        if (acker_shards(client, anew, &shards, &buckets, error)) return -1;
-        if (anew && shards == before) return acker_say(error, said.code, "%s", said.words);
+    for (bool fresh = false;; fresh = true) {
+        if (acker_shards(client, fresh, &shards, &buckets, error)) return -1;
+        if (fresh && shards == before) return acker_say(error, said.code, "%s", said.words);
         redisReply *reply = acker_run(client, SHOW, acker_shard_of(anchor, shards), 1, &arg, &said);
         if (reply) {
             tree->buckets = (int)buckets;
@@ -315,7 +315,7 @@ int acker_show(acker_client *client, uint64_t anchor, acker_tree *tree, acker_er
             return found;
         }
         bool others = !strcmp(said.code, "SHARD") || !strcmp(said.code, "NAMESPACE");
-        if (anew || !others) return acker_say(error, said.code, "%s", said.words);
+        if (fresh || !others) return acker_say(error, said.code, "%s", said.words);
         before = shards;
     }
 }

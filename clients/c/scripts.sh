@@ -1,5 +1,5 @@
 #!/bin/sh
-# The scripts as C: their bytes, and the SHA1 that EVALSHA calls them by.
+# Print the scripts as C: their bytes, and the SHA1 for EVALSHA.
 set -eu
 for name in apply apply_blocks show status take; do
     printf 'static const unsigned char source_%s[] = {' "$name"

@@ -1,4 +1,4 @@
-/* What is sent again, and what never is: against a server that answers as it is told to. */
+/* Tests of the retries, against a server that gives planned answers. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <pthread.h>
@@ -17,7 +17,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *shards[4],
-    *tick, *const *answers; /* the last shards for ever; NULL: all is applied */
+    *tick, *const *answers; /* the last shards repeat; answers NULL: every batch is applied */
 static bool reshard;
 static struct {
     char command[8], key[64];
@@ -44,7 +44,7 @@ static void status(char *to) {
             "7\r\nbuckets\r\n$1\r\n3\r\n"
             "$7\r\ntick_ms\r\n$%zu\r\n%s\r\n%s",
             reshard ? 8 : 6, strlen(now), now, strlen(tick), tick,
-            reshard ? "$6\r\nmoving\r\n$3\r\n1:2\r\n" : "");
+            reshard ? "$7\r\nreshard\r\n$3\r\n1:2\r\n" : "");
 }
 
 static bool serve(FILE *in, int fd) {
@@ -102,11 +102,11 @@ static void *server(void *its) {
     return NULL;
 }
 
-static acker_client *begin(const char *const *told, int64_t retry_ms, unsigned lanes) {
+static acker_client *begin(const char *const *planned, int64_t retry_ms, unsigned lanes) {
     acker_options options = ACKER_OPTIONS;
     for (size_t i = 0; i < sent_count; i++) free(came[i].data);
     sent_count = 0;
-    answers = told;
+    answers = planned;
     shards[0] = "1";
     shards[1] = shards[2] = shards[3] = NULL;
     tick = "3600000";
@@ -128,12 +128,12 @@ static bool same(size_t a, size_t b) {
     return came[a].size == came[b].size && !memcmp(came[a].data, came[b].data, came[a].size);
 }
 
-static void a_lost_reply_is_sent_again_under_the_same_number(void) {
-    static const char *const told[] = {
+static void lost_reply_is_retried_under_the_same_number(void) {
+    static const char *const planned[] = {
         DROP, "-TRYAGAIN x\r\n",
         "-ERR Error running script (call to f_1): @user_script:9: -READONLY You can't write\r\n",
         REPEAT("1"), NULL};
-    acker_client *client = begin(told, -1, 2);
+    acker_client *client = begin(planned, -1, 2);
     acker_batch *batch = one_row(7);
     acker_applied applied;
     CHECK(!acker_apply(client, batch, &applied, NULL) && applied.repeated);
@@ -142,16 +142,16 @@ static void a_lost_reply_is_sent_again_under_the_same_number(void) {
     acker_close(client);
 }
 
-static void a_higher_number_stops_it(void) {
-    static const char *const told[] = {REPEAT("2"), REPEAT("2"), NULL};
-    acker_client *client = begin(told, -1, 1);
+static void higher_number_in_the_reply_is_a_lane_error(void) {
+    static const char *const planned[] = {REPEAT("2"), REPEAT("2"), NULL};
+    acker_client *client = begin(planned, -1, 1);
     acker_batch *batch = one_row(7), *other = one_row(7);
     acker_error error;
     for (int i = 0; i < 2; i++) {
         CHECK(acker_apply(client, batch, NULL, &error) && !strcmp(error.code, "LANE"));
     }
     CHECK(sent_count == 2 && same(0, 1));
-    /* Nobody goes on with that lane. */
+    /* The lane is not used again. */
     CHECK(!acker_apply(client, other, NULL, &error));
     CHECK(sent_count == 3 && !same(0, 2) && strstr(came[2].data, " 1:"));
     acker_batch_free(batch);
@@ -159,9 +159,9 @@ static void a_higher_number_stops_it(void) {
     acker_close(client);
 }
 
-static void what_is_in_doubt_keeps_its_lane(void) {
-    static const char *const told[] = {DROP, NULL};
-    acker_client *client = begin(told, 0, 1);
+static void batch_in_doubt_keeps_its_lane(void) {
+    static const char *const planned[] = {DROP, NULL};
+    acker_client *client = begin(planned, 0, 1);
     acker_batch *doubt = one_row(7), *other = one_row(8);
     acker_error error;
     CHECK(acker_apply(client, doubt, NULL, &error) && !strcmp(error.code, "UNAVAILABLE"));
@@ -174,9 +174,9 @@ static void what_is_in_doubt_keeps_its_lane(void) {
     acker_close(client);
 }
 
-static void past_the_fence_nothing_is_sent_again(void) {
-    static const char *const told[] = {DROP, DROP, NULL};
-    acker_client *client = begin(told, -1, 1);
+static void batch_is_not_retried_after_its_fence_expired(void) {
+    static const char *const planned[] = {DROP, DROP, NULL};
+    acker_client *client = begin(planned, -1, 1);
     acker_batch *batch = one_row(7);
     acker_error error;
     tick = "1";
@@ -184,9 +184,9 @@ static void past_the_fence_nothing_is_sent_again(void) {
     CHECK(sent_count == 1);
     acker_batch_free(batch);
     acker_close(client);
-    /* Nor when the same batch is applied again. */
+    /* The same holds when the program applies the batch again. */
     batch = one_row(7);
-    client = begin(told, 0, 1);
+    client = begin(planned, 0, 1);
     tick = "1";
     CHECK(acker_apply(client, batch, NULL, &error) && !strcmp(error.code, "UNAVAILABLE"));
     usleep(5000);
@@ -196,14 +196,14 @@ static void past_the_fence_nothing_is_sent_again(void) {
     acker_close(client);
 }
 
-static void other_shards_are_packed_anew_only_if_nothing_is_in_doubt(void) {
-    static const char *const told[] = {"-ACKER SHARD row 0\r\n", NULL};
+static void batch_is_repacked_for_other_shards_only_if_nothing_is_in_doubt(void) {
+    static const char *const planned[] = {"-ACKER SHARD row 0\r\n", NULL};
     static const char *const doubt[] = {DROP, "-ACKER SHARD row 0\r\n", NULL};
     static const char *const thrice[] = {"-ACKER SHARD a\r\n", "-ACKER SHARD a\r\n",
                                          "-ACKER SHARD a\r\n", NULL};
     acker_error error;
     acker_batch *batch = one_row(7);
-    acker_client *client = begin(told, -1, 1);
+    acker_client *client = begin(planned, -1, 1);
     shards[1] = "2";
     CHECK(!acker_apply(client, batch, NULL, &error));
     CHECK(sent_count == 2 && !strcmp(came[1].key, "acker:{n:1}"));
@@ -215,7 +215,7 @@ static void other_shards_are_packed_anew_only_if_nothing_is_in_doubt(void) {
     CHECK(strstr(error.words, "give it up") && sent_count == 2 && same(0, 1));
     acker_batch_free(batch);
     acker_close(client);
-    /* While it moves, shard 0 may say the old number: that is waited for. */
+    /* During a reshard shard 0 may still have the old number: the client waits. */
     batch = one_row(7);
     client = begin(thrice, -1, 1);
     shards[1] = shards[2] = "1";
@@ -226,10 +226,10 @@ static void other_shards_are_packed_anew_only_if_nothing_is_in_doubt(void) {
     acker_close(client);
 }
 
-static void backlog_and_an_unknown_script(void) {
-    static const char *const told[] = {"-ACKER BACKLOG full\r\n",
+static void backlog_is_retried_and_an_unknown_script_is_sent_by_eval(void) {
+    static const char *const planned[] = {"-ACKER BACKLOG full\r\n",
                                        "-NOSCRIPT No matching script\r\n", NULL};
-    acker_client *client = begin(told, -1, 1);
+    acker_client *client = begin(planned, -1, 1);
     acker_batch *batch = one_row(7);
     CHECK(!acker_apply(client, batch, NULL, NULL));
     CHECK(sent_count == 3 && same(0, 1) && same(0, 2) && !strcmp(came[2].command, "EVAL"));
@@ -237,26 +237,27 @@ static void backlog_and_an_unknown_script(void) {
     acker_close(client);
 }
 
-static size_t heard;
+static size_t given_up;
 
-static void hear(void *context, const acker_error *error, const uint64_t *anchors, size_t count) {
+static void count_given_up(void *context, const acker_error *error, const uint64_t *anchors,
+                           size_t count) {
     (void)context;
     (void)error;
     (void)anchors;
-    heard += count;
+    given_up += count;
 }
 
-static void several_are_in_flight_and_what_was_given_up_is_told(void) {
-    static const char *const told[] = {APPLIED, "-ACKER SCHEMA other\r\n", DROP, NULL};
+static void several_batches_are_in_flight_and_a_given_up_one_is_reported(void) {
+    static const char *const planned[] = {APPLIED, "-ACKER SCHEMA other\r\n", DROP, NULL};
     acker_options options = ACKER_OPTIONS;
     acker_error error;
-    acker_close(begin(told, -1, 1));
-    options.on_given_up = hear;
+    acker_close(begin(planned, -1, 1));
+    options.on_given_up = count_given_up;
     options.lanes = 3;
     acker_client *client = acker_open(address, "n", &options, NULL);
     for (uint64_t anchor = 1; anchor <= 5; anchor++)
         CHECK(!acker_send(client, one_row(anchor), &error));
-    CHECK(acker_flush(client, &error) && !strcmp(error.code, "SCHEMA") && heard == 1);
+    CHECK(acker_flush(client, &error) && !strcmp(error.code, "SCHEMA") && given_up == 1);
     CHECK(!acker_flush(client, &error));
     acker_text input = acker_str("7:40,8:41");
     acker_processing *its = acker_process(client, &input, 1, &error);
@@ -267,11 +268,11 @@ static void several_are_in_flight_and_what_was_given_up_is_told(void) {
     acker_close(client);
 }
 
-static void a_forked_child_has_a_lane_of_its_own(void) {
+static void forked_child_has_its_own_lane(void) {
     acker_client *client = begin(NULL, -1, 1);
     acker_batch *first = one_row(1), *mine = one_row(2);
     CHECK(!acker_apply(client, first, NULL, NULL));
-    CHECK(!acker_ack(client, 3, 40, NULL, 0, NULL)); /* waits, and is the parent's */
+    CHECK(!acker_ack(client, 3, 40, NULL, 0, NULL)); /* buffered; belongs to the parent */
     fflush(stdout);
     pid_t child = fork();
     if (!child) {
@@ -282,8 +283,7 @@ static void a_forked_child_has_a_lane_of_its_own(void) {
     CHECK(waitpid(child, &how, 0) == child && WIFEXITED(how) && !WEXITSTATUS(how));
     CHECK(sent_count == 2);
     CHECK(!acker_flush(client, NULL) && sent_count == 3);
-    /* "16 key 21 meta 32 lane 18 number ..": the lane tells them apart, and the child begins at 1.
-     */
+    /* "16 key 21 meta 32 lane 18 number ..": the lanes differ, and the child begins at number 1. */
     CHECK(!memcmp(came[0].data, came[2].data, 70) && memcmp(came[0].data, came[1].data, 70));
     CHECK(strstr(came[1].data, " 1:") && strstr(came[2].data, " 2:"));
     acker_batch_free(first);
@@ -291,7 +291,7 @@ static void a_forked_child_has_a_lane_of_its_own(void) {
     acker_close(client);
 }
 
-static void a_forked_child_does_not_go_on_with_a_message(void) {
+static void forked_child_cannot_use_a_message_of_its_parent(void) {
     acker_client *client = begin(NULL, -1, 1);
     acker_text input = acker_str("7:40");
     acker_error error;
@@ -299,7 +299,7 @@ static void a_forked_child_does_not_go_on_with_a_message(void) {
     fflush(stdout);
     pid_t child = fork();
     if (!child) {
-        /* Its edges would be missing in the parent's row. */
+        /* The parent's row would not contain the child's edges. */
         bool emitted = acker_emit(its, NULL, 0, &error) || strcmp(error.code, "CLOSED");
         bool acked = !acker_processed(its, &error) || strcmp(error.code, "CLOSED");
         _exit(emitted || acked);
@@ -320,7 +320,7 @@ static void sha256_and_numbers_of_blocks(void) {
     acker_hex(digest, 32, hex);
     CHECK(!strcmp(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"));
     acker_text identity[2] = {acker_str("shop"), acker_str("page 1")};
-    /* As the clients in Go and Node derive it. */
+    /* The clients for Go and Node derive the same number. */
     CHECK(acker_block_number(identity, 2) == UINT64_C(12104666997411));
 }
 
@@ -336,15 +336,15 @@ int main(void) {
     }
     snprintf(address, sizeof address, "127.0.0.1:%d", ntohs(at.sin_port));
     pthread_create(&thread, NULL, server, (void *)(intptr_t)fd);
-    a_lost_reply_is_sent_again_under_the_same_number();
-    a_higher_number_stops_it();
-    what_is_in_doubt_keeps_its_lane();
-    past_the_fence_nothing_is_sent_again();
-    other_shards_are_packed_anew_only_if_nothing_is_in_doubt();
-    backlog_and_an_unknown_script();
-    several_are_in_flight_and_what_was_given_up_is_told();
-    a_forked_child_has_a_lane_of_its_own();
-    a_forked_child_does_not_go_on_with_a_message();
+    lost_reply_is_retried_under_the_same_number();
+    higher_number_in_the_reply_is_a_lane_error();
+    batch_in_doubt_keeps_its_lane();
+    batch_is_not_retried_after_its_fence_expired();
+    batch_is_repacked_for_other_shards_only_if_nothing_is_in_doubt();
+    backlog_is_retried_and_an_unknown_script_is_sent_by_eval();
+    several_batches_are_in_flight_and_a_given_up_one_is_reported();
+    forked_child_has_its_own_lane();
+    forked_child_cannot_use_a_message_of_its_parent();
     sha256_and_numbers_of_blocks();
     for (size_t i = 0; i < sent_count; i++) free(came[i].data);
     if (!failures) puts("ok");

@@ -1,4 +1,4 @@
-/* Trees as programs grow them: who tracks, who emits, and who has processed what. */
+/* Trees: tracking, emitting, acking and failing. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -7,9 +7,9 @@
 
 enum { MAX_TREES = 1638, MAX_ID = 65536 };
 
-/* The first reply was lost, and with it whether it was rejected: 1 if so, -1 if that cannot be
- * told. */
-static int gone(acker_client *client, uint64_t anchor, acker_error *error) {
+/* The first reply was lost, and it said whether the tree was rejected. Return 1 if it was, 0 if
+ * not, -1 if that is unknown. */
+static int was_rejected(acker_client *client, uint64_t anchor, acker_error *error) {
     acker_tree tree;
     int known = acker_show(client, anchor, &tree, error);
     return known < 0 ? -1 : !known || tree.age >= tree.buckets;
@@ -25,17 +25,17 @@ int acker_track(acker_client *client, const char *task, acker_text source_id, ui
     do {
         if (!done && count) done = acker_new_ids(ids, count, error);
         for (size_t i = delta = 0; !done && i < count; i++) delta ^= ids[i];
-    } while (!done && count && !delta); /* once in 2^63 */
+    } while (!done && count && !delta); /* probability 2^-63 */
     if (!done) done = acker_batch_track(batch, *anchor, source_id, ids, count, error);
     if (!done) done = acker_apply(client, batch, &applied, error);
     if (!done) {
         int rejected = applied.rejected_count > 0;
-        if (applied.repeated && delta) rejected = gone(client, *anchor, error);
+        if (applied.repeated && delta) rejected = was_rejected(client, *anchor, error);
         if (rejected) done = -1;
         if (rejected > 0) {
             acker_say(error, "REJECTED",
-                      "too much is pending, and the tree was nacked at once; emit "
-                      "nothing of it, and try again later");
+                      "the tree was nacked, because too much is pending: send none of its "
+                      "messages, and try again later");
         }
     }
     acker_batch_free(batch);
@@ -55,14 +55,17 @@ int acker_track_block(acker_client *client, const char *task, acker_text label,
         int rejected = applied.rejected_blocks_count > 0;
         bool open = false;
         for (size_t i = 0; i < count; i++) open |= deltas[i] != 0;
-        if (applied.repeated && open) rejected = gone(client, acker_block_anchor(*block, 0), error);
+        if (applied.repeated && open) {
+            rejected = was_rejected(client, acker_block_anchor(*block, 0), error);
+        }
         if (rejected) done = -1;
         if (rejected > 0) {
-            acker_say(
-                error, "REJECTED",
-                "too much is pending, or the block's last life expires just now; "
-                "it was nacked at once: emit nothing of it, and replay it later under another "
-                "label (it never fits above twice a shard's share of high_water)");
+            acker_say(error, "REJECTED",
+                      "block %.*s was nacked: too much is pending, or an earlier block of this "
+                      "number is expiring; do not emit its messages, and replay it later under "
+                      "another label (a block above twice a shard's share of high_water never "
+                      "fits)",
+                      (int)(label.size < 80 ? label.size : 80), label.data);
         }
     }
     acker_batch_free(batch);
@@ -72,7 +75,7 @@ int acker_track_block(acker_client *client, const char *task, acker_text label,
 typedef struct input {
     acker_id *ids;
     size_t count;
-    uint64_t edges; /* the XOR of the edges of what it caused */
+    uint64_t edges; /* the XOR of the edges of its children */
 } input;
 
 struct acker_processing {
@@ -96,11 +99,12 @@ static acker_text strip(const char *from, const char *to) {
     return found;
 }
 
-/* Read <anchor>:<tuple>, joined by commas. */
+/* Parse <anchor>:<tuple>, joined by commas. */
 static int parse(acker_text text, input *to, acker_error *error) {
     const char *at = text.data, *end = text.data + text.size;
     if (text.size > MAX_ID) {
-        return acker_say(error, "REFUSED", "the id of a message has at most %d bytes", MAX_ID);
+        return acker_say(error, "REFUSED", "the text of a message id has at most %d bytes, not %zu",
+                         MAX_ID, text.size);
     }
     if (!strip(at, end).size) return 0;
     for (bool more = true; more;) {
@@ -126,7 +130,7 @@ static int parse(acker_text text, input *to, acker_error *error) {
     qsort(to->ids, to->count, sizeof *to->ids, by_anchor);
     for (size_t i = 1; i < to->count; i++) {
         if (to->ids[i].anchor == to->ids[i - 1].anchor) {
-            return acker_say(error, "REFUSED", "anchor %llu is there twice",
+            return acker_say(error, "REFUSED", "anchor %llu occurs twice in one message id",
                              (unsigned long long)to->ids[i].anchor);
         }
     }
@@ -167,7 +171,7 @@ acker_processing *acker_process(acker_client *client, const acker_text *messages
     for (size_t i = 1; i < size; i++) twice |= !by_anchor(&all[i], &all[i - 1]);
     free(all);
     if (twice) {
-        acker_say(error, "REFUSED", "one message is there twice, its rows would cancel");
+        acker_say(error, "REFUSED", "a message is given twice; its rows would cancel");
         acker_processing_free(its);
         return NULL;
     }
@@ -177,12 +181,13 @@ acker_processing *acker_process(acker_client *client, const acker_text *messages
 static int check(const acker_processing *its, acker_error *error) {
     if (its->state) return acker_say(error, "CLOSED", "this message was %s before", its->state);
     if (its->pid == getpid()) return 0;
-    /* A child's emit would be missing in the row of its parent, which could then ack falsely. */
+    /* The parent's row would not contain a child's emit, so the parent's ack could be false. */
     return acker_say(error, "CLOSED",
-                     "this message is its parent's; a forked child processes its own");
+                     "this message was begun before the fork: only the parent process may emit, "
+                     "ack or touch it; fork first, or pass the message's id to the child");
 }
 
-/* Sort by anchor, and XOR what stands in one tree; how many are left. */
+/* Sort ids by anchor, and XOR those of the same tree; return the number of ids left. */
 static size_t merge(acker_id *ids, size_t count) {
     size_t last = 0;
     if (!count) return 0;
@@ -207,7 +212,9 @@ char *acker_emit(acker_processing *its, const size_t *places, size_t count, acke
         for (size_t k = 0; places && k < i; k++) twice |= places[k] == place;
         if (place >= its->count || twice) {
             acker_say(error, "REFUSED",
-                      twice ? "input %zu is there twice" : "there is no input %zu", place);
+                      twice ? "input %zu is given twice"
+                            : "there is no input %zu; inputs are numbered from 0",
+                      place);
             return NULL;
         }
         total += its->inputs[place].count;
@@ -227,14 +234,17 @@ char *acker_emit(acker_processing *its, const size_t *places, size_t count, acke
             }
         }
         size = merge(ids, size);
-        sound = true; /* or edges cancel, once in 2^63 */
+        sound = true; /* unless edges cancel, probability 2^-63 */
         for (size_t i = 0; i < size; i++) sound &= ids[i].tuple != 0;
     }
     if (size > MAX_TREES) {
-        acker_say(error, "REFUSED", "a message has at most %d trees", MAX_TREES);
+        acker_say(error, "REFUSED",
+                  "a message belongs to at most %d trees, not %zu; emit several, each anchored to "
+                  "some of the inputs",
+                  MAX_TREES, size);
         goto end;
     }
-    /* The edges are in the rows before anybody holds the id. */
+    /* Add the edges to the rows before the caller gets the id. */
     for (size_t i = 0; i < count; i++) its->inputs[places ? places[i] : i].edges ^= edges[i];
     text = acker_alloc(size * ACKER_ID_SIZE + 1);
     size_t at = 0;
@@ -249,9 +259,9 @@ end:
     return text;
 }
 
-/* Send the whole row of each tree: the ids of the inputs there XOR all their edges. */
-static int say(acker_processing *its, const char *state, uint8_t flags, acker_text why,
-               acker_error *error) {
+/* Send the whole row of each tree: the ids of its inputs XOR all their edges. */
+static int send_rows(acker_processing *its, const char *state, uint8_t flags, acker_text why,
+                     acker_error *error) {
     if (check(its, error)) return -1;
     size_t size = 0, total = 0;
     for (size_t i = 0; i < its->count; i++) total += its->inputs[i].count;
@@ -267,19 +277,19 @@ static int say(acker_processing *its, const char *state, uint8_t flags, acker_te
     for (size_t i = 0; flags == TOUCH && i < size; i++) ids[i].tuple = 0;
     int done = acker_put(its->client, ids, size, flags, why, error);
     free(ids);
-    if (!done && state) its->state = state; /* or nothing was said, and it is open as before */
+    if (!done && state) its->state = state; /* after an error no row was accepted: it stays open */
     return done;
 }
 
 int acker_processed(acker_processing *its, acker_error *error) {
-    return say(its, "acked", 0, acker_str(""), error);
+    return send_rows(its, "acked", 0, acker_str(""), error);
 }
 
 int acker_process_failed(acker_processing *its, acker_text why, acker_error *error) {
     char room[256];
-    return say(its, "failed", FAIL, acker_clip(why, room), error);
+    return send_rows(its, "failed", FAIL, acker_clip(why, room), error);
 }
 
 int acker_process_touch(acker_processing *its, acker_error *error) {
-    return say(its, NULL, TOUCH, acker_str(""), error);
+    return send_rows(its, NULL, TOUCH, acker_str(""), error);
 }

@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
-# The driver of this client for tests/languages: see clients/DRIVER.md.
+# Driver of this client for tests/languages; clients/DRIVER.md describes the requests.
 
 require_relative "lib/acker_redis"
 
 $stdin.set_encoding("UTF-8")
 $stdout.set_encoding("UTF-8")
 
-# Answers requests, one by one.
+# Answers requests, one at a time.
 class Driver
   def connect(nodes:, cluster:, timeout_ms:, library:)
     @redis&.close
@@ -107,7 +107,7 @@ class Driver
     when "track_block"
       deltas = fields["deltas"].map { |delta| Integer(delta, 10) }
       batch.track_block(fields["label"], deltas, block: Integer(fields["block"], 10))
-    else raise ArgumentError, "no row is called #{verb}"
+    else raise ArgumentError, "unknown row: #{verb}"
     end
   end
 
@@ -123,7 +123,7 @@ $stdin.each_line do |line|
   request = JSON.parse(line)
   op = request.delete("op")
   begin
-    raise ArgumentError, "no request is called #{op}" unless OPS.include?(op)
+    raise ArgumentError, "unknown op: #{op}" unless OPS.include?(op)
 
     answer = driver.public_send(op, **request.transform_keys(&:to_sym))
   rescue AckerRedis::Error => e

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# Track tuple trees, ack and fail messages, hear the verdicts: a client of acker-redis for Ruby. See
-# README.md; how it is sent, and sent again, is told in lua/README.md of the project.
+# A client of acker-redis for Ruby: track tuple trees, ack and fail messages, read the verdicts. See
+# README.md; lua/README.md of the project describes the wire protocol and retries.
 
 require "json"
 require "monitor"
@@ -9,32 +9,33 @@ require "redis"
 require_relative "acker_redis/batch"
 
 module AckerRedis
-  # A tree that has begun: send a message with each of +ids+, unless it is +rejected+.
+  # A tree that was tracked: send one message with each of +ids+, unless the tree is +rejected+.
   Tree = Struct.new(:anchor, :ids, :rejected)
   # Verdict on one tree: +verdict+ ack, nack or touch; +reason+ completed, failed, expired, overflow,
-  # conflict or reset. Of a tree in a block, +source_id+ is the block's label.
+  # conflict or reset. For a tree in a block, +source_id+ is the block's label.
   Outcome = Struct.new(:verdict, :reason, :anchor, :source_id, :why, :age_ms)
-  # An entry of a task's stream: the outcomes that one call decided alike.
+  # An entry of a task's stream: outcomes of one call.
   Entry = Struct.new(:shard, :id, :outcomes)
 
-  # One namespace. +redis+ is a Redis of the redis gem: one server, sentinels, or a cluster. Threads
-  # may share a client: one of them sends at a time. A forked child begins anew.
+  # A client of one namespace. +redis+ is a Redis of the redis gem: one server, sentinels, or a cluster.
+  # Threads may share a client: one of them sends at a time. A forked child starts with a new lane and
+  # a new connection.
   class Client
-    # Entries that are read, and taken, at once, of a shard.
+    # Entries of a shard that one call reads or takes.
     MAX_ENTRIES = 64
     FIRST_PAUSE = 0.05
     LONGEST_PAUSE = 0.5
-    # Error codes of states that pass: start-up, failover, a slot that moves, a long script.
+    # Error codes of transient states: start-up, failover, a migrating slot, a long script.
     PASSING = /\A(LOADING|TRYAGAIN|CLUSTERDOWN|MASTERDOWN|READONLY|BUSY|NOREPLICAS|MOVED|ASK)\b/.freeze
     DEMOTED = /\A(READONLY|MASTERDOWN|NOREPLICAS|LOADING)\b/.freeze
-    # What Redis 6.2 puts before an error that a command in a script has met.
+    # Prefix of Redis 6.2 before the error of a command inside a script.
     IN_SCRIPT = /\A(?:ERR )?Error running script .*?: -?(?=[A-Z]+ )/m.freeze
     ADVICE = {
       "NAMESPACE" => "; create it (acker-redis create), or finish dropping it (acker-redis drop)",
       "SCHEMA" => "; use the version of acker-redis that wrote it",
-      "SHARD" => "; the namespace was moved or created anew",
-      "CONFLICT" => "; something in it changes from run to run, or the namespace was moved since",
-      "BACKLOG" => "; its source has to take its outcomes",
+      "SHARD" => "; the namespace was resharded, or dropped and created again",
+      "CONFLICT" => "; its content differs between runs, or the namespace was resharded since the first run",
+      "BACKLOG" => "; its source must read and take its outcomes",
     }.freeze
     SCRIPTS = %w[apply apply_blocks show status take].to_h do |name|
       source = File.binread(File.expand_path("../lua/#{name}.lua", __dir__)).freeze
@@ -43,10 +44,10 @@ module AckerRedis
     TLS_ERRORS = defined?(OpenSSL::SSL::SSLError) ? [OpenSSL::SSL::SSLError].freeze : [].freeze
     private_constant :FIRST_PAUSE, :LONGEST_PAUSE, :PASSING, :IN_SCRIPT, :ADVICE, :SCRIPTS, :TLS_ERRORS
 
-    # +retry_for+: for how many seconds a batch is sent again that was not answered, or refused because
-    # too many verdicts wait. +linger+: for how many seconds rows wait for others; there is no timer, a
-    # later call sends them. +on_given_up+ is called with the error and the anchors of a batch of rows
-    # that was given up, whose error is raised, too.
+    # +retry_for+ is for how many seconds a batch is retried that got no reply, or that was refused
+    # because too many verdicts wait. +linger+ is for how many seconds rows wait for others; there is no
+    # timer, a later call sends them. +on_given_up+ is called with the error and the anchors of each
+    # batch of rows that was given up; that error is also raised.
     def initialize(redis, namespace, retry_for: 10.0, linger: 0.002, &on_given_up)
       @redis = redis
       @namespace = AckerRedis.check_name("namespace", namespace)
@@ -54,10 +55,10 @@ module AckerRedis
       @linger = linger
       @on_given_up = on_given_up
       @monitor = Monitor.new
-      begin_anew
+      start
     end
 
-    # Begin a tree of so many first messages, and wait until that is applied.
+    # Begin a tree of +emit+ first messages, and wait until that is applied. Returns a Tree.
     def track(task, source_id, emit = 1)
       unless emit.is_a?(Integer) && emit >= 0
         AckerRedis.refuse("a tree has 0 or more first messages, not #{emit.inspect}")
@@ -69,22 +70,24 @@ module AckerRedis
     end
 
     # Begin a block of trees, and wait until that is applied; see Batch#track_block. Returns its
-    # number. Raises REJECTED if it was nacked: emit nothing of it.
+    # number. Raises REJECTED if the block was nacked: emit none of its messages.
     def track_block(task, label, deltas, block: nil)
       batch = Batch.new(task)
       number = batch.track_block(label, deltas, block: block)
       applied = apply(batch)
-      # Its reply was lost, and with it whether it was rejected. (All zero: it is complete.)
-      gone = applied.repeated && deltas.any?(&:positive?) && !show(AckerRedis.block_anchor(number, 0))
-      return number unless gone || applied.rejected_blocks.any?
+      # The lost reply said whether the block was rejected, so ask show. (All zero: complete, not pending.)
+      missing = applied.repeated && deltas.any?(&:positive?) && !show(AckerRedis.block_anchor(number, 0))
+      return number unless missing || applied.rejected_blocks.any?
 
-      raise Error.new("REJECTED", "block #{label} of #{task} was nacked: too much is pending, or its last " \
-                                  "life expires just now; its source is told so, emit nothing of it")
+      raise Error.new("REJECTED", "block #{label} of #{task} was nacked: too much is pending, or an earlier " \
+                                  "block of this number is expiring; the source gets the nack, do not emit " \
+                                  "its messages")
     end
 
-    # Begin to process messages, given as texts: one, or several together for a join. With a block it
-    # is acked at its end, and failed when it raises, unless one of both was said in it. Left by break,
-    # return or throw (so ends Timeout.timeout of Ruby 3.1) it is neither, and expires.
+    # Begin to process messages, given by their ids: one, or several together for a join. With a block,
+    # the message is acked at the end of the block, and failed if the block raises, unless the block has
+    # already acked or failed it. If the block is left by break, return or throw (as Timeout.timeout of
+    # Ruby 3.1 does), the message is neither acked nor failed, and its trees expire.
     def process(*inputs)
       processing = Processing.new(self, inputs)
       return processing unless block_given?
@@ -99,8 +102,8 @@ module AckerRedis
       result
     end
 
-    # Take in whole rows, [[anchor, delta, flags, why], ..]. They are sent when a batch is full, when
-    # they have lingered, and by flush; whoever sends a batch gets its error.
+    # Add whole rows, [[anchor, delta, flags, why], ..]. They are sent when a batch is full, when they
+    # have lingered, and by flush. The call that sends a batch raises its error.
     def add(rows)
       @monitor.synchronize do
         check_process
@@ -120,8 +123,8 @@ module AckerRedis
       nil
     end
 
-    # Wait until all rows are applied; raises the error of the first batch that was given up, also of one
-    # with rows of this thread that another thread has sent meanwhile.
+    # Wait until all rows are applied. Raises the error of the first batch that was given up, including a
+    # batch with rows of this thread that another thread has sent.
     def flush
       @monitor.synchronize do
         check_process
@@ -134,8 +137,8 @@ module AckerRedis
     end
     alias close flush
 
-    # Apply a batch of one's own, and wait. After UNAVAILABLE or BACKLOG the same batch may be applied
-    # again, before another one is. Returns Applied.
+    # Apply a batch that the caller made, and wait. Returns Applied. After UNAVAILABLE or BACKLOG the same
+    # batch may be applied again, but only before another one is applied.
     def apply(batch)
       @monitor.synchronize do
         check_process
@@ -143,8 +146,8 @@ module AckerRedis
       end
     end
 
-    # Each Outcome that waits for a task, until none is left. An entry is taken once all of it was
-    # handled; what was not comes again.
+    # Yield each waiting Outcome of a task, until none is left. An entry is taken after all its outcomes
+    # were handled; other entries are read again later.
     def each_outcome(task)
       return enum_for(:each_outcome, task) unless block_given?
 
@@ -156,12 +159,12 @@ module AckerRedis
       end
     end
 
-    # Entries that wait, up to +count+ a shard, the oldest first; the same again until taken.
+    # Return waiting entries, up to +count+ a shard, the oldest first. Entries stay until they are taken.
     def read(task, count = MAX_ENTRIES)
       AckerRedis.check_name("task", task)
       @monitor.synchronize do
         check_process
-        # There may be other shards by now, and a stream that is no more is as empty as any.
+        # The number of shards may have changed. The stream of a removed shard reads as empty.
         shards = ask { |redis| redis.hget("#{prefix(0)}:meta", "shards") }
         shards = shards ? Integer(shards) : config.first
         (0...shards).flat_map do |shard|
@@ -171,7 +174,7 @@ module AckerRedis
       end
     end
 
-    # Delete entries that were handled; returns how many verdicts they held.
+    # Delete entries that were handled; return the number of verdicts in them.
     def take(task, entries)
       AckerRedis.check_name("task", task)
       @monitor.synchronize do
@@ -189,8 +192,8 @@ module AckerRedis
       end
     end
 
-    # What is known of a tree: a Hash with :checksum, :failed, :task, :source_id (of one in a block its
-    # label), :why; nil if it is not pending.
+    # Return the state of a pending tree: a Hash with :checksum, :failed, :age, :task, :source_id (for a
+    # tree in a block the block's label) and :why; nil if the tree is not pending.
     def show(anchor)
       AckerRedis.check_anchor(anchor)
       @monitor.synchronize do
@@ -205,10 +208,11 @@ module AckerRedis
 
     private
 
-    def begin_anew
+    # Start without rows, under a new lane.
+    def start
       @pid = Process.pid
       @queue = []
-      @threads = {}.compare_by_identity # of each batch there
+      @threads = {}.compare_by_identity # of each batch, the threads with rows in it
       @owed = :"acker_redis_#{object_id}"
       @since = 0.0
       @config = nil
@@ -220,11 +224,11 @@ module AckerRedis
       @seq = 0
     end
 
-    # What a parent has not sent is the parent's, its lane and its connection are, too.
+    # After a fork the waiting rows, the lane and the connection belong to the parent.
     def check_process
       return if @pid == Process.pid
 
-      begin_anew
+      start
       @redis.close
     end
 
@@ -239,11 +243,11 @@ module AckerRedis
     def give_up(processing, error)
       processing.fail(error)
     rescue Error
-      nil # it was failed before; or it expires
+      nil # it was failed before, or its trees expire
     end
 
-    # Send all that waits. A batch stays in front until it is answered or given up: whoever was
-    # interrupted sends it again, under its number.
+    # Send all waiting batches. A batch stays in the queue until it is answered or given up: after an
+    # interruption the next call sends it again, under the same number.
     def send_queue
       first = nil
       while (batch = @queue.first)
@@ -252,7 +256,7 @@ module AckerRedis
         rescue Error => e
           first ||= e
           @queue.shift
-          # Whoever sends is told at once, the others by their next flush.
+          # The sending thread raises the error now, each other thread at its next flush.
           (@threads.delete(batch) || {}).each_key do |thread|
             next if thread == Thread.current || thread.thread_variable_get(@owed)
 
@@ -267,7 +271,7 @@ module AckerRedis
       raise first if first
     end
 
-    # Apply a batch, again and again, until it is answered or may not be sent any more.
+    # Apply a batch; retry until it is answered, or until a retry is no longer allowed.
     def deliver(batch)
       deadline = now + @retry_for
       pause = FIRST_PAUSE
@@ -275,8 +279,8 @@ module AckerRedis
       begin
         attempt(batch)
       rescue Error => e
-        refused_by = pack_anew(batch, e, refused_by) if %w[SHARD NAMESPACE].include?(e.code)
-        new_lane if %w[LANE CONFLICT].include?(e.code) # nobody goes on with it
+        refused_by = repack(batch, e, refused_by) if %w[SHARD NAMESPACE].include?(e.code)
+        new_lane if %w[LANE CONFLICT].include?(e.code) # the old lane is not used again
         wait = pause * (0.5 + rand / 2)
         raise unless %w[UNAVAILABLE BACKLOG SHARD NAMESPACE].include?(e.code) && now + wait < deadline
 
@@ -286,16 +290,17 @@ module AckerRedis
       end
     end
 
-    # Let a batch be packed once more, for the shards that there are by then. Returns how many there
-    # were; as many again refuse it for good, unless the namespace moves just now.
-    def pack_anew(batch, error, refused_by)
+    # Let a batch be packed again for the current number of shards. Returns the number that it was
+    # packed for. The same number a second time is a final refusal, unless the namespace is resharding.
+    def repack(batch, error, refused_by)
       @config = nil
       sent = batch.sent
       raise error if sent.nil? || (sent.refused? && sent.shards == refused_by && !@reshard)
 
       unless sent.refused?
-        raise Error.new(error.code, "#{error.message}. Some of this batch may have been applied before that: " \
-                                    "give it up. Its trees expire; what it tracks and has no verdict then, track anew")
+        raise Error.new(error.code, "#{error.message}. A part of this batch may have been applied before, so the " \
+                                    "rest cannot be sent to other shards: give it up. Its trees expire; track " \
+                                    "those again that get no verdict")
       end
       batch.sent = nil
       sent.shards
@@ -304,7 +309,7 @@ module AckerRedis
     def attempt(batch)
       return Applied.new(0, 0, 0, [], [], false) if batch.empty?
 
-      # Its fence holds for as long as the namespace says now.
+      # The current configuration limits how long the fence holds.
       shards, fence_ms = batch.sent ? read_config : config
       sent = batch.sent ||= seal(batch, shards)
       sent.fence_ms = [sent.fence_ms, fence_ms].min
@@ -319,7 +324,7 @@ module AckerRedis
       Sent.new(@lane, first, shards, parts)
     end
 
-    # For the vectors of the project only: one attempt, under a given lane.
+    # Only for the project's test vectors: one attempt, under a given lane.
     def apply_as(batch, lane, seq, digest)
       return attempt(batch) if batch.empty?
 
@@ -330,28 +335,29 @@ module AckerRedis
       sent.applied
     end
 
-    # One call, once, unless its fence may be gone.
+    # Send one call once; raise LATE if its fence may have expired.
     def call(sent, number)
       part = sent.parts[number]
       first = sent.times[number] ||= now
       if now > first + sent.fence_ms / 1000.0
-        raise Error.new("LATE", "this batch was first sent too long ago to be sent again; let its trees expire")
+        raise Error.new("LATE", "this batch was first sent too long ago to be sent again: its fence may have " \
+                                "expired; let its trees expire")
       end
       again = sent.doubt.key?(number)
       sent.doubt[number] = true
       begin
         reply = part.read(run(part.script, part.shard, [sent.lane, sent.fence(number), *part.argv]))
       rescue Error => e
-        sent.doubt.delete(number) unless again || e.code == "UNAVAILABLE" # it was refused, for sure
+        sent.doubt.delete(number) unless again || e.code == "UNAVAILABLE" # it was certainly refused
         raise
       end
       return reply unless reply[:highest] && reply[:highest] > sent.seq + number
 
       raise Error.new("LANE", "lane #{sent.lane} is at #{reply[:highest]}, this batch is #{sent.seq + number}: a " \
-                              "later batch, or another process, has used the lane; it is not applied again")
+                              "later batch, or another process, has used the lane; this batch is not applied again")
     end
 
-    # Shards, and for how many ms a fence holds.
+    # The number of shards, and how many ms a fence holds.
     def config
       @config || read_config
     end
@@ -364,7 +370,7 @@ module AckerRedis
       raise Error.new("SCHEMA", "#{prefix(0)}:meta has been tampered with")
     end
 
-    # Call a script once (but for what the library sends again). UNAVAILABLE: it may have run.
+    # Call a script once (the library may retry the command). After UNAVAILABLE the script may have run.
     def run(name, shard, argv)
       source, sha = SCRIPTS.fetch(name)
       keys = [prefix(shard), "#{prefix(shard)}:meta"]
@@ -391,7 +397,7 @@ module AckerRedis
         return Error.new(ours[1], "#{ours[2]}#{ADVICE[ours[1]]}")
       end
       if words.match?(PASSING)
-        # The address may lead to another master by now; only a new connection finds out.
+        # The address may lead to another master now; only a new connection reaches it.
         @redis.close if words.match?(DEMOTED)
         return Error.new("UNAVAILABLE", "Redis did not answer: #{words}; is it running and reachable?")
       end
@@ -413,7 +419,7 @@ module AckerRedis
       Entry.new(shard, id, outcomes)
     end
 
-    # Single verdicts of a block's entry, by slot.
+    # Return the outcomes of a block's entry, one for each tree, by slot.
     def block_outcomes(verdict, reason, fields)
       block = fields["block"].to_i(16)
       one = lambda do |slot, said, because, why = ""|

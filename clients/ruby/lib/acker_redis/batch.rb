@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
-# Ids, rows, batches, messages, and the bytes that go over the wire. No I/O. The contract:
-# lua/README.md of the project.
+# Ids, rows, batches, messages and their encoding, without I/O. lua/README.md of the project specifies
+# the protocol.
 
 require "digest"
 require "securerandom"
 
 module AckerRedis
-  # Every error of this gem. +code+ is that of the scripts (lua/README.md, Errors), or REFUSED (it
-  # cannot be, and nothing was sent), LANE, UNAVAILABLE, LATE, REJECTED, CLOSED, REDIS.
+  # The error that this gem raises. +code+ is a code of the scripts (lua/README.md, Errors), or REFUSED
+  # (invalid input, nothing was sent), LANE, UNAVAILABLE, LATE, REJECTED, CLOSED, REDIS.
   class Error < StandardError
     attr_reader :code
 
@@ -29,7 +29,7 @@ module AckerRedis
   MAX_SLOTS = 4095
   # Bytes of one call of apply_blocks.
   MAX_CALL = 1024 * 1024
-  # Characters of a message's ids, and trees that it may belong to.
+  # Maximum length of a message id in characters, and maximum number of its trees.
   MAX_MESSAGE = 64 * 1024
   MAX_TREES = MAX_MESSAGE / 40
   ANCHOR_MAX = 2**62 - 1
@@ -37,9 +37,9 @@ module AckerRedis
   BLOCK_MAX = 2**50 - 1
   EMPTY = "".b.freeze
 
-  # What became of a batch, over all its calls. +rejected+: anchors of trees, +rejected_blocks+:
-  # numbers of blocks, that were nacked at once, because too much is pending: emit nothing of them.
-  # +repeated+: a call had been applied before, its counts are missing.
+  # The result of a batch, summed over all its calls. +rejected+ has the anchors of trees, and
+  # +rejected_blocks+ the numbers of blocks, that were nacked immediately, because too much is pending:
+  # emit none of their messages. +repeated+: a call had been applied before, its counts are missing.
   Applied = Struct.new(:tracked, :acked, :failed, :rejected, :rejected_blocks, :repeated)
 
   module_function
@@ -48,27 +48,27 @@ module AckerRedis
     raise Error.new("REFUSED", words)
   end
 
-  # So many tuple ids, 1 .. 2^63-1, each from the system's random source.
+  # Return +count+ ids, 1 .. +max+, from the system's random source. +max+ is 2^n-1.
   def new_ids(count, max = TUPLE_MAX)
-    # Not from a pool: a copy of the machine would draw the same again.
+    # Without a pool: a copy of the machine would draw the same ids.
     SecureRandom.random_bytes(8 * count).unpack("Q>*").map do |raw|
       id = raw & max
       id.zero? ? new_ids(1, max).first : id
     end
   end
 
-  # An anchor of a loose tree, 1 .. 2^62-1.
+  # Return a random anchor of a loose tree, 1 .. 2^62-1.
   def new_anchor
     new_ids(1, ANCHOR_MAX).first
   end
 
-  # Number of a block from its source's own identity: the same parts, the same number.
+  # Return the number of a block, a hash of the given parts: the same parts give the same number.
   def block_number(*identity)
     text = identity.map { |part| part.to_s.b }.map { |part| "#{part.bytesize}:".b + part }.join
     Digest::SHA256.digest(text).unpack1("Q>") >> 14
   end
 
-  # Anchor of a tree in a block.
+  # Return the anchor of a tree in a block.
   def block_anchor(block, slot)
     unless slot.is_a?(Integer) && slot.between?(0, MAX_SLOTS - 1)
       refuse("a slot is a number from 0 to #{MAX_SLOTS - 1}, not #{slot.inspect}")
@@ -76,7 +76,7 @@ module AckerRedis
     1 << 62 | check_block(block) << 12 | slot
   end
 
-  # Shard of an anchor; of a block, for all of its anchors.
+  # Return the shard of an anchor; all anchors of a block have the same shard.
   def shard_of(anchor, shards)
     (anchor > ANCHOR_MAX ? anchor >> 12 & BLOCK_MAX : anchor) % shards
   end
@@ -85,7 +85,7 @@ module AckerRedis
     return anchor if anchor.is_a?(Integer) && anchor.between?(1, ANCHOR_MAX)
     return anchor if anchor.is_a?(Integer) && anchor.between?(1, TUPLE_MAX) && anchor & 4095 < MAX_SLOTS
 
-    refuse("an anchor is an Integer from 1 to 2^62-1, or one of a block's 4095 slots, not #{anchor.inspect}")
+    refuse("an anchor is an Integer from 1 to 2^62-1, or the anchor of a block's tree, not #{anchor.inspect}")
   end
 
   def check_tuple(id)
@@ -106,7 +106,7 @@ module AckerRedis
     refuse("a block is an Integer from 0 to 2^50-1, not #{block.inspect}")
   end
 
-  # Bytes of the why of a whole row.
+  # Check a whole row; return the bytes of its why.
   def check_row(anchor, delta, flags = 0, why = "")
     check_anchor(anchor)
     check_delta(delta)
@@ -117,61 +117,63 @@ module AckerRedis
   def check_name(kind, name)
     return name if name.is_a?(String) && name.match?(/\A[A-Za-z0-9_.-]{1,64}\z/)
 
-    refuse("a #{kind} is 1 to 64 of A-Z a-z 0-9 _ . -, not #{name.inspect}")
+    refuse("a #{kind} is 1 to 64 characters of A-Z a-z 0-9 _ . -, not #{name.inspect}")
   end
 
-  # The bytes of a text, as the scripts take them.
+  # Return the UTF-8 bytes of a text.
   def check_text(kind, text, least)
     refuse("a #{kind} is a String, not #{text.inspect}") unless text.is_a?(String)
     data = text.encoding == Encoding::BINARY ? text.dup.force_encoding("UTF-8") : text.encode("UTF-8")
-    refuse("a #{kind} is text that UTF-8 can hold, not #{text.inspect}") unless data.valid_encoding?
+    refuse("a #{kind} is text that UTF-8 can encode, not #{text.inspect}") unless data.valid_encoding?
     unless data.bytesize.between?(least, MAX_TEXT)
       refuse("a #{kind} has #{least} to #{MAX_TEXT} bytes, this one #{data.bytesize}")
     end
-    refuse("a #{kind} has no control characters: #{text.inspect}") if data.match?(/[\x00-\x1f\x7f]/)
+    refuse("a #{kind} must not contain control characters: #{text.inspect}") if data.match?(/[\x00-\x1f\x7f]/)
     data.b
   rescue EncodingError
-    refuse("a #{kind} is text that UTF-8 can hold, not #{text.inspect}")
+    refuse("a #{kind} is text that UTF-8 can encode, not #{text.inspect}")
   end
 
-  # Words for people, as a row can hold them: 255 bytes, no control characters.
+  # Return a text that fits the why of a row: at most 255 bytes, without control characters.
   def clip(words)
     words = "#{words.class}: #{words.message}" if words.is_a?(Exception)
     text = words.to_s.encode("UTF-8", invalid: :replace, undef: :replace).scrub.gsub(/[\x00-\x1f\x7f]/, " ")
     text.byteslice(0, MAX_TEXT).scrub("")
   end
 
-  # XOR of distinct tuple ids; two messages with one id would cancel.
+  # Return the XOR of distinct tuple ids; equal ids would cancel.
   def xor_ids(ids)
     list = ids.to_a
-    refuse("two messages have one tuple id; draw an id for each") if list.size > 1 && list.uniq.size != list.size
+    refuse("two messages have the same tuple id; draw an id for each") if list.size > 1 && list.uniq.size != list.size
     list.reduce(0) { |delta, id| delta ^ check_tuple(id) }
   end
 
-  # Delta of a message that was processed: its id XOR the ids of all it caused.
+  # Return the delta of a processed message: its id XOR the ids of all messages that it caused.
   def whole(tuple, emitted)
     list = emitted.to_a
-    refuse("a message cannot have the id of one it caused; draw another") if list.include?(check_tuple(tuple))
+    if list.include?(check_tuple(tuple))
+      refuse("a message and one that it caused have the same id #{tuple}; draw another")
+    end
     tuple ^ xor_ids(list)
   end
 
-  # Ids of a message by anchor, from its text: <anchor>:<tuple>, joined by commas.
+  # Parse a message id, <anchor>:<tuple> joined by commas; return its tuple ids by anchor.
   def parse_message(text)
-    refuse("the ids of a message are a String, not #{text.inspect}") unless text.is_a?(String)
-    refuse("the ids of a message have at most #{MAX_MESSAGE} characters") if text.length > MAX_MESSAGE
+    refuse("a message id is a String, not #{text.inspect}") unless text.is_a?(String)
+    refuse("the text of a message id has at most #{MAX_MESSAGE} characters") if text.length > MAX_MESSAGE
     return {} if text.match?(/\A[ \t]*\z/)
 
     ids = text.split(",", -1).each_with_object({}) do |pair, found|
       match = /\A[ \t]*([0-9]{1,19}):([0-9]{1,19})[ \t]*\z/.match(pair)
       refuse("an anchored tuple is <anchor>:<tuple>, not #{pair[0, 50].inspect}") unless match
       anchor = check_anchor(match[1].to_i)
-      refuse("anchor #{anchor} is there twice in one message") if found.key?(anchor)
+      refuse("anchor #{anchor} occurs twice in one message id") if found.key?(anchor)
       found[anchor] = check_tuple(match[2].to_i)
     end
     check_trees(ids)
   end
 
-  # Text of a message's ids, ordered by anchor.
+  # Return the text of a message id, ordered by anchor.
   def format_message(ids)
     ids.sort.map { |anchor, id| "#{anchor}:#{id}" }.join(",")
   end
@@ -179,10 +181,11 @@ module AckerRedis
   def check_trees(ids)
     return ids if ids.size <= MAX_TREES
 
-    refuse("a message belongs to at most #{MAX_TREES} trees, not #{ids.size}; emit several")
+    refuse("a message belongs to at most #{MAX_TREES} trees, not #{ids.size}; emit several, each anchored to " \
+           "some of the inputs")
   end
 
-  # One call of a script: all or nothing, under a number of its own.
+  # One call of a script: applied completely or not at all, under its own number.
   class Part
     attr_reader :script, :shard, :argv
 
@@ -194,12 +197,12 @@ module AckerRedis
       @names = names
     end
 
-    # 16 hex digits that tell this call from others.
+    # Return 16 hex digits that identify the content of this call.
     def digest
       @digest ||= Digest::SHA256.hexdigest(@argv.map { |arg| "#{arg.bytesize} ".b + arg }.join)[0, 16]
     end
 
-    # What the script's reply says; +highest+ is set when the call was a repeat.
+    # Parse the script's reply; +highest+ is set if the call was a repeat.
     def read(reply)
       return { highest: Integer(reply[1]), tracked: 0, acked: 0, failed: 0, rejected: [] } if reply[0].zero?
 
@@ -208,7 +211,7 @@ module AckerRedis
     end
   end
 
-  # What a batch is once it is sent: the same bytes under the same numbers, whatever happens.
+  # The fixed bytes and numbers of a batch that was sent; each retry sends exactly these.
   class Sent
     attr_reader :lane, :seq, :shards, :parts, :times, :replies, :doubt, :digest
     attr_accessor :fence_ms
@@ -225,7 +228,7 @@ module AckerRedis
       @doubt = {}
     end
 
-    # Whether nothing of it was applied, for sure.
+    # Return whether it is certain that no part was applied.
     def refused?
       @doubt.empty? && @replies.empty?
     end
@@ -250,13 +253,13 @@ module AckerRedis
   end
 
   # Rows folded per anchor, and blocks; at most 1024 anchors, 64 blocks, 64 KiB of texts. Each method
-  # raises (code REFUSED) for what cannot be, and the batch is then as it was. +task+ is the source
-  # that tracks.
+  # raises (code REFUSED) for invalid input, and leaves the batch unchanged. +task+ is the source that
+  # tracks.
   class Batch
     Row = Struct.new(:anchor, :delta, :flags, :source, :why)
     private_constant :Row
 
-    # Where it was sent, and what was answered; from then on no row comes in.
+    # The sent calls and their replies; while it is set, the batch accepts no rows.
     attr_accessor :sent
 
     def initialize(task = nil)
@@ -274,7 +277,7 @@ module AckerRedis
       @rows.empty? && @blocks.empty?
     end
 
-    # Whether another row could be one too many.
+    # Return whether another row might not fit.
     def full?
       @rows.size >= MAX_ROWS || @texts > MAX_TEXTS - MAX_TEXT
     end
@@ -283,22 +286,22 @@ module AckerRedis
       @rows.keys
     end
 
-    # Begin a tree: the source's own id for it, and the ids of all its first messages.
+    # Begin a tree, with the source's id for it and the ids of all its first messages.
     def track(anchor, source_id, emitted)
       needs_task
       text = AckerRedis.check_text("source id", source_id, 1)
       if AckerRedis.check_anchor(anchor) > ANCHOR_MAX
-        AckerRedis.refuse("anchor #{anchor} is in a block; a block is tracked as a whole: track_block")
+        AckerRedis.refuse("anchor #{anchor} is in a block; track the whole block by track_block")
       end
       if @rows[anchor] && @rows[anchor].flags & TRACK != 0
-        AckerRedis.refuse("anchor #{anchor} is tracked twice; draw one per attempt")
+        AckerRedis.refuse("anchor #{anchor} is tracked twice; draw a new anchor for each attempt")
       end
       fold(anchor, AckerRedis.xor_ids(emitted), TRACK, text).source = text
       self
     end
 
-    # Begin a block of trees: for each slot the XOR of the ids of its first messages, 0 where no tree
-    # stands. Returns the block's number, derived from task and label unless it is given.
+    # Begin a block of trees. +deltas+ has for each slot the XOR of the ids of its first messages, or 0
+    # for a slot without a tree. Returns the block's number, by default derived from task and label.
     def track_block(label, deltas, block: nil)
       needs_task
       text = AckerRedis.check_text("label", label, 1)
@@ -307,11 +310,14 @@ module AckerRedis
       unless values.size.between?(1, MAX_SLOTS)
         AckerRedis.refuse("a block has 1 to #{MAX_SLOTS} trees, not #{values.size}")
       end
-      AckerRedis.refuse("block #{label} is tracked twice; name each attempt") if @blocks.key?(number)
+      if @blocks.key?(number)
+        AckerRedis.refuse("block #{label} is tracked twice; use another label for each attempt")
+      end
       @rows.each_key do |anchor|
         next unless block_of(anchor) == number && (anchor & 4095) >= values.size
 
-        AckerRedis.refuse("a row of this batch is of slot #{anchor & 4095}, which block #{label} has not")
+        AckerRedis.refuse("this batch has a row of slot #{anchor & 4095}, but block #{label} has only " \
+                          "#{values.size} trees")
       end
       room(0, text.bytesize, 1)
       @texts += text.bytesize
@@ -319,32 +325,32 @@ module AckerRedis
       number
     end
 
-    # A message was processed; +emitted+ are the ids of all messages that it caused.
+    # Ack a processed message; +emitted+ are the ids of all messages that it caused.
     def ack(anchor, tuple, emitted = [])
       fold(anchor, AckerRedis.whole(tuple, emitted), 0, EMPTY)
       self
     end
 
-    # The tree failed. With +tuple+, and +emitted+, the message counts as processed.
+    # Fail a tree. With +tuple+ and +emitted+ the message counts as processed.
     def fail(anchor, why = "", tuple = nil, emitted = [])
       add(anchor, tuple.nil? ? AckerRedis.xor_ids(emitted) : AckerRedis.whole(tuple, emitted), FAIL, why)
     end
 
-    # More time is needed: the clock of the tree, or of its block, starts anew.
+    # Reset the timeout of a tree; for a tree in a block, that of the whole block.
     def touch(anchor)
       add(anchor, 0, TOUCH)
     end
 
-    # Fold in a row that is whole already: the delta of a message, and FAIL or TOUCH.
+    # Fold in a whole row: the delta of a message, and FAIL or TOUCH.
     def add(anchor, delta, flags = 0, why = "")
       text = AckerRedis.check_row(anchor, delta, flags, why)
-      text = EMPTY unless (@rows[anchor]&.why || EMPTY).empty? # the first that says something wins
+      text = EMPTY unless (@rows[anchor]&.why || EMPTY).empty? # the first non-empty why wins
       row = fold(anchor, delta, flags, text)
       row.why = text unless text.empty?
       self
     end
 
-    # What is sent: the loose rows of each shard, then its blocks.
+    # Return the calls to send: the loose rows of each shard, then its blocks.
     def parts(shards)
       in_blocks, loose = @rows.values.partition { |row| row.anchor > ANCHOR_MAX }
       parts = loose.group_by { |row| AckerRedis.shard_of(row.anchor, shards) }.map do |shard, rows|
@@ -366,17 +372,18 @@ module AckerRedis
     end
 
     def needs_task
-      AckerRedis.refuse("name the source, Batch.new(task), to track in this batch") unless @task
+      AckerRedis.refuse("a TRACK row needs a source: use Batch.new(task)") unless @task
     end
 
     def room(rows, texts, blocks)
-      AckerRedis.refuse("this batch was sent already; put new rows into a new one") if @sent
+      AckerRedis.refuse("this batch was already sent; add new rows to a new batch") if @sent
       if @rows.size + rows > MAX_ROWS || @texts + texts > MAX_TEXTS
-        AckerRedis.refuse("a batch has at most #{MAX_ROWS} rows and #{MAX_TEXTS} bytes of texts; begin another")
+        AckerRedis.refuse("a batch has at most #{MAX_ROWS} rows and #{MAX_TEXTS} bytes of texts; apply this one " \
+                          "and begin another")
       end
       return if @blocks.size + blocks <= MAX_BLOCKS
 
-      AckerRedis.refuse("a batch tracks at most #{MAX_BLOCKS} blocks; begin another")
+      AckerRedis.refuse("a batch tracks at most #{MAX_BLOCKS} blocks; apply this one and begin another")
     end
 
     def fold(anchor, delta, flags, text)
@@ -384,13 +391,13 @@ module AckerRedis
       if row.nil?
         _, values = @blocks[block_of(AckerRedis.check_anchor(anchor))]
         if values && (anchor & 4095) >= values.size
-          AckerRedis.refuse("block #{block_of(anchor)} has #{values.size} trees, and no slot #{anchor & 4095}")
+          AckerRedis.refuse("block #{block_of(anchor)} has #{values.size} trees, but no slot #{anchor & 4095}")
         end
       end
       room(row ? 0 : 1, text.bytesize, 0)
       row ||= @rows[anchor] = Row.new(anchor, 0, 0, EMPTY, EMPTY)
       @texts += text.bytesize
-      # In this order: whoever is interrupted in between must not leave the delta of a failure alone.
+      # Flags first: an interruption here must not leave the delta of a failed message without FAIL.
       row.flags |= flags
       row.delta ^= delta
       row
@@ -404,7 +411,7 @@ module AckerRedis
       Part.new("apply", shard, [*columns, task, *sources, *whys], rows.map(&:anchor))
     end
 
-    # The six arguments of a block; its rows are ordered by slot.
+    # Return the six arguments of a block; its rows are ordered by slot.
     def pack_block(number, rows)
       changed = rows.reject { |row| row.delta.zero? }
       flags = rows.any? { |row| row.flags & TOUCH != 0 } ? TOUCH : 0
@@ -424,7 +431,8 @@ module AckerRedis
       [[flags].pack("C"), [number].pack("Q>"), header, slots, column.pack("Q>*"), failed]
     end
 
-    # The fewest calls that may carry these blocks. (Of so few rows the other limits keep.)
+    # Pack these blocks into as few calls as possible. The limits of a batch imply the other limits of a
+    # call.
     def calls(blocks)
       bytes = 0
       blocks.each_with_object([]) do |block, found|
@@ -439,50 +447,50 @@ module AckerRedis
     end
   end
 
-  # Messages that are processed together, mostly one, and what they caused: Client#process makes it.
-  # Any thread may use it; a forked child may not go on with it.
+  # Messages that are processed together, usually one, and the messages that they caused. Client#process
+  # creates it. Any thread may use it; a forked child must not use it.
   class Processing
     def initialize(client, texts)
       @client = client
       @inputs = texts.map { |text| AckerRedis.parse_message(text) }
       pairs = @inputs.flat_map(&:to_a)
-      AckerRedis.refuse("one message is there twice; its rows would cancel") if pairs.uniq.size != pairs.size
+      AckerRedis.refuse("a message is given twice; its rows would cancel") if pairs.uniq.size != pairs.size
       @edges = [0] * texts.size
       @state = :open
       @mutex = Mutex.new
       @pid = Process.pid
     end
 
-    # Text to send with one message that these inputs caused: all of them, or those at these places;
-    # "" of an unanchored one.
+    # Return the id, a text, for one message that all inputs caused, or only the inputs at these places;
+    # "" for an unanchored message.
     def emit(places = nil)
       places = places.nil? ? (0...@inputs.size).to_a : Array(places)
-      AckerRedis.refuse("an input is there twice") if places.uniq.size != places.size
+      AckerRedis.refuse("an input is given twice") if places.uniq.size != places.size
       places.each do |place|
         unless place.is_a?(Integer) && place.between?(0, @inputs.size - 1)
-          AckerRedis.refuse("there is no input #{place.inspect}; they count from 0")
+          AckerRedis.refuse("there is no input #{place.inspect}; inputs are numbered from 0")
         end
       end
       @mutex.synchronize do
         check_open
         edges, ids = draw(places)
-        # An edge is in its row before anybody holds the id.
+        # Add the edges to the rows before the caller gets the id.
         places.zip(edges) { |place, edge| @edges[place] ^= edge }
         AckerRedis.format_message(ids)
       end
     end
 
-    # They were processed. Emit before.
+    # Ack the inputs. Emit before the ack.
     def ack
       @client.add(take(:acked) { rows(0, true) })
     end
 
-    # They failed, and with them their trees. After an ack, failures alone.
+    # Fail the trees of the inputs. After an ack the row has only FAIL, not the deltas again.
     def fail(why = "")
       @client.add(take(:failed) { |was| rows(FAIL, was == :open, AckerRedis.clip(why)) })
     end
 
-    # More time is needed.
+    # Reset the timeout of the trees of the inputs.
     def touch
       @client.add(@mutex.synchronize { check_open && rows(TOUCH, false) })
     end
@@ -499,11 +507,12 @@ module AckerRedis
       check_process
     end
 
-    # A child's emit would be missing in the row of its parent, which could then ack falsely.
+    # A message emitted in a child would be missing in the parent's row: the tree could be acked falsely.
     def check_process
       return true if @pid == Process.pid
 
-      raise Error.new("CLOSED", "this message is its parent's; a forked child processes its own")
+      raise Error.new("CLOSED", "this message was begun before the fork: only the parent process may emit, ack " \
+                                "or touch it; fork first, or pass the message's id to the child")
     end
 
     def take(state)
@@ -521,7 +530,7 @@ module AckerRedis
         edges = AckerRedis.new_ids(places.size)
         ids = Hash.new(0)
         places.zip(edges) { |place, edge| @inputs[place].each_key { |anchor| ids[anchor] ^= edge } }
-        # Edges that cancel: once in 2^63.
+        # Edges cancel with probability 2^-63.
         return edges, AckerRedis.check_trees(ids) unless ids.value?(0)
       end
     end

@@ -1,8 +1,8 @@
-"""A state machine of histories in which trees stand in blocks and loose.
+"""A state machine of random histories with loose trees and trees in blocks.
 
 As in ``test_tuple_trees.py``, but a message may belong to loose trees, to slots of one block and
-of several. A lane sends a batch as up to two calls: loose rows, then blocks. The verdicts of the
-reference are judged by sets (``truth.py``), and Redis by the reference, step by step.
+of several. A lane sends a batch as up to two calls: loose rows, then blocks. ``truth.py`` checks
+the verdicts of the reference model with sets, and Redis is compared with the model at each step.
 """
 
 import random
@@ -44,19 +44,19 @@ WORKS = st.tuples(
     st.sampled_from([0] * 16 + [FAIL, FAIL, TOUCH]),
 )
 FATES = st.sampled_from([(1, 2)] * 6 + [(2, 2), (1, 1), (0, 0), None])
-"""How often each call is delivered at once, and how many; None: they wait for more rows."""
+"""How often each call is delivered at once, and how many calls; None: wait for more rows."""
 
 reached: Counter[str] = Counter()
-"""How often the interesting states were reached, over all histories."""
+"""How often each interesting state was reached, over all histories."""
 
 
 class Histories(RuleBasedStateMachine):
-    """One history on the reference and, where there is a URL, on Redis in step with it."""
+    """One history on the reference model and, with a URL, on Redis at the same time."""
 
     url: str | None = None
     reference: type[BlockReference] = BlockReference
     books = True
-    """Whether counters are looked at as well, and not only verdicts."""
+    """Whether to check the counters as well as the verdicts."""
 
     @initialize(
         seed=st.integers(0, 2**32),
@@ -79,7 +79,7 @@ class Histories(RuleBasedStateMachine):
         self.seqs = dict.fromkeys(LANES, 0)
         self.heard = [0, 0]
 
-    # What sources and bolts do.
+    # Actions of sources and bolts.
 
     @rule(trees=st.lists(TREES, min_size=1, max_size=3), lane=st.sampled_from(LANES), fate=FATES)
     def emit(self, trees: list[tuple[int, list[int]]], lane: str, fate: Any) -> None:
@@ -99,7 +99,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.forest.messages)
     @rule(works=st.lists(WORKS, min_size=1, max_size=5), lane=st.sampled_from(LANES), fate=FATES)
     def process(self, works: list[tuple[list[int], int, int]], lane: str, fate: Any) -> None:
-        """Some bolts process messages, each one alone or some together; then comes their fate."""
+        """Let bolts process messages, alone or joined, and deliver their calls as ``fate`` says."""
         for which, children, flags in works:
             inputs = self.forest.pick(which)
             if len(inputs) > 1 and children:
@@ -116,7 +116,7 @@ class Histories(RuleBasedStateMachine):
         fate=FATES,
     )
     def finish(self, which: int, spare: int, flag: int, lane: str, fate: Any) -> None:
-        """Process all that is left of a block, or nearly all: rarely done by chance."""
+        """Process all or nearly all open messages of a block, which chance rarely does."""
         lives = self.truth.blocks()
         block = lives[which % len(lives)].trees[0].anchor >> 12
         left = [m for m in self.forest.messages if any(a >> 12 == block for a in m.ids)]
@@ -127,7 +127,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.forest.messages)
     @rule(which=INDEX, flag=st.sampled_from([FAIL, TOUCH]), lane=st.sampled_from(LANES), fate=FATES)
     def say(self, which: int, flag: int, lane: str, fate: Any) -> None:
-        """A bolt fails the trees of a message that it has not processed, or asks for time."""
+        """Let a bolt fail or touch the trees of a message that it has not processed."""
         for anchor in self.forest.pick([which])[0].ids:
             why = "not yet" if flag == FAIL else ""
             self.buffers[lane].append(TreeRow(anchor, 0, flag, why=why))
@@ -137,7 +137,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.truth.blocks())
     @rule(which=INDEX, flags=st.sampled_from([0, FAIL]), lane=st.sampled_from(LANES), fate=FATES)
     def stray(self, which: int, flags: int, lane: str, fate: Any) -> None:
-        """A row for a slot that a block has not, from whoever knows another block by its name."""
+        """Send a row for a slot that the block does not have."""
         lives = self.truth.blocks()
         trees = lives[which % len(lives)].trees
         self.buffers[lane].append(TreeRow(trees[0].anchor + len(trees), 1, flags))
@@ -151,7 +151,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.nacked)
     @rule(count=st.integers(1, 4), block=st.booleans(), lane=st.sampled_from(LANES), fate=FATES)
     def replay(self, count: int, block: bool, lane: str, fate: Any) -> None:
-        """What was nacked is emitted again, under new anchors; old messages may still run."""
+        """Emit nacked trees again under new anchors, while old messages may still run."""
         trees = []
         for tree in self.nacked[:count]:
             waiting = [i for i, m in enumerate(self.forest.messages) if m in tree.outstanding]
@@ -172,7 +172,7 @@ class Histories(RuleBasedStateMachine):
         fate=FATES,
     )
     def track_again(self, which: int, ended: bool, other: str, lane: str, fate: Any) -> None:
-        """A source was restarted, and tracks what it has tracked, or it is another one."""
+        """Track a block again: a restarted source, or another one with other content."""
         known = [t for t in self.tracks if ended ^ (t[1][0].anchor in self.truth.lives)]
         known = known or self.tracks
         row, raws = known[which % len(known)]
@@ -196,11 +196,11 @@ class Histories(RuleBasedStateMachine):
         if fate:
             self.deliver(lane, fate[0])
 
-    # What the network does.
+    # Actions of the network.
 
     @rule(lane=st.sampled_from(LANES), times=st.sampled_from([1, 2, 3]))
     def deliver(self, lane: str, times: int, calls: int = 2) -> None:
-        """Calls in flight reach the shard; after the last time its reply is heard."""
+        """Deliver calls in flight to the shard. The lane gets the last reply."""
         for part in self.in_flight.get(lane, [])[:calls]:
             for _ in range(times):
                 self._apply(part)
@@ -208,15 +208,15 @@ class Histories(RuleBasedStateMachine):
                 self.in_flight[lane].remove(part)
                 self.past.append(part)
             if not part.applied:
-                break  # the next number waits for it
+                break  # the call with the next number waits for this one
 
     @precondition(lambda self: self.past)
     @rule(which=INDEX, blocks=st.booleans())
     def late(self, which: int, blocks: bool) -> None:
-        """A call from before comes again, or at last.
+        """Deliver an earlier call again, or a late one for the first time.
 
-        Whoever repeats loose rows when the fence is gone breaks a rule; with blocks it may be a
-        run that was resumed: they are tracked once, and doubled deltas only make them expire.
+        Loose rows must not be repeated after their fence has expired. With blocks it may be a
+        resumed run: a block is tracked once, and doubled deltas only make it expire.
         """
         parts = [part for part in self.past if part.blocks or not blocks] or self.past
         part = parts[which % len(parts)]
@@ -224,7 +224,7 @@ class Histories(RuleBasedStateMachine):
             self.note("a late call")
             self._apply(part)
 
-    # What rotators and sources do.
+    # Actions of rotators and sources.
 
     @rule(ticks=st.sampled_from([0, 0, 0, 1, 1, 1, 1, 1, 4]))
     def time_passes(self, ticks: int) -> None:
@@ -235,12 +235,12 @@ class Histories(RuleBasedStateMachine):
 
     def rotate(self) -> None:
         due = not self.shard.expires
-        assert self.shard.rotate() == due, "a tick while something expires, or none"
+        assert self.shard.rotate() == due, "it ticked while something expires, or did not tick"
         self.truth.ticks += due
         for lane in LANES:
             parts = self.in_flight.get(lane)
             if parts and not self._fenced(parts[0]):
-                self._close(lane)  # past the horizon nobody sends it again
+                self._close(lane)  # the fence may have expired, so no client sends it again
 
     @precondition(lambda self: self.model.expiring)
     @rule(records=st.sampled_from([1, 3, 1000]))
@@ -278,7 +278,7 @@ class Histories(RuleBasedStateMachine):
             return
         try:
             if sys.exc_info()[0]:
-                return  # it has failed; what would fail next says nothing
+                return  # the history has failed already; later failures mean nothing
             for _ in range(self.model.config.buckets + 1):
                 self._drain_all()
                 self.rotate()
@@ -287,7 +287,7 @@ class Histories(RuleBasedStateMachine):
             self.every_tree_is_accounted_for()
             assert not any((*self.model.buckets, *self.model.block_buckets)), "something is left"
             left = [life for life in self.truth.lives.values() if life.tracked]
-            assert not left, "tracked, and no verdict"
+            assert not left, "tracked without a verdict"
         finally:
             self.shard.close()
 
@@ -317,7 +317,7 @@ class Histories(RuleBasedStateMachine):
             self.deliver(lane, *fate)
 
     def _dispatch(self, lane: str, calls: list[Any]) -> None:
-        """A lane has one call in flight: what is there is given up, and may come late."""
+        """Send calls. A lane has one call in flight: older ones are given up, and may come late."""
         self._close(lane)
         self.in_flight[lane] = []
         for call in calls:
@@ -336,7 +336,7 @@ class Histories(RuleBasedStateMachine):
         except ChangedBatchError as error:
             self.note(f"{kind}: other content")
             if not changed:
-                raise AssertionError("refused, though nothing has changed") from error
+                raise AssertionError("refused, though the content is the same") from error
             return
         except BacklogError:
             self.note(f"{kind}: backlog")
@@ -348,7 +348,7 @@ class Histories(RuleBasedStateMachine):
         if part.applied:
             self.note(f"{kind}: a repeat without fence")
             assert not self._fenced(part), "applied twice"
-        assert not changed, "tracked anew with other content"
+        assert not changed, "tracked again with other content"
         part.applied = True
         if part.blocks:
             for row in part.blocks:
@@ -358,7 +358,7 @@ class Histories(RuleBasedStateMachine):
         self._listen()
 
     def _listen(self) -> None:
-        """Judge the verdicts that were just written; they stay where they are."""
+        """Check the new verdicts, without taking them."""
         kinds: Any = (self.model.outcomes, self.model.block_outcomes)
         for which, waiting in enumerate(kinds):
             outcomes = waiting.get(TASK, [])
@@ -390,5 +390,5 @@ class Histories(RuleBasedStateMachine):
 
 
 def _of(row: BlockRow, raws: Sequence[TreeRow]) -> list[TreeRow]:
-    """Those rows that were folded into the row of a block."""
+    """Return the rows that were folded into the row of a block."""
     return [raw for raw in raws if (split_anchor(raw.anchor) or (None,))[0] == row.block]

@@ -1,4 +1,4 @@
-"""The reference and, where there is a URL, Redis beside it: one call to both, and one answer."""
+"""One shard on the reference model and on Redis: the same calls, with equal replies."""
 
 import uuid
 from collections.abc import Callable
@@ -22,7 +22,7 @@ TASK = "t"
 
 @dataclass
 class Part:
-    """One call of a batch, the rows it was folded from, and the tick at which it was made."""
+    """One call of a batch, the rows before folding, and the tick at which it was created."""
 
     fence: Fence
     loose: list[TreeRow]
@@ -33,7 +33,7 @@ class Part:
 
 
 class InStep:
-    """One shard, twice."""
+    """One shard on the reference model and, with a URL, on Redis."""
 
     def __init__(
         self, reference: type[BlockReference], config: AckerConfig, url: str | None
@@ -46,7 +46,7 @@ class InStep:
             self.redis = RedisShard(acker)
 
     def apply(self, part: Part) -> ShardApplied:
-        """What both reply; BacklogError or ChangedBatchError if both refuse."""
+        """Return the reply of both. Raise BacklogError or ChangedBatchError if both refuse."""
         try:
             reply = _apply(self.model, part)
         except (BacklogError, ChangedBatchError) as error:
@@ -59,7 +59,7 @@ class InStep:
         return reply
 
     def rotate(self) -> bool:
-        """Force a tick; whether it ticked, which it does unless something still expires."""
+        """Force a tick, and return whether it happened: it does unless something expires."""
         ticked = self.model.rotate(force=True)
         if self.redis:
             assert self.redis.rotate(force=True) == ticked
@@ -70,14 +70,14 @@ class InStep:
         return bool(self.model.expiring or self.model.blocks_expiring)
 
     def drain(self, records: int) -> None:
-        """Expire some loose trees by one call; which, is for Redis to choose."""
+        """Expire some loose trees by one call. Redis chooses which."""
         some = list(self.model.expiring)[:records]
         if self.redis:
             some = self._gone(self.redis.keys.expiring, self.redis.expire_some, records)
         self.model.expire(some)
 
     def drain_blocks(self, blocks: int) -> list[int]:
-        """Expire some blocks by one call; those it took."""
+        """Expire some blocks by one call, and return their numbers."""
         some = list(self.model.blocks_expiring)[:blocks]
         if self.redis:
             some = self._gone(self.redis.keys.blocks_expiring, self.redis.expire_blocks, blocks)
@@ -85,7 +85,7 @@ class InStep:
         return some
 
     def take(self) -> list[Outcome | BlockOutcome]:
-        """All verdicts that wait; they wait no longer."""
+        """Take and return all verdicts that wait."""
         mine: list[Outcome | BlockOutcome] = [*self.model.take(TASK), *self.model.take_blocks(TASK)]
         if self.redis:
             waiting, found = self.redis.acker.outcomes(TASK), []
@@ -96,7 +96,7 @@ class InStep:
         return mine
 
     def check(self) -> None:
-        """Counters, what is pending, and what waits; every tree is accounted for."""
+        """Compare the counters, the pending trees and the backlog."""
         books = total(self.model)
         if self.redis:
             assert total(self.redis.acker) == books
@@ -126,7 +126,7 @@ def _apply(shard: BlockReference | RedisShard, part: Part) -> ShardApplied:
 
 def _ageless(outcome: Outcome | BlockOutcome) -> str:
     if isinstance(outcome, BlockOutcome):
-        # Redis has failures ascending, the reference as they came.
+        # Redis orders failures by slot, the reference by arrival.
         outcome = replace(outcome, rows=tuple(sorted(outcome.rows)))
     return repr(replace(outcome, age_ms=0))
 

@@ -1,4 +1,4 @@
-"""Plays random histories of a state machine, until what is interesting was met."""
+"""Play random histories of a state machine, until all interesting states were reached."""
 
 from collections import Counter
 from typing import Any
@@ -11,13 +11,13 @@ from acker_redis.embedded.binary import find_server
 from tests.tiers import FULL, examples, is_later
 
 MAX_ROUNDS = 50
-"""So many times the tier's histories, until all that is interesting was met."""
+"""At most this many rounds of the tier's histories, until all interesting states were reached."""
 
 
 def share(server: EmbeddedRedis, histories: int) -> int:
-    """Return how many histories to play on a server: all on the default one, a quarter on others.
+    """Return the number of histories for a server: all on the default one, a quarter on others.
 
-    What is random is what a history does, and all servers run the same scripts.
+    Only the histories are random, and all servers run the same scripts.
     """
     default = find_server()
     is_default = default is not None and default.description == server.description
@@ -42,9 +42,9 @@ def play_until_met(
     interesting: tuple[str, ...],
     least: int,
 ) -> None:
-    """Play the tier's histories, and more if a state was met too rarely to prove anything.
+    """Play the tier's histories, and more while a state was reached fewer than ``least`` times.
 
-    In the quick tier they are too few to meet every state: there they are only played.
+    The quick tier has too few histories to reach every state, so there they are only played.
     """
     if is_later(FULL):
         play(kind, examples(2), 80)

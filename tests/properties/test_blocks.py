@@ -1,4 +1,4 @@
-"""Blocks on Redis beside blocks in plain Python, with loose trees between them."""
+"""Compare blocks on Redis with the reference model in random histories, with loose trees too."""
 
 import struct
 import uuid
@@ -55,7 +55,7 @@ def block_rows(draw: st.DrawFn) -> list[BlockRow]:
 
 
 class Machine(RuleBasedStateMachine):
-    """The same calls to Redis and to the reference."""
+    """The same calls to Redis and to the reference model."""
 
     url = ""
 
@@ -88,7 +88,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 10), fail=st.booleans())
     def finish(self, which: int, fail: bool) -> None:
-        """Bring all slots of a block to zero: what random deltas hardly ever do."""
+        """Bring all slots of a block to zero, which random deltas rarely do."""
         blocks = [item for bucket in self.model.block_buckets for item in bucket.items()]
         if not blocks:
             return
@@ -168,7 +168,7 @@ class Machine(RuleBasedStateMachine):
                     pass
             client = self.redis.acker.connection.client
             left = {key for key in self.redis.dump() if b":block" in key or b":failed" in key}
-            assert not left, "nothing stays when all blocks are gone"
+            assert not left, "no key remains when all blocks have ended"
             assert not client.exists(f"{self.redis.keys.prefix}:scratch")
             self.redis.acker.close()
 
@@ -178,7 +178,7 @@ def _ageless(o: BlockOutcome | Outcome | None) -> tuple[Any, ...]:
     return (o.verdict, o.reason, o.block, o.label, o.slots, o.failed, o.nacked, sorted(o.rows))
 
 
-def test_blocks_on_redis_are_blocks_in_plain_python(server: EmbeddedRedis) -> None:
+def test_redis_agrees_with_the_reference_on_blocks(server: EmbeddedRedis) -> None:
     machine = type("Machine", (Machine,), {"url": server.url})
     histories = share(server, examples(0.6))
     run_state_machine_as_test(

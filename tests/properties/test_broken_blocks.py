@@ -1,4 +1,4 @@
-"""The judge finds each of these bugs, put into the reference of blocks one at a time."""
+"""The checks of the histories find each of these bugs in the reference model of blocks."""
 
 import sys
 import types
@@ -27,14 +27,14 @@ FOUND = "for bucket in (*self.block_buckets, self.blocks_expiring):\n           
 TICK = "super().draining or bool(self.blocks_expiring)"
 MUTANTS: dict[str, list[tuple[str, str]]] = {
     "a block is acked though a slot is open": [(ZERO, "if sum(map(bool, block.checksums)) < 2:")],
-    "only the first slot is looked at": [(ZERO, "if not block.checksums[0]:")],
+    "only the first slot is checked": [(ZERO, "if not block.checksums[0]:")],
     "a failed slot counts as zero": [
         (ZERO, "if not any(c for s, c in enumerate(block.checksums) if s not in block.failed):")
     ],
     "failed slots are acked": [(FAILED, "failed=() if verdict")],
-    "a touch forgets what has failed": [(MOVED, f"block.failed.clear()\n        {MOVED}")],
+    "a touch forgets the failed slots": [(MOVED, f"block.failed.clear()\n        {MOVED}")],
     "a slot fails twice": [("if slot not in block.failed}", "if True}")],
-    "failures tell nobody": [
+    "failures write no verdict": [
         ('self._tell_block("nack", "failed", row.block, block, rows=tuple(new.items()))', "pass")
     ],
     "deltas of failures do not count": [
@@ -42,12 +42,12 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
     ],
     "expiry acks all": [("if block.checksums[slot]}", "if False}")],
     "expiry nacks all": [("if block.checksums[slot]}", "if True}")],
-    "expiry nacks the failed again": [("))) - block.failed", ")))")],
+    "expiry nacks failed slots again": [("))) - block.failed", ")))")],
     "a mixed verdict lists nothing": [("nacked=nacked)", "nacked=())")],
     "a repeat is applied again": [("if highest is not None:", "if False:")],
     "fences are forgotten": [("if fence:\n", "if False:\n")],
     "deltas are joined by or": [("[slot] ^= delta", "[slot] |= delta")],
-    "parts of deltas are taken": [("[slot] ^= delta", "[slot] ^= delta & 0xFFFF")],
+    "only parts of the deltas count": [("[slot] ^= delta", "[slot] ^= delta & 0xFFFF")],
     "first messages of a slot are forgotten": [(NEW, "row.label, column, [0, *column[1:]])")],
     "early rows are kept": [
         (DROPPED, EARLY),
@@ -71,31 +71,33 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
             "    def _find(",
         ),
     ],
-    "what expires is still served": [(FIND, FOUND)],
+    "rows of expiring blocks are applied": [(FIND, FOUND)],
     "blocks expire a tick early": [(BUCKETS, f"{BUCKETS[:-1]} - 1)")],
     "blocks expire a tick late": [(BUCKETS, f"{BUCKETS[:-1]} + 1)")],
     "touch does not restart the clock": [(MOVES, MOVES.replace("row.touch or ", ""))],
     "every row restarts the clock": [(MOVES, "if True:")],
     "it ticks while blocks expire": [(TICK, "super().draining")],
     "other content is not noticed": [("elif (block.task,", "elif row.touch and (block.task,")],
-    "a block tracked again begins anew": [(AGAIN, "if row.task and block and row.touch:\n")],
-    "a block tracked again is added": [
+    "a repeated track replaces the block": [(AGAIN, "if row.task and block and row.touch:\n")],
+    "a repeated track adds its deltas": [
         (
             AGAIN,
             f"{AGAIN}            for slot, delta in row.deltas.items():\n"
             "                block.checksums[slot] ^= delta\n",
         )
     ],
-    "a block begins while its last life expires": [("row.block in self.blocks_expiring", "False")],
-    "a rejected block begins": [
+    "a block is tracked while its predecessor expires": [
+        ("row.block in self.blocks_expiring", "False")
+    ],
+    "a rejected block is tracked": [
         ("row.block, block)\n                    return True", "row.block, block)")
     ],
-    "rejection tells nobody": [('self._tell_block("nack", reason, row.block, block)', "pass")],
-    "completion tells nobody": [("if done:", "if False:")],
+    "rejection writes no verdict": [('self._tell_block("nack", reason, row.block, block)', "pass")],
+    "completion writes no verdict": [("if done:", "if False:")],
     "a complete block stays": [
         ("            del bucket[row.block]\n            done", "            done")
     ],
-    "of a call only one block is taken": [
+    "only one block of a call is applied": [
         ("for row in rows if self._block", "for row in rows[:1] if self._block")
     ],
     "failed trees are counted as acked": [
@@ -111,14 +113,14 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
 }
 
 IN_THE_BOOKS = ("failed trees are counted as acked", "failed trees are not pending")
-"""No verdict is wrong; the counters are."""
+"""Bugs that make no verdict wrong, but the counters."""
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_mutant_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source = SOURCE
     for old, new in MUTANTS[name]:
-        assert source.count(old) == 1, f"the reference has changed; say the mutant anew: {old}"
+        assert source.count(old) == 1, f"the reference has changed; update the mutant: {old}"
         source = source.replace(old, new)
     mutant = types.ModuleType("mutant")
     monkeypatch.setitem(sys.modules, "mutant", mutant)  # dataclasses look it up

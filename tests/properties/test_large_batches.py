@@ -1,7 +1,7 @@
-"""Batches and buckets of thousands: Redis beside the reference, in histories drawn from a seed.
+"""Compare Redis with the reference model on batches and buckets of thousands, from a seed.
 
-Small state machines never fill a bucket past what Redis may keep as a list; here rows of one
-batch are found in small and large buckets, in all of them, in part and not at all.
+Small state machines never fill a bucket beyond the size of a listpack. Here the records of one
+batch are in small and large buckets, in all of them, in some, or in none.
 """
 
 import random
@@ -22,7 +22,7 @@ FLAGS = [0] * 12 + [FAIL, TOUCH, TRACK | FAIL]
 
 
 def batch(chance: random.Random, deltas: dict[int, int], tracks: bool) -> list[TreeRow]:
-    """Rows of some anchors, known and new; ``deltas`` remembers what would end a tree."""
+    """Return rows of known and new anchors. ``deltas`` holds the delta that ends each tree."""
     count = chance.choice([1, 5, 100, 511, 513, MAX_ROWS])
     known = chance.sample(sorted(deltas), min(len(deltas), chance.randrange(count + 1)))
     new = [chance.randrange(1, 2**62) for _ in range(count - len(known))]
@@ -45,7 +45,7 @@ def ageless(shard: Reference | RedisShard) -> list[Any]:
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 3))]
 )
-def test_redis_does_what_the_reference_does_at_size(
+def test_redis_agrees_with_the_reference_on_large_batches(
     server: EmbeddedRedis, seed: int, refresh: Any
 ) -> None:
     chance = random.Random(seed)

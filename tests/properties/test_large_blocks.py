@@ -1,7 +1,7 @@
-"""Calls at their limits: Redis beside the reference, in histories drawn from a seed.
+"""Compare Redis with the reference model on calls at their limits, from a seed.
 
-64 blocks of one call, blocks of 4095 trees, 4096 slots that are named, dense and sparse columns
-in one call, thousands of failures: what small state machines never send.
+64 blocks in one call, blocks of 4095 trees, 4096 named slots, dense and sparse columns in one
+call, and thousands of failures: small state machines never send them.
 """
 
 import random
@@ -21,7 +21,7 @@ from acker_redis.sync.client import Acker
 from tests.support import block_outcomes, total
 
 SIZES = [(1, 4095), (2, 4095), (24, 1000), (64, 60), (64, 254)]
-"""How many blocks are begun together, and of how many trees; a call is of 1 MiB at most."""
+"""Numbers of blocks that are tracked together, and of their trees; a call has at most 1 MiB."""
 
 
 def begin(chance: random.Random, numbers: range, slots: int) -> list[BlockRow]:
@@ -34,7 +34,7 @@ def begin(chance: random.Random, numbers: range, slots: int) -> list[BlockRow]:
 
 
 def deltas(chance: random.Random, model: BlockReference) -> list[BlockRow]:
-    """Rows for blocks that are pending, and one that is not; dense, sparse and none at all."""
+    """Return rows for pending blocks and for an unknown one: dense, sparse and empty columns."""
     blocks = [item for bucket in model.block_buckets for item in bucket.items()]
     some = chance.sample(blocks, min(len(blocks), chance.choice([1, 5, MAX_BLOCKS - 1])))
     rows, named, dense = [BlockRow(999_999, {0: 5, 7: 5}, {3: "of nobody"})], 3, 0
@@ -64,7 +64,7 @@ def deltas(chance: random.Random, model: BlockReference) -> list[BlockRow]:
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 3))]
 )
-def test_redis_does_what_the_reference_does_with_large_blocks(
+def test_redis_agrees_with_the_reference_on_large_blocks(
     server: EmbeddedRedis, seed: int, refresh: str
 ) -> None:
     chance = random.Random(seed)
@@ -75,7 +75,7 @@ def test_redis_does_what_the_reference_does_with_large_blocks(
         refresh=refresh,  # type: ignore[arg-type]
     )
     with Acker.from_url(server.url, f"large-{uuid.uuid4().hex[:8]}") as acker:
-        acker.connection.client.flushall()  # what others have left would be looked at each time
+        acker.connection.client.flushall()  # each check would read the keys of other tests
         acker.create(config)
         redis, model = RedisShard(acker), BlockReference(config)
         number = 0

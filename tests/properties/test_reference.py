@@ -1,4 +1,4 @@
-"""Redis does what the reference does: random histories, step by step, on each server."""
+"""Compare Redis with the reference model step by step in random histories, on each server."""
 
 import uuid
 from typing import Any
@@ -47,7 +47,7 @@ def batches(draw: st.DrawFn) -> list[TreeRow]:
 
 
 class Machine(RuleBasedStateMachine):
-    """The same calls to Redis and to the reference."""
+    """The same calls to Redis and to the reference model."""
 
     url = ""
 
@@ -132,7 +132,7 @@ def _ageless(outcome: Any) -> tuple[Any, ...]:
     return (outcome.verdict, outcome.reason, outcome.anchor, outcome.source_id, outcome.why)
 
 
-def test_redis_does_what_the_reference_does(server: EmbeddedRedis) -> None:
+def test_redis_agrees_with_the_reference(server: EmbeddedRedis) -> None:
     machine = type("Machine", (Machine,), {"url": server.url})
     histories = share(server, examples(1.5))
     run_state_machine_as_test(

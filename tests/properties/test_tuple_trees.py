@@ -1,7 +1,7 @@
-"""Random topologies in random histories: the same verdicts as the reference, and never a false ack.
+"""Random topologies in random histories: Redis agrees with the model, and no ack is false.
 
-Several producers fold, send, lose and repeat batches; rows of one tree overtake each other;
-rotators tick and drain when they like. Truth is kept in sets (``topology.py``).
+Several producers fold, send, lose and repeat batches. Rows of one tree overtake each other.
+Rotators tick and drain at any time. Sets hold the true state of each tree (``topology.py``).
 """
 
 import random
@@ -44,17 +44,17 @@ WORKS = st.tuples(
     st.sampled_from([0, 0, 0, 0, 1, 1, 2, 3]),
     st.sampled_from([0] * 16 + [FAIL, TOUCH]),
 )
-"""Which messages are processed together, how many they cause, and flags."""
+"""Messages that are processed together, the number of messages that they cause, and flags."""
 FATES = st.sampled_from([1, 1, 1, 1, 1, 2, 0, None])
 """How often a batch is delivered at once; None: it waits for more rows."""
 
 reached: Counter[str] = Counter()
-"""How often the interesting states were reached, over all histories."""
+"""How often each interesting state was reached, over all histories."""
 
 
 @dataclass
 class Sent:
-    """A batch on its way, and the tick at which it was sent first."""
+    """A batch in flight, and the tick at which it was first sent."""
 
     rows: list[TreeRow]
     fence: Fence
@@ -63,7 +63,7 @@ class Sent:
 
 
 class Histories(RuleBasedStateMachine):
-    """One history on the reference and, where there is a URL, on Redis in step with it."""
+    """One history on the reference model and, with a URL, on Redis at the same time."""
 
     url: str | None = None
 
@@ -89,7 +89,7 @@ class Histories(RuleBasedStateMachine):
         self.seqs = dict.fromkeys(LANES, 0)
         self.ticks = 0
 
-    # What sources and bolts do.
+    # Actions of sources and bolts.
 
     @rule(
         trees=st.lists(st.tuples(st.integers(0, 3), JOINS), min_size=1, max_size=4),
@@ -107,7 +107,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.forest.messages)
     @rule(works=st.lists(WORKS, min_size=1, max_size=5), lane=st.sampled_from(LANES), fate=FATES)
     def process(self, works: list[tuple[list[int], int, int]], lane: str, fate: int | None) -> None:
-        """Some bolts process messages, each one alone or some together; then comes their fate."""
+        """Let bolts process messages, alone or joined, and deliver their calls as ``fate`` says."""
         for which, children, flags in works:
             if not self.forest.messages:
                 break
@@ -125,10 +125,10 @@ class Histories(RuleBasedStateMachine):
     def lose_message(self, which: int) -> None:
         self.forest.lose(self.forest.pick([which])[0])
 
-    # What the network does.
+    # Actions of the network.
 
     def send(self, lane: str) -> None:
-        """A lane has one call in flight: what is there is given up, and may come late."""
+        """Send a batch. A lane has one call in flight: an older one is given up."""
         if self.buffers[lane]:
             self._close(lane)
             self.seqs[lane] += 1
@@ -146,13 +146,13 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.past)
     @rule(which=INDEX)
     def duplicate(self, which: int) -> None:
-        """A batch from before comes again, while its fence holds."""
+        """Deliver an earlier batch again while its fence holds."""
         sent = self.past[which % len(self.past)]
         if self.ticks - sent.tick < self.model.config.buckets - 1 and sent.applied:
             self.note("a late duplicate")
             self._apply(sent)
 
-    # What rotators and sources do.
+    # Actions of rotators and sources.
 
     @rule(happens=st.sampled_from([True, False, False, False]))
     def time_passes(self, happens: bool) -> None:
@@ -167,7 +167,7 @@ class Histories(RuleBasedStateMachine):
         for lane in LANES:
             sent = self.in_flight.get(lane)
             if sent and self.ticks - sent.tick >= self.model.config.buckets - 1:
-                self._close(lane)  # past the horizon nobody sends it again
+                self._close(lane)  # the fence may have expired, so no client sends it again
 
     @precondition(lambda self: self.model.expiring)
     @rule(records=st.sampled_from([1, 3, 1000]))
@@ -212,14 +212,14 @@ class Histories(RuleBasedStateMachine):
         if not hasattr(self, "model"):
             return
         try:
-            if not sys.exc_info()[0]:  # else it has failed; what would fail next says nothing
+            if not sys.exc_info()[0]:  # after a failure, later failures mean nothing
                 self._finish()
         finally:
             if self.redis:
                 self.redis.acker.close()
 
     def _finish(self) -> None:
-        """Everything ends: pending memory is zero, and each tracked tree has its one verdict."""
+        """End the history: nothing is pending, and each tracked tree has exactly one verdict."""
         for _ in range(self.model.config.buckets + 1):
             self.model.expire()
             if self.redis:
@@ -273,7 +273,7 @@ class Histories(RuleBasedStateMachine):
         self._listen()
 
     def _listen(self) -> None:
-        """Look at the verdicts that were just written; they stay where they are."""
+        """Check the new verdicts, without taking them."""
         waiting = self.model.outcomes.get(TASK, ())
         for outcome in waiting:
             tree = self.forest.trees[outcome.anchor]
@@ -296,7 +296,7 @@ class Histories(RuleBasedStateMachine):
         tree.verdicts.append(outcome.reason)
         self.note(f"ended {outcome.reason}")
         if outcome.reason == "expired" and tree.complete:
-            self.note("complete in truth, and nacked: rows were lost")
+            self.note("complete but nacked: rows were lost")
         if outcome.reason == "completed" and tree.processed > 3:
             self.note("a tree of four messages acked")
 
@@ -332,17 +332,17 @@ INTERESTING = (
     "ended failed",
     "ended expired",
     "ended overflow",
-    "complete in truth, and nacked: rows were lost",
+    "complete but nacked: rows were lost",
     "a tree of four messages acked",
     "three acks in one history",
 )
 
 
 def test_never_a_false_ack(server: EmbeddedRedis) -> None:
-    """Redis and the reference, in step."""
+    """On Redis and on the reference model at the same time."""
     play(Histories, share(server, examples(0.6)), 50, url=server.url)
 
 
 def test_never_a_false_ack_in_many_histories() -> None:
-    """The reference alone, which is quick: and the interesting states are reached."""
+    """On the fast reference model alone, until all interesting states were reached."""
     play_until_met(Histories, reached, INTERESTING, 5)

@@ -1,6 +1,6 @@
-"""Trees in blocks and loose ones in random histories: never a false ack, never a needless doubt.
+"""Trees in blocks and loose trees in random histories: no false ack, and no needless nack.
 
-The machine is in ``histories.py``, the judge in ``truth.py``.
+The state machine is in ``histories.py``, the check of verdicts in ``truth.py``.
 """
 
 from acker_redis.embedded import EmbeddedRedis
@@ -22,7 +22,7 @@ INTERESTING = (
     "block rows before its track",
     "block rows after its end",
     "block rows while it expires",
-    "a slot that the block has not",
+    "a slot that the block does not have",
     "a slot failed again",
     "failed without a delta",
     "touched without a delta",
@@ -34,7 +34,7 @@ INTERESTING = (
     "a block rejected: conflict",
     "a block rejected: overflow",
     "a tree rejected: overflow",
-    "a block began anew",
+    "a block number was reused",
     "loose rows: a repeat",
     "blocks: a repeat",
     "blocks: a repeat without fence",
@@ -54,8 +54,8 @@ INTERESTING = (
     "a loose tree ended: expired",
     "a block ended: completed",
     "a block ended: expired",
-    "a block acked but for its failed trees",
-    "a block of failed trees ended in silence",
+    "a block acked except its failed trees",
+    "a block of failed trees ended without an entry",
     "a block expired, some trees acked and some nacked",
     "and some had failed",
     "a hole acked",
@@ -64,10 +64,10 @@ INTERESTING = (
 
 
 def test_never_a_false_ack_in_blocks(server: EmbeddedRedis) -> None:
-    """Redis and the reference, in step."""
+    """On Redis and on the reference model at the same time."""
     play(Histories, share(server, examples(0.6)), 50, url=server.url)
 
 
 def test_never_a_false_ack_in_many_histories_of_blocks() -> None:
-    """The reference alone, which is quick: and the interesting states are reached."""
+    """On the fast reference model alone, until all interesting states were reached."""
     play_until_met(Histories, reached, INTERESTING, 3)

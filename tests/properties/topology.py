@@ -1,9 +1,9 @@
-"""Tuple trees as they really are, with sets: what the acker must agree with, without XOR.
+"""The true state of tuple trees, as sets of messages and without XOR.
 
-A message may belong to several trees and have several parents; in each tree it has the id that
-its edges make. The sets know which messages exist and which were processed, and so when a tree
-is complete in truth, whatever became of the rows. A tree may stand in a block: then its anchor
-says so, and to a message it is a tree like any other.
+A message may belong to several trees and have several parents. In each tree its id is the XOR of
+its edge ids. The sets hold the messages that exist and those that were processed. So they know
+when a tree is really complete, whether or not its rows were lost. A tree in a block has a block
+anchor, and is otherwise a tree like any other.
 """
 
 import random
@@ -18,7 +18,7 @@ from acker_redis.reference.blocks import BlockRow
 
 @dataclass(eq=False)
 class Message:
-    """A message: its id in each tree that it belongs to."""
+    """A message, with its id in each of its trees."""
 
     ids: dict[int, int] = field(default_factory=dict)
 
@@ -30,21 +30,21 @@ class Tree:
     anchor: int
     outstanding: set[Message] = field(default_factory=set)
     rows: set[int] = field(default_factory=set)
-    """Deltas of all rows there are for it, applied or not."""
+    """Deltas of all its rows, applied or not."""
     processed: int = 0
     failing: bool = False
-    """A bolt has failed it; its row may be on its way."""
+    """A bolt has failed the tree; its row may be in flight."""
     failed: bool = False
-    """Its failure was applied."""
+    """Its FAIL was applied."""
     tracked: bool = False
-    """Its TRACK was applied, and so it must be told of."""
+    """Its TRACK was applied, so it must get a verdict."""
     due: int = 0
-    """Tick by which a verdict must be there."""
+    """Tick by which it must have a verdict."""
     verdicts: list[str] = field(default_factory=list)
 
     @property
     def complete(self) -> bool:
-        """Whether all that exists was processed."""
+        """Whether all its messages were processed."""
         return not self.outstanding
 
 
@@ -55,10 +55,10 @@ class Forest:
         self.chance = chance
         self.trees: dict[int, Tree] = {}
         self.messages: list[Message] = []
-        """Those that wait to be processed."""
+        """Messages that wait to be processed."""
 
     def begin(self, firsts: int, also: Sequence[Message], anchor: int | None = None) -> TreeRow:
-        """A new tree with so many first messages, and a share in others; its TRACK row."""
+        """Create a tree with new first messages and with ``also``; return its TRACK row."""
         tree = Tree(self.chance.randrange(1, 2**62) if anchor is None else anchor)
         self.trees[tree.anchor] = tree
         delta = 0
@@ -70,10 +70,10 @@ class Forest:
         return TreeRow(tree.anchor, delta, TRACK, f"source {tree.anchor}")
 
     def begin_block(self, slots: Sequence[tuple[int, list[int]]]) -> tuple[int, list[TreeRow]]:
-        """A block of new trees: its number, and a TRACK row per slot.
+        """Create a block of new trees; return its number, and a TRACK row per slot.
 
-        Of each slot, how many first messages it has and which others it shares, those of the
-        slots before it as well. Without any it is a hole, zero from the start.
+        ``slots`` has the number of first messages of each slot, and the messages that it shares,
+        also with earlier slots. A slot without messages is a hole, which is zero from the start.
         """
         number = self.chance.randrange(BLOCK_MAX + 1)
         return number, [
@@ -84,7 +84,7 @@ class Forest:
     def process(
         self, inputs: Sequence[Message], children: int, flags: int = 0, why: str = ""
     ) -> list[TreeRow]:
-        """Process messages together, each child being caused by all of them; their rows."""
+        """Process messages together, which all cause each child; return their rows."""
         caused = [Message() for _ in range(children)]
         rows = []
         for message in inputs:
@@ -103,11 +103,11 @@ class Forest:
         return rows
 
     def lose(self, message: Message) -> None:
-        """A message that no bolt will ever process; it stays outstanding in its trees."""
+        """Lose a message: no bolt will process it, so it stays outstanding in its trees."""
         self.messages.remove(message)
 
     def pick(self, which: Sequence[int]) -> list[Message]:
-        """Some of the messages that wait, each once."""
+        """Return some of the waiting messages, without duplicates."""
         waiting = self.messages
         return list(dict.fromkeys(waiting[i % len(waiting)] for i in which if waiting))
 
@@ -119,7 +119,7 @@ class Forest:
 
 
 def fold(rows: Sequence[TreeRow]) -> list[TreeRow]:
-    """One row per anchor, as a client sends them."""
+    """Fold rows into one row per anchor, as a client does."""
     folded: dict[int, TreeRow] = {}
     for row in rows:
         old = folded.get(row.anchor, TreeRow(row.anchor, 0))
@@ -134,7 +134,7 @@ def fold(rows: Sequence[TreeRow]) -> list[TreeRow]:
 
 
 def fold_blocks(rows: Sequence[TreeRow], task: str) -> list[BlockRow]:
-    """One row per block, as a client sends them: what is said of a TRACK's trees goes with it."""
+    """Fold rows into one row per block, as a client does; a TRACK includes its trees' rows."""
     folded: dict[int, list[TreeRow]] = {}
     for row in fold(rows):
         block, _ = split_anchor(row.anchor) or (0, 0)

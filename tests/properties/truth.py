@@ -1,7 +1,7 @@
-"""What must be told of trees, loose and in blocks, as sets have it: the judge of every verdict.
+"""The check of every verdict on loose trees and on trees in blocks, by sets.
 
-It knows which rows were applied, and while what lived, and never looks at a checksum. A loose
-tree is a block of one slot to it, but that rows may come before the TRACK of a loose one.
+It knows the applied rows and the lifetimes of the trees, and never reads a checksum. A loose tree
+is a block of one slot here, with one difference: rows may come before its TRACK.
 """
 
 from collections import Counter
@@ -22,31 +22,31 @@ COUNTER = {"completed": "acked"}
 
 @dataclass
 class Life:
-    """A block, or a loose tree, from its TRACK to its end; a block may begin another one."""
+    """A block or a loose tree from its TRACK to its end. A block number may have several lives."""
 
     trees: list[Tree]
     home: int
-    """Tick at which its clock began."""
+    """Tick at which its clock started."""
     content: Content = ("", ())
     """Label, or source id, and the column of the TRACK."""
     tracked: bool = True
     certain: bool = True
-    """No row came before the TRACK: what came may have expired alone."""
+    """Whether no row came before the TRACK. Such a row may have expired on its own."""
     touched: bool = False
-    """By the call that is judged."""
+    """Whether the current call touched it."""
     applied: list[set[int]] = field(default_factory=list)
-    """Per slot, deltas of the rows that were applied; one that was applied twice was not."""
+    """Per slot, deltas of the applied rows. A delta that was applied twice is not in the set."""
     failed: set[int] = field(default_factory=set)
     maybe_failed: bool = False
     """A failure without a delta came before the TRACK; it may have been dropped, or expired."""
     told: set[int] = field(default_factory=set)
-    """Slots that have their verdict."""
+    """Slots that have a verdict."""
 
     def __post_init__(self) -> None:
         self.applied = [set() for _ in self.trees]
 
     def complete(self, slot: int) -> bool:
-        """Whether all messages of a tree were processed, and this life has heard of each."""
+        """Return whether all messages of a tree were processed, and all its rows were applied."""
         tree = self.trees[slot]
         return not tree.outstanding and self.applied[slot] == tree.rows
 
@@ -69,25 +69,25 @@ class Truth:
         self.note = note
         self.ticks = 0
         self.lives: dict[int, Life] = {}
-        """By anchor; a block by that of its slot 0."""
+        """By anchor; a block by the anchor of its slot 0."""
         self.counts: Counter[str] = Counter()
         self._rejected: dict[int, tuple[str, str, int]] = {}
 
     def expiring(self, life: Life) -> bool:
-        """Whether its bucket is being drained: what comes for it is late."""
+        """Return whether its bucket is being drained: rows for it are late."""
         return self.ticks >= life.home + self.config.buckets
 
     def pending_blocks(self) -> dict[int, Life]:
-        """Those that may still complete, by the anchor of slot 0."""
+        """Return the blocks that may still complete, by the anchor of slot 0."""
         lives = self.lives.items()
         return {a: life for a, life in lives if split_anchor(a) and not self.expiring(life)}
 
     def blocks(self) -> list[Life]:
-        """All blocks that are pending or expire."""
+        """Return all pending and expiring blocks."""
         return [life for anchor, life in self.lives.items() if split_anchor(anchor)]
 
     def changed(self, rows: Iterable[BlockRow]) -> bool:
-        """Whether one of them tracks a pending block with other content."""
+        """Return whether one of the rows tracks a pending block with other content."""
         pending = self.pending_blocks()
         for row in rows:
             life = pending.get(block_anchor(row.block, 0)) if row.task else None
@@ -96,7 +96,7 @@ class Truth:
         return False
 
     def apply(self, raws: Sequence[TreeRow], reply: ShardApplied) -> None:
-        """Rows of loose trees were applied; they are given as they were before they were folded."""
+        """Record that rows of loose trees were applied; ``raws`` are the rows before folding."""
         for anchor in dict.fromkeys(row.anchor for row in raws):
             tree, life = self.trees[anchor], self.lives.get(anchor)
             rows = [row for row in raws if row.anchor == anchor]
@@ -126,13 +126,13 @@ class Truth:
             self._restart(life, any(row.flags & TOUCH for row in rows))
 
     def apply_block(self, row: BlockRow, raws: Sequence[TreeRow], rejected: bool) -> None:
-        """What a call said of one block was applied; ``raws`` are the rows it was folded from."""
+        """Record that the row of one block was applied; ``raws`` are its rows before folding."""
         anchor = block_anchor(row.block, 0)
         life = self.lives.get(anchor)
         if row.task and life and not self.expiring(life):
             self.note("a block tracked again")
             assert not rejected, "rejected though it is pending already"
-            # Its deltas are not new; failures and a touch that come with them count.
+            # Its deltas count already; its failures and its touch count now.
             raws = [replace(raw, delta=0) for raw in raws]
             if row.failed.keys() - life.failed:
                 self.note("a failure with a block tracked again")
@@ -140,12 +140,12 @@ class Truth:
             trees = [self.trees[anchor + slot] for slot in range(len(row.deltas))]
             self.counts["tracked"] += len(trees)
             if life or rejected:
-                assert rejected, "tracked while its last life expires"
+                assert rejected, "tracked while its predecessor expires"
                 reason = "conflict" if life else "overflow"
                 self._rejected[anchor] = (reason, row.label, len(trees))
                 return
             if any(tree.tracked for tree in trees):
-                self.note("a block began anew")
+                self.note("a block number was reused")
             for tree in trees:
                 tree.tracked = True
             life = self.lives[anchor] = Life(trees, self.ticks, _content(row))
@@ -159,7 +159,7 @@ class Truth:
         for raw in raws:
             _, slot = split_anchor(raw.anchor) or (0, 0)
             if slot >= len(life.trees):
-                self.note("a slot that the block has not")
+                self.note("a slot that the block does not have")
                 continue
             if raw.flags & FAIL and slot in life.failed:
                 self.note("a slot failed again")
@@ -169,32 +169,30 @@ class Truth:
         self._restart(life, row.touch)
 
     def hear(self, outcome: Outcome | BlockOutcome) -> None:
-        """Judge a verdict that was just written."""
+        """Check a new verdict."""
         in_block = isinstance(outcome, BlockOutcome)
         if isinstance(outcome, BlockOutcome):
             singles, label = list(outcome.expand()), outcome.label
             anchor = block_anchor(outcome.block, 0)
             acked = [anchor + s for start, stop in outcome.acked() for s in range(start, stop)]
             singly = [o.anchor for o in singles if o.verdict == "ack"]
-            assert acked == singly, "acked in ranges and acked singly are two things"
+            assert acked == singly, "the acked ranges differ from the single acks"
             assert outcome.count == len(singles) > 0, "n is not the number of verdicts"
         else:
             singles, label, anchor = [outcome], outcome.source_id, outcome.anchor
         life = self.lives.get(anchor)
         if outcome.reason == "reset":
-            assert life, "a touch of what is not there"
-            assert life.touched, "a touch that nobody asked for"
-            assert len(singles) == len(life.trees), "a touch that leaves trees out"
+            assert life, "a touch verdict for an unknown tree"
+            assert life.touched, "a touch verdict without a touch"
+            assert len(singles) == len(life.trees), "a touch verdict without some of the trees"
             return
         self.counts.update(COUNTER.get(o.reason, o.reason) for o in singles)
         if outcome.reason in ("overflow", "conflict"):
             self.note(f"{'a block' if in_block else 'a tree'} rejected: {outcome.reason}")
             expected = self._rejected.pop(anchor, None)
-            assert expected == (outcome.reason, label, len(singles)), (
-                "rejected, and not as it should be"
-            )
+            assert expected == (outcome.reason, label, len(singles)), "rejected wrongly"
             return
-        assert life, "a verdict on what is not tracked"
+        assert life, "a verdict for an untracked tree"
         assert life.content[0] == label, "a verdict for another source"
         for single in singles:
             slot = single.anchor - anchor
@@ -206,39 +204,39 @@ class Truth:
         if in_block and outcome.reason == "completed":
             assert all(map(life.complete, range(len(life.trees)))), "it ended while a tree is open"
         if not in_block or outcome.reason != "failed":
-            assert len(life.told) == len(life.trees), "a tree of the block is forgotten"
+            assert len(life.told) == len(life.trees), "a tree of the block has no verdict"
             self._ended(life, outcome)
             del self.lives[anchor]
 
     def settle(self) -> None:
-        """After a call: whatever has to be told at once, was told."""
-        assert not self._rejected, "rejected, and nobody is told"
+        """Check after a call that all verdicts that are due at once were written."""
+        assert not self._rejected, "rejected without a verdict"
         for anchor, life in list(self.lives.items()):
             life.touched = False
             if not life.tracked or not life.certain:
                 continue
-            assert life.failed <= life.told, "failed, and nobody is told"
+            assert life.failed <= life.told, "failed without a verdict"
             if not self.expiring(life) and all(map(life.complete, range(len(life.trees)))):
-                assert len(life.told) == len(life.trees), "complete, and nobody is told"
-                self.note("a block of failed trees ended in silence")
+                assert len(life.told) == len(life.trees), "complete without a verdict"
+                self.note("a block of failed trees ended without an entry")
                 del self.lives[anchor]
 
     def drained(self, blocks: Iterable[int], everything: bool) -> None:
-        """These blocks have expired; ``everything``: nothing else is left to expire."""
+        """Record that these blocks have expired; ``everything``: nothing is left to expire."""
         for block in blocks:
             life = self.lives.pop(block_anchor(block, 0), None)
-            assert not life or life.told == set(range(len(life.trees))), "expired in silence"
+            assert not life or life.told == set(range(len(life.trees))), "expired without a verdict"
         if everything:
             late = [life for life in self.lives.values() if life.tracked and self.expiring(life)]
             assert not late, "no verdict after N ticks"
 
     def check(self, model: BlockReference) -> None:
-        """The books: counters, and what is pending."""
+        """Check the counters and the number of pending trees."""
         for name in ("tracked", "acked", "failed", "expired", "overflow", "conflict"):
             assert model.counters[name] == self.counts[name], f"{name} is counted wrongly"
         lives = [life for life in self.lives.values() if life.tracked]
         untold = sum(len(life.trees) - len(life.told) for life in lives)
-        assert model.tracked_records == untold, "trees without a verdict are not those that wait"
+        assert model.tracked_records == untold, "the number of trees without a verdict is wrong"
         in_blocks = sum(len(life.trees) for life in self.pending_blocks().values())
         loose = sum(map(len, model.buckets))
         assert model.pending == loose + in_blocks, "pending is counted wrongly"
@@ -250,9 +248,9 @@ class Truth:
             assert slot not in life.failed, "acked though it failed"
         elif single.reason == "failed":
             failed = slot in life.failed or life.maybe_failed
-            assert failed, "nacked as failed, and it has not"
+            assert failed, "nacked as failed, though it has not failed"
         else:
-            assert not (life.certain and complete), "a needless doubt: nacked, and complete"
+            assert not (life.certain and complete), "a needless nack: the tree is complete"
             assert not (life.certain and slot in life.failed), "expired though it failed"
 
     def _restart(self, life: Life, touch: bool) -> None:
@@ -261,7 +259,7 @@ class Truth:
         life.touched |= touch
 
     def _ended(self, life: Life, outcome: Outcome | BlockOutcome) -> None:
-        """Note how, for the sake of what must have been seen."""
+        """Note how a life ended, for the list of interesting states."""
         if not isinstance(outcome, BlockOutcome):
             self.note(f"a loose tree ended: {outcome.reason}")
             return
@@ -269,7 +267,7 @@ class Truth:
         slots = set(range(len(life.trees)))
         acked = slots - life.failed - set(outcome.nacked)
         if outcome.failed and outcome.reason == "completed":
-            self.note("a block acked but for its failed trees")
+            self.note("a block acked except its failed trees")
         if acked and outcome.nacked:
             self.note("a block expired, some trees acked and some nacked")
         if acked and outcome.nacked and outcome.failed:

@@ -1,4 +1,4 @@
-"""Configuration: each field's range, and the way over the wire and back."""
+"""Configuration: the range of each field, and its wire format."""
 
 import pytest
 
@@ -25,7 +25,7 @@ FIELDS = ("shards", "buckets", "tick_ms", "high_water", "refresh", "outcomes_lim
         ("publish", "yes", "True or False"),
     ],
 )
-def test_bad_values(field: str, value: object, words: str) -> None:
+def test_values_out_of_range_are_refused(field: str, value: object, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
         AckerConfig(**{field: value})  # type: ignore[arg-type]
     assert field in str(caught.value)
@@ -38,11 +38,11 @@ def test_bad_values(field: str, value: object, words: str) -> None:
         AckerConfig(1024, 16, 1, 1, "update", 1, False),
     ],
 )
-def test_over_the_wire_and_back(config: AckerConfig) -> None:
+def test_config_survives_a_wire_round_trip(config: AckerConfig) -> None:
     assert AckerConfig.from_wire(dict(zip(FIELDS, config.to_wire(), strict=True))) == config
 
 
-def test_times() -> None:
+def test_timeouts_follow_from_ticks() -> None:
     config = AckerConfig(buckets=4, tick_ms=1000)
     assert config.timeout_ms == 4000
     assert config.fence_ms == 3000

@@ -1,4 +1,4 @@
-"""Headers of the scripts, lua/README.md and the docs say what the code does."""
+"""The headers of the scripts, lua/README.md and the docs agree with the code."""
 
 import re
 from pathlib import Path
@@ -45,12 +45,12 @@ def test_header_lists_the_keys_and_arguments_that_are_used(name: str) -> None:
     listed = [(int(n), more) for n, more in re.findall(r"^ARGV\[(\d+)(\+?)\]", header, re.M)]
     assert [n for n, _ in listed] == list(range(1, len(listed) + 1))
     open_end = {n for n, more in listed if more}
-    assert used | open_end >= {n for n, _ in listed}, "an argument is documented, and not used"
+    assert used | open_end >= {n for n, _ in listed}, "an argument is documented, but not used"
     assert used <= {n for n, _ in listed}
 
 
 def lists(text: str, opening: re.Pattern[str]) -> list[int]:
-    """Lengths of the Lua or documented lists ``{a, {b, c}, d}`` that begin where it matches."""
+    """Return the lengths of the lists ``{a, {b, c}, d}`` that begin where ``opening`` matches."""
     found = []
     for match in opening.finditer(text):
         depth, length = 1, 1
@@ -104,7 +104,7 @@ def test_keys_of_the_contract_are_those_of_the_code() -> None:
         assert any(f":{base}" in parts(script)[1] for script in scripts.NAMES)
 
 
-def test_no_script_touches_a_key_that_is_not_of_its_shard() -> None:
+def test_scripts_use_only_keys_of_their_shard() -> None:
     for name in scripts.NAMES:
         _, code = parts(name)
         for literal in re.findall(r"'(acker:[^']*)'", code):
@@ -142,7 +142,7 @@ def test_limits_of_the_contract_are_those_of_the_code() -> None:
 
 
 def test_scripts_use_no_numbers_for_ids() -> None:
-    """A 64-bit id in a Lua number loses its low bits; halves of 32 bits do not."""
+    """A Lua number cannot hold a 64-bit id exactly, but it can hold 32-bit halves."""
     for name in scripts.NAMES:
         _, code = parts(name)
         assert not re.search(r"I8|i8|>d", code)

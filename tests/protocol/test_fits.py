@@ -1,4 +1,4 @@
-"""What does not belong together is refused at once, in words that say what does."""
+"""Arguments of a wrong type are refused at once, with an error that names the right one."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ URL = "redis://localhost:1"
 
 
 async def send(record: Any, ids: Any) -> None:
-    """A coroutine function, which a thread would never run."""
+    """Do nothing; a coroutine function, which a thread would never run."""
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ async def send(record: Any, ids: Any) -> None:
         (lambda sync, twin: Source(sync, "t", backoff=0.1), "backoff is a Backoff"),
     ],
 )
-def test_what_does_not_fit_is_refused(make: Any, words: str) -> None:
+def test_wrong_types_are_refused_with_advice(make: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         make(Acker.from_url(URL, "n"), AsyncAcker.from_url(URL, "n"))
 
@@ -43,6 +43,6 @@ def test_one_acker_is_enough_for_a_rotator() -> None:
 
 
 @pytest.mark.parametrize("headers", ["7:40", b"7:40"])
-def test_text_is_no_headers(headers: Any) -> None:
+def test_text_is_not_accepted_as_headers(headers: Any) -> None:
     with pytest.raises(InvalidBatchError, match=r"for text use parse\(\)"):
         MessageId.from_headers(headers)

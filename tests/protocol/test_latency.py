@@ -1,4 +1,4 @@
-"""The histogram of how long trees took."""
+"""The latency histogram of acked trees."""
 
 import math
 
@@ -11,7 +11,7 @@ AGES = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=50)
 
 
 @given(AGES)
-def test_it_counts_each_age_where_it_belongs(ages: list[int]) -> None:
+def test_each_age_is_counted_in_its_bucket(ages: list[int]) -> None:
     latency = Latency()
     for age in ages:
         latency = latency.plus(age)
@@ -32,13 +32,13 @@ def test_a_quantile_is_right_to_a_factor_of_two(ages: list[int], q: float) -> No
     assert exact // 2 <= found <= max(1, 2 * exact)
 
 
-def test_nothing_took_no_time() -> None:
+def test_empty_histogram_has_no_mean_and_no_quantile() -> None:
     assert math.isnan(Latency().mean_ms)
     assert math.isnan(Latency().quantile_ms(0.5))
     assert Latency.total([]) == Latency()
 
 
-def test_what_redis_keeps() -> None:
+def test_histogram_is_read_from_meta() -> None:
     fields = {"latency:0": "1", "latency:3": "2", "latency_ms": "9", "latency:x": "y"}
     assert Latency.from_meta(fields) == Latency((1, 0, 0, 2), 9)
     assert Latency.from_meta({}) == Latency()

@@ -1,4 +1,4 @@
-"""A script is put together from its file and its parts, and an error names the line in the file."""
+"""Scripts are assembled from a file and its parts; errors name the line of the source file."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ PARTS = sorted(path.stem for path in (LUA / "parts").glob("*.lua"))
 NAMED = re.compile(r"^-- part: (\w+)$", re.M)
 
 
-def test_a_script_is_its_file_with_its_parts_put_in(tmp_path: Path) -> None:
+def test_script_is_assembled_from_its_file_and_parts(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "two.lua").write_text("local b\nlocal c\n")
     (tmp_path / "one.lua").write_text("local a\n-- part: two\nlocal d\n")
@@ -32,7 +32,7 @@ def test_a_script_is_its_file_with_its_parts_put_in(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line", ["-- part: two ", "--part: two", "  -- part:two", "-- part: two\r"]
 )
-def test_a_part_is_found_however_its_line_is_written(line: str, tmp_path: Path) -> None:
+def test_part_line_may_have_any_spacing(line: str, tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "two.lua").write_text("local b\n")
     (tmp_path / "one.lua").write_text(f"local a\n{line}\n")
@@ -42,7 +42,7 @@ def test_a_part_is_found_however_its_line_is_written(line: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     "line", ["-- part: two, three", "-- parts: two", "-- part:", "x() -- part: t"]
 )
-def test_a_line_that_names_no_part_is_refused(line: str, tmp_path: Path) -> None:
+def test_malformed_part_line_is_refused(line: str, tmp_path: Path) -> None:
     (tmp_path / "one.lua").write_text(f"local a\n{line}\n")
     with pytest.raises(ValueError, match=r"one\.lua:2 names no part"):
         scripts.assemble("one", tmp_path)
@@ -55,7 +55,7 @@ def test_a_missing_part_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", scripts.NAMES)
-def test_a_whole_script_holds_no_name_of_a_part(name: str) -> None:
+def test_assembled_script_contains_no_part_line(name: str) -> None:
     script = scripts.load(name)
     assert not NAMED.search(script.source.decode())
     assert len(script.places) == script.source.count(b"\n")
@@ -64,7 +64,7 @@ def test_a_whole_script_holds_no_name_of_a_part(name: str) -> None:
         assert line == written or written.startswith(b"-- part: ")
 
 
-def test_each_part_is_used_and_says_what_it_needs_or_gives() -> None:
+def test_each_part_is_used_and_documents_its_names() -> None:
     used = {name for path in LUA.glob("*.lua") for name in NAMED.findall(path.read_text())}
     assert set(PARTS) == used
     for name in PARTS:
@@ -87,7 +87,7 @@ def test_scripts_stay_short() -> None:
         "ERR user_function:3: attempt to index local 'b' script: f, on @user_function:3.",
     ],
 )
-def test_a_position_becomes_that_in_the_file(words: str) -> None:
+def test_error_position_is_translated_to_the_source_file(words: str) -> None:
     script = scripts.Script("one", b"", "", (("one.lua", 1), ("one.lua", 2), ("parts/two.lua", 1)))
     said = script.locate(words)
     assert "parts/two.lua:1" in said
@@ -106,7 +106,7 @@ def test_an_error_in_a_function_names_its_file_and_line() -> None:
             assert library.locate(f"user_function:{number}").startswith("status.lua:")
             break
     else:
-        pytest.fail("status asks for no length")
+        pytest.fail("status does not call HLEN")
     assert library.locate("user_function:1: x") == "user_function:1: x"
 
 
@@ -115,14 +115,14 @@ def test_the_scripts_are_not_overwritten() -> None:
         scripts.write(LUA)
 
 
-def test_whole_scripts_are_written(tmp_path: Path) -> None:
+def test_scripts_writes_complete_scripts(tmp_path: Path) -> None:
     written = scripts.write(tmp_path / "made", ("apply", "take"))
     assert [path.name for path in written] == ["apply.lua", "take.lua"]
     for path in written:
         assert path.read_bytes() == scripts.load(path.stem).source
 
 
-def test_the_benchmark_of_the_parts_of_apply_finds_them() -> None:
-    """The benchmarks run nightly only; this one breaks when a part of the script moves."""
+def test_benchmark_finds_all_parts_of_apply() -> None:
+    """The benchmarks run only nightly, so check here that their markers are in the script."""
     code = parts.instrumented().decode()
     assert code.count("= redis.call('TIME')\n") == len(parts.PARTS) + 1

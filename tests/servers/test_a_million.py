@@ -1,4 +1,4 @@
-"""A million trees in one bucket: what they weigh, that they drain in bounded calls, what stays."""
+"""A million trees in one bucket: their memory, their drain in bounded calls, and no leftovers."""
 
 import struct
 from collections.abc import Iterator
@@ -17,14 +17,14 @@ from tests.support import row, track
 
 COUNT = 1_000_000
 QUARTER = 250_000
-"""Fills Redis's table as much as a million does its own, so that a tree weighs the same."""
+"""Gives Redis's hash table the same load factor as a million, so that a tree weighs the same."""
 TASK = "orders-feed"  # 11 bytes
 A = 0x1357_9BDF_0246_8ACE
 
 
 @pytest.fixture(params=["table", "listpack"])
 def shard(server: EmbeddedRedis, request: pytest.FixtureRequest) -> Iterator[RedisShard]:
-    """A shard; with ``listpack``, Redis would keep even a million fields as a list."""
+    """A shard; with ``listpack``, Redis may store even a million fields as a listpack."""
     binary = server._binary
     entries = "64" if request.param == "table" else "2000000"
     with EmbeddedRedis(binary=binary, extra_args=("--hash-max-ziplist-entries", entries)) as own:
@@ -37,7 +37,7 @@ def shard(server: EmbeddedRedis, request: pytest.FixtureRequest) -> Iterator[Red
 
 @pytest.fixture
 def count(server: EmbeddedRedis, request: pytest.FixtureRequest) -> int:
-    """A million once; the other ways to keep a bucket are seen with fewer as well."""
+    """Return a million for one combination; fewer trees are enough for the others."""
     params = request.node.callspec.params
     return COUNT if (params["server"], params["shard"]) == ("default", "table") else QUARTER
 
@@ -57,7 +57,7 @@ def fill(shard: RedisShard, count: int) -> None:
 
 
 def take_all(shard: RedisShard) -> int:
-    """Take all verdicts, without a look at them; returns how many there were."""
+    """Take all verdicts without reading them, and return their number."""
     client, taken = shard.acker.connection.client, 0
     stream = shard.keys.outcomes(TASK)
     while entries := client.xrange(stream, count=commands.MAX_TAKE):
@@ -72,9 +72,9 @@ def used(shard: RedisShard) -> int:
     return int(client.info("memory")["used_memory"])
 
 
-def test_a_bucket_of_a_million(shard: RedisShard, count: int) -> None:
+def test_a_million_trees_drain_in_bounded_calls(shard: RedisShard, count: int) -> None:
     client, keys = shard.acker.connection.client, shard.keys
-    # Scripts, buffers and small tables of the server itself are there before.
+    # First let the server allocate scripts, buffers and small tables.
     fill(shard, MAX_ROWS)
     for _ in range(3):
         shard.rotate(force=True)
@@ -98,15 +98,15 @@ def test_a_bucket_of_a_million(shard: RedisShard, count: int) -> None:
         reply = commands.parse_expire(
             shard.acker.connection.run(commands.expire(ShardKeys("million", 0), 1000))
         )
-        assert reply.nacked <= 2000, "a call takes about as many as it was told"
+        assert reply.nacked <= 2000, "a call drains about as many as requested"
         assert reply.left == left - reply.nacked
         nacked, left, calls = nacked + reply.nacked, reply.left, calls + 1
         if calls % 100 == 0:
-            # Producers go on meanwhile.
+            # Producers continue during the drain.
             track(shard.acker, calls, A, "while it drains", TASK)
             assert row(shard.acker, calls, A).acked == 1
     assert nacked == count
-    assert calls < 3 * count / 1000, "the cursor goes on: a scan from 0 would walk and walk"
+    assert calls < 3 * count / 1000, "each call continues at the cursor, and does not rescan"
     assert take_all(shard) == count + calls // 100
 
     growth = used(shard) - before

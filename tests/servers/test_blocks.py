@@ -1,4 +1,4 @@
-"""Blocks on real servers: their life, their end, and what is refused."""
+"""Blocks on real servers: tracking, completion, expiry, and refused calls."""
 
 import json
 import random
@@ -34,7 +34,7 @@ def send(acker: Acker, *parts: BlockPart, fence: Fence | None = None) -> ShardAp
 
 
 def heard(acker: Acker) -> list[BlockOutcome]:
-    """Verdicts on blocks that wait; they are taken."""
+    """Take and return the verdicts on blocks that wait."""
     outcomes = acker.outcomes("t")
     entries = outcomes.read(1000)
     outcomes.take(entries)
@@ -47,7 +47,7 @@ def tracked(block: int = 7, slots: int = 5, label: str = "kafka/orders/3/1000") 
 
 @pytest.mark.parametrize("slots", [1, 2, 100, SLOTS])
 @pytest.mark.parametrize("dense", [True, False])
-def test_a_whole_life(acker: Acker, slots: int, dense: bool) -> None:
+def test_block_is_tracked_completed_and_deleted(acker: Acker, slots: int, dense: bool) -> None:
     assert send(acker, tracked(slots=slots)).tracked == slots
     assert acker.status().pending == slots
     half = {slot: IDS[slot] for slot in range(slots // 2)}
@@ -66,7 +66,7 @@ def test_a_whole_life(acker: Acker, slots: int, dense: bool) -> None:
     assert acker.status().backlog == {"t": 0}
 
 
-def test_anchors_of_a_block_split_as_they_were_made() -> None:
+def test_block_anchors_round_trip() -> None:
     for block, slot in ((0, 0), (1, 4094), (2**50 - 1, 17)):
         assert split_anchor(block_anchor(block, slot)) == (block, slot)
     assert split_anchor(2**62 - 1) is None
@@ -81,7 +81,7 @@ def test_one_bit_off_is_not_complete(acker: Acker) -> None:
     assert heard(acker) == []
 
 
-def test_failed_trees_are_nacked_at_once_and_do_not_hold_the_block_up(acker: Acker) -> None:
+def test_failed_trees_are_nacked_at_once_and_do_not_delay_their_block(acker: Acker) -> None:
     send(acker, tracked())
     reply = send(acker, pack_deltas(7, {1: IDS[1]}, {1: 'say "no"'}))
     assert (reply.failed, reply.acked) == (1, 0)
@@ -123,8 +123,8 @@ def test_rows_before_the_track_are_dropped_and_never_ack(acker: Acker) -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 40, 500, SLOTS])
-def test_columns_of_every_shape_add_up(acker: Acker, slots: int) -> None:
-    """Named slots that are near, far, all and one; columns that end early."""
+def test_columns_of_every_shape_are_applied_exactly(acker: Acker, slots: int) -> None:
+    """Sparse and dense columns with slots close together, far apart, all slots and one slot."""
     send(acker, tracked(slots=slots))
     prefix = ShardKeys(acker.namespace, 0).prefix
     expected = dict(enumerate(IDS[:slots]))
@@ -145,7 +145,7 @@ def test_columns_of_every_shape_add_up(acker: Acker, slots: int) -> None:
 
 
 def test_columns_of_one_call_do_not_mix(acker: Acker) -> None:
-    """They go through one scratch string, one after the other."""
+    """They use one scratch string, one after the other."""
     numbers = range(1, 7)
     send(acker, *(tracked(block, 40) for block in numbers))
     expected = dict.fromkeys(numbers, IDS[:40])
@@ -173,7 +173,7 @@ def test_dense_columns_that_are_longer_and_shorter_than_their_blocks(acker: Acke
     assert send(acker, rest).acked == 40
 
 
-def test_the_live_feed_says_what_the_stream_says(acker: Acker) -> None:
+def test_live_feed_of_blocks_equals_the_stream(acker: Acker) -> None:
     client = acker.connection.client
     with client.pubsub(ignore_subscribe_messages=True) as feed:
         feed.psubscribe(f"acker:{acker.namespace}:*")
@@ -201,7 +201,7 @@ def test_the_live_feed_says_what_the_stream_says(acker: Acker) -> None:
     assert [value["verdict"] for _, value in said] == ["nack", "touch", "ack", "nack", "mixed"]
 
 
-def test_some_of_the_blocks_of_a_call_have_failed_before(acker: Acker) -> None:
+def test_call_with_blocks_that_have_failed_before(acker: Acker) -> None:
     send(acker, *(tracked(block) for block in (7, 8, 9)))
     send(acker, pack_deltas(8, {}, {1: "bad"}))
     done = {s: IDS[s] for s in range(5)}
@@ -217,7 +217,7 @@ def test_some_of_the_blocks_of_a_call_have_failed_before(acker: Acker) -> None:
     assert total(acker)["pending"] == 0
 
 
-def test_a_bucket_of_blocks_is_a_table_from_its_birth(acker: Acker) -> None:
+def test_new_bucket_of_blocks_is_a_hashtable(acker: Acker) -> None:
     client, prefix = acker.connection.client, ShardKeys(acker.namespace, 0).prefix
     for _ in range(2):
         send(acker, tracked(7), tracked(8))
@@ -229,7 +229,7 @@ def test_a_bucket_of_blocks_is_a_table_from_its_birth(acker: Acker) -> None:
         assert not client.exists(bucket)
 
 
-def test_slots_that_a_block_has_not(acker: Acker) -> None:
+def test_slots_beyond_the_block_are_dropped(acker: Acker) -> None:
     send(acker, tracked())
     send(acker, pack_deltas(7, {4: IDS[4], 5: 9, 4094: 9}, {4000: "no"}, dense=False))
     send(acker, pack_deltas(7, {s: IDS[s] for s in range(100)}, dense=True))
@@ -240,7 +240,7 @@ def test_slots_that_a_block_has_not(acker: Acker) -> None:
     assert length == 40
 
 
-def test_the_same_block_again_is_nothing_new_and_another_is_a_conflict(acker: Acker) -> None:
+def test_repeated_track_is_a_no_op_and_other_content_a_conflict(acker: Acker) -> None:
     send(acker, tracked())
     send(acker, pack_deltas(7, {0: IDS[0]}))
     reply = send(acker, tracked())
@@ -258,14 +258,14 @@ def test_the_same_block_again_is_nothing_new_and_another_is_a_conflict(acker: Ac
     assert send(acker, pack_deltas(7, {s: IDS[s] for s in range(1, 5)})).acked == 5
 
 
-def test_a_block_that_comes_again_while_it_expires_is_nacked(acker: Acker) -> None:
-    """Its name still belongs to the checksums of its last life."""
+def test_track_of_an_expiring_block_is_nacked(acker: Acker) -> None:
+    """The key of the checksums is still used by the expiring block."""
     send(acker, tracked())
     send(acker, pack_deltas(7, {0: IDS[0]}))
     for _ in range(3):
         rotate(acker)
     assert send(acker, tracked()).rejected == (7,)
-    assert not rotate(acker), "nothing rotates before the drain is done"
+    assert not rotate(acker), "nothing rotates before the drain is complete"
     tick(acker)
     conflict, mixed = heard(acker)
     assert (conflict.verdict, conflict.reason, conflict.count) == ("nack", "conflict", 5)
@@ -273,7 +273,7 @@ def test_a_block_that_comes_again_while_it_expires_is_nacked(acker: Acker) -> No
     assert send(acker, tracked()).tracked == 5
 
 
-def test_a_repeat_is_not_applied(acker: Acker) -> None:
+def test_repeated_call_of_blocks_is_not_applied(acker: Acker) -> None:
     send(acker, tracked(), fence=Fence("p", 1))
     part = pack_deltas(7, {0: IDS[0]})
     for expected in (None, 2, 2):
@@ -310,7 +310,7 @@ def test_admission_counts_trees_of_blocks_and_loose_ones(make_acker: MakeAcker) 
     assert (overflow.reason, overflow.block, overflow.count) == ("overflow", 8, 6)
 
 
-def test_touches_are_dropped_from_the_limit_of_the_backlog_on(make_acker: MakeAcker) -> None:
+def test_touches_are_dropped_when_the_backlog_is_full(make_acker: MakeAcker) -> None:
     acker = make_acker(outcomes_limit=2)
     send(acker, tracked(8))
     send(acker, pack_track(1, "t", "l", [0]))
@@ -321,7 +321,7 @@ def test_touches_are_dropped_from_the_limit_of_the_backlog_on(make_acker: MakeAc
     assert [o.verdict for o in heard(acker)] == ["ack"]
 
 
-def test_backlog_refuses_tracks_whole(make_acker: MakeAcker) -> None:
+def test_full_backlog_refuses_a_batch_with_tracks_whole(make_acker: MakeAcker) -> None:
     acker = make_acker(outcomes_limit=3)
     send(acker, pack_track(1, "t", "l", [0, 0, 0]))
     before = dump(acker)
@@ -330,7 +330,7 @@ def test_backlog_refuses_tracks_whole(make_acker: MakeAcker) -> None:
     assert dump(acker) == before
 
 
-def test_at_maxmemory_blocks_end_and_none_begins(acker: Acker) -> None:
+def test_at_maxmemory_blocks_end_but_none_is_tracked(acker: Acker) -> None:
     send(acker, tracked())
     client = acker.connection.client
     client.config_set("maxmemory", 1)
@@ -357,7 +357,7 @@ def raw(**changed: bytes) -> BlockPart:
         (lambda: raw(flags=2), "unknown flag"),
         (lambda: raw(flags=8), "unknown flag"),
         (lambda: BlockPart(2**50, deltas=b"\1" * 8), "not in 0..2"),
-        (lambda: raw(header=b"\0\1\1tl"), "is not tracked"),
+        (lambda: raw(header=b"\0\1\1tl"), "with TRACK only"),
         (lambda: raw(flags=1), "needs a header"),
         (lambda: raw(flags=1, header=b"\0\0\1tl"), "needs a header"),
         (lambda: raw(flags=1, header=b"\x10\0\1tl"), "needs a header"),
@@ -381,7 +381,9 @@ def raw(**changed: bytes) -> BlockPart:
         (lambda: raw(failed=b"\x0f\xff\1x"), "failures"),
     ],
 )
-def test_bad_blocks(acker: Acker, part: Callable[[], BlockPart], words: str) -> None:
+def test_invalid_blocks_are_refused(
+    acker: Acker, part: Callable[[], BlockPart], words: str
+) -> None:
     send(acker, tracked())
     before = dump(acker)
     with pytest.raises(InvalidBatchError, match=words):
@@ -396,7 +398,7 @@ def test_limits_of_a_call(make_acker: MakeAcker) -> None:
     named = [raw(slots=b"".join(s.to_bytes(2, "big") for s in range(4000)), deltas=b"\1" * 32_000)]
     for parts, words in (
         (many, "at most 64 blocks"),
-        ([many[0], many[0]], "there twice"),
+        ([many[0], many[0]], "given twice"),
         ([pack_track(2 * b, "t", "l", IDS) for b in range(33)], "at most 64 blocks and 1048576"),
         ([BlockPart(2 * k, 0, b"", p.slots, p.deltas) for k in range(2) for p in named], "named"),
     ):
@@ -409,7 +411,7 @@ def test_limits_of_a_call(make_acker: MakeAcker) -> None:
 
 
 @pytest.mark.parametrize("change", ["short", "gone", "type", "failed", "stream"])
-def test_what_was_tampered_with_changes_nothing(acker: Acker, change: str) -> None:
+def test_call_with_tampered_keys_changes_nothing(acker: Acker, change: str) -> None:
     send(acker, tracked())
     client, prefix = acker.connection.client, ShardKeys(acker.namespace, 0).prefix
     name = "0000000000007"
@@ -428,8 +430,8 @@ def test_what_was_tampered_with_changes_nothing(acker: Acker, change: str) -> No
     assert dump(acker) == before
 
 
-def test_failures_that_are_of_no_block_are_forgotten(acker: Acker) -> None:
-    """They could only be there if somebody took the block away; its next life has none."""
+def test_failures_without_a_block_are_removed(acker: Acker) -> None:
+    """Failures without a block are stale: a new block of this number does not get them."""
     client, prefix = acker.connection.client, ShardKeys(acker.namespace, 0).prefix
     client.hset(f"{prefix}:failed:0000000000007", mapping={"0": "old", "3": "old"})
     send(acker, tracked())
@@ -444,7 +446,7 @@ def test_failures_that_are_of_no_block_are_forgotten(acker: Acker) -> None:
 
 @pytest.mark.parametrize("change", ["short", "gone", "type", "failed", "slots"])
 def test_a_block_that_has_lost_its_checksums_is_nacked(acker: Acker, change: str) -> None:
-    """Doubt: and it keeps neither its own source nor the others waiting."""
+    """In doubt its trees are nacked, and the other blocks expire as usual."""
     send(acker, tracked(7), tracked(8, 2))
     send(acker, pack_deltas(7, {0: IDS[0]}), pack_deltas(8, {0: IDS[0]}))
     client, prefix = acker.connection.client, ShardKeys(acker.namespace, 0).prefix
@@ -470,9 +472,7 @@ def test_a_block_that_has_lost_its_checksums_is_nacked(acker: Acker, change: str
 
 @pytest.mark.parametrize("field", [b"", b"x", bytes(8), bytes(9)], ids=len)
 @pytest.mark.parametrize("header", [b"", b"x" * 16, bytes(40), b"x" * 16 + b"\x05task"], ids=len)
-def test_what_is_no_header_does_not_stop_the_drain(
-    acker: Acker, field: bytes, header: bytes
-) -> None:
+def test_invalid_header_does_not_stop_the_drain(acker: Acker, field: bytes, header: bytes) -> None:
     send(acker, tracked(7))
     client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
     client.hset(f"{keys.prefix}:blocks:0", field, header)
@@ -485,7 +485,7 @@ def test_what_is_no_header_does_not_stop_the_drain(
 
 
 def commands_left(acker: Acker) -> int:
-    """Drain some blocks; how many are left."""
+    """Drain some blocks, and return the number left."""
     call = commands.expire_blocks(ShardKeys(acker.namespace, 0), 16)
     return int(acker.connection.run(call)[2])
 

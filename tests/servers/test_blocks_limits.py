@@ -1,4 +1,4 @@
-"""What a call of apply_blocks may hold, to the last one, and what is no call at all."""
+"""The exact limits of a call of apply_blocks, and invalid calls."""
 
 import pytest
 import redis
@@ -43,13 +43,13 @@ def tracked(block: int, label: str = LABEL) -> BlockPart:
     return pack_track(block, "t", label, [1, 2, 3])
 
 
-def test_blocks(acker: Acker) -> None:
+def test_limit_of_blocks_in_a_call(acker: Acker) -> None:
     parts = [tracked(block) for block in range(MAX_BLOCKS + 1)]
     refused(acker, *parts)
     send(acker, *parts[:-1])
 
 
-def test_bytes(acker: Acker) -> None:
+def test_limit_of_bytes_in_a_call(acker: Acker) -> None:
     parts = [pack_deltas(block, dict.fromkeys(range(SLOTS), 1), dense=True) for block in range(31)]
     room = MAX_CALL - sum(map(len, parts)) - 9
     slots = (room - 100) // 8
@@ -62,8 +62,8 @@ def test_bytes(acker: Acker) -> None:
     send(acker, *parts, fits)
 
 
-def test_texts(acker: Acker) -> None:
-    """Labels and whys together."""
+def test_limit_of_texts_in_a_call(acker: Acker) -> None:
+    """The limit counts labels and whys together."""
     labels = [tracked(block, "x" * 255) for block in range(10)]
     left = MAX_TEXTS - 10 * 255
     whys = dict.fromkeys(range(left // 255), "x" * 255)
@@ -72,8 +72,8 @@ def test_texts(acker: Acker) -> None:
     refused(acker, *labels, pack_deltas(20, {}, {**whys, SLOTS - 2: "x"}))
 
 
-def test_slots_that_are_named(acker: Acker) -> None:
-    """Of sparse columns, and of failures; not of dense ones."""
+def test_limit_of_named_slots(acker: Acker) -> None:
+    """The limit counts the slots of sparse columns and of failures, not of dense columns."""
     half = MAX_NAMED // 2
     dense = pack_deltas(1, dict.fromkeys(range(SLOTS), 1), dense=True)
     sparse = pack_deltas(2, dict.fromkeys(range(half), 1), dense=False)
@@ -89,10 +89,8 @@ def test_tasks(acker: Acker) -> None:
     send(acker, pack_track(2001, "task999", LABEL, [1]))
 
 
-def test_rows_of_a_block_whose_task_was_forgotten_are_not_refused_for_room(
-    acker: Acker, keys: ShardKeys
-) -> None:
-    """Only a TRACK needs a place among the tasks: a row that is refused would expire its tree."""
+def test_rows_of_a_block_of_a_forgotten_task_are_applied(acker: Acker, keys: ShardKeys) -> None:
+    """Only a TRACK can exceed the limit of tasks: refusing other rows would expire their trees."""
     send(acker, pack_track(1, "older", LABEL, [1]))
     acker.connection.client.hdel(keys.meta, "backlog:older", "used:older")
     acker.connection.client.hset(keys.meta, "tasks", 1000)
@@ -111,8 +109,10 @@ def test_fences(acker: Acker, keys: ShardKeys) -> None:
 
 
 @pytest.mark.parametrize("name", ["apply_blocks", "expire_blocks", "show"])
-def test_calls_that_are_none(acker: Acker, keys: ShardKeys, name: str) -> None:
-    """Each thing that is wrong is enough by itself."""
+def test_invalid_keys_and_argument_counts_are_refused(
+    acker: Acker, keys: ShardKeys, name: str
+) -> None:
+    """Each single error is enough for a refusal."""
     client, script = acker.connection.client, scripts.load(name)
     right: list[str | bytes] = {
         "apply_blocks": ["", "", *tracked(1).arguments()],
@@ -120,7 +120,7 @@ def test_calls_that_are_none(acker: Acker, keys: ShardKeys, name: str) -> None:
         "show": [bytes(7) + b"\1"],
     }[name]
     prefix, meta = keys.both
-    # Who only reads may ask for any name.
+    # A read-only script accepts any key name.
     words = "ACKER (ARGS|NAMESPACE)" if name == "show" else "ACKER ARGS needs two keys"
     for names, args in (
         ([prefix], right),

@@ -1,4 +1,4 @@
-"""configure.lua: settings of a living shard, and each step of a move to other shards."""
+"""configure.lua: the settings of a live shard, and each step of a reshard."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,19 +33,19 @@ A = 0x3333_9999_3333
 
 
 def configure(acker: Acker, *changes: str | int, shard: int = 0) -> int:
-    """Call it once, with field, value, .."""
+    """Call configure once with field, value, .., and return the number of changed fields."""
     keys = ShardKeys(acker.namespace, shard)
     reply = acker.connection.run(commands.Call("configure", keys.both, changes))
     return int(reply)
 
 
 def reshard(acker: Acker, shard: int = 0) -> str:
-    """The field, '' if it is not there."""
+    """Return the field reshard, '' if it is missing."""
     keys = ShardKeys(acker.namespace, shard)
     return (acker.connection.client.hget(keys.meta, "reshard") or b"").decode()
 
 
-def test_settings_change_and_the_same_again_changes_nothing(acker: Acker) -> None:
+def test_configure_is_idempotent(acker: Acker) -> None:
     changes = ("high_water", 7, "tick_ms", 9, "outcomes_limit", 11)
     assert configure(acker, *changes) == 3
     config = acker.status().config
@@ -94,14 +94,14 @@ def test_settings_change_and_the_same_again_changes_nothing(acker: Acker) -> Non
         tuple(each for n in range(501) for each in (f"lane:@{n}", "1:1")),
     ],
 )
-def test_what_cannot_be_changes_nothing(acker: Acker, changes: tuple[Any, ...]) -> None:
+def test_invalid_changes_are_refused(acker: Acker, changes: tuple[Any, ...]) -> None:
     before = dump(acker)
     with pytest.raises(InvalidBatchError):
         configure(acker, *changes)
     assert dump(acker) == before
 
 
-def test_high_water_counts_from_the_next_call_on(make_acker: MakeAcker) -> None:
+def test_new_high_water_applies_from_the_next_call(make_acker: MakeAcker) -> None:
     acker = make_acker(shards=4)
     configure(acker, "high_water", 5)
     assert track(acker, 4, A).high_water == 2
@@ -111,7 +111,7 @@ def test_high_water_counts_from_the_next_call_on(make_acker: MakeAcker) -> None:
     assert (reply.high_water, reply.rejected) == (1, (12,))
 
 
-def test_a_longer_tick_lets_nothing_expire_early_and_a_shorter_one_may(
+def test_longer_tick_delays_expiry_and_shorter_tick_hastens_it(
     make_acker: MakeAcker,
 ) -> None:
     acker = make_acker(tick_ms=3_600_000, buckets=2)
@@ -131,7 +131,7 @@ def test_a_longer_tick_lets_nothing_expire_early_and_a_shorter_one_may(
     assert [v[:3] for v in verdicts(acker)] == [("nack", "expired", 1)]
 
 
-def test_at_maxmemory_it_can_be_changed(acker: Acker) -> None:
+def test_configure_works_at_maxmemory(acker: Acker) -> None:
     client = acker.connection.client
     client.config_set("maxmemory", 1)
     try:
@@ -144,7 +144,7 @@ def test_at_maxmemory_it_can_be_changed(acker: Acker) -> None:
 
 
 def ticks(acker: Acker) -> bool:
-    """As many as let the first bucket expire; nothing is drained."""
+    """Tick until the first bucket expires, without a drain."""
     return rotate(acker) and rotate(acker) and rotate(acker)
 
 
@@ -171,7 +171,7 @@ TREES = [what for what in PENDING if not what.startswith("verdicts")]
 
 
 @pytest.mark.parametrize("what", TREES)
-def test_nothing_moves_before_all_is_told(acker: Acker, what: str) -> None:
+def test_reshard_is_refused_while_trees_are_pending(acker: Acker, what: str) -> None:
     PENDING[what](acker)
     configure(acker, "reshard", "1:2")
     refused(acker, 0, "1:2", what)
@@ -180,33 +180,33 @@ def test_nothing_moves_before_all_is_told(acker: Acker, what: str) -> None:
 
 
 @pytest.mark.parametrize("what", [what for what in PENDING if what not in TREES])
-def test_no_shard_goes_before_all_is_taken(acker: Acker, what: str) -> None:
-    """On one that stays they may wait."""
+def test_shard_is_not_removed_while_verdicts_wait(acker: Acker, what: str) -> None:
+    """On a shard that stays, verdicts may wait."""
     PENDING[what](acker)
     client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
     assert configure(acker, "reshard", "1:2") == 1
     assert configure(acker, "reshard", "1:2:switch") == 1
     assert configure(acker, "shards", 2) == 1
-    # As if it were the shard that goes.
+    # Simulate a shard that the reshard removes.
     client.hset(keys.meta, mapping={"shard": 1, "reshard": "2:1"})
     refused(acker, 1, "2:1", what)
 
 
-def refused(acker: Acker, shard: int, move: str, what: str) -> None:
-    """Check that the steps of a move that need an empty shard are refused."""
+def refused(acker: Acker, shard: int, reshard: str, what: str) -> None:
+    """Check that the steps of a reshard that need an empty shard are refused."""
     client, meta, before = acker.connection.client, ShardKeys(acker.namespace, 0).meta, dump(acker)
     with pytest.raises(ReshardError, match=f"is not empty: .*{what}"):
-        configure(acker, "reshard", f"{move}:switch")
-    # Decided by force, as nothing else does it: still no tree is left on a wrong shard.
-    client.hset(meta, "reshard", f"{move}:switch")
+        configure(acker, "reshard", f"{reshard}:switch")
+    # Force the commit, which nothing else does: still no tree is left on a wrong shard.
+    client.hset(meta, "reshard", f"{reshard}:switch")
     with pytest.raises(ReshardError, match=f"is not empty: .*{what}"):
-        configure(acker, "shards", move[-1])
-    client.hset(meta, "reshard", move)
+        configure(acker, "shards", reshard[-1])
+    client.hset(meta, "reshard", reshard)
     assert dump(acker) == before
 
 
-def test_steps_of_a_move(make_acker: MakeAcker) -> None:
-    """What each may follow upon; each again changes nothing."""
+def test_reshard_steps_follow_a_fixed_order_and_are_idempotent(make_acker: MakeAcker) -> None:
+    """Each step is accepted only after certain others, and repeating a step changes nothing."""
     acker = make_acker(shards=2)
 
     def refused(value: str, shard: int = 0) -> None:
@@ -222,9 +222,9 @@ def test_steps_of_a_move(make_acker: MakeAcker) -> None:
         assert configure(acker, "reshard", "2:4", shard=shard) == 1
         assert configure(acker, "reshard", "2:4", shard=shard) == 0
         refused("2:8", shard)
-    with pytest.raises(ReshardError):  # that is for shard 0 to decide
+    with pytest.raises(ReshardError):  # only shard 0 decides it
         configure(acker, "shards", 4)
-    refused("")  # by a failover it may be behind the others, and not know that it is decided
+    refused("")  # after a failover, shard 0 may have lost the commit that the others have
     assert configure(acker, "reshard", "2:4:switch", shard=1) == 1
     assert configure(acker, "reshard", "2:4", shard=1) == 0
     assert reshard(acker, 1) == "2:4:switch"
@@ -249,7 +249,7 @@ def test_steps_of_a_move(make_acker: MakeAcker) -> None:
     for shard in (1, 0):
         assert configure(acker, "shards", 4, shard=shard) == 1
         assert configure(acker, "shards", 4, shard=shard) == 0
-    # One that has lost it in a failover closes again; shard 0 would be asked for its number.
+    # A shard that lost the field in a failover closes again; shard 0 must have the old number.
     assert configure(acker, "reshard", "", shard=1) == 1
     assert configure(acker, "reshard", "2:4", shard=1) == 1
     assert configure(acker, "reshard", "") == 1
@@ -279,7 +279,7 @@ def test_fences_and_durable_lanes_stay(acker: Acker) -> None:
         assert send(acker, part, Fence(lane, seq, digest)).highest == seq
 
 
-def test_lanes_are_raised_and_never_set_back(acker: Acker) -> None:
+def test_durable_lanes_are_raised_and_never_lowered(acker: Acker) -> None:
     part, keys = columns([(2, A, 0)]), ShardKeys(acker.namespace, 0)
     send(acker, part, Fence("@q", 5, "aa"))
     held = acker.connection.client.hget(keys.durable_fences, "@q")

@@ -1,4 +1,4 @@
-"""The end of a namespace: in bounded calls, from anywhere to the end, and nobody else's keys."""
+"""drop.lua and Acker.drop: bounded calls, resumable after any failure, only the own keys."""
 
 import asyncio
 import random
@@ -40,11 +40,11 @@ A = 0x1234_5678_9ABC
 
 
 class Killed(BaseException):
-    """Whoever drops dies here."""
+    """Raised to simulate the death of the client that drops."""
 
 
 def populate(acker: Acker, shards: int, blocks: int = 3) -> None:
-    """All kinds of keys in each shard: each bucket, what expires, fences, verdicts, failures."""
+    """Create all kinds of keys in each shard: buckets, fences, verdicts, blocks, failures."""
     run = acker.connection.run
     for shard in range(shards):
         keys = ShardKeys(acker.namespace, shard)
@@ -61,7 +61,7 @@ def populate(acker: Acker, shards: int, blocks: int = 3) -> None:
                 run(commands.apply_blocks(keys, parts, None))
                 run(commands.apply_blocks(keys, [pack_deltas(number, {}, {1: "why"})], None))
             run(commands.rotate(keys, force=True))
-        # As a producer without all rights leaves them.
+        # A producer that lacks a right may leave these.
         acker.connection.client.set(f"{keys.prefix}:scratch", "x")
         acker.connection.client.set(f"{keys.prefix}:scratch:{first:013x}", "x")
 
@@ -75,21 +75,21 @@ def filled(acker: Acker, blocks: int = 3) -> Acker:
 
 
 def of(name: str, held: dict[bytes, Any]) -> dict[bytes, Any]:
-    """The keys of a namespace."""
+    """Return the keys of a namespace."""
     return {
         key: value for key, value in held.items() if key.startswith(f"acker:{{{name}:".encode())
     }
 
 
 def others(name: str, held: dict[bytes, Any]) -> dict[bytes, Any]:
-    """All other keys; the set of namespaces without this one."""
+    """Return all other keys, and the set of namespaces without this one."""
     rest = {key: value for key, value in held.items() if key not in of(name, held)}
     rest[NAMESPACES.encode()] = rest.get(NAMESPACES.encode(), set()) - {name.encode()}
     return rest
 
 
 def neighbours(acker: Acker) -> None:
-    """Namespaces whose names begin as this one's, or are its beginning."""
+    """Create namespaces whose names are a prefix of this one, or begin with it."""
     for name in (acker.namespace[:-1], f"{acker.namespace}0", f"{acker.namespace}.0"):
         other = Acker(acker.connection.client, name)
         other.create(AckerConfig(tick_ms=3_600_000))
@@ -102,7 +102,7 @@ def call(acker: Acker, blocks: int, last: bool = False, shard: int = 0) -> list[
     )
 
 
-def test_all_is_gone_and_nothing_else(make_acker: MakeAcker) -> None:
+def test_drop_deletes_all_keys_of_the_namespace_and_no_others(make_acker: MakeAcker) -> None:
     acker = make_acker(shards=4)
     neighbours(acker)
     filled(acker)
@@ -124,7 +124,7 @@ def url_of(acker: Acker, user: str) -> str:
 
 
 def killing(acker: Acker, monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], int]:
-    """Die behind so many calls, of scripts or commands; says how many there were."""
+    """Die after this many calls of scripts or commands; return a function that counts the calls."""
     calls = 0
     run, command = acker.connection.run, acker.connection.command
 
@@ -144,16 +144,16 @@ def killing(acker: Acker, monkeypatch: pytest.MonkeyPatch, after: int) -> Callab
     return lambda: calls
 
 
-def test_killed_behind_any_call_it_is_completed(
+def test_drop_killed_after_any_call_completes_when_repeated(
     make_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And until then nobody can use the namespace, nor create it."""
+    """Until the drop has completed, no client can use or create the namespace."""
     acker = make_acker(shards=2)
     neighbours(acker)
     before = others(acker.namespace, dump(acker))
     monkeypatch.setattr(flows, "DROP_BLOCKS", 1)
     config, call_count = acker.config, 0
-    for after in range(2, 1000):  # the first call only asks for the right
+    for after in range(2, 1000):  # the first call only checks the right
         filled(acker, blocks=2)
         with monkeypatch.context() as patched:
             calls = killing(acker, patched, after)
@@ -177,13 +177,13 @@ def test_killed_behind_any_call_it_is_completed(
         assert not acker.connection.client.sismember(NAMESPACES, acker.namespace)
         acker.create(config)
     assert of(acker.namespace, dump(acker)) == {}
-    assert call_count > 12, "else the calls were not small"
+    assert call_count > 12, "otherwise the calls were too large"
 
 
-def test_killed_again_and_again_it_is_completed(
+def test_drop_killed_repeatedly_completes(
     make_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each goes on where the last has stopped, though it asks all shards once more."""
+    """Each run continues where the last one stopped, though it calls all shards again."""
     acker = filled(make_acker(shards=2))
     monkeypatch.setattr(flows, "DROP_BLOCKS", 1)
     deaths = 0
@@ -195,12 +195,12 @@ def test_killed_again_and_again_it_is_completed(
             except Killed:
                 deaths += 1
             except NamespaceNotFoundError:
-                break  # the last one died behind the last call
+                break  # the last client died after its last call
     assert 2 < deaths < 100
     assert dump(acker) == {}
 
 
-def test_without_the_right_to_end_it_nothing_is_begun(make_acker: MakeAcker) -> None:
+def test_drop_without_a_needed_right_changes_nothing(make_acker: MakeAcker) -> None:
     acker = filled(make_acker(shards=2))
     client = acker.connection.client
     client.execute_command("ACL", "SETUSER", "almost", "on", "nopass", "~*", "&*", "+@all", "-srem")
@@ -216,8 +216,8 @@ def test_without_the_right_to_end_it_nothing_is_begun(make_acker: MakeAcker) -> 
         client.execute_command("ACL", "DELUSER", "almost")
 
 
-def test_clients_that_go_on(make_acker: MakeAcker) -> None:
-    """From the first call on none writes; whoever was there hears why."""
+def test_running_clients_get_an_error_after_a_drop(make_acker: MakeAcker) -> None:
+    """From the first call on, no client writes, and each one gets an error."""
     acker = make_acker(shards=2)
     given_up: list[tuple[AckerError, list[Row]]] = []
     source = Source(acker, "shop", lambda record, ids: None)
@@ -251,11 +251,11 @@ def test_clients_that_go_on(make_acker: MakeAcker) -> None:
         assert dump(acker) == before
         acker.drop()
     assert [type(error) for error, _ in given_up] == [NamespaceNotFoundError]
-    assert source.pending == 5, "it replays them once there is a namespace again"
+    assert source.pending == 5, "it replays them when the namespace exists again"
     assert dump(acker) == {}
 
 
-def test_at_maxmemory(make_acker: MakeAcker) -> None:
+def test_drop_works_at_maxmemory(make_acker: MakeAcker) -> None:
     acker = filled(make_acker(shards=2))
     client = acker.connection.client
     client.config_set("maxmemory", 1)
@@ -266,8 +266,8 @@ def test_at_maxmemory(make_acker: MakeAcker) -> None:
         client.config_set("maxmemory", 0)
 
 
-def test_bounded_calls(acker: Acker) -> None:
-    """Each takes as many blocks as it may, 500 at most, and 0 of them until it is told to."""
+def test_drop_removes_blocks_in_bounded_calls(acker: Acker) -> None:
+    """A call removes as many blocks as requested, at most 500; with 0 it only closes."""
     track_blocks(acker, 600)
     tick(acker)
     parts = [pack_track(number, "t", "b", [A]) for number in range(600, 664)]
@@ -281,14 +281,14 @@ def test_bounded_calls(acker: Acker) -> None:
     assert len(left) > 3, "some call was stopped"
     keys = ShardKeys(acker.namespace, 0)
     assert set(dump(acker)) == {keys.dropping.encode(), NAMESPACES.encode()}
-    assert call(acker, 1000) == [0, 1], "the configuration is the last thing that goes"
+    assert call(acker, 1000) == [0, 1], "the configuration is deleted last"
     assert call(acker, 1, last=True) == [0, 1]
     assert call(acker, 1, last=True) == call(acker, 0) == [0, 0]
     assert set(dump(acker)) == {NAMESPACES.encode()}
 
 
-def test_a_thousand_tasks(acker: Acker) -> None:
-    """As many streams as there may be: more keys than one command takes."""
+def test_drop_of_a_thousand_streams(acker: Acker) -> None:
+    """The maximum of streams: more keys than one command takes."""
     client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
     pipe = client.pipeline()
     for number in range(1000):
@@ -299,7 +299,7 @@ def test_a_thousand_tasks(acker: Acker) -> None:
     assert dump(acker) == {}
 
 
-def test_a_name_that_is_left_over_is_removed(acker: Acker) -> None:
+def test_drop_removes_a_leftover_name(acker: Acker) -> None:
     client = acker.connection.client
     client.delete(ShardKeys(acker.namespace, 0).meta)
     acker.drop()
@@ -308,7 +308,7 @@ def test_a_name_that_is_left_over_is_removed(acker: Acker) -> None:
         acker.drop()
 
 
-def test_shards_that_a_create_has_not_come_to(make_acker: MakeAcker) -> None:
+def test_drop_after_an_incomplete_create(make_acker: MakeAcker) -> None:
     acker = filled(make_acker(shards=4))
     client = acker.connection.client
     for shard in (1, 3):
@@ -318,8 +318,8 @@ def test_shards_that_a_create_has_not_come_to(make_acker: MakeAcker) -> None:
     assert dump(acker) == {}
 
 
-def test_a_namespace_that_moves_to_more_shards(make_acker: MakeAcker) -> None:
-    """There may be shards of both numbers; also when the drop was stopped, and shard 0 closed."""
+def test_drop_during_a_reshard_to_more_shards(make_acker: MakeAcker) -> None:
+    """Shards of both numbers may exist, also when an interrupted drop has closed shard 0."""
     for stopped in (False, True):
         acker = filled(make_acker(shards=2))
         client = acker.connection.client
@@ -333,8 +333,8 @@ def test_a_namespace_that_moves_to_more_shards(make_acker: MakeAcker) -> None:
         assert of(acker.namespace, dump(acker)) == {}
 
 
-def test_who_comes_late_does_not_end_what_was_created_since(acker: Acker) -> None:
-    """Of two that drop, one is delayed until the other is done, and somebody has begun anew."""
+def test_late_drop_call_does_not_remove_a_recreated_namespace(acker: Acker) -> None:
+    """One of two clients that drop is delayed until the namespace was dropped and created again."""
     filled(acker)
     before = dump(acker)
     for last in (False, True):
@@ -343,8 +343,8 @@ def test_who_comes_late_does_not_end_what_was_created_since(acker: Acker) -> Non
     assert dump(acker) == before
 
 
-def test_a_shard_goes_in_its_own_move_only(make_acker: MakeAcker) -> None:
-    """One that is open, closed, or goes in another move is not touched."""
+def test_drop_for_a_reshard_removes_only_shards_of_that_reshard(make_acker: MakeAcker) -> None:
+    """A shard that is open, closed, or removed by another reshard is not changed."""
     acker = make_acker(shards=2)
     keys, client = ShardKeys(acker.namespace, 1), acker.connection.client
     drop_it = commands.drop(keys, 0, last=False, reshard=Reshard(2, 1, "switch"))
@@ -370,9 +370,9 @@ def test_a_shard_goes_in_its_own_move_only(make_acker: MakeAcker) -> None:
     assert end()[0] > 0, "again"
     assert call(acker, 100, last=True, shard=1)[0] == 0
     assert end() == [0, 0]
-    for move in ("", "2", "2:1:switch", "x:1"):
+    for wrong in ("", "2", "2:1:switch", "x:1"):
         with pytest.raises(InvalidBatchError, match="reshard must be <from>:<to>"):
-            acker.connection.run(Call("drop", keys.both, ("0", "0", move)))
+            acker.connection.run(Call("drop", keys.both, ("0", "0", wrong)))
 
 
 def calls_to_the_end(acker: Acker, blocks: int, between: Callable[[], object]) -> int:
@@ -380,7 +380,7 @@ def calls_to_the_end(acker: Acker, blocks: int, between: Callable[[], object]) -
         between()
         if not call(acker, blocks, last=True)[0]:
             return calls
-    raise AssertionError("it does not come to an end")
+    raise AssertionError("the drop does not complete")
 
 
 def track_blocks(acker: Acker, count: int) -> None:
@@ -389,8 +389,8 @@ def track_blocks(acker: Acker, count: int) -> None:
         acker.connection.run(commands.apply_blocks(ShardKeys(acker.namespace, 0), parts, None))
 
 
-def test_a_cursor_that_says_nothing(acker: Acker) -> None:
-    """After a restart the tables are in another order; a bucket is through when it is empty."""
+def test_drop_completes_with_an_invalid_cursor(acker: Acker) -> None:
+    """A restart changes the order of the tables. A bucket is finished when it is empty."""
     track_blocks(acker, 300)
     call(acker, 0)
     client, key = acker.connection.client, ShardKeys(acker.namespace, 0).dropping
@@ -403,8 +403,8 @@ def test_a_cursor_that_says_nothing(acker: Acker) -> None:
     assert set(dump(acker)) == {NAMESPACES.encode()}
 
 
-def test_a_table_of_holes(acker: Acker) -> None:
-    """Some steps of its scan find nothing, and the next goes on behind them all the same."""
+def test_drop_passes_empty_scan_pages(acker: Acker) -> None:
+    """Some pages of the scan are empty, and the next call continues after them all the same."""
     track_blocks(acker, 500)
     client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
     for number in range(70, 500):
@@ -444,7 +444,7 @@ def spoil_meta(acker: Acker, kind: str) -> None:
         *("shards -1", "reshard 2:99999"),
     ],
 )
-def test_what_was_tampered_with_is_refused_and_kept(acker: Acker, kind: str) -> None:
+def test_drop_of_a_tampered_shard_is_refused(acker: Acker, kind: str) -> None:
     filled(acker)
     spoil_meta(acker, kind)
     before = dump(acker)
@@ -462,8 +462,8 @@ def test_what_was_tampered_with_is_refused_and_kept(acker: Acker, kind: str) -> 
         before = dump(acker)
 
 
-def test_other_keys_of_another_type_go_as_well(acker: Acker) -> None:
-    """They are of the namespace, whatever they hold."""
+def test_drop_deletes_keys_of_any_type(acker: Acker) -> None:
+    """They belong to the namespace, whatever their type."""
     filled(acker)
     client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
     for number, key in enumerate(of(acker.namespace, dump(acker))):
@@ -471,15 +471,15 @@ def test_other_keys_of_another_type_go_as_well(acker: Acker) -> None:
             client.delete(key)
             (client.set if number % 2 else client.rpush)(key, "x")
     client.delete(keys.blocks(0))
-    # What is no block's number has no keys of its own.
+    # A field that is not a block number has no keys.
     client.hset(keys.blocks(0), mapping={b"": b"x", b"123456789": b"x", b"1": b"x"})
     acker.drop()
     left = {key.decode().removeprefix(keys.prefix)[:-13] for key in dump(acker)}
-    assert left <= {":block:", ":failed:", ":scratch:"}, "which nothing names any more"
+    assert left <= {":block:", ":failed:", ":scratch:"}, "no bucket lists them any longer"
 
 
 @pytest.mark.parametrize("blocks", ["", "-1", "1001", "01", "1.5", "x", "0 ", "00"])
-def test_numbers_of_blocks_that_cannot_be(acker: Acker, blocks: str) -> None:
+def test_invalid_arguments_of_drop_are_refused(acker: Acker, blocks: str) -> None:
     keys = ShardKeys(acker.namespace, 0)
     with pytest.raises(InvalidBatchError, match="blocks must be 0 to 1000"):
         acker.connection.run(Call("drop", keys.both, (blocks, "0")))
@@ -488,8 +488,8 @@ def test_numbers_of_blocks_that_cannot_be(acker: Acker, blocks: str) -> None:
             acker.connection.run(Call("drop", keys.both, ("0", last)))
 
 
-def test_errors_change_nothing_here_either(make_acker: MakeAcker) -> None:
-    """Calls that are nearly right; what is not refused touches its own shard only."""
+def test_errors_of_drop_change_nothing(make_acker: MakeAcker) -> None:
+    """Mutated calls: one that is not refused changes its own shard only."""
     acker, other = make_acker(), make_acker()
     filled(other)
     chance, refused, held = random.Random(7), 0, dump(acker)
@@ -510,7 +510,7 @@ def test_errors_change_nothing_here_either(make_acker: MakeAcker) -> None:
     assert refused > 50
 
 
-def test_the_asyncio_twin(make_acker: MakeAcker, server: EmbeddedRedis) -> None:
+def test_asyncio_client_drops_alike(make_acker: MakeAcker, server: EmbeddedRedis) -> None:
     acker = filled(make_acker(shards=2))
 
     async def drop() -> None:
@@ -523,8 +523,8 @@ def test_the_asyncio_twin(make_acker: MakeAcker, server: EmbeddedRedis) -> None:
     assert dump(acker) == {}
 
 
-def test_a_rotator_that_is_in_the_middle(acker: Acker) -> None:
-    """Its next call says that there is no namespace, and writes nothing."""
+def test_rotator_gets_an_error_after_a_drop(acker: Acker) -> None:
+    """Its next call raises NamespaceNotFoundError and writes nothing."""
     filled(acker)
     call(acker, 0)
     before = dump(acker)

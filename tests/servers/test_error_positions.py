@@ -1,4 +1,4 @@
-"""What goes wrong inside a script names the file and the line, on every server."""
+"""An error inside a script names the file and the line, on every server."""
 
 import re
 

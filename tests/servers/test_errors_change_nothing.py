@@ -1,7 +1,7 @@
-"""Whatever is sent to a script: after an error reply the keyspace is what it was, to the last byte.
+"""After an error reply of a script, the keyspace is unchanged to the last byte, for any input.
 
-Calls that are nearly right are made wrong in one or two places, on a shard that has all kinds of
-state. What is not refused may write, and only to keys of its own shard.
+The tests mutate valid calls in one or two places, on a shard with all kinds of state. A call that
+is not refused may write, but only to keys of its own shard.
 """
 
 import random
@@ -32,7 +32,7 @@ ODD: list[bytes] = [
 
 
 def calls(keys: ShardKeys) -> dict[str, Call]:
-    """Calls that are right."""
+    """Return valid calls of all scripts."""
     rows = [(1, A, TRACK), (2, A, 0), (3, 0, FAIL), (4, A, TOUCH), (50, A, 0), (51, A, TRACK)]
     part = columns(rows, "t", ["s1", "s51", "why"])
     blocks = [
@@ -56,7 +56,7 @@ def calls(keys: ShardKeys) -> dict[str, Call]:
 
 
 def some_state(acker: Acker) -> None:
-    """Records, fences, verdicts, and a bucket that is half drained."""
+    """Create records, fences, verdicts, and a partially drained bucket."""
     for anchor in range(60, 160):
         track(acker, anchor, A, f"s{anchor}")
     tick(acker, 2)
@@ -75,7 +75,7 @@ def some_state(acker: Acker) -> None:
 
 
 def spoil(call: Call, chance: random.Random) -> tuple[list[bytes], list[bytes]]:
-    """Keys and arguments with one or two things wrong."""
+    """Return the keys and arguments of a call with one or two mutations."""
     keys = [key.encode() for key in call.keys]
     args = [arg if isinstance(arg, bytes) else str(arg).encode() for arg in call.args]
     for _ in range(chance.choice([1, 1, 2])):
@@ -98,7 +98,7 @@ def spoil(call: Call, chance: random.Random) -> tuple[list[bytes], list[bytes]]:
     return keys, args
 
 
-# After a drop that is let through, nothing is there any more: see test_drop.py.
+# A drop that succeeds would delete the state: see test_drop.py.
 SCRIPTS = [name for name in scripts.NAMES if name != "drop"]
 refused: Counter[str] = Counter()
 
@@ -114,7 +114,7 @@ def fuzz(acker: Acker, script: str, seed: int) -> None:
         client.eval(scripts.load(script).source, len(wrong_keys), *wrong_keys, *args)
     except redis.exceptions.ResponseError as caught:
         error = str(caught)
-    event(f"{script}: {error[:12] or 'let through'}")
+    event(f"{script}: {error[:12] or 'accepted'}")
     if error:
         refused[script] += 1
         assert error.startswith("ACKER ")
@@ -138,12 +138,12 @@ def test_errors_change_nothing(make_acker: MakeAcker) -> None:
 
 
 @pytest.mark.parametrize("seq", ["9007199254740993", "9007199254740992", "inf", "1e15", "1" * 16])
-def test_numbers_that_a_double_would_bend_are_refused(make_acker: MakeAcker, seq: str) -> None:
+def test_numbers_that_a_double_cannot_hold_are_refused(make_acker: MakeAcker, seq: str) -> None:
     acker = make_acker()
     some_state(acker)
     call = calls(ShardKeys(acker.namespace, 0))["apply"]
     before = dump(acker)
-    with pytest.raises(redis.exceptions.ResponseError, match="ACKER ARGS a fence is"):
+    with pytest.raises(redis.exceptions.ResponseError, match="ACKER ARGS a fence must be"):
         acker.connection.client.eval(
             scripts.load("apply").source, 2, *call.keys, "p", seq, *call.args[2:]
         )

@@ -1,4 +1,4 @@
-"""Rotation and expiry: when, how often, and in calls of bounded length."""
+"""Rotation and expiry: replies, lateness, and drains in bounded calls."""
 
 import json
 
@@ -19,7 +19,7 @@ def run(acker: Acker, call: commands.Call) -> list[int]:
     return list(acker.connection.run(call))
 
 
-def test_not_due_does_not_rotate(acker: Acker) -> None:
+def test_tick_that_is_not_due_does_not_rotate(acker: Acker) -> None:
     keys = ShardKeys(acker.namespace, 0)
     rotated, due, left, late = run(acker, commands.rotate(keys, force=False))
     assert (rotated, left, late) == (0, 0, 0)
@@ -36,7 +36,7 @@ def test_replies_of_rotate(acker: Acker) -> None:
         [1, 3_600_000, 1, 0],
     ]
     client.hincrby(keys.meta, "ticked_ms", -4_000_000)
-    assert run(acker, later) == [0, 0, 1, 0], "due, but there is something to drain"
+    assert run(acker, later) == [0, 0, 1, 0], "due, but a bucket is expiring"
     client.hincrby(keys.meta, "ticked_ms", 8_000_000)
     assert run(acker, later) == [0, 3_600_000, 1, 0], "the clock went back"
 
@@ -46,7 +46,7 @@ def late_and_lag(acker: Acker) -> tuple[int, int]:
     return status.late_ms, status.lag_ms
 
 
-def test_a_late_tick_says_how_late(make_acker: MakeAcker) -> None:
+def test_late_tick_reports_its_delay(make_acker: MakeAcker) -> None:
     acker = make_acker(shards=2)
     keys, client = ShardKeys(acker.namespace, 1), acker.connection.client
     assert not client.hexists(keys.meta, "late_ms"), "as an older version leaves it"
@@ -76,7 +76,7 @@ def test_a_clock_that_went_back_is_not_late(acker: Acker) -> None:
     assert late_and_lag(acker) == (0, 0)
 
 
-def test_lateness_is_that_of_the_reference(acker: Acker) -> None:
+def test_lateness_agrees_with_the_reference(acker: Acker) -> None:
     reference = Reference(acker.config, now_ms=1_700_000_000_000)
     shard = RedisShard(acker)
     for ms in (3_600_000 + 90_000, 10_000, 7_300_000):
@@ -88,7 +88,7 @@ def test_lateness_is_that_of_the_reference(acker: Acker) -> None:
 
 @pytest.mark.parametrize("count", [10, 64, 65, 5000])
 def test_drain_in_bounded_calls(acker: Acker, count: int) -> None:
-    """As a listpack and as a table; each record ends once, tracked or not."""
+    """With a listpack and with a table. Each record ends once, tracked or not."""
     keys = ShardKeys(acker.namespace, 0)
     for start in range(1, count + 1, 1000):
         ids = range(start, min(start + 1000, count + 1))
@@ -103,7 +103,7 @@ def test_drain_in_bounded_calls(acker: Acker, count: int) -> None:
     left = count
     while left:
         reply = run(acker, commands.expire(keys, 100))
-        assert reply[0] + reply[1] <= 400, "a call takes about as many as it was told"
+        assert reply[0] + reply[1] <= 400, "a call drains about as many as requested"
         assert reply[2] <= left
         nacked, orphaned, left, calls = nacked + reply[0], orphaned + reply[1], reply[2], calls + 1
         assert calls <= count
@@ -113,8 +113,8 @@ def test_drain_in_bounded_calls(acker: Acker, count: int) -> None:
     assert total(acker)["expired"] == (count + 1) // 2
 
 
-def test_a_whole_listpack_may_come_at_once(acker: Acker) -> None:
-    """As a restart leaves it where lists may be long: more than one HDEL takes at a time."""
+def test_expire_handles_a_large_listpack_in_one_call(acker: Acker) -> None:
+    """After a restart with a large limit for listpacks: more fields than one HDEL takes."""
     keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
     send(
         acker, columns([(i, A, TRACK) for i in range(1, 1001)], "t", [f"s{i}" for i in range(1000)])

@@ -1,4 +1,4 @@
-"""The fence: a batch is applied once, however often it is sent."""
+"""The limits on fences, and the expiry of durable lanes."""
 
 import pytest
 
@@ -34,8 +34,8 @@ def test_durable_fences_are_capped(acker: Acker) -> None:
     assert send(acker, columns([(1, A, 0)]), Fence("@7", 2)).highest is None
 
 
-def test_old_durable_lanes_end_however_many_there_are(acker: Acker) -> None:
-    """A tick looks at a page of them, the next tick at the next page."""
+def test_all_old_durable_lanes_expire(acker: Acker) -> None:
+    """Each tick checks the next page of them."""
     key = ShardKeys(acker.namespace, 0).durable_fences
     acker.connection.client.hset(key, mapping={f"@{i}": "1::1" for i in range(1000)})
     for _ in range(200):

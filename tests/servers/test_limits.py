@@ -1,4 +1,4 @@
-"""The caps that only a full server meets."""
+"""The limit on tasks, and how idle tasks are forgotten."""
 
 import pytest
 
@@ -21,14 +21,14 @@ def test_at_most_a_thousand_tasks(acker: Acker) -> None:
 
 
 def test_a_thousand_idle_tasks_make_room_for_others(acker: Acker) -> None:
-    """Sources that are scaled automatically have a name per pod, and pods come and go."""
+    """Autoscaled sources have a task name per pod, and pods come and go."""
     for i in range(1, 1001):
         track(acker, i, 0, "s", f"pod-{i}")
         verdicts(acker, f"pod-{i}")
     with pytest.raises(Exception, match="forgotten after 100 ticks"):
         track(acker, 2000, 0, "s", "one-too-many")
     tick(acker, QUIET_TICKS + 1)
-    assert len(names(acker)) == 900, "each tick forgets a hundred at most, to stay short"
+    assert len(names(acker)) == 900, "each tick forgets at most a hundred, to stay short"
     track(acker, 2000, A, "s", "one-too-many")
     tick(acker, 9)
     keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
@@ -40,7 +40,7 @@ def test_a_thousand_idle_tasks_make_room_for_others(acker: Acker) -> None:
     assert list(client.scan_iter(keys.outcomes("*"))) == [keys.outcomes("one-too-many").encode()]
 
 
-def test_a_task_of_an_older_client_counts_as_used_when_it_is_first_seen(acker: Acker) -> None:
+def test_task_of_an_older_client_counts_as_used_at_the_first_tick(acker: Acker) -> None:
     keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
     tick(acker, QUIET_TICKS)
     track(acker, 7, 0, "s7")
@@ -52,8 +52,8 @@ def test_a_task_of_an_older_client_counts_as_used_when_it_is_first_seen(acker: A
     assert names(acker) == set()
 
 
-def test_a_task_that_is_forgotten_with_a_tree_gets_its_verdict_all_the_same(acker: Acker) -> None:
-    """As by a failover that has lost its last use, or of an older client that marks none."""
+def test_forgotten_task_with_a_tree_still_gets_its_verdict(acker: Acker) -> None:
+    """A failover may lose the last use of a task, and older clients do not record it."""
     keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
     tick(acker, QUIET_TICKS)
     for anchor in (7, 8):
@@ -71,7 +71,7 @@ def test_a_task_that_is_forgotten_with_a_tree_gets_its_verdict_all_the_same(acke
 
 
 def test_a_task_whose_stream_is_not_empty_is_not_forgotten(acker: Acker) -> None:
-    """Whatever the count says."""
+    """The count is ignored."""
     keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
     track(acker, 7, 0, "s7")
     client.hset(keys.meta, "backlog:t", 0)
@@ -80,7 +80,7 @@ def test_a_task_whose_stream_is_not_empty_is_not_forgotten(acker: Acker) -> None
 
 
 def test_a_task_whose_stream_was_deleted_is_not_forgotten_before_its_time(acker: Acker) -> None:
-    """The first tick corrects the count; after that it is a task without verdicts."""
+    """The first tick corrects the count. After that the task has no verdicts."""
     keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
     track(acker, 7, 0, "s7")
     client.delete(keys.outcomes("t"))

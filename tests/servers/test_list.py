@@ -1,4 +1,4 @@
-"""The script that reads what is pending page by page, also while it ticks, grows and ends."""
+"""list.lua: pagination over pending trees, also while buckets tick, grow and expire."""
 
 import random
 from collections import Counter
@@ -52,7 +52,7 @@ def ask(
 def walk(
     acker: Acker, kind: Kind = "pending", count: int = 10, between: Callable[[], None] | None = None
 ) -> dict[int, int]:
-    """What a walk over a shard sees: the number in the field, and the age it was seen at last."""
+    """Page over a shard, and return the last seen bucket age of each anchor or block."""
     seen: dict[int, int] = {}
     at: PageCursor | None = PageCursor(0, kind)
     while at and at.kind == kind:
@@ -70,8 +70,8 @@ def fill(acker: Acker, anchors: range, task: str = "t") -> None:
     send(acker, columns(rows, task, [f"s{anchor}" for anchor in anchors]))
 
 
-def test_all_buckets_the_oldest_first(acker: Acker) -> None:
-    """What expires is the first; an empty bucket is passed over."""
+def test_pages_start_with_the_oldest_bucket(acker: Acker) -> None:
+    """The expiring bucket comes first, and empty buckets are skipped."""
     fill(acker, range(1, 101))
     for block in (1, 2):
         track_block(acker, block, [A])
@@ -88,7 +88,7 @@ def test_all_buckets_the_oldest_first(acker: Acker) -> None:
     assert set(walk(acker, "blocks")) == {3}
 
 
-def test_nothing_is_pending(acker: Acker) -> None:
+def test_page_of_an_empty_shard(acker: Acker) -> None:
     for kind in ("pending", "blocks"):
         listed = ask(acker, kind)
         assert (listed.shards, listed.age, listed.cursor, listed.looked) == (1, 0, 0, 0)
@@ -99,9 +99,9 @@ def test_nothing_is_pending(acker: Acker) -> None:
 def test_ticks_between_pages_skip_nothing_and_repeat_nothing(
     acker: Acker, ticks: bool, count: int
 ) -> None:
-    """By their ages, which change with each tick, buckets would be skipped or read twice.
+    """Pagination by bucket ages, which change with each tick, would skip or repeat buckets.
 
-    What expires is drained behind the page that shows it: that would be gone, not skipped.
+    The test drains the expiring bucket only after it was returned. So no record is missing.
     """
     tick(acker, 2)
     for bucket in range(3):
@@ -115,14 +115,14 @@ def test_ticks_between_pages_skip_nothing_and_repeat_nothing(
         counted += [int.from_bytes(name, "big") for name, _ in listed.page]
         at = following(at, listed)
         if ticks and len(counted) in range(250, 900):
-            rotate(acker)  # only while nothing expires: 2 ticks at most, one before each bucket
+            rotate(acker)  # ticks only while nothing expires: at most 2, one before each bucket
             if not ask(acker, "pending", 0).looked:
                 drain(acker)
     assert len(counted) == len(set(counted)) == 900
 
 
-def test_a_bucket_that_begins_to_expire_between_two_pages(acker: Acker) -> None:
-    """Its key is another then, and its cursor the same."""
+def test_cursor_stays_valid_when_its_bucket_starts_to_expire(acker: Acker) -> None:
+    """Its key changes, but its cursor stays valid."""
     fill(acker, range(1, 801))
     tick(acker, 2)
     first = ask(acker, count=200)
@@ -140,17 +140,15 @@ def test_a_bucket_that_begins_to_expire_between_two_pages(acker: Acker) -> None:
 
 
 @pytest.mark.parametrize("away", [-3, 4, 10**9])
-def test_a_bucket_that_is_not_there_is_the_oldest_from_its_beginning(
-    acker: Acker, away: int
-) -> None:
-    """A cursor from long ago, or of a namespace that was created anew."""
+def test_unknown_bucket_number_means_the_oldest_bucket(acker: Acker, away: int) -> None:
+    """The cursor is old, or the namespace was created again."""
     tick(acker)
     fill(acker, range(1, 701))
     for _ in range(3):
         rotate(acker)
     fill(acker, range(701, 801))
     listed = ask(acker)
-    assert (listed.bucket, listed.age) == (1 + 3, 3), "the ticks that were before, and N"
+    assert (listed.bucket, listed.age) == (1 + 3, 3), "the number of earlier ticks, plus N"
     assert (listed.looked, listed.cursor) == (700, 0)
     assert ask(acker, bucket=listed.bucket + 3).looked == 100
     there = ask(acker, bucket=listed.bucket + away, cursor=77)
@@ -158,10 +156,10 @@ def test_a_bucket_that_is_not_there_is_the_oldest_from_its_beginning(
 
 
 @pytest.mark.parametrize("refresh", ["never", "update"])
-def test_what_stays_is_seen_whatever_happens_between_the_pages(
+def test_pagination_returns_every_record_that_stays_pending(
     make_acker: MakeAcker, refresh: str
 ) -> None:
-    """Ticks, drains, touches, acks, and so many new trees that the tables grow and shrink."""
+    """Ticks, drains, touches, acks, and enough new trees to grow and shrink the hash tables."""
     happened: Counter[str] = Counter()
     for seed in range(10):
         play(make_acker(refresh=refresh, high_water=10**6), random.Random(seed), happened)
@@ -219,7 +217,7 @@ def play(acker: Acker, chance: random.Random, happened: "Counter[str]") -> None:
         happened[f"{kind} stayed"] += len(stayed)
 
 
-def test_it_stops_at_128_kib(acker: Acker) -> None:
+def test_page_stops_at_128_kib(acker: Acker) -> None:
     for start in range(1, 1001, 250):
         ids = range(start, start + 250)
         send(acker, columns([(i, A, TRACK) for i in ids], "t" * 64, [f"{i:0255d}" for i in ids]))
@@ -228,13 +226,15 @@ def test_it_stops_at_128_kib(acker: Acker) -> None:
     assert 128 * 1024 <= size < 170 * 1024
     assert listed.cursor > 0
     assert len(walk(acker, count=1000)) == 1000
-    assert ask(acker, text=f"{1:0255d}").looked < 1000, "also where nothing of it is told"
+    assert ask(acker, text=f"{1:0255d}").looked < 1000, (
+        "also with a filter that matches few records"
+    )
 
 
 def test_by_source_id_label_and_task(acker: Acker) -> None:
     for anchor, source_id, task in ((1, "s", "t"), (2, "s", "tt"), (3, "ts", "t"), (4, "s-1", "t")):
         track(acker, anchor, A, source_id, task)
-    fail(acker, 5, "s")  # a why of what nobody has tracked is no source id
+    fail(acker, 5, "s")  # the why of an untracked record is not a source id
     row(acker, 6, A)
     track_block(acker, 7, [A], "s", "t")
     track_block(acker, 8, [A], "s2", "t")
@@ -246,7 +246,7 @@ def test_by_source_id_label_and_task(acker: Acker) -> None:
 
     assert found("pending", "", "") == {1, 2, 3, 4, 5, 6}
     assert found("pending", "s", "") == {1, 2}
-    assert found("pending", "ts", "") == {3}, "a task and a source id do not run together"
+    assert found("pending", "ts", "") == {3}, "task and source id are matched separately"
     assert found("pending", "s", "t") == {1}
     assert found("pending", "", "t") == {1, 3, 4}
     assert found("pending", "S", "") == set()
@@ -255,7 +255,7 @@ def test_by_source_id_label_and_task(acker: Acker) -> None:
     assert found("blocks", "", "t") == {7, 8}
 
 
-def test_what_no_script_has_written_does_not_stop_it(acker: Acker) -> None:
+def test_foreign_fields_do_not_stop_the_pagination(acker: Acker) -> None:
     client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
     track(acker, 1, A)
     wrong = {b"": b"x", b"12345678": b"", b"87654321": b"x" * 15 + b"\5t"}
@@ -270,7 +270,7 @@ def test_what_no_script_has_written_does_not_stop_it(acker: Acker) -> None:
     assert [block.block for block in page.blocks] == [2]
 
 
-def test_it_changes_nothing(acker: Acker) -> None:
+def test_list_changes_nothing(acker: Acker) -> None:
     fill(acker, range(1, 30))
     before = dump(acker)
     walk(acker)
@@ -280,7 +280,7 @@ def test_it_changes_nothing(acker: Acker) -> None:
 
 
 RIGHT = ("pending", "0", "0", "1", "", "")
-"""A seventh argument says how the text matches, and may be left out."""
+"""The seventh argument, how the text matches, is optional."""
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ RIGHT = ("pending", "0", "0", "1", "", "")
         *((6, text) for text in ("x", "PREFIX", "suffix")),
     ],
 )
-def test_arguments_that_cannot_be(acker: Acker, at: int, wrong: str) -> None:
+def test_invalid_arguments_of_list_are_refused(acker: Acker, at: int, wrong: str) -> None:
     keys = ShardKeys(acker.namespace, 0)
     acker.connection.run(commands.Call("list", keys.both, RIGHT))
     args = [*RIGHT[:at], wrong, *RIGHT[at + 1 :]]
@@ -303,7 +303,7 @@ def test_arguments_that_cannot_be(acker: Acker, at: int, wrong: str) -> None:
         acker.connection.run(commands.Call("list", keys.both, tuple(args)))
 
 
-def test_calls_that_are_none(acker: Acker) -> None:
+def test_invalid_keys_and_argument_counts_are_refused(acker: Acker) -> None:
     client, script = acker.connection.client, scripts.load("list").source
     prefix, meta = ShardKeys(acker.namespace, 0).both
     for names, args in (
@@ -327,8 +327,8 @@ def test_no_namespace_and_another_schema(acker: Acker) -> None:
         ask(acker)
 
 
-def test_a_batch_is_seen_as_it_was_tracked(make_acker: MakeAcker) -> None:
-    """Over four shards, by the client."""
+def test_pages_show_trees_and_blocks_as_tracked(make_acker: MakeAcker) -> None:
+    """With the client, over four shards."""
     acker = make_acker(shards=4)
     batch = Batch("t")
     for anchor in range(1, 401):

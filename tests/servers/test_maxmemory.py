@@ -1,4 +1,4 @@
-"""A Redis at maxmemory: what creates is refused whole, what frees goes through."""
+"""At maxmemory, batches that create records are refused whole, and those that free succeed."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ A, B = 0x1111_2222, 0x3333_0000_4444
 
 @pytest.fixture
 def full(acker: Acker) -> Iterator[Acker]:
-    """An acker with three pending trees on a Redis that is full."""
+    """An acker with three pending trees on a full Redis."""
     for anchor in (1, 2, 3):
         track(acker, anchor, A, f"s{anchor}")
     acker.connection.client.config_set("maxmemory", 1)
@@ -26,7 +26,7 @@ def full(acker: Acker) -> Iterator[Acker]:
 
 
 @pytest.mark.parametrize("fence", [None, Fence("p", 1)])
-def test_tracks_are_refused_whole(full: Acker, fence: Fence | None) -> None:
+def test_batch_with_tracks_is_refused_whole_at_maxmemory(full: Acker, fence: Fence | None) -> None:
     before = dump(full)
     part = columns([(9, A, TRACK), (1, A, 0), (2, 0, FAIL)], "t", ["s9", "why"])
     with pytest.raises(RedisRefusedError, match="maxmemory"):
@@ -35,19 +35,19 @@ def test_tracks_are_refused_whole(full: Acker, fence: Fence | None) -> None:
 
 
 @pytest.mark.parametrize("fence", [None, Fence("p", 1)])
-def test_rows_of_known_trees_go_through(full: Acker, fence: Fence | None) -> None:
+def test_rows_of_known_trees_are_applied_at_maxmemory(full: Acker, fence: Fence | None) -> None:
     reply = send(full, columns([(1, A, 0), (2, A ^ B, 0), (3, 0, FAIL)], "", ["why"]), fence)
     assert (reply.acked, reply.failed, reply.pending) == (1, 1, 1)
     touch(full, 2)
 
 
-def test_ticks_and_the_drain_go_on(full: Acker) -> None:
+def test_ticks_and_drains_continue_at_maxmemory(full: Acker) -> None:
     tick(full, 3)
     assert {v[3] for v in verdicts(full)} == {"s1", "s2", "s3"}
     tick(full, 3)
 
 
-def test_what_is_gone_is_taken_again(full: Acker) -> None:
+def test_take_of_missing_entries_works_at_maxmemory(full: Acker) -> None:
     send(full, columns([(1, A, 0)]))
     outcomes = full.outcomes("t")
     entries = outcomes.read()
@@ -55,8 +55,8 @@ def test_what_is_gone_is_taken_again(full: Acker) -> None:
     assert outcomes.take(entries) == 0
 
 
-def test_a_repeat_is_told_so(acker: Acker) -> None:
-    """Its batch was applied: an error would say that nothing was changed."""
+def test_repeat_is_reported_at_maxmemory(acker: Acker) -> None:
+    """The batch was applied before. An error would claim that nothing was changed."""
     part = columns([(1, A, TRACK)], "t", ["s1"])
     send(acker, part, Fence("p", 1))
     acker.connection.client.config_set("maxmemory", 1)
@@ -66,7 +66,7 @@ def test_a_repeat_is_told_so(acker: Acker) -> None:
         acker.connection.client.config_set("maxmemory", 0)
 
 
-def test_the_clock_goes_back_and_the_drain_goes_on(acker: Acker) -> None:
+def test_drain_continues_after_a_clock_jump_back_at_maxmemory(acker: Acker) -> None:
     keys = ShardKeys(acker.namespace, 0)
     track(acker, 1, A, "s1")
     tick(acker, 2)
@@ -81,7 +81,7 @@ def test_the_clock_goes_back_and_the_drain_goes_on(acker: Acker) -> None:
         client.config_set("maxmemory", 0)
 
 
-def test_an_unfenced_batch_that_creates_and_moves_is_refused_whole(full: Acker) -> None:
+def test_unfenced_batch_that_creates_and_refreshes_is_refused_whole(full: Acker) -> None:
     full.connection.client.config_set("maxmemory", 0)
     send(full, columns([(50, A, 0)]))
     tick(full)

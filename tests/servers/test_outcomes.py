@@ -1,4 +1,4 @@
-"""Verdicts: in the stream until they are taken, and live on pub/sub."""
+"""Outcomes: entries stay in the stream until they are taken, and are published live."""
 
 import json
 
@@ -67,7 +67,7 @@ def test_read_again_until_taken(acker: Acker) -> None:
     assert acker.status().backlog == {"t": 0}
 
 
-def test_taking_twice_counts_once(acker: Acker) -> None:
+def test_take_is_idempotent(acker: Acker) -> None:
     three(acker)
     track(acker, 9, 0, "d")
     outcomes = acker.outcomes("t")
@@ -109,7 +109,7 @@ def test_taking_many_entries(acker: Acker) -> None:
     assert outcomes.take(outcomes.read(count=1000)) == 150
 
 
-def test_a_call_looks_at_half_a_megabyte_and_the_rest_is_sent_again(acker: Acker) -> None:
+def test_take_stops_at_512_kib_and_the_client_sends_the_rest_again(acker: Acker) -> None:
     ids = range(1, 1025)
     for start in range(1, 6 * 1024, 256):
         rows = [(i, A, TRACK) for i in range(start, start + 256)]
@@ -126,7 +126,7 @@ def test_a_call_looks_at_half_a_megabyte_and_the_rest_is_sent_again(acker: Acker
 
 
 @pytest.mark.parametrize(("size", "looked"), [(512 * 1024 - 1, 2), (512 * 1024, 1)])
-def test_where_exactly_a_call_stops(acker: Acker, size: int, looked: int) -> None:
+def test_take_stops_exactly_at_512_kib(acker: Acker, size: int, looked: int) -> None:
     keys, client = ShardKeys(acker.namespace, 0), acker.connection.client
     ids = [
         client.xadd(keys.outcomes("t"), {"n": "1", "rows": "x" * (size - 1)}),
@@ -152,7 +152,7 @@ def test_iteration_takes_what_was_handed_out(acker: Acker) -> None:
         if outcome.source_id == "s2":
             break
     left = [o.source_id for o in acker.outcomes("t")]
-    assert left == ["s2", "s3"], "s2 was not finished, so it comes again"
+    assert left == ["s2", "s3"], "s2 was not finished, so it is delivered again"
 
 
 def test_outcomes_of_all_shards(make_acker: MakeAcker) -> None:
@@ -162,7 +162,7 @@ def test_outcomes_of_all_shards(make_acker: MakeAcker) -> None:
     assert {o.source_id for o in acker.outcomes("t")} == {f"s{i}" for i in range(1, 9)}
 
 
-def test_live_feed_says_the_same(acker: Acker) -> None:
+def test_live_feed_equals_the_stream(acker: Acker) -> None:
     live = acker.connection.client.pubsub(ignore_subscribe_messages=True)
     live.subscribe(*(channel(acker.namespace, v, "t") for v in ("ack", "nack", "touch")))
     assert live.get_message(timeout=5) is None
@@ -203,7 +203,7 @@ def test_publish_can_be_off(make_acker: MakeAcker) -> None:
 
 
 def test_a_producer_without_the_right_to_publish_loses_nothing(acker: Acker) -> None:
-    """PUBLISH is refused in the middle of the script: the batch is applied whole."""
+    """Redis refuses PUBLISH in the middle of the script, and the batch is still applied whole."""
     client = acker.connection.client
     client.execute_command(
         "ACL", "SETUSER", "mute", "on", ">pw", "~*", "+@all", "-publish", "resetchannels"
@@ -221,7 +221,7 @@ def test_a_producer_without_the_right_to_publish_loses_nothing(acker: Acker) -> 
 
 
 def test_tasks_are_counted_once(acker: Acker) -> None:
-    """However often they track, and not for batches that track nothing."""
+    """A task counts once for all its TRACKs, and batches without a TRACK do not count."""
     for anchor in (1, 2, 3):
         track(acker, anchor, A)
         row(acker, anchor + 10, A)
@@ -243,7 +243,7 @@ def test_status_reads_only(acker: Acker) -> None:
 def test_a_deleted_stream_does_not_close_its_task_for_ever(
     make_acker: MakeAcker, in_blocks: bool
 ) -> None:
-    """An operator's DEL: the source finds nothing to take, and may not track."""
+    """After an operator's DEL, the source has nothing to take and may not track."""
     acker = make_acker(outcomes_limit=3)
     three(acker)
     acker.connection.client.delete(ShardKeys(acker.namespace, 0).outcomes("t"))
@@ -261,7 +261,7 @@ def test_a_deleted_stream_does_not_close_its_task_for_ever(
 
 
 def test_a_deleted_stream_with_newer_verdicts_loses_none_of_them(make_acker: MakeAcker) -> None:
-    """A tick corrects the count of an empty stream, ``take`` that of one that becomes empty."""
+    """A tick corrects the count of an empty stream, ``take`` the count when it empties one."""
     acker = make_acker(outcomes_limit=3)
     track(acker, 8, A, "later")
     three(acker)

@@ -1,4 +1,4 @@
-"""A right that is missing inside a script: every server says so in other words, with code ERR."""
+"""A missing right inside a script: each server has another error text, with the code ERR."""
 
 from collections.abc import Iterator
 
@@ -64,7 +64,7 @@ def test_a_missing_right_is_reported_with_the_command_that_grants_it(
         "return redis.error_reply('ACKER ARGS a user who can\\'t run this command')",
     ],
 )
-def test_other_errors_inside_a_script_are_no_missing_right(narrow: redis.Redis, body: str) -> None:
+def test_other_errors_inside_a_script_are_not_denials(narrow: redis.Redis, body: str) -> None:
     with pytest.raises(redis.ResponseError) as raised:
         narrow.eval(body, 1, "acker:{n:0}:meta")
     assert not is_denied(raised.value)
@@ -72,7 +72,7 @@ def test_other_errors_inside_a_script_are_no_missing_right(narrow: redis.Redis, 
 
 @pytest.fixture
 def alone(server: EmbeddedRedis) -> Iterator[redis.Redis]:
-    """A server of the same kind, whose state is this test's own."""
+    """A separate server of the same kind."""
     with EmbeddedRedis(server._binary) as own, redis.Redis(port=own.port) as client:
         yield client
 
@@ -89,7 +89,7 @@ def alone(server: EmbeddedRedis) -> Iterator[redis.Redis]:
 def test_the_code_of_an_error_inside_a_script_is_known(
     alone: redis.Redis, code: str, trouble: tuple[str, ...]
 ) -> None:
-    """Every server says it in other words, and 6.2 in the middle of them."""
+    """Each server has another text, and 6.2 has the code in the middle of it."""
     alone.execute_command(*trouble)
     with pytest.raises(redis.ResponseError) as raised:
         alone.eval("return redis.call('HINCRBY', KEYS[1], 'field', 1)", 1, "acker:{n:0}:meta")
@@ -107,6 +107,6 @@ def test_the_code_of_an_error_in_a_pipeline_is_known(alone: redis.Redis) -> None
     assert code_of(raised.value) == "WRONGTYPE"
 
 
-def test_what_is_no_reply_has_no_code() -> None:
+def test_exception_without_an_error_reply_has_no_code() -> None:
     assert code_of(redis.ConnectionError("READONLY is the name of a host")) == ""
     assert code_of(RedisRefusedError("NOPERM was said by nobody")) == ""

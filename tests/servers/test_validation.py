@@ -1,4 +1,4 @@
-"""Bad input: a clear error, and the keyspace is byte for byte what it was."""
+"""Invalid input: a clear error, and the keyspace is unchanged byte for byte."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def good(**changed: Any) -> Columns:
 
 
 def refused(acker: Acker, part: Columns, fence: Fence | None = None) -> str:
-    """Words of the error; nothing may have changed."""
+    """Send invalid columns, check that nothing changed, and return the text of the error."""
     before = dump(acker)
     with pytest.raises(InvalidBatchError) as caught:
         send(acker, part, fence)
@@ -47,7 +47,7 @@ def some_state(acker: Acker) -> None:
 
 
 @pytest.mark.parametrize("fence", [None, Fence("p", 1)])
-def test_the_good_batch_is_good(acker: Acker, fence: Fence | None) -> None:
+def test_valid_batch_is_applied(acker: Acker, fence: Fence | None) -> None:
     assert send(acker, good(), fence).tracked == 1
 
 
@@ -66,7 +66,9 @@ def test_the_good_batch_is_good(acker: Acker, fence: Fence | None) -> None:
         ([(i, A, 0) for i in range(1, 1026)], "1 to 1024 rows, this one has 1025"),
     ],
 )
-def test_rows(acker: Acker, rows: list[tuple[int, int, int]], words: str) -> None:
+def test_invalid_rows_are_refused(
+    acker: Acker, rows: list[tuple[int, int, int]], words: str
+) -> None:
     assert words in refused(acker, columns(rows))
 
 
@@ -95,11 +97,11 @@ def test_bad_last_row_of_a_full_batch(acker: Acker) -> None:
         ({"texts": (b"s1", b"x" * 256)}, "text 1 has 256"),
     ],
 )
-def test_columns(acker: Acker, change: dict[str, Any], words: str) -> None:
+def test_malformed_columns_are_refused(acker: Acker, change: dict[str, Any], words: str) -> None:
     assert words in refused(acker, good(**change))
 
 
-def test_the_longest_names_are_let_through(acker: Acker) -> None:
+def test_longest_names_are_accepted(acker: Acker) -> None:
     part = good(task="x" * 64)
     assert send(acker, part, Fence("p" * 128, 999_999_999_999_999, "f" * 32)).tracked == 1
 
@@ -126,7 +128,7 @@ BAD_TEXTS = [
     b"\xed\xa0\x80",  # a surrogate
     b"\xf4\x90\x80\x80",  # above U+10FFFF
     b"\xf5\x80\x80\x80",
-    b"\xc3",  # cut short
+    b"\xc3",  # truncated
     b"\xe2\x82",
     b"\xf0\x9f\x98",
     b"\xc3\xa9\xa9",  # one continuation too many
@@ -136,13 +138,13 @@ BAD_TEXTS = [
 
 @pytest.mark.parametrize("text", BAD_TEXTS)
 @pytest.mark.parametrize("place", [0, 1])
-def test_texts_that_would_poison_the_stream(acker: Acker, text: bytes, place: int) -> None:
+def test_texts_that_are_not_clean_utf_8_are_refused(acker: Acker, text: bytes, place: int) -> None:
     texts = [b"s1", b"why"]
     texts[place] = b"a" + text + b"z"
     assert f"text {place} is not UTF-8" in refused(acker, good(texts=tuple(texts)))
 
 
-def test_a_sequence_cut_by_the_border_of_two_texts(acker: Acker) -> None:
+def test_utf_8_sequence_split_over_two_texts_is_refused(acker: Acker) -> None:
     assert "text 0 is not UTF-8" in refused(acker, good(texts=(b"s\xc3", b"\xa9why")))
 
 
@@ -272,7 +274,7 @@ def test_arguments_of_the_other_scripts(acker: Acker, script: str, args: tuple[s
 
 @pytest.mark.parametrize("name", ["outcomes:t", "pending:0", "pending:2", "fence:1"])
 def test_a_key_of_another_type_changes_nothing(acker: Acker, name: str) -> None:
-    """Somebody has tampered: an error before the first write, never half a batch."""
+    """A tampered key causes an error before the first write, never a partial batch."""
     client = acker.connection.client
     key = f"{ShardKeys(acker.namespace, 0).prefix}:{name}"
     client.delete(key)
@@ -284,7 +286,7 @@ def test_a_key_of_another_type_changes_nothing(acker: Acker, name: str) -> None:
     assert dump(acker) == before
 
 
-def test_verdicts_for_two_tasks_of_which_one_was_tampered_with(acker: Acker) -> None:
+def test_batch_with_one_tampered_task_changes_nothing(acker: Acker) -> None:
     track(acker, 1, A, "s1", "good")
     track(acker, 2, A, "s2", "bad")
     acker.connection.client.set(ShardKeys(acker.namespace, 0).outcomes("bad"), "tampered")
@@ -294,7 +296,7 @@ def test_verdicts_for_two_tasks_of_which_one_was_tampered_with(acker: Acker) -> 
     assert dump(acker) == before
 
 
-def test_a_backlog_that_is_no_number_changes_nothing(acker: Acker) -> None:
+def test_backlog_that_is_not_a_number_is_refused(acker: Acker) -> None:
     keys = ShardKeys(acker.namespace, 0)
     acker.connection.client.hset(keys.meta, "backlog:t", "x1")
     before = dump(acker)
@@ -310,7 +312,7 @@ def test_a_backlog_that_is_no_number_changes_nothing(acker: Acker) -> None:
 @pytest.mark.parametrize(
     ("field", "record"), [("", " " * 1024), ("x", "y"), ("12345678", ""), ("12345678", "short")]
 )
-def test_what_is_no_record_does_not_stop_the_drain(acker: Acker, field: str, record: str) -> None:
+def test_invalid_record_does_not_stop_the_drain(acker: Acker, field: str, record: str) -> None:
     verdicts(acker)
     acker.connection.client.hset(ShardKeys(acker.namespace, 0).pending(0), field, record)
     tick(acker, 6)
@@ -327,14 +329,14 @@ def test_durable_fences_of_another_type_stop_the_tick_before_it_writes(acker: Ac
     assert dump(acker) == before
 
 
-def test_limits_of_take_are_let_through(acker: Acker) -> None:
+def test_take_accepts_its_limits(acker: Acker) -> None:
     keys = ShardKeys(acker.namespace, 0)
     for args in (("t" * 64, "1-0"), ("t", "9" * 15 + "-" + "9" * 15)):
         assert acker.connection.run(Call("take", keys.both, args))[0] == 0
 
 
 @pytest.mark.parametrize("what", ["stream", "backlog"])
-def test_expire_with_what_was_tampered_with_changes_nothing(acker: Acker, what: str) -> None:
+def test_expire_with_tampered_keys_changes_nothing(acker: Acker, what: str) -> None:
     keys = ShardKeys(acker.namespace, 0)
     tick(acker, 2)
     acker.connection.run(commands.rotate(keys, force=True))

@@ -1,20 +1,20 @@
-# acker.sh: track tuple trees, ack and fail messages, hear the verdicts, by redis-cli alone.
+# acker.sh: track tuple trees, ack and fail messages, read the verdicts, with redis-cli only.
 #
 #   . acker.sh
 #   acker_open redis://localhost:6379 orders
 #
 # Needs bash 4.1 or later, redis-cli 6.2 or later, od, mkfifo and sha1sum (or shasum). See README.md.
 #
-# Functions return 0, or say on stderr what is wrong and return
-#   2  REFUSED      what cannot be; nothing was sent
-#   3  OVERFLOW     nacked at once, too much is pending: emit nothing
-#   4  UNAVAILABLE  no answer came; it may have been applied: never say the same again under new ids
+# A function returns 0, or prints an error on stderr and returns
+#   2  REFUSED      invalid input; nothing was sent
+#   3  OVERFLOW     the tree was nacked immediately, too much is pending: emit nothing
+#   4  UNAVAILABLE  no reply; the call may have been applied: never repeat it under new ids
 #   1  any other code of lua/README.md, or LATE, LANE, CLOSED, REDIS
-# and set ACKER_ERROR to the code and ACKER_WORDS to the words. Results stand in variables ACKER_*, for
-# $(..) is another process: it has a connection and a lane of its own, and no message that was begun before.
-# None of them may be called in a trap for a signal: it may come in the middle of another.
+# and sets ACKER_ERROR to the code and ACKER_WORDS to the message. Results are in variables ACKER_*, because
+# $(..) is another process, with a separate connection and lane, and without the message that was begun before.
+# Do not call a function in a trap for a signal: the signal may interrupt another function.
 # shellcheck shell=bash
-# Variables are read by who called; lists of numbers are split on purpose; text is compared as text.
+# The caller reads the variables; lists of numbers are split on purpose; text is compared as text.
 # shellcheck disable=SC2034,SC2071,SC2086,SC2190,SC2206,SC2317
 
 if [[ -z ${BASH_VERSINFO:-} ]] || ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 401)); then
@@ -22,11 +22,11 @@ if [[ -z ${BASH_VERSINFO:-} ]] || ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 
   return 1 2>/dev/null || exit 1
 fi
 
-: "${ACKER_TIMEOUT:=5}"  # seconds that a reply may take
-: "${ACKER_RETRY:=10}"   # seconds for which a batch is sent again
-: "${ACKER_BATCH:=1}"    # rows that acker_ack, acker_fail and acker_touch gather before they send them
-: "${ACKER_QUIET:=}"     # not empty: say nothing on stderr
-: "${ACKER_CLI_OPTIONS:=}" # words for redis-cli, say --cacert /etc/redis-ca.pem
+: "${ACKER_TIMEOUT:=5}"  # seconds to wait for a reply
+: "${ACKER_RETRY:=10}"   # seconds for which a batch is retried
+: "${ACKER_BATCH:=1}"    # number of rows that acker_ack, acker_fail and acker_touch collect before they send them
+: "${ACKER_QUIET:=}"     # not empty: print no errors on stderr
+: "${ACKER_CLI_OPTIONS:=}" # options for redis-cli, such as --cacert /etc/redis-ca.pem
 
 _acker_home=${BASH_SOURCE[0]%/*}
 [[ $_acker_home == "${BASH_SOURCE[0]}" ]] && _acker_home=.
@@ -34,7 +34,7 @@ _acker_home=$(cd -- "$_acker_home" && pwd) || return 1
 
 _acker_MAX_ROWS=1024 _acker_MAX_TEXTS=65536 _acker_MAX_BLOCKS=64 _acker_MAX_CALL=1048576
 _acker_SLOTS=4095 _acker_IN_BLOCK=$((1 << 62))
-# In what replaces something, versions of bash read a backslash differently, unless it is quoted.
+# Versions of bash treat an unquoted backslash in a replacement differently.
 _acker_B=\\
 _acker_owner='' _acker_cli='' _acker_in='' _acker_out='' _acker_ns='' _acker_shards=''
 declare -A _acker_sha=() _acker_source=()
@@ -52,9 +52,9 @@ _acker_error() { # CODE WORDS
   esac
 }
 
-# Ids: all are below 2^63, and fit the signed numbers of the shell.
+# Ids: all are below 2^63, so the signed integers of the shell can hold them.
 
-_acker_number() { # NAME DIGITS: a number 0 .. 2^63-1 into a variable
+_acker_number() { # NAME DIGITS: store a number 0 .. 2^63-1 in a variable
   local LC_ALL=C
   if ! [[ $2 =~ ^0*([0-9]{1,19})$ ]] ||
     [[ ${#BASH_REMATCH[1]} -eq 19 && ${BASH_REMATCH[1]} > 9223372036854775807 ]]; then
@@ -66,51 +66,51 @@ _acker_number() { # NAME DIGITS: a number 0 .. 2^63-1 into a variable
 
 _acker_tuple() { # NAME DIGITS
   _acker_number "$1" "$2" || return
-  ((${!1} > 0)) || _acker_error REFUSED 'a tuple id is 1 to 2^63-1, not 0'
+  ((${!1} > 0)) || _acker_error REFUSED 'a tuple id is a number from 1 to 2^63-1, not 0'
 }
 
-_acker_anchor() { # NAME DIGITS: of a loose tree, or of one in a block
+_acker_anchor() { # NAME DIGITS: the anchor of a loose tree, or of a tree in a block
   _acker_number "$1" "$2" || return
   ((${!1} > 0 && !(${!1} & _acker_IN_BLOCK && (${!1} & 4095) == _acker_SLOTS))) ||
-    _acker_error REFUSED "an anchor is 1 to 2^62-1, or one of a block's 4095 slots, not $2"
+    _acker_error REFUSED "an anchor is a number from 1 to 2^62-1, or the anchor of a block's tree, not $2"
 }
 
 _acker_name() { # KIND NAME
   local LC_ALL=C
   [[ $2 =~ ^[A-Za-z0-9_.-]{1,64}$ ]] ||
-    _acker_error REFUSED "a $1 is 1 to 64 of A-Z a-z 0-9 _ . -, not $2"
+    _acker_error REFUSED "a $1 is 1 to 64 characters of A-Z a-z 0-9 _ . -, not $2"
 }
 
-_acker_text() { # KIND TEXT LEAST: bytes of UTF-8 without control bytes, as the scripts have them
+_acker_text() { # KIND TEXT LEAST: check for UTF-8 without control bytes, of LEAST to 255 bytes
   local LC_ALL=C
   if ((${#2} < $3 || ${#2} > 255)); then
     _acker_error REFUSED "a $1 has $3 to 255 bytes, this one ${#2}"
   elif [[ $2 == *[$'\001'-$'\037'$'\177']* ]]; then
-    _acker_error REFUSED "a $1 has no control characters"
+    _acker_error REFUSED "a $1 must not contain control characters"
   elif [[ $2 == *[!$'\001'-$'\177']* ]] && ! iconv -f UTF-8 -t UTF-8 <<<"$2" >/dev/null 2>&1; then
-    _acker_error REFUSED "a $1 is UTF-8"
+    _acker_error REFUSED "a $1 must be valid UTF-8"
   fi
 }
 
-_acker_draw() { # COUNT: so many tuple ids, 1 .. 2^63-1, from the system into _acker_ids
+_acker_draw() { # COUNT: draw COUNT tuple ids, 1 .. 2^63-1, from the system's random source into _acker_ids
   local word words
   while :; do
     _acker_ids=()
     (($1 == 0)) && return
     words=$(od -An -v -tx8 -N $((8 * $1)) /dev/urandom) || return
     for word in $words; do _acker_ids+=($((16#$word & 9223372036854775807))); done
-    # A word too few would be no id; zero is none. Two that are alike are once in 2^63.
+    # Draw again if a word is missing, or is zero, which is no id. Equal ids have probability 2^-63.
     ((${#_acker_ids[@]} == $1)) && [[ " ${_acker_ids[*]} " != *' 0 '* ]] && return
   done
 }
 
-_acker_xor() { # NAME ID..: XOR of distinct ids into a variable
+_acker_xor() { # NAME ID..: store the XOR of distinct ids in a variable
   local _id _checked _delta=0 _name=$1 _seen=' '
   shift
   for _id; do
     _acker_tuple _checked "$_id" || return
     if [[ $_seen == *" $_checked "* ]]; then
-      _acker_error REFUSED 'two messages have one tuple id; draw an id for each'
+      _acker_error REFUSED 'two messages have the same tuple id; draw an id for each'
       return
     fi
     _seen+="$_checked "
@@ -119,8 +119,8 @@ _acker_xor() { # NAME ID..: XOR of distinct ids into a variable
   printf -v "$_name" %s "$_delta"
 }
 
-# The connection: one redis-cli that is kept open. A command is a line, with \x.. for what is binary;
-# so is a reply, by --csv. redis-cli sends a command once more when a connection breaks.
+# The connection: one redis-cli that is kept open. A command is a line, with \x.. for binary bytes;
+# so is a reply, by --csv. redis-cli retries a command once when a connection breaks.
 
 acker_open() { # URL NAMESPACE: redis[s][+cluster]://[user:password@]host[:port][,host..][/database]
   local IFS=$' \t\n'
@@ -149,28 +149,29 @@ acker_open() { # URL NAMESPACE: redis[s][+cluster]://[user:password@]host[:port]
     _acker_begin
     return
   fi
-  # Another namespace of the same server has the connection that is there.
+  # Another namespace of the same server uses the existing connection.
   [[ $before == "${_acker_nodes[*]} ${_acker_options[*]} $_acker_password" ]] || _acker_hang_up
   _acker_clear
   _acker_lane=''
 }
 
-acker_close() { # ends redis-cli; what was not flushed is lost, and expires
+acker_close() { # end redis-cli; rows that were not flushed are lost, and their trees expire
   local IFS=$' \t\n'
   [[ $_acker_owner == "$BASHPID" ]] && _acker_hang_up
   _acker_clear
   _acker_ns=''
 }
 
-_acker_begin() { # a lane and a connection of one's own, in this process
+_acker_begin() { # start with a separate lane and connection in this process
   _acker_owner=$BASHPID
-  # Copies of the parent's: its redis-cli goes on, and a reply must not be read twice.
+  # These are copies of the parent's pipes: its redis-cli continues, and only the parent may read a reply.
   [[ -n $_acker_cli ]] && exec {_acker_in}>&- {_acker_out}<&-
   _acker_cli=''
-  # Rows that wait are the parent's, who sends them.
+  # The waiting rows belong to the parent, which sends them.
   _acker_forked=''
   ((${#_acker_order[@]} + ${#_acker_blocks[@]} == 0)) || _acker_forked=yes
-  # So is the message: what is emitted here would be missing in its row, and it could be acked falsely.
+  # So does the message: a message emitted here would be missing in the parent's row, so the tree could
+  # be acked falsely.
   _acker_state=closed
   _acker_clear
   _acker_lane=''
@@ -178,7 +179,7 @@ _acker_begin() { # a lane and a connection of one's own, in this process
 
 _acker_here() {
   if [[ -z $_acker_ns ]]; then
-    _acker_error CLOSED 'acker_open comes first'
+    _acker_error CLOSED 'no namespace is open: call acker_open first'
     return
   fi
   [[ $_acker_owner == "$BASHPID" ]] || _acker_begin
@@ -198,7 +199,7 @@ _acker_dial() {
   _acker_fault=REDIS _acker_said='mktemp or mkfifo has failed'
   dir=$(mktemp -d) && mkfifo "$dir/in" "$dir/out" || return
   exec {_acker_in}<>"$dir/in" {_acker_out}<>"$dir/out"
-  # It is nobody's child: `wait` does not wait for it. It ends when this shell does.
+  # redis-cli is not a child of this shell, so `wait` does not wait for it. It ends when this shell ends.
   _acker_cli=$(
     exec 3<"$dir/in" 4>"$dir/out" {_acker_in}>&- {_acker_out}>&-
     [[ -n $_acker_password ]] && export REDISCLI_AUTH=$_acker_password
@@ -210,13 +211,13 @@ _acker_dial() {
 
 _acker_hang_up() {
   [[ -n $_acker_cli ]] || return 0
-  # Killed: it must not send again what nobody waits for any more.
+  # Kill it: it must not retry a command after this shell has stopped waiting for the reply.
   kill -KILL "$_acker_cli" 2>/dev/null
   exec {_acker_in}>&- {_acker_out}<&-
   _acker_cli=''
 }
 
-_acker_ask() { # LINE: one reply into _acker_reply
+_acker_ask() { # LINE: send a command; its reply into _acker_reply
   local LC_ALL=C left=$ACKER_TIMEOUT
   [[ -n $_acker_cli ]] || _acker_dial || return
   printf '%s\n' "$1" >&"$_acker_in"
@@ -234,14 +235,15 @@ _acker_ask() { # LINE: one reply into _acker_reply
   done
   _acker_fault=UNAVAILABLE
   [[ $_acker_reply == 'AUTH failed'* ]] && _acker_fault=REDIS
-  # Whatever is said later would be taken for the next reply.
+  # Hang up: a late reply would be taken for the reply to the next command.
   _acker_hang_up
   _acker_nodes=("${_acker_nodes[@]:1}" "${_acker_nodes[0]}")
-  _acker_said="Redis did not answer: ${_acker_reply:-no reply within $ACKER_TIMEOUT s}"
+  _acker_said="Redis did not answer: ${_acker_reply:-no reply within $ACKER_TIMEOUT s}; "
+  _acker_said+='is it running and reachable?'
   return 4
 }
 
-_acker_replied() { # WORDS of an error
+_acker_replied() { # WORDS: set the code and the message for an error reply
   local pattern='^(ERR )?Error running script .*: -?(ACKER|[A-Z]+ .*)$' words=$1
   [[ $words =~ $pattern ]] && words=${BASH_REMATCH[2]}
   case $words in
@@ -250,13 +252,14 @@ _acker_replied() { # WORDS of an error
       _acker_fault=${words%% *} _acker_said=${words#* }
       ;;
     LOADING* | TRYAGAIN* | CLUSTERDOWN* | MASTERDOWN* | READONLY* | BUSY* | NOREPLICAS* | MOVED* | ASK*)
-      _acker_fault=UNAVAILABLE _acker_said="Redis did not answer: $words"
-      # The address may lead to another master by now; only a new connection finds out.
+      _acker_fault=UNAVAILABLE _acker_said="Redis did not answer: $words; is it running and reachable?"
+      # The address may lead to another master now; only a new connection reaches it.
       [[ $words == @(READONLY|MASTERDOWN|NOREPLICAS|LOADING)* ]] && _acker_hang_up
       ;;
     NOSCRIPT*) _acker_fault=NOSCRIPT _acker_said=$words ;;
     OOM*)
-      _acker_fault=REDIS _acker_said='Redis is at maxmemory and refused the call; nothing was changed'
+      _acker_fault=REDIS _acker_said='Redis is at maxmemory and refused the call; nothing was changed. '
+      _acker_said+='Raise maxmemory, lower high_water, or let the sources take their outcomes'
       ;;
     *) _acker_fault=REDIS _acker_said="Redis refused the call: $words" ;;
   esac
@@ -265,7 +268,7 @@ _acker_replied() { # WORDS of an error
 
 _acker_fail_now() { _acker_error "$_acker_fault" "$_acker_said"; }
 
-_acker_quote() { # NAME TEXT: as an argument of a line
+_acker_quote() { # NAME TEXT: quote it as an argument of a command line
   local _t=${2//\\/"$_acker_B$_acker_B"}
   _t=${_t//\"/"$_acker_B\""}
   _t=${_t//$'\n'/"${_acker_B}n"}
@@ -277,10 +280,10 @@ _acker_unquote() { # NAME QUOTED: text without NUL
   _acker_decode "$1" "${_t%\"}"
 }
 
-_acker_decode() { # NAME TEXT, as redis-cli escapes it
+_acker_decode() { # NAME TEXT: undo the escapes of redis-cli
   local _t=$2
   if [[ $_t == *\\* ]]; then
-    # No control byte stands in it as it is, so one may stand for a backslash that is meant.
+    # The text contains no raw control byte, so \001 can stand for a literal backslash.
     _t=${_t//\\\\/$'\001'}
     _t=${_t//\\\"/'"'}
     printf -v _t %b "$_t"
@@ -289,7 +292,7 @@ _acker_decode() { # NAME TEXT, as redis-cli escapes it
   printf -v "$1" %s "$_t"
 }
 
-_acker_strings() { # REPLY: its strings, still escaped, into _acker_found
+_acker_strings() { # REPLY: store its strings, still escaped, in _acker_found
   local IFS='"' _t=${1//\\\\/$'\001'} _i _parts=()
   _t=${_t//\\\"/$'\002'}
   read -r -a _parts <<<"$_t"
@@ -301,7 +304,7 @@ _acker_strings() { # REPLY: its strings, still escaped, into _acker_found
   done
 }
 
-_acker_call() { # SCRIPT SHARD ARGUMENTS: of one call, into _acker_reply; sent once
+_acker_call() { # SCRIPT SHARD ARGUMENTS: call a script once; its reply into _acker_reply
   local LC_ALL=C shard="\"acker:{$_acker_ns:$2}\"" source
   if [[ -z ${_acker_sha[$1]:-} ]]; then
     IFS= read -r -d '' source <"$_acker_home/lua/$1.lua" || [[ -n $source ]] || return
@@ -326,7 +329,7 @@ _acker_sha1() { # NAME TEXT
   printf -v "$1" %s "${_sum:0:40}"
 }
 
-_acker_now() { # NAME: milliseconds of a clock that nobody sets
+_acker_now() { # NAME: store milliseconds of a monotonic clock, if there is one
   local _up
   if read -r _up _ 2>/dev/null </proc/uptime; then
     _up=${_up/./}0
@@ -336,7 +339,7 @@ _acker_now() { # NAME: milliseconds of a clock that nobody sets
   printf -v "$1" %s "$_up"
 }
 
-_acker_config() { # what shard 0 says now
+_acker_config() { # read the configuration from shard 0
   local i n
   _acker_call status 0 '' || return
   _acker_strings "$_acker_reply"
@@ -351,12 +354,12 @@ _acker_config() { # what shard 0 says now
     esac
   done
   if ! [[ "$_acker_shards $_acker_buckets $_acker_tick" =~ ^[0-9]{1,4}\ [0-9]{1,2}\ [0-9]{1,13}$ ]]; then
-    _acker_shards='' _acker_fault=SCHEMA _acker_said='the configuration has been tampered with'
+    _acker_shards='' _acker_fault=SCHEMA _acker_said="acker:{$_acker_ns:0}:meta has been tampered with"
     return 1
   fi
 }
 
-_acker_patiently() { # COMMAND..: one that may run again, until it is answered
+_acker_patiently() { # COMMAND..: retry an idempotent command until it is answered
   local begun now pause=20
   _acker_now begun
   until "$@"; do
@@ -368,13 +371,13 @@ _acker_patiently() { # COMMAND..: one that may run again, until it is answered
   done
 }
 
-_acker_in_time() { # GONE PAUSE, both ms: whether the time to try again lasts
+_acker_in_time() { # ELAPSED PAUSE, both ms: whether ACKER_RETRY allows another attempt
   local LC_ALL=C ms
   printf -v ms %.0f "${ACKER_RETRY}e3"
   ((ms > $1 + $2))
 }
 
-_acker_shorter() { # MS: no reply is waited for much longer; but a second, if it must be
+_acker_shorter() { # MS: reduce ACKER_TIMEOUT to MS, but not below one second
   local LC_ALL=C ms
   printf -v ms %.0f "${ACKER_TIMEOUT}e3"
   if ((ms > $1 && ms > 1000)); then
@@ -396,7 +399,7 @@ _acker_clear() {
   declare -gA _acker_delta=() _acker_flags=() _acker_src=() _acker_why=() _acker_label=() _acker_column=()
 }
 
-acker_batch() { # [TASK]: begin a batch; what stood in the last one is dropped
+acker_batch() { # [TASK]: begin a batch; rows of the previous batch are dropped
   local IFS=$' \t\n'
   _acker_here || return
   [[ -z ${1:-} ]] || _acker_name task "$1" || return
@@ -404,7 +407,7 @@ acker_batch() { # [TASK]: begin a batch; what stood in the last one is dropped
   _acker_task=${1:-} _acker_forked=''
 }
 
-acker_row() { # what cannot be is refused, and the batch is as it was
+acker_row() { # add a row; an invalid one is refused, and leaves the batch unchanged
   local IFS=$' \t\n'
   local verb=${1:-} anchor delta=0 tuple
   _acker_here || return
@@ -423,10 +426,10 @@ acker_row() { # what cannot be is refused, and the batch is as it was
     track) # ANCHOR SOURCE_ID [ID of each first message]..
       _acker_needs_task || return
       if ((anchor & _acker_IN_BLOCK)); then
-        _acker_error REFUSED "anchor $anchor is in a block; a block is tracked whole"
+        _acker_error REFUSED "anchor $anchor is in a block; track the whole block by acker_row block"
         return
       elif ((${_acker_flags[$anchor]:-0} & 1)); then
-        _acker_error REFUSED "anchor $anchor is tracked twice; draw one for each attempt"
+        _acker_error REFUSED "anchor $anchor is tracked twice; draw a new anchor for each attempt"
         return
       fi
       _acker_text 'source id' "${3:-}" 1 && _acker_xor delta "${@:4}" || return
@@ -446,20 +449,20 @@ acker_row() { # what cannot be is refused, and the batch is as it was
   esac
 }
 
-_acker_whole() { # NAME TUPLE ID..: a message's id XOR the ids of all it caused
+_acker_whole() { # NAME TUPLE ID..: store a message's id XOR the ids of all messages that it caused
   local _tuple _rest _each
   _acker_tuple _tuple "${2:-}" && _acker_xor _rest "${@:3}" || return
   for _each in "${@:3}"; do
     _acker_number _each "$_each" || return
     if ((_each == _tuple)); then
-      _acker_error REFUSED 'a message cannot have the id of one it caused; draw another'
+      _acker_error REFUSED "a message and one that it caused have the same id $_tuple; draw another"
       return
     fi
   done
   printf -v "$1" %s $((_tuple ^ _rest))
 }
 
-_acker_failed() { # ANCHOR DELTA WHY: the first why that says something wins
+_acker_failed() { # ANCHOR DELTA WHY: the first non-empty why wins
   local why=$3
   [[ -z ${_acker_why[$1]:-} ]] || why=''
   _acker_fold "$1" "$2" 2 "$why" || return
@@ -488,7 +491,7 @@ _acker_track_block() { # NUMBER LABEL DELTA..
   local LC_ALL=C block delta deltas='' anchor
   _acker_needs_task && _acker_number block "${1:-}" || return
   if ((block >= 1 << 50)); then
-    _acker_error REFUSED "a block is 0 to 2^50-1, not $block"
+    _acker_error REFUSED "a block is a number from 0 to 2^50-1, not $block"
     return
   fi
   _acker_text label "${2:-}" 1 || return
@@ -496,7 +499,7 @@ _acker_track_block() { # NUMBER LABEL DELTA..
     _acker_error REFUSED "a block has 1 to $_acker_SLOTS trees, not $(($# - 2))"
     return
   elif [[ -n ${_acker_column[$block]:-} ]]; then
-    _acker_error REFUSED "block $block is tracked twice; name each attempt"
+    _acker_error REFUSED "block $block is tracked twice; use another number for each attempt"
     return
   fi
   for delta in "${@:3}"; do
@@ -514,31 +517,31 @@ _acker_track_block() { # NUMBER LABEL DELTA..
 }
 
 _acker_needs_task() {
-  [[ -n $_acker_task ]] || _acker_error REFUSED 'name the source, acker_batch TASK, to track in this batch'
+  [[ -n $_acker_task ]] || _acker_error REFUSED 'a TRACK row needs a source: use acker_batch TASK'
 }
 
-_acker_has_slot() { # ANCHOR SLOTS; no slots: the batch does not track that block
+_acker_has_slot() { # ANCHOR SLOTS; SLOTS is 0 if the batch does not track that block
   (($2 == 0 || ($1 & 4095) < $2)) ||
-    _acker_error REFUSED "the block of anchor $1 has $2 trees, and no slot $(($1 & 4095))"
+    _acker_error REFUSED "the block of anchor $1 has $2 trees, but no slot $(($1 & 4095))"
 }
 
 _acker_room() { # ROWS TEXTS BLOCKS
   ((${#_acker_order[@]} + $1 <= _acker_MAX_ROWS && _acker_texts + $2 <= _acker_MAX_TEXTS &&
     ${#_acker_blocks[@]} + $3 <= _acker_MAX_BLOCKS)) ||
     _acker_error REFUSED "a batch has at most $_acker_MAX_ROWS rows, $_acker_MAX_BLOCKS blocks and \
-$_acker_MAX_TEXTS bytes of texts; begin another"
+$_acker_MAX_TEXTS bytes of texts; apply this one and begin another"
 }
 
-# From a batch to calls: _acker_script, _acker_shard, _acker_argv and _acker_names, one for each.
+# Packing a batch into calls: _acker_script, _acker_shard, _acker_argv and _acker_names have one element each.
 
-_acker_bytes() { # NAME DELTA: 8 bytes are added to a variable
+_acker_bytes() { # NAME DELTA: append 8 bytes to a variable
   local _h
   printf -v _h %016x "$2"
   printf -v "$1" '%s\\x%s\\x%s\\x%s\\x%s\\x%s\\x%s\\x%s\\x%s' "${!1}" \
     "${_h:0:2}" "${_h:2:2}" "${_h:4:2}" "${_h:6:2}" "${_h:8:2}" "${_h:10:2}" "${_h:12:2}" "${_h:14:2}"
 }
 
-_acker_short() { # NAME NUMBER: 2 bytes are added
+_acker_short() { # NAME NUMBER: append 2 bytes to a variable
   local _h
   printf -v _h %04x "$2"
   printf -v "$1" '%s\\x%s\\x%s' "${!1}" "${_h:0:2}" "${_h:2:2}"
@@ -607,7 +610,7 @@ _acker_pack_blocks() { # SHARD BLOCK..
   _acker_script+=(apply_blocks) _acker_shard+=("$shard") _acker_argv+=("$argv") _acker_names+=("$names")
 }
 
-_acker_pack_block() { # BLOCK: its six arguments into _acker_six, and their bytes into _acker_size
+_acker_pack_block() { # BLOCK: its six arguments into _acker_six, and their size into _acker_size
   local block=$1 flags=0 header='' at='' deltas='' failed='' number='' text slot anchor rest
   local column=(${_acker_column[$1]:-}) rows=() row
   _acker_bytes number "$block"
@@ -648,11 +651,11 @@ _acker_pack_block() { # BLOCK: its six arguments into _acker_six, and their byte
 
 # Applying
 
-acker_apply() { # the batch, which is then empty, also after an error: it is not sent again
+acker_apply() { # apply the batch, which is then empty, also after an error: it cannot be applied again
   local IFS=$' \t\n'
   _acker_here && _acker_apply_batch
   local status=$?
-  ((status == 0)) || _acker_lane='' # a number that is in doubt is not followed by others
+  ((status == 0)) || _acker_lane='' # after a call of unknown outcome the lane is not used again
   _acker_clear
   return $status
 }
@@ -663,7 +666,7 @@ _acker_apply_batch() {
   if ((${#_acker_order[@]} + ${#_acker_blocks[@]} == 0)); then
     [[ -z ${_acker_forked:-} ]] && return
     _acker_forked=''
-    _acker_error CLOSED 'the batch belongs to the process that began it, this is another: apply it there'
+    _acker_error CLOSED 'this batch was begun before the fork: only the process that began it may apply it'
     return
   fi
   [[ -n $_acker_lane ]] || _acker_new_lane || return
@@ -672,12 +675,12 @@ _acker_apply_batch() {
     _acker_pack
     for ((i = 0; i < ${#_acker_argv[@]}; i++)); do
       _acker_apply_part "$i" && continue
-      # The shards are others by now: it is packed anew if nothing of it was applied, for sure.
+      # The number of shards has changed. Repack the batch if certainly no part of it was applied.
       if [[ $turn$i$_acker_sent == first01 && $_acker_fault =~ ^(SHARD|NAMESPACE)$ ]]; then
         before=$_acker_shards _acker_shards=''
         _acker_patiently _acker_config || { _acker_fail_now; return; }
         if [[ -n $_acker_resharding && $_acker_shards == "$before" ]]; then
-          _acker_error BACKLOG "$_acker_ns moves to other shards just now; try again"
+          _acker_error BACKLOG "$_acker_ns is resharding, nothing is tracked; try again"
           return
         fi
         continue 2
@@ -690,9 +693,11 @@ _acker_apply_batch() {
   done
 }
 
-_acker_apply_part() { # I: until it is answered, or may not be sent any more; _acker_sent counts
+_acker_apply_part() { # I: retry call I until it is answered, or a retry is not allowed
+  # _acker_sent counts the attempts.
   local begun now pause=20 digest horizon seq=$((_acker_seq + 1)) i=$1 ACKER_TIMEOUT=$ACKER_TIMEOUT
-  _acker_seq=$seq _acker_sent=0 _acker_fault=REDIS _acker_said='sha1sum is missing, or there is no room'
+  _acker_seq=$seq _acker_sent=0 _acker_fault=REDIS
+  _acker_said='cannot compute a digest: sha1sum and shasum are missing, or have failed'
   _acker_sha1 digest "${_acker_script[i]}${_acker_argv[i]}" || return
   _acker_now begun
   horizon=$(((_acker_buckets - 1) * _acker_tick))
@@ -700,11 +705,12 @@ _acker_apply_part() { # I: until it is answered, or may not be sent any more; _a
     _acker_now now
     if ((now - begun > horizon)); then
       _acker_fault=LATE
-      _acker_said='this was first sent too long ago, its fence may be gone: it may not be sent again; its trees expire'
+      _acker_said='this batch was first sent too long ago to be sent again: its fence may have expired; '
+      _acker_said+='let its trees expire'
       return 1
     fi
     _acker_sent=$((_acker_sent + 1))
-    # redis-cli may send it once more by itself for as long as it is waited for.
+    # redis-cli may retry the command automatically while this shell waits for the reply.
     _acker_shorter $((horizon - now + begun))
     _acker_send_part "$i" "$_acker_lane" "$seq" "${digest:0:16}" && return
     [[ $_acker_fault =~ ^(UNAVAILABLE|BACKLOG)$ ]] || return
@@ -713,31 +719,32 @@ _acker_apply_part() { # I: until it is answered, or may not be sent any more; _a
     _acker_pause "$pause"
     pause=$((pause < 500 ? 2 * pause : 500))
     if [[ $_acker_fault == UNAVAILABLE ]]; then
-      # A fence holds for as long as the namespace says now.
+      # The current configuration limits how long the fence holds.
       _acker_patiently _acker_config || return
       ((horizon <= (_acker_buckets - 1) * _acker_tick)) || horizon=$(((_acker_buckets - 1) * _acker_tick))
     fi
   done
 }
 
-_acker_send_part() { # I LANE SEQ DIGEST: once; what it says is added to what was said
+_acker_send_part() { # I LANE SEQ DIGEST: send call I once; add its reply to the results
   local LC_ALL=C fence='' lane numbers name all
   if [[ -n $2 ]]; then fence=$3${4:+:$4}; fi
   _acker_quote lane "$2"
   _acker_call "${_acker_script[$1]}" "${_acker_shard[$1]}" " $lane \"$fence\"${_acker_argv[$1]}" || return
-  # What is counted with is looked at before: arithmetic would run what stands in a text.
+  # Check numbers before arithmetic: the shell would run a command substitution in a text.
   if [[ $_acker_reply =~ ^0,\"([0-9]{1,15})\"$ ]]; then
     ACKER_REPEATED=1
     name=${BASH_REMATCH[1]}
     if ((name > $3)); then
       _acker_fault=LANE
-      _acker_said="lane $2 is at $name, this is $3: another process has used the lane; it is not applied again"
+      _acker_said="lane $2 is at $name, this batch is $3: a later batch, or another process, has used the lane; "
+      _acker_said+='this batch is not applied again'
       return 1
     fi
     return 0
   fi
   if ! [[ $_acker_reply =~ ^1,([0-9]+),([0-9]+),([0-9]+),[0-9]+,[0-9]+,[0-9]+,\"(.*)\"$ ]]; then
-    _acker_fault=REDIS _acker_said='what came is no reply of the script'
+    _acker_fault=REDIS _acker_said='this is not a reply of the script'
     return 1
   fi
   numbers=${BASH_REMATCH[4]}
@@ -760,7 +767,7 @@ _acker_counts() {
   ACKER_REJECTED=() ACKER_REJECTED_BLOCKS=() ACKER_ERROR='' ACKER_WORDS=''
 }
 
-_acker_places() { # TEXT: numbers of 2 bytes, as redis-cli escapes them, into _acker_found
+_acker_places() { # TEXT: 2-byte numbers, as redis-cli escapes them, into _acker_found
   local LC_ALL=C text=$1 byte bytes=() i
   while [[ -n $text ]]; do
     case $text in
@@ -781,7 +788,7 @@ _acker_places() { # TEXT: numbers of 2 bytes, as redis-cli escapes them, into _a
 
 # A source
 
-acker_track() { # TASK SOURCE_ID [COUNT]: ids of its first messages into ACKER_MESSAGES
+acker_track() { # TASK SOURCE_ID [COUNT]: begin a tree; the ids of its first messages into ACKER_MESSAGES
   local IFS=$' \t\n'
   local count=${3:-1} ids id sum
   ACKER_MESSAGES=() ACKER_ANCHOR=''
@@ -793,24 +800,24 @@ acker_track() { # TASK SOURCE_ID [COUNT]: ids of its first messages into ACKER_M
   while :; do
     _acker_draw $((10#$count + 1)) || return
     ids=("${_acker_ids[@]:1}") ACKER_ANCHOR=$((_acker_ids[0] >> 1)) sum=0
-    # Ids that cancel would be complete at once.
+    # A tree whose ids cancel would be complete immediately.
     for id in ${ids[@]+"${ids[@]}"}; do sum=$((sum ^ id)); done
     ((ACKER_ANCHOR && (sum || !${#ids[@]}))) && break
   done
   acker_batch "$1" && acker_row track "$ACKER_ANCHOR" "${2:-}" ${ids[@]+"${ids[@]}"} && acker_apply || return
   if ((ACKER_REPEATED && ${#ids[@]})); then
-    # What was rejected stood in the reply that got lost. Nobody has a message yet.
+    # The lost reply said whether the tree was rejected. No bolt has a message of it yet, so ask acker_show.
     acker_show "$ACKER_ANCHOR" || return
     [[ $ACKER_PENDING == yes ]] || ACKER_REJECTED=("$ACKER_ANCHOR")
   fi
   if ((${#ACKER_REJECTED[@]})); then
-    _acker_error OVERFLOW "tree $2 was nacked, too much is pending; send nothing of it"
+    _acker_error OVERFLOW "tree $2 was nacked, because too much is pending: send none of its messages"
     return
   fi
   for id in ${ids[@]+"${ids[@]}"}; do ACKER_MESSAGES+=("$ACKER_ANCHOR:$id"); done
 }
 
-acker_show() { # ANCHOR: ACKER_PENDING is yes or no
+acker_show() { # ANCHOR: set ACKER_PENDING to yes or no
   local IFS=$' \t\n'
   local anchor argument='' turn
   _acker_here && _acker_anchor anchor "${1:-}" || return
@@ -830,13 +837,14 @@ acker_show() { # ANCHOR: ACKER_PENDING is yes or no
   _acker_fail_now
 }
 
-acker_read() { # TASK [COUNT]: what waits, up to so many entries a shard; taken by acker_take
+acker_read() { # TASK [COUNT]: waiting outcomes into ACKER_OUTCOMES, of up to COUNT entries a shard
+  # acker_take deletes these entries.
   local IFS=$' \t\n'
   local LC_ALL=C shard shards key
   ACKER_OUTCOMES=() _acker_entries=()
   _acker_here && _acker_name task "${1:-}" || return
   if ! [[ ${2:-16} =~ ^[1-9][0-9]{0,5}$ ]]; then
-    _acker_error REFUSED "so many entries as a number says, not $2"
+    _acker_error REFUSED "count must be a number of entries, 1 to 999999, not $2"
     return
   fi
   key="acker:{$_acker_ns:0}:meta"
@@ -850,7 +858,7 @@ acker_read() { # TASK [COUNT]: what waits, up to so many entries a shard; taken 
   done
 }
 
-_acker_read_entries() { # SHARD: those of _acker_reply
+_acker_read_entries() { # SHARD: parse the entries in _acker_reply
   local i n items
   local -A fields=()
   _acker_strings "$_acker_reply"
@@ -872,14 +880,14 @@ _acker_read_entries() { # SHARD: those of _acker_reply
   ((n == 0)) || _acker_read_entry
 }
 
-_acker_read_entry() { # the single verdicts of `fields`
+_acker_read_entry() { # add the outcomes of `fields`, one for each tree
   local said=${fields[verdict]} reason=${fields[reason]} i slot base slots age=${fields[age]:-} parts holes lost
   if [[ -z ${fields[block]:-} ]]; then
     _acker_json "${fields[rows]}"
     for ((i = 1; i + 4 < ${#parts[@]}; i += 6)); do
       age=${parts[i + 3]//,/}
       [[ ${parts[i]} =~ ^[0-9a-f]{16}$ ]] || continue
-      _acker_told "$said" "$reason" $((16#${parts[i]})) "$age" "${parts[i + 2]}" "${parts[i + 4]}"
+      _acker_outcome "$said" "$reason" $((16#${parts[i]})) "$age" "${parts[i + 2]}" "${parts[i + 4]}"
     done
     return 0
   fi
@@ -888,23 +896,23 @@ _acker_read_entry() { # the single verdicts of `fields`
   if [[ -n ${fields[rows]:-} ]]; then
     _acker_json "${fields[rows]}"
     for ((i = 0; i + 1 < ${#parts[@]}; i += 2)); do
-      _acker_told "$said" "$reason" $((base | ${parts[i]//[!0-9]/})) "$age" "${fields[label]}" "${parts[i + 1]}"
+      _acker_outcome "$said" "$reason" $((base | ${parts[i]//[!0-9]/})) "$age" "${fields[label]}" "${parts[i + 1]}"
     done
     return 0
   fi
   holes=${fields[failed]:-} lost=${fields[nacked]:-} slots=${fields[slots]:-0}
   holes=",${holes//[][]/}," lost=",${lost//[][]/},"
   for ((slot = 0; slot < slots; slot++)); do
-    [[ $holes == *",$slot,"* ]] && continue # was nacked then
+    [[ $holes == *",$slot,"* ]] && continue # it was nacked when it failed
     if [[ ${fields[verdict]} == mixed ]]; then
       said=ack reason=completed
       [[ $lost == *",$slot,"* ]] && said=nack reason=expired
     fi
-    _acker_told "$said" "$reason" $((base | slot)) "$age" "${fields[label]}" ''
+    _acker_outcome "$said" "$reason" $((base | slot)) "$age" "${fields[label]}" ''
   done
 }
 
-_acker_json() { # TEXT: what stands between its quotes, and between those, in turn, into `parts`
+_acker_json() { # TEXT: split it at its quotes into `parts`: texts outside and inside of quotes alternate
   local IFS='"' _t=${1//\\\\/$'\001'} _i
   _t=${_t//\\\"/$'\002'}
   read -r -a parts <<<"$_t"
@@ -915,12 +923,12 @@ _acker_json() { # TEXT: what stands between its quotes, and between those, in tu
   done
 }
 
-_acker_told() { # VERDICT REASON ANCHOR AGE SOURCE_ID WHY: no tab stands in any of them
+_acker_outcome() { # VERDICT REASON ANCHOR AGE SOURCE_ID WHY: none of them contains a tab
   local IFS=$'\t'
   ACKER_OUTCOMES+=("$*")
 }
 
-acker_take() { # TASK: the entries of the last acker_read, which were handled
+acker_take() { # TASK: delete the entries of the last acker_read, after they were handled
   local IFS=$' \t\n'
   local entry shard left=() looked
   local -A of=()
@@ -930,7 +938,7 @@ acker_take() { # TASK: the entries of the last acker_read, which were handled
     left=(${of[$shard]:-})
     unset "of[$shard]"
     while ((${#left[@]})); do
-      # Twice is once: it passes over what is gone.
+      # Taking is idempotent: the script skips deleted entries.
       _acker_patiently _acker_call take "$shard" " \"$1\" ${left[*]:0:64}" || { _acker_fail_now; return; }
       looked=${_acker_reply##*,}
       [[ $looked =~ ^[1-9][0-9]?$ ]] || looked=${#left[@]}
@@ -940,8 +948,8 @@ acker_take() { # TASK: the entries of the last acker_read, which were handled
   _acker_entries=()
 }
 
-acker_handle() { # TASK COMMAND..: COMMAND.. VERDICT REASON ANCHOR AGE SOURCE_ID WHY for each that waits
-  # The command sees these variables, so no other may have their names.
+acker_handle() { # TASK COMMAND..: run COMMAND.. VERDICT REASON ANCHOR AGE SOURCE_ID WHY for each waiting outcome
+  # The command sees these local variables, so their names must not collide with its own.
   local _acker_for=${1:-} _acker_each _acker_words _acker_these _acker_all_said
   shift
   while acker_read "$_acker_for" 1 || return; do
@@ -949,7 +957,7 @@ acker_handle() { # TASK COMMAND..: COMMAND.. VERDICT REASON ANCHOR AGE SOURCE_ID
     _acker_these=("${_acker_entries[@]}") _acker_all_said=(${ACKER_OUTCOMES[@]+"${ACKER_OUTCOMES[@]}"})
     for _acker_each in ${_acker_all_said[@]+"${_acker_all_said[@]}"}; do
       IFS=$'\t' read -r -a _acker_words <<<"$_acker_each"
-      # What was not handled is not taken, and comes again.
+      # An entry with an outcome that was not handled is not taken, and is read again later.
       "$@" "${_acker_words[@]:0:5}" "${_acker_words[5]:-}" || return
     done
     _acker_entries=("${_acker_these[@]}")
@@ -959,7 +967,7 @@ acker_handle() { # TASK COMMAND..: COMMAND.. VERDICT REASON ANCHOR AGE SOURCE_ID
 
 # A bolt
 
-acker_process() { # MESSAGE..: begin to process a message, or several together; "" is in no tree
+acker_process() { # MESSAGE..: begin to process a message, or several together; "" belongs to no tree
   local IFS=$' \t\n'
   local message pair anchor tuple seen=' ' own
   _acker_here || return
@@ -969,7 +977,7 @@ acker_process() { # MESSAGE..: begin to process a message, or several together; 
     while [[ -n ${message//[ $'\t']/} ]]; do
       pair=${message%%,*}
       case $message in
-        *,) pair=$message message='' ;; # a comma too many
+        *,) pair=$message message='' ;; # a trailing comma
         *,*) message=${message#*,} ;;
         *) message='' ;;
       esac
@@ -980,7 +988,7 @@ acker_process() { # MESSAGE..: begin to process a message, or several together; 
       local digits=("${BASH_REMATCH[@]}")
       _acker_anchor anchor "${digits[1]}" && _acker_tuple tuple "${digits[2]}" || return
       if [[ $own == *" $anchor:"* || $seen == *" $anchor:$tuple "* ]]; then
-        _acker_error REFUSED "anchor $anchor is there twice in one message, or one message is given twice"
+        _acker_error REFUSED "anchor $anchor occurs twice in one message id, or message $anchor:$tuple is given twice"
         return
       fi
       own+="$anchor:$tuple "
@@ -991,19 +999,21 @@ acker_process() { # MESSAGE..: begin to process a message, or several together; 
   _acker_state=open
 }
 
-acker_emit() { # [PLACE..]: id of a message caused by all inputs, or by some, from 0 on; - is none
+acker_emit() { # [PLACE..]: a message id into ACKER_MESSAGE, caused by all inputs, by some, or by none (-)
+  # Places are numbered from 0.
   local IFS=$' \t\n'
   local places=("$@") place anchor pair i sorted=()
   ACKER_MESSAGE=''
   _acker_open_work || return
-  # Until it is done: who goes on without an id must not ack, for nobody would wait for that message.
+  # Broken until the id is drawn: a script that continues without an id must not ack, because no row would
+  # count that message.
   _acker_state=broken
   (($#)) || places=("${!_acker_inputs[@]}")
   [[ $* == - ]] && places=()
   local -A distinct=() ids=()
   for place in ${places[@]+"${places[@]}"}; do
     if ! [[ $place =~ ^(0|[1-9][0-9]{0,4})$ && -n ${_acker_inputs[place]:-} && -z ${distinct[$place]:-} ]]; then
-      _acker_error REFUSED "there is no input $place, or it is there twice"
+      _acker_error REFUSED "there is no input $place, or it is given twice; inputs are numbered from 0"
       return
     fi
     distinct[$place]=1
@@ -1017,9 +1027,9 @@ acker_emit() { # [PLACE..]: id of a message caused by all inputs, or by some, fr
         ids[$anchor]=$((${ids[$anchor]:-0} ^ _acker_ids[i]))
       done
     done
-    [[ " ${ids[*]} " == *' 0 '* ]] || break # edges that cancel, once in 2^63
+    [[ " ${ids[*]} " == *' 0 '* ]] || break # edges that cancel, with probability 2^-63
   done
-  # From here on its edges are in the rows, whether it is sent or not.
+  # From here on the edges are in the rows, even if the script does not send the message.
   for ((i = 0; i < ${#places[@]}; i++)); do
     _acker_edges[places[i]]=$((_acker_edges[places[i]] ^ _acker_ids[i]))
   done
@@ -1031,19 +1041,19 @@ acker_emit() { # [PLACE..]: id of a message caused by all inputs, or by some, fr
   _acker_state=open
 }
 
-acker_ack() { # they were processed; emit before
+acker_ack() { # ack the inputs; emit before
   local IFS=$' \t\n'
   _acker_end 0 ''
 }
 
-acker_fail() { # [WHY]: they failed, and their trees are nacked at once
+acker_fail() { # [WHY]: fail the trees of the inputs; they are nacked immediately
   local IFS=$' \t\n'
   local LC_ALL=C why=${1:-}
   why=${why//[$'\001'-$'\037'$'\177']/ }
   if ((${#why} > 255)); then
     local next=${why:255:1}
     why=${why:0:255}
-    if [[ $next == [$'\200'-$'\277'] ]]; then # a letter was cut in two
+    if [[ $next == [$'\200'-$'\277'] ]]; then # a character was cut in two
       while [[ $why == *[$'\200'-$'\277'] ]]; do why=${why%?}; done
       why=${why%?}
     fi
@@ -1052,12 +1062,12 @@ acker_fail() { # [WHY]: they failed, and their trees are nacked at once
   _acker_end 2 "$why"
 }
 
-acker_touch() { # more time is needed: the clock of their trees starts anew
+acker_touch() { # reset the timeout of the trees of the inputs
   local IFS=$' \t\n'
   _acker_end 4 ''
 }
 
-acker_flush() { # send the rows that wait, if ACKER_BATCH lets any wait
+acker_flush() { # send the waiting rows; rows wait only if ACKER_BATCH is above 1
   local IFS=$' \t\n'
   _acker_here || return
   if [[ -n ${_acker_forked:-} ]] || ((${#_acker_order[@]} + ${#_acker_blocks[@]})); then acker_apply; fi
@@ -1067,8 +1077,8 @@ _acker_open_work() {
   _acker_here || return
   case ${_acker_state:-closed} in
     open) ;;
-    broken) _acker_error CLOSED 'acker_emit has failed: this message can be failed, and not be acked' ;;
-    *) _acker_error CLOSED 'acker_process comes first, in the same process, and once for a message' ;;
+    broken) _acker_error CLOSED 'acker_emit has failed: this message can be failed, but not acked' ;;
+    *) _acker_error CLOSED 'no message is open: call acker_process first, in this process, once for each message' ;;
   esac
 }
 
@@ -1077,7 +1087,7 @@ _acker_end() { # FLAGS WHY
   local -A of=()
   _acker_here || return
   [[ $1 == 2 && ${_acker_state:-closed} == broken ]] || _acker_open_work || return
-  # Closed, whatever comes of it: it may have been applied.
+  # Close the message even if the call fails: its rows may have been applied.
   (($1 == 4)) || _acker_state=closed
   for i in "${!_acker_inputs[@]}"; do
     for pair in ${_acker_inputs[i]}; do
@@ -1087,7 +1097,7 @@ _acker_end() { # FLAGS WHY
     done
   done
   for anchor in ${order[@]+"${order[@]}"}; do
-    # Each row is whole by itself.
+    # Each row is complete, so the rows of a message may go into different batches.
     if ((${#_acker_order[@]} == _acker_MAX_ROWS || _acker_texts > _acker_MAX_TEXTS - 255)); then
       acker_apply || return
     fi

@@ -1,6 +1,6 @@
-"""Answers the requests of the test harness (clients/DRIVER.md) by one bash that has read acker.sh.
+"""Answers the requests of the test harness (clients/DRIVER.md) with one bash that sources acker.sh.
 
-It is not part of the client: it turns JSON into words of a shell, and back.
+It is not part of the client: it translates between JSON and words of a shell.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ENTRIES = 64
 
-# Commands come with a NUL behind each; so does what is said, words with tabs between.
+# Each command ends with a NUL; so does each answer, whose words are separated by tabs.
 SERVE = r"""
 . ./acker.sh
 ACKER_QUIET=yes
@@ -23,7 +23,7 @@ _answer() {
   local code=$?
   if ((code)); then _say error "$ACKER_ERROR" "$ACKER_WORDS"; else _say ok "$@"; fi
 }
-_vector() { # PRODUCER SEQ DIGEST: each call once, under the fence that is given
+_vector() { # PRODUCER SEQ DIGEST: each call once, under the given fence
   local i
   _acker_here && _acker_counts || return
   if ((${#_acker_order[@]} + ${#_acker_blocks[@]})); then
@@ -40,14 +40,14 @@ while IFS= read -r -d '' _command; do eval "$_command"; done
 
 
 class RefusedError(Exception):
-    """What no word of a shell can hold."""
+    """A text that a word of a shell cannot hold."""
 
 
 class Shell:
-    """One bash."""
+    """One bash process."""
 
     def __init__(self) -> None:
-        process = subprocess.Popen(  # noqa: S603 - nothing of it comes from outside
+        process = subprocess.Popen(  # noqa: S603 - constant arguments
             ["bash", "--norc", "--noprofile", "-c", f"exec 3>&1 1>&2\n{SERVE}"],  # noqa: S607
             cwd=HERE,
             stdin=subprocess.PIPE,
@@ -59,17 +59,17 @@ class Shell:
         self._rest = b""
 
     def run(self, command: str) -> None:
-        """Let it run a command that says nothing."""
+        """Run a command that prints no answer."""
         self._in.write(command.encode() + b"\0")
         self._in.flush()
 
     def ask(self, command: str) -> list[str]:
-        """Words that are said; the first is ok or error."""
+        """Run a command and return the words of its answer; the first is ok or error."""
         self.run(command)
         return self._next().split("\t")
 
     def listen(self) -> list[str]:
-        """Words that are said by _rows, the first of which was heard."""
+        """Return the answers of _rows after the first one, which ask() has read."""
         found = []
         while word := self._next():
             found.append(word)
@@ -88,7 +88,7 @@ class Shell:
 def _words(*given: Any) -> str:
     for each in given:
         if "\0" in str(each):
-            raise RefusedError("a word of a shell cannot hold a NUL, nor can the scripts")
+            raise RefusedError("a text must not contain NUL: shell and scripts cannot hold it")
     return " ".join(shlex.quote(str(each)) for each in given)
 
 
@@ -102,14 +102,14 @@ def _add(row: dict[str, Any]) -> str:
 
 
 class Driver:
-    """Turns requests into commands, by a method for each op."""
+    """Translates requests into commands, with one method for each op."""
 
     def __init__(self) -> None:
         self.shell = Shell()
         self.url = ""
 
     def answer(self, op: str, asked: dict[str, Any]) -> Any:
-        """The answer to a request, as JSON has it."""
+        """Return the answer to a request as a JSON value."""
         try:
             return getattr(self, f"_on_{op}")(**asked)
         except RefusedError as error:
@@ -122,7 +122,7 @@ class Driver:
 
     def _on_begin(self, namespace: str, retry_ms: int, linger_ms: int) -> Any:
         self.shell.run(f"ACKER_RETRY={retry_ms / 1000}")
-        # The connection may stay: what is known of the namespace, and the lane, are new.
+        # The connection may stay; acker_open starts a new lane and forgets the configuration.
         return self._simple(_words("acker_open", self.url, namespace))
 
     def _on_apply(
@@ -190,7 +190,7 @@ class Driver:
         return self._simple("acker_flush")
 
     def _on_bench(self, rows: int, batch: int, lanes: int, trees: int) -> Any:
-        """One lane: a shell has one call in flight."""
+        """Measure with one lane: a shell has one call in flight."""
         anchors: list[str] = []
         for _ in range(trees):
             (message,) = self._on_track("bench", "s", 1)["emitted"]

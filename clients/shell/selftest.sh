@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# What the vectors do not see: other processes, settings of the calling script, words that count.
+# Tests that the vectors do not cover: other processes, settings of the calling script, texts that are
+# evaluated as numbers.
 #
-#   selftest.sh URL NAMESPACE    a namespace that is there, and nobody else's
+#   selftest.sh URL NAMESPACE    an existing namespace that no other program uses
 
 set -euo pipefail
-IFS=$'\n' # as many scripts have it
+IFS=$'\n' # as many scripts set it
 . "${BASH_SOURCE[0]%/*}/acker.sh"
 ACKER_QUIET=yes
 
@@ -12,12 +13,12 @@ fail() {
   echo "line ${BASH_LINENO[0]}: $*, $ACKER_ERROR $ACKER_WORDS" >&2
   exit 1
 }
-told=()
-verdict() { told+=("$1 $2 $5 $6"); }
-expect() { # WORDS of each verdict that waits
-  told=()
+seen=()
+verdict() { seen+=("$1 $2 $5 $6"); }
+expect() { # WORDS: check each waiting outcome
+  seen=()
   acker_handle shop verdict || fail "cannot read"
-  [[ "${told[*]-}" == "$*" ]] || fail "told ${told[*]-}, not $*"
+  [[ "${seen[*]-}" == "$*" ]] || fail "outcomes ${seen[*]-}, not $*"
 }
 refused() { # CODE STATUS COMMAND..
   local status=0
@@ -26,7 +27,7 @@ refused() { # CODE STATUS COMMAND..
 }
 
 acker_open "$1" "$2"
-task=mine # a variable of the script, which verdicts must not meet
+task=mine # a variable of the script, which must stay unchanged
 
 # Children of several inputs, one of them acked by another process.
 acker_track shop 'order "17" \ü' 2
@@ -43,13 +44,13 @@ acker_ack
 expect 'ack completed order "17" \ü '
 refused CLOSED 1 acker_ack
 
-# A background process, and `wait`, which does not wait for redis-cli.
+# A background process; `wait` does not wait for redis-cli.
 acker_track shop order-18
 (acker_process "${ACKER_MESSAGES[0]}" && acker_fail $'no\tsuch street') &
 wait
 expect 'nack failed order-18 no such street'
 
-# A message belongs to the process that began it: what $(..) emits would be in no row.
+# A message belongs to the process that began it: no row would have the edges that $(..) emits.
 acker_track shop order-22
 acker_process "${ACKER_MESSAGES[0]}"
 acker_emit
@@ -57,9 +58,9 @@ before=$ACKER_MESSAGE
 inner=$(refused CLOSED 1 acker_emit && printf %s "$ACKER_MESSAGE") || fail "$inner"
 [[ -z $inner ]] || fail "an id of a subshell, $inner"
 (refused CLOSED 1 acker_ack)
-# Nor is it acked when an id could not be drawn, and the last one is not there to be sent again.
+# It cannot be acked after a failed acker_emit, which leaves no old id in ACKER_MESSAGE.
 refused REFUSED 2 acker_emit 7
-[[ -z $ACKER_MESSAGE ]] || fail "the last id, $ACKER_MESSAGE"
+[[ -z $ACKER_MESSAGE ]] || fail "an old id, $ACKER_MESSAGE"
 refused CLOSED 1 acker_ack
 acker_process "$before"
 acker_ack
@@ -69,7 +70,7 @@ refused REFUSED 2 acker_emit 7
 acker_fail 'no id'
 expect 'nack failed order-22 no id'
 
-# Rows that wait belong to who took them in.
+# Waiting rows belong to the process that added them.
 ACKER_BATCH=10
 acker_track shop order-19
 acker_process "${ACKER_MESSAGES[0]}"
@@ -85,7 +86,7 @@ acker_flush
 expect 'ack completed order-19 '
 ACKER_BATCH=1
 
-# A why is cut at a letter, and may be anything.
+# A why is cut between characters.
 long=$(printf 'é%.0s' {1..200})
 acker_track shop order-20 1
 acker_process "${ACKER_MESSAGES[0]}"
@@ -94,7 +95,7 @@ expect "nack failed order-20 x${long:0:127}"
 acker_track shop order-21 0
 expect 'ack completed order-21 '
 
-# What is no number is never counted with.
+# A text that is not a number never reaches arithmetic.
 evil='a[$(echo run >&2)]'
 refused REFUSED 2 acker_row ack 7 "$evil"
 refused REFUSED 2 acker_row ack "$evil" 7

@@ -57,7 +57,7 @@ def least(client: Client) -> int:
     return 800 if "blocks" in client.can else 500
 
 
-def test_on_a_server(driver: Driver, on_one: Place) -> None:
+def test_server_agrees_with_the_vectors(driver: Driver, on_one: Place) -> None:
     ran = runner(driver, on_one)
     found = ran.mismatches(VECTORS)
     assert not found, tell(found)

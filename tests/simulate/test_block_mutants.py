@@ -113,7 +113,7 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_mutant_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant = mutate(monkeypatch, blocks=replace_once(BLOCKS, *MUTANTS[name]))
     assert found_by(mutant, SEEDS) is not None, f"not found in {SEEDS} seeds: {name}"
 

@@ -72,6 +72,6 @@ MUTANTS = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_mutant_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_mutant_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant = mutate(monkeypatch, loose=replace_once(LOOSE, *MUTANTS[name]))
     assert found_by(mutant, SEEDS) is not None, f"not found in {SEEDS} seeds: {name}"

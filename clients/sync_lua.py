@@ -1,11 +1,11 @@
-"""Put the scripts that a client calls into each client, as ``<client>/lua/<script>.lua``.
+"""Copy the scripts that a client calls into each client, as ``<client>/lua/<script>.lua``.
 
-python clients/sync_lua.py           # for all clients; make clients does the same
-python clients/sync_lua.py ruby php  # for these
-python clients/sync_lua.py --check   # are the committed ones up to date?
+python clients/sync_lua.py           # for all clients, as make clients does
+python clients/sync_lua.py ruby php  # only for these clients
+python clients/sync_lua.py --check   # check whether the committed scripts are up to date
 
-It needs Python 3.11 or later, and nothing else. Only Go's scripts are committed, because Go
-installs a package from the files of the repository.
+It needs only Python 3.11 or later. Only Go's scripts are committed, because Go installs a package
+from the files of the repository.
 """
 
 import sys
@@ -17,17 +17,17 @@ sys.path.insert(0, str(HERE.parent))
 from acker_redis.protocol import scripts  # noqa: E402 (found by the line above)
 
 SCRIPTS = ("apply", "apply_blocks", "show", "status", "take")
-"""What producers and sources call; the rest is for rotators and administrators."""
+"""Scripts of producers and sources; rotators and administrators call the others."""
 COMMITTED = ("go",)
 
 
 def clients(here: Path = HERE) -> list[str]:
-    """Names of all clients: folders with a ``client.json``."""
+    """Return the names of all clients: folders with a ``client.json``."""
     return sorted(path.parent.name for path in here.glob("*/client.json"))
 
 
 def stale(names: list[str], here: Path = HERE) -> list[str]:
-    """Files that are not what they should be, or should not be there; paths below ``here``."""
+    """Return the outdated, missing and superfluous script files, as paths below ``here``."""
     wanted = {f"{name}.lua": scripts.load(name).source for name in SCRIPTS}
     found = []
     for client in names:
@@ -40,7 +40,7 @@ def stale(names: list[str], here: Path = HERE) -> list[str]:
 
 
 def sync(names: list[str], here: Path = HERE) -> None:
-    """Write what is stale, and remove what should not be there."""
+    """Write outdated and missing script files, and remove superfluous ones."""
     for name in stale(names, here):
         path = here / name
         if path.stem in SCRIPTS:
@@ -51,7 +51,7 @@ def sync(names: list[str], here: Path = HERE) -> None:
 
 
 def main(words: list[str]) -> int:
-    """Return the exit code: 1 if a committed file is stale, 2 for a client that there is not."""
+    """Return the exit code: 1 if a committed script is outdated, 2 for an unknown client."""
     if words == ["--check"]:
         found = stale(list(COMMITTED))
         for name in found:

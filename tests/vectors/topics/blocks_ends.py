@@ -389,7 +389,7 @@ def _(v: Vector) -> None:
 @admission.vector(
     "BACKLOG",
     "A block's verdict counts for all its trees: two, and the limit is two. A call that tracks "
-    "a new block for the task is refused whole; one that tracks the same again is not.",
+    "a new block for the task is refused whole; one that repeats a TRACK is not.",
     outcomes_limit=2,
 )
 def _(v: Vector) -> None:

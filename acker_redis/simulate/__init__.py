@@ -1,72 +1,76 @@
-"""A simulator: seeded histories of an acker under faults, before an oracle that knows no XOR.
+"""A simulator: seeded histories of an acker under faults, checked by an oracle without XOR.
 
-One seed is one history, byte for byte: a virtual clock, one stream of chance, no threads.
-Sources track random tuple trees, bolts process their messages, rotators tick, and a network
-loses, repeats, delays and reorders. It may import ``reference``, ``embedded``, ``sync`` and the
-wings below. Begin with ``world.py`` (a history), ``actors.py`` (who acts) and ``ledger.py`` (the
-oracle). Producers keep the rules of ``flows/apply.py``, and the three
-rules of ``lua/README.md`` unless one is broken on purpose.
+A seed determines a history byte for byte: a virtual clock, one random stream, no threads. Sources
+track random tuple trees, bolts process their messages, rotators tick, and a network loses,
+duplicates, delays and reorders requests. This wing may import ``reference``, ``embedded``, ``sync``
+and the wings below them. Begin with ``world.py`` (a history), ``actors.py`` (sources, bolts and
+rotators) and ``ledger.py`` (the oracle). Producers follow the rules of ``flows/apply.py``, and the
+three rules of ``lua/README.md`` unless a history breaks one of them on purpose.
 
-In every fourth history all trees are loose, in every fourth all stand in blocks, in the others a
-share of each source's. A source collects some trees, tracks them as one block, and emits when it
-was answered; some do not wait. Bolts know nothing of it: what they have to say of loose trees goes
-by ``apply``, of blocks by ``apply_blocks``, on one lane, in parts with consecutive numbers.
+In every fourth history all trees are loose. In every fourth all trees are in blocks. In the others
+a share of the trees of each source is in blocks. A source collects some trees, tracks them as one
+block, and emits when the TRACK was answered; some sources do not wait. Bolts do not know about
+blocks. A bolt sends its rows for loose trees with ``apply``, and those for blocks with
+``apply_blocks``, on one lane, in parts with consecutive numbers.
 
-What is checked, at every call unless said otherwise:
+The oracle checks these invariants, at every call unless a line says otherwise:
 
 1. *No false ack.* When a tree is acked, each of its messages that exists was processed by a row
-   applied to this very record, and no bolt has failed it. **No fault relaxes this.** It follows
-   from whole rows: the checksum is zero only if each row of the tree is in it an odd number of
-   times, so losing, repeating or reordering rows can keep a tree from zero, and never bring it
-   there. (With ``redelivery``, a message that one bolt failed and another processed counts as
-   processed if the row that failed it was dropped, lost or set back.)
-2. *No needless doubt.* A tree whose messages were all processed, each once, in one record, is
-   acked by the row that completes it; one that failed is nacked at once.
-3. *One verdict per TRACK that was applied and begins a tree*, and none for a tree that is not
-   there. A TRACK that meets its own tree ends both with one ``conflict``.
+   applied to this very record, and no bolt has failed the tree. **No fault relaxes this.** It
+   follows from whole rows: the checksum is zero only if each row of the tree is in it an odd number
+   of times. Lost, repeated or reordered rows can therefore keep a checksum from zero, but cannot
+   make it zero. (With ``redelivery``, a message that one bolt failed and another processed counts
+   as processed if the row that failed it was dropped, lost or rolled back.)
+2. *No needless nack.* If every message of a tree was processed, each once, in one record, the row
+   that completes the tree acks it. A failed tree is nacked at once.
+3. *One verdict per TRACK that was applied and begins a tree*, and no verdict for a tree that does
+   not exist. A TRACK of a tree that is already pending ends both with one ``conflict``.
 4. *Expiry to the tick*: a record is drained by the N-th tick after it was last put into the
    newest bucket, never earlier or later; ticks happen when they are due by the server's clock.
-5. *Fences*: a batch is applied again only if N ticks came since its lane was last applied, or a
-   failover took its fence away; other content under its number is refused, nothing applied.
+5. *Fences*: a batch is applied twice only if N ticks came since its lane was last applied, or a
+   failover lost its fence. Other content under the same number is refused, and nothing is applied.
 6. *Books*: replies, counters and trees agree; tracked = acked + failed + expired + overflow +
-   conflict + pending trees. Sources take exactly what they were told.
-7. At the end: N+1 ticks later nothing is pending, and a source has heard one verdict of each
+   conflict + pending trees. Sources take exactly the verdicts that were written for them.
+7. At the end: N+1 ticks later nothing is pending, and each source has received one verdict for each
    tree that was tracked.
 
-A block is a set of trees, and all of this holds tree by tree. What differs:
+A block is a set of trees, and all of this holds for each tree. The differences are:
 
-- A row is dropped, and counted as orphaned, if its block is not tracked, or has no such slot: so a
-  source that does not wait has trees that only expire, which is no needless doubt, and early rows
-  are never a false ack. (A loose tree keeps such rows.)
-- In 2, a tree is told when its block ends: when all its trees are done, those included that have
-  failed, or when it expires. Then what is done is acked, also if messages were processed three
-  times (each row is in the checksum an odd number of times), and all else is nacked. One that
-  fails is nacked at once, and once.
-- In 3, a TRACK of the block that is there adds nothing; with other trees it is refused, and nothing
-  applied. While the last life still expires it is nacked with ``conflict``, tree by tree. So each
-  tree has exactly one verdict per life, and one per rejected TRACK.
+- A row is dropped, and counted as orphaned, if its block is not tracked or has no such slot. So a
+  source that does not wait has trees that can only expire, which is not a needless nack, and early
+  rows never cause a false ack. (A loose tree keeps such rows.)
+- In 2, the verdict of a tree is written when its block ends: when all its trees are complete, the
+  failed ones included, or when the block expires. A block that expires acks its complete trees,
+  even if messages were processed three times (each row is in the checksum an odd number of times),
+  and nacks all others. A failed tree is nacked at once, and only once.
+- In 3, a TRACK of a pending block is a no-op; with other trees it is refused, and nothing is
+  applied. While the last life of the block still expires, the TRACK is nacked with ``conflict``,
+  tree by tree. So each tree has exactly one verdict per life, and one per rejected TRACK.
 - In 4, a block is put into the newest bucket as a whole: by its TRACK, by a TOUCH of any tree (a
-  FAIL does not move it), and with ``refresh`` by any row. Nothing ticks before blocks are drained.
-- In 6, admission counts all trees of a block until it ends. What ends in a call makes room for the
-  next one. A rejected block is told, whatever its trees are.
+  FAIL does not move it), and with ``refresh`` by any row. No tick happens before the blocks that
+  expire are drained.
+- In 6, admission counts all trees of a block until the block ends. A block that ends in a call
+  makes room for the next call. A rejected block always gets its verdict, regardless of its trees.
 
-What a fault relaxes, and no more than for the trees concerned:
+A fault relaxes the following, and only for the trees concerned:
 
-- ``failover``: the oracle's books are set back with the shard, so 2 to 6 hold in the history that
-  is left. A source has heard more than that: in 7, a tree whose TRACK, verdict or taking was in
-  the lost tail may have no verdict or more than one.
-- ``pause``, ``rerun``, and ``duplicates`` or ``reorder`` with ``clock``: a request may come when
-  its fence is gone, or by a lane that has none yet. In 7, a tree has up to as many verdicts as
-  TRACKs were applied. The later ones are nacks, unless all its rows came again as well.
-- ``rerun``: what a run announces in a row that was refused, set back or drained is no message of
-  the tree, for nobody emits it here. A producer that is not deterministic, had emitted it, and
-  then lost its fence to a failover or to N ticks, has tracked or processed twice: it broke a rule.
-  A block may be tracked again with a tree less: if that comes first, the source hears of it.
+- ``failover``: the oracle's books are rolled back with the shard, so 2 to 6 hold in the remaining
+  history. A source has received verdicts that this history lacks: in 7, a tree whose TRACK, verdict
+  or taking was in the lost tail may have no verdict, or more than one.
+- ``pause``, ``rerun``, and ``duplicates`` or ``reorder`` with ``clock``: a request may come after
+  its fence was deleted, or by a lane that has no fence yet. In 7, a tree has at most as many
+  verdicts as TRACKs were applied. The later verdicts are nacks, unless all its rows came again too.
+- ``rerun``: a run may announce a message in a row that was refused, rolled back or drained. That is
+  no message of the tree, because no source or bolt emits it here. A producer that is not
+  deterministic, had emitted it, and then lost its fence to a failover or to N ticks, has tracked or
+  processed twice: it broke a rule. A block may be tracked again with one tree fewer; if that
+  request is the first to arrive, the source is notified.
 - ``overflow``: rows without a tree are dropped, so in 2 such trees need not be acked; they expire.
-- ``rotators``, ``clock``: 4 counts ticks, not time: a tick that is late is not caught up.
+- ``rotators``, ``clock``: 4 counts ticks, not time: a late tick is not caught up.
 
-Not simulated: several shards (a shard is the unit of atomicity, and a tree lives in one), what
-``reference/acker.py`` names as not modelled, and sources that lose their own list of open trees.
+Not simulated: several shards (a shard is the unit of atomicity, and a tree is in one shard), the
+limits that ``reference/acker.py`` lists as not modelled, and sources that lose their own list of
+open trees.
 """
 
 from acker_redis.simulate.faults import BREAKS, FAULTS, parse

@@ -12,7 +12,7 @@ from acker_redis.simulate.trees import Block, Message, Part, Tree
 
 
 class Source:
-    """Emits the first messages of trees and tracks them; takes their verdicts."""
+    """A source: emits the first messages of trees, tracks them, and takes their verdicts."""
 
     def __init__(self, world: Stage, task: str) -> None:
         chance = world.chance
@@ -20,16 +20,16 @@ class Source:
         self._late = Lane(world, f"{task}-late", task)
         self._lane = Lane(world, world.lane_name(task), task, chance.random() < 0.75)
         self._waits = chance.random() < 0.5
-        """Emits only after its tree was tracked."""
+        """Whether it emits only after its tree was tracked."""
         self._blocks_wait = chance.random() < 0.6
-        """The same of its blocks: rows that come before them are dropped."""
+        """The same for its blocks: rows that come before their block are dropped."""
         self.in_blocks: float = world.in_blocks(chance.choice((0, 0.5, 1)))
         """Share of its trees that it tracks in blocks."""
         self._slow = world.happens("backlog")
         world.clock.after(0, self._polls, background=True)
 
     def collects(self) -> int:
-        """How many trees it collects before it tracks them."""
+        """Return the number of trees to collect before they are tracked."""
         return self._world.chance.randrange(1, 13) if self.in_blocks else 1
 
     def emit(self, tree: Tree) -> None:
@@ -59,7 +59,8 @@ class Source:
         if len(rows) > 1 and chance.random() < 0.4:
             world.counts["blocks tracked again with a tree less"] += 1
             del again.rows[-1]
-        # It may come before its first life, or while that lasts, expires or is over.
+        # The second TRACK may come before the first life of the block, or while that life lasts,
+        # expires or has ended.
         when = chance.randrange(4)
         if when == 0:
             self._late.track(again)
@@ -73,7 +74,7 @@ class Source:
             world.clock.after(tick_ms, partial(self._track_expiring, again))
 
     def _track_expiring(self, again: FoldedBlock) -> None:
-        """Track a block again when its first life is over; rather, while it expires."""
+        """Track a block again after it has left the buckets, preferably while it expires."""
         world, number = self._world, again.block.number
         if number in world.service.ledger.blocks:
             wait = world.config.tick_ms // 32
@@ -82,7 +83,7 @@ class Source:
             self._late.track(again)
 
     def _first_row(self, tree: Tree) -> FoldedRow:
-        """The row that tracks a tree; its first messages exist from now on."""
+        """Return the row that tracks a tree. Its first messages exist from now on."""
         world = self._world
         numbers = tuple(message.number for message, _ in tree.firsts)
         tree.exists.update(numbers)
@@ -94,7 +95,7 @@ class Source:
         return FoldedRow(tree, _xor(firsts), TRACK, made=numbers[: len(firsts)])
 
     def _deliver(self, rows: Sequence[FoldedRow], waits: bool) -> None:
-        """Emit the messages that these rows announce, perhaps when the rows were applied."""
+        """Emit the messages that these rows announce; if ``waits``, once the rows were applied."""
         world = self._world
         for row in rows:
             for message, _ in row.tree.firsts[: len(row.made)]:
@@ -113,7 +114,7 @@ class Source:
             self._world.deliver(message)
 
     def _again(self, share: float = 1) -> bool:
-        """Whether a source that was restarted tracks again: by another lane, no fence stops it."""
+        """Draw whether a restarted source tracks again. On another lane, no fence stops it."""
         world = self._world
         return world.breaks != "late" and world.happens("rerun", share)
 
@@ -124,7 +125,7 @@ class Source:
 
 
 class Bolt:
-    """Processes messages: one whole row per message and tree."""
+    """A bolt: processes messages, with one whole row per message and tree."""
 
     def __init__(self, world: Stage, name: str) -> None:
         self._world, self._name = world, name
@@ -134,7 +135,7 @@ class Bolt:
         self._start()
 
     def process(self, message: Message, again: bool = False) -> None:
-        """Process a message, or fail it; ``again``: another bolt has processed it before."""
+        """Process or fail a message; ``again``: another bolt has processed it before."""
         world = self._world
         if world.clock.now < self._down_until or world.happens("deaths"):
             world.counts["messages lost"] += 1
@@ -168,7 +169,7 @@ class Bolt:
                     world.deliver(child)
 
     def die(self) -> None:
-        """Lose all that it holds; it comes back after a while under another name."""
+        """Lose all rows that it holds, and restart after a while under another name."""
         self._world.counts["bolts died"] += 1
         self._lane.alive = self._other.alive = False
         self._down_until = self._world.clock.now + self._world.config.tick_ms // 4
@@ -195,7 +196,7 @@ class Bolt:
 
 
 class Rotator:
-    """Ticks when a tick is due, and drains after a while."""
+    """A rotator: ticks when a tick is due, and drains after a while."""
 
     def __init__(self, world: Stage) -> None:
         self._world = world
@@ -213,8 +214,8 @@ class Rotator:
             elif left:
                 wait = world.chance.randrange(world.config.tick_ms // 8)
                 world.clock.after(wait, self._drain, background=True)
-        # By sixteenths of a tick: on a real server some real time passes as well, and may
-        # not decide whether a tick is due.
+        # In sixteenths of a tick: on a real server real time passes too, and must not decide
+        # whether a tick is due.
         wait = world.chance.randrange(3, 9) * world.config.tick_ms // 16
         world.clock.after(wait, self._turn, background=True)
 
@@ -222,7 +223,7 @@ class Rotator:
         world = self._world
         world.service.expire()
         if world.service.ledger.blocks_expiring and world.happens("rotators", 0.5):
-            # A tick may be due before another one comes to drain the blocks.
+            # A tick may be due before another rotator drains the blocks.
             world.counts["rotators died before a drain of blocks"] += 1
             world.rotators_leave(ticks=2)
         else:

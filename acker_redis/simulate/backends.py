@@ -1,4 +1,4 @@
-"""Shards that a history is played on, and the reference as one of them."""
+"""The shard that a history runs on, and the reference as such a shard."""
 
 import copy
 from collections import Counter
@@ -16,19 +16,19 @@ from acker_redis.simulate.books import Told
 
 
 class Backend(Protocol):
-    """A shard whose new verdicts can be looked at, and which can be set back."""
+    """A shard whose new verdicts can be read, and which can be rolled back to a snapshot."""
 
     exact: bool
-    """Whether looking at its counters after each call costs next to nothing."""
+    """Whether reading its counters after each call is cheap."""
 
     def apply(self, rows: Sequence[TreeRow], task: str, fence: Fence) -> Reply:
-        """Reply of apply; ChangedBatchError and BacklogError are returned, others raised."""
+        """Return the reply of apply, a ChangedBatchError or a BacklogError; raise other errors."""
 
     def apply_blocks(self, rows: Sequence[BlockRow], fence: Fence) -> Reply:
-        """Reply of apply_blocks, likewise."""
+        """Return the reply of apply_blocks, in the same way."""
 
     def rotate(self) -> bool:
-        """Tick if it is due."""
+        """Tick if a tick is due, and return whether it ticked."""
 
     def expire(self) -> None:
         """Drain the loose trees that expire."""
@@ -37,29 +37,29 @@ class Backend(Protocol):
         """Drain the blocks that expire."""
 
     def take(self, task: str) -> list[Outcome]:
-        """Take the verdicts of a task."""
+        """Take the verdicts of a task and return them."""
 
     def peek(self) -> list[Told]:
-        """Verdicts that were written since the last peek, and wait still."""
+        """Return the verdicts that were written since the last peek and still wait."""
 
     def advance(self, ms: int) -> None:
         """Move the clock."""
 
     def snapshot(self) -> Callable[[], None]:
-        """Remember the shard; the function that is returned sets it back, but for the clock."""
+        """Take a snapshot; the returned function restores it, except the clock."""
 
     def counters(self) -> dict[str, int]:
-        """The shard's counters, by name."""
+        """Return the counters of the shard, by name."""
 
     def names(self) -> set[str]:
-        """Tasks that are registered."""
+        """Return the registered tasks."""
 
     def tracked_records(self) -> int:
-        """Trees without a verdict."""
+        """Return the number of trees without a verdict."""
 
 
 class ReferenceBackend:
-    """The acker in plain Python."""
+    """The reference acker, in plain Python."""
 
     exact = True
 
@@ -82,7 +82,7 @@ class ReferenceBackend:
             return error
 
     def rotate(self) -> bool:
-        """Tick if it is due."""
+        """Tick if a tick is due."""
         return self._shard.rotate()
 
     def expire(self) -> None:
@@ -100,7 +100,7 @@ class ReferenceBackend:
         return [*self._shard.take(task), *(each for block in blocks for each in block.expand())]
 
     def peek(self) -> list[Told]:
-        """Verdicts that were written since the last peek."""
+        """Return the verdicts that were written since the last peek."""
         told: list[Told] = []
         for task, waiting in self._shard.outcomes.items():
             if len(waiting) > (seen := self._peeked[task, False]):
@@ -117,7 +117,7 @@ class ReferenceBackend:
         self._shard.advance(ms)
 
     def snapshot(self) -> Callable[[], None]:
-        """Remember the shard."""
+        """Take a snapshot."""
         shard, peeked = copy.deepcopy(self._shard), self._peeked.copy()
 
         def restore() -> None:
@@ -127,14 +127,14 @@ class ReferenceBackend:
         return restore
 
     def counters(self) -> dict[str, int]:
-        """The shard's counters, by name."""
+        """Return the counters of the shard, by name."""
         counters = self._shard.counters
         return {name: counters[name] for name in COUNTERS}
 
     def names(self) -> set[str]:
-        """Tasks that are registered."""
+        """Return the registered tasks."""
         return set(self._shard.names)
 
     def tracked_records(self) -> int:
-        """Trees without a verdict."""
+        """Return the number of trees without a verdict."""
         return self._shard.tracked_records

@@ -1,4 +1,4 @@
-"""Batches as producers send them, with what the oracle may know of their rows."""
+"""Batches as producers send them, with the facts about their rows that the oracle uses."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +18,7 @@ After = Callable[[], None]
 
 @dataclass(slots=True)
 class FoldedRow:
-    """All that one batch says of one tree."""
+    """All rows of one batch for one tree, folded."""
 
     tree: Tree
     delta: int = 0
@@ -29,7 +29,7 @@ class FoldedRow:
     made: tuple[int, ...] = ()
     """Numbers of the messages that were announced."""
     after: list[After] = field(default_factory=list)
-    """What is to be done once it was applied and not rejected."""
+    """Actions to run after the row was applied and not rejected."""
 
     def fold(self, other: "FoldedRow") -> None:
         """Merge another row of this tree."""
@@ -41,20 +41,20 @@ class FoldedRow:
         self.after += other.after
 
     def changed(self, number: int, id_: int) -> "FoldedRow":
-        """The same row with one more message announced: a plan that is not deterministic."""
+        """Return this row with one more message announced: the plan is not deterministic."""
         return replace(self, delta=self.delta ^ id_, made=(*self.made, number))
 
 
 @dataclass(slots=True)
 class FoldedBlock:
-    """All that one batch says of one block; a TRACK has a row for each of its slots."""
+    """All rows of one batch for one block; a TRACK has a row for each slot."""
 
     block: Block
     rows: list[FoldedRow]
     track: bool = False
 
     def wire(self, task: str) -> BlockRow:
-        """The same as it is sent."""
+        """Return the row as it is sent."""
         if self.track:
             deltas = {row.tree.slot: row.delta for row in self.rows}
             return BlockRow(self.block.number, deltas, task=task, label=self.block.label)
@@ -68,7 +68,7 @@ class FoldedBlock:
 
 @dataclass(slots=True)
 class Sent:
-    """Loose rows under their number. ``at`` is when they were sent first, in virtual ms."""
+    """Loose rows and their number. ``at``: the virtual ms when they were first sent."""
 
     producer: str
     seq: int
@@ -88,22 +88,22 @@ class Sent:
         self.fence = _fence(self.producer, self.seq, text if self.digests else "")
 
     def each(self) -> Iterator[FoldedRow]:
-        """What it says of each tree."""
+        """Yield the folded row of each tree."""
         yield from self.folded
 
     def accepted(self, reply: ShardApplied) -> Iterator[FoldedRow]:
-        """Rows that were not rejected."""
+        """Return the rows that were not rejected."""
         return (row for row in self.folded if row.tree.anchor not in reply.rejected)
 
     def changed(self, victim: int, number: int, id_: int) -> Self:
-        """The same, but that one tree has one more message."""
+        """Return a copy in which one tree has one more message."""
         rows = _changed(self.folded, victim, number, id_)
         return replace(self, folded=list(rows))
 
 
 @dataclass(slots=True)
 class SentBlocks:
-    """Rows of blocks under their number, as in ``Sent``."""
+    """Rows of blocks and their number, as in ``Sent``."""
 
     producer: str
     seq: int
@@ -120,18 +120,18 @@ class SentBlocks:
         self.fence = _fence(self.producer, self.seq, text if self.digests else "")
 
     def each(self) -> Iterator[FoldedRow]:
-        """What it says of each tree."""
+        """Yield the folded row of each tree."""
         for block in self.folded:
             yield from block.rows
 
     def accepted(self, reply: ShardApplied) -> Iterator[FoldedRow]:
-        """Rows of blocks that were not rejected."""
+        """Yield the rows of the blocks that were not rejected."""
         for block in self.folded:
             if block.block.number not in reply.rejected:
                 yield from block.rows
 
     def changed(self, victim: int, number: int, id_: int) -> Self:
-        """The same, but that one tree has one more message."""
+        """Return a copy in which one tree has one more message."""
         rows = _changed(self.each(), victim, number, id_)
         folded = [
             FoldedBlock(each.block, [next(rows) for _ in each.rows], each.track)
@@ -144,7 +144,7 @@ AnySent = Sent | SentBlocks
 
 
 def by_block(rows: Iterable[FoldedRow]) -> list[FoldedBlock]:
-    """Rows of trees in blocks, by block."""
+    """Return the rows of trees in blocks, grouped by block."""
     blocks: dict[int, FoldedBlock] = {}
     for row in rows:
         if row.tree.block:

@@ -1,4 +1,4 @@
-"""The oracle of one shard, and of its blocks."""
+"""The oracle of one shard, including its blocks."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,15 +17,15 @@ Verdicts = dict[int, list[Outcome]]
 
 
 class BlockLedger(Ledger):
-    """Raises Violation at the first reply or verdict that may not be, tree by tree."""
+    """The oracle with blocks: raises Violation at the first wrong reply or verdict of a tree."""
 
     def __init__(self, config: AckerConfig, liveness: bool = True) -> None:
         super().__init__(config, liveness)
         self._told_now: Counter[str] = Counter()
-        """Verdicts per task of the call that is being checked."""
+        """Verdicts per task that the call under check has written."""
 
     def blocks_expired(self, told: Sequence[Told]) -> None:
-        """Check a drain of blocks: of each tree that was not told of, what is done is acked now."""
+        """Check a drain of blocks: a tree without a verdict is acked if complete, else nacked."""
         verdicts: Verdicts = {}
         for _, outcome in told:
             verdicts.setdefault(outcome.anchor, []).append(outcome)
@@ -46,7 +46,7 @@ class BlockLedger(Ledger):
             self._true(slot)
             self._expect(slot.tree, said, "completed")
         elif self.liveness and slot.zero:
-            words = f"all messages were processed, and it expires with {said}"
+            words = f"all messages were processed, but the tree expires with {said}"
             raise Violation("no ack", words, slot.tree.anchor)
         else:
             self._expect(slot.tree, said, "expired")
@@ -54,13 +54,13 @@ class BlockLedger(Ledger):
     def _rows(self, sent: AnySent, verdicts: Verdicts) -> list[int]:
         if not isinstance(sent, SentBlocks):
             return super()._rows(sent, verdicts)
-        # What ends in this call makes room for the next one only.
+        # A block that ends in this call makes room for the next call only.
         taken, rejected = self.load, []
         self._told_now.clear()
         for folded, row in zip(sent.folded, sent.rows, strict=True):
             block = self.blocks.get(row.block)
             if folded.track and block:
-                # The same again: a row that adds nothing.
+                # A repeated TRACK is a no-op.
                 self.seen["blocks tracked again while pending"] += 1
                 self._goes_on(block, row, [], verdicts)
             elif folded.track:
@@ -106,7 +106,7 @@ class BlockLedger(Ledger):
         return block
 
     def _add(self, block: PendingBlock, folded: FoldedBlock, row: BlockRow) -> list[Pending]:
-        """Apply rows to their slots; those that have failed now, and not before."""
+        """Apply rows to their slots; return the slots that have newly failed."""
         failed = []
         for each in folded.rows:
             number = each.tree.slot
@@ -125,7 +125,7 @@ class BlockLedger(Ledger):
     def _goes_on(
         self, block: PendingBlock, row: BlockRow, failed: list[Pending], verdicts: Verdicts
     ) -> None:
-        """Check what is told of a block whose rows were applied, and whether it has ended."""
+        """Check the verdicts of a block whose rows were applied, and whether it has ended."""
         said = [verdicts.pop(slot.tree.anchor, []) for slot in block.slots]
         for slot in failed:
             first = said[slot.tree.slot]
@@ -134,7 +134,7 @@ class BlockLedger(Ledger):
         self._told_now[block.task] += len(failed)
         ended = any(outcome.reason == "completed" for told in said for outcome in told)
         if self.liveness and block.zero and block.open and not ended:
-            words = f"all trees of block {row.block} are done"
+            words = f"all trees of block {row.block} are complete"
             raise Violation("no ack", words, block.slots[0].tree.anchor)
         if ended or (block.zero and not block.open):
             self._ended(block, said)
@@ -149,11 +149,11 @@ class BlockLedger(Ledger):
             if touched:
                 self._expect(slot.tree, outcomes, "reset")
             elif outcomes:
-                raise Violation("verdict", f"nothing has ended: {outcomes}", slot.tree.anchor)
+                raise Violation("verdict", f"{outcomes}, but nothing has ended", slot.tree.anchor)
         self._told_now[block.task] += len(said) if touched else 0
 
     def _ended(self, block: PendingBlock, said: list[list[Outcome]]) -> None:
-        """Check the end of a block: its trees are done, and acked unless they have failed."""
+        """Check the end of a block: its trees are complete, and acked unless they have failed."""
         self.seen["blocks complete"] += 1
         self.seen["blocks complete in silence"] += not block.open
         self._told_now[block.task] += block.open
@@ -162,5 +162,5 @@ class BlockLedger(Ledger):
                 self._true(slot)
                 self._expect(slot.tree, outcomes, "completed")
             elif outcomes or slot.tree.exists - slot.done:
-                words = f"its block has ended, it has failed, and is told {outcomes}"
+                words = f"its block has ended; the tree had failed and still got {outcomes}"
                 raise Violation("verdict", words, slot.tree.anchor)

@@ -1,7 +1,7 @@
-"""What the oracle knows of one shard: sets of messages and ticks, and no XOR.
+"""The oracle's knowledge of one shard: sets of messages and ticks, and no XOR.
 
-It is copied and set back together with the shard when a failover loses the tail; what a tree
-*is* (``Tree.exists``, ``failed``) never is.
+The books are copied, and rolled back together with the shard when a failover loses the tail. The
+facts about a tree (``Tree.exists``, ``failed``) are never rolled back.
 """
 
 from collections import Counter
@@ -19,11 +19,11 @@ from acker_redis.simulate.records import Pending, PendingBlock
 from acker_redis.simulate.violations import Violation
 
 Told = tuple[str, Outcome]
-"""A task and a verdict it was told."""
+"""A task and a verdict that was written for it."""
 
 
 class Books:
-    """Books of one shard: records, ticks, verdicts. Violation where a call contradicts them.
+    """Books of one shard: records, ticks, verdicts. Raises Violation if a call contradicts them.
 
     ``liveness``: whether a tree that is complete must be acked.
     """
@@ -41,13 +41,13 @@ class Books:
         self.counters: Counter[str] = Counter(dict.fromkeys(COUNTERS, 0))
         self.waiting: dict[str, list[Outcome]] = {}
         self.ended: Counter[int] = Counter()
-        """Verdicts per anchor, touches not counted."""
-        self._telling = 0  # verdicts of the call that is being checked
+        """Verdicts per anchor, without touches."""
+        self._telling = 0  # verdicts of the call under check
         self.seen: Counter[str] = Counter()
-        """States worth counting; not set back."""
+        """States worth counting; never rolled back."""
 
     def copy(self) -> Self:
-        """A copy for the case that the shard loses what follows."""
+        """Return a copy, for the case that the shard loses all later calls."""
         other = type(self)(self.config, self.liveness)
         other.ticks, other.ticked_ms = self.ticks, self.ticked_ms
         other.pending = {anchor: replace(record) for anchor, record in self.pending.items()}
@@ -62,11 +62,11 @@ class Books:
 
     @property
     def load(self) -> int:
-        """What admission counts: records, and all trees of blocks, until their block ends."""
+        """The load that admission counts: records, and all trees of a block until it ends."""
         return len(self.pending) + sum(len(block.slots) for block in self.blocks.values())
 
     def open_trees(self) -> Iterator[int]:
-        """Anchors of the trees without a verdict; one may be in two lives."""
+        """Yield the anchors of the trees without a verdict; an anchor may be in two lives."""
         for place in (self.pending, self.expiring):
             yield from (anchor for anchor, record in place.items() if record.tracked)
         for blocks in (self.blocks, self.blocks_expiring):
@@ -79,7 +79,7 @@ class Books:
         left = self.expiring or self.blocks_expiring
         due = late >= self.config.tick_ms and not left
         if ticked != due:
-            raise Violation("tick", f"ticked: {ticked}, {late} ms after the last; due: {due}")
+            raise Violation("tick", f"ticked: {ticked}, {late} ms after the last tick; due: {due}")
         if late < 0:
             self.ticked_ms = now_ms
             self.seen["clock was back"] += 1
@@ -95,7 +95,7 @@ class Books:
                 del self.blocks[number]
 
     def expired(self, told: Sequence[Told]) -> None:
-        """Check a drain: all that expires is nacked now, and nothing else."""
+        """Check a drain: all trees that expire are nacked now, and no others."""
         for _, outcome in told:
             record = self.expiring.pop(outcome.anchor, None)
             if record is None or not record.tracked or outcome.reason != "expired":
@@ -103,23 +103,23 @@ class Books:
             self.end(outcome)
         for anchor, record in self.expiring.items():
             if record.tracked:
-                raise Violation("no verdict", "it expired, and nobody was told", anchor)
+                raise Violation("no verdict", "the tree expired without a verdict", anchor)
         self.counters["orphaned"] += len(self.expiring)
         self.expiring = {}
         self.deliver(told)
 
     def taken(self, task: str, outcomes: Iterable[Outcome]) -> None:
-        """Check what a source has taken against what was told."""
+        """Check the verdicts that a source has taken against those that were written."""
         key = [(o.anchor, o.verdict, o.reason, o.source_id, o.why) for o in outcomes]
         told = self.waiting.pop(task, [])
         wanted = [(o.anchor, o.verdict, o.reason, o.source_id, o.why) for o in told]
         if sorted(key) != sorted(wanted):
-            raise Violation("stream", f"{task} took {key}, and was told {wanted}")
+            raise Violation("stream", f"{task} took {key}, but {wanted} were written")
 
     def full(self, sent: AnySent) -> bool:
-        """Whether a batch must be refused, for it tracks and too many verdicts wait.
+        """Return whether a batch must be refused: it tracks, and too many verdicts wait.
 
-        A block that is tracked already brings nothing new.
+        The TRACK of a pending block is a no-op, so it does not count.
         """
         if isinstance(sent, SentBlocks):
             tracks = any(row.task and row.block not in self.blocks for row in sent.rows)
@@ -128,19 +128,19 @@ class Books:
         return tracks and len(self.waiting.get(sent.task, ())) >= self.config.outcomes_limit
 
     def other(self, sent: AnySent) -> bool:
-        """Whether a batch must be refused, for it tracks a block that is there with other trees."""
+        """Return whether a batch must be refused: it tracks a pending block with other trees."""
         return isinstance(sent, SentBlocks) and any(
             row.task and row.block in self.blocks and row != self.blocks[row.block].row
             for row in sent.rows
         )
 
     def end(self, outcome: Outcome) -> None:
-        """Note a verdict that ends a tree."""
+        """Record a verdict that ends a tree."""
         names = {"completed": "acked"}
         self.counters[names.get(outcome.reason, outcome.reason)] += 1
         self.ended[outcome.anchor] += 1
 
     def deliver(self, told: Iterable[Told]) -> None:
-        """Note verdicts that wait to be taken now."""
+        """Record verdicts that now wait to be taken."""
         for task, outcome in told:
             self.waiting.setdefault(task, []).append(outcome)

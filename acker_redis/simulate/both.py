@@ -1,4 +1,4 @@
-"""A history on two shards at once."""
+"""A history that runs on two shards at once."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class BothBackends:
-    """Plays every call on two shards; Violation where they do not do the same."""
+    """Two shards that get every call; raises Violation if they do not do the same."""
 
     exact = False
 
@@ -38,7 +38,7 @@ class BothBackends:
         return self._reply("apply_blocks", one, other, block_anchor(rows[0].block, 0))
 
     def rotate(self) -> bool:
-        """Tick if it is due."""
+        """Tick if a tick is due, and return whether it ticked."""
         return self._same("rotate", self._first.rotate(), self._second.rotate())
 
     def expire(self) -> None:
@@ -52,13 +52,13 @@ class BothBackends:
         self._second.expire_blocks()
 
     def take(self, task: str) -> list[Outcome]:
-        """Take the verdicts of a task."""
+        """Take the verdicts of a task and return them."""
         one, other = self._first.take(task), self._second.take(task)
         self._same("take", _ageless(one), _ageless(other))
         return one
 
     def peek(self) -> list[Told]:
-        """Verdicts that were written since the last peek, and wait still."""
+        """Return the verdicts that were written since the last peek and still wait."""
         one, other = self._first.peek(), self._second.peek()
         tasks = sorted({task for task, _ in (*one, *other)})
         for task in tasks:
@@ -72,7 +72,7 @@ class BothBackends:
         self._second.advance(ms)
 
     def snapshot(self) -> Callable[[], None]:
-        """Remember the shard."""
+        """Take a snapshot of both."""
         restores = self._first.snapshot(), self._second.snapshot()
 
         def restore() -> None:
@@ -82,15 +82,15 @@ class BothBackends:
         return restore
 
     def counters(self) -> dict[str, int]:
-        """The shard's counters, by name."""
+        """Return the counters of the shard, by name."""
         return self._same("counters", self._first.counters(), self._second.counters())
 
     def names(self) -> set[str]:
-        """Tasks that are registered."""
+        """Return the registered tasks."""
         return self._same("names of tasks", self._first.names(), self._second.names())
 
     def tracked_records(self) -> int:
-        """Trees without a verdict."""
+        """Return the number of trees without a verdict."""
         one, other = self._first.tracked_records(), self._second.tracked_records()
         return self._same("tracked records", one, other)
 

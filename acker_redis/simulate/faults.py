@@ -1,4 +1,4 @@
-"""What can go wrong, by name, and how often it does in one history."""
+"""The faults by name, and the rate of each in one history."""
 
 import random
 from collections.abc import Iterable
@@ -10,25 +10,25 @@ FAULTS = {
     "requests": "requests are lost",
     "replies": "replies are lost",
     "duplicates": "requests arrive twice, the copy later",
-    "reorder": "some requests, replies and messages take long, and are overtaken",
+    "reorder": "some requests, replies and messages are slow, and others overtake them",
     "redelivery": "messages are processed twice, with the same ids, by two bolts",
-    "pause": "producers stand still between deciding to send and sending, past the fence's horizon",
-    "failover": "the shard becomes what it was some calls ago",
+    "pause": "producers pause between deciding to send and sending, past the fence's horizon",
+    "failover": "the shard is rolled back by some calls",
     "clock": "the server's clock is set forward or back",
     "rotators": "all rotators are away for some ticks, or die between a tick and its drain",
-    "rerun": "batches come again: with the same or other content, or a TRACK by another lane",
-    "deaths": "bolts die with what they hold, and messages vanish",
+    "rerun": "batches run again: with the same or other content, or a TRACK by another lane",
+    "deaths": "bolts die and lose their rows, and messages are lost",
     "overflow": "the high-water mark is low",
-    "backlog": "few verdicts may wait, and sources are slow to take them",
+    "backlog": "the limit of waiting verdicts is low, and sources are slow to take them",
 }
-"""Each fault and what it does."""
+"""Name and description of each fault."""
 
 BREAKS = {
     "split": "rule 1: a row is sent as an announcement and an ack, in two batches",
     "shared": "rule 2: a joined message has one id for all its inputs",
-    "late": "rule 3: first messages but one are announced after the track",
+    "late": "rule 3: all first messages but one are announced after the track",
 }
-"""Each rule of lua/README.md that can be broken on purpose."""
+"""The rules of lua/README.md that a history can break on purpose."""
 
 _RATES = {"requests": 0.1, "replies": 0.12, "duplicates": 0.1, "reorder": 0.12}
 _RATES |= {"redelivery": 0.04, "pause": 0.05, "rerun": 0.06, "deaths": 0.02}
@@ -36,7 +36,7 @@ _RATES |= {"redelivery": 0.04, "pause": 0.05, "rerun": 0.06, "deaths": 0.02}
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Chance of each fault per occasion, 0 to 1, in one history."""
+    """Probability of each fault per occasion, 0 to 1, in one history."""
 
     requests: float = 0
     replies: float = 0
@@ -54,24 +54,26 @@ class Faults:
 
 
 def parse(text: str) -> tuple[str, ...]:
-    """Names from ``all``, ``none`` or a comma list; ConfigError for a name there is not."""
+    """Return the names from ``all``, ``none`` or a comma list; raise ConfigError if unknown."""
     if text in ("all", "none"):
         return tuple(FAULTS) if text == "all" else ()
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if name not in FAULTS:
-            raise ConfigError(f"no fault {name!r}; there are all, none, {', '.join(FAULTS)}")
+            raise ConfigError(
+                f"unknown fault {name!r}; use all, none, or names from: {', '.join(FAULTS)}"
+            )
     return names
 
 
 def draw(chance: random.Random, names: Iterable[str]) -> Faults:
-    """How often each of these faults occurs in one history.
+    """Draw the rate of each of these faults for one history.
 
-    Each is left out of every third history: with all of them at once few trees get far.
+    About every third history omits a given fault: with all faults at once few trees get far.
     """
     rates = {}
     wanted = set(names)
-    for name in FAULTS:  # in this order, whatever the order they were asked for
+    for name in FAULTS:  # always in this order, for the same random stream
         used, strength = chance.random() < 0.67, chance.uniform(0.3, 1.5)
         if name in wanted and (used or len(wanted) == 1):
             rates[name] = _RATES.get(name, 0.6) * strength

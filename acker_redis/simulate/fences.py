@@ -1,26 +1,26 @@
-"""What the lanes' fences must say, told from numbers and ticks alone."""
+"""The expected fences of the lanes, from numbers and ticks alone."""
 
 from acker_redis.protocol.commands import Fence
 from acker_redis.simulate.violations import Violation
 
 
 class Fences:
-    """Last number of each lane, and the tick after which it was applied."""
+    """The last number of each lane, and the tick after which it was applied."""
 
     def __init__(self, buckets: int) -> None:
         self._buckets = buckets
         self._last: dict[str, tuple[int, str, int]] = {}
 
     def copy(self) -> "Fences":
-        """A copy for the case that the shard loses what follows."""
+        """Return a copy, for the case that the shard loses all later calls."""
         other = Fences(self._buckets)
         other._last = self._last.copy()
         return other
 
     def highest(self, fence: Fence, ticks: int) -> tuple[int, str] | None:
-        """Number and digest that still stand for the fence's lane after ``ticks`` ticks.
+        """Return number and digest that the fence's lane still has after ``ticks`` ticks.
 
-        A fence holds for N-1 ticks and is dropped with the Nth. A durable one stays: no
+        A fence holds for N-1 ticks and is dropped with the Nth. A durable fence stays: no
         history lasts 30 days.
         """
         last = self._last.get(fence.producer)
@@ -32,14 +32,14 @@ class Fences:
         return seq, digest
 
     def applied(self, fence: Fence, ticks: int) -> None:
-        """Note that a batch was applied after ``ticks`` ticks."""
+        """Record that a batch was applied after ``ticks`` ticks."""
         self._last[fence.producer] = (fence.seq, fence.digest, ticks)
 
     def check(self, fence: Fence, ticks: int, highest: int | None) -> None:
-        """Violation unless a batch that was not refused had the reply it must have."""
+        """Raise Violation if a batch that was not refused got a wrong reply."""
         stands = self.highest(fence, ticks)
         wanted = stands[0] if stands and fence.seq <= stands[0] else None
         changed = stands and fence.seq == stands[0] and fence.digest != stands[1]
         if highest != wanted or changed:
             lane = f"batch {fence.seq} of lane {fence.producer}, whose fence is {stands}"
-            raise Violation("fence", f"{lane}, was answered with highest {highest}")
+            raise Violation("fence", f"{lane}, got the reply highest {highest}")

@@ -1,4 +1,4 @@
-"""A producer lane as ``flows`` keeps it: one call in flight, and never past the horizon."""
+"""A producer lane as in ``flows``: one call in flight, and none past the fence's horizon."""
 
 from functools import partial
 from itertools import islice
@@ -25,8 +25,8 @@ MAX_ROWS = 12
 class Lane:
     """Folds rows per anchor and sends them in numbered parts, one after the other.
 
-    A batch has up to two parts: its loose rows, then those in blocks. A part that is refused or
-    given up takes those behind it along.
+    A batch has up to two parts: its loose rows, then its rows in blocks. If a part is refused or
+    given up, the lane drops the parts after it too.
     """
 
     def __init__(self, world: Stage, name: str, task: str = "", digests: bool = True) -> None:
@@ -53,7 +53,7 @@ class Lane:
         self._wake()
 
     def then(self, tree: Tree, action: After) -> None:
-        """Do something once the row of this tree, added last, was applied."""
+        """Run an action after the row of this tree, added last, was applied."""
         self._rows[tree.anchor].after.append(action)
 
     @property
@@ -84,7 +84,7 @@ class Lane:
         self._attempt()
 
     def _attempt(self) -> None:
-        """Send, or send again, unless the fence may be gone by now."""
+        """Send or resend the part, unless its fence may have expired."""
         world, sent = self._world, self._sent
         if not self.alive or sent is None:
             return
@@ -97,7 +97,7 @@ class Lane:
         self._tries += 1
         pause = world.pause(self._tries > 1)
         if pause:
-            # It stands still between having decided to send and sending, and hears nothing.
+            # It pauses between deciding to send and sending, and receives no reply.
             self._paused = True
             world.clock.after(pause, partial(self._go, sent, sent.at, self._tries))
         else:
@@ -145,7 +145,7 @@ class Lane:
                 self._next()
 
     def _rerun(self, share: float) -> bool:
-        """Perhaps run the batch again, as a driver does that crashed; True if so."""
+        """Draw whether the batch runs again, as after a crash of a driver; True if it does."""
         sent, world = self._sent, self._world
         if sent is None or not world.happens("rerun", share):
             return False
@@ -155,13 +155,13 @@ class Lane:
             number, id_ = world.forest.new_number(), world.forest.new_id()
             self._parts[self._part] = sent.changed(victim, number, id_)
         else:
-            # From its first part on, which may find the fence at the number of the last one.
+            # From its first part on, which may find the fence at the number of the last part.
             world.counts["batches run again"] += 1
             self._part = 0
         return True
 
     def _next(self) -> None:
-        """Go on with the next part, or the next batch."""
+        """Continue with the next part, or the next batch."""
         self._tries = 0
         if self._part + 1 < len(self._parts):
             self._part += 1
@@ -170,7 +170,7 @@ class Lane:
             self._end()
 
     def _end(self) -> None:
-        """Go on with the next batch."""
+        """Continue with the next batch."""
         self._parts, self._part, self._tries = [], 0, 0
         if self._rows or self._tracks:
             self._wake()

@@ -1,4 +1,4 @@
-"""The oracle of one shard: it hears every batch with its reply and the verdicts it wrote."""
+"""The oracle of one shard: it checks each batch, its reply, and the verdicts that it wrote."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from acker_redis.simulate.violations import FALSE_ACK, Violation
 
 
 class Ledger(Books):
-    """Raises Violation at the first reply or verdict that may not be."""
+    """The oracle: raises Violation at the first wrong reply or verdict."""
 
     def applied(self, sent: AnySent, reply: Reply, told: Sequence[Told]) -> None:
         """Check a call of apply or apply_blocks, its reply and its verdicts."""
@@ -29,9 +29,13 @@ class Ledger(Books):
                 raise Violation("fence", f"a repeat of batch {fence.seq} wrote {told}")
             return
         if self.full(sent):
-            raise Violation("backlog", f"a batch of {sent.task} was applied: too much waits")
+            raise Violation(
+                "backlog", f"a batch of {sent.task} was applied though its backlog is full"
+            )
         if self.other(sent):
-            raise Violation("content", "a block was tracked again with other trees, and applied")
+            raise Violation(
+                "content", "a pending block was tracked again with other trees, and not refused"
+            )
         self.fences.applied(fence, self.ticks)
         verdicts: dict[int, list[Outcome]] = {}
         for _, outcome in told:
@@ -39,7 +43,7 @@ class Ledger(Books):
         before, self._telling = self.counters.copy(), len(told)
         rejected = self._rows(sent, verdicts)
         if verdicts:
-            raise Violation("verdict", f"nobody expected {verdicts}", min(verdicts))
+            raise Violation("verdict", f"unexpected: {verdicts}", min(verdicts))
         self.deliver(told)
         new = {name: self.counters[name] - before[name] for name in before}
         blocks = isinstance(sent, SentBlocks)
@@ -54,7 +58,7 @@ class Ledger(Books):
         )
         if reply != wanted:
             anchor = next(sent.each()).tree.anchor
-            raise Violation("reply", f"{reply} where {wanted} is right", anchor)
+            raise Violation("reply", f"{reply}, expected {wanted}", anchor)
 
     def _refused(self, sent: AnySent, reply: Reply, told: Sequence[Told]) -> None:
         stands = self.fences.highest(sent.fence, self.ticks)
@@ -66,15 +70,15 @@ class Ledger(Books):
             right = isinstance(reply, BacklogError) and self.full(sent) and not again
         if not right or told:
             anchor = next(sent.each()).tree.anchor
-            raise Violation("refused", f"{reply!r}, and told {told}", anchor)
+            raise Violation("refused", f"unexpected {reply!r}, with verdicts {told}", anchor)
 
     def _rows(self, sent: AnySent, verdicts: dict[int, list[Outcome]]) -> list[int]:
-        """Check the rows of a batch; those that must have been rejected, as the reply says it."""
+        """Check the rows of a batch; return those to be rejected, as the reply lists them."""
         rows = sent.each()
         return [row.tree.anchor for row in rows if self._row(row, verdicts)]
 
     def _row(self, row: FoldedRow, verdicts: dict[int, list[Outcome]]) -> bool:
-        """Check one row; True if its tree must have been rejected."""
+        """Check one row; return True if its tree must be rejected."""
         tree, flags = row.tree, row.flags
         anchor = tree.anchor
         said = verdicts.pop(anchor, [])
@@ -83,7 +87,7 @@ class Ledger(Books):
         if track:
             tree.tracks += 1
         if old and old.tracked and track:
-            # The same source and source id come again: one tree, one verdict.
+            # The same source and source id are tracked again: one tree, one verdict.
             self._expect(tree, said, "conflict")
             del self.pending[anchor]
             return False
@@ -110,7 +114,7 @@ class Ledger(Books):
     def _kept(
         self, row: FoldedRow, old: Pending | None, record: Pending, said: list[Outcome]
     ) -> None:
-        """Check a row that ends nothing, and note where its record is now."""
+        """Check a row that ends no tree, and record where its record is now."""
         tree, touch = row.tree, bool(row.flags & TOUCH)
         anchor = tree.anchor
         if old:
@@ -129,13 +133,13 @@ class Ledger(Books):
         if touch and record.tracked and not (full and not said):
             self._expect(tree, said, "reset")
         elif said:
-            raise Violation("verdict", f"nothing has ended, and yet {said}", anchor)
+            raise Violation("verdict", f"{said}, but nothing has ended", anchor)
 
     def _true(self, record: Pending) -> None:
-        """Violation if an ack of this record is false."""
+        """Raise Violation if an ack of this record is false."""
         tree = record.tree
-        # A batch that was run again with other content announces what is never emitted: that
-        # counts in the record that heard of it, and not beyond.
+        # A batch that ran again with other content announces messages that are never emitted. They
+        # count in the record to which that batch was applied, and in no other.
         missing = (tree.exists | record.made) - record.done
         if missing:
             raise Violation(FALSE_ACK, f"outstanding: messages {sorted(missing)}", tree.anchor)
@@ -143,20 +147,20 @@ class Ledger(Books):
             words = f"a bolt has failed messages {sorted(tree.failed)}"
             raise Violation(FALSE_ACK, words, tree.anchor)
         if not record.tracked:
-            raise Violation("verdict", "acked, and never tracked", tree.anchor)
+            raise Violation("verdict", "acked, but never tracked", tree.anchor)
 
     def _expect(self, tree: Tree, said: list[Outcome], reason: str) -> None:
         anchor, source_id = tree.anchor, tree.source_id
         if [outcome.reason for outcome in said] != [reason]:
             kind = "verdict" if said else "no verdict"
-            raise Violation(kind, f"{said} where one {reason!r} is right", anchor)
+            raise Violation(kind, f"{said}, expected one {reason!r}", anchor)
         if said[0].source_id != source_id:
-            raise Violation("verdict", f"{said} of source id {source_id}", anchor)
+            raise Violation("verdict", f"{said}, expected source id {source_id}", anchor)
         if reason != "reset":
             self.end(said[0])
 
     def _count(self, row: FoldedRow, old: Pending | None, record: Pending) -> None:
-        """Count states that are worth to be reached."""
+        """Count states that a history should reach."""
         if row.flags & TRACK:
             if old:
                 self.seen["rows before their track"] += 1

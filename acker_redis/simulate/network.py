@@ -1,4 +1,4 @@
-"""What lies between a producer and the shard: it loses, repeats, delays and reorders."""
+"""The network between a producer and the shard: it loses, duplicates, delays and reorders."""
 
 import random
 from collections import Counter
@@ -24,14 +24,14 @@ class Network:
         self.counts: Counter[str] = service.counts
 
     def delay(self) -> int:
-        """Ms that something is under way."""
+        """Draw the ms that a request, reply or message takes."""
         if self._chance.random() < self._faults.reorder:
             self.counts["long delays"] += 1
             return self._chance.randrange(self._tick)
         return self._chance.randrange(self._tick // 40)
 
     def call(self, sent: AnySent, on_reply: OnReply) -> None:
-        """Carry a batch to the shard; ``on_reply`` may be called, once or not at all."""
+        """Carry a batch to the shard; ``on_reply`` is called at most once."""
         if self._chance.random() < self._faults.duplicates:
             self.counts["duplicated requests"] += 1
             late = self._chance.choice((self._tick // 20, self._tick))

@@ -1,4 +1,4 @@
-"""What the oracle knows of one record, and of one block: sets of messages, and no XOR."""
+"""The oracle's knowledge of one record and of one block: sets of messages, and no XOR."""
 
 from dataclasses import dataclass, replace
 
@@ -10,19 +10,19 @@ from acker_redis.simulate.trees import Tree
 
 @dataclass(slots=True)
 class Pending:
-    """A record, or a slot of a block: what was applied to it since it began."""
+    """A record, or a slot of a block, and the rows applied to it since it began."""
 
     tree: Tree
     born: int
-    """Ticks before it was put into the newest bucket."""
+    """Number of ticks when it was last put into the newest bucket."""
     tracked: bool = False
     failed: bool = False
     done: frozenset[int] = frozenset()
     made: frozenset[int] = frozenset()
     odd: frozenset[int] = frozenset()
-    """Messages that were processed in it an odd number of times."""
+    """Messages that this record saw processed an odd number of times."""
     twice: bool = False
-    """Whether a message was processed in it twice: then it can only expire."""
+    """Whether a message was processed twice in this record: then it can only expire."""
 
     def add(self, row: FoldedRow) -> None:
         """Apply a row."""
@@ -35,21 +35,21 @@ class Pending:
 
     @property
     def complete(self) -> bool:
-        """Whether every message that exists was announced and processed, each once."""
+        """Whether every existing message was announced and processed, each once."""
         return self.tracked and not self.twice and self.done == self.tree.exists == self.made
 
     @property
     def zero(self) -> bool:
-        """Whether every message that exists was announced, and is processed by its rows.
+        """Whether every existing message was announced, and processed by an odd number of rows.
 
-        A row that came again takes itself back, and a third one counts once more.
+        A repeated row cancels the first one, and a third one counts again.
         """
         return self.odd == self.tree.exists == self.made
 
 
 @dataclass(slots=True)
 class PendingBlock:
-    """A block since it was tracked, and the row that did."""
+    """A block since it was tracked, and the row that tracked it."""
 
     row: BlockRow
     born: int
@@ -62,14 +62,14 @@ class PendingBlock:
 
     @property
     def open(self) -> int:
-        """Trees in it that were not told of."""
+        """Number of its trees that have no verdict yet."""
         return sum(not slot.failed for slot in self.slots)
 
     @property
     def zero(self) -> bool:
-        """Whether all its trees are done, the failed included: then it ends."""
+        """Whether all its trees are complete, the failed ones included: then it ends."""
         return all(slot.zero for slot in self.slots)
 
     def copy(self) -> "PendingBlock":
-        """A copy for the case that the shard loses what follows."""
+        """Return a copy, for the case that the shard loses all later calls."""
         return replace(self, slots=[replace(slot) for slot in self.slots])

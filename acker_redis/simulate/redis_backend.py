@@ -1,4 +1,4 @@
-"""A history on a real server."""
+"""A shard on a real server, for one history."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from acker_redis.simulate.redis_shard import RedisShard
 
 
 class RedisBackend:
-    """A shard on a real server; its namespace has been created for this history alone."""
+    """A shard on a real server, in a namespace that was created for this history alone."""
 
     exact = False
 
@@ -40,8 +40,8 @@ class RedisBackend:
             return error
 
     def rotate(self) -> bool:
-        """Tick if it is due."""
-        # Moving the clock is dear, and only ticks look at it.
+        """Tick if a tick is due, and return whether it ticked."""
+        # Moving the clock is expensive, and only ticks read it.
         if self._owed:
             self._shard.advance(self._owed)
             self._advanced += self._owed
@@ -58,11 +58,11 @@ class RedisBackend:
             pass
 
     def take(self, task: str) -> list[Outcome]:
-        """Take the verdicts of a task."""
+        """Take the verdicts of a task and return them."""
         return self._shard.take(task)
 
     def peek(self) -> list[Told]:
-        """Verdicts that were written since the last peek, and wait still."""
+        """Return the verdicts that were written since the last peek and still wait."""
         pipe = self._client.pipeline(transaction=False)
         for task in self._tasks:
             pipe.xrange(self._shard.keys.outcomes(task), self._peeked[task])
@@ -78,7 +78,7 @@ class RedisBackend:
         self._owed += ms
 
     def snapshot(self) -> Callable[[], None]:
-        """Remember the shard."""
+        """Take a snapshot."""
         dump, peeked, then = self._shard.dump(), self._peeked.copy(), self._advanced
 
         def restore() -> None:
@@ -89,15 +89,15 @@ class RedisBackend:
         return restore
 
     def counters(self) -> dict[str, int]:
-        """The shard's counters, by name."""
+        """Return the counters of the shard, by name."""
         values = self._client.hmget(self._shard.keys.meta, COUNTERS)
         return {name: int(value or 0) for name, value in zip(COUNTERS, values, strict=True)}
 
     def names(self) -> set[str]:
-        """Tasks that are registered."""
+        """Return the registered tasks."""
         fields = self._client.hkeys(self._shard.keys.meta)
         return {field[8:].decode() for field in fields if field.startswith(b"backlog:")}
 
     def tracked_records(self) -> int:
-        """Trees without a verdict."""
+        """Return the number of trees without a verdict."""
         return self._shard.tracked_records + self._shard.trees_in_blocks

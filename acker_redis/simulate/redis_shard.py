@@ -1,7 +1,7 @@
 """One shard on a real server, with the methods of the reference.
 
-Tests and the simulator run one history on both and compare. Redis's clock cannot be moved;
-``RedisShard.advance`` changes every stored time instead, which has the same effect.
+Tests and the simulator run one history on both and compare. The clock of Redis cannot be moved, so
+``RedisShard.advance`` changes every stored time instead, with the same effect.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ _SLOTS = slice(6, 8)
 
 
 class RedisShard:
-    """One shard on a real server. The namespace has been created; nobody else rotates it."""
+    """One shard on a real server. The namespace must exist, and no rotator may run for it."""
 
     def __init__(self, acker: Acker, shard: int = 0) -> None:
         self.acker = acker
@@ -34,40 +34,40 @@ class RedisShard:
     def apply(
         self, rows: Iterable[TreeRow], task: str = "", fence: Fence | None = None
     ) -> ShardApplied:
-        """Apply a batch, all or nothing; an AckerError if it is refused."""
+        """Apply a batch, all or nothing; raise AckerError if it is refused."""
         return self.send(pack(list(rows), task), fence)
 
     def send(self, columns: Columns, fence: Fence | None = None) -> ShardApplied:
-        """Apply columns as they are, right or wrong."""
+        """Apply columns as they are, valid or not."""
         call = commands.apply(self.keys, columns, fence)
         return commands.parse_apply(self._run(call), columns)
 
     def apply_blocks(self, rows: Iterable[BlockRow], fence: Fence | None = None) -> ShardApplied:
-        """Apply blocks, all or nothing; an AckerError if they are refused."""
+        """Apply blocks, all or nothing; raise AckerError if they are refused."""
         parts = [pack_block(row) for row in rows]
         reply = self._run(commands.apply_blocks(self.keys, parts, fence))
         return commands.parse_apply_blocks(reply, parts)
 
     def rotate(self, force: bool = False) -> bool:
-        """Tick if it is due, or forced, and say whether it ticked."""
+        """Tick if a tick is due or forced, and return whether it ticked."""
         return commands.parse_rotate(self._run(commands.rotate(self.keys, force))).rotated
 
     def expire(self) -> int:
-        """Drain all that expires; returns the records left, 0."""
+        """Drain all records that expire; return the number left, 0."""
         while left := self.expire_some(DRAIN_RECORDS):
             pass
         return left
 
     def expire_some(self, records: int) -> int:
-        """Drain some records by one call; returns how many are left."""
+        """Drain some records by one call; return the number left."""
         return commands.parse_expire(self._run(commands.expire(self.keys, records))).left
 
     def take(self, task: str) -> list[Outcome]:
-        """Verdicts that wait for a task, oldest first; they wait no longer."""
+        """Take and return the verdicts that wait for a task, oldest first."""
         return list(self.acker.outcomes(task))
 
     def take_blocks(self, task: str) -> list[BlockOutcome]:
-        """Verdicts on blocks that wait for a task; loose ones may not wait."""
+        """Take and return the verdicts on blocks that wait for a task; no others may wait."""
         outcomes, found = self.acker.outcomes(task), []
         while entries := outcomes.read():
             found += [entry.block for entry in entries if entry.block]
@@ -75,11 +75,11 @@ class RedisShard:
         return found
 
     def expire_blocks(self, blocks: int = 16) -> int:
-        """Drain some blocks by one call; returns how many are left."""
+        """Drain some blocks by one call; return the number left."""
         return int(self._run(commands.expire_blocks(self.keys, blocks))[2])
 
     def advance(self, ms: int) -> None:
-        """Move the clock, back if ``ms`` is negative: every write becomes that much older."""
+        """Move the clock, back if ``ms`` is negative: every write becomes older by ``ms``."""
         client = self.acker.connection.client
         client.hincrby(self.keys.meta, "ticked_ms", -ms)
         for place in self._places():
@@ -96,13 +96,13 @@ class RedisShard:
             client.hset(self.keys.durable_fences, lane, b"%b:%d" % (rest, int(used) - ms))
 
     def dump(self) -> dict[bytes, bytes | None]:
-        """Every key of the shard, serialized."""
+        """Return every key of the shard, serialized."""
         client = self.acker.connection.client
         keys = sorted(client.scan_iter(glob(self.keys.prefix) + "*", count=1000))
         return {key: client.dump(key) for key in keys}
 
     def restore(self, dump: dict[bytes, bytes | None]) -> None:
-        """Make the shard what it was when it was dumped."""
+        """Restore the shard from a dump."""
         client = self.acker.connection.client
         for key in self.dump():
             client.unlink(key)
@@ -111,7 +111,7 @@ class RedisShard:
 
     @property
     def tracked_records(self) -> int:
-        """Pending trees, those that expire included: records that have a task."""
+        """Number of pending trees, including those that expire: records that have a task."""
         client = self.acker.connection.client
         return sum(
             record[_TASK_LENGTH] > 0 for place in self._places() for record in client.hvals(place)
@@ -119,7 +119,7 @@ class RedisShard:
 
     @property
     def trees_in_blocks(self) -> int:
-        """Pending trees of blocks, those that expire included, that were not told of yet."""
+        """Number of pending trees of blocks without a verdict, including those that expire."""
         client = self.acker.connection.client
         trees = 0
         for place in self.block_places():
@@ -129,7 +129,7 @@ class RedisShard:
         return trees
 
     def block_places(self) -> list[str]:
-        """Keys of the buckets of blocks, and of the one that expires."""
+        """Return the keys of the buckets of blocks, and of the bucket that expires."""
         return [*map(self.keys.blocks, range(self.config.buckets)), self.keys.blocks_expiring]
 
     def _places(self) -> list[str]:
@@ -138,5 +138,5 @@ class RedisShard:
 
 
 def glob(text: str) -> str:
-    """Pattern for SCAN that matches just this text."""
+    """Return a pattern for SCAN that matches exactly this text."""
     return "".join(f"\\{c}" if c in "\\*?[]" else c for c in text)

@@ -1,4 +1,4 @@
-"""Many histories: on which shard they are played, and what is said of them."""
+"""Run histories on a shard, and summarize them."""
 
 import contextlib
 import secrets
@@ -23,7 +23,7 @@ ENDINGS = ("tracked", "acked", "failed", "expired", "overflow", "conflict")
 
 @contextlib.contextmanager
 def url_of(server: str) -> Iterator[str]:
-    """URL of a server: ``reference`` has none (''), ``embedded`` and ``both`` start one."""
+    """Yield the URL of a server: '' for ``reference``; ``embedded`` and ``both`` start one."""
     if server in ("embedded", "both"):
         with EmbeddedRedis() as running:
             yield running.url
@@ -40,10 +40,10 @@ def play(
     both: bool = False,
     blocks: str = "some",
 ) -> Played:
-    """Play one history: on the reference without a ``url``, else there, or on ``both``.
+    """Play one history: without a ``url`` on the reference, else on that server, or on ``both``.
 
-    Its trees stand in ``blocks``: none, some or only.
-    On a server it has a namespace of its own, ``sim-<random>``, which is removed afterwards.
+    ``blocks`` says which trees are in blocks: none, some or only (all).
+    On a server it has a separate namespace, ``sim-<random>``, which is removed afterwards.
     Raises RedisUnavailableError or RedisRefusedError if the server cannot be used.
     """
     with contextlib.ExitStack() as stack:
@@ -63,14 +63,14 @@ def play(
 
 @contextlib.contextmanager
 def _namespace(url: str, config: AckerConfig) -> Iterator[Acker]:
-    # The name is no part of the history: nothing that is compared or printed holds it.
+    # The name is no part of the history: it is neither compared nor printed.
     with Acker.from_url(url, f"sim-{secrets.token_hex(6)}") as acker:
         try:
             acker.create(config)
             yield acker
         finally:
             client = acker.connection.client
-            # A server that has gone away is told by whatever was asked of it before.
+            # If the server is unavailable, an earlier call has already reported it.
             with contextlib.suppress(redis.exceptions.RedisError):
                 for key in client.scan_iter(glob(f"acker:{{{acker.namespace}:") + "*", count=1000):
                     client.unlink(key)
@@ -78,7 +78,7 @@ def _namespace(url: str, config: AckerConfig) -> Iterator[Acker]:
 
 
 def summary(played: Iterable[Played]) -> list[tuple[str, int]]:
-    """Rows of the table at the end: what, and how often."""
+    """Return the rows of the final table: a state, and how often it occurred."""
     totals, counts, seeds, trees, ticks = Counter[str](), Counter[str](), 0, 0, 0
     for each in played:
         totals.update(each.counters)
@@ -89,7 +89,7 @@ def summary(played: Iterable[Played]) -> list[tuple[str, int]]:
 
 
 def explain(played: Played, replay: str) -> str:
-    """What went wrong, the trace of its tree, and the command that shows it again."""
+    """Return the violation, the trace of its tree, and the command that replays it."""
     lines = [f"seed {played.seed}: {played.violation}"]
     anchor = played.violation.anchor if played.violation else 0
     lines.append(

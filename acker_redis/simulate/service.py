@@ -1,4 +1,4 @@
-"""The shard as the actors see it: every call goes to the backend and before the oracle."""
+"""The shard as the actors see it: every call goes to the backend, then to the oracle."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from acker_redis.simulate.violations import Violation
 
 
 class Service:
-    """One shard, its oracle and its history. ``offset`` is how far its clock is off, in ms."""
+    """One shard, its oracle and its history. ``offset``: the error of its clock, in ms."""
 
     def __init__(
         self, config: AckerConfig, backend: Backend, clock: Clock, trace: Trace, liveness: bool
@@ -57,7 +57,7 @@ class Service:
         return reply
 
     def rotate(self) -> bool:
-        """Tick if it is due."""
+        """Tick if a tick is due, and return whether it ticked."""
         self._set_clock()
         ticked = self._backend.rotate()
         if ticked:
@@ -89,7 +89,7 @@ class Service:
         self._balance()
 
     def take(self, task: str) -> list[Outcome]:
-        """Take the verdicts of a task."""
+        """Take the verdicts of a task and return them."""
         outcomes = self._backend.take(task)
         if outcomes:
             anchors = [outcome.anchor for outcome in outcomes]
@@ -101,12 +101,12 @@ class Service:
         return outcomes
 
     def snapshot(self) -> None:
-        """Remember the shard for a failover to come."""
+        """Take a snapshot for a later failover."""
         self._snapshot = self._backend.snapshot(), self.ledger.copy()
-        self._trace.add(self._clock.now, "a replica falls behind from here on")
+        self._trace.add(self._clock.now, "a replica stops replicating")
 
     def fail_over(self) -> None:
-        """Lose all that came after the snapshot."""
+        """Lose all calls after the snapshot."""
         if self._snapshot is None:
             return
         restore, kept = self._snapshot
@@ -120,7 +120,7 @@ class Service:
                 tree.rewound = True
                 self.counts["trees set back"] += 1
         self.counts["failovers"] += 1
-        self._trace.add(self._clock.now, "failover: all since then is lost")
+        self._trace.add(self._clock.now, "failover: all calls since then are lost")
         self._balance()
 
     def _set_clock(self) -> None:
@@ -134,22 +134,24 @@ class Service:
             return
         found, wanted = self._backend.counters(), self.ledger.counters
         if found != wanted:
-            raise Violation("counters", f"{found} where {dict(wanted)} is right")
+            raise Violation("counters", f"{found}, expected {dict(wanted)}")
         ended = ("acked", "failed", "expired", "overflow", "conflict")
         open_ = found["tracked"] - sum(found[name] for name in ended)
         if open_ != self._backend.tracked_records():
-            raise Violation("counters", f"{found} leave {open_} trees that are not there")
+            raise Violation(
+                "counters", f"{found} leave {open_} trees, but the shard has another number"
+            )
         if open_ and not self._backend.names():
-            raise Violation("names", f"{open_} trees are pending, and all tasks are forgotten")
+            raise Violation("names", f"{open_} trees are pending, but no task is registered")
 
 
 def _words(outcomes: Iterable[Outcome]) -> str:
-    # In one order, whatever order a shard tells them in.
+    # Sorted, because shards differ in their order.
     return " ".join(sorted([f"{o.anchor:x}={o.verdict}/{o.reason}" for o in outcomes]))
 
 
 def _standing(ledger: BlockLedger) -> dict[int, tuple[int, int, int]]:
-    """Per anchor: whether it has a tree, its verdicts, and those not taken; but for touches."""
+    """Return per anchor: has a tree, verdicts, verdicts not taken; without touches."""
     waiting: Counter[int] = Counter()
     for told in ledger.waiting.values():
         waiting.update(outcome.anchor for outcome in told if outcome.verdict != "touch")

@@ -22,11 +22,11 @@ def simulate(
     breaks: str,
     as_json: bool = False,
 ) -> int:
-    """Play ``seeds`` histories from ``seed`` on and print what became of them.
+    """Play ``seeds`` histories from ``seed`` on and print a summary; return the exit code.
 
-    Stops at the first promise that was not kept, prints its trace and the command that plays it
-    again, and returns 1; otherwise 0. With ``as_json`` it prints one object instead. Raises
-    ConfigError for a fault or URL that cannot be.
+    Stops at the first broken promise, prints its trace and the command that replays it, and
+    returns 1; otherwise 0. With ``as_json`` it prints one object instead. Raises ConfigError for
+    an unknown fault or an invalid URL.
     """
     names = parse(faults)
     done: list[Played] = []
@@ -53,7 +53,7 @@ def simulate(
     if seeds == 1:
         print(f"seed {seed}: history {last.digest}")
     if breaks:
-        print(f"no false ack in {seeds:,} histories, though a rule was broken: play more")
+        print(f"no false ack in {seeds:,} histories, though a rule was broken: raise --seeds")
     else:
         print(f"{seeds:,} histories of {trees:,} trees: no promise was broken")
     return 0
@@ -77,7 +77,7 @@ def _table(done: list[Played]) -> None:
 
 @contextlib.contextmanager
 def _bar(seeds: int) -> Iterator[Callable[[], None]]:
-    """A function that moves the bar on by one; no bar without rich or a terminal."""
+    """Yield a function that advances the bar by one; no bar without rich or a terminal."""
     progress = None
     if sys.stderr.isatty():
         with contextlib.suppress(ModuleNotFoundError):

@@ -1,4 +1,4 @@
-"""What actors see of the world that they act in."""
+"""The interface of the world that the actors use."""
 
 import random
 from collections import Counter
@@ -50,7 +50,7 @@ class Stage(Protocol):
         """Bring a message to a bolt, or to two."""
 
     def rotators_leave(self, ticks: int) -> None:
-        """Let no rotator tick for up to so many ticks."""
+        """Let no rotator tick for up to ``ticks`` ticks."""
 
     def take(self, task: str) -> None:
         """Let a source take its verdicts."""

@@ -1,11 +1,11 @@
-"""The history of one run: a digest of all of it, and a readable trace of one tree."""
+"""The history of one run: a digest of all events, and a readable trace of one tree."""
 
 import hashlib
 from collections.abc import Iterable
 
 
 class Trace:
-    """Events in order. The digest tells any two histories apart, byte by byte."""
+    """The events of a history in order. Histories that differ in a byte have different digests."""
 
     def __init__(self, keep: int = 100_000) -> None:
         self._hash = hashlib.blake2b(digest_size=8)
@@ -13,7 +13,7 @@ class Trace:
         self._keep = keep
 
     def add(self, now: int, text: str, anchors: Iterable[int] = ()) -> None:
-        """Note an event at ``now`` ms; without anchors it concerns every tree."""
+        """Add an event at ``now`` ms; without anchors it concerns every tree."""
         self._hash.update(f"{now} {text}\n".encode())
         self._events.append((now, text, tuple(anchors)))
         if len(self._events) > 2 * self._keep:
@@ -21,11 +21,11 @@ class Trace:
 
     @property
     def digest(self) -> str:
-        """16 hex digits of all events so far."""
+        """The digest of all events so far, 16 hex digits."""
         return self._hash.hexdigest()
 
     def tail(self, anchor: int, tick_ms: int, lines: int = 25) -> list[str]:
-        """Last events of one tree (0: of all), with their time in ticks."""
+        """Return the last events of one tree (0: of all), with their time in ticks."""
         found = [
             f"{now / tick_ms:9.3f}  {text}"
             for now, text, anchors in self._events

@@ -1,4 +1,4 @@
-"""Random tuple trees: chains, fan-outs, joins, and tuples that are in several trees."""
+"""Random tuple trees: chains, fan-outs, joins, and tuples in several trees."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -9,32 +9,32 @@ from acker_redis.protocol.ids import ANCHOR_MAX, BLOCK_MAX, block_anchor
 
 @dataclass(slots=True, eq=False)
 class Tree:
-    """A tuple tree, and what is known of it without any checksum."""
+    """A tuple tree, and the facts about it that need no checksum."""
 
     anchor: int
     source_id: str
     firsts: list[tuple["Message", int]] = field(default_factory=list)
     """First messages and their ids in this tree."""
     exists: set[int] = field(default_factory=set)
-    """Numbers of the messages that were emitted so far; grows only."""
+    """Numbers of the messages emitted so far; only grows."""
     failed: set[int] = field(default_factory=set)
-    """Numbers of the messages that a bolt has failed, be it that its row never arrives, and
-    that no other bolt has processed."""
+    """Numbers of the messages that a bolt has failed, even if its row never arrives, and that no
+    other bolt has processed."""
     tracks: int = 0
-    """How often its TRACK was applied, in lost tails too; in a block: how often it began a life, or
-    was rejected."""
+    """How often its TRACK was applied, lost tails included; in a block: how often it began a life
+    or was rejected."""
     read: list[str] = field(default_factory=list)
     """Verdicts that its source has taken."""
     rewound: bool = False
-    """Whether a failover took back its TRACK or a verdict."""
+    """Whether a failover rolled back its TRACK or a verdict."""
     block: "Block | None" = None
-    """The block it stands in, if it is not loose."""
+    """Its block; None if it is loose."""
     slot: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """Trees that their source tracks together, by slot; one without first messages is a hole."""
+    """Trees that a source tracks together, by slot; a tree without first messages is a hole."""
 
     number: int
     label: str
@@ -43,12 +43,12 @@ class Block:
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """What a message is in one of its trees: its id there, and what it causes there."""
+    """A message in one of its trees: its id there, and the messages it causes there."""
 
     tree: Tree
     id: int = 0
     caused: int = 0
-    """XOR of the edge ids of all it causes."""
+    """XOR of the edge ids of all messages it causes."""
     children: list[int] = field(default_factory=list)
     """Numbers of the messages it causes."""
 
@@ -63,7 +63,7 @@ class Message:
     children: list["Message"] = field(default_factory=list)
 
     def part(self, tree: Tree) -> Part:
-        """Its part in a tree, a new one if it had none."""
+        """Return its part in a tree; create it if it has none."""
         for part in self.parts:
             if part.tree is tree:
                 return part
@@ -72,7 +72,7 @@ class Message:
 
 
 class Forest:
-    """Draws groups of trees that grow into each other; ``shared`` breaks the second rule."""
+    """Draws groups of trees that share messages; ``shared`` breaks the second rule."""
 
     def __init__(self, chance: random.Random, shared: bool = False) -> None:
         self._chance = chance
@@ -81,14 +81,14 @@ class Forest:
         self._bits, self._shift = 63, 0
 
     def groups(self, trees: int) -> Iterator[list[Tree]]:
-        """Groups of one to three trees, ``trees`` in all."""
+        """Yield groups of one to three trees, ``trees`` in all."""
         while trees:
             size = min(trees, self._chance.choice((1, 1, 1, 1, 1, 2, 3)))
             trees -= size
             yield self._group(size)
 
     def block(self, trees: Sequence[Tree]) -> Block:
-        """Put trees into one block: it gives them their anchors, and its label as source id."""
+        """Put trees into one block, which sets their anchors, and its label as their source id."""
         self._blocks += 1
         block = Block(self._chance.randrange(BLOCK_MAX + 1), f"b{self._blocks}", list(trees))
         for slot, tree in enumerate(block.trees):
@@ -97,17 +97,17 @@ class Forest:
         return block
 
     def new_id(self) -> int:
-        """A random id; in some groups only its high or its low half is random."""
+        """Return a random id; in some groups only its high or its low half is random."""
         return (self._chance.getrandbits(self._bits) << self._shift) or self.new_id()
 
     def new_number(self) -> int:
-        """A number that no other message has."""
+        """Return a number that no other message has."""
         self._messages += 1
         return self._messages
 
     def _group(self, size: int) -> list[Tree]:
         chance = self._chance
-        # An acker that looked at one half of the checksum only must be found out.
+        # An acker that checks only one half of the checksum must be detected.
         self._bits, self._shift = chance.choice(((63, 0), (63, 0), (31, 32), (32, 0)))
         trees, messages = [], []
         for _ in range(size):

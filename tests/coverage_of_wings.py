@@ -1,7 +1,7 @@
-"""Print how much of the package the last run of tests covered, a line for each wing.
+"""Print the coverage of the package by the last test run, a line for each wing.
 
-``make test`` and ``make test-all`` run it. What runs in other processes (commands, workers of
-Spark, the demo) is not counted.
+``make test`` and ``make test-all`` run it. Code in other processes (commands, workers of Spark,
+the demo) is not counted.
 """
 
 import sys
@@ -16,7 +16,7 @@ WINGS = ("acker_redis", "api/acker_api")
 
 
 def main() -> int:
-    """Print the table; return 1 if nothing was measured."""
+    """Print the table; return 1 if no coverage was measured."""
     found = coverage.Coverage(data_file=str(ROOT / ".coverage"))
     try:
         found.load()

@@ -14,27 +14,27 @@ from tests.tiers import servers
 
 @pytest.fixture(scope="session", params=servers())
 def server(request: pytest.FixtureRequest) -> Iterator[EmbeddedRedis]:
-    """A real server: the one that a user gets; in later tiers each that the scripts support."""
+    """A real server: the default one; in later tiers each server that the scripts support."""
     with EmbeddedRedis(binary=binary_of(request.param)) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def any_server() -> Iterator[EmbeddedRedis]:
-    """One real server, for tests of the code around the scripts."""
+    """One real server, for tests of the Python code around the scripts."""
     with EmbeddedRedis(binary=binary_of("default")) as running:
         yield running
 
 
 @pytest.fixture
 def make_acker(server: EmbeddedRedis) -> Iterator[MakeAcker]:
-    """Make ackers, each in a namespace of its own, from fields of AckerConfig."""
+    """Make ackers, each in a separate namespace, from fields of AckerConfig."""
     yield from _makers(server)
 
 
 @pytest.fixture
 def make_any_acker(any_server: EmbeddedRedis) -> Iterator[MakeAcker]:
-    """As make_acker, on one server only."""
+    """Make ackers as ``make_acker`` does, on one server only."""
     yield from _makers(any_server)
 
 
@@ -48,11 +48,11 @@ def _makers(server: EmbeddedRedis) -> Iterator[MakeAcker]:
     made: list[Acker] = []
 
     def make(**fields: object) -> Acker:
-        # No tick of the clock comes in between: a test forces the ticks it wants.
+        # No tick is due during a test: the test forces the ticks that it needs.
         config = AckerConfig(**{"tick_ms": 3_600_000, **fields})
         made.append(Acker.from_url(server.url, f"test-{uuid.uuid4().hex[:12]}"))
         if len(made) == 1:
-            # What other tests have left would be looked at again and again.
+            # Keys of earlier tests would slow down every scan.
             made[0].connection.client.flushall()
         made[-1].create(config)
         return made[-1]

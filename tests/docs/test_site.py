@@ -31,7 +31,7 @@ NOT_LOADED = ("canonical", "next", "prev")
 
 
 class References(HTMLParser):
-    """Collects what a page loads from other hosts."""
+    """Collects the URLs that a page loads from other hosts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ def test_style_sheets_load_nothing_from_another_host(site: Path) -> None:
         assert not any(f"url({mark}" in sheet.read_text() for mark in ("http", "//", '"http'))
 
 
-def test_lists_of_the_pages_are_lists(site: Path) -> None:
+def test_lists_of_pages_are_rendered_as_lists(site: Path) -> None:
     """Unlike GitHub, Python-Markdown wants an empty line before a list."""
     for page in site.rglob("*.html"):
         for paragraph in re.findall(r"<p>(.*?)</p>", page.read_text(), re.DOTALL):

@@ -1,4 +1,4 @@
-"""The examples, as a user runs them: to the end, on a Redis of the user's, interrupted."""
+"""The examples as a user runs them: to the end, on the user's Redis, and interrupted."""
 
 import contextlib
 import os
@@ -47,7 +47,7 @@ KEY_LINES = {
 
 
 def start(example: str, scratch: Path, *args: str) -> "subprocess.Popen[str]":
-    """Start an example; what it leaves in its directory for temporary files is left behind."""
+    """Start an example; ``scratch`` is its folder and its directory for temporary files."""
     return subprocess.Popen(
         [sys.executable, str(EXAMPLES / example / "main.py"), *args],
         stdout=subprocess.PIPE,
@@ -65,13 +65,13 @@ def finish(process: "subprocess.Popen[str]") -> str:
 
 
 def shape(text: str) -> list[str]:
-    """What an output has in common with any other, of another Python and in another order."""
+    """Return the lines of an output, sorted and without numbers, so that runs can be compared."""
     text = re.sub(r"no module \w+", "no module X", re.sub(r"\d+", "0", text))
     return sorted(" ".join(line.split()) for line in text.splitlines())
 
 
 @pytest.mark.parametrize("example", KEY_LINES)
-def test_it_says_what_its_readme_says(example: str, tmp_path: Path) -> None:
+def test_output_of_an_example_matches_its_readme(example: str, tmp_path: Path) -> None:
     said = finish(start(example, tmp_path))
     for line in KEY_LINES[example]:
         assert re.search(f"^{line}$", said, re.MULTILINE), f"no {line!r} in\n{said}"
@@ -82,18 +82,20 @@ def test_it_says_what_its_readme_says(example: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("example", KEY_LINES)
-def test_on_a_redis_of_the_users(example: str, any_server: EmbeddedRedis, tmp_path: Path) -> None:
+def test_example_leaves_only_acker_keys_on_the_users_redis(
+    example: str, any_server: EmbeddedRedis, tmp_path: Path
+) -> None:
     with redis.Redis.from_url(any_server.url) as client:
-        client.flushall()  # what other tests have left
+        client.flushall()  # removes keys of earlier tests
         finish(start(example, tmp_path, "--redis", any_server.url))
         foreign = [key for key in client.scan_iter() if not key.startswith(b"acker:")]
-    assert not foreign, "only the acker's own keys may be left"
+    assert not foreign, "keys that are not the acker's are left"
 
 
 def _interrupted(
     example: str, delay: float, scratch: Path
 ) -> "tuple[subprocess.Popen[str], str, list[psutil.Process]] | None":
-    """An example that was interrupted, what it said, and its children; None if it was too late."""
+    """Interrupt an example; return it, its output and its children; None if it ended before."""
     process = start(example, scratch)
     assert process.stdout
     process.stdout.readline()
@@ -111,8 +113,10 @@ def _interrupted(
 
 @pytest.mark.parametrize("delay", [0.0, 0.3])
 @pytest.mark.parametrize("example", KEY_LINES)
-def test_interrupted_it_leaves_nothing_behind(example: str, delay: float, tmp_path: Path) -> None:
-    # On a machine that stalls the example may end before it is interrupted.
+def test_interrupted_program_leaves_no_process_and_no_file(
+    example: str, delay: float, tmp_path: Path
+) -> None:
+    # If the machine stalls, the example may end before it is interrupted.
     while (ended := _interrupted(example, delay, tmp_path)) is None:
         pass
     process, said, children = ended

@@ -1,4 +1,4 @@
-"""Three Spark jobs, as a user runs them."""
+"""The example of three Spark jobs, as a user runs it."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ pytest.importorskip("acker_flights.session")
 from acker_flights import session
 
 
-def test_three_jobs_and_one_is_killed(tmp_path: Path) -> None:
+def test_each_order_is_priced_once_when_a_job_is_killed(tmp_path: Path) -> None:
     advice = session.missing_java()
     if advice:
         missing(advice)

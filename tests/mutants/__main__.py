@@ -1,12 +1,11 @@
-"""Mutation pass over the scripts: does the suite notice each small change?
+"""Mutation tests of the scripts: check that the suite detects each small change.
 
     python -m tests.mutants apply rotate expire take [--jobs 2] [--only 17,18] [--list]
 
 Each mutant changes one token or drops one statement of a script, outside of comments and
-messages. The suite that must notice is ``SUITE`` or ``OF_BLOCKS``, on one real server. A mutant
-that does not compile is not counted.
-Survivors are printed with their line; ``docs/explanation/mutants.md`` says why those that are left mean
-the same. Not a test itself: it takes a quarter of an hour.
+messages. ``SUITE`` or ``OF_BLOCKS`` must detect it, on one real server. A mutant that does not
+compile is not counted. Survivors are printed with their line; ``docs/explanation/mutants.md`` says
+why each of the remaining ones is equivalent. Not part of any tier: it takes a quarter of an hour.
 """
 
 import argparse
@@ -32,14 +31,14 @@ SUITE = (
     "tests/vectors/test_vectors.py",
 )
 OF_BLOCKS = (
-    "tests/servers/test_blocks.py",
+    "tests/servers/test_limit_of_blocks_in_a_call.py",
     "tests/servers/test_blocks_limits.py",
     "tests/sync/test_show.py",
     *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/conformance/test_blocks_*")),
     "tests/servers/test_errors_change_nothing.py",
-    "tests/properties/test_blocks.py",
+    "tests/properties/test_limit_of_blocks_in_a_call.py",
 )
-"""What notices a mutant of blocks, soonest first."""
+"""Tests that detect mutants of blocks; those that fail soonest come first."""
 TOKENS = [
     (r"==", "~="),
     (r"~=", "=="),
@@ -73,13 +72,13 @@ class Mutant:
     number: int
     script: str
     line: int
-    """In the whole text of the script."""
+    """In the whole text of the script, parts included."""
     before: str
     after: str
 
 
 def mutants(script: str, first: int) -> list[Mutant]:
-    """All mutants of a script."""
+    """Return all mutants of a script."""
     text = scripts.load(script).source.decode()
     header, code = text.split("--]]\n", 1)
     found: list[Mutant] = []
@@ -90,7 +89,7 @@ def mutants(script: str, first: int) -> list[Mutant]:
 
 
 def place_of(mutant: Mutant) -> str:
-    """The file and the line that it changes: of the script or of a part."""
+    """Return the file and the line that it changes: of the script or of a part."""
     return "{}:{}".format(*scripts.load(mutant.script).places[mutant.line - 1])
 
 
@@ -101,13 +100,13 @@ def _changes(source: str) -> list[str]:
         or code.strip().startswith("--")
         or ("refuse('" in code and "return" in code)
     ):
-        # Messages are for people; that a refusal comes is changed in the line of its condition.
+        # Messages are for people. The line of the condition has mutants of the refusal itself.
         return []
     strings = [match.span() for match in STRING.finditer(code)]
     found = []
     for pattern, put in TOKENS:
         for match in re.finditer(pattern, code):
-            # An index that is off by one breaks everything, and says nothing about the suite.
+            # An index that is off by one fails every test, so it shows nothing about the suite.
             index = code[match.start() - 1 : match.start()] == "[" and code[match.end()] == "]"
             if index or any(start <= match.start() < end for start, end in strings):
                 continue
@@ -119,7 +118,7 @@ def _changes(source: str) -> list[str]:
 
 
 def compiles(text: str) -> bool:
-    """Whether Lua takes it, by the compiler of lupa, as fakeredis uses it."""
+    """Return whether the compiler of lupa, which fakeredis uses, accepts a script."""
     from lupa import lua51
 
     try:
@@ -130,7 +129,7 @@ def compiles(text: str) -> bool:
 
 
 def run(mutant: Mutant, place: Path) -> str:
-    """``killed`` by a test that failed, ``survived``, or ``stillborn``."""
+    """Return ``killed`` if a test failed, ``survived``, or ``stillborn`` if Lua rejects it."""
     file = place / "lua" / f"{mutant.script}.lua"
     original = scripts.load(mutant.script).source.decode()
     lines = original.split("\n")
@@ -155,7 +154,7 @@ def run(mutant: Mutant, place: Path) -> str:
 
 
 def main() -> int:
-    """Print survivors and the share that was killed; exit code 1 below 95 %."""
+    """Print the survivors and the share killed; return 1 below 95 %."""
     parser = argparse.ArgumentParser()
     parser.add_argument("scripts", nargs="+")
     parser.add_argument("--jobs", type=int, default=2)

@@ -1,4 +1,4 @@
-"""Read the page of guarantees: its promises, the tests that prove them, and their tiers.
+"""Read the page of guarantees: its promises, the tests that prove each, and their tiers.
 
 ``python -m tests.project.guarantees`` writes the tiers into the page, from the tests.
 
@@ -79,7 +79,7 @@ def _latest(*each: str) -> str:
 
 
 def written(page: str) -> str:
-    """Return the page with the tiers of all promises and proofs as the tests have them."""
+    """Return the page with the tiers of all promises and proofs taken from the tests."""
     found = {proof["number"]: column(proof) for proof in proofs(page)}
 
     def replaced(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""What the files of a package import, and the order of the wings of ``acker_redis``."""
+"""The imports of the files of a package, and the order of the wings of ``acker_redis``."""
 
 import ast
 from collections.abc import Iterator
@@ -20,27 +20,27 @@ ORDER = (
     ("cli",),
     ("__main__",),
 )
-"""Wings from the bottom to the top. Wings of one line do not import each other."""
+"""Wings from the bottom to the top. Wings on one line do not import each other."""
 BELOW = {"reference": {"protocol", "errors"}}
-"""Wings that may import less than what is below them."""
+"""Wings that may import only these of the wings below them."""
 FLOOR = {name: floor for floor, names in enumerate(ORDER) for name in names}
 
 
 @dataclass(frozen=True)
 class Import:
-    """One import of a module of ours."""
+    """One import of a module of this project."""
 
     file: Path
     line: int
     module: str
-    """What it imports, dotted."""
+    """The imported module, dotted."""
 
     def __str__(self) -> str:
         return f"{self.file.relative_to(ROOT)}:{self.line} imports {self.module}"
 
 
 def modules(package: Path) -> dict[str, Path]:
-    """Each module below a package by its dotted name."""
+    """Return the file of each module of a package, by its dotted name."""
     found = {}
     for file in package.rglob("*.py"):
         parts = (package.name, *file.relative_to(package).with_suffix("").parts)
@@ -49,7 +49,7 @@ def modules(package: Path) -> dict[str, Path]:
 
 
 def imports(file: Path, known: dict[str, Path], package: str) -> Iterator[Import]:
-    """All imports of a file that name its own package, or others of ours."""
+    """Yield the imports of a file that name its own package, or another one of this project."""
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -65,7 +65,7 @@ def imports(file: Path, known: dict[str, Path], package: str) -> Iterator[Import
 
 
 def wing(module: str) -> str:
-    """The wing of a module, or its own name at the top."""
+    """Return the wing of a module; '' for the package itself."""
     return module.split(".")[1] if "." in module else ""
 
 
@@ -74,7 +74,7 @@ MODULES = modules(PACKAGE)
 
 @cache
 def own_imports() -> list[Import]:
-    """Imports of the package of itself, but for its public names."""
+    """Return the imports inside the package, except those of its public names."""
     return _imports_of(MODULES, PACKAGE, "acker_redis")
 
 
@@ -97,7 +97,7 @@ API_MODULES = modules(API)
 
 @cache
 def api_imports() -> list[Import]:
-    """Imports of the admin service: of itself and of the package."""
+    """Return the imports inside the admin service, and its imports of the package."""
     return _imports_of(API_MODULES, API, "acker_api")
 
 

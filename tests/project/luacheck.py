@@ -1,8 +1,8 @@
-"""Run luacheck over the scripts as Redis gets them, whole, and name the place in the files.
+"""Run luacheck on the complete scripts, as Redis gets them, and print places in the files.
 
 python -m tests.project.luacheck
 
-A part alone uses names that the scripts around it give. What is wrong with a part is said once.
+A part uses names that the script around it defines. A finding in a part is printed only once.
 """
 
 import re
@@ -19,7 +19,7 @@ COMMAND = ("luacheck", "--config", str(ROOT / ".luacheckrc"), "--formatter", "pl
 
 
 def findings() -> list[str]:
-    """What luacheck says, a line each: ``lua/<file>:<line>:<column>: <words>``."""
+    """Return the findings of luacheck, a line each: ``lua/<file>:<line>:<column>: <words>``."""
     with tempfile.TemporaryDirectory() as folder:
         written = scripts.write(Path(folder))
         said = _luacheck(*map(str, written))

@@ -1,4 +1,4 @@
-"""The benchmarks run, and measure what they say; no figure is judged here."""
+"""The benchmarks run and print their tables. These tests do not judge the figures."""
 
 import subprocess
 import sys

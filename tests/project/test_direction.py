@@ -1,6 +1,6 @@
-"""Imports between the wings of the package run down, and no file is part of an import cycle.
+"""Wings of the package import only wings below them, and no file is part of an import cycle.
 
-Each wing's ``__init__`` says what the wing may import; this test holds all of them to it. Imports
+The ``__init__`` of each wing says which wings it may import; this test checks all imports. Imports
 for type checking and imports inside functions count too.
 """
 
@@ -27,10 +27,10 @@ from tests.project.imports import (
 
 
 def wrong(file: Path, module: str) -> str | None:
-    """Why a file of the package may not import a module; None if it may."""
+    """Return the reason why a file of the package may not import a module; None if it may."""
     own, package = file.relative_to(PACKAGE).parts[0].removesuffix(".py"), module.split(".")[0]
     if package != "acker_redis":
-        return "the package imports no program that is built on it: that registers an entry point"
+        return "the package must not import a program that is built on it: use an entry point"
     other = wing(module)
     if not other:
         return "inside the package, import the module that has the name"
@@ -83,7 +83,7 @@ def test_no_import_cycles(package: Path) -> None:
         for each in imports(file, known, package.name):
             if each.module in known and each.module != name:
                 graph[name].add(each.module)
-    graph[package.name] = set()  # the public names are imported when they are asked for
+    graph[package.name] = set()  # the public names are imported lazily
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:

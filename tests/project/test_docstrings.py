@@ -1,4 +1,4 @@
-"""Every public name has an example in its docstring, and the examples do what they say."""
+"""Every public name has an example in its docstring, and every example is correct."""
 
 import asyncio
 import doctest
@@ -31,7 +31,7 @@ MODULES = [
 
 @pytest.fixture
 def words(any_server: EmbeddedRedis) -> Iterator[dict[str, Any]]:
-    """What an example may use without importing it: the public names, and ``url``."""
+    """The names that an example may use without an import: the public names, and ``url``."""
     with Acker.from_url(any_server.url, "orders", timeout=60) as acker:
         acker.connection.client.flushall()
         acker.create(AckerConfig())
@@ -43,7 +43,7 @@ def words(any_server: EmbeddedRedis) -> Iterator[dict[str, Any]]:
 
 
 def _needs_example(thing: Any) -> bool:
-    """Whoever sees an error knows what has led to it."""
+    """Return whether a name needs an example; exceptions other than AckerError do not."""
     return not (isinstance(thing, type) and issubclass(thing, Exception)) or thing is AckerError
 
 
@@ -51,11 +51,11 @@ def _needs_example(thing: Any) -> bool:
     "thing", [*filter(_needs_example, PUBLIC)], ids=lambda thing: thing.__name__
 )
 def test_every_public_name_has_an_example(thing: Any) -> None:
-    assert ">>>" in (thing.__doc__ or ""), f"{thing.__name__} has none"
+    assert ">>>" in (thing.__doc__ or ""), f"{thing.__name__} has no example"
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples_do_what_they_say(name: str, words: dict[str, Any]) -> None:
+def test_examples_in_docstrings_are_correct(name: str, words: dict[str, Any]) -> None:
     module = importlib.import_module(name)
     client = Acker.from_url(words["url"], "orders", timeout=60)
     for test in doctest.DocTestFinder().find(module, globs=vars(module) | words):
@@ -64,12 +64,12 @@ def test_examples_do_what_they_say(name: str, words: dict[str, Any]) -> None:
         found: list[str] = []
         doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=found.append)
         assert not found, "".join(found)
-        # Each begins with a namespace that nothing was done in.
+        # Each docstring starts with an empty namespace.
         client.connection.client.flushall()
         client.create(AckerConfig())
     client.close()
 
 
 def test_a_name_without_an_example_is_found() -> None:
-    with pytest.raises(AssertionError, match="has none"):
+    with pytest.raises(AssertionError, match="has no example"):
         test_every_public_name_has_an_example(inspect)

@@ -1,4 +1,4 @@
-"""Each promise of the page of guarantees has a proof: tests that exist, in the tiers it names."""
+"""Each promise of the page of guarantees names tests that exist, and their tiers."""
 
 import re
 

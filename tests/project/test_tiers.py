@@ -1,4 +1,4 @@
-"""The tiers name files that exist, each test is in one, and a silent folder is a failure."""
+"""The tiers name files that exist, and ``--every-area`` fails if no test of a folder ran."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ NAMES = sorted(tiers.TIER_OF)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_tier_names_what_exists(name: str) -> None:
+def test_tier_names_existing_files(name: str) -> None:
     assert (tiers.TESTS / name).exists()
 
 
@@ -47,7 +47,7 @@ def test_quick_keeps_tests_of_every_wing_that_needs_one_server_only() -> None:
 
 
 def finished(*reports: tuple[str, str]) -> tuple[areas.EveryArea, Any]:
-    """A session that has ended well, with these outcomes by test."""
+    """Return the plugin and a session that ended with exit code 0 and these outcomes by test."""
     plugin = areas.EveryArea()
     for nodeid, outcome in reports:
         skipped = outcome == "skipped"
@@ -59,7 +59,7 @@ def finished(*reports: tuple[str, str]) -> tuple[areas.EveryArea, Any]:
     return plugin, session
 
 
-def test_a_folder_of_skips_fails_a_run_that_asks_for_every_area(
+def test_folder_of_skips_fails_every_area(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(areas, "areas", lambda: {"tests/one", "tests/two", "tests/three"})
@@ -72,7 +72,7 @@ def test_a_folder_of_skips_fails_a_run_that_asks_for_every_area(
     assert session.exitstatus == pytest.ExitCode.TESTS_FAILED
 
 
-def test_a_folder_of_which_one_test_ran_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_with_one_test_that_ran_passes_every_area(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(areas, "areas", lambda: {"tests/one"})
     plugin, session = finished(
         ("tests/one/test_a.py::test_1", "skipped"), ("tests/one/test_a.py::test_2", "failed")
@@ -80,7 +80,7 @@ def test_a_folder_of_which_one_test_ran_is_no_failure(monkeypatch: pytest.Monkey
     assert (plugin.silent, session.exitstatus) == ([], pytest.ExitCode.OK)
 
 
-def test_the_folders_are_those_of_the_tier() -> None:
+def test_every_area_checks_the_folders_of_the_tier() -> None:
     found = areas.areas()
     assert {"tests/trees", "tests/spark/smoke"} <= found
     assert ("tests/browser" in found) != tiers.is_later(tiers.FULL)
@@ -95,5 +95,5 @@ def test_the_folders_are_those_of_the_tier() -> None:
         ("tests/conftest.py", None),
     ],
 )
-def test_coverage_is_told_by_wing(file: str, wing: str | None) -> None:
+def test_coverage_is_grouped_by_wing(file: str, wing: str | None) -> None:
     assert wing_of(ROOT / file) == wing

@@ -1,4 +1,4 @@
-"""A forked child of a test measures no coverage, and so cannot wait for a lock of coverage.py."""
+"""A forked child of a test is not traced, so it cannot wait for a lock of coverage.py."""
 
 import subprocess
 import sys
@@ -29,5 +29,5 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or sys.gettrace() is
 
 
 def test_a_forked_child_is_not_traced() -> None:
-    """Not even the functions that the package registers for children."""
+    """Also not in the functions that the package registers for children."""
     subprocess.run([sys.executable, "-c", PROGRAM], check=True)

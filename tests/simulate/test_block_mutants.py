@@ -1,4 +1,4 @@
-"""The simulator finds each of these bugs, put into the reference of blocks one at a time."""
+"""The simulator detects each of these bugs in the reference of blocks, one at a time."""
 
 import pytest
 
@@ -14,26 +14,26 @@ FAILED = 'failed=tuple(sorted(block.failed)) if verdict in ("ack", "mixed") else
 SAME = 'row = replace(row, deltas={}, task="")'
 BUCKETS = "{} for _ in range(self.config.buckets)"
 MUTANTS = {
-    "a block is acked though a slot is open": (ENDS, "if not any(block.checksums[1:]):"),
-    "a block is acked though only its last slot is done": (ENDS, "if not block.checksums[-1]:"),
-    "only the low half is looked at": (ENDS, "if not any(c % 2**32 for c in block.checksums):"),
-    "only the high half is looked at": (ENDS, "if not any(c >> 32 for c in block.checksums):"),
-    "a block that is done waits for its end": (ENDS, "if False:"),
+    "a block is acked while a slot is incomplete": (ENDS, "if not any(block.checksums[1:]):"),
+    "a block is acked when only its last slot is complete": (ENDS, "if not block.checksums[-1]:"),
+    "only the low half is checked": (ENDS, "if not any(c % 2**32 for c in block.checksums):"),
+    "only the high half is checked": (ENDS, "if not any(c >> 32 for c in block.checksums):"),
+    "a complete block waits for its expiry": (ENDS, "if False:"),
     "failed trees do not hold back their block": (
         ENDS,
         "if not any(c for s, c in enumerate(block.checksums) if s not in block.failed):",
     ),
-    "deltas are joined by or": (
+    "deltas are combined by or": (
         "block.checksums[slot] ^= delta",
         "block.checksums[slot] |= delta",
     ),
-    "deltas go to the slot beside": (
+    "deltas go to the previous slot": (
         "block.checksums[slot] ^= delta",
         "block.checksums[slot - 1] ^= delta",
     ),
     "failed trees are acked with their block": (FAILED, "failed=(),"),
-    "failures are told twice": ("if slot not in block.failed}", "}"),
-    "failures are not told": (
+    "failures are nacked twice": ("if slot not in block.failed}", "}"),
+    "failures write no verdict": (
         'self._tell_block("nack", "failed", row.block, block, rows=tuple(new.items()))',
         "pass",
     ),
@@ -41,8 +41,8 @@ MUTANTS = {
         "block.failed |= new.keys()",
         "block.failed |= new.keys()\n            [block.checksums.__setitem__(s, 0) for s in new]",
     ),
-    "open trees are acked when their block expires": (NACKED, "nacked: set[int] = set()"),
-    "trees that are done are nacked when their block expires": (NACKED, "nacked = slots"),
+    "incomplete trees are acked when their block expires": (NACKED, "nacked: set[int] = set()"),
+    "complete trees are nacked when their block expires": (NACKED, "nacked = slots"),
     "trees that failed are nacked again when their block expires": (
         "slots = set(range(len(block.checksums))) - block.failed",
         "slots = set(range(len(block.checksums)))\n            block.failed = set()",
@@ -57,26 +57,29 @@ MUTANTS = {
     ),
     "blocks expire a tick early": (BUCKETS, "{} for _ in range(self.config.buckets - 1)"),
     "blocks expire a tick late": (BUCKETS, "{} for _ in range(self.config.buckets + 1)"),
-    "what expires is still served": (
+    "expiring blocks still accept rows": (
         "for bucket in self.block_buckets:",
         "for bucket in (*self.block_buckets, self.blocks_expiring):",
     ),
-    "a repeated track sets the checksums back": (
+    "a repeated track resets the checksums": (
         SAME,
         f"block.checksums = list(block.tracked)\n            {SAME}",
     ),
     "a repeated track adds its deltas": (SAME, 'row = replace(row, task="")'),
-    "a repeated track begins the block anew": ("if row.task and block:", "if False:"),
-    "other content is not noticed": (
+    "a repeated track replaces the block": ("if row.task and block:", "if False:"),
+    "other content is accepted": (
         "(block.task, block.label, block.tracked) != (row.task, row.label, _column(row))",
         "False",
     ),
-    "a block begins while its last life expires": ("row.block in self.blocks_expiring", "False"),
+    "a block is tracked while its last life expires": (
+        "row.block in self.blocks_expiring",
+        "False",
+    ),
     "touch does not move the block": (MOVES, 'if self.config.refresh == "update":'),
     "every row moves the block": (MOVES, "if True:"),
     "refresh does not move the block": (MOVES, "if row.touch:"),
-    "touch tells nobody": ('self._tell_block("touch", "reset", row.block, block)', "pass"),
-    "rejected blocks are not told": (
+    "touch writes no verdict": ('self._tell_block("touch", "reset", row.block, block)', "pass"),
+    "rejected blocks get no verdict": (
         'self._tell_block("nack", reason, row.block, block)',
         "pass",
     ),
@@ -90,11 +93,11 @@ MUTANTS = {
         "del bucket[row.block]\n            done",
         "bucket[row.block] = block\n            done",
     ),
-    "fences are not looked at": (
+    "fences are not checked": (
         "highest = self._repeated(fence) if fence else None",
         "highest = None",
     ),
-    "fences are not kept": ("self._remember(fence)", "pass"),
+    "fences are not stored": ("self._remember(fence)", "pass"),
     "a refused batch leaves its fence": (
         "for row in rows:\n            self._check(row)",
         "fence and self._remember(fence)\n        for row in rows:\n            self._check(row)",
@@ -104,8 +107,8 @@ MUTANTS = {
         "sum(o.count for o in self.block_outcomes.get(task, ()))",
         "len(self.block_outcomes.get(task, ()))",
     ),
-    "a block goes to another source": ("label=block.label,", 'label="b1",'),
-    "rows of a slot that is not there go to another": (
+    "a block has another label": ("label=block.label,", 'label="b1",'),
+    "rows of an unknown slot go to another slot": (
         "if slot < len(block.checksums):\n                    block.checksums[slot]",
         "if True:\n                    block.checksums[slot % len(block.checksums)]",
     ),
@@ -119,7 +122,7 @@ def test_each_mutant_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class RowsBeforeTrack(BlockReference):
-    """Keeps what comes before a block, as is right for a loose tree."""
+    """A bug: keeps rows that come before their block, as is correct for a loose tree."""
 
     def __post_init__(self) -> None:
         self.early: dict[int, list[BlockRow]] = {}
@@ -135,5 +138,5 @@ class RowsBeforeTrack(BlockReference):
         return rejected
 
 
-def test_rows_before_their_track_that_count_are_found() -> None:
+def test_counting_rows_before_their_track_is_detected() -> None:
     assert found_by(RowsBeforeTrack, SEEDS) is not None

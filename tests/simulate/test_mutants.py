@@ -1,4 +1,4 @@
-"""The simulator finds each of these bugs, put into the reference one at a time."""
+"""The simulator detects each of these bugs in the reference, one at a time."""
 
 import pytest
 
@@ -19,55 +19,58 @@ MUTANTS = {
         "self.fences: deque[dict[str, tuple[int, str]]] = deque({} for _ in range(n))",
         "self.fences: deque[dict[str, tuple[int, str]]] = deque({} for _ in range(n - 1))",
     ),
-    "other content is not noticed": ("fence.digest != digest", "False"),
+    "other content is accepted": ("fence.digest != digest", "False"),
     "a refused batch leaves its fence": (
         TRACKS,
         f"{TRACKS}\n        fence and self._remember(fence)",
     ),
-    "only the low half is looked at": (ZERO, ZERO.replace("checksum ==", "checksum % 2**32 ==")),
-    "only the high half is looked at": (ZERO, ZERO.replace("checksum ==", "checksum >> 32 ==")),
-    "deltas are joined by or": ("record.checksum ^= row.delta", "record.checksum |= row.delta"),
-    "parts of rows are taken": (
+    "only the low half is checked": (ZERO, ZERO.replace("checksum ==", "checksum % 2**32 ==")),
+    "only the high half is checked": (ZERO, ZERO.replace("checksum ==", "checksum >> 32 ==")),
+    "deltas are combined by or": ("record.checksum ^= row.delta", "record.checksum |= row.delta"),
+    "early rows are applied partially": (
         "record.checksum ^= row.delta",
         "record.checksum ^= row.delta if home or row.flags else row.delta & 0xFFFF",
     ),
-    "zero beats failed": (
+    "a zero checksum beats a failure": (
         "failed = record.why is not None",
         "failed = record.why is not None and record.checksum != 0",
     ),
-    "fails are not looked at": ("if row.flags & FAIL:", "if False:"),
-    "expiry is forgotten": ("self.expiring = self.buckets.pop()", "self.buckets.pop()"),
-    "expiry tells nobody": ('self._tell("nack", "expired", anchor, record)', "pass"),
+    "fails are ignored": ("if row.flags & FAIL:", "if False:"),
+    "expiring trees are dropped without a drain": (
+        "self.expiring = self.buckets.pop()",
+        "self.buckets.pop()",
+    ),
+    "expiry writes no verdict": ('self._tell("nack", "expired", anchor, record)', "pass"),
     "trees expire a tick early": (BUCKETS, BUCKETS.replace("range(n)", "range(n - 1)")),
     "trees expire a tick late": (BUCKETS, BUCKETS.replace("range(n)", "range(n + 1)")),
-    "ticks come early": ("late < self.config.tick_ms", "late < self.config.tick_ms // 2"),
+    "ticks are early": ("late < self.config.tick_ms", "late < self.config.tick_ms // 2"),
     "late ticks are caught up": (
         "self.ticked_ms = self.now_ms  # a late tick is not caught up",
         "self.ticked_ms += self.config.tick_ms",
     ),
-    "a clock that went back stops the ticks": (
+    "a clock that was set back stops the ticks": (
         "self.ticked_ms = self.now_ms  # the clock went back",
         "pass",
     ),
-    "what expires is still served": (
+    "expiring trees still accept rows": (
         "bucket for bucket in self.buckets if row.anchor in bucket",
         "bucket for bucket in (*self.buckets, self.expiring) if row.anchor in bucket",
     ),
-    "touch does not restart the clock": ("row.flags & (TOUCH | FAIL)", "row.flags & FAIL"),
-    "every row restarts the clock": ('self.config.refresh == "update"', "True"),
-    "a complete tree stays": (
+    "touch does not reset the timeout": ("row.flags & (TOUCH | FAIL)", "row.flags & FAIL"),
+    "every row resets the timeout": ('self.config.refresh == "update"', "True"),
+    "a complete tree stays pending": (
         'self._tell("ack", "completed", row.anchor, record)\n            self._forget(row.anchor)',
         'self._tell("ack", "completed", row.anchor, record)',
     ),
-    "a conflict tells nobody": ('self._tell("nack", "conflict", row.anchor, record)', "pass"),
-    "overflow tells nobody": ('self._tell("nack", "overflow", row.anchor, record)', "pass"),
+    "a conflict writes no verdict": ('self._tell("nack", "conflict", row.anchor, record)', "pass"),
+    "overflow writes no verdict": ('self._tell("nack", "overflow", row.anchor, record)', "pass"),
     "rows without a tree are never dropped": (
         "not record.task and (self.reshard or self.pending >= self.high_water)",
         "False",
     ),
     "the backlog has no limit": (TRACKS, "tracks = False"),
     "a verdict is lost": ("waiting.extend(entry)", "waiting.extend(entry[:1])"),
-    "a tree goes to another source": ("record.source_id, age, why)", '"s1", age, why)'),
+    "a tree has another source id": ("record.source_id, age, why)", '"s1", age, why)'),
 }
 
 

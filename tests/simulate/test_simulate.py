@@ -1,4 +1,4 @@
-"""Seeded histories under all faults: on the reference, and on a real server beside it."""
+"""Seeded histories under all faults, on the reference and on a real server."""
 
 import os
 import subprocess
@@ -73,7 +73,7 @@ STATES = [
     "rows of slots that are not there",
     "rotators died before a drain of blocks",
 ]
-"""What must have happened: a history in which nothing happens proves nothing."""
+"""States that the histories must reach: a history without events proves nothing."""
 
 
 def clean(played: Played) -> Played:
@@ -94,7 +94,7 @@ def test_no_promise_is_broken_on_the_reference() -> None:
 
 
 @pytest.mark.parametrize("fault", ["none", *ALL])
-def test_each_fault_alone(fault: str) -> None:
+def test_no_promise_is_broken_under_a_single_fault(fault: str) -> None:
     table = dict(
         summary(clean(play(seed, 40, parse(fault))) for seed in range(budget().seeds // 10))
     )
@@ -104,20 +104,20 @@ def test_each_fault_alone(fault: str) -> None:
 
 
 @pytest.mark.parametrize("blocks", ["none", "only"])
-def test_all_trees_are_loose_or_all_in_blocks(blocks: str) -> None:
+def test_histories_of_loose_trees_only_and_of_blocks_only(blocks: str) -> None:
     done = [clean(play(seed, 40, ALL, blocks=blocks)) for seed in range(30)]
     table = dict(summary(done))
     assert table.get("trees in blocks", 0) == (table["trees"] if blocks == "only" else 0)
     assert table["acked"] > 100
 
 
-def test_a_real_server_does_what_the_reference_does(server: EmbeddedRedis) -> None:
+def test_real_server_and_reference_agree(server: EmbeddedRedis) -> None:
     for seed in range(10):
         both = clean(play(seed, 40, ALL, url=server.url, both=True))
         assert both.digest == play(seed, 40, ALL).digest
 
 
-def test_a_real_server_alone_and_nothing_is_left_there(any_server: EmbeddedRedis) -> None:
+def test_history_on_a_real_server_removes_its_keys(any_server: EmbeddedRedis) -> None:
     with redis.Redis.from_url(any_server.url) as client:
         before = set(client.scan_iter())
         played = clean(play(7, 40, ALL, url=any_server.url))
@@ -125,7 +125,7 @@ def test_a_real_server_alone_and_nothing_is_left_there(any_server: EmbeddedRedis
     assert played.digest == play(7, 40, ALL).digest
 
 
-def test_one_seed_is_one_history_whatever_the_hash_seed() -> None:
+def test_seed_determines_the_history_for_any_hash_seed() -> None:
     code = "from acker_redis.simulate import *; print([play(s, 40, tuple(FAULTS)) for s in (3, 4)])"
     said = {
         subprocess.run(
@@ -147,7 +147,7 @@ def test_one_seed_is_one_history_whatever_the_hash_seed() -> None:
 )
 @pytest.mark.parametrize("faults", [(), ALL])
 @pytest.mark.parametrize("rule", BREAKS)
-def test_a_broken_rule_gives_false_acks(
+def test_broken_rule_causes_false_acks(
     rule: str, faults: tuple[str, ...], blocks: str, seeds: int
 ) -> None:
     played = [play(seed, 40, faults, rule, blocks=blocks) for seed in range(seeds)]
@@ -156,7 +156,7 @@ def test_a_broken_rule_gives_false_acks(
     assert all(each.trace[-1].count("=ack/completed") for each in found)
 
 
-def test_backends_that_differ_are_told_apart() -> None:
+def test_difference_between_backends_is_a_violation() -> None:
     class Deaf(BlockReference):
         def _row(self, row: object, task: str) -> bool:
             return False
@@ -178,7 +178,7 @@ def test_command_prints_a_table_and_the_digest() -> None:
     assert once.stdout.endswith("1 histories of 40 trees: no promise was broken\n")
 
 
-def test_command_that_fails_says_how_to_replay_it() -> None:
+def test_failed_command_prints_the_command_that_replays_it() -> None:
     failed = command("--seed", "1", "--seeds", "9", "--faults", "none", "--break", "shared")
     assert failed.exit_code == 1
     assert "false ack: outstanding: messages" in failed.stdout
@@ -195,7 +195,7 @@ def test_command_runs_on_a_server(any_server: EmbeddedRedis) -> None:
     assert (done.exit_code, done.exception) == (0, None)
 
 
-def test_a_server_that_is_not_there_is_one_sentence() -> None:
+def test_unreachable_server_is_reported_in_one_sentence() -> None:
     url = "redis://u:secret@127.0.0.1:1/0"
     args = [sys.executable, "-m", "acker_redis", "simulate", "--server", url]
     done = subprocess.run(args, capture_output=True, text=True)
@@ -205,7 +205,7 @@ def test_a_server_that_is_not_there_is_one_sentence() -> None:
     assert "secret" not in done.stderr + done.stdout
 
 
-def test_what_the_shard_should_not_refuse_is_told_with_its_seed() -> None:
+def test_unexpected_refusal_is_a_violation() -> None:
     class Full(BlockReference):
         def rotate(self, force: bool = False) -> bool:
             raise FenceFullError("full")
@@ -215,6 +215,8 @@ def test_what_the_shard_should_not_refuse_is_told_with_its_seed() -> None:
 
 
 def test_an_unknown_fault_is_refused() -> None:
-    with pytest.raises(ConfigError, match="unknown fault 'rain'; use all, none, or names from: requests"):
+    with pytest.raises(
+        ConfigError, match="unknown fault 'rain'; use all, none, or names from: requests"
+    ):
         parse("replies,rain")
     assert parse("replies, pause") == ("replies", "pause")

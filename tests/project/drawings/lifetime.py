@@ -1,4 +1,4 @@
-"""How long a tree lives: between N-1 and N ticks, here with three buckets."""
+"""The lifetime of a tree: between N-1 and N ticks, here with three buckets."""
 
 from tests.project.drawings.canvas import COLOURS, INK, SOFT, Canvas
 

@@ -1,4 +1,4 @@
-"""A folder for the demo's temporary files."""
+"""The fixture of a folder for the demo's temporary files."""
 
 from tests.demo.running import scratch
 

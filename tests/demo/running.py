@@ -1,4 +1,4 @@
-"""The demo as a user runs it: a process of its own, whose words are read as they come."""
+"""The demo as a user runs it: a separate process, whose output is read line by line."""
 
 import os
 import re
@@ -14,7 +14,7 @@ COMMAND = [sys.executable, "-m", "acker_redis", "demo"]
 
 @pytest.fixture
 def scratch(tmp_path: Path) -> Path:
-    """The only place for temporary files; nothing may be left in it."""
+    """Return the only folder for temporary files, which must be empty at the end."""
     folder = tmp_path / "tmp"
     folder.mkdir()
     return folder
@@ -33,7 +33,7 @@ def start(scratch: Path, *args: str, **environment: str) -> "subprocess.Popen[st
 
 
 def until(demo: "subprocess.Popen[str]", words: str) -> str:
-    """What it says until the line with these words."""
+    """Return the output up to the line that matches the pattern ``words``."""
     assert demo.stdout
     said = ""
     while not re.search(words, said):

@@ -1,4 +1,4 @@
-"""The demo, as a user runs it: three days, reconciled; interrupted; without Java."""
+"""The demo as a user runs it: three days are reconciled; it is interrupted; Java is missing."""
 
 import contextlib
 import json
@@ -31,7 +31,7 @@ from tests.waiting import LIMIT, wait_until
 
 
 def names_of_children(demo: "subprocess.Popen[str]") -> set[str]:
-    """Names of the programs that it runs; those that end meanwhile are passed over."""
+    """Return the names of the demo's child processes, without those that have ended."""
     names = set()
     for child in psutil.Process(demo.pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -45,8 +45,8 @@ def need_java() -> None:
         missing(advice)
 
 
-def gone(processes: list[psutil.Process], scratch: Path) -> bool:
-    """Wait until neither a process nor a file is left."""
+def all_ended(processes: list[psutil.Process], scratch: Path) -> bool:
+    """Wait for the end of the processes; return whether no process and no file is left."""
     _, alive = psutil.wait_procs(processes, timeout=LIMIT)
     return not alive and not list(scratch.iterdir())
 
@@ -84,7 +84,9 @@ def test_three_days_reconcile(scratch: Path, tmp_path: Path) -> None:
         pytest.param(r" [1-9][\d,]* tracked", signal.SIGINT, marks=pytest.mark.nightly),
     ],
 )
-def test_interrupted_it_leaves_nothing_behind(scratch: Path, moment: str, sign: int) -> None:
+def test_interrupted_program_leaves_no_process_and_no_file(
+    scratch: Path, moment: str, sign: int
+) -> None:
     need_java()
     demo = start(scratch, "--days", "3")
     said = until(demo, moment)
@@ -95,11 +97,11 @@ def test_interrupted_it_leaves_nothing_behind(scratch: Path, moment: str, sign: 
     rest, _ = demo.communicate(timeout=LIMIT)
     assert demo.returncode == 130, said + rest
     assert "Traceback" not in rest
-    assert gone(processes, scratch)
+    assert all_ended(processes, scratch)
 
 
 @pytest.mark.full
-def test_killed_it_leaves_nothing_behind(scratch: Path) -> None:
+def test_killed_demo_leaves_no_process_and_no_file(scratch: Path) -> None:
     need_java()
     demo = start(scratch, "--days", "3")
     until(demo, "tracked")
@@ -108,10 +110,10 @@ def test_killed_it_leaves_nothing_behind(scratch: Path) -> None:
     demo.communicate(timeout=LIMIT)
     psutil.wait_procs(processes, timeout=LIMIT)
     wait_until(lambda: not list(scratch.iterdir()), "the scratch folder is empty")
-    assert gone(processes, scratch)
+    assert all_ended(processes, scratch)
 
 
-def test_without_java_it_says_what_to_install(scratch: Path) -> None:
+def test_demo_without_java_names_the_package_to_install(scratch: Path) -> None:
     path = str(Path(sys.executable).parent)
     demo = start(scratch, PATH=path, JAVA_HOME="")
     said, _ = demo.communicate(timeout=LIMIT)
@@ -122,7 +124,7 @@ def test_without_java_it_says_what_to_install(scratch: Path) -> None:
 
 @pytest.mark.nightly
 def test_a_difference_is_exit_code_1(scratch: Path, tmp_path: Path) -> None:
-    """One flight more is expected than there is: it is named, and the demo fails."""
+    """The expectation of one flight is changed: the demo names the flight and fails."""
     need_java()
     script = tmp_path / "wrong.py"
     script.write_text(
@@ -147,8 +149,8 @@ def test_a_difference_is_exit_code_1(scratch: Path, tmp_path: Path) -> None:
     assert not list(scratch.iterdir())
 
 
-class Gone(PySparkException):  # type: ignore[misc]
-    """As those of Spark: its text is in a JVM, and with that it goes."""
+class TextInJvm(PySparkException):  # type: ignore[misc]
+    """An exception like those of Spark: its text is available only while the JVM runs."""
 
     running = True
 
@@ -157,20 +159,20 @@ class Gone(PySparkException):  # type: ignore[misc]
         return "Python worker failed to connect back"
 
 
-def test_a_query_that_fails_is_told_in_the_words_of_spark() -> None:
-    """Spark has stopped when the words are printed."""
+def test_failed_query_is_reported_with_sparks_text() -> None:
+    """The JVM has ended when the text is printed."""
 
     def work() -> None:
-        raise Gone("")
+        raise TextInJvm("")
 
     with pytest.raises(demo.DemoError) as raised:
         demo._watch(MagicMock(), "verdicts", MagicMock(), MagicMock(), work)
-    Gone.running = False
+    TextInJvm.running = False
     assert str(raised.value) == "Spark failed (verdicts): Python worker failed to connect back"
 
 
-def test_verdicts_go_on_when_spark_gave_up_on_its_python_worker() -> None:
-    """Another error ends them, and so does a worker that is late again and again."""
+def test_verdicts_query_restarts_after_a_late_python_worker() -> None:
+    """Another error ends the query, and so does a worker that is late each time."""
     late = StreamingQueryException("[STREAM_FAILED] .. Python worker failed to connect back.")
     stream = MagicMock()
     verdicts = results.Verdicts(stream)
@@ -187,8 +189,8 @@ def test_verdicts_go_on_when_spark_gave_up_on_its_python_worker() -> None:
         verdicts.drain()
 
 
-def test_expected_comes_from_the_files_alone() -> None:
-    """The numbers of January, counted once by hand with SQL."""
+def test_expected_verdicts_come_from_the_files_alone() -> None:
+    """The numbers of January, counted once manually with SQL."""
     january = data.expected(Selection((1,)))
     counts = (len(january.acked), len(january.failed), len(january.expired))
     assert counts == (26_797, 52, 155)
@@ -204,8 +206,8 @@ def test_days_hold_the_original_rows(tmp_path: Path) -> None:
     assert len(lines) == 927
 
 
-class Told:
-    """Verdicts as the tables hold them: all that must be done is done."""
+class AllRight:
+    """Results in which every flight has the expected verdict."""
 
     def __init__(self, expected: data.Expected) -> None:
         reasons = [("failed", i) for i in expected.failed] + [
@@ -223,26 +225,26 @@ class Told:
 
 
 def test_a_message_that_never_arrived_is_a_difference() -> None:
-    """All verdicts are right, and one flight is missing in what the last bolt wrote."""
+    """All verdicts are right, and one flight is missing in the output of the last bolt."""
     expected = data.expected(Selection((1,), 1))
     console = Console(record=True, width=200)
-    told = Told(expected)
-    assert report.reconcile(console, told, dict(expected.delays), expected)  # type: ignore[arg-type]
+    verdicts = AllRight(expected)
+    assert report.reconcile(console, verdicts, dict(expected.delays), expected)  # type: ignore[arg-type]
     key, (flights, minutes) = next(iter(expected.delays.items()))
     wrong = {**expected.delays, key: (flights - 1, minutes)}
-    assert not report.reconcile(console, told, wrong, expected)  # type: ignore[arg-type]
-    assert not report.reconcile(console, told, {}, expected)  # type: ignore[arg-type]
+    assert not report.reconcile(console, verdicts, wrong, expected)  # type: ignore[arg-type]
+    assert not report.reconcile(console, verdicts, {}, expected)  # type: ignore[arg-type]
     assert "delays differ in 1 sums" in console.export_text()
 
 
-def test_on_a_redis_that_was_there_only_its_own_namespace_goes(any_server: EmbeddedRedis) -> None:
+def test_demo_on_a_given_redis_drops_only_its_namespace(any_server: EmbeddedRedis) -> None:
     with Acker.from_url(any_server.url, demo.NAMESPACE, timeout=60) as acker:
         acker.connection.client.flushall()
         with demo._server(any_server.url):
             assert acker.status().pending == 0
         assert acker.connection.client.dbsize() == 0
-        acker.create(demo.CONFIG)  # somebody else's
+        acker.create(demo.CONFIG)  # a namespace of another program
         with pytest.raises(ConfigError, match="may be in use"), demo._server(any_server.url):
-            raise AssertionError("it began")
+            raise AssertionError("the demo started")
         assert acker.status().pending == 0
         acker.drop()

@@ -1,8 +1,8 @@
-"""Keep what a JVM has loaded for Spark, so that the JVMs of the tests begin in half the time.
+"""Write an archive of the classes that Spark loads, so that the tests' JVMs start twice as fast.
 
-``make test-all`` runs ``python -m tests.spark.classes FILE``: some Spark, at the end of which the
-JVM writes an archive of its classes (class data sharing, JEP 350). The tests start some fifty JVMs.
-Without Java there is no archive, and all goes as before, only slower.
+``make test-all`` runs ``python -m tests.spark.classes FILE``: a small Spark job, at whose end the
+JVM writes the archive (class data sharing, JEP 350). The tests start some fifty JVMs. Without Java
+there is no archive, and the tests are slower.
 """
 
 import os
@@ -16,18 +16,18 @@ _COMPILER = "-XX:TieredStopAtLevel=1"
 
 
 def _options() -> str:
-    # One that does not fit is not used, and nothing is said of it.
+    # The JVM silently ignores an archive that does not fit.
     archived = f"-XX:SharedArchiveFile={ARCHIVE} -Xshare:auto -Xlog:disable"
     return f"{_COMPILER} {archived}" if ARCHIVE.exists() else _COMPILER
 
 
 JVM_OPTIONS = _options()
-"""For every JVM that a test starts: the quick compiler alone, because none runs for long enough to
-be worth the other one, which takes half of the time; and the archive, if it is there."""
+"""Options of every JVM that a test starts: only the quick compiler, because no JVM runs for long
+enough to profit from the other, which takes half of the time; and the archive, if it exists."""
 
 
 def make(archive: Path) -> None:
-    """Run what most tests run, and write the archive."""
+    """Run the operations of most tests, and write the archive."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -49,7 +49,7 @@ def make(archive: Path) -> None:
         _work(spark, scratch)
         gateway = SparkContext._gateway
         spark.stop()
-        # The archive is written when the JVM ends by itself.
+        # The JVM writes the archive only when it ends normally.
         gateway.shutdown()
         gateway.proc.stdin.close()
         gateway.proc.wait(timeout=120)

@@ -1,7 +1,7 @@
-"""One Spark session for all tests; they skip, or on CI fail, without Java. And what they share.
+"""One Spark session for all tests, and shared helpers. Without Java the tests skip, or fail on CI.
 
-A *term* is (kind, anchor, delta, text), as ``fold/terms.py`` says; tests make terms,
-cut them into partitions, and read back from the calls what was said of each anchor.
+A *term* is (kind, anchor, delta, text), as in ``fold/terms.py``. The tests make terms, cut them
+into partitions, and decode from the calls the meaning for each anchor.
 """
 
 import random
@@ -37,21 +37,21 @@ Outcome = tuple[str, str, str, str]
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
-    """A local session."""
+    """Start a local session."""
     from acker_flights import session
 
     advice = session.missing_java()
     if advice:
         missing(advice)
     with session.started(tmp_path_factory.mktemp("spark")) as running:
-        # To compile a plan takes longer than to run it, as few rows as there are here.
+        # With so few rows, compiling a plan takes longer than running it.
         running.conf.set("spark.sql.codegen.wholeStage", "false")
         running.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         yield running
 
 
 def url_of(client: Client) -> str:
-    """URL of the server that a client is connected to."""
+    """Return the URL of a client's server."""
     found = client.connection.client.connection_pool.connection_kwargs
     return f"redis://{found['host']}:{found['port']}"
 
@@ -61,9 +61,9 @@ MakeSparkAcker = Callable[..., "Acker"]
 
 @pytest.fixture
 def make_spark_acker(spark: "SparkSession", make_any_acker: MakeAcker) -> Iterator[MakeSparkAcker]:
-    """Make ackers of Spark, each in a namespace of its own; ``config`` has fields of AckerConfig.
+    """Return a function that makes ackers; ``config`` has fields of AckerConfig.
 
-    ``client=`` names another one's client, to share its namespace.
+    Each acker gets a new namespace, unless ``client=`` gives the client of another acker.
     """
     from acker_redis.spark import Acker
     from acker_redis.spark.fold import target as targets
@@ -83,17 +83,17 @@ def make_spark_acker(spark: "SparkSession", make_any_acker: MakeAcker) -> Iterat
 
 
 def change(acker: "Acker", **settings: Any) -> None:
-    """Change settings of an acker that was made."""
+    """Change settings of an existing acker."""
     acker.memory.application = replace(acker.application, **settings)
 
 
-# Terms, and what the calls say.
+# Terms, and the meaning of calls.
 
 
 def packed(
     terms: Iterable[Term], shards: int, chance: random.Random | None = None, partitions: int = 1
 ) -> list[Packed]:
-    """Terms packed in so many partitions, dealt out and batched by chance."""
+    """Pack terms in partitions; ``chance`` decides partition, order and batch of each term."""
     chance = chance or random.Random(0)
     dealt: list[list[Term]] = [[] for _ in range(partitions)]
     for term in terms:
@@ -114,7 +114,7 @@ def packed(
 
 
 def add(packer: Packer, kind: Kind, terms: Sequence[Term]) -> list[Packed]:
-    """Add terms of one kind to a packer, with the columns that such terms have."""
+    """Add terms of one kind to a packer, with the columns of that kind."""
     anchors = np.array([anchor for _, anchor, _, _ in terms], dtype=np.int64)
     deltas = np.array([delta for _, _, delta, _ in terms], dtype=np.int64)
     named = kind is Kind.FAIL or (kind is Kind.TRACK and (anchors <= ANCHOR_MAX).any())
@@ -129,7 +129,7 @@ def add(packer: Packer, kind: Kind, terms: Sequence[Term]) -> list[Packed]:
 
 
 def seal(rows: Iterable[Packed], shards: int, **more: Any) -> dict[int, Sealed]:
-    """Content of each shard that has any, from packed rows in any order."""
+    """Seal the content of each shard that has packed rows; their order is free."""
     contents: dict[int, Content] = {}
     for row in rows:
         if row.shard not in contents:
@@ -139,13 +139,13 @@ def seal(rows: Iterable[Packed], shards: int, **more: Any) -> dict[int, Sealed]:
 
 
 def sealed(terms: Iterable[Term], shards: int = 1, **more: Any) -> dict[int, Sealed]:
-    """Content of terms that come in one partition."""
+    """Seal the content of terms in one partition."""
     return seal(packed(terms, shards), shards, **more)
 
 
 @dataclass
 class Said:
-    """What a batch says, anchor by anchor; deltas of 0 are not named, but of trees."""
+    """The meaning of a batch for each anchor; without deltas of 0, except of tracked trees."""
 
     deltas: dict[int, int] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class Said:
 
 
 def said(parts: Iterable[Part], task: str = "") -> Said:
-    """What parts say; an anchor's row may stand in one part only."""
+    """Return the meaning of parts; the row of an anchor must be in one part only."""
     found = Said()
     for part in parts:
         if isinstance(part.rows, Columns):
@@ -208,7 +208,7 @@ def _columns(found: Said, rows: Columns, task: str) -> None:
 
 
 def failures(column: bytes) -> Iterator[tuple[int, str]]:
-    """Slots that fail, and why, from the column of a block."""
+    """Yield the failed slots and their reasons from the column of a block."""
     at = 0
     while at < len(column):
         slot, length = struct.unpack_from(">HB", column, at)
@@ -217,12 +217,12 @@ def failures(column: bytes) -> Iterator[tuple[int, str]]:
 
 
 def parts_of(found: Mapping[int, Sealed]) -> list[Part]:
-    """Parts of all shards."""
+    """Return the parts of all shards."""
     return [part for each in found.values() for part in each.parts]
 
 
 def outcomes(client: Client, task: str = "t") -> list[Outcome]:
-    """All verdicts that wait, one a tree, by source id; they are taken."""
+    """Take all waiting verdicts, and return one per tree, ordered by source id."""
     from acker_redis.protocol.labels import source_id_of
 
     waiting, rows = client.outcomes(task), []

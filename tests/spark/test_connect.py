@@ -1,7 +1,7 @@
-"""Spark Connect: what works there, and what says why it does not.
+"""Spark Connect: the supported uses, and the error for the one that is not.
 
-The client is a process of its own, and the functions of ``foreachBatch`` run in another yet, which
-the server starts: they have copies of what they use.
+The client is a separate process. The functions of ``foreachBatch`` run in another process that the
+server starts, with copies of the objects that they use.
 """
 
 from collections.abc import Iterator
@@ -36,12 +36,12 @@ pytest.importorskip("grpc", reason="Spark Connect needs pyspark[connect]")
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A client of Spark Connect, with a server of its own."""
+    """Start a client of Spark Connect with its own server."""
     with Stage(tmp_path_factory.mktemp("connect"), "local[2]", remote=True) as running:
         yield running
 
 
-# On the stage
+# Functions that run on the stage
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -54,7 +54,7 @@ def write_input(spark: SparkSession, case: Case, first: int, end: int) -> None:
 
 
 def stream(spark: SparkSession, case: Case, name: str, to: str, schema: str, call: Any) -> None:
-    """Run ``call`` on all batches that there are, and end."""
+    """Run ``call`` on all waiting batches, then end the query."""
     rows = case.queue(name).read_stream(spark, schema)
     writer = rows.writeStream.foreachBatch(call).trigger(availableNow=True)
     writer.option("checkpointLocation", str(case.folder / f"checkpoint-{to}")).start()
@@ -106,7 +106,7 @@ def without_a_name(spark: SparkSession, case: Case) -> None:
     stream(spark, case, "input", "nowhere", "i BIGINT", call)
 
 
-# In the tests
+# Tests
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_batches_outside_of_a_query(
     case, client = make_case(shards, kind, mode=mode)
     for step in STEPS.values():
         assert stage.run(step, case)["mode"] == mode
-    # All of it again is a repeat: digests are those of the first time.
+    # A second run is a repeat, because its digests are equal.
     assert stage.run(STEPS["middle"], case)["repeated"] > 0
     found, _ = settled(client)
     assert found == expected()
@@ -146,7 +146,7 @@ def test_streaming_queries(stage: Stage, make_case: MakeCase, kind: Kind, mode: 
     assert done == {i for i in range(RECORDS) if i % 10 not in (3, 4)}
 
 
-def test_a_query_needs_a_name(stage: Stage, make_case: MakeCase) -> None:
+def test_connect_query_needs_a_name(stage: Stage, make_case: MakeCase) -> None:
     case, client = make_case(1, "loose")
     stage.run(write_input, case, 0, 10)
     with pytest.raises(StageError, match="with Spark Connect.*give query_id="):

@@ -1,4 +1,4 @@
-"""Content of a shard: the same calls whatever the partitions were, and no row that is not whole."""
+"""Content of a shard: the same calls for all partitions, and only whole rows."""
 
 import random
 from collections.abc import Callable
@@ -38,7 +38,7 @@ SIZES = st.sampled_from([(1, 1, 1), (2, 5, 3), (1 << 17, 1 << 22, 1 << 20)])
 
 @st.composite
 def bolts(draw: st.DrawFn) -> list[Term]:
-    """Terms of a batch of a bolt: every child has an input, and ids are distinct."""
+    """Draw the terms of a bolt's batch: every child has an input, and ids are distinct."""
     terms: list[Term] = []
     for anchor in draw(st.lists(ANCHORS, unique=True, max_size=12)):
         ids = draw(st.lists(IDS, unique=True, min_size=1, max_size=6))
@@ -56,7 +56,7 @@ def bolts(draw: st.DrawFn) -> list[Term]:
 
 @st.composite
 def sources(draw: st.DrawFn) -> list[Term]:
-    """Terms of a batch of a source: loose trees with source ids, and trees in blocks."""
+    """Draw the terms of a source's batch: loose trees with source ids, and trees in blocks."""
     anchors = draw(st.lists(ANCHORS, unique=True, max_size=25))
     return [
         (Kind.TRACK, anchor, draw(IDS), "" if split_anchor(anchor) else f"s{anchor}")
@@ -72,7 +72,7 @@ def xor(ids: list[int]) -> int:
 
 
 def truth(terms: list[Term]) -> Said:
-    """What terms say, from a dictionary."""
+    """Return the meaning of terms, computed with a dictionary."""
     found = Said()
     for kind, anchor, delta, text in terms:
         place = split_anchor(anchor)
@@ -92,7 +92,7 @@ def truth(terms: list[Term]) -> Said:
 
 
 def check_limits(parts: list[Part], shards: int) -> None:
-    """Parts that the scripts take, of the shard they say."""
+    """Check that the parts are within the scripts' limits, and belong to their shard."""
     for part in parts:
         if isinstance(part.rows, Columns):
             anchors = [part.rows.anchor(row) for row in range(len(part.rows))]
@@ -115,7 +115,7 @@ def check_limits(parts: list[Part], shards: int) -> None:
     st.sampled_from([1, 2, 4]),
     st.lists(st.tuples(st.integers(0, 2**32), st.integers(1, 4), SIZES), min_size=2, max_size=3),
 )
-def test_whatever_the_partitions_the_same_content(
+def test_content_does_not_depend_on_partitions(
     terms: list[Term], shards: int, cuts: list[tuple[int, int, tuple[int, int, int]]]
 ) -> None:
     found: list[dict[int, Sealed]] = []
@@ -135,7 +135,7 @@ def test_whatever_the_partitions_the_same_content(
 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_many_rows_of_few_blocks(monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
-    """So many that a table takes them, and children and failures that go into the same rows."""
+    """Enough rows for the table, with children and failures that are merged into the same rows."""
     chance = random.Random(5)
     anchors = [block_anchor(number, slot) for number in (1, 2) for slot in range(SLOTS)]
     some = chance.sample(anchors, 5000)
@@ -162,12 +162,12 @@ BASE: list[Term] = [
 
 
 @pytest.mark.parametrize("place", range(len(BASE)))
-@pytest.mark.parametrize("change", ["gone", "anchor", "other", "more"])
+@pytest.mark.parametrize("change", ["removed", "anchor", "other", "more"])
 def test_any_other_content_has_another_digest(place: int, change: str) -> None:
     kind, anchor, delta, text = BASE[place]
     others = BASE[:place] + BASE[place + 1 :]
     if change == "anchor":
-        # A child needs an input, so it goes along.
+        # A child needs an input, so its input changes with it.
         both = {(k, a + 1 if a == anchor else a, d, t) for k, a, d, t in BASE}
         others = sorted(both)
     elif change == "other":
@@ -211,18 +211,18 @@ def test_other_tracks_have_another_digest() -> None:
 
 @given(bolts(), sources(), st.sampled_from([1, 2]), st.randoms(use_true_random=False))
 @settings(max_examples=examples(0.4), suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_redis_does_what_the_reference_does(
+def test_redis_agrees_with_the_reference(
     make_any_acker: MakeAcker,
     bolt: list[Term],
     source: list[Term],
     shards: int,
     chance: random.Random,
 ) -> None:
-    """A source's batch, then a bolt's, of which many anchors are the source's."""
+    """A source's batch, then a bolt's batch that shares many of its anchors."""
     source += [(Kind.TRACK, a, d, "" if split_anchor(a) else "s") for a, d in {
         anchor: delta for kind, anchor, delta, _ in bolt if kind is Kind.INPUT
     }.items() if a not in {anchor for _, anchor, _, _ in source}]  # fmt: skip
-    # Once by the calls, once row by row.
+    # Redis applies the calls, the reference applies row by row.
     acker = make_any_acker(shards=shards)
     models = [BlockReference(AckerConfig(tick_ms=3_600_000)) for _ in range(shards)]
     lane = 0
@@ -243,14 +243,14 @@ def test_redis_does_what_the_reference_does(
 
 
 def refer(model: BlockReference, terms: list[Term]) -> None:
-    """Apply terms to the reference, from what a dictionary makes of them."""
+    """Apply the meaning of terms to the reference."""
     found = truth(terms)
     for number, (label, deltas) in sorted(found.blocks.items()):
         column = {slot: deltas.get(slot, 0) for slot in range(max(deltas) + 1)}
         model.apply_blocks([BlockRow(number, column, task="t", label=label)])
     rows = [TreeRow(a, delta, TRACK, name) for a, (delta, name) in found.tracked.items()]
     model.apply(rows, "t")
-    # A block hears of all at once: else it could end before it hears of its last failure.
+    # A block gets all its rows in one call: otherwise it could end before its last failure.
     blocks: dict[int, tuple[dict[int, int], dict[int, str]]] = {}
     for anchor in dict.fromkeys((*found.deltas, *found.failed)):
         place, why, delta = split_anchor(anchor), found.failed.get(anchor), found.deltas.get(anchor)
@@ -289,14 +289,14 @@ def test_a_batch_of_the_client_has_the_same_rows(make_any_acker: MakeAcker) -> N
     assert parts_of(sealed(terms)) == batch.parts()
 
 
-# What is refused
+# Refused content
 
 
 Cut = Callable[[list[Term]], dict[int, Sealed]]
 
 
 def dealt(*terms: Term) -> dict[int, Sealed]:
-    """Each term in a partition of its own."""
+    """Seal terms, each in a separate partition."""
     return seal([row for term in terms for row in packed([term], 1)], 1, **SOURCE)
 
 
@@ -305,8 +305,8 @@ CUTS: list[Cut] = [lambda terms: sealed(terms, **SOURCE), lambda terms: dealt(*t
 
 @pytest.mark.parametrize("anchor", [7, ANCHOR])
 @pytest.mark.parametrize("cut", CUTS, ids=["one", "each"])
-def test_children_of_one_id(anchor: int, cut: Any) -> None:
-    """They would cancel, and their tree be complete without them."""
+def test_children_with_equal_ids_are_refused(anchor: int, cut: Any) -> None:
+    """They would cancel, and their tree would be complete without them."""
     terms: list[Term] = [(Kind.INPUT, anchor, 40, ""), (Kind.CHILD, anchor, 41, "")]
     with pytest.raises(InvalidBatchError, match="2 messages of this batch share an id"):
         cut([*terms, (Kind.CHILD, anchor, 41, "")])
@@ -316,7 +316,7 @@ def test_children_of_one_id(anchor: int, cut: Any) -> None:
     with pytest.raises(InvalidBatchError, match="2 messages of this batch share an id"):
         cut([*terms, (Kind.CHILD, anchor, 41, ""), *others])
     found = said(parts_of(cut([*terms, *others])))
-    assert found.deltas == {anchor: 40 ^ 41, anchor + 1: 40 ^ 41}, "in two trees it does no harm"
+    assert found.deltas == {anchor: 40 ^ 41, anchor + 1: 40 ^ 41}, "harmless in two trees"
 
 
 @pytest.mark.parametrize(
@@ -334,13 +334,13 @@ def test_children_of_one_id(anchor: int, cut: Any) -> None:
         [(Kind.CHILD, 7, 41, ""), (Kind.TOUCH, 7, 0, "")],
     ],
 )
-def test_a_child_without_an_input(terms: list[Term]) -> None:
+def test_child_without_an_input_is_refused(terms: list[Term]) -> None:
     for cut in CUTS:
         with pytest.raises(InvalidBatchError, match="1 trees get children, but no input"):
             cut(terms)
 
 
-def test_which_child_has_no_input_is_said() -> None:
+def test_error_names_the_child_without_an_input() -> None:
     inputs: list[Term] = [(Kind.INPUT, a, 40, "") for a in range(1, 2000)]
     children: list[Term] = [(Kind.CHILD, a, a, "") for a in range(1, 2003)]
     blocks: list[Term] = [(Kind.CHILD, block_anchor(n, 4094), 9, "") for n in range(3)]
@@ -348,8 +348,8 @@ def test_which_child_has_no_input_is_said() -> None:
         sealed([*inputs, *children, *blocks])
 
 
-def test_source_ids_that_are_there_twice() -> None:
-    """The same source id has the same anchor."""
+def test_duplicate_source_ids_are_refused() -> None:
+    """Equal source ids have equal anchors."""
     terms: list[Term] = [(Kind.TRACK, 7, 40, "a"), (Kind.TRACK, 8, 40, "b")]
     for cut in CUTS:
         with pytest.raises(InvalidBatchError, match="1 source ids occur more .*'b'"):
@@ -360,8 +360,8 @@ def test_source_ids_that_are_there_twice() -> None:
 
 @pytest.mark.parametrize("times", [2, 3, 4])
 @pytest.mark.parametrize("delta", [40, 41])
-def test_numbers_that_are_there_twice(times: int, delta: int) -> None:
-    """Also three times, when the deltas do not cancel."""
+def test_duplicate_numbers_are_refused(times: int, delta: int) -> None:
+    """Also for three records, whose deltas do not cancel."""
     terms: list[Term] = [(Kind.TRACK, block_anchor(1, slot), 40, "") for slot in range(5)]
     again = [(Kind.TRACK, block_anchor(1, 3), delta, "")] * (times - 1)
     for cut in CUTS:
@@ -373,7 +373,7 @@ def test_numbers_that_are_there_twice(times: int, delta: int) -> None:
     ("text", "words"),
     [("x" * 256, "1 to 255 bytes, this one 256"), ("a\nb", "control"), ("é" * 128, "256")],
 )
-def test_source_ids_that_cannot_be(text: str, words: str) -> None:
+def test_batch_with_invalid_source_ids_is_refused(text: str, words: str) -> None:
     with pytest.raises(InvalidBatchError, match=words):
         sealed([(Kind.TRACK, 7, 40, text)], **SOURCE)
     content = Content(0, 1, "t", {1: text})
@@ -383,7 +383,7 @@ def test_source_ids_that_cannot_be(text: str, words: str) -> None:
         content.seal()
 
 
-def test_an_empty_source_id() -> None:
+def test_empty_source_id_is_refused() -> None:
     content = Content(0, 1, "t")
     for row in packed([(Kind.TRACK, 7, 40, ""), (Kind.TRACK, 8, 40, "a")], 1):
         content.add(row)
@@ -391,13 +391,13 @@ def test_an_empty_source_id() -> None:
         content.seal()
 
 
-def test_what_a_partition_found_wrong() -> None:
+def test_error_of_a_partition_is_raised() -> None:
     content = Content(0, 1)
     with pytest.raises(InvalidBatchError, match="it is bad"):
         content.add(next(bad(InvalidBatchError("it is bad"), 1)))
 
 
-# Calls are as large as they may be
+# Calls are as large as the limits allow
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ def test_source_ids_fill_calls(length: int, rows: list[int]) -> None:
 
 
 def test_blocks_fill_calls() -> None:
-    """64 blocks, and 1 MiB: some 32 KiB each."""
+    """Up to 64 blocks and 1 MiB per call; a full block takes some 32 KiB."""
     labels = dict.fromkeys(range(200), "b")
     few: list[Term] = [(Kind.TRACK, block_anchor(number, 0), 1, "") for number in range(200)]
     parts = parts_of(sealed(few, task="t", labels=labels))
@@ -431,7 +431,7 @@ def test_blocks_fill_calls() -> None:
 
 
 def test_named_slots_fill_calls() -> None:
-    """4096 of sparse columns and of failures together."""
+    """Up to 4096 slots of sparse columns and failures together."""
     terms: list[Term] = [
         (Kind.INPUT, block_anchor(number, 11 * slot), 1, "")
         for number in range(20)
@@ -447,7 +447,7 @@ def test_named_slots_fill_calls() -> None:
 
 
 def test_more_failures_than_a_part_may_carry() -> None:
-    """Each with its delta, and the whys are texts of a call."""
+    """Each failure is in the same part as its delta, and reasons count as texts of the call."""
     failing: list[Term] = [(Kind.FAIL, block_anchor(5, s), 0, "x" * 200) for s in range(1500)]
     acks: list[Term] = [(Kind.INPUT, block_anchor(5, s), 3, "") for s in range(2000)]
     loose: list[Term] = [(Kind.FAIL, 7 + s, 0, "x" * 255) for s in range(600)]
@@ -470,7 +470,7 @@ def test_touches_fill_calls() -> None:
     assert said(parts) == truth(terms)
 
 
-def test_of_several_whys_the_first_that_says_something() -> None:
+def test_alphabetically_first_reason_is_kept() -> None:
     terms: list[Term] = [(Kind.FAIL, 7, 0, why) for why in ("", "b", "", "a", "c", "")]
     assert said(parts_of(sealed(terms))).failed == {7: "a"}
     assert dealt(*terms) == dealt(*terms[::-1])
@@ -504,7 +504,7 @@ def test_loose_trees_of_a_source_all_fail(make_any_acker: MakeAcker) -> None:
 
 @pytest.mark.parametrize("shards", [1, 4])
 def test_blocks_of_a_source_all_fail(make_any_acker: MakeAcker, shards: int) -> None:
-    """Also while the same block is pending with other content: under numbers of their shard."""
+    """Also while the same block is pending with other content: the failures use new numbers."""
     acker = make_any_acker(shards=shards, high_water=100_000)
     numbers = [block_number("t", "a"), block_number("t", "b"), block_number("t", "c")]
     labels = dict(zip(numbers, "abc", strict=True))
@@ -535,7 +535,7 @@ def test_blocks_of_a_source_all_fail(make_any_acker: MakeAcker, shards: int) -> 
 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_trees_of_a_bolt_all_fail(make_any_acker: MakeAcker, shards: int) -> None:
-    """Of all inputs, and those that were to fail anyway; nothing is acked or emitted."""
+    """The trees of all inputs and failures fail; the batch acks and emits nothing."""
     acker = make_any_acker(shards=shards)
     anchors = [7, 8, 9, 10, ANCHOR, ANCHOR + 1, ANCHOR + 4096]
     labels = {5: "five", 6: "six"}

@@ -1,4 +1,4 @@
-"""Derived ids: in range, the same every time, different for different records."""
+"""Derived ids: in range, deterministic, and distinct for distinct records."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def test_ids_are_bigint_in_range_and_distinct(spark: SparkSession) -> None:
 
 
 def test_ids_do_not_change_from_run_to_run(spark: SparkSession) -> None:
-    """These numbers stand in checkpoints and queues of running jobs: they may never change."""
+    """Queues of running jobs contain such ids, so they must never change."""
     df = spark.createDataFrame([("k", 5)], "k STRING, n INT")
     row = df.select(
         anchor("k", "n"), anchor("k", "n", attempt=1), tuple_id(F.lit(7), "e"),
@@ -55,7 +55,7 @@ EXPECTED = (1885648740064319685, 2292977890255753032, 9096337650100072279, 39915
 
 
 def test_names_and_columns_give_the_same_ids(spark: SparkSession) -> None:
-    """Names go one way into Spark, columns another: whatever is in them, the ids are one."""
+    """Names and columns take different code paths; the ids are equal for all values."""
     texts = [None, "", "\\N", "\\", "|", "'", "a|b", "`", "\n", "é"]
     rows = [(n, x, y) for n, (x, y) in enumerate((x, y) for x in texts for y in texts)]
     df = spark.createDataFrame(rows, "n BIGINT, x STRING, `y z` STRING").where("n % 7 < 3")
@@ -70,8 +70,8 @@ def test_names_and_columns_give_the_same_ids(spark: SparkSession) -> None:
     assert df.where(by_name != anchor(F.col("x"), F.col("`y z`"), attempt=F.lit(3))).count() == 0
 
 
-def test_an_edge_and_a_key_are_told_apart(spark: SparkSession) -> None:
-    """Also where they are one when they are put side by side."""
+def test_edge_and_key_are_unambiguous(spark: SparkSession) -> None:
+    """Also if their concatenations are equal."""
     edges = ["a", "a|b", "a|", "|", "", "a\\", "\\|", "b"]
     ids = [tuple_id("id", edge) for edge in edges]
     ids += [tuple_id("id", edge, F.lit(key)) for edge in edges for key in ("", "a", "b", "|", "\\")]
@@ -81,7 +81,7 @@ def test_an_edge_and_a_key_are_told_apart(spark: SparkSession) -> None:
     assert len(set(row)) == len(ids)
 
 
-def test_an_attempt_that_is_null_is_the_first(spark: SparkSession) -> None:
+def test_null_attempt_is_attempt_0(spark: SparkSession) -> None:
     row = spark.range(1).select(anchor("id"), anchor("id", attempt=F.lit(None))).first()
     assert row
     assert row[0] == row[1]
@@ -92,8 +92,8 @@ def pairs_of(spark: SparkSession, column: Any, rows: list[tuple[Any, ...]]) -> l
     return [[tuple(pair) for pair in r[0]] for r in df.select(column).collect()]
 
 
-def test_anchors_of_a_row(spark: SparkSession) -> None:
-    """Nulls are left out; but half a pair is an error, and stays."""
+def test_anchors_of_leaves_out_null_pairs(spark: SparkSession) -> None:
+    """A pair of nulls is left out. Half a pair stays, because it is an error."""
     both = anchors_of(("anchor", "tuple"), (F.col("a2"), "t2"))
     rows = [(0, 1, 2, 3, 4), (0, 1, 2, None, None), (0, None, None, None, None), (0, 1, None, 3, 4)]
     assert pairs_of(spark, both, rows) == [
@@ -115,8 +115,8 @@ def test_anchors_of_a_group_and_of_a_window(spark: SparkSession) -> None:
     assert df.withColumnRenamed("anchor", "b").groupBy("g").agg(collect_anchors("b")).count() == 3
 
 
-def test_counted_source_ids(spark: SparkSession) -> None:
-    """Two numberings have two names, whatever stands in their columns."""
+def test_different_prefixes_give_different_counted_ids(spark: SparkSession) -> None:
+    """For all values of their columns."""
     texts = [None, "", "/", "a", "b", "a/b", "\\", "\\/", "|", "a/", "/b"]
     rows = [(x, y, 5) for x in texts for y in texts]
     df = spark.createDataFrame(rows, "x STRING, y STRING, n INT")
@@ -129,13 +129,13 @@ def test_counted_source_ids(spark: SparkSession) -> None:
     assert tuple(row) == ("a/b", 6)
 
 
-def test_nothing_to_name(spark: SparkSession) -> None:
+def test_functions_without_columns_are_refused(spark: SparkSession) -> None:
     for wrong in (lambda: source_id(), lambda: counted(number="n"), lambda: anchors_of()):
         with pytest.raises(ValueError, match="needs the columns"):
             wrong()
 
 
-def test_zero_becomes_one(spark: SparkSession) -> None:
+def test_hash_of_zero_becomes_id_one(spark: SparkSession) -> None:
     rows = [(0,), (2**62,), (-(2**63),), (5,)]
     assert values(spark, rows, "h BIGINT", _in_range(F.col("h"), ANCHOR_MAX)) == [1, 1, 1, 5]
 
@@ -151,13 +151,13 @@ def test_different_keys_give_different_source_ids(spark: SparkSession) -> None:
     assert None not in anchors
 
 
-def test_what_xxhash64_takes_for_one(spark: SparkSession) -> None:
-    """It passes over nulls, and 0.0 and -0.0 hash alike."""
+def test_nulls_and_negative_zero_give_different_ids(spark: SparkSession) -> None:
+    """xxhash64 ignores nulls, and hashes 0.0 and -0.0 alike."""
     rows = [(1, None, 0.0), (None, 1, 0.0), (1, None, -0.0), (None, None, 0.0)]
     assert len(set(values(spark, rows, "a INT, b INT, c DOUBLE", anchor("a", "b", "c")))) == 4
 
 
-def test_attempt_edge_key_and_parent_tell_apart(spark: SparkSession) -> None:
+def test_attempt_edge_key_and_parent_change_the_id(spark: SparkSession) -> None:
     row = spark.range(1).select(
         anchor("id"), anchor("id", attempt=1), anchor("id", attempt=F.lit(2)),
         tuple_id("id", "a"), tuple_id("id", "b"), tuple_id(F.lit(1), "a"),
@@ -168,5 +168,5 @@ def test_attempt_edge_key_and_parent_tell_apart(spark: SparkSession) -> None:
     assert len(set(row)) == 9
 
 
-def test_without_a_parent_there_is_no_id(spark: SparkSession) -> None:
+def test_null_parent_gives_null_id(spark: SparkSession) -> None:
     assert values(spark, [(None,)], "p BIGINT", tuple_id("p", "e")) == [None]

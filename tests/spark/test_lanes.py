@@ -1,4 +1,4 @@
-"""Lanes: whoever sends a batch, and however often, it is applied once or refused."""
+"""Lanes: a batch is applied once or refused, for any number of senders and retries."""
 
 import random
 import threading
@@ -57,7 +57,7 @@ def in_blocks(slots: int = 3) -> list[Term]:
 
 
 class Dying(Acker):
-    """Loses its connection before a certain call."""
+    """A client that loses its connection before a given call."""
 
     calls_left = -1
 
@@ -69,7 +69,7 @@ class Dying(Acker):
 
 
 class Driver:
-    """Applies batches of one query, as the driver does."""
+    """A driver that applies batches of one query."""
 
     def __init__(self, acker: Acker, on_changed: OnChanged = "raise") -> None:
         self.target = Target(acker.namespace, url_of(acker), timeout=60)
@@ -78,7 +78,7 @@ class Driver:
         self.shards = acker.config.shards
 
     def apply(self, batch_id: int, terms: list[Term], dies_before: int = -1) -> Done:
-        """Apply terms in any order; die before a call, counted from 0, unless it is -1."""
+        """Apply terms in random order; die before this call, counted from 0 (-1: never)."""
         self.client.calls_left = dies_before
         job = Job(
             self.target, self.shards, LANE, batch_id, self.on_changed, task="t", labels=LABELS
@@ -122,7 +122,7 @@ def test_the_longest_name_of_a_lane(acker: Acker) -> None:
         lane_of("a" * 64, "q" * 57)
 
 
-def test_what_stands_of_a_batch(make_any_acker: MakeAcker) -> None:
+def test_standing_returns_the_applied_content(make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(shards=2)
     driver = Driver(acker)
     assert standing(acker, LANE, 5) is None
@@ -136,8 +136,8 @@ def test_what_stands_of_a_batch(make_any_acker: MakeAcker) -> None:
     assert standing(acker, lane_of("app", "another"), 0) is None
 
 
-def test_two_contents_of_one_generation_are_neither(make_any_acker: MakeAcker) -> None:
-    """Two drivers at once, each of which was first on one shard."""
+def test_two_contents_in_one_generation_match_no_retry(make_any_acker: MakeAcker) -> None:
+    """Two concurrent drivers, each of which was first on one shard."""
     acker = make_any_acker(shards=2)
     even, odd = loose(1, 1), loose(1, 2)
     (zero,), (other,) = sealed(even, 2, task="t").values(), sealed(odd, 2, task="t").values()
@@ -152,7 +152,7 @@ def test_two_contents_of_one_generation_are_neither(make_any_acker: MakeAcker) -
 
 @pytest.mark.parametrize("batch_id", [0, MAX_BATCH_ID])
 def test_batch_ids_at_the_limits(acker: Acker, batch_id: int) -> None:
-    """Numbers of all calls of all generations are numbers that the scripts take."""
+    """The scripts accept the numbers of all calls of all generations."""
     content = one(loose(3000))
     last = turn(content, batch_id, GENERATIONS - 1)
     assert send(acker, last, content).tracked == 3000
@@ -161,21 +161,23 @@ def test_batch_ids_at_the_limits(acker: Acker, batch_id: int) -> None:
 
 
 @pytest.mark.parametrize("batch_id", [-1, MAX_BATCH_ID + 1])
-def test_batch_ids_beyond(acker: Acker, batch_id: int) -> None:
+def test_batch_ids_beyond_the_limits_are_refused(acker: Acker, batch_id: int) -> None:
     with pytest.raises(InvalidBatchError, match="a batch id must be 0 to"):
         standing(acker, LANE, batch_id)
     with pytest.raises(InvalidBatchError, match="a batch id must be 0 to"):
         Driver(acker).apply(batch_id, loose(1))
 
 
-def test_too_many_calls(acker: Acker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_with_too_many_calls_is_refused(
+    acker: Acker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lanes, "CHUNKS", 2)
     with pytest.raises(InvalidBatchError, match="3 calls for shard 0, more than 2"):
         Driver(acker).apply(0, loose(3000))
     assert total(acker)["tracked"] == 0
 
 
-def test_digest_of() -> None:
+def test_batch_digest_depends_on_shards_and_contents() -> None:
     a, b = "a" * 32, "b" * 32
     found = [[], [(0, a)], [(1, a)], [(0, b)], [(0, a), (1, b)], [(0, b), (1, a)], [(0, a), (2, b)]]
     digests = {digest_of(shards) for shards in found}
@@ -184,14 +186,12 @@ def test_digest_of() -> None:
     assert digest_of([(10, a), (2, b)]) == digest_of([(2, b), (10, a)])
 
 
-# Again
+# Retries
 
 
 @pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("terms", [loose(5000), in_blocks()], ids=["loose", "blocks"])
-def test_a_batch_that_is_sent_again(
-    make_any_acker: MakeAcker, shards: int, terms: list[Term]
-) -> None:
+def test_resent_batch_is_a_no_op(make_any_acker: MakeAcker, shards: int, terms: list[Term]) -> None:
     acker = make_any_acker(shards=shards, high_water=100_000)
     driver = Driver(acker)
     done = driver.apply(0, terms)
@@ -209,7 +209,7 @@ def test_a_batch_that_is_sent_again(
 
 @pytest.mark.parametrize("shards", [1, 4])
 @pytest.mark.parametrize("dies_before", [0, 1, 3])
-def test_a_driver_that_dies_between_two_calls(
+def test_retry_after_a_crashed_driver_applies_each_call_once(
     make_any_acker: MakeAcker, shards: int, dies_before: int
 ) -> None:
     acker = make_any_acker(shards=shards, high_water=100_000)
@@ -224,7 +224,7 @@ def test_a_driver_that_dies_between_two_calls(
     assert numbers(done, "repeated") == dies_before
 
 
-def test_a_batch_that_was_set_back(acker: Acker) -> None:
+def test_batch_of_an_older_checkpoint_is_refused(acker: Acker) -> None:
     driver = Driver(acker)
     for batch_id in (0, 1):
         driver.apply(batch_id, loose(2, 10 * batch_id))
@@ -233,8 +233,8 @@ def test_a_batch_that_was_set_back(acker: Acker) -> None:
     assert total(acker)["repeated"] == 0
 
 
-def test_a_batch_that_another_driver_overtakes(acker: Acker) -> None:
-    """It applies a later batch between the look at the lane and the call."""
+def test_batch_overtaken_by_a_second_driver_is_refused(acker: Acker) -> None:
+    """The second driver applies a later batch after this driver has read the lane."""
     early, late = one(loose(1)), one(loose(1, 10))
     send(acker, turn(late, 1), late)
     with pytest.raises(LaneError, match="second driver"):
@@ -261,7 +261,7 @@ def test_other_content_is_refused(
 
 
 def test_other_content_on_other_shards_is_refused(make_any_acker: MakeAcker) -> None:
-    """Each shard knows its own part only: all are asked before any is told."""
+    """A shard knows only its own part, so the driver reads all shards before it sends."""
     acker = make_any_acker(shards=4)
     driver = Driver(acker)
     driver.apply(0, loose(1, 0))
@@ -274,8 +274,8 @@ def test_other_content_on_other_shards_is_refused(make_any_acker: MakeAcker) -> 
     assert total(acker)["tracked"] == 2
 
 
-def test_fewer_calls_of_other_content(acker: Acker) -> None:
-    """A second driver's, that has looked at the lane before the first one's came: no repeat."""
+def test_skipped_calls_of_other_content_are_detected(acker: Acker) -> None:
+    """A second driver read the lane before the first one sent: its calls are no repeats."""
     many, few = one(loose(3000)), one(loose(3))
     send(acker, turn(many), many)
     with pytest.raises(ChangedBatchError):
@@ -286,7 +286,7 @@ def test_fewer_calls_of_other_content(acker: Acker) -> None:
 
 
 def together(*works: Callable[[], Any]) -> list[Any]:
-    """Results or errors of functions that run at once."""
+    """Run functions concurrently; return their results or errors."""
     found: list[Any] = [None] * len(works)
     barrier = threading.Barrier(len(works))
 
@@ -305,7 +305,7 @@ def together(*works: Callable[[], Any]) -> list[Any]:
     return found
 
 
-def test_two_drivers_with_equal_content(acker: Acker) -> None:
+def test_concurrent_drivers_with_equal_content_apply_it_once(acker: Acker) -> None:
     content = one(loose(20_000))
     works = [lambda: send(acker, turn(content), content)] * 3
     found = together(*works)
@@ -316,8 +316,10 @@ def test_two_drivers_with_equal_content(acker: Acker) -> None:
 
 
 @pytest.mark.parametrize("counts", [(9000, 9000), (9000, 3000), (9000, 1), (1, 1)])
-def test_two_drivers_with_other_content(acker: Acker, counts: tuple[int, int]) -> None:
-    """One of them, whichever is later, raises: it may not write what it did not apply."""
+def test_concurrent_drivers_with_different_content_are_detected(
+    acker: Acker, counts: tuple[int, int]
+) -> None:
+    """The later driver raises, because it must not write messages that it did not apply."""
     contents = [one(loose(count, 20_000 * k)) for k, count in enumerate(counts)]
     found = together(*[
         lambda content=content: send(acker, turn(content), content) for content in contents
@@ -333,7 +335,7 @@ def test_two_drivers_with_other_content(acker: Acker, counts: tuple[int, int]) -
 
 
 def nacked(acker: Acker) -> dict[str, list[str]]:
-    """Verdicts by source id."""
+    """Return the verdicts by source id."""
     found: dict[str, list[str]] = {}
     for verdict, reason, _, name, _ in verdicts(acker):
         found.setdefault(name, []).append(f"{verdict} {reason}")
@@ -341,18 +343,18 @@ def nacked(acker: Acker) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("shards", [1, 4])
-def test_a_batch_with_other_content_fails_its_trees(make_any_acker: MakeAcker, shards: int) -> None:
+def test_changed_batch_fails_its_trees(make_any_acker: MakeAcker, shards: int) -> None:
     acker = make_any_acker(shards=shards)
     driver = Driver(acker, "fail_trees")
     driver.apply(0, [*loose(4), *in_blocks(2)])
     done = driver.apply(0, [*loose(4, 2), *in_blocks(3)])
     assert done.changed
     found = nacked(acker)
-    # Those of both contents have met the trees of the first.
+    # Records of both contents conflict with the trees of the first content.
     assert found["s2"] == found["s3"] == ["nack conflict"]
     assert found["s4"] == found["s5"] == ["nack failed"]
     assert {label: found[label] for label in "abcd"} == dict.fromkeys("abcd", ["nack failed"] * 3)
-    assert not found.keys() & {"s0", "s1"}, "they are pending, and nobody will end them"
+    assert not found.keys() & {"s0", "s1"}, "they stay pending until they expire"
     generation = standing(acker, LANE, 0)
     assert generation
     assert generation.generation == 1
@@ -361,7 +363,7 @@ def test_a_batch_with_other_content_fails_its_trees(make_any_acker: MakeAcker, s
     assert again.changed
     assert numbers(again, "repeated") == numbers(again, "calls") == numbers(done, "calls")
     assert total(acker) == {**counters, "repeated": numbers(again, "calls")}
-    assert driver.apply(1, loose(1, 50)).changed is False, "and the query goes on"
+    assert driver.apply(1, loose(1, 50)).changed is False, "the query continues"
     tick(acker, 3)
     found = nacked(acker)
     assert (found["s0"], found["s1"], found["s50"]) == (["nack expired"],) * 3
@@ -370,7 +372,7 @@ def test_a_batch_with_other_content_fails_its_trees(make_any_acker: MakeAcker, s
 
 @pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.full), 4])
 @pytest.mark.parametrize("dies_before", [0, pytest.param(1, marks=pytest.mark.full), 2])
-def test_dying_while_trees_are_failed(
+def test_retry_after_a_crash_while_trees_are_failed(
     make_any_acker: MakeAcker, shards: int, dies_before: int
 ) -> None:
     acker = make_any_acker(shards=shards, high_water=100_000)
@@ -389,8 +391,8 @@ def test_dying_while_trees_are_failed(
     assert all(len(each) == 1 for each in found.values())
 
 
-def test_the_first_content_comes_back_again(acker: Acker) -> None:
-    """It was failed meanwhile in part: it is a third content, and fails too."""
+def test_first_content_after_another_content_is_changed_too(acker: Acker) -> None:
+    """Some of its trees have failed since, so it is a third content, and fails, too."""
     driver = Driver(acker, "fail_trees")
     driver.apply(0, loose(3))
     assert driver.apply(0, loose(3, 1)).changed
@@ -403,8 +405,8 @@ def test_the_first_content_comes_back_again(acker: Acker) -> None:
         Driver(acker, "raise").apply(0, loose(3))
 
 
-def test_nothing_comes_back(acker: Acker) -> None:
-    """Of a batch that had content: its trees expire, and the query goes on."""
+def test_batch_that_comes_back_empty_is_changed(acker: Acker) -> None:
+    """The trees of its first content expire, and the query continues."""
     driver = Driver(acker, "fail_trees")
     driver.apply(0, loose(3))
     done = driver.apply(0, [])
@@ -412,7 +414,7 @@ def test_nothing_comes_back(acker: Acker) -> None:
     assert total(acker)["pending"] == 3
 
 
-def test_the_tenth_content_is_the_last(acker: Acker) -> None:
+def test_eleventh_content_of_a_batch_is_refused(acker: Acker) -> None:
     driver = Driver(acker, "fail_trees")
     for turn_ in range(GENERATIONS):
         assert driver.apply(0, loose(2, 10 * turn_)).changed == (turn_ > 0)
@@ -435,12 +437,12 @@ def test_a_bolt_fails_the_trees_of_its_inputs(acker: Acker) -> None:
         driver.apply(1, [*inputs, *lost])
 
 
-# What was rejected
+# Rejected trees
 
 
 @pytest.mark.parametrize("shards", [1, 2])
-def test_rejected_trees_of_a_repeated_call(make_any_acker: MakeAcker, shards: int) -> None:
-    """Their messages may not be written when the batch is run again, either."""
+def test_retry_reports_the_same_rejected_trees(make_any_acker: MakeAcker, shards: int) -> None:
+    """The retry must not write their messages, either."""
     acker = make_any_acker(shards=shards, high_water=10)
     driver = Driver(acker)
     done = driver.apply(0, loose(25))
@@ -451,7 +453,7 @@ def test_rejected_trees_of_a_repeated_call(make_any_acker: MakeAcker, shards: in
     assert all(each.rejected_blocks == () for each in (*done.shards, *again.shards))
 
 
-def test_rejected_blocks_of_a_repeated_call(acker: Acker, make_any_acker: MakeAcker) -> None:
+def test_retry_reports_the_same_rejected_blocks(acker: Acker, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(high_water=4)
     driver = Driver(acker)
     done = driver.apply(0, in_blocks(3))
@@ -463,7 +465,7 @@ def test_rejected_blocks_of_a_repeated_call(acker: Acker, make_any_acker: MakeAc
     assert again.rejected_blocks == report.rejected_blocks
 
 
-def test_a_block_whose_last_life_expires_is_rejected_again(acker: Acker) -> None:
+def test_block_that_is_still_expiring_is_rejected_again(acker: Acker) -> None:
     driver = Driver(acker)
     driver.apply(0, in_blocks(3))
     for _ in range(acker.config.buckets):
@@ -475,8 +477,8 @@ def test_a_block_whose_last_life_expires_is_rejected_again(acker: Acker) -> None
     assert set(again.rejected_blocks) == set(LABELS)
 
 
-def test_nothing_was_rejected_where_nothing_overflowed(acker: Acker) -> None:
-    """Trees that have ended since are not looked for: their messages were written."""
+def test_retry_without_overflow_reports_no_rejected_trees(acker: Acker) -> None:
+    """The driver does not search for trees that have ended since: their messages were written."""
     driver = Driver(acker)
     driver.apply(0, loose(3))
     acks: list[Term] = [(Kind.INPUT, 1 + a, 5 + a, "") for a in range(3)]

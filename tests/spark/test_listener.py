@@ -1,4 +1,4 @@
-"""Progress joined with reports, and what the Spark UI says of our jobs."""
+"""Progress joined with reports, and the descriptions of jobs in the Spark UI."""
 
 import json
 import logging
@@ -91,7 +91,7 @@ def progress(batch_id: int, name: str | None = None, query_id: uuid.UUID = QUERY
     return SimpleNamespace(progress=found)
 
 
-def test_the_report_of_the_last_run_of_a_batch_counts(one: Acker) -> None:
+def test_report_is_that_of_the_last_run(one: Acker) -> None:
     for batch_id in range(150):
         one.memory.note(report("q", batch_id))
     one.memory.note(report("other", 120, acked=8))
@@ -100,7 +100,7 @@ def test_the_report_of_the_last_run_of_a_batch_counts(one: Acker) -> None:
     assert found
     assert found.repeated == 1
     assert one.report("q", 3) is None, "100 are kept"
-    assert one.report("nobody", 120) is None
+    assert one.report("unknown", 120) is None
 
 
 def test_progress_is_joined_with_reports(
@@ -138,7 +138,7 @@ def test_progress_is_joined_with_reports(
     assert "other content" in records[1].getMessage()
 
 
-def test_what_fails_is_logged_and_not_raised(
+def test_errors_of_the_listener_are_logged_and_not_raised(
     one: Acker, other: Acker, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[str] = []
@@ -151,14 +151,14 @@ def test_what_fails_is_logged_and_not_raised(
         acker.memory.note(report(str(QUERY), 1))
     listener = AckerListener(one, other, on_progress=fail)
     listener.onQueryProgress(progress(1))
-    assert seen == [one.namespace, other.namespace], "the second is told of all the same"
+    assert seen == [one.namespace, other.namespace], "the callback still gets the second report"
     assert caplog.text.count("OSError: statsd is away") == 2
     listener.onQueryProgress(SimpleNamespace(progress=None))  # type: ignore[arg-type]
     assert "could not be reported" in caplog.text
 
 
 class Files:
-    """A stream of files of JSON, and queries of it."""
+    """A stream of JSON files, and queries that read it."""
 
     def __init__(self, spark: SparkSession, path: Path) -> None:
         self.spark, self.path = spark, path
@@ -167,7 +167,7 @@ class Files:
             rows = "".join(json.dumps({"source_id": each}) + "\n" for each in ids)
             file = path / "in" / f"{at}.json"
             file.write_text(rows)
-            # Spark takes the oldest first.
+            # Spark reads the oldest file first.
             os.utime(file, (1_700_000_000 + at,) * 2)
 
     def read(self) -> DataFrame:
@@ -182,34 +182,34 @@ class Files:
         return query
 
 
-def test_a_query_of_two_ackers(
+def test_query_with_two_ackers_gives_two_lines_per_batch(
     spark_: SparkSession, one: Acker, other: Acker, tmp_path: Path
 ) -> None:
-    """A query that both have a part in, and one before it that is no acker's."""
+    """The query before it uses no acker, and gives no lines."""
 
     def both(df: DataFrame, batch_id: int) -> None:
         with one.batch(df, batch_id) as b:
             messages = b.track(source="t", source_id="source_id")
         other.ack(messages.select("anchor", "tuple"), batch_id)
 
-    told: queue.Queue[dict[str, Any]] = queue.Queue()
+    progressed: queue.Queue[dict[str, Any]] = queue.Queue()
 
-    def tell(found: dict[str, Any]) -> None:
-        told.put(found)
+    def note(found: dict[str, Any]) -> None:
+        progressed.put(found)
         if found["batch_id"] == 0:
-            raise OSError("the callback fails, and the query goes on")
+            raise OSError("the callback fails, and the query continues")
 
     files = Files(spark_, tmp_path)
-    listener = AckerListener(one, other, on_progress=tell)
+    listener = AckerListener(one, other, on_progress=note)
     spark_.streams.addListener(listener)
     try:
-        files.run(files.read(), lambda df, _: df.count(), "nobody")
+        files.run(files.read(), lambda df, _: df.count(), "plain")
         observed = files.read().observe("in", F.max("source_id").alias("last"))
         query = files.run(observed, both, "two")
-        found = [told.get(timeout=LIMIT) for _ in range(4)]
+        found = [progressed.get(timeout=LIMIT) for _ in range(4)]
     finally:
         spark_.streams.removeListener(listener)
-    assert told.empty()
+    assert progressed.empty()
     assert {each["query"] for each in found} == {"two"}
     assert {each["query_id"] for each in found} == {str(query.id)}
     assert [(each["batch_id"], each["app_id"]) for each in found] == [
@@ -225,14 +225,14 @@ def test_a_query_of_two_ackers(
     assert query.lastProgress.observedMetrics["in"]["last"] == "c"
 
 
-def test_the_ui_says_what_jobs_are_for(
+def test_spark_ui_describes_the_jobs(
     spark_: SparkSession, one: Acker, other: Acker, tmp_path: Path
 ) -> None:
-    """Jobs of an acker, and those of the query before and behind them."""
+    """The jobs of an acker, and the query's own jobs before and after them."""
     seen: list[set[str]] = []
 
-    def told() -> set[str]:
-        """Descriptions of the jobs since it was asked last."""
+    def described() -> set[str]:
+        """Return the descriptions of the jobs since the last call."""
         context = spark_.sparkContext._jsc.sc()
         context.listenerBus().waitUntilEmpty()
         jobs = context.statusStore().jobsList(None)
@@ -245,33 +245,33 @@ def test_the_ui_says_what_jobs_are_for(
         return new
 
     known: set[int] = set()
-    told()
+    described()
 
     def job(df: DataFrame, batch_id: int) -> None:
         with one.batch(df, batch_id) as b:
             df.count()
-            seen.append(told())
+            seen.append(described())
             messages = b.track(source="t", source_id="source_id")
-            seen.append(told())
+            seen.append(described())
         df.count()
-        seen.append(told())
+        seen.append(described())
         with pytest.raises(InvalidBatchError, match="no tuple"):
             other.ack(
                 messages.select("anchor", F.lit(None).cast("bigint").alias("tuple")), batch_id
             )
         other.ack(messages.select("anchor", "tuple"), batch_id)
-        seen.append(told())
+        seen.append(described())
         messages.count()
-        seen.append(told())
+        seen.append(described())
 
     files = Files(spark_, tmp_path)
     files.run(files.read(), job, "described")
     assert len(seen) == 10
     for batch_id in (0, 1):
-        before, tracked, between, applied, behind = seen[5 * batch_id : 5 * batch_id + 5]
+        before, tracked, between, applied, after = seen[5 * batch_id : 5 * batch_id + 5]
         assert tracked == {f"acker {one.namespace}: track batch {batch_id}"}
         assert f"acker {other.namespace}: apply batch {batch_id}" in applied
-        assert before == between == behind
+        assert before == between == after
         assert len(before) == 1
         [words] = before
         assert words.startswith("described")

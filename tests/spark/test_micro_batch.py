@@ -1,5 +1,7 @@
-"""A micro-batch of a bolt, in the driver and in executors: whatever the plan, no tree is acked
-while a message of it is outstanding."""
+"""A micro-batch of a bolt, in the driver and in executors.
+
+With any plan, no tree is acked while one of its messages is outstanding.
+"""
 
 import hashlib
 import itertools
@@ -43,7 +45,7 @@ THOROUGH = [*PLACES, ("executors", 1)]
 
 
 class World:
-    """Which messages were written, and which were processed: an acked tree has none left."""
+    """The sets of written and processed messages; an acked tree has no unprocessed message."""
 
     def __init__(self, client: Client, seed: int = 0) -> None:
         self.client = client
@@ -54,7 +56,7 @@ class World:
         self.acked: set[str] = set()
 
     def track(self, *firsts: int, block: str = "") -> list[list[Pair]]:
-        """Track a tree for each number, of so many first messages; in a block of this label."""
+        """Track a tree for each number, with this number of first messages; or one block."""
         ids = [[self._chance.getrandbits(63) | 1 for _ in range(count)] for count in firsts]
         if block:
             deltas = [xor(each) for each in ids]
@@ -84,7 +86,7 @@ class World:
         return found
 
     def ack(self, pairs: Iterable[Pair]) -> None:
-        """Process messages by a client, one after the other."""
+        """Process messages with a client, one after the other."""
         for anchor, id_ in pairs:
             batch = Batch()
             batch.ack(anchor, id_)
@@ -93,14 +95,14 @@ class World:
             self.check()
 
     def check(self) -> None:
-        """Hold the new verdicts against the sets."""
+        """Check the new verdicts against the sets."""
         left = {self.names.get(anchor) for anchor, _ in self.written - self.processed}
         acked = {name for verdict, _, name, _ in outcomes(self.client) if verdict == "ack"}
         assert not acked & left, "a message is outstanding"
         self.acked |= acked
 
     def drain(self) -> set[str]:
-        """Process what is left, in any order, and give what was acked."""
+        """Process the remaining messages in random order; return the acked source ids."""
         left = sorted(self.written - self.processed)
         self._chance.shuffle(left)
         self.ack(left)
@@ -149,8 +151,10 @@ def firsts(trees: list[list[Pair]]) -> list[Pair]:
 
 
 @pytest.mark.parametrize("acker", [("driver", 1), ("executors", 4)], indirect=True)
-def test_one_to_many_with_a_key(spark: SparkSession, acker: Acker, world: World) -> None:
-    """Two edges out of a batch, on one of them several rows for each input; and a filter."""
+def test_key_separates_several_messages_of_one_input(
+    spark: SparkSession, acker: Acker, world: World
+) -> None:
+    """A batch with two edges, one with several rows per input, and with a filter."""
     inputs = firsts([*world.track(1, 1), *world.track(1, 1, block="b")])
     with acker.batch(frame(spark, inputs), 0) as b:
         many = b.df.where("n > 0").withColumn("k", F.explode(F.array(F.lit("x"), F.lit(None))))
@@ -166,8 +170,10 @@ def test_one_to_many_with_a_key(spark: SparkSession, acker: Acker, world: World)
     assert world.drain() == set(world.names.values())
 
 
-def test_many_to_one_by_a_group(spark: SparkSession, acker: Acker, world: World) -> None:
-    """Its message belongs to all their trees, also through the next bolt; two are of one tree."""
+def test_message_of_a_group_belongs_to_all_its_trees(
+    spark: SparkSession, acker: Acker, world: World
+) -> None:
+    """This also holds in the next bolt, and for two inputs of one tree."""
     inputs = firsts([*world.track(2, 1, 1), *world.track(1, 2, block="b")])
     with acker.batch(frame(spark, inputs), 0) as b:
         groups = b.df.groupBy((F.col("n") % 3).alias("g")).agg(collect_anchors().alias("anchors"))
@@ -192,8 +198,8 @@ def test_many_to_one_by_a_group(spark: SparkSession, acker: Acker, world: World)
     assert done <= world.acked
 
 
-def test_a_join_of_two_messages(spark: SparkSession, by_driver: Acker) -> None:
-    """Of two trees, and of one: a diamond, whose edges are two though its message is one."""
+def test_message_of_a_join_belongs_to_both_trees(spark: SparkSession, by_driver: Acker) -> None:
+    """Of two trees, or of one (a diamond): one message then has two ids in one tree."""
     world = World(by_driver.client)
     left, right, both = world.track(1, 1, 2)
     diamond = frame(spark, [left[0], both[0], right[0], both[1]])
@@ -215,7 +221,7 @@ def test_a_join_of_two_messages(spark: SparkSession, by_driver: Acker) -> None:
     assert world.acked == set(world.names.values())
 
 
-def test_a_filter_is_an_ack_alone(spark: SparkSession, by_driver: Acker) -> None:
+def test_filtered_message_is_acked_alone(spark: SparkSession, by_driver: Acker) -> None:
     world = World(by_driver.client)
     inputs = firsts(world.track(1, 1, 1))
     with by_driver.batch(frame(spark, inputs), 0) as b:
@@ -225,8 +231,8 @@ def test_a_filter_is_an_ack_alone(spark: SparkSession, by_driver: Acker) -> None
     assert world.acked == {"s0", "s2"}
 
 
-def test_messages_that_nobody_tracks(spark: SparkSession, by_driver: Acker) -> None:
-    """They pass, if that is said: emitted, and acked in the next bolt."""
+def test_unanchored_messages_need_a_flag(spark: SparkSession, by_driver: Acker) -> None:
+    """With ``unanchored`` they are emitted, and acked in the next bolt; without it, an error."""
     world = World(by_driver.client)
     inputs = firsts(world.track(1))
     with by_driver.batch(frame(spark, inputs), 0) as b:
@@ -252,7 +258,7 @@ def test_messages_that_nobody_tracks(spark: SparkSession, by_driver: Acker) -> N
 
 
 def test_fail_and_touch(spark: SparkSession, by_driver: Acker) -> None:
-    """A failed message is acked as well: its block waits for it, and not for ever."""
+    """A failed message is acked, too; otherwise its block would stay pending."""
     world = World(by_driver.client)
     inputs = firsts([*world.track(1, 1, 2), *world.track(1, 1, block="b")])
     words = F.when(F.col("n") == 0, F.lit("bad\x01" + "x" * 300))
@@ -274,7 +280,7 @@ def test_fail_and_touch(spark: SparkSession, by_driver: Acker) -> None:
     assert (b.report.failed, b.report.acked, b.report.messages) == (3, 1, 5)
 
 
-def test_a_failed_message_of_many_trees(spark: SparkSession, by_driver: Acker) -> None:
+def test_failed_message_fails_all_its_trees(spark: SparkSession, by_driver: Acker) -> None:
     world = World(by_driver.client)
     inputs = firsts(world.track(1, 1, 1))
     df = frame(spark, inputs).groupBy((F.col("n") > 1).alias("g")).agg(
@@ -289,8 +295,8 @@ def test_a_failed_message_of_many_trees(spark: SparkSession, by_driver: Acker) -
     ]  # fmt: skip
 
 
-def test_whole_rows_with_their_children(spark: SparkSession, by_driver: Acker) -> None:
-    """One id, several, or none; evaluated once and not kept."""
+def test_ack_with_children_in_the_row(spark: SparkSession, by_driver: Acker) -> None:
+    """A row has one child, several, or none; rows are evaluated once and not kept."""
     world = World(by_driver.client)
     inputs = firsts(world.track(1, 1, 1, 1))
     rows = frame(spark, inputs).withColumns(
@@ -316,7 +322,9 @@ def test_whole_rows_with_their_children(spark: SparkSession, by_driver: Acker) -
     assert world.drain() == {"s0", "s1", "s2", "s3"}
 
 
-def test_children_of_a_row_that_share_an_id(spark: SparkSession, by_driver: Acker) -> None:
+def test_children_of_one_row_with_equal_ids_are_refused(
+    spark: SparkSession, by_driver: Acker
+) -> None:
     world = World(by_driver.client)
     rows = frame(spark, firsts(world.track(1)))
     twice = F.array(tuple_id("tuple", "e"), tuple_id("tuple", "f"), tuple_id("tuple", "e"))
@@ -327,7 +335,7 @@ def test_children_of_a_row_that_share_an_id(spark: SparkSession, by_driver: Acke
     assert report.acked == 1
 
 
-def test_what_is_left_out_expires(spark: SparkSession, by_driver: Acker) -> None:
+def test_messages_left_out_of_ack_expire(spark: SparkSession, by_driver: Acker) -> None:
     world = World(by_driver.client)
     inputs = firsts(world.track(1, 1))
     with by_driver.batch(frame(spark, inputs), 0) as b:
@@ -338,7 +346,7 @@ def test_what_is_left_out_expires(spark: SparkSession, by_driver: Acker) -> None
     ]  # fmt: skip
 
 
-def test_an_exception_applies_nothing(spark: SparkSession, by_driver: Acker) -> None:
+def test_exception_in_the_block_applies_nothing(spark: SparkSession, by_driver: Acker) -> None:
     world = World(by_driver.client)
     inputs = firsts(world.track(1, 1))
     df = frame(spark, inputs)
@@ -363,10 +371,10 @@ def test_an_exception_applies_nothing(spark: SparkSession, by_driver: Acker) -> 
 
 
 @everywhere
-def test_a_batch_that_is_run_again(
+def test_retried_batch_is_applied_once(
     spark: SparkSession, acker: Acker, world: World, make_spark_acker: MakeSparkAcker
 ) -> None:
-    """By whichever mode, from other partitions: nothing is applied twice."""
+    """In each mode, and with other partitions: no call is applied twice."""
     inputs = firsts([*world.track(1, 1), *world.track(1, 1, block="b")])
     other = make_spark_acker(client=world.client, mode="driver")
     before: list[Pair] = []
@@ -391,10 +399,10 @@ def test_a_batch_that_is_run_again(
 
 
 @pytest.mark.parametrize("place", [("driver", 1), ("executors", 1), ("executors", 2)])
-def test_a_death_between_two_calls(
+def test_retry_after_a_crash_between_calls_applies_the_rest(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, place: tuple[str, int]
 ) -> None:
-    """Some calls of one shard were applied: the others come, and these are not applied again."""
+    """Some calls of one shard were applied before; the retry applies only the others."""
     mode, shards = place
     acker = make_spark_acker({"shards": shards}, mode=mode)
     terms: list[Term] = [(Kind.INPUT, 1 + n, 9 + n, "") for n in range(3000 * shards)]
@@ -410,7 +418,7 @@ def test_a_death_between_two_calls(
 
 
 @everywhere
-def test_a_batch_that_comes_back_changed(
+def test_changed_batch_is_refused_or_fails_its_trees(
     spark: SparkSession, acker: Acker, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     trees = [*world.track(1, 1), *world.track(2, 1, block="b")]
@@ -437,13 +445,13 @@ def test_a_batch_that_comes_back_changed(
     with pytest.raises(ChangedBatchError), acker.batch(df, 0) as b:
         pass
     acker.ack(frame(spark, firsts(world.track(1))), 1)
-    assert [v[:2] for v in outcomes(world.client)] == [("ack", "completed")], "and it goes on"
+    assert [v[:2] for v in outcomes(world.client)] == [("ack", "completed")], "the query continues"
     with pytest.raises(LaneError, match="set back"):
         acker.ack(df, 0)
 
 
-def test_nothing_in_it(spark: SparkSession, by_driver: Acker) -> None:
-    """Nothing is said, and nothing is remembered; but a batch that had content is another."""
+def test_empty_batch_sends_nothing(spark: SparkSession, by_driver: Acker) -> None:
+    """It leaves no fence. An empty retry of a batch that had content is a changed batch."""
     world = World(by_driver.client)
     empty = frame(spark, [])
     with by_driver.batch(empty, 0) as b:
@@ -455,7 +463,7 @@ def test_nothing_in_it(spark: SparkSession, by_driver: Acker) -> None:
         by_driver.ack(empty, 0)
 
 
-def test_columns_of_other_names(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
+def test_columns_can_be_renamed(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
     names = Names(anchor="a", tuple="m", anchors="many", edge="way", why="reason")
     acker = make_spark_acker(names=names)
     world = World(acker.client)
@@ -481,7 +489,7 @@ def test_columns_of_other_names(spark: SparkSession, make_spark_acker: MakeSpark
             Names(**wrong)
 
 
-def test_auto_takes_the_driver_for_few(
+def test_auto_mode_chooses_by_batch_size(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from acker_redis.spark import memory as module
@@ -495,15 +503,15 @@ def test_auto_takes_the_driver_for_few(
             b.emit(b.df, edge="e")
         assert b.report
         modes.append(b.report.mode)
-    # A batch after one that was far below is not counted: it goes as that did.
+    # After a batch far below the limit, the next one is not counted and uses the same mode.
     assert modes == ["driver", "executors", "executors", "driver", "driver", "executors"]
     report = acker.ack(frame(spark, [(7, 7)]), 0, query_id="other")
     assert report.mode == "executors", "rows that are not kept are not counted"
     assert [each.batch_id for each in acker.reports] == [0, 1, 2, 3, 4, 5, 0]
 
 
-def test_rows_that_are_read_again(spark: SparkSession, by_driver: Acker) -> None:
-    """Not kept, as the plan gives the same rows each time."""
+def test_batch_without_freeze_is_evaluated_again(spark: SparkSession, by_driver: Acker) -> None:
+    """Correct here, because the plan gives the same rows each time."""
     world = World(by_driver.client)
     inputs = firsts(world.track(1, 1))
     with by_driver.batch(frame(spark, inputs), 0, freeze=False) as b:
@@ -513,7 +521,7 @@ def test_rows_that_are_read_again(spark: SparkSession, by_driver: Acker) -> None
     assert world.drain() == {"s0", "s1"}
 
 
-# Who is to blame, and for what
+# Errors
 
 
 def columns(**kinds: str) -> str:
@@ -534,7 +542,9 @@ def columns(**kinds: str) -> str:
         ("anchors ARRAY<STRUCT<anchor: BIGINT, tuple: INT>>", "make it with anchors_of"),
     ],
 )
-def test_wrong_columns(spark: SparkSession, by_driver: Acker, schema: str, words: str) -> None:
+def test_wrong_columns_are_refused(
+    spark: SparkSession, by_driver: Acker, schema: str, words: str
+) -> None:
     df = spark.createDataFrame([], schema)
     uses: list[Callable[[MicroBatch], object]] = [
         lambda b: b.ack(df), lambda b: b.emit(df, edge="e"), lambda b: b.fail(df),
@@ -547,7 +557,7 @@ def test_wrong_columns(spark: SparkSession, by_driver: Acker, schema: str, words
         by_driver.ack(df, 0)
 
 
-def test_a_column_that_is_there_twice(spark: SparkSession, by_driver: Acker) -> None:
+def test_duplicate_column_is_refused(spark: SparkSession, by_driver: Acker) -> None:
     df = frame(spark, [(7, 8)])
     twice = df.alias("x").join(df.alias("y"), "n")
     with pytest.raises(InvalidBatchError, match="column anchor occurs more than once, as after"):
@@ -562,13 +572,15 @@ def test_a_column_that_is_there_twice(spark: SparkSession, by_driver: Acker) -> 
         ("STRING", "not string: make them with tuple_id"),
     ],
 )
-def test_wrong_children(spark: SparkSession, by_driver: Acker, kind: str, words: str) -> None:
+def test_children_of_wrong_types_are_refused(
+    spark: SparkSession, by_driver: Acker, kind: str, words: str
+) -> None:
     df = frame(spark, [(7, 8)]).withColumn("kids", F.lit(None).cast(kind))
     with pytest.raises(InvalidBatchError, match=words):
         by_driver.ack(df, 0, children="kids")
 
 
-def test_wrong_ways(spark: SparkSession, by_driver: Acker) -> None:
+def test_wrong_calls_of_a_batch_are_refused(spark: SparkSession, by_driver: Acker) -> None:
     df = frame(spark, [(7, 8)])
     b = by_driver.batch(df, 0)
     for use in (
@@ -591,10 +603,10 @@ def test_wrong_ways(spark: SparkSession, by_driver: Acker) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_ids_that_cannot_be(
+def test_invalid_ids_are_refused_and_no_shard_is_changed(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, place: tuple[str, int]
 ) -> None:
-    """Found where the rows are, told where the query is; and no shard applies anything."""
+    """A task finds the row, the driver raises the error, and no shard applies a call."""
     acker = make_spark_acker({"shards": place[1]}, mode=place[0])
     good = [(n, 9) for n in range(1, 9)]
     for anchor, id_, words in (
@@ -609,7 +621,7 @@ def test_ids_that_cannot_be(
         assert total(acker.client)["pending"] == 0
 
 
-def test_outside_of_a_streaming_query(
+def test_query_id_is_required_outside_a_streaming_query(
     spark: SparkSession, make_spark_acker: MakeSparkAcker
 ) -> None:
     acker = make_spark_acker(query_id=None)
@@ -633,20 +645,20 @@ def test_invalid_spark_acker_settings_are_refused(
 
 
 @pytest.mark.parametrize("mode", ["driver", "executors"])
-def test_a_namespace_that_nobody_created(
+def test_batch_of_an_unknown_namespace_is_refused(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, mode: str
 ) -> None:
     acker = make_spark_acker(mode=mode)
     url, mode = acker.application.target.url, acker.application.mode
-    acker = Acker(spark, "nobodys", app_id="a", url=url, mode=mode, query_id="q")
+    acker = Acker(spark, "missing", app_id="a", url=url, mode=mode, query_id="q")
     with pytest.raises(NamespaceNotFoundError):
         acker.ack(frame(spark, [(7, 8)]), 0)
 
 
-# Tricks: what a plan may do to the rows of a batch
+# Tricks: transformations that a plan may apply to the rows of a batch
 
 Trick = Callable[[MicroBatch, DataFrame], Sequence[DataFrame]]
-"""Gets a batch, and messages that were processed by an earlier one; returns what it writes."""
+"""A function of a batch, and of messages of an earlier batch; returns the messages it writes."""
 
 
 def renamed(df: DataFrame) -> DataFrame:
@@ -688,7 +700,7 @@ def window(b: MicroBatch, old: DataFrame) -> Sequence[DataFrame]:
     return [b.emit(b.df, edge="e", anchors=pairs, key=["n"])]
 
 
-def told_twice(b: MicroBatch, old: DataFrame) -> Sequence[DataFrame]:
+def acked_and_emitted(b: MicroBatch, old: DataFrame) -> Sequence[DataFrame]:
     out = b.emit(b.df, edge="e")
     b.ack(b.df.join(renamed(out), "n"), children="t2")
     return [out]
@@ -738,7 +750,7 @@ def input_twice(b: MicroBatch, old: DataFrame) -> Sequence[DataFrame]:
 
 
 def with_old_ones(b: MicroBatch, old: DataFrame) -> Sequence[DataFrame]:
-    """Rows that were emitted by an earlier batch: some of their trees have an input here."""
+    """Emit rows of an earlier batch, too; some of their trees have an input in this batch."""
     here = b.df.select("anchor").distinct()
     return [b.emit(old.join(here, "anchor").union(b.df), edge="old")]
 
@@ -762,11 +774,11 @@ REFUSED: dict[str, tuple[Trick, str]] = {
     ),
     "outer join": (lambda b, old: outer(b, unanchored=False), NO_ANCHOR),
     "fewer acked than emitted": (fewer, NO_INPUT),
-    "children told twice": (told_twice, SHARED),
+    "children acked and emitted": (acked_and_emitted, SHARED),
     "half a pair": (half_a_pair, NO_ANCHOR),
     "no pair": (no_pair, NO_ANCHOR),
     "empty pairs": (empty_pairs, NO_ANCHOR),
-    "anchor of nobody": (
+    "unknown anchor": (
         lambda b, old: [b.emit(b.df.withColumn("anchor", F.lit(77).cast("bigint")), edge="e")],
         NO_INPUT,
     ),
@@ -787,7 +799,7 @@ HARMLESS: dict[str, Trick] = {
 
 
 def played(spark: SparkSession, acker: Acker, trick: Trick) -> tuple[World, set[str]]:
-    """Play a trick on trees of which an earlier batch has processed a part; then drain them all."""
+    """Apply a trick to trees that an earlier batch has partially processed; drain all trees."""
     world = World(acker.client)
     trees = [*world.track(2, 2, 1), *world.track(2, 1, block="b")]
     early = frame(spark, [each[0] for each in trees if len(each) == 2])
@@ -809,14 +821,16 @@ def played(spark: SparkSession, acker: Acker, trick: Trick) -> tuple[World, set[
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_tricks_that_are_refused(spark: SparkSession, by_driver: Acker, name: str) -> None:
+def test_plans_that_could_ack_falsely_are_refused(
+    spark: SparkSession, by_driver: Acker, name: str
+) -> None:
     trick, words = REFUSED[name]
     with pytest.raises(InvalidBatchError, match=words):
         played(spark, by_driver, trick)
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_tricks_that_do_no_harm(spark: SparkSession, by_driver: Acker, name: str) -> None:
+def test_unusual_plans_complete_all_trees(spark: SparkSession, by_driver: Acker, name: str) -> None:
     world, acked = played(spark, by_driver, HARMLESS[name])
     tick(world.client, 3)
     world.check()
@@ -828,10 +842,10 @@ def test_tricks_that_do_no_harm(spark: SparkSession, by_driver: Acker, name: str
     ("place", "trick"),
     [(PLACES[0], twice_acked), (PLACES[0], input_twice), (PLACES[1], input_twice)],
 )
-def test_inputs_that_are_there_twice(
+def test_duplicate_inputs_fail_only_their_trees(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, place: tuple[str, int], trick: Trick
 ) -> None:
-    """They cancel, and so would what comes of them: their trees fail, and no others."""
+    """Equal inputs cancel, and so would their children: their trees fail, and no other trees."""
     acker = make_spark_acker({"shards": place[1]}, mode=place[0])
     world = World(acker.client)
     trees = [*world.track(1, 1), *world.track(2, 1, block="b")]
@@ -850,7 +864,7 @@ def test_inputs_that_are_there_twice(
 
 
 @pytest.mark.parametrize("name", ["rows of another batch", "outer join"])
-def test_tricks_that_executors_refuse(
+def test_executors_refuse_plans_that_could_ack_falsely(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, name: str
 ) -> None:
     trick, words = REFUSED[name]
@@ -860,7 +874,7 @@ def test_tricks_that_executors_refuse(
 
 
 @pytest.mark.parametrize("name", ["at random", "with rows of another batch"])
-def test_tricks_on_executors(
+def test_unusual_plans_on_executors_complete_all_trees(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, name: str
 ) -> None:
     world, _ = played(spark, make_spark_acker({"shards": 2}, mode="executors"), HARMLESS[name])
@@ -873,13 +887,13 @@ def test_tricks_on_executors(
 
 
 def derived(parent: int, *way: object) -> int:
-    """Id of a child, as :func:`tuple_id` makes it."""
+    """Return the id of a child, derived like that of :func:`tuple_id`."""
     text = ",".join(map(str, (parent, *way))).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1 or 1
 
 
 class Plans:
-    """Batches of bolts, right and wrong, over trees that a world keeps."""
+    """Random batches of bolts, correct and wrong, over the trees of a world."""
 
     def __init__(self, client: Client, seed: int) -> None:
         self.world, self.chance = World(client, seed), random.Random(seed)
@@ -889,11 +903,11 @@ class Plans:
         self.shards = client.config.shards
         self.batch_ids = itertools.count()
         self.again: set[int] = set()
-        """Trees of messages that came again after they were processed; they may be complete."""
+        """Trees of messages that were delivered again after processing; they may be complete."""
         counts = [chance.randint(1, 3) for _ in range(chance.randint(1, 4))]
         trees = [*self.world.track(*counts), *self.world.track(*counts[::-1], block="b")]
         self.messages: list[tuple[Pair, ...]] = [(pair,) for each in trees for pair in each]
-        """All that were ever written; some belong to several trees."""
+        """All messages that were written; some belong to several trees."""
 
     def waiting(self) -> list[tuple[Pair, ...]]:
         return [m for m in self.messages if not set(m) <= self.world.processed]
@@ -902,7 +916,7 @@ class Plans:
         return self.chance.randrange(of) == 0
 
     def step(self) -> None:
-        """One batch, until it was applied or refused; some drivers die in the middle."""
+        """Run one batch until it is applied or refused; some drivers die before the end."""
         chance, batch_id = self.chance, next(self.batch_ids)
         pool = self.messages if self.rarely() else self.waiting()
         rows = chance.sample(pool, min(len(pool), chance.randint(1, 5)))
@@ -916,7 +930,7 @@ class Plans:
             job = Job(
                 self.target, self.shards, lane_of("a", "q"), batch_id, "fail_trees"
             )  # fmt: skip
-            # From here on, they may be acked: what they caused is decided.
+            # From here on the inputs may be acked: their children are decided.
             before = set(self.world.processed)
             self.world.processed |= {(a, i) for kind, a, i, _ in terms if kind is Kind.INPUT}
             try:
@@ -935,7 +949,7 @@ class Plans:
             self.world.check()
             event(f"applied, changed={done.changed}")
             if done.changed:
-                break  # nothing of it is written
+                break  # its messages are not written
             anchors = {anchor for child in children for anchor, _ in child} - self.again
             assert not {self.world.names[anchor] for anchor in anchors} & self.world.acked
             self.messages += children
@@ -946,7 +960,7 @@ class Plans:
     def plan(
         self, rows: list[tuple[Pair, ...]], batch_id: int
     ) -> tuple[list[Term], list[tuple[Pair, ...]]]:
-        """Terms, and the messages that are written if they are applied."""
+        """Return terms, and the messages to write after the terms were applied."""
         chance = self.chance
         acked = rows[1:] if self.rarely() else rows
         terms: list[Term] = [(Kind.INPUT, a, i, "") for row in acked for a, i in row]

@@ -1,4 +1,4 @@
-"""What a review of the Spark layer found: each was a false ack, or a query that could not go on."""
+"""Regressions of the Spark layer: each was a false ack, or a query that could not continue."""
 
 import random
 from pathlib import Path
@@ -36,10 +36,10 @@ def track(acker: Any, df: DataFrame, batch_id: int = 0, **more: Any) -> DataFram
     return messages.localCheckpoint()
 
 
-def test_a_hole_is_not_told_as_an_ack(
+def test_gap_in_the_numbers_is_never_acked(
     spark: SparkSession, make_spark_acker: MakeSparkAcker
 ) -> None:
-    """All are pending; two are replayed, and what lies between them is not done for that."""
+    """All are pending, and two are replayed: the records between them are not acked with them."""
     acker = make_spark_acker()
     everything = spark.range(100)
     track(acker, everything, 0, source_id=counting())
@@ -51,7 +51,7 @@ def test_a_hole_is_not_told_as_an_ack(
 
 
 @pytest.mark.parametrize("count", [10, 100])
-def test_two_queries_have_halves_of_a_topic(
+def test_queries_on_halves_of_a_topic_are_independent(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, count: int
 ) -> None:
     acker = make_spark_acker()
@@ -63,10 +63,10 @@ def test_two_queries_have_halves_of_a_topic(
 
 
 @pytest.mark.parametrize("mode", ["driver", "executors"])
-def test_holes_and_runs_in_one_batch(
+def test_windows_with_and_without_gaps_in_one_batch(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, mode: str
 ) -> None:
-    """Windows without holes are blocks, the others are loose, and each has its verdict."""
+    """Windows without gaps are blocks, the others are loose, and each tree gets its verdict."""
     acker = make_spark_acker({"shards": 2}, mode=mode)
     df = spark.range(10_000).where("id < 4095 OR id % 3 = 0")
     messages = track(acker, df, source_id=counting())
@@ -77,8 +77,10 @@ def test_holes_and_runs_in_one_batch(
     assert {v[2] for v in outcomes(acker.client)} == {f"p/{row.id}" for row in df.collect()}
 
 
-def test_a_slash_in_a_prefix(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
-    """Two numberings that read alike are two: records of one do not complete those of the other."""
+def test_slash_in_a_prefix_is_escaped(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker
+) -> None:
+    """Numberings with equal concatenations stay distinct: one does not complete the other."""
     acker = make_spark_acker()
     ids = counted("a", "b", number="n")
     one = spark.createDataFrame(
@@ -92,10 +94,10 @@ def test_a_slash_in_a_prefix(spark: SparkSession, make_spark_acker: MakeSparkAck
     assert found == {f"x\\/y/z/{i}" for i in range(20)}
 
 
-def test_two_queries_track_the_same_records(
+def test_queries_that_track_the_same_records_are_independent(
     spark: SparkSession, make_spark_acker: MakeSparkAcker
 ) -> None:
-    """Each has trees of its own, in blocks as well: messages of one do not complete the other's."""
+    """Each query has its own trees, also in blocks: no message completes the other query's tree."""
     acker = make_spark_acker()
     df = spark.range(20)
     first = track(acker, df, query_id="one", source_id=counting())
@@ -105,17 +107,17 @@ def test_two_queries_track_the_same_records(
     assert acker.client.status().pending == 20
 
 
-def test_a_new_checkpoint_with_other_batches(
+def test_new_checkpoint_with_other_batch_sizes_has_no_conflict(
     spark: SparkSession, make_spark_acker: MakeSparkAcker
 ) -> None:
-    """Blocks of the old one are pending, with other sizes: no conflict."""
+    """Blocks of the old checkpoint are still pending, with other sizes."""
     acker = make_spark_acker()
     track(acker, spark.range(100), query_id="old", source_id=counting())
     track(acker, spark.range(50), query_id="new", source_id=counting())
     assert acker.client.status().pending == 150
 
 
-def test_anchors_without_a_whole_pair(
+def test_half_a_pair_of_ids_is_refused(
     spark: SparkSession, make_spark_acker: MakeSparkAcker
 ) -> None:
     acker = make_spark_acker()
@@ -132,7 +134,9 @@ def test_anchors_without_a_whole_pair(
     assert outcomes(acker.client) == []
 
 
-def test_both_kinds_of_ids(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
+def test_both_kinds_of_id_columns_are_refused(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker
+) -> None:
     acker = make_spark_acker()
     messages = track(acker, records(spark, "a"))
     both = messages.withColumn("anchors", anchors_of(("anchor", "tuple")))
@@ -143,10 +147,10 @@ def test_both_kinds_of_ids(spark: SparkSession, make_spark_acker: MakeSparkAcker
         b.emit(b.df, edge="e")
 
 
-def test_children_of_two_rows_share_an_id(
+def test_children_of_two_rows_with_equal_ids_are_refused(
     spark: SparkSession, make_spark_acker: MakeSparkAcker
 ) -> None:
-    """Derived from the anchor, which both have: they would cancel, and the tree be complete."""
+    """Ids derived from the shared anchor would cancel, and the tree would be complete."""
     acker = make_spark_acker()
     messages = track(acker, records(spark, "a"), edges=["x", "y"])
     children = messages.withColumn("child", tuple_id("anchor", "g"))
@@ -155,13 +159,13 @@ def test_children_of_two_rows_share_an_id(
     assert outcomes(acker.client) == []
 
 
-def test_the_ledger_of_a_run_that_tracked_nothing(
+def test_ledger_of_an_untracked_run_is_replaced(
     spark: SparkSession,
     make_spark_acker: MakeSparkAcker,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It died before; the next run has other records, and they are not named after the first's."""
+    """A run died before it tracked. The next run has other records, and their own source ids."""
     acker = make_spark_acker(ledger=str(tmp_path))
 
     def dies(*args: object) -> None:
@@ -178,7 +182,9 @@ def test_the_ledger_of_a_run_that_tracked_nothing(
     assert sorted(map(tuple, named.collect())) == [("b", "b"), ("c", "c"), ("d", "d")]
 
 
-def test_no_fail_trees_with_a_ledger(make_spark_acker: MakeSparkAcker, tmp_path: Path) -> None:
+def test_fail_trees_with_a_ledger_is_refused(
+    make_spark_acker: MakeSparkAcker, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError, match="not in the ledger"):
         make_spark_acker(ledger=str(tmp_path), on_changed_batch="fail_trees")
 
@@ -186,7 +192,7 @@ def test_no_fail_trees_with_a_ledger(make_spark_acker: MakeSparkAcker, tmp_path:
 def test_a_changed_batch_writes_nothing(
     spark: SparkSession, make_spark_acker: MakeSparkAcker
 ) -> None:
-    """Its first run had acked the trees; what the second would send belongs to nothing."""
+    """The first run has acked the trees, so messages of the second run would belong to no tree."""
     acker = make_spark_acker(on_changed_batch="fail_trees")
     messages = track(acker, records(spark, "a", "b"))
     written: list[DataFrame] = []
@@ -216,10 +222,10 @@ def test_a_changed_batch_writes_nothing(
 
 
 @pytest.mark.parametrize("mode", ["driver", "executors"])
-def test_a_message_that_is_delivered_twice(
+def test_message_delivered_twice_fails_its_tree(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, mode: str
 ) -> None:
-    """As queues do at times. Its tree fails, to be replayed, and the query goes on."""
+    """As at-least-once queues may do. Its tree fails and is replayed; the query continues."""
     acker = make_spark_acker(mode=mode)
     messages = track(acker, records(spark, "a", "b", "c"))
     twice = messages.union(messages.where("sid = 'b'"))
@@ -231,7 +237,7 @@ def test_a_message_that_is_delivered_twice(
 
 
 def test_the_order_of_failures_does_not_matter() -> None:
-    """More of them than one call of a block may have."""
+    """With more failures than one call of a block may carry."""
     base = 1 << 62 | 5 << 12
     terms = [(Kind.FAIL, base + slot, 0, "no weather") for slot in range(2000)]
     terms += [(Kind.INPUT, base + slot, 10**15 + slot, "") for slot in range(2000)]
@@ -241,7 +247,7 @@ def test_the_order_of_failures_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("count", [1700, 1900, 4095])
-def test_a_large_block_that_comes_back_with_other_content(
+def test_large_block_with_changed_content_fails(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, count: int
 ) -> None:
     acker = make_spark_acker(on_changed_batch="fail_trees")
@@ -258,10 +264,10 @@ def test_no_call_is_empty() -> None:
     assert all(len(call) for call in calls([large]))
 
 
-def test_a_namespace_with_other_shards(
+def test_batch_after_a_recreated_namespace_uses_the_new_shards(
     spark: SparkSession, make_spark_acker: MakeSparkAcker
 ) -> None:
-    """Dropped and created anew: the next batch knows, and nobody has to run it again."""
+    """The namespace was dropped and created again; the next batch is applied without a retry."""
     acker = make_spark_acker({"shards": 1})
     track(acker, records(spark, "a"))
     redis = acker.client.connection.client
@@ -276,10 +282,10 @@ def test_a_namespace_with_other_shards(
     assert other.status().pending == 2
 
 
-def test_the_verdicts_of_a_batch_that_runs_again_are_waited_for(
+def test_retry_waits_for_the_backlog_only(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was tracked in part; it waits for the backlog, as long as it may, and not for itself."""
+    """It was partially tracked: it waits for the backlog, but not for its own pending trees."""
     acker = make_spark_acker({"high_water": 10})
     track(acker, records(spark, *"abcdefgh"))
     seen: list[bool] = []
@@ -297,7 +303,9 @@ def test_the_verdicts_of_a_batch_that_runs_again_are_waited_for(
         track(acker, records(spark, *"ijkl"), 1)
 
 
-def test_a_why_that_is_not_utf_8(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
+def test_reason_that_is_not_utf_8_is_replaced(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker
+) -> None:
     acker = make_spark_acker()
     messages = track(acker, records(spark, "a"))
     with acker.batch(messages, 0, query_id="bolt") as b:
@@ -306,7 +314,7 @@ def test_a_why_that_is_not_utf_8(spark: SparkSession, make_spark_acker: MakeSpar
     assert (verdict, why[-1]) == ("nack", "A")
 
 
-def test_a_source_id_that_is_not_utf_8(
+def test_source_id_that_is_not_utf_8_is_refused(
     spark: SparkSession, make_spark_acker: MakeSparkAcker
 ) -> None:
     acker = make_spark_acker()
@@ -317,20 +325,20 @@ def test_a_source_id_that_is_not_utf_8(
 
 @pytest.mark.parametrize("attempt", [1, 1_700_000_000, 2**31 - 1])
 @pytest.mark.parametrize("prefix", ["p", ""])
-def test_attempts_and_prefixes_of_all_kinds(prefix: str, attempt: int) -> None:
+def test_counted_label_round_trips(prefix: str, attempt: int) -> None:
     label = CountedLabel(prefix, 7, attempt)
     assert CountedLabel.parse(str(label)) == label
 
 
-def test_an_attempt_below_0(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
+def test_attempt_below_0_is_refused(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
     with pytest.raises(InvalidBatchError, match="an attempt must be 0 or more"):
         track(make_spark_acker(), spark.range(3), source_id=counting(), attempt=-1)
 
 
-def test_a_batch_that_failed_is_counted_when_it_comes_again(
+def test_rows_are_counted_after_a_failed_batch(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a small one, the driver folds; if that fails, it may have been too large for it."""
+    """After a small batch the driver folds; a failed batch may have been too large for it."""
     monkeypatch.setattr("acker_redis.spark.memory.DRIVER_MOST", 4)
     acker = make_spark_acker(mode="auto")
     track(acker, records(spark, "a"))
@@ -341,8 +349,10 @@ def test_a_batch_that_failed_is_counted_when_it_comes_again(
     assert acker.reports[-1].mode == "executors"
 
 
-def test_kept_rows_are_given_back(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
-    """When the query's next batch begins, and not when a garbage collector gets to it."""
+def test_frozen_rows_are_released_by_the_next_batch(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker
+) -> None:
+    """And not only when the garbage collector runs."""
     acker = make_spark_acker()
 
     def kept() -> int:
@@ -356,10 +366,10 @@ def test_kept_rows_are_given_back(spark: SparkSession, make_spark_acker: MakeSpa
     assert kept() <= before
 
 
-def test_another_driver_writes_the_same_batch(
+def test_partial_write_of_another_driver_is_not_used(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it has half written does not get the batch's name."""
+    """The partial write does not get the name of the batch."""
     queue = FileQueue(tmp_path)
     half = tmp_path / "_writing-q-000000000000-other"
     half.mkdir()
@@ -369,7 +379,7 @@ def test_another_driver_writes_the_same_batch(
     assert half.exists()
 
 
-def test_the_other_driver_is_first(spark: SparkSession, tmp_path: Path) -> None:
+def test_write_after_another_driver_is_a_no_op(spark: SparkSession, tmp_path: Path) -> None:
     queue = FileQueue(tmp_path)
     FileQueue(tmp_path / "other").write(records(spark, "a"), "q", 0)
     real = Path.rename
@@ -385,24 +395,28 @@ def test_the_other_driver_is_first(spark: SparkSession, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("_writing-*"))
 
 
-def test_hidden_names_are_taken(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
+def test_reserved_column_names_are_refused(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker
+) -> None:
     df = records(spark, "a").withColumn("_acker_delta", F.lit(1))
     with pytest.raises(InvalidBatchError, match="_acker_"):
         make_spark_acker().batch(df, 0)
 
 
-def test_few_records_of_many_windows(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
-    """They are counted as what they are, and not as the slots between them."""
+def test_sparse_records_do_not_count_their_gaps(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker
+) -> None:
+    """The wait for room counts the records, and not the slots between them."""
     acker = make_spark_acker({"high_water": 100})
     df = spark.range(30).select((F.col("id") * 3000).alias("id"))
     track(acker, df, source_id=counting())
     assert acker.client.status().pending == 30
 
 
-def test_two_sources_with_the_same_ids(
+def test_two_sources_with_the_same_ids_are_independent(
     spark: SparkSession, make_spark_acker: MakeSparkAcker
 ) -> None:
-    """In one namespace: their trees do not meet."""
+    """In one namespace their trees are distinct."""
     acker = make_spark_acker()
     for number, source in enumerate(("orders", "returns")):
         with acker.batch(records(spark, "a", "b"), number) as b:

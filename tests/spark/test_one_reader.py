@@ -1,4 +1,4 @@
-"""A task has one stream reader in an application: a second is refused, and the next is not."""
+"""A task has one stream reader in an application: a concurrent second reader is refused."""
 
 import os
 import signal
@@ -37,7 +37,7 @@ def test_a_second_reader_is_refused_until_the_first_has_stopped(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("ends", [signal.SIGKILL, signal.SIGTERM])
-def test_a_reader_waits_for_one_that_is_just_being_stopped(
+def test_reader_waits_for_a_reader_that_is_being_stopped(
     tmp_path: Path, ends: signal.Signals
 ) -> None:
     with subprocess.Popen(
@@ -52,7 +52,7 @@ def test_a_reader_waits_for_one_that_is_just_being_stopped(
         reader(tmp_path, wait=60).hold()
 
 
-def test_without_a_folder_that_can_be_written_nothing_is_locked(
+def test_without_a_writable_folder_nothing_is_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: object) -> int:

@@ -1,4 +1,4 @@
-"""Verdicts as rows: each once, whatever dies, in batches and in streams."""
+"""Verdicts as rows, in batch reads and streams: each once, also after crashes."""
 
 import logging
 import pickle
@@ -92,13 +92,13 @@ def stream_key(acker: Acker, shard: int = 0) -> str:
 
 
 def acked(acker: Acker, *names: str) -> None:
-    """Trees that are done at once: an entry of the stream for each."""
+    """Track trees that are complete at once: each gives an entry of the stream."""
     for name in names:
         track(acker, 2 * int.from_bytes(name.encode(), "big"), 0, name)
 
 
 def add(acker: Acker, id_: str, name: str) -> None:
-    """An entry under an id of one's own choice."""
+    """Add an entry with a given id."""
     fields = {"verdict": "nack", "reason": "failed", "n": 1, "rows": f'[["7","{name}",5,"w"]]'}
     acker.connection.client.xadd(stream_key(acker), fields, id_)
 
@@ -108,13 +108,13 @@ def ids(acker: Acker, shard: int = 0) -> list[str]:
 
 
 def read_now(acker: Acker, **more: Any) -> list[dict[str, Any]]:
-    """Rows of a batch read, without Spark."""
+    """Return the rows of a batch read, without Spark."""
     source = OutcomesReader(OutcomeOptions.parse(options(acker, **more)))
     batches = (batch for part in source.partitions() for batch in source.read(part))
     return [found for batch in batches for found in batch.to_pylist()]
 
 
-def told(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+def brief(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     columns = ("verdict", "reason", "why", "anchor", "source_id", "trees", "label")
     return [tuple(found[name] for name in columns) for found in rows]
 
@@ -132,7 +132,7 @@ def test_loose_verdicts_of_every_kind(acker: Acker) -> None:
     track(acker, 8, 1, "twice")
     tick(acker, 3)
     rows = read_now(acker)
-    assert told(rows) == [
+    assert brief(rows) == [
         ("ack", "completed", "", 2, "done", 1, None),
         ("nack", "failed", "it is bad", 4, "bad", 1, None),
         ("touch", "reset", "", 6, "slow", 1, None),
@@ -168,7 +168,7 @@ def test_verdicts_of_blocks_of_every_kind(acker: Acker) -> None:
         return verdict, reason, why, anchor, source_id_of("t", label, anchor), n, label
 
     rejected = [line(("orders/4@0", 7), "nack", "overflow", "", s, 1) for s in range(41)]
-    assert told(read_now(acker)) == [
+    assert brief(read_now(acker)) == [
         line(first, "touch", "reset", "", 0, 4),
         line(first, "nack", "failed", "torn", 1, 1),
         line(first, "ack", "completed", "", 0, 1),
@@ -179,8 +179,8 @@ def test_verdicts_of_blocks_of_every_kind(acker: Acker) -> None:
         line(second, "ack", "completed", "", 3, 1),
         *rejected,
     ]
-    assert told(read_now(acker))[3][4] == "orders/3/1002"
-    assert told(read_now(acker, expand="TRUE")) == [
+    assert brief(read_now(acker))[3][4] == "orders/3/1002"
+    assert brief(read_now(acker, expand="TRUE")) == [
         *(line(first, "touch", "reset", "", s, 1) for s in range(4)),
         line(first, "nack", "failed", "torn", 1, 1),
         *(line(first, "ack", "completed", "", s, 1) for s in (0, 2, 3)),
@@ -225,20 +225,20 @@ entries = st.one_of(
 
 
 def singles(found: OutcomeRow) -> Iterator[tuple[Any, ...]]:
-    """Each tree of a row, as the outcome says it."""
+    """Yield the values of each tree of a row."""
     for tree in range(found.trees):
         anchor = found.anchor + tree
         yield found.verdict, found.reason, found.why, anchor, found.age_ms, found.label
 
 
-def as_told(outcome: Outcome, entry: Entry) -> tuple[Any, ...]:
+def tree_of(outcome: Outcome, entry: Entry) -> tuple[Any, ...]:
     label = entry.block.label if entry.block else None
     return outcome.verdict, outcome.reason, outcome.why, outcome.anchor, outcome.age_ms, label
 
 
 @given(entries)
 def test_rows_hold_each_outcome_of_an_entry_once(entry: Entry) -> None:
-    expected = [as_told(outcome, entry) for outcome in entry]
+    expected = [tree_of(outcome, entry) for outcome in entry]
     expanded, ranges = list(rows_of(entry, TASK, True)), list(rows_of(entry, TASK, False))
     assert [one for found in expanded for one in singles(found)] == expected
     assert all(found.trees == 1 for found in expanded)
@@ -257,12 +257,12 @@ def test_rows_hold_each_outcome_of_an_entry_once(entry: Entry) -> None:
 def test_a_batch_has_the_rows_of_its_entries(some: list[Entry], expand: bool) -> None:
     batches = list(record_batches(iter(some), "n", TASK, expand))
     rows = [found for entry in some for found in rows_of(entry, TASK, expand)]
-    assert told([r for batch in batches for r in batch.to_pylist()]) == [
+    assert brief([r for batch in batches for r in batch.to_pylist()]) == [
         (r.verdict, r.reason, r.why, r.anchor, r.source_id, r.trees, r.label) for r in rows
     ]
 
 
-def test_batches_are_bounded_and_entries_are_asked_for_one_by_one() -> None:
+def test_record_batches_are_bounded_and_entries_are_read_lazily() -> None:
     asked = 0
 
     def many() -> Iterator[Entry]:
@@ -282,7 +282,7 @@ def test_batches_are_bounded_and_entries_are_asked_for_one_by_one() -> None:
     assert max(sizes) < BATCH_ROWS + 4095
 
 
-# The streams' reader, step by step as Spark would
+# The stream reader, called step by step like Spark does
 
 
 def everything(found: OutcomesStreamReader, start: Any, end: Any) -> list[str]:
@@ -294,7 +294,7 @@ def everything(found: OutcomesStreamReader, start: Any, end: Any) -> list[str]:
     ]
 
 
-def test_offsets_name_the_entries_oldest_first_and_at_most_the_limit(acker: Acker) -> None:
+def test_offset_lists_the_oldest_entries_up_to_the_limit(acker: Acker) -> None:
     acked(acker, "a", "b", "c")
     it = reader(acker)
     nothing = it.initialOffset()
@@ -304,7 +304,7 @@ def test_offsets_name_the_entries_oldest_first_and_at_most_the_limit(acker: Acke
     assert one["ids"] == {"0": " ".join(ids(acker)[:2])}
     two = it.latestOffset(one, ReadMaxRows(2))
     assert two["ids"] == {"0": ids(acker)[2]}
-    assert it.latestOffset(two, ReadMaxRows(2))["ids"] == one["ids"], "were not committed"
+    assert it.latestOffset(two, ReadMaxRows(2))["ids"] == one["ids"], "they were not committed"
     it.commit(one)
     assert it.latestOffset(two, ReadMaxRows(2)) is two
     assert it.latestOffset(nothing, ReadAllAvailable())["ids"] == two["ids"]
@@ -312,8 +312,8 @@ def test_offsets_name_the_entries_oldest_first_and_at_most_the_limit(acker: Acke
     assert everything(it, one, both) == ["c"]
 
 
-def test_pages_make_no_difference(acker: Acker) -> None:
-    """More entries than a page, on both sides of those that are known."""
+def test_new_entries_are_found_across_pages(acker: Acker) -> None:
+    """More entries than a page, before and after the known entries."""
     for number in range(1, 101):
         add(acker, f"{number}-0", f"n{number}")
     assert [r["source_id"] for r in read_now(acker)] == [f"n{n}" for n in range(1, 101)]
@@ -328,7 +328,7 @@ def test_pages_make_no_difference(acker: Acker) -> None:
     assert everything(it, known, found) == [f"n{n}" for n in names]
 
 
-def test_commit_takes_what_the_offset_lists_and_nothing_else(acker: Acker) -> None:
+def test_commit_deletes_exactly_the_listed_entries(acker: Acker) -> None:
     acked(acker, "a", "b", "c")
     it, waiting = reader(acker), ids(acker)
     it.commit(it.initialOffset() | {"ids": {"0": waiting[1]}})
@@ -340,7 +340,7 @@ def test_commit_takes_what_the_offset_lists_and_nothing_else(acker: Acker) -> No
 
 @pytest.mark.parametrize("new", ["1-0", "15-5", "25-0"])
 def test_smaller_ids_after_a_failover_are_found(acker: Acker, new: str) -> None:
-    """Before, in between or after those of the last batch."""
+    """Before, between or after the ids of the last batch."""
     for number in (10, 12, 20):
         add(acker, f"{number}-0", f"n{number}")
     it = reader(acker)
@@ -353,7 +353,7 @@ def test_smaller_ids_after_a_failover_are_found(acker: Acker, new: str) -> None:
     assert everything(it, last, found) == [f"at {new}"]
 
 
-def test_what_comes_in_between_later_is_found_by_a_thorough_look(
+def test_entries_between_known_ids_are_found_by_a_thorough_poll(
     acker: Acker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(OutcomesStreamReader, "THOROUGH", 3)
@@ -372,7 +372,7 @@ def test_what_comes_in_between_later_is_found_by_a_thorough_look(
     ]
 
 
-def test_the_first_empty_look_after_a_batch_is_a_thorough_one(acker: Acker) -> None:
+def test_first_empty_poll_after_a_batch_is_thorough(acker: Acker) -> None:
     it, start = reader(acker), reader(acker).initialOffset()
     for first, last, new in (("10-0", "20-0", "15-0"), ("30-0", "40-0", "35-0")):
         assert it.latestOffset(start, ReadMaxRows(5)) is start
@@ -386,7 +386,7 @@ def test_the_first_empty_look_after_a_batch_is_a_thorough_one(acker: Acker) -> N
         acker.connection.client.delete(stream_key(acker))
 
 
-def test_a_redis_that_does_not_answer_at_once_is_asked_again(
+def test_reader_retries_while_redis_does_not_answer(
     acker: Acker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acked(acker, "a", "b")
@@ -415,7 +415,7 @@ def test_a_redis_that_does_not_answer_at_once_is_asked_again(
     assert (asked.count("commands"), asked.count("run")) == (4, 4)
 
 
-def test_available_now_reads_what_waited_and_no_more(acker: Acker) -> None:
+def test_available_now_reads_only_waiting_verdicts(acker: Acker) -> None:
     acked(acker, "a", "b", "c")
     waiting, it = ids(acker), reader(acker)
     it.prepareForTriggerAvailableNow()
@@ -450,7 +450,7 @@ def in_shards(acker: Acker, *anchors: int) -> None:
         acker.apply(batch)
 
 
-def test_a_partition_per_shard_that_has_entries(four_shards: Acker) -> None:
+def test_one_partition_per_shard_with_entries(four_shards: Acker) -> None:
     in_shards(four_shards, 1, 3, 5, 9)
     it = reader(four_shards)
     nothing = it.initialOffset()
@@ -475,7 +475,7 @@ def test_missing_entries_are_an_error_that_says_what_to_do(acker: Acker) -> None
         assert word in words
 
 
-def test_missing_entries_may_be_passed_over(acker: Acker, caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_entries_can_be_skipped(acker: Acker, caplog: pytest.LogCaptureFixture) -> None:
     acked(acker, "a", "b", "c")
     it = reader(acker, failondataloss="False")
     nothing = it.initialOffset()
@@ -486,8 +486,8 @@ def test_missing_entries_may_be_passed_over(acker: Acker, caplog: pytest.LogCapt
     assert "1 of 3 entries of shard 0" in caplog.text
 
 
-def test_a_namespace_that_begins_anew_with_fewer_shards(four_shards: Acker) -> None:
-    """What was planned is lost, and said so; what comes is read, without the old shards."""
+def test_namespace_created_again_with_fewer_shards_is_read(four_shards: Acker) -> None:
+    """Planned entries are lost, which is an error; later entries are read from the new shards."""
     in_shards(four_shards, 1, 3)
     it = reader(four_shards)
     nothing = it.initialOffset()
@@ -504,7 +504,7 @@ def test_a_namespace_that_begins_anew_with_fewer_shards(four_shards: Acker) -> N
     assert backlog(four_shards) == 1
 
 
-def test_a_namespace_that_begins_anew_with_more_shards_is_read_whole(
+def test_namespace_created_again_with_more_shards_is_read_completely(
     acker: Acker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(OutcomesStreamReader, "THOROUGH", 2)
@@ -518,7 +518,7 @@ def test_a_namespace_that_begins_anew_with_more_shards_is_read_whole(
     assert it.latestOffset(nothing, ReadMaxRows(9))["ids"] == {"1": ids(acker, 1)[0]}
 
 
-def test_a_redis_that_began_empty_is_an_error_and_no_wait(
+def test_lost_namespace_is_an_error_for_a_running_query(
     acker: Acker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(OutcomesStreamReader, "THOROUGH", 2)
@@ -532,7 +532,7 @@ def test_a_redis_that_began_empty_is_an_error_and_no_wait(
 
 
 def test_the_checkpoint_of_another_source_is_refused(acker: Acker) -> None:
-    """Entries of two tasks may have the same ids: taking by them would take the wrong ones."""
+    """Entries of two tasks may have the same ids, so a commit could delete the wrong entries."""
     acked(acker, "a")
     it = reader(acker)
     other = VerdictOffset(acker.namespace, "other", {0: (ids(acker)[0],)}).to_dict()
@@ -549,8 +549,8 @@ def test_the_checkpoint_of_another_source_is_refused(acker: Acker) -> None:
     assert backlog(acker) == 1
 
 
-def test_planning_on_a_restart_takes_nothing_of_a_batch_that_is_not_done(acker: Acker) -> None:
-    """Spark plans from the last logged offset to itself before all else."""
+def test_planning_on_restart_deletes_no_unfinished_batch(acker: Acker) -> None:
+    """On a restart, Spark first plans from the last logged offset to the same offset."""
     acked(acker, "a", "b")
     it = reader(acker)
     nothing = it.initialOffset()
@@ -560,12 +560,12 @@ def test_planning_on_a_restart_takes_nothing_of_a_batch_that_is_not_done(acker: 
     assert again.partitions(two, two) == []
     assert backlog(acker) == 2
     assert everything(again, one, two) == ["b"]
-    assert backlog(acker) == 1, "the first batch is done, or the second would not be planned"
+    assert backlog(acker) == 1, "Spark plans the second batch only after the first is finished"
     assert everything(again, one, two) == ["b"]
 
 
-def test_who_plans_on_without_a_commit_is_refused(acker: Acker) -> None:
-    """As Spark does with asynchronous progress tracking: verdicts would come again and again."""
+def test_planning_without_a_commit_is_refused(acker: Acker) -> None:
+    """As with asynchronous progress tracking: the same verdicts would be read repeatedly."""
     acked(acker, "a", "b", "c")
     it = reader(acker)
     offsets = [it.initialOffset()]
@@ -581,8 +581,8 @@ def test_who_plans_on_without_a_commit_is_refused(acker: Acker) -> None:
     assert backlog(acker) == 3
 
 
-def test_idle_looks_are_few_and_never_stale(acker: Acker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a clock of its own: only pauses move it, so it tells how often Redis was asked."""
+def test_idle_polls_are_few_and_never_stale(acker: Acker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only pauses advance the fake clock, so it shows the rate of the polls."""
     now = [1000.0]
     clock = SimpleNamespace(
         monotonic=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s)
@@ -596,14 +596,14 @@ def test_idle_looks_are_few_and_never_stale(acker: Acker, monkeypatch: pytest.Mo
     for _ in range(95):
         assert it.latestOffset(start, ReadMaxRows(9)) is start
     asked = client.info("commandstats")
-    assert asked["cmdstat_xrange"]["calls"] == 2 * 95 + 2, "two a look, and two that are thorough"
-    assert asked["cmdstat_evalsha"]["calls"] == 1, "the namespace is looked at again"
+    assert asked["cmdstat_xrange"]["calls"] == 2 * 95 + 2, "two per poll, and two thorough polls"
+    assert asked["cmdstat_evalsha"]["calls"] == 1, "the number of shards is read again"
     assert now[0] == pytest.approx(1000 + 94 * it.IDLE_SECONDS)
     add(acker, f"{2**42}-0", "new")
     assert it.latestOffset(start, ReadMaxRows(9))["ids"] == {"0": f"{2**42}-0"}
     moved = now[0]
     it.latestOffset(start, ReadMaxRows(9))
-    assert now[0] == moved, "who finds something does not wait"
+    assert now[0] == moved, "a poll that finds entries does not wait"
 
 
 # Options
@@ -636,7 +636,7 @@ def test_wrong_options_are_named(given: dict[str, str], words: str) -> None:
         OutcomesSource(right | given).schema()
 
 
-def test_options_that_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_valid_options_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(URL_VARIABLE, "redis://elsewhere/3")
     found = OutcomeOptions.parse({"NAMESPACE": "n", "Source": TASK, "path": "x", "__internal": "y"})
     assert found == OutcomeOptions(Target("n", "redis://elsewhere/3"), TASK)
@@ -652,7 +652,7 @@ SECRET = "s3c%r/e:t@#?"
     "url",
     ["redis://h:7/2", "rediss+sentinel://a,b:5/main/1", "unix:///x?db=2", "redis+cluster://h"],
 )
-def test_user_and_password_are_put_where_they_belong(url: str) -> None:
+def test_login_options_are_added_to_the_url(url: str) -> None:
     plain = {"url": url, "namespace": "n", "source": TASK}
     for login in ({"password": SECRET}, {"password": SECRET, "username": "m:e"}):
         found = RedisUrl.parse(OutcomeOptions.parse(plain | login).target.url)
@@ -662,7 +662,7 @@ def test_user_and_password_are_put_where_they_belong(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["redis://u:pw12@h", "redis://:@h", "redis://h?password=pw12"])
-def test_a_password_is_written_once(url: str) -> None:
+def test_password_in_two_places_is_refused(url: str) -> None:
     plain = {"url": url, "namespace": "n", "source": TASK, "password": SECRET}
     with pytest.raises(ConfigError, match="in one place") as raised:
         OutcomeOptions.parse(plain)
@@ -686,7 +686,7 @@ def table(spark: SparkSession, acker: Acker, **more: Any) -> DataFrame:
 
 
 class Query:
-    """A streaming query, and the source ids that its batches brought."""
+    """A streaming query, and the source ids in each of its batches."""
 
     def __init__(self, spark: SparkSession, acker: Acker, path: Path, **more: Any) -> None:
         self.seen: Seen = []
@@ -706,7 +706,7 @@ class Query:
         self.then(batch_id)
 
 
-def test_a_batch_read_shows_what_waits_and_takes_nothing(
+def test_batch_read_shows_waiting_verdicts_and_deletes_nothing(
     spark_: SparkSession, four_shards: Acker
 ) -> None:
     nothing = table(spark_, four_shards)
@@ -754,7 +754,7 @@ def test_a_stream_over_several_batches_and_restarts(
     running = query.start()
     running.processAllAvailable()
     assert query.seen[3:] == [["e", "f"], ["g"]]
-    # A failover: the stream is there again, and its ids are smaller than all before.
+    # A failover: the new stream has smaller ids than all entries before.
     acker.connection.client.delete(stream_key(acker))
     add(acker, "1-0", "after")
     running.processAllAvailable()
@@ -768,7 +768,7 @@ def test_a_stream_over_several_batches_and_restarts(
 def test_two_readers_of_a_task_in_one_application_are_refused(
     spark_: SparkSession, acker: Acker, tmp_path: Path, join: bool
 ) -> None:
-    """A self-join, or two queries: each would take entries that the other has only planned."""
+    """A self-join or two queries: each would delete entries that the other has only planned."""
     acked(acker, "a", "b", "c")
     loader = spark_.readStream.format("acker-outcomes").options(**options(acker))
     if join:
@@ -813,7 +813,7 @@ def test_a_stream_that_is_read_once_and_used_twice_has_one_reader(
     assert seen == [2]
 
 
-def test_a_query_that_dies_between_sink_and_commit(
+def test_crash_between_sink_and_commit_repeats_the_batch(
     spark_: SparkSession, acker: Acker, tmp_path: Path
 ) -> None:
     def die(batch_id: int) -> None:
@@ -836,10 +836,10 @@ def test_a_query_that_dies_between_sink_and_commit(
     assert backlog(acker) == 1
 
 
-def test_a_query_that_dies_before_its_commit_tells_nothing_twice(
+def test_crash_before_the_commit_repeats_no_finished_batch(
     spark_: SparkSession, acker: Acker, tmp_path: Path
 ) -> None:
-    """The next batch is in the log, and the last one not yet taken."""
+    """The log has the next batch, and the entries of the last one are not deleted yet."""
     meta = ShardKeys(acker.namespace, 0).meta
     client = acker.connection.client
 
@@ -865,7 +865,7 @@ def test_a_query_that_dies_before_its_commit_tells_nothing_twice(
 def test_the_doctor_knows_the_reader_of_an_idle_query(
     spark_: SparkSession, acker: Acker, tmp_path: Path
 ) -> None:
-    """The verdicts of its last micro-batch wait for the next one: nobody is to take them."""
+    """The verdicts of its last micro-batch wait for the next one; that is no stalled backlog."""
     acked(acker, "a")
     query = Query(spark_, acker, tmp_path)
     running = query.start()
@@ -876,7 +876,7 @@ def test_the_doctor_knows_the_reader_of_an_idle_query(
     running.stop()
 
 
-def test_available_now_ends_with_what_waited(
+def test_available_now_query_ends_after_the_waiting_verdicts(
     spark_: SparkSession, acker: Acker, tmp_path: Path
 ) -> None:
     acked(acker, "a", "b", "c")
@@ -892,7 +892,7 @@ def test_available_now_ends_with_what_waited(
     assert backlog(acker) == 2
 
 
-def test_data_loss_ends_the_query_unless_it_may_go_on(
+def test_data_loss_ends_the_query_unless_it_is_allowed(
     spark_: SparkSession, acker: Acker, tmp_path: Path
 ) -> None:
     def die(batch_id: int) -> None:
@@ -916,7 +916,7 @@ def test_data_loss_ends_the_query_unless_it_may_go_on(
 
 @pytest.fixture
 def login(any_server: EmbeddedRedis, acker: Acker) -> Iterator[dict[str, str]]:
-    """A user of the server who has a password."""
+    """Create a Redis user with a password."""
     client = acker.connection.client
     client.execute_command("ACL", "SETUSER", "reader", "on", f">{SECRET}", "~*", "+@all")
     yield {"username": "reader", "password": SECRET}
@@ -947,7 +947,7 @@ def test_no_password_is_shown(
         made = source(OutcomeOptions.parse(options(acker, **login)))
         shown += [repr(made), repr(made._options), str(made._options.target)]
     for wrong, words in (
-        ({"username": "nobody"}, "WRONGPASS|invalid username"),
+        ({"username": "unknown"}, "WRONGPASS|invalid username"),
         ({"namespace": "unknown"}, "NamespaceNotFoundError"),
         ({"expand": "?"}, "option expand"),
     ):
@@ -958,7 +958,7 @@ def test_no_password_is_shown(
     out, err = capfd.readouterr()
     shown += [out, err]
     text = "\n".join(shown)
-    assert "Scan" in out, "the plans are there"
+    assert "Scan" in out, "the plans were printed"
     for secret in (SECRET, "s3c", "%23%3F"):
         assert secret not in text
 

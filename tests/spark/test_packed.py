@@ -1,4 +1,4 @@
-"""Terms are packed the same, however they come: in what order, in how many parts and batches."""
+"""Packed terms do not depend on the order, the partitions and the batches of the terms."""
 
 import random
 from collections import Counter
@@ -37,8 +37,8 @@ IDS = st.integers(1, 2**63 - 1) | st.integers(1, 3)
 
 
 def terms_of(kind: Kind) -> st.SearchStrategy[Term]:
-    """Terms as Packer takes them; whether they make sense together is for Content to say."""
-    # What is tracked with a source id is loose, and in a block without.
+    """Return a strategy of valid single terms; Content checks whether they fit together."""
+    # A TRACK term with a source id is of a loose tree, one without is in a block.
     texts = {Kind.FAIL: st.sampled_from(["", "no", "é" * 9])}.get(kind, st.just(""))
     deltas = st.just(0) if kind in (Kind.FAIL, Kind.TOUCH) else IDS
     anchors = st.builds(block_anchor, BLOCK, SLOT) if kind is Kind.TRACK else ANCHORS
@@ -53,7 +53,7 @@ def folds(kind: Kind) -> bool:
 
 
 def said_by(rows: list[Packed], shards: int) -> tuple[dict[Any, int], Counter[Term]]:
-    """What packed rows say: (kind, anchor) -> delta of what is folded, and all other terms."""
+    """Return the meaning of packed rows: folded deltas by (kind, anchor), and all other terms."""
     folded: dict[Any, int] = {}
     others: Counter[Term] = Counter()
     for row in rows:
@@ -83,7 +83,7 @@ def said_by(rows: list[Packed], shards: int) -> tuple[dict[Any, int], Counter[Te
     st.integers(1, 4),
     st.sampled_from([(1, 1, 1), (2, 5, 3), (7, 20, 1000), (1 << 17, 1 << 22, 1 << 20)]),
 )
-def test_packed_rows_say_what_the_terms_say(
+def test_packed_rows_are_equivalent_to_their_terms(
     terms: list[Term],
     shards: int,
     chance: random.Random,
@@ -120,10 +120,10 @@ def of_blocks(rows: int, blocks: int, chance: np.random.Generator) -> tuple[Any,
 @pytest.mark.parametrize("blocks", [1, 3, 4, 5, 40])
 @pytest.mark.parametrize("loose", [0, 500])
 @pytest.mark.parametrize("full", [6000, 1 << 22])
-def test_scattered_or_sorted_is_the_same(
+def test_scattered_and_sorted_folds_are_equal(
     monkeypatch: pytest.MonkeyPatch, blocks: int, loose: int, full: int
 ) -> None:
-    """Whether the table takes the rows depends on how many there are for each block."""
+    """The table is used only if there are enough rows per block."""
     chance = np.random.default_rng(blocks)
     anchors, deltas = of_blocks(8000, blocks, chance)
     anchors = np.concatenate([anchors, chance.integers(1, 2**62, loose)])
@@ -167,7 +167,7 @@ def test_hash_collision_of_blocks_falls_back(monkeypatch: pytest.MonkeyPatch) ->
     assert len(expected) == 3
     monkeypatch.setattr(scatter, "_MULTIPLIERS", (0, scatter._MULTIPLIERS[0]))
     second = Scatter()
-    # The first block alone fits the first multiplier, and what it hashed must be found again.
+    # The first multiplier works for the first block alone, whose hash must be found again.
     first = anchors >> 12 == anchors[0] >> 12
     assert second.add(anchors[first], deltas[first])
     assert second.add(anchors[~first], deltas[~first])
@@ -179,8 +179,8 @@ def test_hash_collision_of_blocks_falls_back(monkeypatch: pytest.MonkeyPatch) ->
     assert [block for block, _, _ in third.blocks()] == [int(anchors[0]) >> 12 & 2**50 - 1]
 
 
-def test_what_cancels_is_counted_still() -> None:
-    """The terms of a shard are told although nothing else is."""
+def test_cancelled_terms_are_counted() -> None:
+    """The number of terms is reported although their deltas cancel."""
     for anchor in (7, block_anchor(5, 3)):
         rows = packed([(Kind.INPUT, anchor, 9, ""), (Kind.INPUT, anchor, 9, "")], 1)
         assert [row.terms for row in rows] == [2]
@@ -191,13 +191,13 @@ def test_what_cancels_is_counted_still() -> None:
     "anchor", [0, -1, -(2**63), 2**62 | 4095, 2**63 - 1, block_anchor(5, 0) | 4095]
 )
 @pytest.mark.parametrize("kind", [Kind.INPUT, Kind.CHILD, Kind.FAIL, Kind.TOUCH, Kind.TRACK])
-def test_what_no_anchor_can_be(anchor: int, kind: Kind) -> None:
+def test_packer_refuses_invalid_anchors(anchor: int, kind: Kind) -> None:
     with pytest.raises(InvalidBatchError, match="an anchor must be a number from 1 to"):
         add(Packer(1), kind, [(kind, 5, 1, ""), (kind, anchor, 1, "")])
 
 
 @pytest.mark.parametrize("anchor", [1, 2**62 - 1, 2**62, 2**62 | 4094, 2**63 - 2])
-def test_the_least_and_the_highest_anchor(anchor: int) -> None:
+def test_lowest_and_highest_anchor_are_packed(anchor: int) -> None:
     rows = packed([(Kind.INPUT, anchor, 3, "")], 1)
     assert said_by(rows, 1) == ({(Kind.INPUT, anchor): 3}, Counter())
 
@@ -206,20 +206,20 @@ def test_the_least_and_the_highest_anchor(anchor: int) -> None:
     ("kind", "delta"),
     [(Kind.INPUT, -1), (Kind.CHILD, -1), (Kind.CHILD, 0), (Kind.TRACK, -1), (Kind.TRACK, -(2**63))],
 )
-def test_what_no_id_can_be(kind: Kind, delta: int) -> None:
+def test_packer_refuses_invalid_message_ids(kind: Kind, delta: int) -> None:
     with pytest.raises(InvalidBatchError, match="an id of a message must be a number"):
         add(Packer(1), kind, [(kind, 5, 1, ""), (kind, 6, delta, "")])
 
 
-def test_a_source_id_is_not_null() -> None:
+def test_null_source_id_is_refused() -> None:
     texts = pa.array(["a", None, None])
     with pytest.raises(InvalidBatchError, match="2 rows have no source id"):
         list(Packer(1).add(Kind.TRACK, np.array([1, 2, 3]), np.array([1, 2, 3]), texts))
 
 
 @given(st.lists(st.none() | st.text(max_size=300), min_size=1, max_size=4))
-def test_whys_become_what_a_row_can_hold(whys: list[str | None]) -> None:
-    """Whys are for people: a failure is not refused for its words."""
+def test_any_reason_becomes_valid(whys: list[str | None]) -> None:
+    """Reasons are for people: a failure is never refused because of its text."""
     texts = pa.array(
         [why if why is None else why.encode("utf-8", "ignore").decode() for why in whys]
     )
@@ -235,16 +235,16 @@ def test_whys_become_what_a_row_can_hold(whys: list[str | None]) -> None:
             assert after == before
 
 
-def test_a_long_why_is_cut_between_letters() -> None:
+def test_long_reason_is_cut_between_characters() -> None:
     (row,) = packed([(Kind.FAIL, 7, 0, "x" + "é" * 300)], 1)
     assert row.texts.decode() == "x" + "é" * 127
 
 
 @given(st.lists(st.text()), st.integers(0, 3), st.integers(0, 3))
-def test_texts_are_read_as_they_were_packed(texts: list[str], before: int, behind: int) -> None:
-    """Also of a slice of a column, as Arrow gives them."""
+def test_packed_texts_round_trip(texts: list[str], before: int, after: int) -> None:
+    """Also for a slice of a column, as Arrow may give it."""
     texts = [text.encode("utf-8", "ignore").decode() for text in texts]
-    column = pa.array(["é"] * before + texts + ["y"] * behind, pa.string())
+    column = pa.array(["é"] * before + texts + ["y"] * after, pa.string())
     ends, data = pack_texts(column.slice(before, len(texts)))
     assert [t.decode() for t in unpack_texts(ends, data).to_pylist()] == texts
 
@@ -254,12 +254,12 @@ def test_no_texts_are_no_bytes() -> None:
     assert unpack_texts(b"", b"").to_pylist() == []
 
 
-def test_an_error_is_told_to_each_shard() -> None:
+def test_error_goes_to_each_shard() -> None:
     rows = list(bad(InvalidBatchError("it is bad"), 4))
     assert [(row.shard, row.kind, row.texts) for row in rows] == [
         (shard, Kind.ERROR, b"it is bad") for shard in range(4)
     ]
 
 
-def test_nothing_is_no_row() -> None:
+def test_no_terms_give_no_rows() -> None:
     assert packed([], 8) == []

@@ -1,4 +1,4 @@
-"""A batch that is to be tracked while its namespace moves to other shards; no Spark is needed."""
+"""A batch that must be tracked while its namespace is being resharded; needs no Spark."""
 
 import logging
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from tests.support import columns, send, tick, total
 
 
 class Clock:
-    """In place of ``time``: who sleeps moves it, and does something else instead."""
+    """A fake ``time``: a sleep advances it, and calls ``meanwhile``."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -48,14 +48,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def set_reshard(acker: Acker, value: str) -> None:
-    """Close the namespace, or open it."""
+    """Close the namespace for a reshard, or open it again."""
     if not value:
         set_reshard(acker, "1:4:cancel")
     acker.connection.run(commands.configure(ShardKeys(acker.namespace, 0), {"reshard": value}))
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_batch_waits_until_it_has_moved(
+def test_batch_waits_for_the_end_of_a_reshard(
     make_any_acker: MakeAcker, clock: Clock, again: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -72,10 +72,10 @@ def test_a_batch_waits_until_it_has_moved(
         room.wait_for_room(acker, "t", [10], 60.0, again)
 
 
-def test_what_was_applied_before_is_looked_for_on_the_shards_there_are(
+def test_standing_reads_all_shards_after_a_reshard(
     make_any_acker: MakeAcker,
 ) -> None:
-    """A driver that has run since before the move."""
+    """The driver was started before the reshard."""
     acker = make_any_acker()
     assert acker.config.shards == 1
     other = Acker(acker.connection.client, acker.namespace)
@@ -88,10 +88,10 @@ def test_what_was_applied_before_is_looked_for_on_the_shards_there_are(
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1), (4, 2)])
-def test_a_batch_that_is_run_again_after_a_move_is_caught_and_the_next_one_goes_on(
+def test_retry_after_a_reshard_is_refused_and_the_next_batch_is_applied(
     make_any_acker: MakeAcker, before: int, after: int
 ) -> None:
-    """Whether it is the same or not, and whatever of it was applied: it is packed anew."""
+    """With the same or other content, and applied or not: it is packed for the new shards."""
     acker = make_any_acker(shards=before)
     driver = Driver(acker)
     assert numbers(driver.apply(6, loose(8)), "tracked") == 8
@@ -114,7 +114,7 @@ def test_a_batch_that_is_run_again_after_a_move_is_caught_and_the_next_one_goes_
     assert numbers(Driver(acker).apply(8, loose(8, 24)), "tracked") == 8
 
 
-def test_a_query_that_was_stopped_at_a_committed_batch_goes_on(
+def test_query_stopped_at_a_committed_batch_continues_after_a_reshard(
     make_any_acker: MakeAcker,
 ) -> None:
     acker = make_any_acker(shards=2)

@@ -1,4 +1,4 @@
-"""Acks by name: each batch once, whatever dies, and nothing that could ack falsely."""
+"""The sink ``acker``: each batch is applied once, also after crashes, and acks nothing falsely."""
 
 import json
 import os
@@ -39,7 +39,7 @@ PLAIN = "anchor BIGINT, tuple BIGINT"
 PAIRS = "ARRAY<STRUCT<anchor: BIGINT, tuple: BIGINT>>"
 SECRET = "s3c%r/e:t@#?"
 
-# Also to parse a schema.
+# Spark is needed even to parse a schema.
 pytestmark = pytest.mark.usefixtures("spark")
 
 
@@ -73,7 +73,7 @@ def schema(ddl: str) -> StructType:
 
 
 def packed(ddl: str, *rows: Sequence[Any], most: int = 10**6, shards: int = 2) -> Staged:
-    """What a task stages of rows, two at a time."""
+    """Stage rows as a task does, in record batches of two."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     arrow = to_arrow_schema(schema(ddl))
@@ -95,14 +95,14 @@ def begin(acker: Acker, anchor: int, *ids: int, source_id: str = "s") -> None:
 
 
 def process(acker: Acker, anchor: int, tuple_id: int) -> None:
-    """Ack a message in the ordinary way."""
+    """Ack a message with a plain client."""
     batch = Batch()
     batch.ack(anchor, tuple_id)
     acker.apply(batch)
 
 
 def verdict(acker: Acker) -> set[tuple[str, str, str]]:
-    """Verdicts that wait, of all shards: verdict, source id, why; they are taken."""
+    """Take the waiting verdicts of all shards, and return verdict, source id and reason."""
     return {(o.verdict, o.source_id, o.why) for o in acker.outcomes("t")}
 
 
@@ -165,7 +165,7 @@ def test_wrong_ids_are_named(ddl: str, wrong: tuple[Any, ...], words: str) -> No
         packed(ddl, right, right, right, wrong)
 
 
-def test_rows_are_whole_and_children_stay_apart() -> None:
+def test_inputs_are_folded_and_children_stay_separate() -> None:
     ddl = f"{PLAIN}, children ARRAY<BIGINT>, why STRING"
     rows = [(8, 1, [2, None, 4], None), (8, 16, None, "no"), (9, 1, [], "")]
     found = {(r.shard, r.kind): r for r in packed(ddl, *rows).rows}
@@ -193,10 +193,10 @@ def test_a_message_of_many_trees() -> None:
     assert np.frombuffer(found[Kind.FAIL].anchors, ">i8").tolist() == [8, 10]
 
 
-def test_what_is_staged_is_counted_and_bounded() -> None:
+def test_staged_bytes_are_counted_and_bounded() -> None:
     ddl = f"{PLAIN}, children BIGINT, why STRING"
     rows = [(2 * i, 1, 1000 + i, "why" if i % 2 else None) for i in range(1, 9)]
-    # 8 inputs and 8 children of 16 bytes, 4 failures of 16 bytes and 3 letters.
+    # 8 inputs and 8 children of 16 bytes, 4 failures of 16 bytes and 3 characters.
     size = 8 * 16 + 8 * 16 + 4 * 19
     staged = packed(ddl, *rows, most=size)
     assert staged.size == size
@@ -208,11 +208,11 @@ def test_what_is_staged_is_counted_and_bounded() -> None:
     assert packed(ddl, *folded, most=16).size == 16
 
 
-def test_children_count_before_they_are_packed() -> None:
+def test_children_count_as_staged_before_they_are_packed() -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         for i in range(1, 4):
             yield pa.RecordBatch.from_pydict({"anchor": [2], "tuple": [9], "children": [i]})
-        raise AssertionError("it was full before")
+        raise AssertionError("the limit was reached before")
 
     shape = Shape.of(schema(PLAIN + ", children BIGINT"))
     with pytest.raises(ConfigError, match="stages 48 bytes"):
@@ -234,8 +234,8 @@ def test_the_sum_of_all_tasks_is_bounded(acker: Acker) -> None:
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-def test_of_a_task_that_ran_twice_one_message_counts(acker: Acker, streaming: bool) -> None:
-    """Spark commits the messages of the attempts that it took."""
+def test_task_that_ran_twice_is_applied_once(acker: Acker, streaming: bool) -> None:
+    """Spark commits only the messages of the successful attempts."""
     begin(acker, 2, 5)
     begin(acker, 3, 6, source_id="other")
     writer = stream_writer(acker) if streaming else None
@@ -261,14 +261,14 @@ def test_of_a_task_that_ran_twice_one_message_counts(acker: Acker, streaming: bo
     assert total(acker)["acked"] == 2
 
 
-def test_a_commit_without_a_task_applies_nothing(acker: Acker) -> None:
+def test_commit_without_the_rows_of_a_task_applies_nothing(acker: Acker) -> None:
     begin(acker, 2, 5)
     with pytest.raises(AckerError, match="nothing was applied"):
         stream_writer(acker).commit([packed(PLAIN, (2, 5)), None], 0)
     assert total(acker)["acked"] == 0
 
 
-def test_other_shards_than_the_tasks_knew(acker: Acker) -> None:
+def test_write_across_a_reshard_is_refused(acker: Acker) -> None:
     with pytest.raises(WrongShardError, match="created again"):
         stream_writer(acker).commit([packed(PLAIN, (2, 5), shards=1)], 0)
 
@@ -291,7 +291,7 @@ CHILDREN = PLAIN + ", children ARRAY<BIGINT>"
 def test_children_that_would_cancel_are_refused(
     acker: Acker, tasks: list[list[Any]], lane: str
 ) -> None:
-    """Two messages of id 7 are on their way: XORed, the tree would not know of them."""
+    """Two messages of id 7 are outstanding, but their ids cancel in the checksum."""
     begin(acker, 2, 5, 6)
     before = dump(acker)
     staged = [packed(CHILDREN, *rows) for rows in tasks]
@@ -304,7 +304,7 @@ def test_children_that_would_cancel_are_refused(
     assert dump(acker) == before
 
 
-def test_equal_ids_in_different_trees_do_no_harm(acker: Acker) -> None:
+def test_equal_ids_in_different_trees_are_harmless(acker: Acker) -> None:
     begin(acker, 2, 5)
     begin(acker, 4, 5, source_id="other")
     stream_writer(acker, CHILDREN).commit([packed(CHILDREN, (2, 5, [7]), (4, 5, [7]))], 0)
@@ -312,7 +312,7 @@ def test_equal_ids_in_different_trees_do_no_harm(acker: Acker) -> None:
     assert verdict(acker) == {("ack", "s", "")}
 
 
-def test_a_query_and_a_run_of_one_name_are_two(acker: Acker) -> None:
+def test_query_and_run_of_one_name_are_independent(acker: Acker) -> None:
     begin(acker, 2, 5, 6)
     stream_writer(acker, query="x").commit([packed(PLAIN, (2, 5))], 0)
     run = AckerSink(options(acker, run="x")).writer(schema(PLAIN), False)
@@ -369,7 +369,7 @@ def test_wrong_options_of_a_run_are_named(given: dict[str, str], words: str) -> 
         SinkOptions.parse(right | given, streaming=False)
 
 
-def test_options_that_are_right() -> None:
+def test_valid_options_are_parsed() -> None:
     plain = {"URL": "redis://h", "Namespace": "n", "App": "a", "checkpointLocation": "/c"}
     found = SinkOptions.parse(plain | {"QUERY": "q", "password": "p"}, streaming=True)
     assert (found.lane, found.on_changed, found.most) == ("@spark/a/q", "raise", 64 << 20)
@@ -394,7 +394,7 @@ def frame(spark: SparkSession, ddl: str, *rows: Sequence[Any]) -> DataFrame:
 
 
 class Stream:
-    """Files of rows, and a query that acks them."""
+    """A directory of files with rows, and a query that acks the rows."""
 
     def __init__(self, spark: SparkSession, acker: Acker, path: Path, ddl: str = PLAIN) -> None:
         self.spark, self.acker, self.path, self.ddl = spark, acker, path, ddl
@@ -405,7 +405,7 @@ class Stream:
         text = "".join(json.dumps(each) + "\n" for each in rows)
         hidden = self.path / "hidden"
         hidden.write_text(text)
-        # Spark takes the oldest first.
+        # Spark reads the oldest file first.
         os.utime(hidden, (1_700_000_000 + self.files,) * 2)
         hidden.rename(self.path / "in" / f"{self.files:03}.json")
         self.files += 1
@@ -430,10 +430,10 @@ class Stream:
         return query
 
 
-def test_a_stream_acks_each_batch_once_whatever_dies(
+def test_stream_applies_each_batch_once_after_a_crash(
     spark_: SparkSession, acker: Acker, tmp_path: Path
 ) -> None:
-    """The query dies when Redis has the batch, and Spark has not yet logged it."""
+    """The query dies after Redis has applied the batch, and before Spark has logged it."""
     died = tmp_path / "died"
 
     class DyingWriter(SinkStreamWriter):
@@ -441,7 +441,7 @@ def test_a_stream_acks_each_batch_once_whatever_dies(
             super().commit(messages, batchId)
             if batchId == 1 and not died.exists():
                 died.touch()
-                raise OSError("the power is gone")
+                raise OSError("the power failed")
 
     class DyingSink(AckerSink):
         @classmethod
@@ -452,13 +452,13 @@ def test_a_stream_acks_each_batch_once_whatever_dies(
             return DyingWriter(SinkOptions.parse(self.options, True), Shape.of(schema))
 
     spark_.dataSource.register(DyingSink)
-    # All trees need a second message: so a batch that counts twice would undo itself.
+    # All trees need a second message, so a batch that is applied twice would cancel.
     for anchor in (2, 3, 4, 5):
         begin(acker, anchor, 100 + anchor, 200 + anchor, source_id=f"s{anchor}")
     stream = Stream(spark_, acker, tmp_path)
     stream.put({"anchor": 2, "tuple": 102}, {"anchor": 3, "tuple": 103})
     stream.put({"anchor": 4, "tuple": 104}, {"anchor": 5, "tuple": 105})
-    with pytest.raises(Exception, match="the power is gone"):
+    with pytest.raises(Exception, match="the power failed"):
         stream.drain(name="acker-dying")
     assert total(acker)["repeated"] == 0
     stream.put(*({"anchor": anchor, "tuple": 200 + anchor} for anchor in (2, 3, 4, 5)))
@@ -468,8 +468,10 @@ def test_a_stream_acks_each_batch_once_whatever_dies(
     assert verdict(acker) == {("ack", f"s{anchor}", "") for anchor in (2, 3, 4, 5)}
 
 
-def test_a_changed_batch_of_a_stream(spark_: SparkSession, acker: Acker, tmp_path: Path) -> None:
-    """It stops the query, or fails its trees."""
+def test_changed_batch_of_a_stream_is_refused_or_fails_its_trees(
+    spark_: SparkSession, acker: Acker, tmp_path: Path
+) -> None:
+    """It ends the query, or fails its trees."""
     begin(acker, 2, 5, 6, source_id="two")
     begin(acker, 4, 5, 6, source_id="four")
     stream = Stream(spark_, acker, tmp_path)
@@ -483,7 +485,7 @@ def test_a_changed_batch_of_a_stream(spark_: SparkSession, acker: Acker, tmp_pat
     assert verdict(acker) == {("nack", "two", why), ("nack", "four", why)}
 
 
-def test_a_checkpoint_that_starts_over_is_refused(
+def test_new_checkpoint_under_the_same_query_name_is_refused(
     spark_: SparkSession, acker: Acker, tmp_path: Path
 ) -> None:
     stream_writer(acker, query="last").commit([packed(PLAIN, (2, 5))], 7)
@@ -493,7 +495,7 @@ def test_a_checkpoint_that_starts_over_is_refused(
         stream.drain()
 
 
-def test_a_run_is_applied_once_by_its_name(spark_: SparkSession, acker: Acker) -> None:
+def test_named_run_is_applied_once(spark_: SparkSession, acker: Acker) -> None:
     begin(acker, 2, 5, 6)
     rows = frame(spark_, PLAIN, (2, 5))
     for _ in range(2):
@@ -505,10 +507,8 @@ def test_a_run_is_applied_once_by_its_name(spark_: SparkSession, acker: Acker) -
     assert verdict(acker) == {("ack", "s", "")}
 
 
-def test_a_run_without_a_name_cancels_when_it_is_made_again(
-    spark_: SparkSession, acker: Acker
-) -> None:
-    """The tree that one run would have completed expires; a false ack it is not."""
+def test_unnamed_run_cancels_when_it_is_repeated(spark_: SparkSession, acker: Acker) -> None:
+    """A tree that one run would have completed expires; that is not a false ack."""
     begin(acker, 2, 5, 6)
     rows = frame(spark_, PLAIN, (2, 5))
     for _ in range(2):
@@ -530,9 +530,9 @@ def test_from_source_to_verdict(spark_: SparkSession, acker: Acker) -> None:
     first = frame(spark_, PLAIN, *((anchor, 1000) for anchor in (*loose, *blocks)))
     first = first.withColumn("children", edge).repartition(2)
     write(first.withColumn("why", F.lit(None)), acker, run="first")
-    assert verdict(acker) == set(), "their children are on the way"
+    assert verdict(acker) == set(), "their children are outstanding"
     caused = first.select("anchor", F.explode("children").alias("tuple")).where("tuple IS NOT NULL")
-    # One message that all of them caused, in each tree under an id of its own.
+    # One message that all of them caused, with a different id in each tree.
     pairs = F.collect_list(F.struct("anchor", "tuple")).alias("anchors")
     joined = caused.groupBy().agg(pairs)
     more = F.transform(
@@ -555,8 +555,8 @@ def test_from_source_to_verdict(spark_: SparkSession, acker: Acker) -> None:
     }
 
 
-def test_a_task_that_dies_is_run_again(acker: Acker, tmp_path: Path) -> None:
-    """A worker is killed when it has packed its rows: a master with retries runs it again."""
+def test_killed_task_is_retried_and_applied_once(acker: Acker, tmp_path: Path) -> None:
+    """A worker is killed after it has packed its rows; Spark retries the task."""
     for anchor in range(2, 6):
         begin(acker, anchor, 7, source_id=f"s{anchor}")
     script = tmp_path / "retried.py"
@@ -663,7 +663,7 @@ def test_no_password_is_shown(
     write(rows, acker, run="r", **login)
     assert verdict(acker) == {("ack", "s", "")}
     for wrong, words in (
-        ({"username": "nobody"}, "WRONGPASS|invalid username"),
+        ({"username": "unknown"}, "WRONGPASS|invalid username"),
         ({"namespace": "unknown"}, "NamespaceNotFoundError"),
         ({"run": "r"}, "was applied before"),
         ({"url": url_of(acker).replace("//", f"//:{SECRET}@")}, "option url"),

@@ -1,4 +1,4 @@
-"""Tracking a batch of a source: which tree stands where, and what is written of it."""
+"""Tracking a batch of a source: loose trees and blocks, and the messages to write."""
 
 import logging
 from collections.abc import Callable
@@ -62,7 +62,7 @@ def track(
     edges: Any = "e",
     **more: Any,
 ) -> DataFrame:
-    """Track a batch, and give its messages, kept."""
+    """Track a batch; return its messages, evaluated once."""
     with acker.batch(df, batch_id) as b:
         out = b.track(source="t", source_id=ids, edges=edges, **more)
     assert b.report is acker.reports[-1]
@@ -74,7 +74,7 @@ def rows(messages: DataFrame) -> list[Row]:
 
 
 def done(acker: Acker, *messages: DataFrame) -> list[str]:
-    """Ack all messages, and give the source ids that are acked then, each time it is told."""
+    """Ack all messages; return the source ids of all acks that were reported."""
     for number, each in enumerate(messages):
         acker.ack(each, number, query_id="done")
     found = outcomes(acker.client)
@@ -91,7 +91,7 @@ def by_number() -> Counted:
 
 
 def blocks(messages: DataFrame) -> set[int]:
-    """Numbers of the blocks in which trees stand."""
+    """Return the numbers of the blocks that contain trees."""
     places = [split_anchor(r["anchor"]) for r in messages.select("anchor").collect()]
     return {place[0] for place in places if place}
 
@@ -114,7 +114,7 @@ def test_loose_trees_on_two_edges(spark: SparkSession, acker: Acker) -> None:
     assert done(acker, left, out.where("edge <> 'left'")) == [f"s{n}" for n in range(5)]
 
 
-def test_attempts_are_trees_of_their_own(spark: SparkSession, by_driver: Acker) -> None:
+def test_each_attempt_has_its_own_tree(spark: SparkSession, by_driver: Acker) -> None:
     df = spark.createDataFrame([("a", 0), ("a", 1), ("b", 1)], "sid STRING, try INT")
     first = track(by_driver, df, "sid", attempt="try")
     again = track(by_driver, df.where("try = 1"), "sid", 1, attempt=F.col("try") + 1)
@@ -124,8 +124,8 @@ def test_attempts_are_trees_of_their_own(spark: SparkSession, by_driver: Acker) 
     assert done(by_driver, first, again, third) == sorted("aababa")
 
 
-def test_a_batch_that_is_run_again(spark: SparkSession, acker: Acker) -> None:
-    """From other partitions, in another order: the same messages, and nothing tracked twice."""
+def test_retried_batch_is_applied_once(spark: SparkSession, acker: Acker) -> None:
+    """With other partitions and another order: the same messages, and no tree is tracked twice."""
     df = spark.range(20).selectExpr("*", SID)
     first = rows(track(acker, df, "sid"))
     again = rows(track(acker, df.orderBy(F.desc("id")).repartition(3, "sid"), "sid"))
@@ -140,7 +140,7 @@ def test_a_batch_that_is_run_again(spark: SparkSession, acker: Acker) -> None:
         track(acker, df, "sid", 1)
 
 
-def test_source_ids_that_cannot_be(spark: SparkSession, by_driver: Acker) -> None:
+def test_batch_with_invalid_source_ids_is_refused(spark: SparkSession, by_driver: Acker) -> None:
     names = [f"s{n}" for n in range(8)]
     for wrong, words in (
         (None, "1 rows have no source id: it must not be null"),
@@ -155,8 +155,8 @@ def test_source_ids_that_cannot_be(spark: SparkSession, by_driver: Acker) -> Non
         assert total(by_driver.client)["tracked"] == 0
 
 
-def test_a_batch_that_comes_back_changed(spark: SparkSession, acker: Acker) -> None:
-    """All its trees fail, and nothing is written; of its first content what was not, expires."""
+def test_changed_batch_is_refused_or_fails_its_trees(spark: SparkSession, acker: Acker) -> None:
+    """All its trees fail, and no message is written; other trees of the first content expire."""
     change(acker, on_changed_batch="fail_trees")
     df = spark.range(30).selectExpr("*", SID)
     track(acker, df.where("id < 20"), "sid")
@@ -172,8 +172,8 @@ def test_a_batch_that_comes_back_changed(spark: SparkSession, acker: Acker) -> N
 # Trees in blocks
 
 
-def test_records_of_kafka(spark: SparkSession, by_driver: Acker) -> None:
-    """Two partitions; offsets that follow one another across the border of a window."""
+def test_kafka_records_are_tracked_in_blocks(spark: SparkSession, by_driver: Acker) -> None:
+    """Two partitions, with consecutive offsets across the border of a window."""
     df = spark.range(4070, 4120).select(
         F.lit("orders").alias("topic"), F.lit(3).alias("partition"), F.col("id").alias("offset")
     )
@@ -181,7 +181,7 @@ def test_records_of_kafka(spark: SparkSession, by_driver: Acker) -> None:
     out = track(by_driver, df, kafka_source_id(), edges=["a", "b"])
     assert out.columns[:3] == ["topic", "partition", "offset"]
     assert set(out.columns[3:]) == {"anchor", "edge", "tuple"}
-    # Of partition 4 there are five records behind the border: too few for a block.
+    # Partition 4 has five records after the border: too few for a block.
     assert len(blocks(out)) == 3
     assert by_driver.reports[-1].tracked == 80
     expected = [f"orders/3/{n}" for n in range(4070, 4120)]
@@ -197,8 +197,10 @@ def test_records_of_kafka(spark: SparkSession, by_driver: Acker) -> None:
 
 
 @pytest.mark.parametrize("attempt", [0, 2**31 - 1])
-def test_a_topic_of_249_bytes(spark: SparkSession, by_driver: Acker, attempt: int) -> None:
-    """From offset 1000 on its source ids would pass 255 bytes, and labels of attempts earlier."""
+def test_source_ids_of_the_longest_topic_fit(
+    spark: SparkSession, by_driver: Acker, attempt: int
+) -> None:
+    """From offset 1000 on source ids would exceed 255 bytes, and labels with attempts earlier."""
     topics = ["x" * 248 + end for end in "ab"]
     df = spark.range(980, 1020).select(
         F.explode(F.array(*map(F.lit, topics))).alias("topic"),
@@ -207,7 +209,7 @@ def test_a_topic_of_249_bytes(spark: SparkSession, by_driver: Acker, attempt: in
     )
     out = track(by_driver, df, kafka_source_id(), attempt=attempt)
     assert by_driver.reports[-1].tracked == 80
-    # An attempt does not fit into the label of a whole topic: those trees are loose.
+    # The label of a whole topic has no room for an attempt: those trees are loose.
     assert len(blocks(out)) == (2 if attempt else 4)
     by_driver.ack(out, 0, query_id="one")
     names = done(by_driver)
@@ -220,7 +222,7 @@ def test_a_topic_of_249_bytes(spark: SparkSession, by_driver: Acker, attempt: in
     )
 
 
-def test_a_prefix_that_becomes_too_long_is_refused_before_anything_is_tracked(
+def test_prefix_that_becomes_too_long_refuses_the_whole_batch(
     spark: SparkSession, by_driver: Acker
 ) -> None:
     prefix = "x" * 251
@@ -234,7 +236,7 @@ def test_a_prefix_that_becomes_too_long_is_refused_before_anything_is_tracked(
 
 
 def test_slots_follow_the_numbers(spark: SparkSession, by_driver: Acker) -> None:
-    """The record with the number base + slot stands in the slot, whatever the order."""
+    """The record with the number base + slot is in that slot, for any order of rows."""
     df = spark.range(100, 150).selectExpr("'p' AS p", "id AS n").orderBy(F.desc("n"))
     out = track(by_driver, df, by_number())
     for r in out.collect():
@@ -255,10 +257,10 @@ def test_slots_follow_the_numbers(spark: SparkSession, by_driver: Acker) -> None
         [*range(4080, 4095)],
     ],
 )
-def test_holes_and_few_records_are_loose(
+def test_gaps_and_few_records_give_loose_trees(
     spark: SparkSession, by_driver: Acker, numbers: list[int]
 ) -> None:
-    """A slot in which no record stands would be acked with its block."""
+    """An empty slot would be acked with its block."""
     out = track(by_driver, numbered(spark, *numbers), by_number())
     assert blocks(out) == set()
     assert by_driver.reports[-1].tracked == len(numbers)
@@ -266,7 +268,7 @@ def test_holes_and_few_records_are_loose(
 
 
 def test_blocks_and_loose_trees_of_one_batch(spark: SparkSession, acker: Acker) -> None:
-    """Of several numberings, with attempts, null prefixes, and all kinds of whole numbers."""
+    """With several numberings, attempts, null prefixes, and all types of whole numbers."""
     parts = [
         spark.range(20).selectExpr("'p' AS p", "id AS n", "0 AS try"),
         spark.range(20).selectExpr("'p' AS p", "id AS n", "2 AS try"),
@@ -285,15 +287,15 @@ def test_blocks_and_loose_trees_of_one_batch(spark: SparkSession, acker: Acker) 
     assert done(acker, out) == sorted(expected)
 
 
-def test_one_numbering_in_blocks_and_loose(spark: SparkSession, by_driver: Acker) -> None:
-    """Windows are looked up in an array: those between that are no blocks, or beyond, are loose."""
+def test_one_numbering_in_blocks_and_loose_trees(spark: SparkSession, by_driver: Acker) -> None:
+    """Windows between the blocks, or outside their range, give loose trees."""
     numbers = [5, *range(4100, 4130), 9000, *range(12300, 12320), 20_000]
     out = track(by_driver, numbered(spark, *numbers), by_number())
     assert len(blocks(out)) == 2
     assert done(by_driver, out) == sorted(f"p/{n}" for n in numbers)
 
 
-def test_a_numbering_with_another_that_is_loose(spark: SparkSession, by_driver: Acker) -> None:
+def test_numbering_in_a_block_beside_a_loose_one(spark: SparkSession, by_driver: Acker) -> None:
     df = numbered(spark, *range(20)).union(numbered(spark, 0, 1, prefix="q"))
     out = track(by_driver, df, by_number())
     assert len(blocks(out)) == 1
@@ -303,7 +305,7 @@ def test_a_numbering_with_another_that_is_loose(spark: SparkSession, by_driver: 
 def test_no_two_batches_share_a_block(
     spark: SparkSession, by_driver: Acker, make_spark_acker: MakeSparkAcker
 ) -> None:
-    """Of one window, or of another query that has the same records."""
+    """Neither of one window, nor of another query with the same records."""
     one = track(by_driver, numbered(spark, *range(20)), by_number())
     two = track(by_driver, numbered(spark, *range(20, 40)), by_number(), 1)
     other = make_spark_acker(client=by_driver.client, query_id="other")
@@ -314,7 +316,7 @@ def test_no_two_batches_share_a_block(
     assert found == sorted([f"p/{n}" for n in range(20)] * 2 + [f"p/{n}" for n in range(20, 40)])
 
 
-def test_numbers_that_cannot_be(spark: SparkSession, by_driver: Acker) -> None:
+def test_invalid_numbers_are_refused(spark: SparkSession, by_driver: Acker) -> None:
     df = spark.range(20).selectExpr("'p' AS p", "id AS n")
     extra = spark.createDataFrame([("p", None), ("p", -1), ("p", 3)], "p STRING, n BIGINT")
     for more, words in (
@@ -333,13 +335,15 @@ def test_numbers_that_cannot_be(spark: SparkSession, by_driver: Acker) -> None:
 
 
 @pytest.mark.parametrize("kind", ["DECIMAL(20,0)", "DOUBLE", "STRING", "DATE"])
-def test_what_is_no_number(spark: SparkSession, by_driver: Acker, kind: str) -> None:
+def test_numbers_of_wrong_types_are_refused(
+    spark: SparkSession, by_driver: Acker, kind: str
+) -> None:
     df = spark.createDataFrame([], f"p STRING, n {kind}")
     with pytest.raises(InvalidBatchError, match="a record's number must be a whole number, not"):
         track(by_driver, df, by_number())
 
 
-def test_prefixes_that_cannot_be(spark: SparkSession, by_driver: Acker) -> None:
+def test_invalid_prefixes_are_refused(spark: SparkSession, by_driver: Acker) -> None:
     for prefix, words in (("x" * 256, "255 bytes"), ("a\nb", "control characters")):
         for count in (3, 20):
             with pytest.raises(InvalidBatchError, match=words):
@@ -356,7 +360,7 @@ def test_labels() -> None:
             assert source_id_of("t", str(label), block_anchor(9, 3)) == f"{prefix}/20"
 
 
-def test_a_changed_batch_of_blocks(spark: SparkSession, by_driver: Acker) -> None:
+def test_changed_batch_of_blocks_fails_its_trees(spark: SparkSession, by_driver: Acker) -> None:
     change(by_driver, on_changed_batch="fail_trees")
     track(by_driver, spark.range(20).selectExpr("'p' AS p", "id AS n"), by_number())
     out = track(by_driver, spark.range(22).selectExpr("'p' AS p", "id AS n"), by_number())
@@ -370,10 +374,10 @@ def test_a_changed_batch_of_blocks(spark: SparkSession, by_driver: Acker) -> Non
     )
 
 
-# What is refused before anything is done
+# Errors before a call is sent
 
 
-def test_columns_that_are_there_already(spark: SparkSession, make_spark_acker: Any) -> None:
+def test_existing_id_columns_are_refused(spark: SparkSession, make_spark_acker: Any) -> None:
     acker = make_spark_acker()
     for name in ("anchor", "tuple", "edge"):
         for column, words in ((name, f"column {name} exists already"), (name.title(), "written")):
@@ -389,7 +393,7 @@ def test_columns_that_are_there_already(spark: SparkSession, make_spark_acker: A
         assert b.track(source="t", source_id="sid").select("a", "anchor").count() == 1
 
 
-def test_source_ids_of_other_kinds(spark: SparkSession, by_driver: Acker) -> None:
+def test_source_ids_of_wrong_types_are_refused(spark: SparkSession, by_driver: Acker) -> None:
     df = spark.range(1).selectExpr("*", SID)
     with pytest.raises(InvalidBatchError, match="a source id must be a string, not bigint"):
         track(by_driver, df, "id")
@@ -400,7 +404,9 @@ def test_source_ids_of_other_kinds(spark: SparkSession, by_driver: Acker) -> Non
 
 
 @pytest.mark.parametrize("edges", [[], [""], "", ["a", "a"], ["a", ""]])
-def test_edges_that_cannot_be(spark: SparkSession, by_driver: Acker, edges: Any) -> None:
+def test_invalid_edges_of_a_batch_are_refused(
+    spark: SparkSession, by_driver: Acker, edges: Any
+) -> None:
     with pytest.raises(InvalidBatchError, match="edges must be one or more distinct names"):
         track(by_driver, spark.range(1).selectExpr("*", SID), "sid", edges=edges)
 
@@ -455,7 +461,7 @@ def test_rejected_trees_are_left_out(
         assert len(acker.reports[-1].rejected) == rejected
         sids = {r["sid"] for r in messages.select("sid").collect()}
         assert messages.count() == 2 * len(sids) == 2 * (count - rejected)
-        assert kept in (None, sids), "and not when it is run again, either"
+        assert kept in (None, sids), "the retry leaves out the same trees"
         kept = sids
     nacked = {name for verdict, reason, name, _ in outcomes(acker.client)}
     assert len(nacked) == rejected
@@ -490,7 +496,7 @@ def test_rejected_blocks_are_left_out(
 
 
 def waiting(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], Any]) -> list[float]:
-    """What sleeps until there is room does something else instead, and moves the clock."""
+    """Replace the sleep of the wait for room: it calls ``meanwhile`` and advances the clock."""
     slept: list[float] = []
 
     def sleep(seconds: float) -> None:
@@ -503,7 +509,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], Any]) -> li
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("driver", "blocks"), ("executors", "loose")])
-def test_waiting_for_room(
+def test_batch_waits_for_room(
     spark: SparkSession,
     make_spark_acker: MakeSparkAcker,
     monkeypatch: pytest.MonkeyPatch,
@@ -524,14 +530,16 @@ def test_waiting_for_room(
     bolt = make_spark_acker(client=acker.client, query_id="bolt")
     slept = waiting(monkeypatch, lambda: slept[2:3] and bolt.ack(first, 0))
     second = track(acker, df.where("n >= 30"), ids, 1)
-    assert len(slept) == 3, "and then there was room"
+    assert len(slept) == 3, "the third pause made room"
     assert acker.reports[-1].waited_ms > 0
     assert second.count() == 30
     assert total(acker.client)["overflow"] == 0
 
 
-def test_no_wait_for_itself(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
-    """It was tracked, and its query died before the messages were written: nobody can ack it."""
+def test_retry_does_not_wait_for_its_own_trees(
+    spark: SparkSession, make_spark_acker: MakeSparkAcker
+) -> None:
+    """The query died before it wrote the messages, so no bolt can ack the trees."""
     acker = make_spark_acker({"high_water": 30})
     df = spark.range(25).selectExpr("*", SID)
     for _ in range(2):
@@ -540,7 +548,7 @@ def test_no_wait_for_itself(spark: SparkSession, make_spark_acker: MakeSparkAcke
 
 
 @pytest.mark.parametrize("mode", ["driver", "executors"])
-def test_a_batch_that_can_never_fit(
+def test_batch_larger_than_high_water_is_refused(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, mode: str
 ) -> None:
     acker = make_spark_acker({"high_water": 40, "shards": 2}, mode=mode)
@@ -551,8 +559,8 @@ def test_a_batch_that_can_never_fit(
     assert total(acker.client)["tracked"] == 0
 
 
-def test_room_is_judged_by_shard(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
-    """All in one shard: it waits, or is refused, rather than being nacked."""
+def test_room_is_checked_per_shard(spark: SparkSession, make_spark_acker: MakeSparkAcker) -> None:
+    """A batch on one shard waits, or is refused; its trees are not nacked."""
     acker = make_spark_acker({"shards": 2, "high_water": 20})
     df = spark.range(100).selectExpr("*", SID).where(anchor("sid", source="t") % 2 == 0).limit(38)
     ids = [r["sid"] for r in df.collect()]
@@ -562,7 +570,7 @@ def test_room_is_judged_by_shard(spark: SparkSession, make_spark_acker: MakeSpar
     assert total(acker.client)["overflow"] == 0
 
 
-def test_verdicts_that_nobody_takes(
+def test_batch_waits_until_verdicts_are_taken(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acker = make_spark_acker({"outcomes_limit": 5})
@@ -575,13 +583,13 @@ def test_verdicts_that_nobody_takes(
     assert track(acker, df.where("id >= 5"), "sid", 1).count() == 5
 
 
-def test_ticks_that_are_too_short(
+def test_short_ticks_give_one_warning_per_query(
     spark: SparkSession,
     make_spark_acker: MakeSparkAcker,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Told once for each query whose batches are longer apart than a third of a tree's life."""
+    """For each query whose batches are more than a third of N-1 ticks apart."""
     acker = make_spark_acker({"tick_ms": 10_000})
     now = [100.0]
     monkeypatch.setattr(acker_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -591,10 +599,10 @@ def test_ticks_that_are_too_short(
             with caplog.at_level(logging.WARNING):
                 acker.memory.begins(query)
             now[0] += seconds
-        told = caplog.text.count(
+        warnings = caplog.text.count(
             "a tree may expire after 20 s, and the batches of this query are 7 s apart"
         )
-        assert told == (query == "slow")
+        assert warnings == (query == "slow")
         assert ("longer tick_ms" in caplog.text) == (query == "slow")
 
 
@@ -602,7 +610,7 @@ def test_ticks_that_are_too_short(
 
 
 def verdict_rows(spark: SparkSession, acker: Acker) -> DataFrame:
-    """Verdicts as ``format("acker-outcomes")`` has them, ranges not expanded."""
+    """Return the verdicts like ``format("acker-outcomes")``, with ranges not expanded."""
     from acker_redis.spark.streams.outcome_rows import SCHEMA, rows_of
 
     waiting, found = acker.client.outcomes("t"), []
@@ -628,7 +636,7 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "ledger")
 
 
-def test_records_that_do_not_count_by_a_ledger(
+def test_ledger_names_records_without_numbers(
     spark: SparkSession, acker: Acker, ledger: Ledger
 ) -> None:
     change(acker, ledger=ledger)
@@ -664,10 +672,10 @@ def test_a_ledger_of_more_than_a_block(
     )
 
 
-def test_a_ledger_that_was_written_before_its_batch_was_tracked(
+def test_ledger_written_before_a_crash_is_replaced(
     spark: SparkSession, by_driver: Acker, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes back with other records: nobody's verdict goes by another's name."""
+    """The retry has other records: no verdict names a record of the first run."""
     change(by_driver, ledger=ledger)
     df = spark.range(40).selectExpr("*", SID)
 
@@ -685,7 +693,9 @@ def test_a_ledger_that_was_written_before_its_batch_was_tracked(
     )
 
 
-def test_what_a_ledger_refuses(spark: SparkSession, by_driver: Acker, ledger: Ledger) -> None:
+def test_ledger_refuses_null_and_duplicate_source_ids(
+    spark: SparkSession, by_driver: Acker, ledger: Ledger
+) -> None:
     change(by_driver, ledger=ledger)
     df = spark.range(20).selectExpr("*", SID)
     for more, words in ((None, "1 rows have no source id"), ("s3", "occurs 2 times")):
@@ -698,7 +708,7 @@ def test_what_a_ledger_refuses(spark: SparkSession, by_driver: Acker, ledger: Le
 
 
 def test_a_ledger_names_verdicts(spark: SparkSession, ledger: Ledger) -> None:
-    """Ranges, one by one; and a row that it does not know keeps the name it has."""
+    """Ranges are expanded; a row that is not in the ledger keeps its source id."""
     trees = spark.createDataFrame(
         [(100 + n, f"s{n}") for n in range(5)], "anchor LONG, source_id STRING"
     )

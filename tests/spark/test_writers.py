@@ -1,4 +1,4 @@
-"""The writers: the acker hears first, then the queue; what Spark runs again is done once."""
+"""The writers: the acker is applied before the queue is written, and retries are idempotent."""
 
 import os
 import random
@@ -30,7 +30,7 @@ MESSAGE = "source_id STRING, anchor BIGINT, tuple BIGINT"
 
 
 class MemoryQueue:
-    """Keeps batches by id, and what the acker had pending when each was written."""
+    """A queue in memory; it notes the number of pending trees at each write."""
 
     def __init__(self, client: Client | None = None) -> None:
         self.batches: dict[int, DataFrame] = {}
@@ -80,7 +80,7 @@ def keep(df: DataFrame, batch_id: int) -> DataFrame:
 
 
 def test_from_source_to_verdict(spark: SparkSession, acker: Acker) -> None:
-    """Two edges out of the source, a middle bolt that fails and drops, and a last one."""
+    """A source with two edges, a middle bolt that fails and drops, and a last bolt."""
     left, right, end, log = (MemoryQueue() for _ in range(4))
     source = TrackWriter(acker, "t", {"left": left, "right": right}, query_id="source")
     source(records(spark, "good", "bad", "dropped"), 0)
@@ -107,7 +107,7 @@ def test_from_source_to_verdict(spark: SparkSession, acker: Acker) -> None:
     BoltWriter(acker, last, query_id="last")(end.batches[0], 0)
     BoltWriter(acker, last, query_id="right")(right.batches[0], 0)
     assert seen == [1, 3]
-    # A filter is an ack alone; and the good one's second message is outstanding.
+    # A filtered message is acked alone. The second message of the record "good" is outstanding.
     assert outcomes(acker.client) == [
         ("ack", "completed", "dropped", ""), ("nack", "failed", "bad", "it is bad"),
     ]  # fmt: skip
@@ -115,7 +115,7 @@ def test_from_source_to_verdict(spark: SparkSession, acker: Acker) -> None:
     assert outcomes(acker.client) == [("ack", "completed", "good", "")]
 
 
-def test_several_rows_of_a_message(spark: SparkSession, by_driver: Acker) -> None:
+def test_several_rows_of_a_message_need_a_key(spark: SparkSession, by_driver: Acker) -> None:
     queue, end = MemoryQueue(), MemoryQueue()
     TrackWriter(by_driver, "t", {"e": queue}, query_id="source")(records(spark, "a", "b"), 0)
 
@@ -135,8 +135,8 @@ def test_several_rows_of_a_message(spark: SparkSession, by_driver: Acker) -> Non
     assert [v[2] for v in outcomes(by_driver.client)] == ["a", "b"]
 
 
-def test_a_group_of_messages(spark: SparkSession, by_driver: Acker) -> None:
-    """A bolt that returns anchors, and fails one group."""
+def test_bolt_that_returns_groups_of_messages(spark: SparkSession, by_driver: Acker) -> None:
+    """The bolt returns ``anchors``, and fails one group."""
     queue, end = MemoryQueue(), MemoryQueue()
     source = TrackWriter(by_driver, "t", {"e": queue}, query_id="source")
     source(records(spark, "a1", "a2", "b1"), 0)
@@ -153,7 +153,9 @@ def test_a_group_of_messages(spark: SparkSession, by_driver: Acker) -> None:
     assert [v[2] for v in outcomes(by_driver.client)] == ["a1", "a2"]
 
 
-def test_the_acker_hears_before_the_queue(spark: SparkSession, by_driver: Acker) -> None:
+def test_acker_is_applied_before_the_queue_is_written(
+    spark: SparkSession, by_driver: Acker
+) -> None:
     queue, end = MemoryQueue(by_driver.client), MemoryQueue(by_driver.client)
     TrackWriter(by_driver, "t", {"e": queue}, query_id="q")(records(spark, "a", "b"), 0)
     assert queue.pending == [2]
@@ -165,8 +167,8 @@ def test_the_acker_hears_before_the_queue(spark: SparkSession, by_driver: Acker)
     assert end.pending == [1]
 
 
-def test_dying_between_the_acker_and_the_queue(spark: SparkSession, acker: Acker) -> None:
-    """Also between two queues: all is run again, and done once."""
+def test_crash_between_acker_and_queue_is_recovered(spark: SparkSession, acker: Acker) -> None:
+    """Also between two queues: the retry writes each queue once, and applies nothing again."""
     one, two, end = MemoryQueue(), MemoryQueue(), MemoryQueue()
     two.dies = end.dies = 1
     source = TrackWriter(acker, "t", {"one": one, "two": two}, query_id="source")
@@ -208,8 +210,8 @@ def test_other_content_under_the_same_number_is_refused(
     assert {v[:1] for v in outcomes(by_driver.client)} == ({("nack",)} if again else set())
 
 
-def test_a_bolt_with_other_content_writes_nothing(spark: SparkSession, by_driver: Acker) -> None:
-    """What it would send now belongs to trees that have failed."""
+def test_bolt_with_changed_content_writes_nothing(spark: SparkSession, by_driver: Acker) -> None:
+    """Its messages would belong to trees that have failed."""
     queue, end = MemoryQueue(), MemoryQueue()
     TrackWriter(by_driver, "t", {"e": queue}, query_id="source")(records(spark, "a", "b"), 0)
     end.dies = 1
@@ -247,8 +249,8 @@ def test_two_queries_have_two_lanes(spark: SparkSession, by_driver: Acker) -> No
     assert total(by_driver.client)["tracked"] == 2
 
 
-def test_one_evaluation_of_what_is_random(spark: SparkSession, by_driver: Acker) -> None:
-    """What the acker was told and what the queues got, what has failed and what has not."""
+def test_nondeterministic_plan_is_evaluated_once(spark: SparkSession, by_driver: Acker) -> None:
+    """The acker, the queues and the failures see the same rows."""
     queue, end, log = MemoryQueue(), MemoryQueue(), MemoryQueue()
     df = spark.range(300).selectExpr("concat('s', id) AS source_id")
     TrackWriter(by_driver, "t", {"e": queue}, query_id="source")(df, 0)
@@ -273,8 +275,8 @@ def test_one_evaluation_of_what_is_random(spark: SparkSession, by_driver: Acker)
     assert {name for _, _, name, _ in outcomes(by_driver.client)} == written
 
 
-def test_blocks_and_attempts(spark: SparkSession, by_driver: Acker) -> None:
-    """The arguments of track() go to it."""
+def test_track_writer_passes_its_arguments_on(spark: SparkSession, by_driver: Acker) -> None:
+    """The writer passes the arguments of track()."""
     queue = MemoryQueue()
     df = spark.range(20).selectExpr("'p' AS p", "id AS n", "3 AS try")
     source = TrackWriter(
@@ -300,12 +302,14 @@ def test_blocks_and_attempts(spark: SparkSession, by_driver: Acker) -> None:
         ("anchor BIGINT, tuple BIGINT, anchors ARRAY<INT>", "drop one or the other"),
     ],
 )
-def test_wrong_columns(spark: SparkSession, by_driver: Acker, columns: str, words: str) -> None:
+def test_wrong_columns_are_refused(
+    spark: SparkSession, by_driver: Acker, columns: str, words: str
+) -> None:
     with pytest.raises(InvalidBatchError, match=words):
         BoltWriter(by_driver, keep, query_id="q")(spark.createDataFrame([], columns), 0)
 
 
-def test_a_why_that_is_always_null(spark: SparkSession, by_driver: Acker) -> None:
+def test_column_why_without_values_fails_nothing(spark: SparkSession, by_driver: Acker) -> None:
     queue, end = MemoryQueue(), MemoryQueue()
     TrackWriter(by_driver, "t", {"e": queue}, query_id="source")(records(spark, "a"), 0)
 
@@ -316,8 +320,8 @@ def test_a_why_that_is_always_null(spark: SparkSession, by_driver: Acker) -> Non
     assert end.ids() == ["a"]
 
 
-def test_messages_of_another_batch(spark: SparkSession, by_driver: Acker) -> None:
-    """A bolt that returns rows which it was not given: nothing is acked or written."""
+def test_messages_of_another_batch_are_refused(spark: SparkSession, by_driver: Acker) -> None:
+    """A bolt that returns rows of another batch: nothing is acked or written."""
     queue, end = MemoryQueue(), MemoryQueue()
     source = TrackWriter(by_driver, "t", {"e": queue}, query_id="source")
     source(records(spark, "a"), 0)
@@ -334,18 +338,18 @@ def test_messages_of_another_batch(spark: SparkSession, by_driver: Acker) -> Non
 
 
 class Cut(Exception):
-    """The query dies here."""
+    """Raised where the query dies."""
 
 
 def orders(spark: SparkSession, acker: Acker) -> DataFrame:
-    """Messages of two orders, for the last bolt."""
+    """Return messages of two orders, for the last bolt."""
     queue = MemoryQueue()
     TrackWriter(acker, "t", {"e": queue}, query_id="source")(records(spark, "one", "two"), 0)
     return queue.batches[0]
 
 
 def pricing(prices: dict[str, int]) -> Callable[[DataFrame, int], DataFrame]:
-    """A last bolt with a price list that changes between two runs of a batch."""
+    """Return a last bolt with a price list that changes between two runs of a batch."""
 
     def process(df: DataFrame, batch_id: int) -> DataFrame:
         known = F.create_map(*[F.lit(each) for pair in prices.items() for each in pair])
@@ -359,7 +363,7 @@ def pricing(prices: dict[str, int]) -> Callable[[DataFrame, int], DataFrame]:
 def test_a_sink_has_the_rows_of_the_run_that_was_acked(
     spark: SparkSession, acker: Acker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first run writes its rows and dies before its ack; the second one sees other prices."""
+    """The first run writes its rows and dies before its ack; the second run sees other prices."""
     messages, table = orders(spark, acker), FileQueue(tmp_path / "priced")
     prices = {"one": 1}
     last = BoltWriter(acker, pricing(prices), sink=table, query_id="last")
@@ -382,7 +386,7 @@ def test_a_sink_has_the_rows_of_the_run_that_was_acked(
 def test_a_sink_keeps_the_rows_of_the_run_that_was_acked(
     spark: SparkSession, acker: Acker, tmp_path: Path
 ) -> None:
-    """The first run dies after its ack. Its rows stay, whatever the second one sees."""
+    """The first run dies after its ack. Its rows stay, although the second run sees others."""
     messages, table = orders(spark, acker), FileQueue(tmp_path / "priced")
     prices = {"one": 1, "two": 2}
     last = BoltWriter(acker, pricing(prices), sink=table, query_id="last")
@@ -398,7 +402,7 @@ def test_a_sink_keeps_the_rows_of_the_run_that_was_acked(
         last(messages, 0)
 
 
-def test_a_second_driver_that_acks_while_a_sink_is_replaced_is_noticed(
+def test_second_driver_that_acks_during_a_sink_replace_is_detected(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, tmp_path: Path
 ) -> None:
     by_driver = make_spark_acker(query_id=None)
@@ -419,7 +423,7 @@ def test_a_second_driver_that_acks_while_a_sink_is_replaced_is_noticed(
 def test_two_apps_with_queries_of_one_name_do_not_replace_each_other(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, tmp_path: Path
 ) -> None:
-    """Also two batches of one foreachBatch, of two app ids: each lane has its own batch."""
+    """Also two batches of one foreachBatch with two app ids: each lane has its own batch."""
     price = make_spark_acker(query_id=None, app_id="price")
     tax = make_spark_acker(client=price.client, query_id=None, app_id="tax")
     messages, table = orders(spark, price), FileQueue(tmp_path / "table")
@@ -432,10 +436,10 @@ def test_two_apps_with_queries_of_one_name_do_not_replace_each_other(
     assert sorted(row.source_id for row in rows) == ["one", "two"]
 
 
-def test_a_query_that_writes_before_its_ack_does_not_go_on_after_other_content(
+def test_fail_trees_is_refused_for_a_query_with_a_sink(
     spark: SparkSession, make_spark_acker: MakeSparkAcker, tmp_path: Path
 ) -> None:
-    """The acker cannot tell then whether the sink has the rows that were acked."""
+    """With it, the acker would not know whether the sink has the rows that were acked."""
     acker = make_spark_acker(query_id=None, on_changed_batch="fail_trees")
     messages = orders(spark, acker)
     last = BoltWriter(acker, keep, sink=FileQueue(tmp_path / "table"), query_id="last")
@@ -444,10 +448,8 @@ def test_a_query_that_writes_before_its_ack_does_not_go_on_after_other_content(
     assert outcomes(acker.client) == []
 
 
-def test_rows_that_were_replaced_stay_while_the_batch_has_no_others(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """The writer died between its two renames, however long ago."""
+def test_replaced_rows_stay_until_new_rows_exist(spark: SparkSession, tmp_path: Path) -> None:
+    """The writer died between its two renames, also a long time ago."""
     queue = FileQueue(tmp_path / "q")
     queue.write(records(spark, "a"), "q", 0)
     replaced = queue.path / "_replaced-_writing-q-000000000000-x"
@@ -460,8 +462,10 @@ def test_rows_that_were_replaced_stay_while_the_batch_has_no_others(
     assert not replaced.exists()
 
 
-def test_a_sink_takes_a_batch_once(spark: SparkSession, by_driver: Acker, tmp_path: Path) -> None:
-    """The second write would replace the rows of the first one, and both are acked."""
+def test_second_write_of_a_batch_to_a_sink_is_refused(
+    spark: SparkSession, by_driver: Acker, tmp_path: Path
+) -> None:
+    """The second write would replace the rows of the first, although both are acked."""
     messages = orders(spark, by_driver)
     one, other = (messages.where(f"source_id = '{each}'") for each in ("one", "two"))
     with (
@@ -473,10 +477,10 @@ def test_a_sink_takes_a_batch_once(spark: SparkSession, by_driver: Acker, tmp_pa
     assert outcomes(by_driver.client) == []
 
 
-def test_a_batch_that_is_new_to_the_acker_replaces_what_the_queue_has(
+def test_batch_unknown_to_the_acker_replaces_its_rows_in_the_queue(
     spark: SparkSession, acker: Acker, tmp_path: Path
 ) -> None:
-    """Here the namespace was dropped and created again, and the checkpoint stayed."""
+    """The namespace was dropped and created again, and the checkpoint was kept."""
     queue = FileQueue(tmp_path / "q")
     queue.write(orders(spark, acker).where("source_id = 'one'"), "test@q", 0)
     TrackWriter(acker, "t", {"e": queue}, query_id="q")(records(spark, "three", "four"), 0)
@@ -484,8 +488,8 @@ def test_a_batch_that_is_new_to_the_acker_replaces_what_the_queue_has(
     assert names == {"three", "four"}
 
 
-def test_two_edges_do_not_share_a_queue(by_driver: Acker, tmp_path: Path) -> None:
-    """The queue would take the rows of the first edge, and lose those of the second."""
+def test_two_edges_with_one_queue_are_refused(by_driver: Acker, tmp_path: Path) -> None:
+    """The queue would keep the rows of the first edge, and lose those of the second."""
     (tmp_path / "link").symlink_to(tmp_path / "q")
     one, same, linked = (FileQueue(tmp_path / name) for name in ("q", "x/../q", "link"))
     for other in (one, same, linked):
@@ -498,7 +502,7 @@ def test_two_edges_do_not_share_a_queue(by_driver: Acker, tmp_path: Path) -> Non
     assert one != FileQueue(tmp_path / "r")
 
 
-def test_a_queue_that_cannot_replace_a_batch_is_refused(by_driver: Acker) -> None:
+def test_queue_without_replace_is_refused(by_driver: Acker) -> None:
     class Appends:
         def write(self, df: DataFrame, query_id: str, batch_id: int) -> None: ...
 
@@ -512,12 +516,14 @@ def test_a_queue_that_cannot_replace_a_batch_is_refused(by_driver: Acker) -> Non
             make()
 
 
-def test_a_source_without_edges(by_driver: Acker) -> None:
+def test_source_without_edges_is_refused(by_driver: Acker) -> None:
     with pytest.raises(ConfigError, match="at least one edge"):
         TrackWriter(by_driver, "t", {})
 
 
-def test_outside_of_a_streaming_query(spark: SparkSession, by_driver: Acker) -> None:
+def test_query_id_is_required_outside_a_streaming_query(
+    spark: SparkSession, by_driver: Acker
+) -> None:
     for writer in (TrackWriter(by_driver, "t", {"e": MemoryQueue()}), BoltWriter(by_driver, keep)):
         with pytest.raises(ConfigError, match="give query_id="):
             writer(records(spark, "a"), 0)
@@ -527,7 +533,7 @@ def test_outside_of_a_streaming_query(spark: SparkSession, by_driver: Acker) -> 
 
 
 def test_file_queue_writes_a_batch_once(spark: SparkSession, tmp_path: Path) -> None:
-    """What a writer left half written, long ago, goes when its batch is written."""
+    """The write of a batch also deletes its old partial writes."""
     queue = FileQueue(tmp_path / "q")
     for name in ("q-000000000001-old", "q-000000000001-new", "r-000000000001-old"):
         aside = tmp_path / "q" / f"_writing-{name}"
@@ -547,10 +553,10 @@ def test_file_queue_writes_a_batch_once(spark: SparkSession, tmp_path: Path) -> 
     ]
 
 
-def test_a_new_checkpoint_does_not_meet_the_old_batches(
+def test_new_checkpoint_does_not_reuse_old_batches_of_a_queue(
     spark: SparkSession, by_driver: Acker, tmp_path: Path
 ) -> None:
-    """Batch ids start over: what was tracked must be written, not taken for written."""
+    """Batch ids start again at 0, so an old batch must not be taken for the new one."""
     queue = FileQueue(tmp_path / "q")
     TrackWriter(by_driver, "t", {"e": queue}, query_id="old")(records(spark, "a"), 0)
     TrackWriter(by_driver, "t", {"e": queue}, query_id="new")(records(spark, "b"), 0)
@@ -565,7 +571,7 @@ def run(
 
 
 class Dies:
-    """A queue whose writer is killed the first time that a batch comes."""
+    """A queue whose writer dies at the first write of each batch."""
 
     def __init__(self, queue: FileQueue, died: list[Any]) -> None:
         self.queue, self.died = queue, died
@@ -579,10 +585,10 @@ class Dies:
     replace = write
 
 
-def test_streaming_queries_that_die_and_start_again(
+def test_restarted_queries_apply_each_batch_once(
     spark: SparkSession, by_driver: Acker, tmp_path: Path
 ) -> None:
-    """Each dies between the acker and the queue in its first batch: Spark runs it again."""
+    """Each dies between acker and queue at the first run of a batch; Spark runs it again."""
     for day in range(2):
         lines = "".join(f"day{day}-{i}\n" for i in range(10))
         (tmp_path / "in").mkdir(exist_ok=True)
@@ -603,7 +609,7 @@ def test_streaming_queries_that_die_and_start_again(
             with pytest.raises(Exception, match="killed"):
                 run(spark, tmp_path, name, df, writer)
         run(spark, tmp_path, name, df, writer)
-    assert len(died) == 3, "two batches of the source; the bolt takes both in one"
+    assert len(died) == 3, "two batches of the source; the bolt reads both in one"
     assert [v[:3] for v in outcomes(by_driver.client)] == sorted(
         ("ack", "completed", f"day{d}-{i}") for d in range(2) for i in range(10)
     )
@@ -614,10 +620,10 @@ def test_streaming_queries_that_die_and_start_again(
     assert len(lanes) == 3, "each query has the name that Spark gave it"
 
 
-def test_a_new_checkpoint_tracks_anew(
+def test_new_checkpoint_tracks_the_records_again(
     spark: SparkSession, by_driver: Acker, tmp_path: Path
 ) -> None:
-    """The records are tracked a second time; what the first messages say is heard of no more."""
+    """The records are tracked a second time, as separate attempts: each gets two verdicts."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "0.csv").write_text("a\nb\n")
     source = spark.readStream.schema("source_id STRING").csv(str(tmp_path / "in"))
@@ -633,10 +639,10 @@ def test_a_new_checkpoint_tracks_anew(
     ]
 
 
-def test_two_batches_on_one_lane_are_named(
+def test_two_batches_on_one_lane_are_reported(
     spark: SparkSession, by_driver: Acker, tmp_path: Path
 ) -> None:
-    """One foreachBatch acks twice: nothing in its plan changes, and the error does not say so."""
+    """One foreachBatch acks twice: the error must not claim that the plan has changed."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "0.csv").write_text("a\nb\n")
     source = spark.readStream.schema("source_id STRING").csv(str(tmp_path / "in"))
@@ -650,12 +656,12 @@ def test_two_batches_on_one_lane_are_named(
     for words in ("foreachBatch opened two batches on one lane", "came back with other content"):
         with pytest.raises(Exception, match=words):
             run(spark, tmp_path, "last", queue.read_stream(spark, MESSAGE), twice)
-        # After a restart, it is the first of the two that has changed.
+        # After a restart, the first of the two batches has other content than the lane.
         by_driver.memory._applied.clear()
 
 
-def test_a_stream_joined_with_itself(spark: SparkSession, by_driver: Acker) -> None:
-    """A bolt that returns anchors of two messages in a row."""
+def test_self_join_in_a_bolt(spark: SparkSession, by_driver: Acker) -> None:
+    """The bolt returns the anchors of two messages in one row."""
     queue, end = MemoryQueue(), MemoryQueue()
     TrackWriter(by_driver, "t", {"e": queue}, query_id="source")(records(spark, "x1", "x2"), 0)
 

@@ -1,4 +1,4 @@
-"""Cases in namespaces and folders of their own."""
+"""Cases, each in a separate namespace and folder."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,21 +19,21 @@ MakeCase = Callable[..., tuple[Case, Acker]]
 
 @pytest.fixture(scope="session", autouse=True)
 def java() -> None:
-    """These tests need Java."""
+    """Skip the tests without Java, or fail on CI."""
     if advice := session.missing_java():
         missing(advice)
 
 
 @pytest.fixture(scope="session")
 def stage(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A driver whose tasks may fail three times."""
+    """Start a driver whose tasks may fail three times."""
     with Stage(tmp_path_factory.mktemp("stage"), "local[2,4]") as running:
         yield running
 
 
 @pytest.fixture
 def make_case(any_server: EmbeddedRedis, tmp_path: Path) -> Iterator[MakeCase]:
-    """Make cases, from the number of shards and fields of Case."""
+    """Return a function that makes a case from the number of shards and fields of Case."""
     made: list[Acker] = []
 
     def make(shards: int, kind: Kind, **fields: object) -> tuple[Case, Acker]:

@@ -1,4 +1,4 @@
-"""``pyspark.daemon`` whose Python workers know of the faults that are planned."""
+"""A ``pyspark.daemon`` whose Python workers inject the planned faults."""
 
 from pyspark.daemon import manager
 

@@ -1,8 +1,8 @@
-"""Faults that happen at the k-th call of something, in whichever process makes it.
+"""Fault injection at the k-th call of a function, in any process.
 
-A fault is a file in the folder ``ACKER_FAULTS``. The calls it watches are counted over all
-processes: each claims the next number, so that exactly one is the k-th, and a task that is run
-again does not meet it again. Python workers know of it by :mod:`tests.spark.faults.daemon`.
+A fault is a file in the folder ``ACKER_FAULTS``. The watched calls are counted over all processes:
+each call claims the next number, so exactly one is the k-th, and a retried task does not meet the
+fault again. :mod:`tests.spark.faults.daemon` installs this in Python workers.
 """
 
 import itertools
@@ -29,45 +29,45 @@ VARIABLE = "ACKER_FAULTS"
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault that was planned; see :func:`plan`."""
+    """One planned fault; see :func:`plan`."""
 
     path: Path
 
     @property
     def happened(self) -> bool:
-        """Whether the call came at which it happens."""
+        """Whether the fault has happened."""
         return self.path.with_suffix(".happened").exists()
 
     @property
     def calls(self) -> int:
-        """Calls that were counted."""
+        """Number of counted calls."""
         return len(list(self.path.parent.glob(f"{self.path.stem}.call-*")))
 
     def calls_of_its_task(self) -> int:
-        """Calls that the task attempt made to which it happened, the one that it met included."""
+        """Return the number of calls of the task attempt that met the fault, with that call."""
         at = int(self.path.stem.split("-at-")[1].split("-")[0])
         owners = [Path(_call(self.path, number)).read_text() for number in range(1, at + 1)]
         return owners.count(owners[-1])
 
     def wait(self) -> None:
-        """Wait until it has happened."""
+        """Wait until the fault has happened."""
         wait_until(lambda: self.happened, "the fault")
 
     def go(self) -> None:
-        """Let the call go on that waits."""
+        """Let the waiting call continue."""
         self.path.with_suffix(".go").touch()
 
     def lift(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self.path.unlink(missing_ok=True)
 
 
 def plan(folder: Path, where: str, at: int, what: str, **details: Any) -> Fault:
     """Let ``what`` happen at call ``at`` (from 1) of ``where``.
 
-    ``where``: ``pack`` (terms come to a packer), ``standing`` (the lane was looked at), ``send`` (a
-    call is about to be sent), ``sent`` (it was applied, and its reply is not known yet), ``write``
-    and ``written`` (a batch of a queue, before and after).
+    ``where``: ``pack`` (before terms are packed), ``standing`` (after the lane was read), ``send``
+    (before a call is sent), ``sent`` (after a call was applied, before the caller has its reply),
+    ``write`` and ``written`` (before and after a batch of a queue is written).
 
     ``what``: ``throw``, ``kill`` (this process), ``kill-executor`` (the JVM of this worker),
     ``kill-driver`` (all of process group ``group``), ``wait`` (until :meth:`Fault.go`).
@@ -109,7 +109,7 @@ def _after(call: Any, where: str) -> Any:
 
 
 def passes(where: str) -> None:
-    """A call comes by: count it for each fault, and only then do what was planned for it."""
+    """Count a call for each fault, and then inject the faults that are due."""
     due = []
     for path in Path(os.environ[VARIABLE]).glob(f"{where}-*.fault"):
         try:
@@ -139,7 +139,7 @@ def _call(path: Path, number: int) -> str:
 
 
 def _owner() -> str:
-    """The task attempt that runs here."""
+    """Return the task attempt that runs in this process."""
     task = TaskContext.get()
     if task is None:
         return f"driver {os.getpid()}"
@@ -159,6 +159,6 @@ def _happen(path: Path, fault: dict[str, Any]) -> None:
     if what == "kill-driver":
         os.killpg(fault["group"], signal.SIGKILL)
     if what == "wait":
-        wait_until(path.with_suffix(".go").exists, "the word to go on")
+        wait_until(path.with_suffix(".go").exists, "the signal to continue")
     else:
-        time.sleep(LIMIT)  # for the signal to come
+        time.sleep(LIMIT)  # until the kill signal arrives

@@ -1,7 +1,7 @@
-"""A Spark driver in a process of its own, which tests ask to run functions, and may kill.
+"""A Spark driver in a separate process, which runs functions for the tests, and may be killed.
 
-So it has a JVM, a master and an environment of its own, and nothing of it is left in the tests'
-process: there is one Spark context in a process at most.
+The driver has its own JVM, master and environment, and leaves no state in the tests' process. A
+process can have only one Spark context.
 """
 
 import importlib
@@ -33,7 +33,7 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
-    # To compile a plan takes longer than to run it, as few rows as there are here.
+    # With so few rows, compiling a plan takes longer than running it.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.python.daemon.module": "tests.spark.faults.daemon",
@@ -50,7 +50,7 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex{3}
 
 
 class StageError(Exception):
-    """What was raised on the stage: the class's name, and its words."""
+    """An exception on the stage: the name of its class, and its text."""
 
     def __init__(self, kind: str, words: str) -> None:
         super().__init__(kind, words)
@@ -61,7 +61,7 @@ class StageError(Exception):
 
 
 class Stage:
-    """Starts a driver; ``faults`` is the folder of :mod:`tests.spark.faults.plan`."""
+    """A driver process; ``faults`` is the folder of :mod:`tests.spark.faults.plan`."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Stage:
 
     @property
     def pid(self) -> int:
-        """Of the driver, and of its process group."""
+        """Process id of the driver, and of its process group."""
         return self._process.pid
 
     def plan(self, where: str, at: int, what: str) -> plan.Fault:
@@ -121,41 +121,41 @@ class Stage:
         return plan.plan(self.faults, where, at, what, group=self.pid)
 
     def begin(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Ask for ``function(spark, *args)``; it is imported there by its name."""
+        """Start ``function(spark, *args)`` on the stage, which imports the function by name."""
         name = f"{function.__module__}:{function.__qualname__}"
         self._line.send((name, args, kwargs))
 
     def end(self) -> Any:
-        """What the function returned. Raises StageError; EOFError if the driver has died."""
+        """Return the result of the function. Raises StageError; EOFError if the driver has died."""
         if not self._line.poll(_SECONDS):
             raise TimeoutError(f"the stage does not answer: {self.log.read_text()[-4000:]}")
         try:
             error, found = self._line.recv()
-        except (EOFError, ConnectionResetError) as gone:
-            raise EOFError(self.log.read_text()[-4000:]) from gone
+        except (EOFError, ConnectionResetError) as ended:
+            raise EOFError(self.log.read_text()[-4000:]) from ended
         if error:
             raise StageError(*error)
         return found
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Run a function there, and return what it returns."""
+        """Run a function on the stage, and return its result."""
         self.begin(function, *args, **kwargs)
         return self.end()
 
     def close(self) -> None:
-        """End it as a machine does that loses its power, and all it has started."""
+        """Kill the driver and all its descendants, like a power failure."""
         if self._process.poll() is None:
             os.killpg(self.pid, signal.SIGKILL)
         self._line.close()
         self._process.wait(LIMIT)
-        # Its executors and Python workers notice that it is gone, one after the other.
+        # Its executors and Python workers notice the death of the driver one after the other.
         _, alive = psutil.wait_procs(self.members(), timeout=10)
         for each in alive:
             each.kill()
         psutil.wait_procs(alive, timeout=LIMIT)
 
     def members(self) -> list[psutil.Process]:
-        """The driver, and all that was started by it, also by who is gone."""
+        """Return the driver and all its descendants, including those of ended processes."""
         return [each for each in psutil.process_iter() if _session(each.pid) == self.pid]
 
     def __enter__(self) -> "Stage":

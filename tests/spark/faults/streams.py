@@ -30,14 +30,14 @@ Job = Callable[[DataFrame, int], None]
 
 
 def pour(case: Case, batches: range = range(BATCHES)) -> None:
-    """Give the source its records, a file for each batch."""
+    """Write the records of the source, one file for each batch."""
     size = RECORDS // BATCHES
     for batch in batches:
         folder = case.folder / "input" / f"batch-input-{batch}"
         folder.mkdir(parents=True)
         records = pa.table({"i": range(batch * size, (batch + 1) * size)})
         pq.write_table(records, folder / "records.parquet")
-        # The source reads the oldest first.
+        # The source reads the oldest file first.
         os.utime(folder / "records.parquet", (1_700_000_000 + batch, 1_700_000_000 + batch))
 
 
@@ -46,13 +46,13 @@ def checkpoint(case: Case, name: str) -> Path:
 
 
 def drain(spark: SparkSession, case: Case, modes: dict[str, Mode]) -> None:
-    """Run the queries that are named, in these modes, until they have read all there is."""
+    """Run the named queries in these modes until they have read all their input."""
     for name, mode in modes.items():
         query(spark, replace(case, mode=mode), name)
 
 
 def query(spark: SparkSession, case: Case, name: str, query_id: str | None = None) -> None:
-    """Run a query, a file for each batch, until it has read all there is."""
+    """Run a query, with one file per batch, until it has read all its input."""
     job, queue, schema = {
         "source": (_source, "input", "i BIGINT"),
         "middle": (_middle, "tracked", COLUMNS),
@@ -93,7 +93,7 @@ def _middle(case: Case, spark: SparkSession, query_id: str | None) -> Job:
 
 
 def _changing(case: Case, spark: SparkSession, query_id: str | None) -> Job:
-    """A bolt that causes other messages each time it is run."""
+    """Return a bolt that emits other messages in each run."""
     acker, queue = case.acker(spark), case.queue("children")
 
     def job(df: DataFrame, batch_id: int) -> None:
@@ -118,19 +118,19 @@ def _last(case: Case, spark: SparkSession, query_id: str | None) -> Job:
 
 
 def copy_checkpoint(case: Case, name: str) -> Path:
-    """A copy of a checkpoint, as a backup."""
+    """Copy a checkpoint, like a backup."""
     kept = case.folder / f"kept-{uuid.uuid4().hex}"
     shutil.copytree(checkpoint(case, name), kept)
     return kept
 
 
 def restore_checkpoint(case: Case, name: str, kept: Path | None) -> None:
-    """Put a copy of a checkpoint back in its place, or none."""
+    """Restore a copy of a checkpoint; with None, delete the checkpoint."""
     shutil.rmtree(checkpoint(case, name))
     if kept:
         shutil.copytree(kept, checkpoint(case, name))
 
 
 def written(case: Case, name: str) -> list[Any]:
-    """Names of the batches of a queue."""
+    """Return the names of the batches of a queue."""
     return sorted(each.name for each in (case.folder / name).glob("batch-*"))

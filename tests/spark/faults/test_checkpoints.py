@@ -1,4 +1,4 @@
-"""Checkpoints that are set back, deleted, or go on with other content under the same numbers."""
+"""Checkpoints that are restored or deleted, or continue with other content under one number."""
 
 from dataclasses import replace
 
@@ -28,8 +28,8 @@ from tests.support import dump
 
 
 @pytest.mark.parametrize("kind", ["loose", "counted"])
-def test_a_checkpoint_that_was_set_back(stage: Stage, make_case: MakeCase, kind: Kind) -> None:
-    """Refused, and nothing is applied; with the right one it goes on."""
+def test_restored_checkpoint_is_refused(stage: Stage, make_case: MakeCase, kind: Kind) -> None:
+    """Refused, and nothing is applied. With the latest checkpoint the query continues."""
     case, client = make_case(4, kind)
     pour(case, range(1))
     stage.run(query, case, "source")
@@ -49,11 +49,13 @@ def test_a_checkpoint_that_was_set_back(stage: Stage, make_case: MakeCase, kind:
 
 
 @pytest.mark.parametrize("kind", ["loose", pytest.param("counted", marks=pytest.mark.nightly)])
-def test_a_checkpoint_that_was_deleted(stage: Stage, make_case: MakeCase, kind: Kind) -> None:
-    """A new query: it processes all records anew, and all of them are told of.
+def test_deleted_checkpoint_processes_all_records_again(
+    stage: Stage, make_case: MakeCase, kind: Kind
+) -> None:
+    """The new query processes all records again, and every record gets a verdict.
 
-    Trees that were pending still are in doubt: loose ones are nacked, and of those in blocks the
-    new query has others, which come to the same.
+    Trees of the old query are still pending. Loose trees conflict with them and are nacked. Trees
+    in blocks are new trees with their own verdicts.
     """
     case, client = make_case(4, kind)
     pour(case)
@@ -71,8 +73,8 @@ def test_a_checkpoint_that_was_deleted(stage: Stage, make_case: MakeCase, kind: 
             assert found[name] == 2 * verdicts
 
 
-def test_a_deleted_checkpoint_of_a_query_with_a_name(stage: Stage, make_case: MakeCase) -> None:
-    """Its batch ids start over, its lane does not: refused, and never passed over."""
+def test_deleted_checkpoint_of_a_named_query_is_refused(stage: Stage, make_case: MakeCase) -> None:
+    """Its batch ids start again at 0, but its lane does not: refused, and never skipped."""
     case, client = make_case(4, "loose")
     pour(case)
     stage.run(query, case, "source", query_id="mine")
@@ -87,10 +89,10 @@ def test_a_deleted_checkpoint_of_a_query_with_a_name(stage: Stage, make_case: Ma
 
 @pytest.mark.parametrize("mode", ["driver", pytest.param("executors", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", ["loose", "counted"])
-def test_other_content_after_a_death(
+def test_changed_batch_after_a_crash(
     stage: Stage, make_case: MakeCase, kind: Kind, mode: str
 ) -> None:
-    """A bolt by chance: raise says why at each restart, fail_trees fails its trees and goes on."""
+    """A random bolt: raise refuses each restart; fail_trees fails the trees and continues."""
     case, client = make_case(4, kind, mode=mode)
     pour(case)
     stage.run(query, replace(case, mode="driver"), "source")

@@ -1,4 +1,4 @@
-"""Connections to Redis: one for each Python worker at most, and the same for all batches."""
+"""Connections to Redis: at most one per Python worker, reused for all batches."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -15,7 +15,7 @@ from tests.spark.faults.work import STEPS
 
 
 @pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.nightly), 4])
-def test_a_connection_for_each_worker(stage: Stage, make_case: MakeCase, shards: int) -> None:
+def test_one_connection_per_worker(stage: Stage, make_case: MakeCase, shards: int) -> None:
     given, _ = make_case(shards, "loose", mode="executors")
     with EmbeddedRedis() as server, Acker.from_url(server.url, "connections", timeout=60) as client:
         client.create(AckerConfig(shards=shards))
@@ -24,16 +24,16 @@ def test_a_connection_for_each_worker(stage: Stage, make_case: MakeCase, shards:
         for step in (STEPS["track"], STEPS["middle"], *3 * [STEPS["last"]]):
             stage.run(step, case)
             seen.append(_connections(stage, client))
-        # The last batch was run again twice. What was there once is there still, and does all.
+        # The last batch was run again twice. The first connections must still serve all batches.
         for before, after in pairwise(seen):
-            assert before.items() <= after.items(), "a connection was made anew"
+            assert before.items() <= after.items(), "a connection was opened again"
         workers = [pid for pid in seen[-1].values() if pid != stage.pid]
         assert len(set(workers)) == len(workers), "a worker has two connections"
         assert 1 <= len(workers) <= 2, "there are two cores"
 
 
 def _connections(stage: Stage, client: Acker) -> dict[str, int]:
-    """Ids of the connections that the stage has, and the process of each."""
+    """Return the ids of the stage's connections, and the process of each."""
     port = client.connection.client.connection_pool.connection_kwargs["port"]
     processes = {
         f"{each.laddr.ip}:{each.laddr.port}": process.pid

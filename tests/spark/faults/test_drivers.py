@@ -1,4 +1,4 @@
-"""A driver is killed again and again, and what runs instead goes by its checkpoints."""
+"""A driver is killed repeatedly; its successors continue from its checkpoints."""
 
 import contextlib
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.spark.faults.work import Kind, reconcile
 
 Kill = tuple[str, int]
 KILLS: dict[str, list[Kill]] = {
-    # (where, at which call): the driver before, or one that was killed, has applied some of it.
+    # (where, at which call) each driver is killed.
     "few": [("sent", 2), ("write", 3)],
     "many": [
         ("send", 1),
@@ -42,7 +42,7 @@ nightly = pytest.mark.nightly
         pytest.param("counted", "executors", "driver", "executors", "many", marks=nightly),
     ],
 )
-def test_a_driver_that_is_killed(
+def test_repeatedly_killed_driver_gives_each_verdict_once(
     tmp_path: Path,
     make_case: MakeCase,
     kind: Kind,
@@ -67,7 +67,7 @@ def test_a_driver_that_is_killed(
             assert fault.happened
             killed.append(planned)  # type: ignore[arg-type]
             fault.lift()
-    assert len(killed) == len(KILLS[kills]), f"only {killed} came to be"
+    assert len(killed) == len(KILLS[kills]), f"only {killed} happened"
     print("killed", killed, "repeated", client.status().counters["repeated"])
     assert client.status().counters["repeated"] > 0
     reconcile(case, client, None)

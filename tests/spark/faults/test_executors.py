@@ -1,4 +1,4 @@
-"""An executor's JVM is killed in the middle of a batch."""
+"""The JVM of an executor is killed during a batch."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,16 +16,16 @@ from tests.spark.faults.work import STEPS, TASK, Kind, picked, reconcile
 
 @pytest.fixture(scope="module")
 def cluster(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A driver with two executors, in processes of their own."""
+    """Start a driver with two executors in separate processes."""
     scratch = tmp_path_factory.mktemp("cluster")
-    # Workers write below SPARK_HOME; this one is given away with the scratch folder.
+    # Workers write below SPARK_HOME; this one is deleted with the scratch folder.
     home = scratch / "home"
     home.mkdir()
     for each in Path(pyspark.__path__[0]).iterdir():
         (home / each.name).symlink_to(each)
     with Stage(scratch, "local-cluster[2,1,1024]", env={"SPARK_HOME": str(home)}) as running:
         yield running
-    assert (home / "work").is_dir(), "it has written elsewhere"
+    assert (home / "work").is_dir(), "the workers wrote to another folder"
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def cluster(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
         pytest.param("counted", 4, "middle", "sent", 2, marks=pytest.mark.nightly),
     ],
 )
-def test_an_executor_that_is_killed(
+def test_killed_executor_applies_each_call_once(
     cluster: Stage,
     make_case: MakeCase,
     kind: Kind,
@@ -46,7 +46,7 @@ def test_an_executor_that_is_killed(
     where: str,
     at: int,
 ) -> None:
-    """Applied once; or the job fails, since what was kept is lost, and run again it is right."""
+    """Either the batch is applied once. Or the frozen rows are lost, and its retry succeeds."""
     case, client = make_case(shards, kind)
     for name, function in STEPS.items():
         if name != step:
@@ -76,20 +76,20 @@ def test_an_executor_that_is_killed(
 def test_two_executors_do_not_evaluate_a_batch_twice(
     cluster: Stage, make_case: MakeCase, mode: Mode
 ) -> None:
-    """Kept lazily, two branches had rows of their own, computed at once: some were in neither."""
+    """With a lazy freeze, two executors computed different rows, and some were in no branch."""
     case, client = make_case(1, "loose")
     written = {str(i) for i in cluster.run(picked, replace(case, mode=mode))}
-    told = {o.source_id: o.verdict for entry in client.outcomes(TASK).read() for o in entry}
-    failed = {name for name, verdict in told.items() if verdict == "nack"}
+    found = {o.source_id: o.verdict for entry in client.outcomes(TASK).read() for o in entry}
+    failed = {name for name, verdict in found.items() if verdict == "nack"}
     assert written
     assert failed
     assert not written & failed
     assert written | failed == {str(i) for i in range(60)}
-    assert "ack" not in told.values()
+    assert "ack" not in found.values()
 
 
 def executors(cluster: Stage) -> set[int]:
-    """Process ids of the executors."""
+    """Return the process ids of the executors."""
     found = set()
     for each in psutil.Process(cluster.pid).children(recursive=True):
         if each.name() == "java" and "CoarseGrainedExecutorBackend" in " ".join(each.cmdline()):

@@ -1,4 +1,4 @@
-"""Spark's own speculative twin, on a standalone master with workers on two hosts of loopback."""
+"""Spark's speculative execution, on a standalone master with workers on two loopback hosts."""
 
 import os
 import socket
@@ -20,7 +20,7 @@ from tests.waiting import LIMIT, wait_until
 
 @pytest.fixture(scope="module")
 def standalone(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A driver of a cluster with one core on each of two hosts, and speculation."""
+    """Start the driver of a cluster with one core on each of two hosts, and speculation."""
     scratch = tmp_path_factory.mktemp("standalone")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -68,15 +68,15 @@ def standalone(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
             each.wait(LIMIT)
 
 
-def test_a_speculative_twin(standalone: Stage, make_case: MakeCase) -> None:
-    """Both send the calls of one shard, in turns: each call is applied once."""
+def test_speculative_twin_applies_each_call_once(standalone: Stage, make_case: MakeCase) -> None:
+    """Both attempts send the calls of one shard alternately."""
     case, client = make_case(1, "loose")
     standalone.run(track, case)
     first = standalone.plan("sent", 2, "wait")
     second = standalone.plan("sent", 4, "wait")
     standalone.begin(middle, replace(case, mode="executors"))
     first.wait()
-    # Nothing else sends meanwhile: who comes to the fourth call is the twin.
+    # The first attempt waits, so the fourth call is one of the twin.
     second.wait()
     first.go()
     wait_until(lambda: first.calls >= 6, "calls of the first")

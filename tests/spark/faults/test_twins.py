@@ -1,4 +1,4 @@
-"""A task and its speculative twin at the same time: the very same function, in two processes."""
+"""A task and its speculative twin: the same function, in two processes at the same time."""
 
 import multiprocessing
 import os
@@ -39,7 +39,7 @@ def tracks(shards: int) -> list[Packed]:
 
 
 def bolts(shards: int) -> list[Packed]:
-    """Every tree is acked, but for those that a child keeps open, and one that fails."""
+    """Return terms that ack every tree, except those with a child, and one that fails."""
     packer = Packer(shards)
     anchors = np.arange(1, TREES + 1)
     some = anchors[anchors % 10 == 0]
@@ -57,7 +57,7 @@ Twins = Callable[..., tuple[list[Any], list[Any]]]
 
 @pytest.fixture
 def twins(tmp_path: Path) -> Twins:
-    """Run a task's function twice: the first stops at a call, the second runs to its end."""
+    """Run the function of a task twice: the first pauses at a call, the second runs to its end."""
 
     def run(
         rows: list[Packed], job: Job, phase: Any, where: str, at: int
@@ -88,7 +88,7 @@ def twins(tmp_path: Path) -> Twins:
     ("shards", "where", "at"),
     [(1, "standing", 1), (1, "send", 1), (1, "sent", 2), (4, "send", 1), (4, "sent", 2)],
 )
-def test_both_are_one(
+def test_concurrent_twin_tasks_apply_each_call_once(
     make_any_acker: MakeAcker, twins: Twins, shards: int, where: str, at: int
 ) -> None:
     client = make_any_acker(shards=shards)

@@ -1,4 +1,4 @@
-"""Two drivers run the same batch at once: it is applied and written once, or by one of them."""
+"""Two drivers run the same batch concurrently: it is applied and written once, or by one."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,13 +29,13 @@ from tests.spark.faults.work import (
 
 @pytest.fixture(scope="module")
 def twin(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A second driver."""
+    """Start a second driver."""
     with Stage(tmp_path_factory.mktemp("twin"), "local[2,4]") as running:
         yield running
 
 
 def track_some(spark: SparkSession, case: Case, modulo: int) -> None:
-    """Track under the same number, but not all of it."""
+    """Track a part of the records under the same batch id."""
     rows = records(spark).where(f"i % {modulo} <> 0")
     with case.acker(spark).batch(rows, 0, query_id="source") as b:
         out = b.track(source=TASK, source_id=ids(case.kind), edges=EDGE)
@@ -51,7 +51,7 @@ def track_some(spark: SparkSession, case: Case, modulo: int) -> None:
         ("counted", "driver", "track", "write"),
     ],
 )
-def test_the_same_content(
+def test_second_driver_with_the_same_content_is_idempotent(
     stage: Stage,
     twin: Stage,
     make_case: MakeCase,
@@ -60,14 +60,14 @@ def test_the_same_content(
     step: str,
     where: str,
 ) -> None:
-    """One stops on its way, the other does all of it, and then the first goes on."""
+    """One driver pauses, the other applies the whole batch, and then the first continues."""
     case, client = make_case(4, kind)
     both = replace(case, mode=mode)
     for name, function in STEPS.items():
         if name != step:
             stage.run(function, case)
             continue
-        # Of tracking, the first look at the lane is whether it must wait for room.
+        # A batch that tracks reads the lane first for its wait for room.
         fault = stage.plan(where, 2 if (where, name) == ("standing", "track") else 1, "wait")
         stage.begin(function, both)
         fault.wait()
@@ -82,8 +82,10 @@ def test_the_same_content(
 
 
 @pytest.mark.parametrize("kind", ["loose", "counted"])
-def test_other_content(stage: Stage, twin: Stage, make_case: MakeCase, kind: Kind) -> None:
-    """Both have looked at the lane, and found it free. What is written is what was tracked."""
+def test_second_driver_with_other_content_is_refused(
+    stage: Stage, twin: Stage, make_case: MakeCase, kind: Kind
+) -> None:
+    """Both have read the lane before either sent. The written records are the tracked ones."""
     case, client = make_case(4, kind)
     first, second = stage.plan("standing", 2, "wait"), twin.plan("standing", 2, "wait")
     stage.begin(track_some, case, 7)
@@ -105,8 +107,10 @@ def test_other_content(stage: Stage, twin: Stage, make_case: MakeCase, kind: Kin
     check_processed(case, found)
 
 
-def test_other_content_shard_by_shard(stage: Stage, twin: Stage, make_case: MakeCase) -> None:
-    """Each is the first on some shard: then neither goes on, nothing is written, all is told."""
+def test_second_driver_with_other_content_on_some_shards_is_refused(
+    stage: Stage, twin: Stage, make_case: MakeCase
+) -> None:
+    """The second driver finds calls of the first driver on shard 0, and is refused."""
     case, client = make_case(4, "loose")
     first, second = stage.plan("standing", 2, "wait"), twin.plan("standing", 2, "wait")
     for running, modulo in ((stage, 7), (twin, 11)):
@@ -114,7 +118,7 @@ def test_other_content_shard_by_shard(stage: Stage, twin: Stage, make_case: Make
     for fault in (first, second):
         fault.wait()
         fault.lift()
-    # The first stops after shard 0; the second meets it there.
+    # The first driver pauses after shard 0, where the second driver is refused.
     held = stage.plan("sent", 1, "wait")
     first.go()
     held.wait()

@@ -1,4 +1,4 @@
-"""A Python worker dies while it folds or sends: the task is run again, and applied once."""
+"""A Python worker dies while it folds or sends: Spark retries the task, which is applied once."""
 
 from dataclasses import replace
 
@@ -10,7 +10,9 @@ from tests.spark.faults.work import STEPS, Kind, middle, reconcile, track
 
 
 @pytest.mark.parametrize(("kind", "shards"), [("loose", 4), ("counted", 1)])
-def test_when_nothing_happens(stage: Stage, make_case: MakeCase, kind: Kind, shards: int) -> None:
+def test_pipeline_without_faults(
+    stage: Stage, make_case: MakeCase, kind: Kind, shards: int
+) -> None:
     case, client = make_case(shards, kind)
     for step in STEPS.values():
         assert stage.run(step, case)["repeated"] == 0
@@ -32,7 +34,7 @@ def test_when_nothing_happens(stage: Stage, make_case: MakeCase, kind: Kind, sha
         pytest.param("loose", 4, "last", "sent", 3, "throw", marks=pytest.mark.nightly),
     ],
 )
-def test_a_task_that_is_run_again_is_applied_once(
+def test_retried_task_is_applied_once(
     stage: Stage,
     make_case: MakeCase,
     kind: Kind,
@@ -58,18 +60,18 @@ def test_a_task_that_is_run_again_is_applied_once(
     reconcile(case, client, repeated)
 
 
-def test_a_batch_whose_task_dies_each_time_is_run_again(stage: Stage, make_case: MakeCase) -> None:
-    """Four attempts die, each one call further than the one before; so does the batch."""
+def test_batch_whose_task_dies_each_time_can_be_retried(stage: Stage, make_case: MakeCase) -> None:
+    """Four attempts die, each one call later than the one before, and so the batch fails."""
     case, client = make_case(1, "loose")
     stage.run(track, case)
-    # Each attempt begins anew: of n calls, the n-th is its last.
+    # Each attempt starts with the first call: attempt n dies at its n-th call.
     faults = [stage.plan("sent", at, "kill") for at in (1, 3, 6, 10)]
     with pytest.raises(StageError, match="PythonException|exited unexpectedly"):
         stage.run(middle, replace(case, mode="executors"))
     for fault in faults:
         assert fault.happened
         fault.lift()
-    assert not (case.folder / "children").exists(), "it was written"
+    assert not (case.folder / "children").exists(), "the batch was written"
     report = stage.run(middle, replace(case, mode="executors"))
     assert report["repeated"] == 4
     stage.run(STEPS["last"], case)

@@ -1,6 +1,6 @@
-"""A small pipeline whose every verdict is known: a source, a bolt in the middle, a last one.
+"""A small pipeline with known verdicts: a source, a bolt in the middle, and a last bolt.
 
-Record ``i`` has the source id ``r<i // 360>/<i % 360>``, and by its last digit its fate:
+Record ``i`` has the source id ``r<i // 360>/<i % 360>``. Its last digit decides its verdict:
 
 ==  ==================================================  ====================
 3   the middle fails it                                 nack failed
@@ -10,7 +10,7 @@ Record ``i`` has the source id ``r<i // 360>/<i % 360>``, and by its last digit 
 ..  two children, both processed                        ack completed
 ==  ==================================================  ====================
 
-The functions whose first argument is a session run on a :class:`Stage`; the others in the tests.
+Functions whose first argument is a session run on a :class:`Stage`; the others run in the tests.
 """
 
 import os
@@ -43,7 +43,7 @@ Verdict = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Case:
-    """One run of the pipeline, in a namespace and folder of its own."""
+    """One run of the pipeline, in a separate namespace and folder."""
 
     url: str
     namespace: str
@@ -72,7 +72,7 @@ def name_of(i: int) -> str:
 
 
 def expected() -> dict[str, list[Verdict]]:
-    """Verdict of each source id."""
+    """Return the expected verdicts of each source id."""
     fates = {
         3: ("nack", "failed", "it is a three"),
         5: ("nack", "expired", ""),
@@ -111,7 +111,7 @@ def middle(spark: SparkSession, case: Case) -> dict[str, Any]:
 
 
 def process(b: Any) -> DataFrame:
-    """What the bolt in the middle does."""
+    """Process a batch of the bolt in the middle."""
     digit = F.col("i") % 10
     b.ack(b.df.where(digit != 5))
     b.fail(b.df.where(digit == 3), "it is a three")
@@ -136,14 +136,14 @@ COUNTERS = Counter(
     failed=RECORDS // 10,
     expired=2 * RECORDS // 10,
 )
-"""Of a run in which nothing happens; others are 0."""
+"""Counters of a run without faults; all others are 0."""
 
 
 STEPS = {"track": track, "middle": middle, "last": last}
 
 
 def settled(client: Client) -> tuple[dict[str, list[Verdict]], Counter[str]]:
-    """All verdicts by source id, after everything has expired, and the counters."""
+    """Expire all trees; return all verdicts by source id, and the counters."""
     for _ in range(client.config.buckets):
         Rotator([client]).step(force=True)
     found: dict[str, list[Verdict]] = {}
@@ -160,26 +160,26 @@ def settled(client: Client) -> tuple[dict[str, list[Verdict]], Counter[str]]:
 
 
 def processed(case: Case) -> Counter[tuple[int, int]]:
-    """Children that the last bolt has processed, (i, k), and how often."""
+    """Return how often the last bolt has processed each child (i, k)."""
     return Counter((row["i"], row["k"]) for row in _rows(case, "done"))
 
 
 def reconcile(case: Case, client: Client, repeated: int | None = 0) -> None:
-    """Hold what became of each source id against what must have, in an undisturbed run too.
+    """Check verdicts and counters against those of a run without faults.
 
-    ``repeated`` is how many calls must have been passed over by the fences, if that is known.
+    ``repeated`` is the number of calls that the fences must have skipped; None if it is unknown.
     """
     found, counters = settled(client)
     assert found == expected()
     check_processed(case, found)
-    told = counters.pop("repeated", 0)
+    skipped = counters.pop("repeated", 0)
     assert counters == COUNTERS
     if repeated is not None:
-        assert told == repeated
+        assert skipped == repeated
 
 
 def check_processed(case: Case, found: dict[str, list[Verdict]]) -> None:
-    """Whatever was acked was processed, and nothing was written or processed twice."""
+    """Check that each acked record was processed, and none was written or processed twice."""
     done = processed(case)
     assert not [each for each, times in done.items() if times > 1], "processed twice"
     for i in range(RECORDS):
@@ -197,9 +197,9 @@ def _rows(case: Case, name: str) -> list[dict[str, Any]]:
 
 
 def picked(spark: SparkSession, case: Case) -> list[int]:
-    """Track, and a bolt that picks half of the records by chance: it writes them, or fails them.
+    """Track; then run a bolt that emits a random half of the records, and fails the others.
 
-    Returns the records that were written.
+    Return the records that were emitted.
     """
     acker = case.acker(spark)
     df = spark.range(0, 60, 1, 1).select(
@@ -209,7 +209,7 @@ def picked(spark: SparkSession, case: Case) -> list[int]:
         messages = b.track(source=TASK, source_id="s")
 
     def chance(i: int) -> bool:
-        time.sleep(0.07)  # so long that another executor takes the partition too, if it may
+        time.sleep(0.07)  # long enough for another executor to take the partition, too
         return hash((os.getpid(), time.time_ns(), i)) % 2 == 0
 
     pick = F.udf(chance, "boolean").asNondeterministic()

@@ -1,4 +1,4 @@
-"""The cases of the faults, for the driver that is killed."""
+"""The cases of the fault tests, for the driver that is killed."""
 
 from tests.spark.faults.conftest import MakeCase, java, make_case
 

@@ -1,6 +1,6 @@
-"""Each writer and each data source once, in queries that hand on to each other; a killed driver.
+"""Each writer and each data source once, in a chain of queries; and a killed driver.
 
-One file, so that one process runs it, with one Spark session.
+It is one file, so that one process runs it, with one Spark session.
 """
 
 from pathlib import Path
@@ -31,7 +31,7 @@ VERDICTS = [
 
 
 def run(writer: "DataStreamWriter", checkpoint: Path) -> None:
-    """Run a query until it has read all there is."""
+    """Run a query until it has read all its input."""
     options = writer.option("checkpointLocation", str(checkpoint))
     options.trigger(availableNow=True).start().awaitTermination()
 
@@ -98,7 +98,7 @@ def test_each_writer_and_source_gives_each_record_its_verdict(
 def test_a_killed_driver_loses_and_doubles_nothing(
     spark: SparkSession, tmp_path: Path, make_case: MakeCase
 ) -> None:
-    """It is killed when Redis has a batch of which Spark knows nothing yet; another one goes on."""
+    """It is killed after Redis has applied a batch and before Spark knows; a new one continues."""
     case, client = make_case(2, "loose")
     pour(case)
     with Stage(tmp_path / "stage") as stage:

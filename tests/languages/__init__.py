@@ -1,1 +1,1 @@
-"""Clients of all languages, held to the same vectors: see ``clients/DRIVER.md``."""
+"""Tests of the clients in all languages against the same vectors; see ``clients/DRIVER.md``."""

@@ -1,4 +1,4 @@
-"""The clients that there are: what they need, how they are built, how their drivers are started."""
+"""The clients: their requirements, how to build them, and how to start their drivers."""
 
 import fcntl
 import hashlib
@@ -20,7 +20,7 @@ BUILD_LIMIT = 600.0
 
 @dataclass(frozen=True)
 class Client:
-    """One ``client.json``; its fields are explained in ``clients/DRIVER.md``."""
+    """One ``client.json``; ``clients/DRIVER.md`` explains its fields."""
 
     name: str
     language: str
@@ -38,24 +38,24 @@ class Client:
 
     @property
     def folder(self) -> Path:
-        """Where its commands run."""
+        """Return the folder in which its commands run."""
         return self.home / self.name
 
     @property
     def output(self) -> Path:
-        """Where it is built."""
+        """Return the folder of its build."""
         return self.folder / ".build"
 
     def command(self, words: tuple[str, ...]) -> list[str]:
-        """A command line, with its place of build put in."""
+        """Return a command line with ``{build}`` replaced by the folder of the build."""
         return [word.replace("{build}", str(self.output)) for word in words]
 
     def lacks(self) -> str:
-        """What it needs and is not here, in words; '' if nothing."""
+        """Return the first missing requirement in words; '' if nothing is missing."""
         return _lacks(self)
 
     def prepare(self) -> None:
-        """Build it, unless that is done; several processes may try at once."""
+        """Build the client unless the build is current; several processes may call it at once."""
         self.output.mkdir(exist_ok=True)
         with _locked(self.output / "lock"):
             if self.home == HERE and self.name not in sync_lua.COMMITTED:
@@ -69,7 +69,7 @@ class Client:
             built.write_text(now)
 
     def fast(self) -> "Client":
-        """As it is measured: built by ``bench_build`` too, its driver the one of ``bench``."""
+        """Return the client for benchmarks: built by ``bench_build`` too, with the bench driver."""
         self.prepare()
         for words in self.bench_build:
             self._build(words)
@@ -81,7 +81,7 @@ class Client:
             raise RuntimeError(f"{' '.join(words)} of {self.name} failed: {done.stdout}")
 
     def run(self, words: tuple[str, ...]) -> "subprocess.CompletedProcess[str]":
-        """Run one of its commands in its folder."""
+        """Run a command of the client in its folder."""
         return subprocess.run(
             self.command(words),
             cwd=self.folder,
@@ -107,12 +107,12 @@ def _lacks(client: Client) -> str:
             return tool
     for words in client.check:
         if client.run(words).returncode:
-            return f"what `{' '.join(words)}` asks for"
+            return f"the requirement that `{' '.join(words)}` checks"
     return ""
 
 
 def read(path: Path) -> Client:
-    """The client of a ``client.json``."""
+    """Return the client of a ``client.json``."""
     fields = json.loads(path.read_bytes())
     lists = {
         name: tuple(tuple(item) if isinstance(item, list) else item for item in value)

@@ -1,4 +1,4 @@
-"""Drivers of all clients, started once a session, and what they connect to."""
+"""Drivers of all clients, started once a session, and the servers that they connect to."""
 
 from collections.abc import Callable, Iterator
 
@@ -16,14 +16,14 @@ MakeDriver = Callable[[Client, str], Driver]
 
 
 def name_of(side: tuple[Client, str]) -> str:
-    """A side's name in the tests."""
+    """Return the name of a side in the tests."""
     client, library = side
     return f"{client.name}-{library}" if library else client.name
 
 
 @pytest.fixture(params=SIDES, ids=name_of)
 def side(request: pytest.FixtureRequest) -> tuple[Client, str]:
-    """Each side; it is skipped if what it needs is missing."""
+    """Return each side; skip it if a requirement is missing."""
     found: tuple[Client, str] = request.param
     if lacks := found[0].lacks():
         missing(f"{lacks}, for the client in {found[0].language},")
@@ -32,7 +32,7 @@ def side(request: pytest.FixtureRequest) -> tuple[Client, str]:
 
 @pytest.fixture(scope="session")
 def drivers() -> Iterator[MakeDriver]:
-    """A driver that runs, the same one again unless it was killed."""
+    """Yield a function that returns a running driver: the same one until it is killed."""
     running: dict[tuple[str, str], Driver] = {}
 
     def get(client: Client, library: str) -> Driver:
@@ -49,19 +49,19 @@ def drivers() -> Iterator[MakeDriver]:
 
 @pytest.fixture
 def driver(side: tuple[Client, str], drivers: MakeDriver) -> Driver:
-    """The driver of each side; whoever asks it connects it."""
+    """Return the driver of each side; the test connects it."""
     return drivers(*side)
 
 
 @pytest.fixture(scope="session")
 def masters() -> Iterator[Cluster]:
-    """A cluster of three."""
+    """Yield a cluster of three masters."""
     with Cluster(binary_of("default")) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def alone() -> Iterator[EmbeddedRedis]:
-    """A server of their own: the vectors empty it again and again."""
+    """Yield a separate server for the vectors, which empty it repeatedly."""
     with EmbeddedRedis() as running:
         yield running

@@ -12,11 +12,11 @@ from tests.waiting import LIMIT
 
 Json = Any
 PATIENCE_MS = 120_000
-"""For how long a client waits for a reply, unless the test is about that."""
+"""Reply timeout of a client, unless the test is about that timeout."""
 
 
 class DriverError(Exception):
-    """A driver answered with an error: its code and words."""
+    """Raised when a driver answers with an error; holds its code and message."""
 
     def __init__(self, code: str, words: str) -> None:
         super().__init__(f"{code} {words}")
@@ -24,10 +24,7 @@ class DriverError(Exception):
 
 
 class Driver:
-    """Starts a client's driver, and asks it.
-
-    It ends with ``close``, or with :meth:`kill`, in whose place nothing can be asked any more.
-    """
+    """A running driver of a client; it ends by :meth:`close` or :meth:`kill`."""
 
     def __init__(self, client: Client, library: str = "") -> None:
         client.prepare()
@@ -46,18 +43,18 @@ class Driver:
         self._rest = b""
 
     def ask(self, op: str, **fields: Json) -> Json:
-        """Answer to a request; DriverError if it is an error."""
+        """Send a request and return its answer; raise DriverError if it is an error."""
         self.send(op, **fields)
         return self.answer()
 
     def send(self, op: str, **fields: Json) -> None:
-        """Send a request, whose :meth:`answer` comes later."""
+        """Send a request; read its answer later by :meth:`answer`."""
         line = json.dumps({"op": op, **fields}, ensure_ascii=False)
         self._in.write(line.encode() + b"\n")
         self._in.flush()
 
     def answer(self) -> Json:
-        """The next answer; DriverError if it is an error."""
+        """Return the next answer; raise DriverError if it is an error."""
         answer = json.loads(self._line())
         if "error" in answer:
             raise DriverError(answer["error"], answer.get("message", ""))
@@ -71,21 +68,21 @@ class Driver:
         )
 
     def begin(self, namespace: str, retry_ms: int = 0, linger_ms: int = 2) -> None:
-        """A new client object."""
+        """Let the driver create a new client object."""
         self.ask("begin", namespace=namespace, retry_ms=retry_ms, linger_ms=linger_ms)
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """Return whether the driver runs."""
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """End it with SIGKILL, whatever it does."""
+        """End the driver with SIGKILL."""
         self._process.kill()
         self._end()
 
     def close(self) -> None:
-        """Let it end, by itself and well: sanitizers tell of a leak by the exit code."""
+        """Close its stdin and check the exit code, by which sanitizers report a leak."""
         self._in.close()
         try:
             code = self._process.wait(LIMIT)
@@ -129,4 +126,4 @@ class Driver:
         elif error is None:
             self.close()
         else:
-            self.kill()  # what it says now would hide what has happened
+            self.kill()  # a second error would hide the first one

@@ -1,4 +1,4 @@
-"""One plain connection to each of several nodes, which are asked the same at once."""
+"""One plain connection to each of several nodes, for the same command to all nodes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,13 +9,13 @@ from tests.waiting import LIMIT
 
 
 class Links:
-    """Connections to nodes on 127.0.0.1, without pools and retries: thousands of calls go here."""
+    """Connections to nodes on 127.0.0.1, without pools and retries: the tests send thousands."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._links = [redis.Connection(port=port, socket_timeout=LIMIT) for port in ports]
 
     def ask(self, *words: str | bytes | int) -> list[Any]:
-        """The reply of each node to a command."""
+        """Send a command to all nodes and return the reply of each."""
         for link in self._links:
             link.send_command(*words)
         return [link.read_response() for link in self._links]

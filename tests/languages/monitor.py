@@ -1,4 +1,4 @@
-"""What reaches the servers: MONITOR of each node, read back into bytes."""
+"""The commands that reach the servers: MONITOR of each node, decoded to bytes."""
 
 import re
 import socket
@@ -19,19 +19,19 @@ _OF_SCRIPT = re.compile(rb"\+\d+\.\d+ \[\d+ lua\] ")
 
 @dataclass(frozen=True)
 class Command:
-    """A command as a node got it."""
+    """A command as a node received it."""
 
     node: int
     words: tuple[bytes, ...]
 
     @property
     def name(self) -> str:
-        """In capitals."""
+        """Return its name in capitals."""
         return self.words[0].decode().upper()
 
 
 class Monitor:
-    """Watches nodes on 127.0.0.1, by their ports.
+    """Records the commands of nodes on 127.0.0.1, given by their ports.
 
     >>> with Monitor([port]) as monitor:
     ...     monitor.begin()
@@ -46,11 +46,11 @@ class Monitor:
         self._number = 0
 
     def begin(self) -> None:
-        """What comes from now on counts."""
+        """Start to record."""
         self._mark()
 
     def end(self) -> list[Command]:
-        """Commands of all nodes since :meth:`begin`, without those of scripts; node by node."""
+        """Return all commands since :meth:`begin`, except those of scripts, node by node."""
         first, last = self._number, self._mark()
         found: list[Command] = []
         for node, lines in enumerate(self._lines):
@@ -63,7 +63,7 @@ class Monitor:
         return found
 
     def _mark(self) -> int:
-        # By then all that was answered before stands in front of it.
+        # A command that was answered before appears in MONITOR before the marker.
         self._number += 1
         self._links.ask("ECHO", _marker(self._number))
         return self._number
@@ -83,7 +83,7 @@ class Monitor:
 
 
 class _Lines:
-    """One connection that says MONITOR."""
+    """One connection in MONITOR mode."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), LIMIT)
@@ -92,7 +92,7 @@ class _Lines:
         assert self._socket.recv(5) == b"+OK\r\n"
 
     def until(self, marker: bytes) -> list[bytes]:
-        """Lines in front of the marker, without those of scripts."""
+        """Return the lines before the marker, except those of scripts."""
         marker = b'"' + marker + b'"\r\n'
         begun = 0
         while (end := self._data.find(marker, begun)) < 0:
@@ -111,7 +111,7 @@ class _Lines:
 
 
 def unescape(text: bytes) -> bytes:
-    """Bytes of an argument as MONITOR shows it."""
+    """Return the bytes of an argument that MONITOR shows escaped."""
     return _ESCAPE.sub(_byte, text) if b"\\" in text else text
 
 

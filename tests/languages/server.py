@@ -1,4 +1,4 @@
-"""What servers hold, read in one go: the runner looks at all of it after each step."""
+"""The content of servers, read in one call: the runner compares all of it after each step."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -26,7 +26,7 @@ Found = dict[bytes, tuple[bytes, Any]]
 class Server:
     """One server, or the masters of a cluster, as ``tests/vectors/run.py`` uses a redis.Redis.
 
-    What was read is kept until something is sent here, or :meth:`forget` is called.
+    The content is cached until a command is sent here, or until :meth:`forget`.
     """
 
     def __init__(self, ports: Sequence[int], router: Any = None) -> None:
@@ -37,11 +37,11 @@ class Server:
         self._found: Found | None = None
 
     def forget(self) -> None:
-        """Others may have changed something."""
+        """Drop the cache, because another client may have changed a key."""
         self._found = None
 
     def load_scripts(self) -> None:
-        """Let all nodes know all scripts: then each call is one EVALSHA."""
+        """Load all scripts into all nodes, so that each call is one EVALSHA."""
         for node in self.nodes:
             for name in scripts.NAMES:
                 node.script_load(scripts.load(name).source)
@@ -57,27 +57,27 @@ class Server:
         return self._router.execute_command(*words)
 
     def keys(self, pattern: str = "*") -> list[bytes]:
-        """Keys of all nodes."""
+        """Return the keys of all nodes."""
         return [key for key in self._all() if fnmatchcase(key.decode(), pattern)]
 
     def type(self, key: str | bytes) -> bytes:
-        """Kind of a key, b"none" if it is not there."""
+        """Return the type of a key, b"none" if it does not exist."""
         return self._at(key)[0]
 
     def hgetall(self, key: str | bytes) -> dict[bytes, bytes]:
-        """Fields of a hash."""
+        """Return the fields of a hash."""
         flat = self._at(key)[1] or []
         return dict(zip(flat[::2], flat[1::2], strict=True))
 
     def get(self, key: str | bytes) -> bytes | None:
-        """Value of a string."""
+        """Return the value of a string."""
         value: bytes | None = self._at(key)[1]
         return value
 
     dump = get
 
     def xrange(self, key: str | bytes, count: int | None = None) -> list[tuple[bytes, Any]]:
-        """Entries of a stream."""
+        """Return the entries of a stream."""
         entries = (self._at(key)[1] or [])[:count]
         return [(id_, dict(zip(flat[::2], flat[1::2], strict=True))) for id_, flat in entries]
 

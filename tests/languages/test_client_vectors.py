@@ -1,4 +1,4 @@
-"""Each client makes the calls of all vectors, and a vector that it does not honour is noticed."""
+"""Each client makes the calls of all vectors, and the runner detects a client that deviates."""
 
 import copy
 import subprocess
@@ -48,39 +48,39 @@ def runner(driver: Driver, place: Place) -> Runner:
     return Runner(server, driver, monitor)
 
 
-def tell(found: dict[str, str]) -> str:
+def report(found: dict[str, str]) -> str:
     return "\n".join(f"{name}: {said}" for name, said in found.items())
 
 
 def least(client: Client) -> int:
-    """Calls that a client makes in all vectors, at least."""
+    """Return the minimum number of calls that a client makes in all vectors."""
     return 800 if "blocks" in client.can else 500
 
 
 def test_server_agrees_with_the_vectors(driver: Driver, on_one: Place) -> None:
     ran = runner(driver, on_one)
     found = ran.mismatches(VECTORS)
-    assert not found, tell(found)
+    assert not found, report(found)
     assert ran.compared >= least(driver.client)
     assert ran.read > 300
 
 
-def test_on_a_cluster_of_three(driver: Driver, on_three: Place) -> None:
+def test_cluster_agrees_with_the_vectors(driver: Driver, on_three: Place) -> None:
     ran = runner(driver, on_three)
     found = ran.mismatches(for_clusters(VECTORS))
-    assert not found, tell(found)
+    assert not found, report(found)
     assert ran.compared >= least(driver.client)
 
 
-def test_a_script_that_is_not_known_is_sent_whole(driver: Driver, on_one: Place) -> None:
-    """After a restart, say: EVALSHA is answered NOSCRIPT."""
+def test_unknown_script_is_sent_by_eval(driver: Driver, on_one: Place) -> None:
+    """For example after a restart: the reply to EVALSHA is NOSCRIPT."""
     ran = runner(driver, on_one)
     server = on_one[0]
     try:
         server.nodes[0].script_flush()
-        ran.anew = True
+        ran.without_scripts = True
         found = ran.mismatches({"chain": VECTORS["chains: chain"]})
-        assert not found, tell(found)
+        assert not found, report(found)
     finally:
         server.load_scripts()
 
@@ -105,25 +105,25 @@ def _refused(v: Json) -> None:
 
 
 def _new_row(v: Json) -> None:
-    """A row as no client knows it."""
+    """Use a kind of row that no client knows."""
     (row,) = v["steps"][2]["do"]["apply"]["rows"]
     v["steps"][2]["do"]["apply"]["rows"] = [{"postpone": row["ack"]}]
 
 
 def _fenced(v: Json) -> None:
-    """The lane's name is another one than was given."""
+    """Give the client a lane that the calls of the vector do not have."""
     v["steps"][2]["do"]["apply"] |= {"producer": "p", "seq": "1", "digest": "aa"}
 
 
 def _reply(v: Json) -> None:
-    """The counts hang on nothing but the reply that the client reads."""
+    """Change a count in a reply: the client still answers with the true count."""
     v["steps"][3]["calls"][0]["reply"][2] = 7
 
 
 BROKEN = [_delta, _flag_missing, _shard, _refused, _new_row, _fenced, _reply]
 
 
-def test_a_broken_copy_fails_it(driver: Driver, on_one: Place) -> None:
+def test_runner_detects_broken_vectors(driver: Driver, on_one: Place) -> None:
     vectors = {}
     for spoil in BROKEN:
         vectors[spoil.__name__] = copy.deepcopy(VECTORS["chains: chain"])
@@ -142,8 +142,8 @@ for line in sys.stdin:
 """
 
 
-def test_what_a_driver_says_is_not_believed(on_one: Place, tmp_path: Path) -> None:
-    """It says that all went well, and sends nothing."""
+def test_runner_checks_the_calls_on_the_server(on_one: Place, tmp_path: Path) -> None:
+    """A driver that reports success without sending a call is detected."""
     (tmp_path / "liar").mkdir()
     liar = Client("liar", "Python", (sys.executable, "-c", LIAR), can=("blocks",), home=tmp_path)
     with Driver(liar) as driver:
@@ -151,7 +151,7 @@ def test_what_a_driver_says_is_not_believed(on_one: Place, tmp_path: Path) -> No
     assert "step 1, calls of acker:{vector:0}: [] is not" in found["chain"]
 
 
-def test_monitor_is_read_back_into_bytes(on_one: Place) -> None:
+def test_monitor_output_is_decoded_to_bytes(on_one: Place) -> None:
     server, monitor, _ = on_one
     word = bytes(range(256)) + rb'\x41 \" \\ "'
     monitor.begin()
@@ -161,7 +161,7 @@ def test_monitor_is_read_back_into_bytes(on_one: Place) -> None:
     assert unescape(rb"a\x00\\x41\"") == b'a\x00\\x41"'
 
 
-def test_the_committed_scripts_are_those_of_the_project() -> None:
+def test_committed_scripts_are_current() -> None:
     assert sync_lua.stale(list(sync_lua.COMMITTED)) == []
     assert set(sync_lua.clients()) == set(CLIENTS)
     listed = subprocess.run(
@@ -187,7 +187,7 @@ def test_pages_name_each_client() -> None:
 
 
 @pytest.mark.parametrize("change", ["other", "missing", "one more"])
-def test_a_script_that_differs_is_told_and_mended(change: str, tmp_path: Path) -> None:
+def test_stale_script_is_reported_and_repaired(change: str, tmp_path: Path) -> None:
     lua = tmp_path / "some" / "lua"
     lua.mkdir(parents=True)
     (tmp_path / "some" / "client.json").write_text("{}")
@@ -206,6 +206,6 @@ def test_a_script_that_differs_is_told_and_mended(change: str, tmp_path: Path) -
     assert sync_lua.stale(["some"], tmp_path) == []
 
 
-def test_a_client_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_client_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert sync_lua.main(["cobol"]) == 2
     assert "no such client: cobol; there are c, go" in capsys.readouterr().out

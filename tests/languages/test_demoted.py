@@ -1,4 +1,4 @@
-"""A master is demoted, its address moves, and no connection is cut: each client connects again."""
+"""A master is demoted and its address changes, but no connection breaks: clients reconnect."""
 
 from collections.abc import Iterator
 
@@ -15,18 +15,18 @@ from tests.waiting import wait_until
 
 @pytest.fixture(scope="module", params=OLDEST_AND_NEWEST)
 def two(request: pytest.FixtureRequest) -> Iterator[TwoServers]:
-    """Redis 6.2 has READONLY inside a script in the middle of its words."""
+    """Yield two servers. Redis 6.2 has READONLY in the middle of the error of a script."""
     with TwoServers(binary_of(request.param)) as running:
         yield running
 
 
-def test_a_client_in_each_language_leaves_the_demoted_master(
+def test_client_reconnects_after_its_master_is_demoted(
     driver: Driver, two: TwoServers, request: pytest.FixtureRequest
 ) -> None:
     namespace = f"{driver.client.name}-{driver.library}"
     with Acker.from_url(two.url, namespace) as acker:
         acker.create(AckerConfig(tick_ms=3_600_000))
-    others = two.connected(two.old)  # drivers of other clients, which are at rest
+    others = two.connected(two.old)  # idle drivers of other clients
     driver.connect(two.address.port)
     driver.begin(namespace, retry_ms=120_000)
     (message,) = driver.ask("track", task="t", source_id="s", emit=1)["emitted"]

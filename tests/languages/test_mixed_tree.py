@@ -1,4 +1,4 @@
-"""Trees whose source is Python, and whose bolts are the clients of all languages that are here."""
+"""Trees with a source in Python, and with bolts in all languages that are installed."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def acker(make_any_acker: MakeAcker) -> Acker:
 
 
 class Bolts:
-    """All clients that are here, each as a bolt."""
+    """All installed clients, each as a bolt."""
 
     def __init__(self, acker: Acker, port: int, drivers: MakeDriver, here: list[Side]) -> None:
         self.acker, self.here = acker, here
@@ -35,7 +35,7 @@ class Bolts:
         self, side: Side, *inputs: str, emit: tuple[tuple[int, ...], ...] = (), end: str = "ack",
         why: str = "", flush: bool = True,
     ) -> list[str]:  # fmt: skip
-        """Let a client process messages; texts of those that it has caused."""
+        """Let a client process messages; return the ids of the messages that it emits."""
         driver = self.driver(side)
         emitted: list[str] = driver.ask(
             "work", inputs=inputs, emit=emit, end=end, why=why, flush=flush
@@ -43,7 +43,7 @@ class Bolts:
         return emitted
 
     def driver(self, side: Side) -> Driver:
-        """Its driver, connected."""
+        """Return the connected driver of a side."""
         driver = self._drivers(*side)
         if driver not in self._known:
             driver.connect(self._port)
@@ -52,7 +52,7 @@ class Bolts:
         return driver
 
     def along(self, message: str, sides: list[Side]) -> str:
-        """One after the other processes the message of the one before, and causes another."""
+        """Let each side process the message of the previous side and emit one; return the last."""
         for side in sides:
             (message,) = self.work(side, message, emit=((0,),))
         return message
@@ -62,14 +62,14 @@ class Bolts:
 def bolts(acker: Acker, any_server: EmbeddedRedis, drivers: MakeDriver) -> Bolts:
     here = [side for side in SIDES if not side[0].lacks()]
     if CI:
-        assert here == SIDES, "on CI all of them must be there"
+        assert here == SIDES, "all clients must be installed on CI"
     if not here:
         missing("any client")
     return Bolts(acker, any_server.port, drivers, here)
 
 
 def track(acker: Acker, *source_ids: str) -> list[str]:
-    """A source in Python: a tree of one message for each of its records."""
+    """Track a tree with one message for each record; return the message ids."""
     batch, messages = Batch("t"), []
     for source_id in source_ids:
         tree = tuple_tree.emit(source_id)
@@ -79,33 +79,33 @@ def track(acker: Acker, *source_ids: str) -> list[str]:
     return messages
 
 
-def told(acker: Acker) -> list[tuple[str, str, str, str]]:
-    """Verdicts that wait: verdict, reason, source id, why; they are taken."""
+def taken(acker: Acker) -> list[tuple[str, str, str, str]]:
+    """Take the waiting outcomes; return verdict, reason, source id and why of each, sorted."""
     return sorted((v[0], v[1], v[3], v[4]) for v in verdicts(acker))
 
 
 def test_one_tree_through_all_languages(bolts: Bolts, acker: Acker) -> None:
-    """A chain through all of them, then a diamond, whose ends meet a message of another tree."""
+    """A chain through all clients, then a diamond that joins a message of another tree."""
     first, second = track(acker, "order-1", "order-2")
     sides = bolts.here
     message = bolts.along(first, sides)
     left, right = bolts.work(sides[0], message, emit=((0,), (0,)))
     (left,) = bolts.work(sides[-1], left, emit=((0,),))
     (right,) = bolts.work(sides[len(sides) // 2], right, emit=((0,),))
-    # A join of three messages, of two trees: what comes of it belongs to both.
+    # A join of three messages of two trees: its first child belongs to both trees.
     (both, alone) = bolts.work(sides[0], left, right, second, emit=((0, 1, 2), (2,)))
     assert len(MessageId.parse(both)) == 2
     both = bolts.along(both, sides[::-1])
-    assert told(acker) == []
+    assert taken(acker) == []
     assert total(acker)["pending"] == 2
     bolts.work(sides[-1], both)
-    assert told(acker) == [("ack", "completed", "order-1", "")]
+    assert taken(acker) == [("ack", "completed", "order-1", "")]
     bolts.work(sides[0], alone)
-    assert told(acker) == [("ack", "completed", "order-2", "")]
+    assert taken(acker) == [("ack", "completed", "order-2", "")]
     assert total(acker)["pending"] == 0
 
 
-def test_each_language_at_each_corner_of_a_diamond(bolts: Bolts, acker: Acker) -> None:
+def test_each_client_at_each_corner_of_a_diamond(bolts: Bolts, acker: Acker) -> None:
     sides = bolts.here
     for turn in range(len(sides)):
         a, b, c, d = (sides[(turn + corner) % len(sides)] for corner in range(4))
@@ -114,47 +114,47 @@ def test_each_language_at_each_corner_of_a_diamond(bolts: Bolts, acker: Acker) -
         (left,) = bolts.work(b, left, emit=((0,),))
         (right,) = bolts.work(c, right, emit=((0,),))
         (last,) = bolts.work(d, left, right, emit=((0, 1),))
-        assert told(acker) == []
+        assert taken(acker) == []
         bolts.work(a, last)
-        assert told(acker) == [("ack", "completed", f"diamond-{turn}", "")]
+        assert taken(acker) == [("ack", "completed", f"diamond-{turn}", "")]
 
 
 def test_trees_of_a_block(bolts: Bolts, acker: Acker) -> None:
-    """A tree for each language, and all of them in one block."""
+    """One tree for each client, all in one block."""
     sides = [side for side in bolts.here if "blocks" in side[0].can]
     ids = list(range(101, 101 + len(sides)))
     anchors = acker.track_block("t", "page 1", ids)
     messages = [f"{anchor}:{id_}" for anchor, id_ in zip(anchors, ids, strict=True)]
     for place, side in enumerate(sides):
-        assert told(acker) == []
+        assert taken(acker) == []
         (message,) = bolts.work(side, messages[place], emit=((0,),))
         bolts.work(sides[place - 1], message)
-    assert told(acker) == [("ack", "completed", "page 1", "")] * len(sides)
+    assert taken(acker) == [("ack", "completed", "page 1", "")] * len(sides)
 
 
-def test_each_language_fails(bolts: Bolts, acker: Acker) -> None:
+def test_each_client_fails_a_tree(bolts: Bolts, acker: Acker) -> None:
     for side in bolts.here:
         name = name_of(side)
         (message,) = track(acker, name)
         message = bolts.along(message, bolts.here)
         bolts.work(side, message, emit=((0,),), end="fail", why=f"{name} says no")
-        assert told(acker) == [("nack", "failed", name, f"{name} says no")]
+        assert taken(acker) == [("nack", "failed", name, f"{name} says no")]
     assert total(acker)["acked"] == 0
 
 
-def test_each_language_asks_for_more_time(bolts: Bolts, acker: Acker) -> None:
+def test_each_client_resets_a_timeout(bolts: Bolts, acker: Acker) -> None:
     for side in bolts.here:
         (message,) = track(acker, "slow")
         tick(acker, 2)
         bolts.work(side, message, end="touch")
-        assert told(acker) == [("touch", "reset", "slow", "")]
+        assert taken(acker) == [("touch", "reset", "slow", "")]
         tick(acker, 2)
         bolts.work(side, message)
-        assert told(acker) == [("ack", "completed", "slow", "")]
+        assert taken(acker) == [("ack", "completed", "slow", "")]
 
 
-def test_each_language_dies(bolts: Bolts, acker: Acker) -> None:
-    """Killed when it has emitted and not acked; and with an ack that it still holds."""
+def test_each_client_is_killed_and_its_trees_expire(bolts: Bolts, acker: Acker) -> None:
+    """A client is killed between emit and ack, and with an ack that it has not sent."""
     for side in bolts.here:
         name, others = name_of(side), [one for one in bolts.here if one != side]
         messages = track(acker, f"{name} in between", f"{name} holds an ack")
@@ -167,19 +167,19 @@ def test_each_language_dies(bolts: Bolts, acker: Acker) -> None:
         else:
             other = held
         bolts.driver(side).kill()
-        # What it has sent before it died is processed by others, to its end.
+        # Other clients process the messages that it had emitted.
         healthy = others[0] if others else side
         bolts.work(healthy, child)
         bolts.work(healthy, other)
         if "linger" not in side[0].can:
-            assert told(acker) == [("ack", "completed", f"{name} holds an ack", "")]
-        assert told(acker) == []
+            assert taken(acker) == [("ack", "completed", f"{name} holds an ack", "")]
+        assert taken(acker) == []
         tick(acker, 3)
-        assert told(acker) == [("nack", "expired", source, "") for source in sorted(expected)]
+        assert taken(acker) == [("nack", "expired", source, "") for source in sorted(expected)]
 
 
-def test_each_language_as_the_source(bolts: Bolts, acker: Acker) -> None:
-    """It tracks, the next one processes, and it reads and takes its verdicts."""
+def test_each_client_is_a_source(bolts: Bolts, acker: Acker) -> None:
+    """A client tracks, another one processes, and the first one reads and takes the verdicts."""
     sides = bolts.here
     for place, side in enumerate(sides):
         task = name_of(side)

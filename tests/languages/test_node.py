@@ -1,4 +1,4 @@
-"""What is the Node client's own: its tests, its types, its package."""
+"""Tests that only the Node client has: its unit tests, its types, its package."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def run(*words: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_its_own_tests(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_node_unit_tests_pass(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(shards=2)
     said = run(
         *("node", "--test", "--test-reporter=tap", "test/acker.test.js"),
@@ -48,7 +48,7 @@ def test_its_own_tests(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> 
     assert int(said.partition("# pass ")[2].split()[0]) >= 12
 
 
-def test_its_readme_runs(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_node_readme_program_runs(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     namespace = make_any_acker().namespace
     code = (NODE.folder / "README.md").read_text().partition("```js\n")[2].partition("```")[0]
     said = run(
@@ -58,11 +58,11 @@ def test_its_readme_runs(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -
     assert said == "order-1 nack no such address\n"
 
 
-def test_its_types() -> None:
+def test_node_types_compile() -> None:
     run("npx", "--no-install", "tsc", "-p", ".")
 
 
-def test_its_package_has_the_scripts_and_no_dependency() -> None:
+def test_node_package_has_the_scripts_and_no_dependency() -> None:
     (packed,) = json.loads(run("npm", "pack", "--dry-run", "--json"))
     names = {file["path"] for file in packed["files"]}
     assert {f"lua/{name}.lua" for name in ("apply", "apply_blocks", "status", "take")} <= names
@@ -70,5 +70,5 @@ def test_its_package_has_the_scripts_and_no_dependency() -> None:
     assert not {name for name in names if name.startswith(("test/", "node_modules/", "driver"))}
     package = json.loads((NODE.folder / "package.json").read_text())
     assert "dependencies" not in package
-    # Whichever registry is used, it is not written down.
+    # The lock file must not name a registry.
     assert "resolved" not in (NODE.folder / "package-lock.json").read_text()

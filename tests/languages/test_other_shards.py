@@ -1,4 +1,4 @@
-"""The namespace has other shards than a client knows of: it asks again, and packs anew."""
+"""The number of shards has changed: a client reads the configuration again, and repacks."""
 
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol.config import AckerConfig
@@ -8,7 +8,7 @@ from tests.languages.driver import Driver
 from tests.support import total, verdicts
 
 
-def test_a_namespace_that_was_created_anew(
+def test_client_repacks_after_the_namespace_is_created_with_other_shards(
     driver: Driver, any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker: Acker = make_any_acker()
@@ -17,7 +17,7 @@ def test_a_namespace_that_was_created_anew(
     (gone,) = driver.ask("track", task="t", source_id="gone", emit=1)["emitted"]
     acker.drop()
     acker.create(AckerConfig(tick_ms=3_600_000, shards=16))
-    # One of the first few surely belongs to a shard that was not there before.
+    # Some of these trees belong to a shard that did not exist before.
     messages = [
         driver.ask("track", task="t", source_id=f"s{n}", emit=1)["emitted"][0] for n in range(8)
     ]
@@ -26,12 +26,12 @@ def test_a_namespace_that_was_created_anew(
     for message in messages:
         driver.ask("work", inputs=[message], emit=[], end="ack", why="", flush=True)
     assert sorted(v[3] for v in verdicts(acker) if v[0] == "ack") == [f"s{n}" for n in range(8)]
-    # And fewer again: rows go to a shard that is not there any more.
+    # Fewer shards again: the client sends rows to a shard that no longer exists.
     acker.drop()
     acker.create(AckerConfig(tick_ms=3_600_000))
     for n in range(4):
         driver.ask("track", task="t", source_id=f"f{n}", emit=1)
     assert total(acker)["pending"] == 4
-    # What belonged to the namespace before is late, and opens nothing that could be acked.
+    # A late ack of a tree of the dropped namespace opens no tree that could be acked.
     driver.ask("work", inputs=[gone], emit=[], end="ack", why="", flush=True)
     assert total(acker)["acked"] == 0

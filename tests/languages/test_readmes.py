@@ -1,4 +1,4 @@
-"""The program in each client's README does what it says there, as it stands there."""
+"""The program in each client's README runs unchanged and prints the output that it documents."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ def _shell(client: Client, scratch: Path) -> list[list[str]]:
     return [["cp", "-R", *files, "."], ["bash", "example.sh"]]
 
 
-# By client: the language of the fence, the file it goes to, and what runs it.
+# For each client: the language of the code block, the file name, and the commands to run it.
 EXAMPLES: dict[str, tuple[str, str, Commands]] = {
     "go": ("go", "main.go", _go),
     "c": ("c", "example.c", _c),

@@ -1,5 +1,5 @@
-"""Replies are lost, requests cut: each client sends the same bytes under the same number again, or
-stops and says so; nothing counts twice, and nothing is acked falsely."""
+"""Replies are lost and requests are cut: each client retries the same bytes under the same number,
+or gives up with an error. No row counts twice, and no tree is acked falsely."""
 
 import itertools
 import select
@@ -25,12 +25,12 @@ from tests.transport.proxy import Proxy
 from tests.waiting import wait_until
 
 STOPPED = ("UNAVAILABLE", "LATE")
-"""What a client says that stops."""
+"""Codes of a client that has given up."""
 RETRY_MS = 120_000
 
 
 class Relay(Proxy):
-    """A proxy for clients that hang up whenever they like, or write two commands at once."""
+    """A proxy for clients that close connections at any time, or write two commands at once."""
 
     def _serve(self, client: socket.socket) -> None:
         with suppress(OSError), client, socket.create_connection(self._target) as redis:
@@ -71,7 +71,7 @@ def monitor(any_server: EmbeddedRedis) -> Iterator[Monitor]:
 
 @pytest.fixture
 def direct(make_any_acker: MakeAcker) -> Acker:
-    """The same namespace, past the proxy."""
+    """Return an acker of the same namespace that bypasses the proxy."""
     return make_any_acker()
 
 
@@ -82,7 +82,7 @@ def through(
     retry_ms: int = RETRY_MS,
     timeout_ms: int = PATIENCE_MS,
 ) -> str:
-    """Connect a client by the proxy; it knows the namespace, and its first message."""
+    """Connect a client through the proxy, and track a tree; return its first message."""
 
     def track() -> str:
         driver.connect(urlsplit(proxy.url).port or 0, timeout_ms=timeout_ms)
@@ -92,7 +92,7 @@ def through(
 
     if timeout_ms == PATIENCE_MS:
         return track()
-    # With a short timeout a slow machine loses replies too: again, until all three are answered.
+    # With a short timeout a slow machine loses replies too: repeat until all three succeed.
     messages: list[str] = []
 
     def answered() -> bool:
@@ -105,17 +105,17 @@ def through(
 
 
 def process(driver: Driver, message: str) -> None:
-    """Process a message that causes another one, which nobody ever gets."""
+    """Process a message and emit a child that no bolt ever processes."""
     driver.ask("work", inputs=[message], emit=[[0]], end="ack", why="", flush=True)
 
 
 def stops(driver: Driver, message: str) -> bool:
-    """As :func:`process`; whether the client has stopped, and said so."""
+    """As :func:`process`; return whether the client has given up."""
     return has_stopped(lambda: process(driver, message))
 
 
 def has_stopped(ask: Callable[[], object]) -> bool:
-    """Whether the client answers that it has stopped."""
+    """Return whether the client answers that it has given up."""
     try:
         ask()
     except DriverError as error:
@@ -126,20 +126,20 @@ def has_stopped(ask: Callable[[], object]) -> bool:
 
 
 def applied(monitor: Monitor, direct: Acker) -> list[Call]:
-    """Batches of the namespace that reached the server; those of earlier tests may come late."""
+    """Return the batches of this namespace that reached the server; earlier tests may be late."""
     keys = f"{{{direct.namespace}:".encode().hex()
     calls = calls_of(monitor.end())
     return [call for call in calls if call[0].startswith("apply") and keys in call[1][0]]
 
 
 def checksum(direct: Acker, message: str) -> int:
-    """Of the tree of a message, which is pending."""
+    """Return the checksum of the pending tree of a message."""
     state = direct.show(*MessageId.parse(message))
     assert state is not None
     return state.checksum
 
 
-def test_the_same_bytes_under_the_same_number(
+def test_retry_sends_the_same_bytes_under_the_same_number(
     driver: Driver, proxy: Proxy, monitor: Monitor, direct: Acker
 ) -> None:
     message = through(driver, proxy, direct.namespace)
@@ -154,8 +154,8 @@ def test_the_same_bytes_under_the_same_number(
     counters = total(direct)
     assert (counters["tracked"], counters["acked"], counters["pending"]) == (1, 0, 1)
     assert counters["repeated"] == len(calls) - 1
-    # Applied once: what is left is the id of the message that it has caused. Applied twice, the
-    # row would have cancelled itself.
+    # Applied once, the row leaves the id of the child in the checksum. Applied twice, it would have
+    # cancelled itself.
     (sent,) = {int(call[2][4], 16) for call in calls}
     (first,) = MessageId.parse(message).values()
     assert checksum(direct, message) == first ^ sent != first
@@ -163,10 +163,10 @@ def test_the_same_bytes_under_the_same_number(
     assert [verdict[:2] for verdict in verdicts(direct)] == [("nack", "expired")]
 
 
-def test_calls_for_two_shards_of_which_one_is_lost(
+def test_retry_after_one_of_two_shard_calls_is_lost(
     driver: Driver, proxy: Proxy, monitor: Monitor, make_any_acker: MakeAcker
 ) -> None:
-    """Whatever is sent again goes under its number, also what was answered, or was not yet sent."""
+    """Each call keeps its number in a retry, also a call that was answered or not yet sent."""
     direct = make_any_acker(shards=4)
     trees: dict[int, str] = {}
     first = through(driver, proxy, direct.namespace)
@@ -188,13 +188,13 @@ def test_calls_for_two_shards_of_which_one_is_lost(
     for anchor, id_ in MessageId.parse(message).items():
         state = direct.show(anchor)
         assert state is not None
-        # Untouched where it has stopped; else what is left is the message that it has caused.
+        # Unchanged if the client gave up before it; otherwise the child's id is left.
         assert len(numbers) < 2 or state.checksum != id_
     tick(direct, 3)
     assert {verdict[0] for verdict in verdicts(direct)} == {"nack"}
 
 
-def test_a_track_is_not_there_twice(driver: Driver, proxy: Proxy, direct: Acker) -> None:
+def test_retried_track_is_applied_once(driver: Driver, proxy: Proxy, direct: Acker) -> None:
     through(driver, proxy, direct.namespace)
     proxy.swallow = 1
     driver.send("track", task="t", source_id="s2", emit=1)
@@ -209,7 +209,7 @@ def test_a_track_is_not_there_twice(driver: Driver, proxy: Proxy, direct: Acker)
     assert (counters["tracked"], counters["conflict"]) == (2, 0)
 
 
-def test_a_request_that_never_came_is_not_taken_for_done(
+def test_request_that_never_arrived_is_retried_or_reported(
     driver: Driver, proxy: Proxy, direct: Acker
 ) -> None:
     message = through(driver, proxy, direct.namespace)
@@ -223,7 +223,7 @@ def test_a_request_that_never_came_is_not_taken_for_done(
     assert total(direct)["acked"] == 0
 
 
-def test_whoever_gives_up_uses_no_number_twice(
+def test_number_of_a_batch_that_was_given_up_is_not_reused(
     driver: Driver, proxy: Proxy, monitor: Monitor, direct: Acker
 ) -> None:
     message = through(driver, proxy, direct.namespace, retry_ms=100, timeout_ms=200)
@@ -233,8 +233,8 @@ def test_whoever_gives_up_uses_no_number_twice(
     wait_until(lambda: proxy.lost, "a reply that is lost")
     proxy.swallow = 0
     assert stopped
-    # What it sends next is applied, under another number or in another lane. (Some libraries
-    # wait for seconds before they connect again.)
+    # The next batch is applied under another number or in another lane. (Some libraries wait for
+    # seconds before they reconnect.)
     attempts = itertools.count()
 
     def answered() -> bool:
@@ -256,10 +256,10 @@ def test_whoever_gives_up_uses_no_number_twice(
     assert (counters["acked"], counters["conflict"]) == (0, 0)
 
 
-def test_nothing_is_sent_again_when_the_fence_may_be_gone(
+def test_client_does_not_retry_after_its_fence_may_have_expired(
     driver: Driver, proxy: Proxy, monitor: Monitor, make_any_acker: MakeAcker
 ) -> None:
-    """Fences hold for a millisecond here, and whoever sends again waits for ten."""
+    """Fences hold for one millisecond here, and clients wait at least ten before a retry."""
     direct = make_any_acker(tick_ms=1, buckets=2)
     message = through(driver, proxy, direct.namespace)
     proxy.swallow = 1
@@ -269,23 +269,25 @@ def test_nothing_is_sent_again_when_the_fence_may_be_gone(
     if driver.library not in driver.client.resends:
         assert stopped
         assert len(calls) == 1
-    # Nothing has ticked: had it been applied twice, one would see it.
+    # No tick has happened, so a second application would show in the checksum.
     (first,) = MessageId.parse(message).values()
     assert checksum(direct, message) != first
 
 
-def test_a_server_that_hangs(driver: Driver, proxy: Proxy, monitor: Monitor, direct: Acker) -> None:
-    """All that was sent meanwhile arrives late, and at once."""
+def test_calls_that_arrive_late_are_applied_once(
+    driver: Driver, proxy: Proxy, monitor: Monitor, direct: Acker
+) -> None:
+    """The server hangs, and all calls of that time arrive late and together."""
     message = through(driver, proxy, direct.namespace, timeout_ms=50)
     monitor.begin()
     (first,) = MessageId.parse(message).values()
     proxy.stall = True
     driver.send("work", inputs=[message], emit=[[0]], end="ack", why="", flush=True)
     wait_until(lambda: proxy.held, "a request")
-    time.sleep(0.2)  # so that the client loses patience; it is right without, too
+    time.sleep(0.2)  # the client times out; the test is also valid without that
     proxy.stall = False
     has_stopped(driver.answer)
-    # A client that has stopped does not wait for what it has sent.
+    # A client that has given up does not wait for its call.
     wait_until(lambda: checksum(direct, message) != first, "the call")
     calls = applied(monitor, direct)
     assert len(set(map(str, calls))) == 1

@@ -1,4 +1,4 @@
-"""The rules that no vector sees: ids are drawn at random, and a row that has left is whole."""
+"""Rules that no vector covers: ids are random, and a row is complete when it is sent."""
 
 from collections.abc import Iterable
 
@@ -19,14 +19,14 @@ def acker(make_any_acker: MakeAcker) -> Acker:
 
 @pytest.fixture
 def begun(driver: Driver, any_server: EmbeddedRedis, acker: Acker) -> Driver:
-    """The driver, in the namespace."""
+    """Return the driver with a client of the namespace."""
     driver.connect(any_server.port)
     driver.begin(acker.namespace, retry_ms=120_000)
     return driver
 
 
 def look_random(ids: Iterable[int], bits: int) -> bool:
-    """Whether no two are alike, and no bit is the same in all of them."""
+    """Return whether all ids differ, and no bit is the same in all of them."""
     seen = list(ids)
     ones, zeros = 0, 0
     for each in seen:
@@ -35,13 +35,13 @@ def look_random(ids: Iterable[int], bits: int) -> bool:
     return len(set(seen)) == len(seen) and ones == full and zeros & full == full
 
 
-def test_what_is_no_random_id_is_noticed() -> None:
+def test_check_of_random_ids_detects_a_counter() -> None:
     assert not look_random(range(1, 100), 63)
     assert not look_random([5, 5], 63)
 
 
 def test_ids_are_random(begun: Driver) -> None:
-    """A counter would do in every vector, and 1 ^ 2 ^ 3 is 0."""
+    """A counter would pass every vector, but 1 ^ 2 ^ 3 is 0."""
     first = begun.ask("track", task="t", source_id="s", emit=48)["emitted"]
     more = [begun.ask("track", task="t", source_id="s", emit=1)["emitted"][0] for _ in range(3)]
     children = begun.ask(
@@ -61,8 +61,8 @@ def test_edges_of_one_message_are_distinct(begun: Driver) -> None:
     assert len(set(MessageId.parse(both).values())) == 2
 
 
-def test_nothing_is_emitted_behind_an_ack(begun: Driver, acker: Acker) -> None:
-    """What would be sent with that id is in no row, and the tree would not wait for it."""
+def test_emit_after_an_ack_is_refused(begun: Driver, acker: Acker) -> None:
+    """No row would contain an id emitted after the ack, so the tree would not wait for it."""
     (message,) = begun.ask("track", task="t", source_id="s", emit=1)["emitted"]
     with pytest.raises(DriverError) as refused:
         begun.ask("work", inputs=[message], emit=[], end="late", why="", flush=True)

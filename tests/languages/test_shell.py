@@ -1,4 +1,4 @@
-"""What the shell client says of itself: ids, lanes and rows over subshells, odd settings."""
+"""The selftest of the shell client: ids, lanes and rows over subshells, unusual settings."""
 
 import shutil
 import subprocess
@@ -9,7 +9,7 @@ from tests.languages.clients import HERE
 from tests.waiting import LIMIT
 
 
-def test_it_passes_its_own_test(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_shell_selftest_passes(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     for tool in ("bash", "redis-cli"):
         if not shutil.which(tool):
             missing(tool)

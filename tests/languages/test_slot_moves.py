@@ -1,4 +1,4 @@
-"""A slot of a cluster moves while a client works: it waits at TRYAGAIN, and follows."""
+"""A slot of a cluster migrates while a client works: the client waits on TRYAGAIN, and follows."""
 
 from collections.abc import Iterator
 
@@ -22,11 +22,11 @@ def acker(masters: Cluster) -> Iterator[Acker]:
     masters.flush()
 
 
-def told_to_wait(masters: Cluster) -> int:
-    """Calls that no master has run, since their slot is half way.
+def postponed_calls(masters: Cluster) -> int:
+    """Return the number of calls that no master has run, because their slot was migrating.
 
-    From 7.0 on the old master answers TRYAGAIN. 6.2 answers ASK there, and TRYAGAIN comes from the
-    new master, if the library gets that far: phpredis 5 does not.
+    From 7.0 on the old master replies TRYAGAIN. 6.2 replies ASK there, and the new master replies
+    TRYAGAIN, if the library follows ASK: phpredis 5 does not.
     """
     met = masters.redirections()
     return met["ASK"] + met["TRYAGAIN"]
@@ -41,10 +41,10 @@ def test_a_call_on_a_migrating_slot_is_retried(
     slot = slot_of(ShardKeys(acker.namespace, 0))
     source = masters.owner(slot)
     to = masters.others(source)[0]
-    before = told_to_wait(masters)
+    before = postponed_calls(masters)
     masters.begin_move(slot, to)
     driver.send("work", inputs=[message], emit=[[0]], end="ack", why="", flush=True)
-    wait_until(lambda: told_to_wait(masters) > before, "a call that is told to wait")
+    wait_until(lambda: postponed_calls(masters) > before, "a call that has to wait")
     masters.migrate(source, to, source.keys_in(slot))
     masters.end_move(slot, source, to)
     (child,) = driver.answer()["emitted"]

@@ -1,8 +1,8 @@
-"""Runs the vectors with a client of any language, which makes the calls itself.
+"""Run the vectors with a client of any language, which makes the calls itself.
 
     python -m tests.languages.vectors NAME [WORDS OF A VECTOR'S NAME]
 
-What was sent is read from MONITOR, not from the client.
+The runner reads the sent calls from MONITOR, not from the client.
 """
 
 import json
@@ -24,24 +24,25 @@ from tests.vectors.make import HERE
 Json = Any
 Mismatch = run.Mismatch
 MAX_ENTRIES = 64
-"""Entries a shard that a client reads at once."""
+"""Entries of a shard that a client reads in one call."""
 PLAIN = {
     *("XRANGE", "HGET", "HMGET", "HGETALL", "EXISTS", "TIME", "SCRIPT", "PING", "ECHO", "SELECT"),
     *("INFO", "HELLO", "AUTH", "CLIENT", "CLUSTER", "COMMAND", "ASKING", "READONLY", "READWRITE"),
 }
-"""What a client may send besides the scripts: nothing of it writes."""
+"""Commands that a client may send besides the scripts: none of them writes."""
 NAMES = {scripts.load(name).sha: name for name in scripts.NAMES}
 Call = tuple[str, list[str], list[str]]
 
 
 OURS = frozenset({"apply", "take", "show"})
-"""What clients do; all else is done by rotators and administrators."""
+"""Operations of clients; rotators and administrators do the others."""
 
 
 def load() -> dict[str, Json]:
-    """All vectors in which a client has something to do, by the names of their files and their own.
+    """Return the vectors with an operation of a client, by the name of the file and of the vector.
 
-    Without the two that put 100,000 fences into a shard: those take longer than all others.
+    The two vectors that put 100,000 fences into a shard are left out: they take longer than all
+    others together.
     """
     return {
         f"{path.stem}: {vector['name']}": vector
@@ -53,7 +54,7 @@ def load() -> dict[str, Json]:
 
 
 def for_clusters(vectors: Mapping[str, Json]) -> dict[str, Json]:
-    """Those that a cluster can run: without calls whose keys are of different slots."""
+    """Return the vectors that a cluster can run: all keys of a call are in one slot."""
     return {
         name: vector
         for name, vector in vectors.items()
@@ -70,25 +71,25 @@ def _tag(key: bytes) -> bytes:
 
 
 class Runner:
-    """Runs vectors by one driver, on a server or a cluster that is emptied for each."""
+    """Runs vectors with one driver, on a server or cluster that is emptied before each vector."""
 
     def __init__(self, server: Server, driver: Driver, monitor: Monitor) -> None:
         self.server, self.driver, self.monitor = server, driver, monitor
         self.compared = 0
-        """Calls of the client that were compared."""
+        """Number of the client's calls that were compared."""
         self.read = 0
-        """Outcomes that it has read."""
-        self.anew = False
-        """Whether the nodes may not know the scripts: EVALSHA is then followed by EVAL."""
+        """Number of outcomes that the client has read."""
+        self.without_scripts = False
+        """Whether a node may lack the scripts: EVAL follows EVALSHA then."""
 
     def run(self, vector: Json) -> None:
-        """Play one vector; Mismatch, or DriverError, if the client does not honour it."""
+        """Run one vector; raise Mismatch or DriverError if the client deviates from it."""
         self.server.flushall()
         self.driver.begin(vector["namespace"])
         _Run(self, vector).play()
 
     def mismatches(self, vectors: Mapping[str, Json]) -> dict[str, str]:
-        """What the client does not honour: vector -> words."""
+        """Return the vectors from which the client deviates: vector -> error."""
         found = {}
         for name, vector in vectors.items():
             try:
@@ -114,7 +115,8 @@ class _Run(run._Run):
             expected = step.get("outcomes", [])
             drains = {"expire", "expire_blocks"} & set(step.get("do") or {})
             if drains or len(step["calls"]) > 1:
-                # Streams are read behind all calls of a step, so only each keeps its order.
+                # The streams are read after all calls of a step, so only the order within a
+                # stream is known.
                 told, expected = sorted(told), sorted(expected)
             run._same(f"{where}, outcomes", expected, told)
             if "checksums" in step:
@@ -127,7 +129,7 @@ class _Run(run._Run):
             self.runner.read += len(read)
 
     def step(self, where: str, step: Json) -> list[Json]:
-        """One step, by the client if it is the client's; the outcomes that it added."""
+        """Run one step, with the client if it is the client's; return the outcomes it added."""
         verb = next(iter(step.get("do") or {"": None}))
         can = self.driver.client.can
         ours = verb in OURS and (verb != "show" or "show" in can)
@@ -157,7 +159,7 @@ class _Run(run._Run):
         return [outcome for prefix in prefixes for outcome in self.new_outcomes(prefix)]
 
     def whole(self, call: Json) -> Call:
-        """A call of the vector, with the ids that Redis draws."""
+        """Return a call of the vector, completed with the ids that Redis assigns."""
         argv = [arg for arg in call["argv"] if arg is not None]
         drawn = call["argv"].count(None)
         if drawn:
@@ -167,9 +169,9 @@ class _Run(run._Run):
         return call["script"], call["keys"], argv
 
     def same_calls(self, where: str, expected: list[Call], commands: list[Command]) -> None:
-        """The client has made these calls; of each shard in this order."""
-        if self.runner.anew:
-            # Of two that carry the same, the first was answered NOSCRIPT.
+        """Check that the client has made these calls, for each shard in this order."""
+        if self.runner.without_scripts:
+            # Of two calls with the same arguments, the first got the reply NOSCRIPT.
             commands = [c for c, n in zip_longest(commands, commands[1:]) if not _again(c, n)]
         made = list(calls_of(commands, where))
         made = [call for call in made if call[0] != "status"]
@@ -182,7 +184,7 @@ class _Run(run._Run):
         self.runner.compared += len(made)
 
     def answer_of(self, verb: str, step: Json) -> Json:
-        """What the client has to say: an object, or the code of an error."""
+        """Return the answer that the driver must give: an object, or the code of an error."""
         if step.get("refused"):
             return "REFUSED"
         calls = step["calls"]
@@ -217,20 +219,20 @@ class _Run(run._Run):
     def same_answer(self, where: str, expected: Json, answer: Json) -> None:
         if isinstance(answer, DriverError):
             if answer.code != expected:
-                raise Mismatch(f"{where}: the client says {answer}, not {expected!r}")
+                raise Mismatch(f"{where}: the client answers {answer}, not {expected!r}")
         elif expected is not None:
             found = {name: answer.get(name) for name in expected} if _is(expected) else answer
-            run._same(f"{where}, what the client says", expected, found)
+            run._same(f"{where}, answer of the client", expected, found)
             if isinstance(expected, str):
-                raise Mismatch(f"{where}: the client says {answer!r}, not {expected}")
+                raise Mismatch(f"{where}: the client answers {answer!r}, not {expected}")
 
     def tasks(self) -> list[str]:
-        """Tasks that have streams."""
+        """Return the tasks that have streams."""
         keys = (key.decode() for key in self.client.keys("*"))
         return sorted({key.partition("}:")[2][9:] for key in keys if ":outcomes:" in key})
 
     def waiting(self, task: str) -> list[Json]:
-        """What waits for a task, as a client has to read it."""
+        """Return the waiting outcomes of a task, as a client must read them."""
         found = []
         for prefix in self.shards:
             stream = f"{prefix}:outcomes:{task}"
@@ -242,7 +244,7 @@ class _Run(run._Run):
 
 
 def calls_of(commands: list[Command], where: str = "") -> Iterator[Call]:
-    """Calls of scripts among commands; Mismatch for what a client may not send."""
+    """Yield the calls of scripts; raise Mismatch for a command that a client must not send."""
     for command in commands:
         if command.name == "EVALSHA":
             name = NAMES.get(command.words[1].decode("latin-1").lower())
@@ -253,9 +255,9 @@ def calls_of(commands: list[Command], where: str = "") -> Iterator[Call]:
         elif command.name in PLAIN:
             continue
         else:
-            raise Mismatch(f"{where}: the client sends {command.name}, which is for scripts alone")
+            raise Mismatch(f"{where}: the client sends {command.name}, which only scripts may run")
         if name is None:
-            raise Mismatch(f"{where}: the client calls a script that is none of ours")
+            raise Mismatch(f"{where}: the client calls an unknown script")
         count = int(command.words[2])
         words = [word.hex() for word in command.words[3:]]
         yield name, words[:count], words[count:]
@@ -271,13 +273,13 @@ def _again(command: Command, following: Command | None) -> bool:
 
 
 def run_error(call: Json) -> str:
-    """Code of the error that a call is refused with; ''."""
+    """Return the code of the error that a call is refused with; '' if it is not refused."""
     reply = call["reply"]
     return reply.get("error", "") if isinstance(reply, dict) else ""
 
 
 def _outcomes(fields: dict[bytes, bytes]) -> Iterator[Json]:
-    """Single verdicts of an entry, as a driver says them."""
+    """Yield the single outcomes of an entry, in the format of a driver."""
     if b"block" in fields:
         age = int(fields[b"age"])
         for verdict, reason, anchor, label, why in run._block_outcomes(fields):
@@ -301,7 +303,7 @@ def _is(expected: Json) -> bool:
 
 
 def main(name: str, *words: str) -> int:
-    """Run the vectors of a client on one server, and tell what it does not honour."""
+    """Run the vectors with a client on one server, and print where it deviates."""
     client = CLIENTS[name]
     if lacks := client.lacks():
         sys.exit(f"{lacks} is missing")

@@ -157,7 +157,7 @@ def costs(browser: Browser, url: str, look: Callable[[], Spent], rounds: int) ->
         for number, every in seen.items():
             while len(pages) < number:
                 pages.append(opened(browser, url)[0])
-                pages[-1].get_by_title("Events come from the service").wait_for()
+                pages[-1].get_by_title("Updates arrive as events").wait_for()
             time.sleep(SETTLE)
             every.append(look())
         for page in pages:

@@ -10,7 +10,7 @@ from acker_redis.ops.settings import Settings
 
 
 def main() -> int:
-    """Serve until SIGTERM or Ctrl-C; the exit code. An AckerError is one sentence on stderr."""
+    """Serve until SIGTERM or Ctrl-C; return the exit code. Write an AckerError to stderr."""
     try:
         settings = Settings.read()
         logs.set_up(settings.log_level, settings.log_format)

@@ -1,4 +1,4 @@
-"""What ``acker-redis serve`` runs."""
+"""The entry point of ``acker-redis serve``."""
 
 from acker_api.serving.server import serve as run
 from acker_api.settings import ApiSettings
@@ -6,5 +6,5 @@ from acker_redis.ops.settings import Settings
 
 
 def serve(settings: Settings, host: str | None, port: int | None, workers: int | None) -> int:
-    """Serve until SIGTERM or Ctrl-C, and return the exit code; None: as the environment says."""
+    """Serve until SIGTERM or Ctrl-C, and return the exit code; None: from the environment."""
     return run(settings, ApiSettings.read(host=host, port=port, workers=workers))

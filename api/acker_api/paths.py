@@ -1,10 +1,10 @@
-"""Paths that more than one place knows."""
+"""Paths that several modules use."""
 
 V1 = "/api/v1"
-"""Where the versioned part of the service begins."""
+"""The path prefix of the versioned API."""
 SESSION = f"{V1}/session"
-"""Where a browser logs in, which nobody can do who is known already."""
+"""The login of a browser; it is open to callers without a token."""
 PROBES = ("/livez", "/readyz", "/metrics")
-"""What is asked every few seconds, by machines."""
+"""Paths that machines request every few seconds."""
 STATIC = "/static/"
-"""Below it are files of pages: the same for everyone, and kept by browsers."""
+"""Path prefix of the files of pages: the same for all callers, and cached by browsers."""

@@ -1,6 +1,6 @@
 """Errors of the service as problem details (RFC 9457, ``application/problem+json``).
 
-``type`` is a URN that stays the same from version to version; ``detail`` says what to do.
+``type`` is a URN that does not change between versions; ``detail`` says what to do.
 """
 
 import math
@@ -36,19 +36,19 @@ URN = "urn:acker-redis:problem:"
 
 @dataclass(eq=False)
 class Problem(Exception):  # noqa: N818 - the RFC's word
-    """A response that says what is wrong; raise it from anywhere in a request."""
+    """An error response; raise it from anywhere in a request."""
 
     status: int
     code: str
-    """Behind the URN: what kind of problem it is."""
+    """The kind of problem, after the prefix ``URN``."""
     title: str
     detail: str = ""
     errors: Sequence[Mapping[str, str]] = ()
-    """Where there are several: one by one."""
+    """The single errors, if there are several."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def body(self) -> dict[str, Any]:
-        """The object that is sent."""
+        """Return the object that is sent."""
         found: dict[str, Any] = {
             "type": URN + self.code,
             "title": self.title,
@@ -61,66 +61,66 @@ class Problem(Exception):  # noqa: N818 - the RFC's word
         return found
 
     def response(self) -> Response:
-        """As a response."""
+        """Return the problem as a response."""
         return JSONResponse(self.body(), self.status, dict(self.headers), MEDIA_TYPE)
 
 
 def unauthorized() -> Problem:
-    """Nobody knows who asks."""
+    """Return the problem of a caller without a valid token."""
     return Problem(
         401,
         "unauthorized",
-        "A token is needed",
+        "Unauthorized",
         "send the header Authorization: Bearer TOKEN, or log in",
         headers={"WWW-Authenticate": 'Bearer realm="acker-redis"'},
     )
 
 
 def too_many(wait: float) -> Problem:
-    """Who asks too often."""
+    """Return the problem of a caller that exceeds a limit; ``wait`` is in seconds."""
     seconds = max(1, math.ceil(wait))
     return Problem(
         429,
         "too-many-requests",
-        "Too many requests",
-        f"ask again in {seconds} s",
+        "Too Many Requests",
+        f"the limit is exceeded; retry after {seconds} s",
         headers={"Retry-After": str(seconds)},
     )
 
 
 AGAIN = {"Retry-After": "1"}
-"""With what passes by itself, such as a Redis that is away."""
+"""Headers for problems that pass by themselves, such as an unavailable Redis."""
 
 _KINDS: tuple[tuple[type[AckerError], int, str, str], ...] = (
-    (NamespaceNotFoundError, 404, "namespace-not-found", "There is no such namespace"),
-    (NamespaceExistsError, 409, "namespace-exists", "There is such a namespace, and it is another"),
-    (ReshardError, 409, "reshard", "The namespace moves to another number of shards"),
-    (BacklogError, 503, "backlog", "The namespace takes no trees at the moment"),
-    (WrongShardError, 503, "moved", "The namespace was just moved to another number of shards"),
-    (FenceError, 503, "fence", "The batch was fenced off"),
-    (InvalidBatchError, 422, "bad-request", "The request cannot be"),
-    (ConfigError, 422, "bad-request", "The request cannot be"),
-    (RedisUnavailableError, 503, "redis-unavailable", "Redis does not answer"),
-    (RedisRefusedError, 502, "redis-refused", "Redis refuses to answer"),
-    (SchemaError, 409, "schema", "The namespace was written by another version"),
+    (NamespaceNotFoundError, 404, "namespace-not-found", "Not Found"),
+    (NamespaceExistsError, 409, "namespace-exists", "Conflict"),
+    (ReshardError, 409, "reshard", "Reshard in progress"),
+    (BacklogError, 503, "backlog", "Tracking refused"),
+    (WrongShardError, 503, "moved", "Number of shards changed"),
+    (FenceError, 503, "fence", "Batch refused by its fence"),
+    (InvalidBatchError, 422, "bad-request", "Bad Request"),
+    (ConfigError, 422, "bad-request", "Bad Request"),
+    (RedisUnavailableError, 503, "redis-unavailable", "Redis unavailable"),
+    (RedisRefusedError, 502, "redis-refused", "Command refused by Redis"),
+    (SchemaError, 409, "schema", "Incompatible or damaged namespace"),
 )
 
 
 def of_error(error: AckerError) -> Problem:
-    """What an error of the library means to who asked."""
+    """Return the problem of an error of the library."""
     for kind, status, code, title in _KINDS:
         if isinstance(error, kind):
             headers = AGAIN if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
             return Problem(status, code, title, str(error) + _advice(error), headers=headers)
-    return Problem(500, "internal", "The request could not be answered", str(error))
+    return Problem(500, "internal", "Internal Server Error", str(error))
 
 
 def _advice(error: AckerError) -> str:
-    """What to do, where only a service knows."""
+    """Return what to do, for errors that the library cannot advise on."""
     if is_denied(error):
         return (
-            "; its user in Redis needs the rights of a viewer to read and of an admin to act: "
-            "acker-redis acl admin"
+            "; the service's user in Redis needs the role viewer to read, and the role admin to "
+            "act: see acker-redis acl admin"
         )
     return ""
 
@@ -128,8 +128,8 @@ def _advice(error: AckerError) -> str:
 INTERNAL = Problem(
     500,
     "internal",
-    "The request could not be answered",
-    "this is a bug of the service; its log says more",
+    "Internal Server Error",
+    "this is a bug of the service; its log has details",
 )
 
 
@@ -154,14 +154,14 @@ def _acker_error(request: Request, error: Exception) -> Response:
 def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - for mypy
     status = HTTPStatus(error.status_code)
-    if status == HTTPStatus.BAD_REQUEST:  # the only reason for which the framework says so
+    if status == HTTPStatus.BAD_REQUEST:  # the framework has only one reason for it
         return Problem(
-            422, "bad-request", "The request cannot be", "the body is not JSON in UTF-8"
+            422, "bad-request", "Bad Request", "the body is not JSON in UTF-8"
         ).response()
     code = status.phrase.lower().replace(" ", "-")
     details = {
-        404: "there is nothing here; the API is under /api/v1",
-        405: "this cannot be done here; the header Allow says what can",
+        404: "no such path; the API is under /api/v1",
+        405: "the path has no such method; the header Allow lists its methods",
     }
     detail = details.get(status, "")
     return Problem(status, code, status.phrase, detail, headers=error.headers or {}).response()
@@ -169,11 +169,11 @@ def _http_exception(request: Request, error: Exception) -> Response:
 
 def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - for mypy
-    # What was sent is not sent back: it may be a secret in the wrong place.
+    # The input is not sent back: it may be a secret in the wrong place.
     errors = [
         {"where": ".".join(map(str, each["loc"])), "what": str(each["msg"])}
         for each in error.errors()
     ]
     return Problem(
-        422, "bad-request", "The request cannot be", "see errors, and /docs", errors
+        422, "bad-request", "Bad Request", "a value is invalid; see errors, and /docs", errors
     ).response()

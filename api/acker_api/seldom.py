@@ -1,4 +1,4 @@
-"""Log lines of events that strangers can cause without end: one line for many of them."""
+"""Rate-limited log lines, for events that any client can cause: one line counts many events."""
 
 import logging
 import time
@@ -10,13 +10,13 @@ from acker_redis.logs import Event
 log = logging.getLogger("acker_api")
 
 EVERY = 10.0
-"""Seconds between two lines of one event."""
+"""Seconds between two lines of the same event."""
 
 
 class Seldom:
-    """Warns of events, of each once every ten seconds; ``times`` says how often it happened.
+    """A rate-limited logger: one warning per event name in ten seconds.
 
-    The first is logged at once; the next line counts those in between, too.
+    The first event is logged at once. ``times`` in a line counts the events since the line before.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -25,7 +25,7 @@ class Seldom:
         self._times: dict[str, int] = {}
 
     def warn(self, event: str, **fields: Any) -> None:
-        """Count an event, and log it if its time has come."""
+        """Count an event, and log it if a line is due."""
         now = self._clock()
         self._times[event] = self._times.get(event, 0) + 1
         if now >= self._due.get(event, now):

@@ -14,7 +14,7 @@ PREFIX = "ACKER_REDIS_API_"
 
 
 class ApiSettings(BaseSettings):
-    """Where the service listens, and who may do what. What Redis it asks is in ``Settings``.
+    """Settings of the service: its address, tokens and limits. ``Settings`` has those of Redis.
 
     Each field is a variable ``ACKER_REDIS_API_<NAME>``.
     """
@@ -26,29 +26,30 @@ class ApiSettings(BaseSettings):
     host: str = Field(
         default="127.0.0.1",
         min_length=1,
-        description="Address to listen on; one that is not loopback needs a token",
+        description="Address to listen on; any other than loopback requires a token",
     )
-    port: int = Field(default=8000, ge=0, le=65535, description="Port; 0 for any that is free")
+    port: int = Field(default=8000, ge=0, le=65535, description="Port; 0: any free port")
     token: SecretStr | None = Field(
-        default=None, description="Bearer token of an admin, named admin: it may do everything"
+        default=None, description="Bearer token that may do everything; its name is admin"
     )
     token_file: Path | None = Field(
         default=None, description="File that holds the token, such as a container's secret"
     )
     tokens: SecretStr | None = Field(
-        default=None, description="Tokens by name, role and namespace, as TOML; see docs/reference/rest.md"
+        default=None,
+        description="Tokens by name, role and namespace, as TOML; see docs/reference/rest.md",
     )
-    tokens_file: Path | None = Field(default=None, description="File that holds them")
+    tokens_file: Path | None = Field(default=None, description="File that holds these tokens")
     metrics_token: SecretStr | None = Field(
-        default=None, description="Bearer token that opens /metrics and nothing else"
+        default=None, description="Bearer token for /metrics only"
     )
     metrics_token_file: Path | None = Field(
         default=None, description="File that holds the token for /metrics"
     )
     allowed_hosts: str = Field(
         default="",
-        description="Names that requests may give as Host, with commas, *.example.org for those "
-        "below one; unset: any, or on loopback only its own names",
+        description="Accepted names in the header Host, separated by commas; *.example.org: all "
+        "names below it; unset: any name, but on loopback only the names of loopback",
     )
     session_for: int = Field(
         default=12 * 3600,
@@ -58,28 +59,29 @@ class ApiSettings(BaseSettings):
     )
     https_only: bool = Field(
         default=False,
-        description="Browsers come by https alone: only a cookie for https counts",
+        description="Browsers use https only: the cookie for http is ignored",
     )
     rate_limit: int = Field(
         default=3000,
         ge=0,
         le=10**6,
-        description="Requests a minute of one token, or without one of one address; 0: any number",
+        description="Requests per minute per token, or without a token per address; 0: no limit",
     )
     max_connections: int = Field(
         default=2048,
         ge=1,
         le=10**6,
-        description="Connections that may be open; fewer if the limit of descriptors is low",
+        description="Maximum of open connections; fewer if the limit of file descriptors is low",
     )
     max_connections_of_address: int = Field(
         default=512,
         ge=0,
         le=10**6,
-        description="Connections of one address, half of all at most; 0, for a proxy: any number",
+        description="Maximum of open connections per address, at most half of all; 0: no limit, "
+        "for a service with a proxy in front",
     )
     max_body: int = Field(
-        default=65536, ge=1024, le=2**20, description="Bytes that the body of a request may have"
+        default=65536, ge=1024, le=2**20, description="Maximum size of a request body, in bytes"
     )
     audit_days: int = Field(
         default=90,
@@ -90,44 +92,44 @@ class ApiSettings(BaseSettings):
     metrics: bool = Field(default=True, description="Serve /metrics")
     docs: bool = Field(
         default=False,
-        description="Serve /docs and /openapi.json, to everyone",
+        description="Serve /docs and /openapi.json, without a token",
     )
     ready_rotation: bool = Field(
         default=True,
-        description="/readyz fails while a namespace is not rotated in time; no: only Redis counts",
+        description="/readyz fails while a tick of a namespace is overdue; false: it does not",
     )
     ready_canary: bool = Field(
         default=True,
-        description="/readyz sends a tree of its own the whole way, where its user may; no: it "
-        "only reads",
+        description="/readyz tracks and acks a canary tree, if the user in Redis may write; false: "
+        "it only reads",
     )
     workers: int = Field(
         default=1,
         ge=1,
         le=64,
-        description="Processes that serve; limits of rate are shared out among them",
+        description="Number of processes; rate limits are divided among them",
     )
     answer_within: float = Field(
         default=1.0,
         gt=0,
         le=60,
-        description="Seconds that a namespace may take to be read; raise it for a slow Redis",
+        description="Timeout for reading one namespace, in seconds; raise it for a slow Redis",
     )
     scrape_within: float = Field(
         default=5.0,
         gt=0,
         le=60,
-        description="Seconds for /metrics and /readyz to read all namespaces",
+        description="Timeout for /metrics and /readyz to read all namespaces, in seconds",
     )
     stop_within: int = Field(
-        default=5, ge=1, le=600, description="Seconds that requests may take when the service ends"
+        default=5, ge=1, le=600, description="Seconds for running requests to end at shutdown"
     )
 
     @classmethod
     def read(cls, **given: Any) -> "ApiSettings":
-        """Settings from the environment; what is ``given`` and not None wins.
+        """Return settings from the environment; a ``given`` value that is not None overrides it.
 
-        Raises ConfigError, which names the variable and quotes no value.
+        Raise ConfigError for an invalid value: it names the variable and quotes no value.
         """
         try:
             return cls(**{name: value for name, value in given.items() if value is not None})
@@ -135,56 +137,56 @@ class ApiSettings(BaseSettings):
             raise ConfigError(explain(error, PREFIX)) from None
 
     def read_token(self) -> str | None:
-        """The token, out of its file if it is in one; None if there is none. See ``_secret``."""
+        """Return the token, from its file if one is set; None if there is none. See ``_secret``."""
         return _secret(self.token, self.token_file, f"{PREFIX}TOKEN")
 
     def read_metrics_token(self) -> str | None:
-        """The token that opens ``/metrics`` only, likewise."""
+        """Return the token for ``/metrics``, likewise."""
         return _secret(self.metrics_token, self.metrics_token_file, f"{PREFIX}METRICS_TOKEN")
 
     def read_tokens(self) -> str | None:
-        """The text with tokens by role, out of its file if it is in one; None if there is none."""
+        """Return the TOML text of the tokens, from its file if one is set; None without tokens."""
         return _text(self.tokens, self.tokens_file, f"{PREFIX}TOKENS")
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """``allowed_hosts``, one by one, in small letters."""
+        """The names of ``allowed_hosts``, in lower case."""
         return tuple(name.strip().lower() for name in self.allowed_hosts.split(",") if name.strip())
 
 
 def open_files(settings: ApiSettings) -> list[str]:
-    """A sentence for each file with secrets that other users of this machine may read."""
+    """Return a warning for each secret file that other users of this machine may access."""
     found = []
     for name in ("token", "tokens", "metrics_token"):
         path: Path | None = getattr(settings, f"{name}_file")
         try:
             mode = path.stat().st_mode if path and os.name == "posix" else 0
         except OSError:
-            continue  # reported when it is read
+            continue  # read_secret() reports the error
         if mode & 0o077:
             found.append(
-                f"{PREFIX}{name.upper()}_FILE: {path} has mode {mode & 0o777:04o}, others than its "
-                f"owner may use it; chmod 600 {path}"
+                f"{PREFIX}{name.upper()}_FILE: {path} has mode {mode & 0o777:04o}, so other users "
+                f"of this machine may access it; chmod 600 {path}"
             )
     return found
 
 
 SHORTEST_TOKEN = 16
-"""Characters of a token at least: what is shorter can be guessed."""
+"""Minimum length of a token, in characters: shorter ones can be guessed."""
 
 
 def check_token(token: str, name: str) -> str:
-    """Return a token; ConfigError if it cannot be sent or is weak."""
+    """Return a token. Raise ConfigError if it is weak, or cannot be sent in a header."""
     if len(token) < SHORTEST_TOKEN or not all("!" <= each <= "~" for each in token):
         raise ConfigError(
-            f"{name} is {SHORTEST_TOKEN} or more ASCII characters without spaces; draw one: "
-            "python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+            f"{name} must have {SHORTEST_TOKEN} or more ASCII characters and no spaces; generate "
+            "one: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
         )
     return token
 
 
 def _secret(value: SecretStr | None, file: Path | None, name: str) -> str | None:
-    """A token; ConfigError if it is given twice, cannot be read, or cannot be sent or is weak."""
+    """Return a token. Raise ConfigError if it is set twice, unreadable, weak or cannot be sent."""
     token = _text(value, file, name)
     return None if token is None else check_token(token, name)
 

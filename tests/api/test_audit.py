@@ -107,7 +107,7 @@ def test_what_is_refused_and_what_fails_is_written_too(
         failed, by_bob = await entries(client)
         assert (by_bob["who"], by_bob["action"]) == ("bob", operation.action)
         assert by_bob["result"] == "refused"
-        assert "it needs the role" in by_bob["why"]
+        assert "needs a token with the role" in by_bob["why"]
         assert (failed["who"], failed["action"]) == ("root", operation.action)
         assert (failed["result"], failed["namespace"]) == ("failed", acker.namespace)
         assert "schema" in failed["why"]

@@ -203,7 +203,7 @@ def test_a_verdict_that_is_lost_is_told(
         _after(bird, 2, lambda: client.delete(STREAM), times=1)
         await flies(bird)  # once may be by chance: it flies again
         _after(bird, 2, lambda: client.delete(STREAM), times=100)
-        await flies(bird, "failed", "no verdict says so")
+        await flies(bird, "failed", "its verdict is missing")
 
     flying(any_server.url, talk)
 
@@ -323,14 +323,14 @@ def test_what_was_tampered_with_is_told(
     client = make_any_acker().connection.client
     client.set(STREAM, "something")
     body = is_problem(get(any_server.url, "/readyz"), 503, "canary")
-    assert f"remove its keys, {KEYS.prefix}:*" in body["detail"]
+    assert f"delete its keys, {KEYS.prefix}:*" in body["detail"]
     stranger = is_problem(get(any_server.url, "/readyz", token=TOKEN), 503, "canary")
     assert stranger["detail"] == "see the log of the service"
 
     async def talk(bird: Canary) -> None:
         client.delete(STREAM)
         client.xadd(STREAM, {"verdict": "ack"})
-        await flies(bird, "failed", f"remove its keys, {KEYS.prefix}:*")
+        await flies(bird, "failed", f"delete its keys, {KEYS.prefix}:*")
         client.delete(*client.keys(glob(KEYS.prefix) + ":*"))
         await flies(bird)
 
@@ -354,7 +354,7 @@ def test_round_trips_do_not_pile_up(any_server: EmbeddedRedis, make_any_acker: M
         bird._within = 0.05
         stall(True)
         for _ in range(5):
-            await flies(bird, "failed", "there was no verdict within 0.05 s")
+            await flies(bird, "failed", "no verdict within 0.05 s")
         assert len([t for t in asyncio.all_tasks() if t.get_name() == "acker-canary"]) == 1
         stall(False)
         bird._within = 60.0

@@ -16,7 +16,9 @@ from acker_redis.sync.client import Acker
 from tests.api.service import api, asked
 from tests.conftest import MakeAcker
 
-PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "reference" / "rest.md").read_text()
+PAGE = (
+    Path(__file__).resolve().parent.parent.parent / "docs" / "reference" / "rest.md"
+).read_text()
 
 
 def test_the_commands_work_one_after_the_other(

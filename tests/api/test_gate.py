@@ -281,7 +281,7 @@ def test_unknown_query_parameter_is_refused(
         for query in ("sourceid=x", "Limit=1", "x", "%00=1", f"{'y' * 5000}=1", "confirm=y&z=2"):
             answer = await client.request(operation.method, path + query, json=sent)
             body = is_problem(answer, 422, "bad-request")
-            assert body["detail"].startswith("unknown query parameter; there are ")
+            assert body["detail"].startswith("unknown query parameter; ")
             assert len(str(body)) < 1000
         if operation.template.endswith("/trees"):
             body = (await client.get(path + "sourceid=x")).json()

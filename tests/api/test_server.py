@@ -121,7 +121,7 @@ def test_as_a_process_it_refuses_what_is_not_safe() -> None:
         timeout=LIMIT,
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("acker-api: 0.0.0.0 can be reached from other machines")
+    assert done.stderr.startswith("acker-api: other machines can reach 0.0.0.0")
     assert "ACKER_REDIS_API_TOKEN" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -130,7 +130,7 @@ def test_as_a_process_it_refuses_what_is_not_safe() -> None:
     ("name", "value", "words"),
     [
         ("API_PORT", "hunter2", "ACKER_REDIS_API_PORT"),
-        ("API_TOKEN", "hunter2", "ACKER_REDIS_API_TOKEN is 16 or more"),
+        ("API_TOKEN", "hunter2", "ACKER_REDIS_API_TOKEN must have 16 or more"),
         ("URL", "http://hunter2", "cannot use the URL"),
         ("TIMEOUT", "hunter2", "ACKER_REDIS_TIMEOUT"),
     ],

@@ -174,18 +174,18 @@ GOOD = f'name="a", role="viewer", token="{SECRET}"'
         (f'tokens = [{{name="a", role="boss", token="{SECRET}"}}]', "tokens.0.role"),
         (f'tokens = [{{role="viewer", token="{SECRET}"}}]', "tokens.0.name: Field required"),
         ('tokens = [{name="a", role="viewer"}]', "tokens.0.token: Field required"),
-        ('tokens = [{name="a", role="viewer", token="hunter2"}]', "the token of a is 16 or more"),
+        ('tokens = [{name="a", role="viewer", token="hunter2"}]', "the token of a must have 16"),
         (f"tokens = [{{{GOOD}, namespaces=[]}}]", "tokens.0.namespaces"),
-        (f'tokens = [{{{GOOD}, namespaces=["a*b"]}}]', "a namespace is a name, or the beginning"),
-        (f'tokens = [{{{GOOD}, namespaces=["{SECRET} "]}}]', "a namespace is a name"),
+        (f'tokens = [{{{GOOD}, namespaces=["a*b"]}}]', "a namespace must be a name, or a prefix"),
+        (f'tokens = [{{{GOOD}, namespaces=["{SECRET} "]}}]', "a namespace must be a name"),
         (
             f'tokens = [{{name="a", role="metrics", token="{SECRET}", namespaces=["b"]}}]',
             "names all namespaces",
         ),
-        (f"tokens = [{{{GOOD}}}, {{{GOOD}}}]", "two tokens have one name"),
+        (f"tokens = [{{{GOOD}}}, {{{GOOD}}}]", "two tokens have the same name"),
         (
             f'tokens = [{{{GOOD}}}, {{name="b", role="viewer", token="{SECRET}"}}]',
-            "two tokens have one token",
+            "two tokens have the same token",
         ),
     ],
 )
@@ -197,5 +197,5 @@ def test_what_is_wrong_is_said_without_a_secret(text: str, words: str) -> None:
 
 def test_the_admins_name_is_taken() -> None:
     text = f'tokens = [{{name="admin", role="viewer", token="{SECRET}"}}]'
-    with pytest.raises(ConfigError, match="two tokens have one name"):
+    with pytest.raises(ConfigError, match="two tokens have the same name"):
         Tokens.of(api(tokens=text, token=TOKEN))

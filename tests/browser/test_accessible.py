@@ -49,7 +49,7 @@ def test_axe_finds_nothing_serious(
     page = open_page("/login", width=width, theme=theme)
     blameless(page)
     page.goto("/")
-    expect(page.locator(".card")).to_contain_text("Look at it")
+    expect(page.locator(".card")).to_contain_text("Warning")
     blameless(page)
     keep(page, f"namespaces-{width}-{theme}")
     page.goto("/#/ns/orders")
@@ -61,7 +61,7 @@ def test_axe_finds_nothing_serious(
     expect(panel(page, "Pending trees").get_by_role("row").nth(1)).to_be_visible()
     blameless(page)
     page.goto(f"/#/ns/orders/trees/{anchor}")
-    expect(panel(page, "What is known")).to_contain_text("order-4711")
+    expect(panel(page, "Details")).to_contain_text("order-4711")
     blameless(page)
     page.goto("/#/ns/orders/config")
     expect(page.get_by_label("High-water mark")).to_be_visible()
@@ -92,7 +92,7 @@ def test_it_is_used_by_keyboard(make_load: MakeLoad, open_page: OpenPage) -> Non
     pause = page.get_by_role("button", name="Pause")
     pause.focus()
     page.keyboard.press("Space")
-    expect(page.get_by_role("button", name="Go on")).to_be_focused()
+    expect(page.get_by_role("button", name="Resume")).to_be_focused()
     outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
     assert outline == "solid"
 
@@ -138,7 +138,7 @@ def test_nothing_jumps_while_it_loads(make_load: MakeLoad, open_page: OpenPage) 
     )
     page.goto("/#/ns/orders")
     expect(panel(page, "Recent failures").get_by_role("row")).to_have_count(2)
-    expect(panel(page, "Waiting verdicts").get_by_role("row")).to_have_count(2)
+    expect(panel(page, "Untaken verdicts").get_by_role("row")).to_have_count(2)
     # What the field calls good is below 0.1. What is wrong takes half a screen here.
     expect(page.locator(".finding").first).to_be_visible()
     assert sum(page.evaluate("window.shifts")) < 0.1

@@ -38,9 +38,9 @@ def test_redis_hangs_and_comes_back(
     os.kill(pid, signal.SIGSTOP)
     try:
         expect(banner).to_contain_text("Redis does not answer")
-        expect(page.get_by_text("Redis away")).to_be_visible()
+        expect(page.get_by_text("Redis down")).to_be_visible()
         # What was known stays there, as what it is: nobody says that all is well.
-        expect(page.locator(".health")).to_contain_text("Not known: Redis does not answer")
+        expect(page.locator(".health")).to_contain_text("State unknown: Redis does not answer")
         expect(figure(page, "Pending")).to_have_text("30")
         expect(listed).to_contain_text("No answer")
         keep(page, "redis-away")
@@ -51,7 +51,7 @@ def test_redis_hangs_and_comes_back(
         page.go_back()
     finally:
         os.kill(pid, signal.SIGCONT)
-    expect(banner).to_contain_text("Back again")
+    expect(banner).to_contain_text("Available again")
     expect(page.locator(".health")).to_contain_text("Healthy.")
     expect(listed).to_contain_text("Healthy")
     load.track(5)
@@ -67,11 +67,11 @@ def test_what_cannot_be_read_is_not_healthy(make_load: MakeLoad, open_page: Open
     expect(health).to_contain_text("Healthy.")
     client, meta = load.acker.connection.client, ShardKeys("orders", 0).meta
     client.hset(meta, "acked", "many")
-    expect(health).to_contain_text("Not known")
+    expect(health).to_contain_text("State unknown")
     expect(health).to_contain_text("tampered")
     expect(health).not_to_contain_text("Healthy.")
     expect(page.locator(".page.stale")).to_be_visible()
-    expect(page.locator("#connection")).to_have_text("No news")
+    expect(page.locator("#connection")).to_have_text("No updates")
     client.hset(meta, "acked", 0)
     expect(health).to_contain_text("Healthy.")
     expect(page.locator(".page.stale")).to_have_count(0)
@@ -91,7 +91,7 @@ def test_the_service_ends_and_comes_back(
         expect(page.get_by_role("alert").first).to_be_visible()
         load.track(5)
         own.start()
-        expect(page.locator("#banner")).to_contain_text("Back again")
+        expect(page.locator("#banner")).to_contain_text("Available again")
         expect(figure(page, "Pending")).to_have_text("35")
 
 
@@ -110,7 +110,7 @@ def test_a_panel_fails_alone(make_load: MakeLoad, open_page: OpenPage) -> None:
 
     page.route("**/api/v1/namespaces/orders/*", break_off)
     page.goto("/#/ns/orders")
-    for title in ("Oldest trees", "Waiting verdicts", "Recent failures", "Verdicts"):
+    for title in ("Oldest trees", "Untaken verdicts", "Recent failures", "Verdicts"):
         expect(panel(page, title)).to_contain_text("It broke")
     expect(figure(page, "Pending")).to_have_text("30")
     expect(panel(page, "Rotator")).to_contain_text("No tick yet")
@@ -122,7 +122,7 @@ def test_a_panel_fails_alone(make_load: MakeLoad, open_page: OpenPage) -> None:
     broken.clear()
     panel(page, "Oldest trees").get_by_role("button", name="Try again").click()
     expect(panel(page, "Oldest trees").get_by_role("row")).to_have_count(9)
-    for title in ("Oldest trees", "Waiting verdicts", "Recent failures", "Verdicts"):
+    for title in ("Oldest trees", "Untaken verdicts", "Recent failures", "Verdicts"):
         expect(panel(page, title)).not_to_contain_text("It broke")
 
 
@@ -133,7 +133,7 @@ def test_a_namespace_that_is_dropped_meanwhile_is_said_to_be(
     page = open_page("/#/ns/orders")
     expect(figure(page, "Pending")).to_have_text("0")
     load.acker.drop()
-    expect(page.get_by_text("There is no such namespace")).to_be_visible()
+    expect(page.get_by_text("No such namespace")).to_be_visible()
     load.acker.create()
     expect(figure(page, "Pending")).to_have_text("0")
-    expect(page.get_by_text("There is no such namespace")).to_have_count(0)
+    expect(page.get_by_text("No such namespace")).to_have_count(0)

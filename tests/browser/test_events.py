@@ -70,14 +70,14 @@ def test_figures_and_verdicts_come_by_events(
     told.events += [("gap", {}), ("status", {**status, "pending": 78})]
     expect(figure(page, "Pending")).to_have_text("78")
     expect(rows).to_have_count(2)
-    expect(panel(page, "Verdicts")).to_contain_text("some were missed")
+    expect(panel(page, "Verdicts")).to_contain_text("some may be missing")
 
     told.events = [
         ("problem", {"type": "urn:acker-redis:problem:redis-unavailable", "status": 503})
     ]
     expect(page.locator("#banner")).to_contain_text("Redis does not answer")
     told.events = [("status", {**status, "pending": 79})]
-    expect(page.locator("#banner")).to_contain_text("Back again")
+    expect(page.locator("#banner")).to_contain_text("Available again")
     expect(figure(page, "Pending")).to_have_text("79")
 
 
@@ -117,7 +117,7 @@ def test_rates_are_the_services_until_there_are_two_readings(
     expect(figure(page, "Acked")).to_have_text("12.5 /s")
     expect(figure(page, "Nacked")).to_have_text("3.5 /s")
     # Nor does it tell latencies: those that were heard of are shown.
-    expect(panel(page, "Complete latency")).to_contain_text("that this page has heard of")
+    expect(panel(page, "Complete latency")).to_contain_text("that this page has received")
 
 
 def test_what_its_source_takes_at_once_is_seen_all_the_same(

@@ -52,7 +52,7 @@ def test_ids_and_reasons_are_text_everywhere(make_load: MakeLoad, open_page: Ope
     unharmed(page)
     for name in ("html", "rtl", "url"):
         page.goto(f"/#/ns/orders/trees/{anchors[name]}")
-        expect(panel(page, "What is known")).to_contain_text("Checksum")
+        expect(panel(page, "Details")).to_contain_text("Checksum")
         expect(page.locator(".tree-title bdi")).to_have_text(HOSTILE[name])
         shown(page, HOSTILE[name])
         unharmed(page)
@@ -138,7 +138,7 @@ def test_tasks_reasons_and_what_was_changed_are_text(
     page = open_page("/login", width=380)
     page.route("**/api/v1/**", answer)
     page.goto("/#/ns/orders")
-    expect(panel(page, "Waiting verdicts").get_by_role("row")).to_have_count(1 + len(texts))
+    expect(panel(page, "Untaken verdicts").get_by_role("row")).to_have_count(1 + len(texts))
     expect(panel(page, "Verdicts").get_by_role("row")).to_have_count(1 + len(texts))
     expect(page.locator(".finding")).to_have_count(len(texts))
     for text in texts:

@@ -42,7 +42,7 @@ def test_figures_are_those_of_redis_and_go_on(make_load: MakeLoad, open_page: Op
     expect(panel(page, "Shards").get_by_role("listitem")).to_have_count(4)
     failure = panel(page, "Recent failures").get_by_role("row", name="no such address")
     expect(failure).to_contain_text("10")
-    expect(panel(page, "Waiting verdicts").get_by_role("row", name="shop")).to_contain_text("50")
+    expect(panel(page, "Untaken verdicts").get_by_role("row", name="shop")).to_contain_text("50")
     rows = panel(page, "Verdicts").get_by_role("row")
     expect(rows.filter(has_text="acked").first).to_be_visible()
     latency = panel(page, "Complete latency")
@@ -60,13 +60,13 @@ def test_what_is_wrong_is_said_first(make_load: MakeLoad, open_page: OpenPage) -
     make_load("bills")
     page = open_page("/")
     expect(page.locator(".card")).to_have_count(2)
-    expect(page.locator(".card").first).to_contain_text("In trouble")
+    expect(page.locator(".card").first).to_contain_text("Error")
     expect(page.locator(".card").first).to_contain_text("orders")
     page.get_by_role("link", name="orders").click()
     findings = page.locator(".finding")
     expect(findings.first).to_contain_text("No rotator runs: a tick is 11 min")
     expect(findings.nth(1)).to_contain_text("Over twice the high-water mark")
-    expect(figure(page, "Rotator")).to_have_text("Away")
+    expect(figure(page, "Rotator")).to_have_text("Missing")
     expect(panel(page, "Recent failures").get_by_role("row", name="overflow")).to_be_visible()
     keep(page, "over-high-water")
     expect(findings.nth(1)).to_contain_text("or longer")
@@ -84,15 +84,15 @@ def test_a_namespace_that_moves_says_so(make_load: MakeLoad, open_page: OpenPage
     expect(page.locator(".health")).to_contain_text("Healthy.")
     meta = ShardKeys("orders", 0).meta
     load.acker.connection.client.hset(meta, "reshard", "1:8")
-    expect(page.locator(".page-head")).to_contain_text("moves to 8 shards")
+    expect(page.locator(".page-head")).to_contain_text("resharding to 8 shards")
     finding = page.locator(".finding")
     expect(finding).to_contain_text("Resharding to 8 shards: no new tree is tracked until it ends")
     expect(finding).to_contain_text("the verdicts of 3 pending trees")
     page.get_by_role("link", name="Namespaces", exact=True).first.click()
-    expect(page.locator(".card")).to_contain_text("Moving")
+    expect(page.locator(".card")).to_contain_text("Resharding")
     page.go_back()
     load.acker.connection.client.hdel(meta, "reshard")
-    expect(page.locator(".page-head")).not_to_contain_text("moves to")
+    expect(page.locator(".page-head")).not_to_contain_text("resharding to")
 
 
 def test_a_tree_is_found_and_failed_and_its_verdict_comes(
@@ -105,15 +105,15 @@ def test_a_tree_is_found_and_failed_and_its_verdict_comes(
     trees = panel(page, "Pending trees")
     page.get_by_role("link", name="Next page").click()
     expect(page).to_have_url(re.compile(r"cursor=\d"))
-    page.get_by_role("link", name="From the beginning").click()
+    page.get_by_role("link", name="First page").click()
     expect(page).to_have_url(re.compile("/trees$"))
-    expect(page.get_by_role("link", name="From the beginning")).to_have_count(0)
+    expect(page.get_by_role("link", name="First page")).to_have_count(0)
 
     page.get_by_label("Source id").fill("order-4711")
     page.get_by_label("Source", exact=True).fill("imports")
     page.get_by_label("Older than").fill("soon")
     page.get_by_role("button", name="Filter").click()
-    expect(page.get_by_text("Say it as 30s, 5min or 2h.")).to_be_visible()
+    expect(page.get_by_text("Write 30s, 5min or 2h.")).to_be_visible()
     page.get_by_label("Older than").fill("0s")
     page.get_by_role("button", name="Filter").click()
     expect(page).to_have_url(re.compile(r"source_id=order-4711&task=imports&min_age=0s"))
@@ -125,14 +125,14 @@ def test_a_tree_is_found_and_failed_and_its_verdict_comes(
 
     trees.get_by_role("link", name="order-4711").click()
     expect(page).to_have_url(re.compile(f"trees/{anchor}$"))
-    known = panel(page, "What is known")
+    known = panel(page, "Details")
     tree = load.acker.show(anchor)
     assert tree
     expect(known).to_contain_text(f"{tree.checksum:016x}")
-    expect(panel(page, "Timeline")).to_contain_text("Expires at the latest")
+    expect(panel(page, "Timeline")).to_contain_text("Expiry at the latest")
     page.get_by_role("button", name="Touch").click()
     page.get_by_role("dialog").get_by_role("button", name="Touch").click()
-    expect(page.get_by_text("Its clock was set back", exact=True)).to_be_visible()
+    expect(page.get_by_text("The timeout was reset", exact=True)).to_be_visible()
 
     page.get_by_role("button", name="Fail", exact=True).click()
     dialog = page.get_by_role("dialog")
@@ -144,13 +144,13 @@ def test_a_tree_is_found_and_failed_and_its_verdict_comes(
     dialog.get_by_label("Why").fill("it hangs since three")
     dialog.get_by_role("button", name="Fail it").click()
     expect(page.get_by_text("The tree has failed")).to_be_visible()
-    expect(known).to_contain_text("It is not pending")
+    expect(known).to_contain_text("Not pending")
     expect(known).to_contain_text("it hangs since three")
     expect(page.locator(".tree-title")).to_have_text("order-4711")
     timeline = panel(page, "Timeline").get_by_role("listitem")
     expect(timeline.first).to_contain_text("First rowtracked by imports")
     expect(timeline.last).to_contain_text("failedit hangs since three")
-    parts = page.get_by_role("navigation", name="Parts of the namespace")
+    parts = page.get_by_role("navigation", name="Views of the namespace")
     parts.get_by_role("link", name="Live").click()
     feed = panel(page, "Verdicts")
     row = feed.get_by_role("row", name="order-4711").filter(has_text="failed")
@@ -168,7 +168,7 @@ def test_all_that_match_are_failed(make_load: MakeLoad, open_page: OpenPage) -> 
     load.track(150, task="imports", prefix="batch")
     page = open_page("/#/ns/orders/trees?task=imports")
     page.get_by_role("button", name="Fail all that match").click()
-    page.get_by_role("button", name="Look for them").click()
+    page.get_by_role("button", name="Count them").click()
     dialog = page.get_by_role("dialog", name="Fail 150 trees?")
     expect(dialog.get_by_role("listitem")).to_have_count(5)
     assert load.acker.status().counters["failed"] == 0
@@ -185,19 +185,19 @@ def test_all_that_match_are_failed(make_load: MakeLoad, open_page: OpenPage) -> 
 
     page.route("**/trees/fail", endless)
     page.get_by_role("button", name="Fail all that match").click()
-    page.get_by_role("button", name="Look for them").click()
+    page.get_by_role("button", name="Count them").click()
     page.get_by_role("button", name="Fail 10 trees").click()
     expect(page.get_by_role("dialog")).to_contain_text(re.compile(r"0 trees of about 10 failed"))
     page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_text(re.compile("Stopped; .* failed until then"))).to_be_visible()
+    expect(page.get_by_text(re.compile("Stopped; .* failed so far"))).to_be_visible()
 
 
 def test_what_a_url_does_not_say_is_not_failed(make_load: MakeLoad, open_page: OpenPage) -> None:
     """A filter that cannot be read is told of; without it more would be shown, and failed."""
     make_load("orders").track(3)
     for wrong, words in (
-        ("min_age=5minutes", "5minutes is no age"),
-        ("bucket=x", "x is no bucket"),
+        ("min_age=5minutes", "5minutes is not an age"),
+        ("bucket=x", "x is not a bucket"),
     ):
         page = open_page(f"/#/ns/orders/trees?task=shop&{wrong}")
         expect(page.get_by_text(words)).to_be_visible()
@@ -214,8 +214,8 @@ def test_what_a_url_does_not_say_is_not_failed(make_load: MakeLoad, open_page: O
     page = open_page("/#/ns/orders/trees?kind=block&bucket=1&min_age=2s")
     page.route("**/trees/fail", none)
     page.get_by_role("button", name="Fail all that match").click()
-    page.get_by_role("button", name="Look for them").click()
-    expect(page.get_by_text("None matches").first).to_be_visible()
+    page.get_by_role("button", name="Count them").click()
+    expect(page.get_by_text("No tree matches").first).to_be_visible()
     assert asked == [{"kind": "block", "bucket": 1, "min_age_ms": 2000}]
 
 
@@ -229,20 +229,20 @@ def test_verdicts_are_held_and_narrowed(make_load: MakeLoad, open_page: OpenPage
     expect(rows).to_have_count(4)
     feed.get_by_role("button", name="Pause").click()
     load.fail(2, "torn")
-    expect(feed).to_contain_text("Held; 2 new verdicts since")
+    expect(feed).to_contain_text("Paused; 2 new verdicts since")
     expect(rows).to_have_count(4)
-    feed.get_by_role("button", name="Go on").click()
+    feed.get_by_role("button", name="Resume").click()
     expect(rows).to_have_count(6)
     feed.get_by_label("Verdicts shown").select_option("nack")
     expect(rows).to_have_count(3)
     feed.get_by_label("Filter verdicts").fill("nothing like it")
-    expect(feed).to_contain_text("None of them match")
+    expect(feed).to_contain_text("No match")
     feed.get_by_label("Filter verdicts").fill("TORN")
     expect(rows).to_have_count(3)
     # Its source takes them; who goes from page to page still knows them.
     outcomes = load.acker.outcomes("shop")
     outcomes.take(outcomes.read())
-    parts = page.get_by_role("navigation", name="Parts of the namespace")
+    parts = page.get_by_role("navigation", name="Views of the namespace")
     parts.get_by_role("link", name="Trees").click()
     expect(panel(page, "Pending trees").get_by_role("row").nth(1)).to_be_visible()
     parts.get_by_role("link", name="Live").click()
@@ -257,7 +257,7 @@ def test_a_block_is_shown_with_what_is_open_in_it(make_load: MakeLoad, open_page
     page = open_page("/#/ns/orders/trees?kind=block")
     panel(page, "Pending trees").get_by_role("link", name="page 7").click()
     expect(page).to_have_url(re.compile(f"trees/{anchors[0]}$"))
-    known = panel(page, "What is known")
+    known = panel(page, "Details")
     expect(known).to_contain_text("Open (2)0, 1")
     expect(known).to_contain_text("Failed (0)none")
 
@@ -273,7 +273,7 @@ def test_the_configuration_is_changed_and_the_namespace_dropped(
     expect(save).to_be_disabled()
     mark.fill("many")
     save.click()
-    expect(page.get_by_text("is a whole number of 1 or more")).to_be_visible()
+    expect(page.get_by_text("must be a whole number of 1 or more")).to_be_visible()
     mark.fill("250,000")
     save.click()
     dialog = page.get_by_role("dialog")

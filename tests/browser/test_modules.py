@@ -93,7 +93,7 @@ def test_each_state_of_a_rotator_has_a_word(page: Page) -> None:
     assert dict(zip(states, words, strict=True)) == {
         "on_time": "On time",
         "late": "Late",
-        "away": "Away",
+        "away": "Missing",
         "unknown": "No tick yet",
     }
 

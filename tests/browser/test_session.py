@@ -34,11 +34,11 @@ def test_one_is_offered_what_one_may_do(
     if role == "viewer":
         page.get_by_label("Token").fill("x" * 24)
         page.get_by_role("button", name="Sign in").click()
-        expect(page.get_by_role("alert")).to_have_text("Nobody has this token.")
+        expect(page.get_by_role("alert")).to_have_text("This token is not valid here.")
     page.get_by_label("Token").fill(TOKENS[role])
     page.get_by_role("button", name="Sign in").click()
     # Back to where one wanted to go.
-    expect(panel(page, "What is known")).to_contain_text("order-1")
+    expect(panel(page, "Details")).to_contain_text("order-1")
     assert page.evaluate("document.cookie") == ""
     assert TOKENS[role] not in page.evaluate("JSON.stringify([localStorage, sessionStorage])")
     for width in (380, 1280):

@@ -1,7 +1,7 @@
-"""What may be changed: each action is written into the audit log before it is done, and after.
+"""Actions that change something. Each is written to the audit log, before it and after it.
 
-An action that has begun is done to its end, also when who asked for it has gone. After an error it
-may be asked for again: but for a forced tick, what is done twice comes to the same.
+An action that has begun runs to its end, even if its caller disconnects. After an error the caller
+may retry: every action is idempotent, except a forced tick.
 """
 
 import asyncio
@@ -39,26 +39,26 @@ class Done(Generic[T]):
     after: State
     """For the audit log."""
     changed: bool = True
-    """False for a no-op, which leaves no entry."""
+    """False: a no-op, which leaves no entry."""
 
 
 WITHIN = 10.0
-"""Seconds that one waits for an action; it is then done to its end all the same."""
+"""Seconds that a caller waits for an action; then the action continues without the caller."""
 RETRY_FOR = 1.0
-"""Seconds for which a call of an action is sent again."""
+"""Seconds for which a call of an action is retried."""
 LANES = 1000
-"""Namespaces for which a producer lane is kept."""
+"""Maximum number of namespaces for which a producer lane is cached."""
 
 
 class Actions:
-    """Does what operators and admins ask for."""
+    """The actions of operators and admins."""
 
     def __init__(self, reader: Reader, audit: Audit) -> None:
         self._reader, self._audit = reader, audit
         self._lanes: OrderedDict[str, Lane[asyncio.Lock]] = OrderedDict()
 
     async def create(self, who: Who, namespace: str, config: AckerConfig) -> bool:
-        """Create a namespace; False if it is there with this very configuration."""
+        """Create a namespace; return False if it exists with this very configuration."""
         acker = self._acker(namespace)
 
         async def before() -> State:
@@ -74,14 +74,14 @@ class Actions:
         return await self._act(who, Deed(who.name, "create_namespace", namespace), before, create)
 
     async def drop(self, who: Who, namespace: str) -> None:
-        """End a namespace, and all that is in it."""
+        """Drop a namespace with everything in it."""
         acker = self._acker(namespace)
 
         async def before() -> State:
             try:
                 status = await self._reader.status(namespace)
             except NamespaceNotFoundError:
-                # Its drop was interrupted, perhaps; if not, the drop says that there is none.
+                # Perhaps a drop was interrupted; if not, the drop reports that it does not exist.
                 return None
             return {
                 "pending": status.pending,
@@ -98,7 +98,7 @@ class Actions:
     async def configure(
         self, who: Who, namespace: str, changes: dict[str, int]
     ) -> tuple[AckerConfig, AckerConfig]:
-        """Change settings of a living namespace: what they were, and are."""
+        """Change settings of a namespace in use; return its configuration before and after."""
         acker = self._acker(namespace)
         were: list[AckerConfig] = []
         same = False
@@ -118,7 +118,7 @@ class Actions:
         return were[0], now
 
     async def rotate(self, who: Who, namespace: str) -> Ticked:
-        """Force a tick of each shard, and drain some of what expires."""
+        """Force a tick of each shard, and drain a part of the expired records."""
         acker = self._acker(namespace)
 
         async def before() -> State:
@@ -132,7 +132,7 @@ class Actions:
         return await self._act(who, Deed(who.name, "rotate", namespace), before, rotate)
 
     async def fail(self, who: Who, namespace: str, anchor: int, why: str) -> int:
-        """Fail a tree; 1 if it was nacked by this, 0 if it was only marked, or ended meanwhile."""
+        """Fail a tree; return 1 if this call nacked it, 0 if it was only marked or has ended."""
         check_text("why", why, 0)
         batch = Batch()
         batch.fail(anchor, why)
@@ -140,15 +140,15 @@ class Actions:
         return applied.failed
 
     async def touch(self, who: Who, namespace: str, anchor: int) -> None:
-        """Set the clock of a tree back, of one in a block that of the block."""
+        """Reset the timeout of a tree; of a tree in a block, that of the block."""
         batch = Batch()
         batch.touch(anchor)
         await self._on_tree("touch_tree", who, namespace, anchor, batch, {})
 
     async def fail_all(self, who: Who, namespace: str, failing: Failing) -> FailAll:
-        """Fail all trees that match, or count them; in calls that are bounded.
+        """Fail all trees that match, or count them, in bounded calls.
 
-        To count changes nothing, and is not in the audit log.
+        A dry run changes nothing, and is not in the audit log.
         """
         check_text("why", failing.why, 0)
         acker, lane = self._acker(namespace), self._lane(namespace)
@@ -175,14 +175,14 @@ class Actions:
             nonlocal had_failed
             tree = await self._reader.read(lambda: self._reader.acker(namespace).show(anchor))
             if tree is None:
-                # A FAIL of it would be remembered until it expires, for a tree that is to come.
+                # A FAIL would leave a record until it expires, which nacks a later TRACK.
                 raise not_pending()
             had_failed = tree.state == "failed"
             return _summary(tree)
 
         async def apply() -> Done[Applied]:
             applied = await acker.apply(batch, self._lane(namespace))
-            # A tree that has failed, and whose block is pending, can be failed again: a no-op.
+            # A tree that failed in a pending block can be failed again, which is a no-op.
             changed = not (action == "fail_tree" and had_failed and not applied.failed)
             return Done(applied, {**told, "failed": applied.failed}, changed)
 
@@ -217,7 +217,7 @@ class Actions:
             await self._audit.end(begun, "failed", why=_why(error))
             raise
         except BaseException:
-            await self._audit.end(begun, "failed", why="a bug; the log of the service says more")
+            await self._audit.end(begun, "failed", why="a bug; the log of the service has details")
             raise
         await self._audit.end(begun, "done" if done.changed else UNCHANGED, done.after)
         return done.value
@@ -228,15 +228,15 @@ class Actions:
                 return await work
         except TimeoutError:
             raise RedisUnavailableError(
-                f"it is not done after {WITHIN:g} s, and goes on; the audit log will say what "
-                "came of it"
+                f"the action did not finish within {WITHIN:g} s and continues; the audit log will "
+                "have its result"
             ) from None
 
     def _acker(self, namespace: str) -> AsyncAcker:
         return self._reader.acker(namespace, RETRY_FOR)
 
     def _lane(self, namespace: str) -> "Lane[asyncio.Lock]":
-        """One lane for each namespace: shards remember the name of each for a while."""
+        """Return the lane of a namespace; it is reused, because shards remember each lane."""
         lane = self._lanes.pop(namespace, None) or Lane(asyncio.Lock)
         self._lanes[namespace] = lane
         if len(self._lanes) > LANES:
@@ -245,7 +245,7 @@ class Actions:
 
 
 def _has(namespace: str, shards: int, settings: dict[str, int]) -> Flow[bool]:
-    """Whether every shard has these settings already: one may lack them after an error."""
+    """Return whether every shard has these settings; after an error, a shard may lack them."""
     keys = (ShardKeys(namespace, shard).meta for shard in range(shards))
     replies = yield AskAll(tuple(("HMGET", meta, *settings) for meta in keys))
     wanted = [str(value).encode() for value in settings.values()]
@@ -253,12 +253,12 @@ def _has(namespace: str, shards: int, settings: dict[str, int]) -> Flow[bool]:
 
 
 def not_pending() -> Problem:
-    """There is no such tree."""
+    """Return the problem of a tree that is not pending."""
     return Problem(
         404,
         "tree-not-pending",
-        "The tree is not pending",
-        "it was told of, acked or nacked, or was never tracked",
+        "Not Found",
+        "the tree is not pending: it was acked or nacked, or was never tracked",
     )
 
 

@@ -1,20 +1,19 @@
 """The audit log: actions and refusals, in streams of Redis, and in the log of the process.
 
-Each namespace has a stream of its own (``acker:audit:<namespace>``), so the operators of one
-namespace cannot push out the entries of another. Requests that were refused outside of any
-namespace that exists are in the shared stream ``acker:audit``.
+Each namespace has its own stream (``acker:audit:<namespace>``), so the operators of one namespace
+cannot push out the entries of another. The shared stream ``acker:audit`` has the refused requests
+that belong to no existing namespace.
 
-An entry is written before an action, with the result ``begun``; without the entry the action is not
-done. After the action an entry with its result replaces the first. An entry that stays ``begun``
-means that the process or Redis ended in between, and the result is unknown. An action that changed
-nothing leaves no entry. Refusals and failures of a known caller are written too, at a limited rate.
-All of it, and refusals of unknown callers, is in the log of the process as well, by the logger
-``acker_api.audit``.
+An entry with the result ``begun`` is written before an action; if that fails, the action is not
+executed. After the action, an entry with its result replaces the first. An entry that stays
+``begun`` means that the process or Redis ended in between, and the result is unknown. An action
+that changed nothing leaves no entry. Refusals and failures of a known caller are written too, at a
+limited rate. The logger ``acker_api.audit`` logs all of it, and refusals of unknown callers.
 
-Invariant: an entry is kept for ``KEPT_SURELY`` at least. Entries go when they are older than the
-setting ``audit_days``, or, in a stream with more than ``MAX_ENTRIES``, older than ``KEPT_SURELY``.
-If a stream is full of younger entries, actions in its namespace are refused: nobody can erase
-their own tracks by many actions.
+Invariant: an entry is kept for ``KEPT_SURELY`` at least. Entries are deleted when they are older
+than the setting ``audit_days``, or, in a stream with more than ``MAX_ENTRIES``, older than
+``KEPT_SURELY``. If a stream is full of younger entries, actions in its namespace are refused, so
+no caller can push out its own entries.
 """
 
 import json
@@ -39,21 +38,21 @@ log = logging.getLogger("acker_api.audit")
 
 DAY_MS = 86_400_000
 KEPT_SURELY = 7 * DAY_MS
-"""Milliseconds for which an entry is kept, however many follow it."""
+"""Milliseconds for which an entry is kept, regardless of the number of later entries."""
 MAX_ENTRIES = 50_000
-"""Entries of a stream, from which on older ones than KEPT_SURELY make room for new ones."""
+"""Entries of a stream above which entries older than KEPT_SURELY are deleted to make room."""
 RESERVE = 1000
-"""Entries beyond MAX_ENTRIES for admins: operators who fill a stream do not shut them out."""
+"""Entries beyond MAX_ENTRIES for admins, so operators who fill a stream do not lock them out."""
 DAILY = MAX_ENTRIES // 2 // 7
-"""Actions a day of one person in one namespace: alone they fill half of its stream in 7 days."""
+"""Actions per day of one operator in one namespace: they fill half of its stream in 7 days."""
 MAX_WITH_NOTES = MAX_ENTRIES // 2
-"""Entries of a stream from which on refusals are not added: they cannot fill it."""
+"""Entries of a stream above which refusals are not added, so that they cannot fill it."""
 REFUSALS = 30
-"""Refusals a minute of one person that go into the stream."""
+"""Refusals per minute of one caller that are added to the stream."""
 UNCHANGED = "unchanged"
-"""The result of an action that changed nothing; it is in the log only."""
+"""Result of an action that changed nothing; only the log of the process has it."""
 LONGEST = 300
-"""Characters of a text in an entry."""
+"""Maximum length of a text in an entry, in characters."""
 
 _TEXTS = ("who", "action", "namespace", "target", "result", "why")
 State = Mapping[str, Any] | None
@@ -61,13 +60,13 @@ State = Mapping[str, Any] | None
 
 @dataclass(frozen=True)
 class Deed:
-    """What somebody does or wants to."""
+    """An action, or an attempt: the caller, the action and its target."""
 
     who: str
     action: str
     namespace: str = ""
     target: str = ""
-    """What of the namespace: an anchor, a filter."""
+    """The part of the namespace: an anchor, or a filter."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class Record:
 
     id: str
     at_ms: int
-    """When it was written, by Redis's clock, in ms since 1970."""
+    """Time of the entry by Redis's clock, in ms since 1970."""
     deed: Deed
     result: str
     """begun, done, refused or failed."""
@@ -87,7 +86,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Begun:
-    """A deed under way, and its entry."""
+    """A deed in progress, and its entry."""
 
     deed: Deed
     before: State
@@ -95,7 +94,7 @@ class Begun:
 
 
 class Audit:
-    """Writes and reads the audit log; entries are kept for ``days`` at most."""
+    """The audit log, to write and read; an entry is kept for ``days`` at most."""
 
     def __init__(self, reader: Reader, days: int) -> None:
         self._reader = reader
@@ -105,13 +104,13 @@ class Audit:
         self._shares = Limiter(DAILY, seconds=DAY_MS / 1000)
 
     async def begin(self, who: Who, deed: Deed, before: State) -> Begun:
-        """Write that an action begins. Raises AckerError if that failed: do not act then.
+        """Write that an action begins. Raise AckerError if that failed: then do not act.
 
-        Raises Problem (429) if the stream of the namespace is full of entries that must be kept, or
-        this person has used up a share of it.
+        Raise Problem (429) if the stream of the namespace is full of entries that must be kept, or
+        this caller has used up its share of the stream.
         """
         key = audit_of(deed.namespace)
-        # Not of admins: they must be able to act when it matters, and have a reserve.
+        # Admins have no share: they must be able to act when it matters, and have a reserve.
         if not who.may(Role.ADMIN):
             wait = self._shares.wait(f"{deed.namespace} {deed.who}")
             if wait:
@@ -132,7 +131,7 @@ class Audit:
     async def end(self, begun: Begun, result: str, after: State = None, why: str = "") -> None:
         """Write the result of an action; with the result ``unchanged`` remove its entry.
 
-        It raises nothing: if the result cannot be written, ``begun`` stays.
+        Raises nothing: if the result cannot be written, the entry stays ``begun``.
         """
         _log(begun.deed, result, why)
         key = audit_of(begun.deed.namespace)
@@ -146,24 +145,24 @@ class Audit:
             await self._remove(key, begun.id)
 
     async def failed(self, deed: Deed, why: str, away: bool = False) -> None:
-        """Write that an action was not begun. It raises nothing.
+        """Write that an action failed before it began. Raises nothing.
 
-        ``away``: Redis does not answer; only the log gets it, and the caller does not wait longer.
+        ``away``: Redis does not answer, so only the log gets it, and the caller waits no longer.
         """
         await self._note(deed, "failed", why, only_log=away)
 
     async def refused(
         self, who: Who | None, action: str, namespace: str, target: str, problem: Problem
     ) -> None:
-        """Write that somebody may not do something. It raises nothing."""
+        """Write that a caller was refused. Raises nothing."""
         deed = Deed(who.name if who else "", action, namespace, target)
         await self._note(deed, "refused", f"{problem.title}: {problem.detail}", only_log=not who)
 
     async def read(self, who: Who, limit: int, before: str = "") -> tuple[list[Record], str | None]:
-        """The newest entries that ``who`` may see, and the ``before`` of the next page.
+        """Return the newest entries that ``who`` may see, and the ``before`` of the next page.
 
-        Only streams of namespaces that they see are read: neither the entries nor the cursor tell
-        anything of other namespaces. The shared stream is for those who see all.
+        Only the streams of these namespaces are read, so neither the entries nor the cursor reveal
+        anything of other namespaces. The shared stream is for callers who may see all.
         """
         begin = audit_page.parse(before) if before else None
         members = await self._reader.ask("SMEMBERS", AUDITED)
@@ -175,7 +174,7 @@ class Audit:
 
     async def _note(self, deed: Deed, result: str, why: str, only_log: bool = False) -> None:
         _log(deed, result, why)
-        # Many refusals could fill the stream.
+        # A rate limit: many refusals could fill the stream.
         if only_log or self._refusals.wait(deed.who):
             return
         try:
@@ -193,9 +192,9 @@ class Audit:
             log.warning(Event("audit_incomplete", entry="", why=str(error)))
 
     async def _make_room(self, key: str, newest: str, most: int) -> bool:
-        """Let a stream have ``most`` entries; False if too many of them must be kept.
+        """Delete old entries until a stream has ``most``; return False if too many must be kept.
 
-        ``newest`` is the id of an entry that was just written: it tells the time of Redis.
+        ``newest`` is the id of an entry that was just written: it contains Redis's time.
         """
         excess: int = await self._reader.command("XLEN", key) - most
         if excess <= 0:
@@ -207,7 +206,7 @@ class Audit:
         return len(old) == excess
 
     async def _forget_old(self, key: str, newest: str) -> None:
-        """Remove the entries that are too old, and later the stream, if nothing is written."""
+        """Delete entries that are too old; the stream expires later, if nothing more is written."""
         await self._reader.command("XTRIM", key, "MINID", max(0, _ms(newest) - self._kept_ms))
         await self._reader.command("EXPIRE", key, self._kept_ms // 1000 + 1)
 
@@ -241,13 +240,13 @@ class Audit:
 
 
 def full(surely_ms: int, retry_after: int = 3600) -> Problem:
-    """The stream of a namespace has no room for an action, or none for this person's."""
+    """Return the problem of a stream without room for an action, or for one of this caller."""
     return Problem(
         429,
         "audit-full",
-        "Too many requests",
+        "Too Many Requests",
         f"the audit log of the namespace is full: entries are kept for {surely_ms // DAY_MS} days; "
-        "use fewer actions, such as one that fails all trees that match",
+        "retry later, or act on many trees at once: fail all that match",
         headers={"Retry-After": str(retry_after)},
     )
 
@@ -275,7 +274,7 @@ def _short(text: str) -> str:
 
 
 def _parse(found: Found) -> Record:
-    """An entry, also one that another program has written."""
+    """Parse an entry; another program may have written it."""
     flat = found.fields
     pairs = flat if isinstance(flat, dict) else dict(zip(flat[::2], flat[1::2], strict=False))
     texts = {k.decode(errors="replace"): v.decode(errors="replace") for k, v in pairs.items()}

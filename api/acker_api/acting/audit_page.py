@@ -1,8 +1,8 @@
 """Pages of the audit log: the streams of several namespaces, merged by time. No I/O.
 
-Entries are ordered by the time and number of their id, at one id by the name of their namespace;
-the shared stream has the name ''. A page reads a few entries of each stream, and more of those
-alone whose entries were all used.
+Entries are ordered by the time and number of their id, then by the name of their namespace; the
+name of the shared stream is ''. A page first reads a few entries of each stream, then more of each
+stream whose entries are used up.
 """
 
 import heapq
@@ -17,13 +17,13 @@ from acker_redis.flows.steps import AskAll, Flow
 from acker_redis.protocol.keys import AUDIT, audit_of
 
 FIRST = 4
-"""Entries of a stream that are read first."""
+"""Entries of a stream in the first read."""
 AT_ONCE = 256
-"""Streams that are read by one round of calls."""
+"""Streams that one round of calls reads."""
 
 _TEXT = re.compile(r"([0-9]{1,15})-([0-9]{1,15})(?::([A-Za-z0-9_.-]{1,64}))?", re.ASCII)
 Key = tuple[int, int, str]
-"""Time and number of an entry, and its namespace: by this entries are merged."""
+"""Time and number of an entry's id, and its namespace: the sort key of the merge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,29 +35,29 @@ class Found:
 
     @property
     def id(self) -> str:
-        """Its id, unique within its namespace."""
+        """The id of the entry, unique within its namespace."""
         return f"{self.key[0]}-{self.key[1]}"
 
 
 def parse(cursor: str) -> Key:
-    """The entry after which a page begins; ConfigError if no page has given this text.
+    """Return the entry after which a page begins. Raise ConfigError for a text of no page.
 
     >>> parse("1700000000000-0:orders")
     (1700000000000, 0, 'orders')
     """
     if not (found := _TEXT.fullmatch(cursor)):
-        raise ConfigError("before is a text that a page of the audit log gave")
+        raise ConfigError("before is invalid; give the next of a page of the audit log")
     return int(found[1]), int(found[2]), found[3] or ""
 
 
 def cursor(key: Key) -> str:
-    """The text of it, for URLs."""
+    """Return the text form of a key, for URLs."""
     ms, number, name = key
     return f"{ms}-{number}:{name}" if name else f"{ms}-{number}"
 
 
 class _Stream:
-    """Entries of one stream, newest first, that were read and not used."""
+    """Entries of one stream, newest first, that were read and are not used yet."""
 
     def __init__(self, name: str, before: Key | None) -> None:
         self.name, self.entries, self.ended = name, deque[Found](), False
@@ -67,12 +67,12 @@ class _Stream:
             self._last = f"{'' if name > other else '('}{ms}-{number}"
 
     def more(self, count: int) -> tuple[str | bytes | int, ...]:
-        """The command that reads more."""
+        """Return the command that reads more."""
         key = audit_of(self.name) if self.name else AUDIT
         return ("XREVRANGE", key, self._last, "-", "COUNT", count)
 
     def add(self, reply: Iterable[Any], count: int) -> None:
-        """Take what was read."""
+        """Add the entries of a reply."""
         got = [(id_.decode(), fields) for id_, fields in reply]
         for id_, fields in got:
             ms, _, number = id_.partition("-")
@@ -83,11 +83,11 @@ class _Stream:
 
 
 def newest(names: Iterable[str], limit: int, before: Key | None) -> Flow[list[Found]]:
-    """The newest entries of these streams, newest first, ``limit`` at most."""
+    """Return the newest entries of these streams, newest first, at most ``limit``."""
     streams = [_Stream(name, before) for name in names]
     count = max(FIRST, -(-limit // max(1, len(streams))))
     page: list[Found] = []
-    heap: list[tuple[int, int, str, _Stream]] = []  # no two have one key: streams are not compared
+    heap: list[tuple[int, int, str, _Stream]] = []  # keys are unique: streams are not compared
     empty = deque(streams)
 
     def offer(stream: _Stream) -> None:

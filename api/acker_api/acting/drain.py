@@ -1,4 +1,4 @@
-"""A forced tick of all shards, and some calls of the drain; the rest is left to the rotators."""
+"""A forced tick of all shards, and some calls of the drain; rotators drain the rest."""
 
 import time
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ RECORDS = DRAIN_RECORDS
 
 @dataclass(frozen=True)
 class Ticked:
-    """What came of it."""
+    """The result of a forced tick."""
 
     shards: int
     ticked: int
-    """Shards that ticked; the others have something to drain from the tick before."""
+    """Shards that ticked; the others still have to drain the tick before."""
     expired: int
     """Trees that were nacked."""
     acked: int
-    """Trees of blocks that were complete, and are told as their block ends."""
+    """Trees of blocks that were complete; they are acked when their block ends."""
     orphaned: int
-    """Records without a tree that are gone."""
+    """Records without a tree that were deleted."""
     left: int
     """Records and blocks that are left to drain."""
 
@@ -35,7 +35,7 @@ class Ticked:
 async def tick(acker: AsyncAcker) -> Ticked:
     """Force a tick, shard by shard.
 
-    Each call is sent once: a tick that is sent again would be another.
+    Each call is sent once, because a retry would be another tick.
     """
     shards, rounds, looked, left = (await acker.config()).shards, list[Round](), 0, 0
     for number in range(shards):
@@ -54,7 +54,7 @@ async def tick(acker: AsyncAcker) -> Ticked:
         except NamespaceNotFoundError:
             if not number:
                 raise
-            break  # it has moved to fewer shards just now
+            break  # a reshard has just removed this shard
     return Ticked(
         shards,
         ticked=looked + sum(each.ticked for each in rounds),
@@ -72,7 +72,7 @@ async def _look(connection: AsyncConnection, keys: ShardKeys, force: bool) -> co
 async def _rotate(
     connection: AsyncConnection, keys: ShardKeys, room: int
 ) -> tuple[bool, list[Round]]:
-    """Tick a shard and drain it in up to ``room`` calls; whether it is drained, and the rounds."""
+    """Tick a shard, drain it in up to ``room`` calls; return whether it is drained, and rounds."""
     rotation, rounds, calls = ShardRotation(keys, RECORDS, force=True), list[Round](), 0
     while calls < room or not rotation.draining:
         calls += rotation.draining

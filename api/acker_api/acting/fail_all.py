@@ -1,8 +1,8 @@
-"""Fail all trees that match a filter: a call looks at some, and says where the next goes on.
+"""Fail all trees that match a filter, in bounded calls; each returns the cursor of the next.
 
-Loose trees are failed as they are met; of a block that matches, the trees that are open. A tree
-that ends between the page and its FAIL leaves a record without a tree, which expires by itself, as
-any message that comes too late: ``ended`` counts these.
+Loose trees are failed one by one; of a block that matches, its open trees. A tree may end between
+the read of its page and its FAIL. The FAIL then leaves a record without a tree, which expires by
+itself, like any late message; ``ended`` counts these.
 """
 
 import asyncio
@@ -19,29 +19,29 @@ from acker_redis.protocol.ids import block_anchor
 from acker_redis.protocol.tree import TreeState
 
 SAMPLE = 20
-"""Trees that are shown of those that match."""
+"""Maximum number of matching trees that an answer shows."""
 MOST = 10_000
-"""Trees that one call fails at most."""
+"""Maximum number of trees that one call fails."""
 PAGE = 500
 """Records of a page."""
 
 
 @dataclass
 class FailAll:
-    """What came of a call."""
+    """The result of a call."""
 
     matched: int = 0
     failed: int = 0
-    """Trees that were nacked by this."""
+    """Trees that this call nacked."""
     ended: int = 0
-    """Trees that had ended, or were failed, before their FAIL came, or were only marked: without a
-    TRACK there is nobody to tell."""
+    """Trees that this call did not nack: they had ended or failed before their FAIL arrived, or
+    were only marked, because they have no TRACK yet."""
     looked: int = 0
     next: PageCursor | None = None
     sample: list[TreeState] = field(default_factory=list)
 
     def counts(self) -> dict[str, Any]:
-        """For the audit log."""
+        """Return the counts, for the audit log."""
         return {
             "matched": self.matched,
             "failed": self.failed,
@@ -53,7 +53,7 @@ class FailAll:
 
 @dataclass(frozen=True)
 class Failing:
-    """What to fail, and why."""
+    """A request: the trees to fail, and the reason."""
 
     source_id: str = ""
     task: str = ""
@@ -67,7 +67,7 @@ class Failing:
     dry_run: bool = True
 
     def asked(self) -> dict[str, Any]:
-        """For the audit log."""
+        """Return the request, for the audit log."""
         told = {
             "source_id": self.source_id,
             "task": self.task,
@@ -82,9 +82,9 @@ class Failing:
         return {name: value for name, value in told.items() if value not in ("", None)}
 
     async def run(self, acker: AsyncAcker, lane: "Lane[asyncio.Lock]") -> FailAll:
-        """Look at some pages, and fail what matches unless it is a dry run."""
+        """Read some pages, and fail the trees that match unless it is a dry run."""
         if self.state == "untracked" and self.kind == "block":
-            return FailAll()  # a block is tracked
+            return FailAll()  # a tree in a block is always tracked
         done = FailAll(next=self.cursor)
         meant = Filter(
             self.source_id,
@@ -99,7 +99,7 @@ class Failing:
             sender = _Sender(acker, lane, self.why)
             async for tree in self._trees(acker, meant, page):
                 if done.matched == self.most and not self.dry_run:
-                    # The page is read again: what was failed is not met any more.
+                    # The next call reads this page again; failed trees no longer match.
                     done.next = at or PageCursor()
                     break
                 done.matched += 1
@@ -122,13 +122,13 @@ class Failing:
         for entry in meant.blocks(page):
             first = await acker.show(entry.anchors[0])
             if not first or not first.block or first.source_id != entry.label:
-                continue  # it has ended
+                continue  # the block has ended
             for slot in sorted({*first.block.open} - {*first.block.failed}):
                 yield _in_block(first, slot)
 
 
 def _in_block(first: TreeState, slot: int) -> TreeState:
-    """An open tree of a block, by what is known of its first; not its checksum."""
+    """Return an open tree of a block, by the state of its first tree; without its checksum."""
     assert first.block  # noqa: S101 - for mypy
     return TreeState(
         anchor=block_anchor(first.block.block, slot),
@@ -144,7 +144,7 @@ def _in_block(first: TreeState, slot: int) -> TreeState:
 
 
 class _Sender:
-    """Fails trees in batches."""
+    """Sends FAILs in batches."""
 
     def __init__(self, acker: AsyncAcker, lane: "Lane[asyncio.Lock]", why: str) -> None:
         self._acker, self._lane, self._why = acker, lane, why
@@ -156,7 +156,7 @@ class _Sender:
         self._batch.fail(anchor, self._why)
 
     async def send(self) -> int:
-        """Send what there is; how many were nacked in all."""
+        """Send the FAILs so far; return the number of trees nacked in total."""
         if self._batch:
             batch, self._batch = self._batch, Batch()
             self._failed += (await self._acker.apply(batch, self._lane)).failed

@@ -1,6 +1,6 @@
 """The page at ``/docs``: Swagger UI on this service's OpenAPI, with all that it loads.
 
-It is read when it is asked for first, and loads nothing from elsewhere.
+Its files are read at the first request. The page loads nothing from other hosts.
 """
 
 import hashlib
@@ -22,18 +22,18 @@ FILES = {
 
 @cache
 def file(name: str) -> StaticFile | None:
-    """The page, or one of the files it loads; None if it is none of them."""
+    """Return the page, or one of the files it loads; None for another name."""
     path = FILES.get(name)
     if path is None:
         return None
     body = path.read_bytes()
     headers = {
-        # Weak: it is the same packed and unpacked.
+        # Weak: the same for the compressed and the plain file.
         "ETag": f'W/"{hashlib.sha256(body).hexdigest()[:32]}"',
         "Cache-Control": ASKED,
         "Vary": "Accept-Encoding",
     }
     if name == PAGE:
-        # Also told with 304, which has no media type: it replaces what the browser has kept.
+        # Sent with 304 too, which has no media type: it replaces the header that a browser cached.
         headers["Content-Security-Policy"] = PAGE_CSP
     return StaticFile(body, MEDIA_TYPES[path.suffix], headers)

@@ -1,10 +1,10 @@
 "use strict";
-/* Here, and not in the page: its policy lets nothing inline run. */
+/* Not in the page, because its policy refuses inline scripts. */
 SwaggerUIBundle({
   url: "/openapi.json",
   dom_id: "#docs",
   deepLinking: true,
   displayRequestDuration: true,
-  docExpansion: "none", // all at once takes a second longer to draw
-  validatorUrl: null, // it would send the address of this page elsewhere
+    docExpansion: "none", // drawing everything takes a second longer
+    validatorUrl: null, // a validator would send the address of this page to another host
 });

@@ -1,4 +1,4 @@
-"""Who may do what: tokens and sessions, identities, hosts, limits of rate and of connections.
+"""Authorization: tokens and sessions, identities, hosts, limits of rate and of connections.
 
 It may import ``problems``, ``paths``, ``seldom`` and ``settings``. Begin with ``tokens.py``;
 ``guard.py`` is the outermost middleware.

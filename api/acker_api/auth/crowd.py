@@ -1,4 +1,4 @@
-"""How many connections are open: of all clients together, and of each address."""
+"""Limits on open connections: of all clients together, and of each address."""
 
 from collections import Counter
 
@@ -6,15 +6,15 @@ from acker_api.auth.limits import address_of
 from acker_api.seldom import Seldom
 
 SPARE = 256
-"""Descriptors that are left to Redis, files, and connections that are about to be closed."""
+"""Descriptors that are left for Redis, files, and connections that are being closed."""
 
 
 class Crowd:
-    """Counts the connections of one process.
+    """The open connections of one process, and their limits.
 
-    ``total`` and ``of_address`` are the caps. ``total`` is at most what the limit of descriptors
-    leaves, so that accept() does not fail; one address gets half of it at most. ``of_address`` 0
-    stands for no cap of its own: behind a proxy all clients have one address.
+    ``total`` and ``of_address`` are the limits. ``total`` is at most the number that the limit of
+    descriptors allows, so that accept() does not fail; one address gets at most half of it.
+    ``of_address`` 0 means no limit per address: behind a proxy all clients have one address.
     """
 
     def __init__(self, total: int, of_address: int, seldom: Seldom) -> None:
@@ -24,7 +24,7 @@ class Crowd:
         self._seldom = seldom
 
     def enter(self, client: tuple[str, int] | None) -> bool:
-        """Count a connection; False, and it does not count, if there are too many."""
+        """Count a connection; return False, and do not count it, if there are too many."""
         address = address_of(client)
         if self._open.total() >= self.total:
             self._seldom.warn("connections_full", most=self.total, client=address)
@@ -36,7 +36,7 @@ class Crowd:
         return False
 
     def leave(self, client: tuple[str, int] | None) -> None:
-        """A connection that was counted has ended."""
+        """Stop counting a connection that has ended."""
         address = address_of(client)
         self._open[address] -= 1
         if not self._open[address]:
@@ -44,7 +44,7 @@ class Crowd:
 
 
 def _descriptors() -> int:
-    """Connections that the limit of descriptors leaves room for."""
+    """Return the number of connections that the limit of descriptors allows."""
     try:
         import resource
     except ImportError:  # Windows has no such limit

@@ -1,6 +1,6 @@
-"""Around every request: the Host header, security headers, errors nobody expected, access log.
+"""The outermost middleware: Host header, security headers, unexpected errors, access log.
 
-Plain ASGI, so that a stream of events passes through as it comes.
+It is plain ASGI, so that a stream of events passes without buffering.
 """
 
 import logging
@@ -25,7 +25,7 @@ PAGE_CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
 )
-"""For pages: what they load is served from here, and nothing is written into them."""
+"""For pages: they load files of this service only, and inline scripts are refused."""
 HEADERS: Mapping[str, str] = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": CSP,
@@ -38,17 +38,18 @@ HEADERS: Mapping[str, str] = {
 _FOREIGN = Problem(
     421,
     "unknown-host",
-    "The service does not go by this name",
-    "ask for 127.0.0.1 or localhost, or add the name to ACKER_REDIS_API_ALLOWED_HOSTS",
+    "Misdirected Request",
+    "the service does not accept this host name; use 127.0.0.1 or localhost, or add the name to "
+    "ACKER_REDIS_API_ALLOWED_HOSTS",
 )
 
 
 LONGEST = 300
-"""Characters of a path in a log."""
+"""Maximum length of a path in a log, in characters."""
 
 
 def shown(path: str) -> str:
-    r"""A path, or a method, as it stands in a log: quoted, and cut off where it is long.
+    r"""Return a path or a method as the log shows it: quoted, and cut if it is long.
 
     >>> shown("/a b"), len(shown("/" + "\xfc" * 60_000))
     ('/a%20b', 301)
@@ -58,7 +59,7 @@ def shown(path: str) -> str:
 
 
 class Guard:
-    """The outermost layer of the app."""
+    """The outermost middleware of the app."""
 
     def __init__(self, app: ASGIApp, hosts: Hosts, requests: Limiter) -> None:
         self._app, self._hosts, self._requests = app, hosts, requests
@@ -81,7 +82,7 @@ class Guard:
                 if (
                     headers.get("content-type", "").startswith("text/html")
                     and headers["Content-Security-Policy"] == CSP
-                ):  # the dashboard has a stricter one of its own
+                ):  # the dashboard sets a stricter one
                     headers["Content-Security-Policy"] = PAGE_CSP
             await send(message)
 
@@ -89,13 +90,13 @@ class Guard:
             if self._hosts.allow(Headers(scope=scope).get("host", "")):
                 await self._app(scope, receive, guarded)
             else:
-                # Not from the requests of the address: a page elsewhere may send these.
+                # A separate limit: a page of another site can make a browser send these.
                 wait = self._requests.wait(f"foreign {address_of(scope.get('client'))}")
                 problem = too_many(wait) if wait else _FOREIGN
                 await problem.response()(scope, receive, guarded)
         except Exception:
             log.exception(Event("bug", method=shown(scope["method"]), path=shown(path)))
-            if status:  # it has begun to answer: all that can be said now is that it broke off
+            if status:  # the answer has begun: only a broken connection can report the error
                 raise
             await INTERNAL.response()(scope, receive, guarded)
         finally:
@@ -104,9 +105,9 @@ class Guard:
 
 def _log(scope: Scope, status: int, ms: float) -> None:
     path, client = scope["path"], scope.get("client")
-    # Probes are logged only when they fail.
+    # A probe is logged at INFO only if it fails.
     level = logging.DEBUG if path in PROBES and status < 400 else logging.INFO
-    # Never the query or a header: a token may be in them.
+    # Never log the query or a header: they may contain a token.
     who = scope.get("state", {}).get("who")
     event = Event(
         "request",

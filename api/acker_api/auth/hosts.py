@@ -1,8 +1,9 @@
-"""From where the service can be reached: addresses and Host names.
+"""Access by network: addresses to listen on, and Host names.
 
-A loopback address needs no token, as whoever reaches it is on this machine; what a browser there
-sends for a page of somebody else's is kept out by the Host header, and by what the browser says of
-where a request comes from (:mod:`acker_api.http.gate`). Any other address needs one.
+A loopback address needs no token, because only this machine can reach it. A browser on this machine
+may still send requests for a page of another site. The check of the Host header refuses these, and
+so does the check of the origin that the browser reports (:mod:`acker_api.http.gate`). Any other
+address needs a token.
 """
 
 import ipaddress
@@ -19,16 +20,16 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 def check_bind(settings: ApiSettings) -> None:
-    """Raise ConfigError if others than this machine could reach the service without a token."""
+    """Raise ConfigError if other machines could reach the service without a token."""
     if not is_loopback(settings.host) and Tokens.of(settings).open:
         raise ConfigError(
-            f"{settings.host} can be reached from other machines, and no token is set; set "
+            f"other machines can reach {settings.host}, and no token is set; set "
             f"{PREFIX}TOKEN_FILE or {PREFIX}TOKENS_FILE, or listen on 127.0.0.1"
         )
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address. A name but ``localhost`` may mean any."""
+    """Return whether only this machine can reach an address; False for other names."""
     if host.lower() == "localhost":
         return True
     try:
@@ -40,11 +41,11 @@ def is_loopback(host: str) -> bool:
 
 
 class Hosts:
-    """Names that a request may give as Host.
+    """Names that a request may have as Host.
 
-    A page of somebody else's, whose name is made to mean 127.0.0.1 while it is open (DNS
-    rebinding), sends that name; so on loopback only loopback's own names are served. Where a
-    token is needed such a page reads nothing, and any name will do unless some are listed.
+    By DNS rebinding, a page of another site can make its own name mean 127.0.0.1. Its requests have
+    that name as Host, so on loopback the service accepts only the names of loopback. Where a token
+    is required, such a page can read nothing, so any name is accepted unless some are listed.
     """
 
     def __init__(self, settings: ApiSettings) -> None:
@@ -55,7 +56,7 @@ class Hosts:
         self._endings = tuple(name[1:] for name in names if name.startswith("*."))
 
     def allow(self, header: str) -> bool:
-        """Whether a request with this Host header is served.
+        """Return whether a request with this Host header is served.
 
         >>> hosts = Hosts(ApiSettings(allowed_hosts="*.example.org"))
         >>> [hosts.allow(name) for name in ("[::1]:8000", "a.example.org:80", "evil.example")]
@@ -68,7 +69,7 @@ class Hosts:
 
 
 def without_port(host: str) -> str:
-    """The name or address of a Host header; all of the header if it is malformed.
+    """Return the name or address of a Host header; the whole header if it is malformed.
 
     >>> [without_port(each) for each in ("[::1]:80", "a.example:80", "[::1]evil", "[::1", "a:b")]
     ['::1', 'a.example', '[::1]evil', '[::1', 'a:b']

@@ -1,8 +1,8 @@
-"""Who sends a request: by the token in its header, or by the cookie of a session.
+"""The caller of a request: by the token in its header, or by the cookie of a session.
 
-A session is a signed cookie and nothing else, so every worker and replica knows it. It is signed
-with a key that is made from the digest of the token: when the token is taken away or changed, the
-sessions that were begun with it have ended too. To log out deletes the cookie in the browser.
+A session is a signed cookie and nothing else, so every worker and replica accepts it. Its key is
+derived from the digest of the token: when the token is removed or changed, its sessions end.
+Logging out deletes the cookie in the browser.
 """
 
 import hashlib
@@ -18,16 +18,16 @@ from acker_api.auth.tokens import ANYBODY, Grant, Tokens, Who
 
 COOKIE = "acker-redis"
 SECURE_COOKIE = f"__Host-{COOKIE}"
-"""Its name where it is set by https: no other host and no plain page can set one."""
+"""Name of the cookie over https: no other host, and no page over http, can set it."""
 _SALTS = {COOKIE: "acker-redis session", SECURE_COOKIE: "acker-redis session, https only"}
-"""Another for each name: the value of one cookie is no value of the other."""
+"""One salt per name: the value of one cookie is not valid for the other."""
 
 
 class Identity:
-    """Tells who sends a request.
+    """Identifies the caller of a request.
 
-    ``session_for`` is how many seconds a session lasts. With ``https_only`` browsers reach the
-    service by https alone: the plain cookie, which another host could have planted, does not count.
+    ``session_for`` is the lifetime of a session in seconds. With ``https_only``, browsers reach the
+    service by https only: the plain cookie, which another host could have set, is ignored.
     """
 
     def __init__(self, tokens: Tokens, session_for: int, https_only: bool = False) -> None:
@@ -35,25 +35,25 @@ class Identity:
         self._by_id = {_id_of(grant): grant for grant in tokens}
 
     def of(self, headers: Headers) -> Who | None:
-        """Who it is; None if that is not known, or not for sure. A token goes before a cookie."""
+        """Return the caller; None if unknown or uncertain. A token has precedence over a cookie."""
         found = self._shown(headers)
         if not self.tokens.open:
             return found
         return replace(ANYBODY, metrics=bool(found) or not self.tokens.for_metrics)
 
     def shows_token(self, headers: Headers) -> bool:
-        """Whether a request shows a token, right or wrong, where there are tokens."""
+        """Return whether a request has a token, valid or not, and the service has tokens."""
         return bool(headers.get("authorization")) and self.tokens.for_metrics
 
     def name_of_token(self, headers: Headers) -> str | None:
-        """The name of the token that a request shows; None if that is wrong."""
+        """Return the name of the token of a request; None for a wrong token."""
         grant = self._granted(headers.get("authorization", ""))
         return grant.who.name if grant else None
 
     def by_https(self, scheme: str, headers: Headers) -> bool:
-        """Whether a browser has reached the service by https, also where a proxy ended TLS.
+        """Return whether the browser came by https, also if a proxy terminated TLS.
 
-        A page of another site cannot set these headers, nor that cookie.
+        A page of another site can set neither these headers nor that cookie.
         """
         return (
             self.https_only
@@ -63,11 +63,11 @@ class Identity:
         )
 
     def begin(self, grant: Grant, cookie: str = COOKIE) -> str:
-        """Value of a cookie of this name for a new session."""
+        """Return the value of a cookie of this name for a new session."""
         return _signer(grant, cookie).sign(f"{_id_of(grant)}.{secrets.token_urlsafe(12)}").decode()
 
     def of_cookie(self, value: str, cookie: str = COOKIE) -> Who | None:
-        """The owner of a session, by the value of its cookie; None if it has ended, or is none."""
+        """Return the owner of a session by its cookie; None if it is invalid or has ended."""
         grant = self._by_id.get(value.partition(".")[0])
         if not grant:
             return None
@@ -99,5 +99,5 @@ def _signer(grant: Grant, cookie: str) -> TimestampSigner:
 
 
 def _id_of(grant: Grant) -> str:
-    """Tells which key has signed, and nothing of the token."""
+    """Return an id of the signing key; it reveals nothing of the token."""
     return hmac.digest(grant.digest, b"id", "sha256").hex()[:16]

@@ -1,4 +1,4 @@
-"""How often one may ask."""
+"""Rate limits."""
 
 import ipaddress
 import time
@@ -6,13 +6,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 CLIENTS = 10_000
-"""Clients that are remembered; who has not asked for longest is forgotten first."""
+"""Maximum number of clients that are remembered; the least recent one is forgotten first."""
 
 
 class Limiter:
-    """So many calls a minute, or in ``seconds``, of each client, and as many at once.
+    """A limit on the calls of each client: per minute, or per ``seconds``; bursts are allowed.
 
-    It counts in this process alone: with several workers each allows as many.
+    It counts in this process only: with several workers, each allows as many.
 
     >>> limiter = Limiter(2, clock=lambda: 0.0)
     >>> [limiter.wait("a") for _ in range(3)]
@@ -33,7 +33,7 @@ class Limiter:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, client: str) -> float:
-        """Count a call; seconds to wait before the next is allowed, and 0.0 if this one is."""
+        """Count a call; return 0.0 if it is allowed, or else the seconds until one is allowed."""
         if not self._most:
             return 0.0
         left, now = self._has(client)
@@ -45,22 +45,23 @@ class Limiter:
         return 0.0 if allowed else (1 - left) * self._seconds / self._most
 
     def left(self, client: str) -> float:
-        """Likewise, but do not count a call."""
+        """Return the same, without counting a call."""
         left, _ = self._has(client)
         return 0.0 if left >= 1 or not self._most else (1 - left) * self._seconds / self._most
 
     def _has(self, client: str) -> tuple[float, float]:
-        """Calls that a client has left, and the time."""
+        """Return the calls that a client has left, and the time."""
         now = self._clock()
         left, at = self._left.get(client, (float(self._most), now))
         return min(float(self._most), left + (now - at) * self._most / self._seconds), now
 
 
 class Failures:
-    """Wrong tokens of an address: after so many a minute its tokens are not looked at.
+    """A limit on wrong tokens per address; above it, the tokens of the address are not checked.
 
-    Otherwise a client could try tokens wherever no other limit holds. A right token is refused
-    then too, or trying could go on; but not one that this address has shown before.
+    Otherwise a client could try tokens on paths without another limit. A valid token is refused
+    then too, because the client could go on guessing; but not a token that this address has used
+    before.
     """
 
     def __init__(self, per_minute: int, clients: int = CLIENTS) -> None:
@@ -69,9 +70,9 @@ class Failures:
         self._shown: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def wait(self, address: str, name: str | None) -> float:
-        """Seconds to wait before an address may show a token; 0.0 if this one counts.
+        """Return the seconds until an address may use a token; 0.0 if this one is allowed.
 
-        ``name`` is that of the token, None for a wrong one.
+        ``name`` is the name of the token, None for a wrong one.
         """
         if name is None:
             return self.limiter.wait(address)
@@ -86,7 +87,7 @@ class Failures:
 
 
 def address_of(client: tuple[str, int] | None) -> str:
-    """The address of a client, of IPv6 its network: who has one has 2^64 addresses.
+    """Return the address of a client; for IPv6 its network, because one client has 2^64 addresses.
 
     >>> address_of(("2001:db8::7", 1)), address_of(("192.0.2.1", 1)), address_of(None)
     ('2001:db8::/64', '192.0.2.1', '')
@@ -97,7 +98,7 @@ def address_of(client: tuple[str, int] | None) -> str:
     if ":" not in host:
         return host
     try:
-        # A listener for both families names IPv4 clients so: each has an address of its own.
+        # A listener for both families maps IPv4 addresses into IPv6: each is its own client.
         mapped = ipaddress.IPv6Address(host.partition("%")[0]).ipv4_mapped
         if mapped:
             return str(mapped)

@@ -1,7 +1,7 @@
-"""Who may do what: roles, and the tokens that stand for somebody.
+"""Roles, and the tokens that carry them.
 
-A token is drawn at random; only its digest is kept here. It has a name, under which the audit log
-tells what was done with it, a role, and namespaces.
+A token is a random text; only its digest is kept here. It has a name, which the audit log records
+with each action, a role, and namespaces.
 """
 
 import hashlib
@@ -20,14 +20,14 @@ from acker_redis.errors import ConfigError
 
 
 class Role(StrEnum):
-    """What one may do."""
+    """The rights of a caller."""
 
     METRICS = "metrics"
     """Reads ``/metrics``, which names all namespaces."""
     VIEWER = "viewer"
     """Reads everything of its namespaces."""
     OPERATOR = "operator"
-    """Fails and touches trees, ticks, and changes settings of a living namespace."""
+    """Fails and touches trees, forces ticks, and changes settings of a namespace."""
     ADMIN = "admin"
     """Creates and drops namespaces too."""
 
@@ -37,7 +37,7 @@ _RANKS = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 
 @dataclass(frozen=True)
 class Who:
-    """Somebody, and what they may do.
+    """A caller, and its rights.
 
     >>> alice = Who("alice", Role.OPERATOR, ("orders", "shop-*"))
     >>> alice.may(Role.VIEWER, "shop-eu"), alice.may(Role.ADMIN, "orders"), alice.sees("bills")
@@ -47,26 +47,26 @@ class Who:
     name: str
     role: Role
     namespaces: tuple[str, ...] | None = None
-    """Names, and beginnings of names with a ``*`` behind; None: all."""
+    """Names, and prefixes that end with ``*``; None: all."""
     metrics: bool = True
-    """Whether ``/metrics`` is open to them, if they see everything."""
+    """Whether the caller may read ``/metrics``, if it may see all namespaces."""
     by_cookie: bool = False
-    """Whether a browser has said so by itself: a request may then be another page's idea."""
+    """Whether the caller is known by a cookie: then a page of another site may send the request."""
 
     @property
     def everywhere(self) -> bool:
-        """Whether nothing is kept from them."""
+        """Whether the caller may see all namespaces."""
         return self.namespaces is None
 
     def sees(self, namespace: str) -> bool:
-        """Whether a namespace is one of theirs."""
+        """Return whether the caller may see a namespace."""
         return self.namespaces is None or any(
             namespace.startswith(each[:-1]) if each.endswith("*") else namespace == each
             for each in self.namespaces
         )
 
     def may(self, role: Role, namespace: str | None = None) -> bool:
-        """Whether they have a role, in a namespace or, if None, at all."""
+        """Return whether the caller has a role, in a namespace or, if None, at all."""
         if role is Role.METRICS:
             return self.metrics and self.everywhere
         if self.role is Role.METRICS or _RANKS.index(self.role) < _RANKS.index(role):
@@ -75,19 +75,19 @@ class Who:
 
 
 ANYBODY = Who("anybody", Role.ADMIN)
-"""Who asks on loopback, where no token is set."""
+"""The caller on loopback, if no token is set."""
 
 
 @dataclass(frozen=True)
 class Grant:
-    """A token, by its digest, and whose it is."""
+    """The digest of a token, and its owner."""
 
     digest: bytes
     who: Who
 
 
 class Tokens:
-    """The tokens that are known.
+    """The valid tokens.
 
     >>> tokens = Tokens.of(ApiSettings(token="0123456789abcdef", metrics_token="fedcba9876543210"))
     >>> [tokens.find(each).who.name for each in ("0123456789abcdef", "fedcba9876543210")]
@@ -102,12 +102,12 @@ class Tokens:
             values = [g.who.name if what == "name" else g.digest for g in grants]
             if len(set(values)) < len(values):
                 raise ConfigError(
-                    f"two tokens have one {what}; TOKEN is named admin, METRICS_TOKEN metrics"
+                    f"two tokens have the same {what}; TOKEN is named admin, METRICS_TOKEN metrics"
                 )
 
     @classmethod
     def of(cls, settings: ApiSettings) -> "Tokens":
-        """As the settings say; ConfigError if a token cannot be read or is weak."""
+        """Return the tokens of the settings. Raise ConfigError if one is unreadable or weak."""
         found: list[Grant] = []
         if token := settings.read_token():
             found.append(Grant(digest(token), Who("admin", Role.ADMIN)))
@@ -119,18 +119,18 @@ class Tokens:
 
     @property
     def open(self) -> bool:
-        """Whether everybody may do everything: no token is for more than metrics."""
+        """Whether every caller may do everything: all tokens, if any, are for metrics only."""
         return all(grant.who.role is Role.METRICS for grant in self._grants)
 
     @property
     def for_metrics(self) -> bool:
-        """Whether a token is needed for ``/metrics``."""
+        """Whether ``/metrics`` needs a token."""
         return bool(self._grants)
 
     def find(self, token: str) -> Grant | None:
-        """Whose a token is.
+        """Return the owner of a token; None for an unknown token.
 
-        Each is compared, and in constant time: how long it takes tells nothing of them.
+        All are compared, in constant time, so the duration reveals nothing of them.
         """
         shown, found = digest(token), None
         for grant in self._grants:
@@ -143,7 +143,7 @@ class Tokens:
 
 
 def digest(token: str) -> bytes:
-    """What is kept of a token."""
+    """Return the digest of a token, which is kept in its place."""
     return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
 
 
@@ -166,16 +166,18 @@ _KNOWN = {"tokens", *_Entry.model_fields}
 
 
 def _parse(text: str) -> list[Grant]:
-    """Grants of a text in TOML; ConfigError, which says where it is wrong and quotes nothing."""
+    """Parse a text in TOML. Raise ConfigError, which names the place and quotes nothing."""
     name = f"{PREFIX}TOKENS"
     try:
         entries = _File(**tomllib.loads(text)).tokens
     except tomllib.TOMLDecodeError as error:
         place = re.search(r"at (line \d+|end of document)", str(error))
         where = f" ({place[1]})" if place else ""
-        raise ConfigError(f"{name} is not TOML{where}; docs/reference/rest.md has an example") from None
+        raise ConfigError(
+            f"{name} is not TOML{where}; docs/reference/rest.md has an example"
+        ) from None
     except ValidationError as error:
-        # A key that is not known may be a secret in the wrong place.
+        # An unknown key may be a secret in the wrong place.
         wrong = "; ".join(
             f"{'.'.join(str(p) if p in _KNOWN or type(p) is int else '?' for p in each['loc'])}: "
             f"{each['msg']}"
@@ -183,7 +185,7 @@ def _parse(text: str) -> list[Grant]:
         )
         raise ConfigError(f"{name}: {wrong}") from None
     except TypeError:
-        raise ConfigError(f"{name} is [[tokens]], each with name, role and token") from None
+        raise ConfigError(f"{name} must be [[tokens]], each with name, role and token") from None
     return [_grant(entry, f"{name}: the token of {entry.name}") for entry in entries]
 
 
@@ -191,9 +193,9 @@ def _grant(entry: _Entry, what: str) -> Grant:
     names = None if entry.namespaces is None else tuple(entry.namespaces)
     for each in names or ():
         if not re.fullmatch(r"[A-Za-z0-9_.-]{0,64}\*|[A-Za-z0-9_.-]{1,64}", each):
-            raise ConfigError(f"{what}: a namespace is a name, or the beginning of names and a *")
+            raise ConfigError(f"{what}: a namespace must be a name, or a prefix and a *")
     role = Role(entry.role)
     if role is Role.METRICS and names is not None:
-        raise ConfigError(f"{what}: /metrics names all namespaces; leave them out")
+        raise ConfigError(f"{what}: /metrics names all namespaces; remove namespaces")
     token = check_token(entry.token.get_secret_value(), what)
     return Grant(digest(token), Who(entry.name, role, names))

@@ -1,1 +1,1 @@
-"""The dashboard: pages, styles and scripts without a build step, and what serves them."""
+"""The dashboard: pages, styles and scripts without a build step, and the code that sends them."""

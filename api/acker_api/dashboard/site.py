@@ -1,8 +1,9 @@
-"""The files of the dashboard, as they are sent: read once, with their digests.
+"""The files of the dashboard with their headers; they are read once.
 
-Files are asked for under a version, ``/static/<digest of all of them>/js/main.js``. That one never
-changes, so a browser keeps it for good; under any other version, that of a replica that is older
-or newer, the same file is sent and is not kept. The pages are asked for each time, by their ETag.
+Files have a version in their address, ``/static/<digest of all of them>/js/main.js``. A file under
+the present version never changes, so browsers cache it for good. Under any other version, such as
+that of an older or newer replica, the same file is sent and not cached. Browsers revalidate the
+pages each time, by their ETag.
 """
 
 import gzip
@@ -16,7 +17,7 @@ from acker_api.problems import Problem
 
 ROOT = Path(__file__).parent
 LATEST = "latest"
-"""A version that is never kept."""
+"""A version that is never cached."""
 CSP = "; ".join(
     (
         "default-src 'none'",
@@ -28,12 +29,12 @@ CSP = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # No script of ours, nor uPlot, makes markup of a text: a browser that knows this refuses.
+        # Neither our scripts nor uPlot make markup of a text; browsers that know this enforce it.
         "require-trusted-types-for 'script'",
         "trusted-types 'none'",
     )
 )
-"""For the pages: everything comes from here, nothing is inline, no text becomes HTML."""
+"""For the pages: everything comes from this service, nothing is inline, no text becomes HTML."""
 KEPT = "public, max-age=31536000, immutable"
 ASKED = "no-cache"
 MEDIA_TYPES: Mapping[str, str] = {
@@ -43,7 +44,7 @@ MEDIA_TYPES: Mapping[str, str] = {
     ".svg": "image/svg+xml",
     ".woff2": "font/woff2",
 }
-"""What is served; licences and Python are not."""
+"""Types of the files that are served; licences and Python are not."""
 _PACKED = (".woff2",)
 
 
@@ -55,23 +56,23 @@ class StaticFile:
     media_type: str
     headers: Mapping[str, str]
     packed: bool = False
-    """Whether it is packed as it is."""
+    """Whether the file is compressed already."""
 
     def matches(self, if_none_match: str) -> bool:
-        """Whether a browser has it already, by what it sends as ``If-None-Match``."""
+        """Return whether a browser has the file already, by its ``If-None-Match``."""
         tags = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
         return "*" in tags or self.headers["ETag"].removeprefix("W/") in tags
 
     @cached_property
     def zipped(self) -> bytes | None:
-        """The body for browsers that take gzip; None if it gains nothing."""
+        """The body for browsers that accept gzip; None if that saves nothing."""
         if self.packed:
             return None
         return gzip.compress(self.body, 6, mtime=0)
 
 
 class Site:
-    """All files."""
+    """All files of the dashboard."""
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
         digest = hashlib.sha256()
@@ -89,7 +90,7 @@ class Site:
 
     @classmethod
     def read(cls, root: Path = ROOT) -> "Site":
-        """What lies below a folder."""
+        """Return the site of a folder."""
         return cls(
             {
                 path.relative_to(root).as_posix(): path.read_bytes()
@@ -99,20 +100,18 @@ class Site:
         )
 
     def page(self, path: str) -> StaticFile:
-        """A page, with the addresses of this version in it."""
+        """Return a page, with the addresses of this version in it."""
         return self._pages[path]
 
     def file(self, version: str, path: str) -> StaticFile:
-        """A file under a version; Problem 404 if there is none by this path."""
+        """Return a file under a version; a Problem (404) if there is none at this path."""
         files = self._kept if version == self.version else self._asked
         if path in self._pages or path not in files:
-            raise Problem(
-                404, "not-found", "Not Found", "there is no such file; the dashboard is /"
-            )
+            raise Problem(404, "not-found", "Not Found", "no such file; the dashboard is at /")
         return files[path]
 
     def _fill(self, body: bytes, files: Mapping[str, bytes]) -> bytes:
-        """Every style, and every module ahead of the chain of imports that would find it."""
+        """Fill in all styles and modules, so that browsers need not find them by imports."""
         static = f"/static/{self.version}"
         styles = "\n".join(
             f'<link rel="stylesheet" href="{static}/{path}">'
@@ -129,7 +128,7 @@ class Site:
 
 
 def _modules(paths: list[str]) -> Iterator[str]:
-    """Modules of the dashboard itself."""
+    """Yield the modules of the dashboard itself."""
     for path in paths:
         if path.startswith("js/") and path not in ("js/first.js", "js/login.js"):
             yield path
@@ -138,7 +137,7 @@ def _modules(paths: list[str]) -> Iterator[str]:
 def _file(path: str, body: bytes, keep: str, csp: str | None = None) -> StaticFile:
     suffix = Path(path).suffix
     headers = {
-        # Weak: it is the same packed and unpacked.
+        # Weak: the same for the compressed and the plain file.
         "ETag": f'W/"{hashlib.sha256(body).hexdigest()[:32]}"',
         "Cache-Control": keep,
         "Vary": "Accept-Encoding",

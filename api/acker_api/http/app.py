@@ -1,4 +1,4 @@
-"""The app: what is served where, and what belongs to it."""
+"""The app: middleware, routes and services."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,20 +15,20 @@ from acker_api.http.services import Services
 from acker_api.settings import ApiSettings
 from acker_redis.ops.settings import Settings
 
-DESCRIPTION = """How the namespaces of an acker-redis stand, what is pending, and what may be done.
+DESCRIPTION = """State and pending trees of the namespaces of an acker-redis, and actions on them.
 
 Times are milliseconds, counts are whole numbers, anchors are text, errors are
-`application/problem+json`. Where a token is set it is sent as `Authorization: Bearer TOKEN`.
+`application/problem+json`. If the service has tokens, send `Authorization: Bearer TOKEN`.
 A viewer reads, an operator acts on trees and settings, an admin creates and drops namespaces.
-What changes something is written to the audit log before it is done."""
+Each change is written to the audit log before it is made."""
 
 
 def create_app(settings: Settings, api_settings: ApiSettings | None = None) -> FastAPI:
-    """The service for the Redis of ``settings``; nothing is sent to it before the first request.
+    """Return the service for the Redis of ``settings``; it sends nothing before the first request.
 
-    One app belongs to one event loop, and its lifespan closes the connections. It does not look
-    at where it is bound: see :func:`acker_api.check_bind`. Raises ConfigError for a URL that
-    cannot be, and for a token that is weak or cannot be read.
+    One app belongs to one event loop, and its lifespan closes the connections. It does not check
+    its address: see :func:`acker_api.check_bind`. Raise ConfigError for an invalid URL, and for a
+    token that is weak or cannot be read.
     """
     api_settings = api_settings or ApiSettings.read()
     services = Services.of(settings, api_settings)
@@ -46,7 +46,7 @@ def create_app(settings: Settings, api_settings: ApiSettings | None = None) -> F
         description=DESCRIPTION,
         lifespan=lifespan,
         openapi_url="/openapi.json" if api_settings.docs else None,
-        docs_url=None,  # a page of its own, which loads nothing from elsewhere
+        docs_url=None,  # routes/docs.py has a page that loads nothing from other hosts
         redoc_url=None,
         redirect_slashes=False,
     )

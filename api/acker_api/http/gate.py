@@ -1,7 +1,7 @@
-"""Before any route: who asks, how often, on which site's page, and how much is sent.
+"""Checks before any route: the caller, its rate, the origin of the request, and its size.
 
-A browser says of each request where it comes from. What changes something must come from a page of
-this service; a machine says nothing of the kind, and must show its token.
+A browser reports the origin of each request. A change must come from a page of this service; other
+programs report no origin, and must send their token.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from acker_api.paths import PROBES, SESSION, STATIC
 from acker_api.problems import Problem, too_many, unauthorized
 
 BODY_WITHIN = 10.0
-"""Seconds that the body of a request may take."""
+"""Timeout of the body of a request, in seconds."""
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that change nothing."""
 
 
 class Gate:
-    """Puts who asks into the scope, as ``state["who"]``: None if that is not known."""
+    """Puts the caller into the scope, as ``state["who"]``: None if it is unknown."""
 
     def __init__(self, app: ASGIApp, services: Services) -> None:
         self._app, self._services = app, services
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer why not."""
+        """Pass a request on, or answer why it is refused."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -70,12 +70,12 @@ class Gate:
         ):
             await self._services.audit.refused(who, "cross_site", "", f"{method} {path}", refused)
             return refused
-        # Here, and not in the route: a body is read before a route is asked.
+        # Here and not in the route, because the body is read before the route is called.
         return None if who or path == SESSION else unauthorized()
 
 
 async def read_whole(headers: Headers, receive: Receive, most: int) -> Receive:
-    """What gives a route the body, once all of it was read; a Problem if it is too large."""
+    """Read the body, and return a callable that replays it; a Problem if it is too large."""
     told, chunks, size, more = headers.get("content-length", ""), [], 0, True
     if told.isdigit() and int(told[:20]) > most:
         raise too_large(most)
@@ -86,10 +86,13 @@ async def read_whole(headers: Headers, receive: Receive, most: int) -> Receive:
                 message = await receive()
         except TimeoutError:
             raise Problem(
-                408, "too-slow", "The body did not come", f"send it within {BODY_WITHIN:g} s"
+                408,
+                "too-slow",
+                "Request Timeout",
+                f"the body did not arrive within {BODY_WITHIN:g} s; send it faster",
             ) from None
         if message["type"] != "http.request":
-            raise Problem(400, "broken-off", "The request broke off")
+            raise Problem(400, "broken-off", "Bad Request", "the client closed it before its end")
         chunks.append(message.get("body", b""))
         size, more = size + len(chunks[-1]), message.get("more_body", False)
         if size > most:
@@ -103,19 +106,19 @@ async def read_whole(headers: Headers, receive: Receive, most: int) -> Receive:
 
 
 def too_large(most: int) -> Problem:
-    """The body has more bytes than it may."""
-    return Problem(413, "body-too-large", "The body is too large", f"it may have {most} bytes")
+    """Return the problem of a body with more bytes than allowed."""
+    return Problem(413, "body-too-large", "Content Too Large", f"the limit is {most} bytes")
 
 
 def cross_site(headers: Headers, compulsory: bool, https: bool = False) -> Problem | None:
-    """Why a request that changes something is not one of our own pages' or a machine's.
+    """Return why a change is refused: a page of another origin may have sent it; None if allowed.
 
-    ``compulsory``: a browser has sent a cookie with it, and must say where it comes from. Browsers
-    that send no ``Sec-Fetch-Site`` send an ``Origin`` with whatever is not a GET.
+    ``compulsory``: a browser has sent a cookie with it, so the origin must be known. Browsers that
+    send no ``Sec-Fetch-Site`` send an ``Origin`` with every method but GET.
 
-    ``https``: the browser is known to have come by https; a page that came by http, which others
-    on the way may have written, is not ours then. Otherwise a proxy may have ended TLS, and the
-    scheme of the page says by what the browser came.
+    ``https``: the browser is known to have come by https. Then a page that was loaded by http is
+    another origin, because others on the network may have changed it. Otherwise a proxy may have
+    terminated TLS, and only the scheme of the page says how the browser came.
     """
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None:
@@ -133,9 +136,9 @@ def cross_site(headers: Headers, compulsory: bool, https: bool = False) -> Probl
     return Problem(
         403,
         "cross-site",
-        "The request comes from another site",
-        "a page of another origin may change nothing; a program sends its token as "
-        "Authorization: Bearer TOKEN, and neither a cookie nor Origin nor Sec-Fetch-Site",
+        "Forbidden",
+        "the request comes from a page of another origin, which may change nothing; a program must "
+        "send its token as Authorization: Bearer TOKEN, and no cookie, Origin or Sec-Fetch-Site",
     )
 
 
@@ -145,7 +148,7 @@ _ORIGIN = re.compile(
 
 
 def _authority(url: str) -> tuple[str, int] | None:
-    """Host and port of an origin; None for ``null`` and for an invalid origin."""
+    """Return host and port of an origin; None for ``null`` and for an invalid origin."""
     if not _ORIGIN.fullmatch(url):
         return None
     try:

@@ -1,4 +1,4 @@
-"""What the routes share: made with the app, closed with it."""
+"""Services that the routes share; created with the app, and closed with it."""
 
 import asyncio
 import logging
@@ -28,25 +28,26 @@ from acker_redis.ops.settings import Settings
 log = logging.getLogger("acker_api")
 
 READINESS_KEPT = 1.0
-"""Seconds for which an answer of ``/readyz`` is kept: probes do not load Redis."""
+"""Seconds for which an answer of ``/readyz`` is cached at least: probes do not load Redis."""
 READINESS_TIMES = 10.0
-"""And so many times longer than it took: anybody may ask, and many shards make it dear."""
+"""A good answer is cached for its own duration times this: anyone may ask, and the check of many
+shards is expensive."""
 READINESS_MOST = 10.0
-"""But not for longer than this; and what is not ready is asked again, it may have come back."""
+"""Maximum of that time, in seconds. A bad answer is not cached longer: Redis may be back."""
 OLDEST_KEPT = 2.0
-"""Seconds for which the oldest tree of a namespace is kept: with 16 shards it costs 12 ms of Redis,
-where the state costs less than one."""
+"""Seconds for which the oldest tree of a namespace is cached: with 16 shards a search costs Redis
+12 ms, and the state less than one."""
 OLDEST_STALE = 10.0
-"""Seconds more for which it is told while the next is looked for: nobody waits for it."""
+"""Seconds more for which the old value is returned while the next is read: no caller waits."""
 LOGINS = 10
-"""Attempts to log in, a minute of one address."""
+"""Login attempts per minute and address."""
 WRONG_TOKENS = 60
-"""Wrong tokens in a header, a minute of one address."""
+"""Wrong tokens in a header, per minute and address."""
 
 
 @dataclass(frozen=True)
 class Services:
-    """What the routes use."""
+    """The services that the routes use."""
 
     settings: ApiSettings
     identity: Identity
@@ -59,20 +60,20 @@ class Services:
     canary: Canary
     readiness: Kept[Readiness]
     scrape: Kept[Survey]
-    """For ``/metrics``: kept for no time, but scrapes at once share one survey."""
+    """For ``/metrics``: not cached, but concurrent scrapes share one survey."""
     oldest: KeptEach[OldestTree | None]
     lately: Readings
-    """For rates."""
+    """Readings for rates."""
     minute: Readings
-    """To judge by."""
+    """Readings for findings."""
     pulse: Pulse
     live: Hub
 
     @classmethod
     def of(cls, settings: Settings, api_settings: ApiSettings) -> "Services":
-        """Services for one app; nothing is sent yet.
+        """Return services for one app; nothing is sent to Redis yet.
 
-        Raises ConfigError for a URL that cannot be, a token that is weak or cannot be read.
+        Raise ConfigError for an invalid URL, and for a token that is weak or cannot be read.
         """
         identity = Identity(
             Tokens.of(api_settings), api_settings.session_for, api_settings.https_only
@@ -107,7 +108,7 @@ class Services:
         return services
 
     async def standing(self, namespace: str) -> NamespaceStatus:
-        """How a namespace stands, with its oldest tree; the errors of ``Reader.status``."""
+        """Return the state of a namespace with its oldest tree; raises as ``Reader.status``."""
         status = await self.reader.status(namespace)
         rates, growth = self.lately.add(status), self.minute.add(status)
         pending = status.pending or status.expiring
@@ -115,7 +116,7 @@ class Services:
         return NamespaceStatus.of(status, oldest, growth, rates)
 
     async def close(self) -> None:
-        """End what is under way and close the connections."""
+        """Cancel running tasks, and close the connections."""
         await self.live.close()
         await self.pulse.close()
         await self.readiness.close()
@@ -126,12 +127,12 @@ class Services:
 
 
 def kept_longer(readiness: Readiness, took: float) -> float:
-    """Seconds for which an answer of ``/readyz`` is kept that took so many."""
+    """Return the seconds for which to cache an answer of ``/readyz``, by its duration."""
     return min(READINESS_MOST, READINESS_TIMES * took) if readiness.ready else 0.0
 
 
 def share(limit: int, workers: int) -> int:
-    """Of each worker, which knows nothing of the others; 0 of 0, which is no limit."""
+    """Return the share of one worker, which knows nothing of the others; no limit (0) stays 0."""
     return -(-limit // workers)
 
 
@@ -145,14 +146,14 @@ Shared = Annotated[Services, Depends(_services)]
 
 
 class _Judge:
-    """Looks whether the service is of use, and logs when that changes."""
+    """Checks whether the service is ready, and logs when that changes."""
 
     def __init__(self, reader: Reader, canary: Canary, settings: ApiSettings) -> None:
         self._reader, self._canary, self._settings = reader, canary, settings
         self._was_ready, self._was_denied = True, False
 
     async def look(self) -> Readiness:
-        """Read all namespaces and fly a canary."""
+        """Read all namespaces, and run a canary."""
         survey, flight = await asyncio.gather(self._reader.survey(), self._fly())
         found = judge(survey, self._settings.ready_rotation, flight)
         if flight.state == "denied" and not self._was_denied:

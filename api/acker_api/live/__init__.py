@@ -1,4 +1,4 @@
-"""Events for dashboards: what is read once and sent to all who listen.
+"""Live events for dashboards: Redis is read once for all listeners.
 
 It may import ``shapes`` and the wings below. Begin with ``hub.py``; ``watch.py`` reads a namespace.
 """

@@ -1,4 +1,4 @@
-"""What listeners look at: how something stands now, and a ring of what was told."""
+"""Boards that listeners read: the present state, and a ring of past events."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,41 +8,41 @@ from acker_api.live.ring import Ring
 from acker_api.live.wire import frame, pack
 
 Shown = Callable[["Listener"], bytes]
-"""A frame, as one who listens may see it."""
+"""A frame, as a listener may see it."""
 HELLO, STATE = "hello", "state"
-"""What is shown: each replaces what was shown of it before, read or not."""
+"""Kinds of state: a new one replaces the old one, whether a listener has read it or not."""
 
 
 class Board:
-    """Written by one, read by many."""
+    """A board with one writer and many readers."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
         self.news = asyncio.Event()
-        """Set, and replaced, when there is something new."""
+        """Set, and replaced, when the board has changed."""
         self.shown: dict[str, tuple[int, Shown]] = {}
-        """By kind: how often it has changed, and what it is."""
+        """By kind: the number of its changes, and its frame."""
 
     def show(self, kind: str, shown: Shown) -> None:
-        """Replace what is shown."""
+        """Replace the state of a kind."""
         self.shown[kind] = self.shown.get(kind, (0, shown))[0] + 1, shown
         self.wake()
 
     def tell(self, event: str, data: str) -> None:
-        """Add to the ring."""
+        """Add an event to the ring."""
         self.ring.append(event, data)
         self.wake()
 
     def wake(self) -> None:
-        """Let all listeners look."""
+        """Wake all listeners."""
         self.news.set()
         self.news = asyncio.Event()
 
 
 class Listener:
-    """One stream of events: where it is on its board.
+    """One stream of events, and its position on its board.
 
-    ``last`` is the id of the last event that it has had, or None if it begins.
+    ``last`` is the id of the last event that the client has received; None if it has none.
     """
 
     def __init__(self, board: Board, who: Who, client: str, last: str | None = None) -> None:
@@ -53,18 +53,18 @@ class Listener:
         self._lost = last is not None and place is None
         self._showed = False
         self.over = False
-        """Whether the stream is to end."""
+        """Whether the stream must end."""
         self.cut: Callable[[], object] | None = None
-        """Ends the stream also while it waits for its client."""
+        """Ends the stream even while it waits for its client."""
 
     @property
     def news(self) -> asyncio.Event:
-        """To wait for; take it before looking, or something may come in between."""
+        """The event to wait for. Get it before :meth:`take`, or an event in between is missed."""
         return self._board.news
 
     @property
     def id(self) -> str | None:
-        """Id of the last event that it has had; None if there is a gap to tell first."""
+        """The id of the last event taken; None if a gap must be reported first."""
         return None if self._lost else self._board.ring.id_of(self._at)
 
     def end(self) -> None:
@@ -73,8 +73,8 @@ class Listener:
         self._board.wake()
 
     def take(self) -> bytes | None:
-        """The next event, None if there is none now. What it has not seen in time it never sees."""
-        # By turns: one that reads no faster than the state changes hears of verdicts too.
+        """Return the next event, None if there is none now. Replaced states are skipped."""
+        # In turns, so that a listener that is as slow as the state changes gets verdicts too.
         turn = (self._told, self._changed) if self._showed else (self._changed, self._told)
         for look in turn:
             if (event := look()) is not None:
@@ -95,7 +95,7 @@ class Listener:
         missed = ring.position - self._at
         if not self._lost and not missed:
             return None
-        event = None if self._lost else ring.behind(self._at)
+        event = None if self._lost else ring.after(self._at)
         if event is None:
             known, self._lost, self._at = not self._lost, False, ring.position
             return _gap(ring, missed if known else None)
@@ -105,8 +105,9 @@ class Listener:
 
 def _gap(ring: Ring, missed: int | None) -> bytes:
     why = (
-        "the events since then are not known here"
+        "this process does not have the events since then"
         if missed is None
-        else f"{missed} events came faster than they were read"
+        else f"{missed} events came faster than the client read them"
     )
-    return frame("gap", pack({"missed": missed, "why": f"{why}; GET outcomes tells"}), ring.id)
+    text = f"{why}; GET outcomes has the untaken verdicts"
+    return frame("gap", pack({"missed": missed, "why": text}), ring.id)

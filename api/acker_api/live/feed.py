@@ -1,7 +1,7 @@
-"""The one subscription of the process: all verdicts that are published, of all namespaces.
+"""The one subscription of the process, to the published verdicts of all namespaces.
 
-It subscribes to the very pattern that a viewer's rule grants, connects again by itself, and asks
-for a sign of life when nothing comes: so it knows of a Redis that hangs before anybody asks it.
+It subscribes to the same pattern that the ACL rule of a viewer grants, and reconnects by itself.
+When no message comes it sends heartbeats, so it detects a Redis that hangs before a client asks.
 """
 
 import asyncio
@@ -23,48 +23,48 @@ log = logging.getLogger("acker_api")
 
 PATTERN = channels(None)
 QUIET = 0.4
-"""Seconds without a word after which one is asked for; and as many more, and it is late."""
+"""Seconds without a message until a heartbeat is sent; as many more, and Redis is late."""
 SILENCE = 5.0
-"""Seconds without a word after which the connection is given up."""
+"""Seconds without a message until the connection is closed."""
 PAUSES = (0.1, 2.0)
-"""Seconds between attempts to connect: the first, and the longest."""
+"""Seconds between attempts to connect: the first pause, and the longest."""
 REFUSED_PAUSE = 30.0
-"""Seconds until a right that is missing is tried again."""
+"""Seconds until a retry after a missing right."""
 AT_ONCE = 50
-"""Messages after which others have their turn."""
+"""Messages after which other tasks run."""
 
 
 class Hears(Protocol):
-    """Who is told of what comes. Nothing here may raise."""
+    """The receiver of messages and changes. Its methods must not raise."""
 
     def heard(self, channel: bytes, message: bytes) -> None:
-        """A message was published."""
+        """Handle a published message."""
 
     def changed(self) -> None:
-        """The subscription has begun, or has ended: see ``why``."""
+        """Handle that the subscription has begun or ended: see ``why``."""
 
     def late(self, error: AckerError) -> None:
-        """Redis has not answered for a while; the subscription stands."""
+        """Handle that Redis has not answered for a while; the subscription still exists."""
 
 
 class Feed:
-    """Listens until it is closed."""
+    """A subscription that receives until it is closed."""
 
     def __init__(self, client: Any, hears: Hears) -> None:
         self._client, self._hears = client, hears
         self.why = "the subscription has not begun yet"
-        """Why nothing is heard; '' while it is."""
+        """Why no messages are received; '' while they are."""
         self.tried = asyncio.Event()
-        """Set when it was seen whether it can be."""
+        """Set after the first attempt to subscribe."""
         self._left = False
         self._task = asyncio.create_task(self._run(), name="acker-live-feed")
 
     def leave(self) -> None:
-        """Subscribe on a new connection: the server of this one is no master any longer."""
+        """Subscribe on a new connection: the server of this one is no longer the master."""
         self._left = True
 
     async def close(self) -> None:
-        """End it, and close its connection."""
+        """End the subscription, and close its connection."""
         while not self._task.done():  # redis-py may swallow a cancellation
             self._task.cancel()
             await asyncio.wait([self._task], timeout=0.2)
@@ -83,7 +83,7 @@ class Feed:
                 self._tell(str(known))
             except Exception:
                 log.exception(Event("bug", path="live"))
-                self._tell("the subscription failed; the service's log says more")
+                self._tell("the subscription failed; the service's log has details")
                 pause = PAUSES[1]
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
             pause = min(2 * pause, PAUSES[1])
@@ -122,7 +122,7 @@ class Feed:
         while True:
             message = await _next(pubsub, QUIET)
             if self._left:
-                raise RedisUnavailableError("the master was demoted; the subscription moves")
+                raise RedisUnavailableError("the master was demoted; the subscription reconnects")
             if message is None:
                 silent = time.monotonic() - heard
                 if silent > SILENCE:
@@ -140,7 +140,7 @@ class Feed:
                 await asyncio.sleep(0)
 
     async def _any_node(self) -> Any:
-        """What one can subscribe on: of a cluster any node, which hears what all of them do."""
+        """Return a client that can subscribe; on a cluster any node, which gets all messages."""
         if not hasattr(self._client, "get_random_node"):
             return self._client
         await self._client.initialize()
@@ -151,7 +151,7 @@ class Feed:
 
 
 async def _next(pubsub: Any, seconds: float) -> Any:
-    """What comes next; None if nothing does in time."""
+    """Return the next message; None if none comes in time."""
     message = await pubsub.get_message(timeout=seconds)
     task = asyncio.current_task()
     if task and task.cancelling():
@@ -163,8 +163,8 @@ async def _next(pubsub: Any, seconds: float) -> Any:
 def _known(error: Exception) -> AckerError:
     if isinstance(error, NoPermissionError):
         return RedisRefusedError(
-            "the service's user in Redis may not listen to what is published; acker-redis acl "
-            "viewer prints the line that lets it"
+            "the service's user in Redis may not subscribe to the verdicts; acker-redis acl viewer "
+            "prints the rule that allows it"
         )
     if isinstance(error, FAILED):
         return translate(error)

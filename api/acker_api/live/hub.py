@@ -1,4 +1,4 @@
-"""The hub of live events: one per process, and one subscription to Redis, however many listen."""
+"""The hub of live events: one per process, with one subscription to Redis for all streams."""
 
 import asyncio
 from collections import Counter
@@ -18,21 +18,21 @@ from acker_api.shapes.status import NamespaceStatus
 from acker_redis.errors import AckerError, NamespaceNotFoundError
 
 MOST = 1024
-"""Streams at once."""
+"""Maximum number of open streams."""
 MAX_EACH = 256
-"""Of one token, or without tokens of one address."""
+"""Maximum number of open streams per token, or without tokens per address."""
 LINGER = 10.0
-"""Seconds that a watch goes on after its last listener has left: it may only be reconnecting."""
+"""Seconds that a watch continues after its last listener left, which may be reconnecting."""
 MEMORY = 32 * MAX_BYTES
-"""Bytes of all rings."""
+"""Bytes of all rings together."""
 FIRST = 2.0
-"""Seconds that a stream waits for its first state before it begins without."""
+"""Seconds that a stream waits for its first state before it begins without one."""
 GRACE = 0.3
-"""Seconds for a stream to end by itself when the service ends."""
+"""Seconds for a stream to end by itself at shutdown."""
 
 
 class Hub:
-    """Lets streams listen. It begins with the first, and ends some seconds after the last."""
+    """The listeners of all streams. Polls begin with the first, and end seconds after the last."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Hub:
         survey: Callable[[], Awaitable[Survey]],
     ) -> None:
         self._client = client
-        # Kept for no time: who asks because Redis has just gone may not hear that all is well.
+        # Not cached: a client that asks because Redis has just failed must not get an old state.
         self._standing = KeptEach(standing, 0.0)
         self._survey = Kept(survey)
         self._watches: dict[str | None, Watch] = {}
@@ -55,11 +55,11 @@ class Hub:
     async def listen(
         self, namespace: str | None, who: Who, client: str, last: str | None = None
     ) -> Listener:
-        """A listener of a namespace, or of the list of all; give it back to :meth:`leave`.
+        """Return a listener of a namespace, or of the list of all; end it with :meth:`leave`.
 
-        ``client`` is by what streams are counted, ``last`` the id of the last event that it had.
-        A Problem if there are too many streams, NamespaceNotFoundError if there is no such
-        namespace. If Redis is away the listener is told so, and when it is back.
+        Streams are counted by ``client``; ``last`` is the id of the last event that it received.
+        Raise Problem if there are too many streams, NamespaceNotFoundError if the namespace does
+        not exist. If Redis is unavailable, the listener is notified, and again when it is back.
         """
         self._admit(client)
         if timer := self._timers.pop(namespace, None):
@@ -79,7 +79,7 @@ class Hub:
         return listener
 
     def leave(self, listener: Listener) -> None:
-        """A stream has ended; a second time changes nothing."""
+        """Remove the listener of a stream that has ended; a second call is a no-op."""
         if listener not in self._listeners:
             return
         namespace = self._listeners.pop(listener)
@@ -90,20 +90,20 @@ class Hub:
             watch = self._watches.get(namespace)
             if watch is None:
                 return
-            # Nobody comes back to a namespace that is not there.
+            # Clients do not come back to a namespace that does not exist.
             linger = 0.0 if isinstance(watch.error, NamespaceNotFoundError) else LINGER
             timer = asyncio.get_running_loop().call_later(linger, self._forget, namespace)
             self._timers[namespace] = timer
 
     def end(self) -> None:
-        """End all streams at once, and begin none: the service ends."""
+        """End all streams, and admit no more: the service shuts down."""
         self._over = True
         for listener in list(self._listeners):
             listener.end()
         asyncio.get_running_loop().call_later(GRACE, self._cut)
 
     async def close(self) -> None:
-        """End all, and close what is open."""
+        """End all streams, watches and the subscription."""
         self._over = True
         for timer in self._timers.values():
             timer.cancel()
@@ -116,14 +116,14 @@ class Hub:
         await self._survey.close()
 
     def heard(self, channel: bytes, message: bytes) -> None:
-        """Of the feed: a message; most are of namespaces that nobody watches."""
+        """Handle a message of the feed; most are of namespaces without a listener."""
         address = Address.of(channel)
         watch = self._watches.get(address.namespace) if address else None
         if address and isinstance(watch, NamespaceWatch):
             watch.heard(address, message)
 
     def changed(self) -> None:
-        """Of the feed: it has begun or ended, so Redis is back or away."""
+        """Handle that the subscription has begun or ended: Redis is back, or unavailable."""
         why = self._feed.why if self._feed else ""
         for watch in self._watches.values():
             if isinstance(watch, NamespaceWatch):
@@ -131,12 +131,12 @@ class Hub:
             watch.poke()
 
     def listen_again(self) -> None:
-        """The master was demoted: its replica's connections reach another one by now."""
+        """Subscribe again: the master was demoted, and new connections reach another one."""
         if self._feed:
             self._feed.leave()
 
     def late(self, error: AckerError) -> None:
-        """Of the feed: Redis does not answer."""
+        """Handle that Redis does not answer in time."""
         for watch in self._watches.values():
             watch.late(error)
 
@@ -145,16 +145,18 @@ class Hub:
             raise Problem(
                 503,
                 "too-many-streams",
-                "No stream of events can begin now",
-                "the service ends" if self._over else f"{MOST} are open; ask for the state instead",
+                "Service Unavailable",
+                "the service is shutting down"
+                if self._over
+                else f"{MOST} event streams are open; poll the state",
                 headers={"Retry-After": "10"},
             )
         if self._each[client] >= MAX_EACH:
             raise Problem(
                 429,
                 "too-many-streams",
-                "Too many streams of events",
-                f"{MAX_EACH} of this client are open; close some, or ask for the state instead",
+                "Too Many Requests",
+                f"{MAX_EACH} event streams of this client are open; close some, or poll the state",
                 headers={"Retry-After": "10"},
             )
 
@@ -174,7 +176,7 @@ class Hub:
         return watch
 
     async def _begun(self, watch: Watch) -> None:
-        """Wait until it is known how things stand: verdicts from then on are heard."""
+        """Wait for the first state and the subscription: verdicts from then on are received."""
         assert self._feed  # noqa: S101 - for mypy
         try:
             async with asyncio.timeout(FIRST):

@@ -1,7 +1,7 @@
 """The last events of a namespace, in memory: all listeners read from one ring.
 
-A listener is a number: the event up to which it has read. So a slow one costs nothing; when the
-ring has gone on without it, it is told that it has missed some.
+The state of a listener is the position up to which it has read, so a slow listener costs no memory.
+When the ring has dropped its next event, the listener is notified that it has missed some.
 """
 
 import secrets
@@ -11,21 +11,21 @@ from collections.abc import Callable
 from acker_api.live.wire import frame
 
 MOST = 600
-"""Events that are kept: a minute, when as many come as may."""
+"""Events that are kept: those of a minute, at the maximum rate."""
 MAX_BYTES = 1024 * 1024
-"""Their bytes."""
+"""Maximum size of these events, in bytes."""
 
 
 class Ring:
-    """Events with ids, the oldest of which are forgotten.
+    """Events with ids; the oldest ones are dropped.
 
     >>> ring = Ring(most=2)
     >>> begin = ring.position
     >>> for event in "abc":
     ...     ring.append(event, "{}")
-    >>> ring.behind(begin) is None  # it is gone
+    >>> ring.after(begin) is None  # it was dropped
     True
-    >>> ring.behind(begin + 1)[:8]
+    >>> ring.after(begin + 1)[:8]
     b'event: b'
     >>> ring.place(ring.id) == ring.position, ring.place("other-1") is None
     (True, True)
@@ -35,19 +35,19 @@ class Ring:
         self._most, self._most_bytes = most, most_bytes
         self._events: deque[bytes] = deque()
         self.size = 0
-        """Bytes that the events take."""
+        """Size of the events, in bytes."""
         self.position = 0
         """Number of the newest event; 0 before the first."""
         self._epoch = secrets.token_hex(6)
-        """Tells the ids of this ring from those of other processes."""
+        """Distinguishes the ids of this ring from those of other processes."""
 
     @property
     def id(self) -> str:
-        """Id of the newest event."""
+        """The id of the newest event."""
         return self.id_of(self.position)
 
     def id_of(self, position: int) -> str:
-        """Id of the event at a position."""
+        """Return the id of the event at a position."""
         return f"{self._epoch}-{position}"
 
     def append(self, event: str, data: str) -> None:
@@ -59,13 +59,13 @@ class Ring:
         while len(self._events) > self._most or (self.size > most and len(self._events) > 1):
             self.size -= len(self._events.popleft())
 
-    def behind(self, position: int) -> bytes | None:
-        """The event right behind a position that is not the newest; None if it is gone."""
+    def after(self, position: int) -> bytes | None:
+        """Return the event after a position, which is not the newest; None if it was dropped."""
         wanted = self.position - position
         return self._events[-wanted] if wanted <= len(self._events) else None
 
     def place(self, id: str) -> int | None:
-        """The position that an id means; None if it is not of this ring."""
+        """Return the position of an id; None if it is not an id of this ring."""
         epoch, _, number = id.partition("-")
         if epoch != self._epoch or not (number.isascii() and number.isdigit()):
             return None

@@ -1,4 +1,4 @@
-"""A stream of events as a response: begins at once, and ends when either side wants it to."""
+"""A stream of events as a response: it begins at once, and either side can end it."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,15 +11,15 @@ from acker_api.live.board import Listener
 from acker_api.live.wire import HEARTBEAT
 
 BEAT = 15.0
-"""Seconds between two heartbeats, at which it is seen whether the listener may still listen."""
+"""Seconds between heartbeats; each also checks that the listener is still authorized."""
 STUCK = 30.0
-"""Seconds that a client may take nothing."""
+"""Seconds after which a client that reads nothing is disconnected."""
 
 
 class EventStream(Response):
-    """Sends what a listener takes.
+    """Sends the events of a listener.
 
-    ``leave`` is called once it has ended; ``still`` tells whether it may go on.
+    ``leave`` is called after the stream has ended; ``still`` returns whether it may continue.
     """
 
     media_type = "text/event-stream"
@@ -34,11 +34,11 @@ class EventStream(Response):
         self.status_code = 200
         self.background = None
         self._listener, self._leave, self._still = listener, leave, still
-        # A proxy may neither keep it, nor collect it, nor zip it.
+        # A proxy must neither cache, nor buffer, nor compress it.
         self.init_headers({"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve it."""
+        """Send the response."""
         sending = asyncio.ensure_future(self._send(send))
         gone = asyncio.ensure_future(_gone(receive))
         self._listener.cut = sending.cancel
@@ -65,7 +65,7 @@ class EventStream(Response):
             async with asyncio.timeout(STUCK):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except (TimeoutError, OSError):
-            return  # it takes nothing, or is gone
+            return  # the client reads nothing, or has disconnected
 
     async def _events(self, send: Send) -> None:
         loop, listener = asyncio.get_running_loop(), self._listener

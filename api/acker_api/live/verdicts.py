@@ -1,6 +1,7 @@
-"""Verdicts as they are published, gathered for an event: bounded, whatever comes.
+"""Published verdicts, gathered for an event; its size is bounded for any input.
 
-Who has the right to publish can publish anything: what is no message of the scripts is passed over.
+A user of Redis who may publish can publish anything, so other messages than the scripts' are
+ignored.
 """
 
 import json
@@ -14,13 +15,13 @@ from acker_api.shapes.verdicts import Outcome
 from acker_redis.protocol.ids import block_anchor
 
 MOST = 200
-"""Verdicts of an event."""
+"""Maximum number of verdicts of an event."""
 MAX_ACKS = 100
-"""Of them acks and touches: a thousand acks a second do not hide a nack."""
+"""Maximum number of acks and touches among them: a thousand acks per second hide no nack."""
 MAX_BLOCKS = 50
-"""Blocks of an event."""
+"""Maximum number of blocks of an event."""
 MAX_TEXT = 128 * 1024
-"""Characters of an event, about."""
+"""Approximate maximum length of an event, in characters."""
 
 _CHANNEL = re.compile(
     rb"acker:([A-Za-z0-9_.-]{1,64}):(ack|nack|touch|mixed):([A-Za-z0-9_.-]{1,64})"
@@ -30,7 +31,7 @@ _HEAD = re.compile(rb'\{"verdict":"[a-z]+","reason":"([a-z]+)","n":([0-9]{1,9}),
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What a channel's name says."""
+    """The parts of the name of a channel."""
 
     namespace: str
     verdict: str
@@ -38,7 +39,7 @@ class Address:
 
     @classmethod
     def of(cls, channel: bytes) -> "Address | None":
-        """None for a channel of somebody else's.
+        """Parse the name of a channel; return None for a channel of another program.
 
         >>> Address.of(b"acker:orders:nack:shop")
         Address(namespace='orders', verdict='nack', task='shop')
@@ -48,14 +49,14 @@ class Address:
 
 
 class BlockVerdict(BaseModel):
-    """A verdict on the trees of a block, all in one."""
+    """The verdicts on the trees of a block, in one entry."""
 
     verdict: str = Field(description="ack, nack, touch, or mixed", examples=["ack"])
     reason: str = Field(examples=["completed"])
-    block: str = Field(description="Its number", examples=["17"])
-    label: str = Field(description="The source's name for it", examples=["page 1"])
+    block: str = Field(description="Number of the block", examples=["17"])
+    label: str = Field(description="The source's name for the block", examples=["page 1"])
     task: str = Field(examples=["shop"])
-    count: int = Field(description="Trees that this is about", examples=[4095])
+    count: int = Field(description="Number of trees", examples=[4095])
     acked: int = Field(examples=[4095])
     nacked: int = Field(examples=[0])
     age_ms: int = Field(examples=[5200])
@@ -70,7 +71,7 @@ class Gathering:
     """Each as JSON."""
     blocks: list[str] = field(default_factory=list)
     dropped: int = 0
-    """Verdicts for which there was no room."""
+    """Verdicts that were left out."""
     _acks: int = 0
     _size: int = 0
 
@@ -78,13 +79,13 @@ class Gathering:
         return bool(self.outcomes or self.blocks or self.dropped)
 
     def add(self, address: Address, message: bytes, at_ms: int) -> bool:
-        """Take what was published; False for what no script has written, which changes nothing."""
+        """Add a published message; return False, and ignore it, if no script has written it."""
         head = _HEAD.match(message)
         if not head:
             return False
         count = int(head[2])
         if not self._room(address.verdict) and len(self.blocks) >= MAX_BLOCKS:
-            self.dropped += count  # and is not even parsed
+            self.dropped += count  # the message is not even parsed
             return True
         try:
             self._take(address, head[1].decode(), count, json.loads(message), at_ms)
@@ -93,7 +94,7 @@ class Gathering:
         return True
 
     def data(self) -> str:
-        """The data of the event, as JSON."""
+        """Return the data of the event, as JSON."""
         return (
             f'{{"outcomes":[{",".join(self.outcomes)}],"blocks":[{",".join(self.blocks)}],'
             f'"dropped":{self.dropped}}}'
@@ -105,7 +106,7 @@ class Gathering:
 
     def _take(self, address: Address, reason: str, count: int, body: Any, at_ms: int) -> None:
         if "block" not in body:
-            # Before any is added: a message is taken whole, or passed over whole.
+            # Parse all rows before any is added: a message is added as a whole, or ignored.
             rows = [(int(anchor, 16), *texts) for anchor, *texts in body["rows"]]
             self._outcomes(address, reason, rows, at_ms)
         elif "rows" in body:

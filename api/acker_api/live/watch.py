@@ -1,4 +1,4 @@
-"""Boards that follow Redis: one namespace, or the list of all. One poll serves all who listen."""
+"""Boards that follow Redis: one namespace, or the list of all. One poll serves all listeners."""
 
 import asyncio
 import logging
@@ -24,19 +24,19 @@ from acker_redis.logs import Event
 log = logging.getLogger("acker_api")
 
 PERIOD = 1.0
-"""Seconds from state to state."""
+"""Seconds between two states."""
 AGAIN = 0.1
-"""Seconds between two polls at least, however often it is poked."""
+"""Minimum number of seconds between two polls, also if poked."""
 BATCH = 0.1
-"""Seconds between two events of verdicts at least."""
+"""Minimum number of seconds between two events of verdicts."""
 RETRY_MS = 2000
-"""After so long a browser connects again."""
+"""Milliseconds after which a browser connects again."""
 LISTED = 1000
-"""Namespaces of the list at most."""
+"""Maximum number of listed namespaces."""
 
 
 class Watch(ABC, Board):
-    """Polls, until it is closed."""
+    """A board that polls until it is closed."""
 
     def __init__(self, ring: Ring) -> None:
         super().__init__(ring)
@@ -53,22 +53,22 @@ class Watch(ABC, Board):
         self._poked.set()
 
     def late(self, error: AckerError) -> None:
-        """Redis is late: say so, unless that is known."""
+        """Report that Redis is late, unless a problem is reported already."""
         if self._well:
             self._problem(of_error(error))
 
     async def close(self) -> None:
-        """End the poll."""
+        """Stop polling."""
         self._task.cancel()
         await asyncio.wait([self._task])
 
     @abstractmethod
     def begun(self) -> None:
-        """The first poll has ended, or takes too long: say hello."""
+        """Send hello: the first poll has ended, or takes too long."""
 
     @abstractmethod
     async def _poll(self) -> float:
-        """Read, and show; seconds until the next. Raises AckerError."""
+        """Read, and show; return the seconds until the next poll. Raises AckerError."""
 
     async def _run(self) -> None:
         while True:
@@ -113,31 +113,31 @@ class NamespaceWatch(Watch):
         self._flush: asyncio.TimerHandle | None = None
         self._flushed = 0.0
         self._ahead_ms = 0.0
-        """By so much Redis's clock is ahead of ours."""
+        """Redis's clock minus the clock of this process, in ms."""
         self._publishes = True
         self._deaf: str | None = None
-        """Why no verdicts are heard; '' while they are, None if that is not known yet."""
+        """Why no verdicts are received; '' while they are received, None if unknown yet."""
         self._greeted = ""
         super().__init__(ring)
 
     def heard(self, address: Address, message: bytes) -> None:
-        """A verdict was published."""
+        """Handle a verdict that was published."""
         at_ms = round(1000 * time.time() + self._ahead_ms)
         if self._gathering.add(address, message, at_ms) and self._gathering and not self._flush:
             wait = max(0.0, self._flushed + BATCH - time.monotonic())
             self._flush = asyncio.get_running_loop().call_later(wait, self._tell_gathered)
 
     def hears(self, why: str) -> None:
-        """Whether verdicts are heard: '' or why not."""
+        """Set why no verdicts are received; '' while they are."""
         if not why and self._deaf and self.polled.is_set():
-            data = {"missed": None, "why": "the subscription had broken off; GET outcomes tells"}
-            self.tell("gap", pack(data))
+            text = "the subscription was interrupted; GET outcomes has the untaken verdicts"
+            self.tell("gap", pack({"missed": None, "why": text}))
         self._deaf = why
         if self.polled.is_set():
             self.begun()
 
     async def close(self) -> None:
-        """End the poll."""
+        """Stop polling."""
         if self._flush:
             self._flush.cancel()
         await super().close()
@@ -153,17 +153,17 @@ class NamespaceWatch(Watch):
         return PERIOD
 
     def begun(self) -> None:
-        """Say hello, unless it would be the same again."""
+        """Send hello, unless its content is the same as before."""
         if self._deaf is None:
             return
         why = self._deaf
         if not self._publishes:
-            why = "the namespace has publish=no: GET outcomes tells"
+            why = "the namespace has publish=no; GET outcomes has the untaken verdicts"
         data = pack({"live": not why, "why": why, "namespace": self._namespace})
         if data == self._greeted:
             return
         self._greeted = data
-        # With an id: who has met no verdict yet can resume too.
+        # With an id, so that a client that has received no verdict yet can resume too.
         self.show(HELLO, lambda listener: frame("hello", data, listener.id, RETRY_MS))
 
     def _tell_gathered(self) -> None:
@@ -173,11 +173,12 @@ class NamespaceWatch(Watch):
 
 
 class ListWatch(Watch):
-    """All namespaces, each listener those that it may see."""
+    """All namespaces; each listener sees those that it may see."""
 
     def __init__(self, ring: Ring, survey: Callable[[], Awaitable[Survey]]) -> None:
         self._survey = survey
-        # Bounded by what there is: the names of a survey come in the same order each time.
+        # Not limited: it holds the namespaces of the last survey, which come in the same order
+        # each time. A smaller limit would drop each of them before its next reading.
         self._minute = Readings(lately=False, names=sys.maxsize)
         super().__init__(ring)
 
@@ -192,7 +193,7 @@ class ListWatch(Watch):
         begun = time.monotonic()
         self._minute.forget_others(survey.found)
         rows = [self._row(name, seen) for name, seen in survey.found.items()]
-        # Who may see the same gets the same bytes.
+        # Listeners that may see the same namespaces get the same bytes.
         made: dict[Sequence[str] | None, bytes] = {}
 
         def shown(listener: Listener) -> bytes:
@@ -204,7 +205,7 @@ class ListWatch(Watch):
             return made[who.namespaces]
 
         self.show(STATE, shown)
-        # Of a thousand namespaces a survey takes its time: it takes a tenth of ours at most.
+        # A survey of a thousand namespaces takes long: use a tenth of the time for it at most.
         return max(PERIOD, 10 * (survey.seconds + time.monotonic() - begun))
 
     def _row(self, name: str, seen: Seen | AckerError) -> dict[str, Any]:

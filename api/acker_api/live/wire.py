@@ -1,17 +1,17 @@
 """Server-sent events as bytes (the WHATWG's format).
 
-Data is JSON, whose texts hold no end of a line: nothing in it can begin another field or event.
+Data is JSON, whose texts contain no line break, so data cannot begin another field or event.
 """
 
 import json
 from typing import Any
 
 HEARTBEAT = b": \n\n"
-"""A comment, for whoever closes connections on which nothing comes."""
+"""A comment, for proxies that close idle connections."""
 
 
 def frame(event: str, data: str, id: str | None = None, retry_ms: int | None = None) -> bytes:
-    """One event; ``data`` is JSON on one line.
+    """Return one event; ``data`` is JSON on one line.
 
     >>> for line in frame("gap", pack({"why": "two lines"}), id="a-1").splitlines():
     ...     print(line.decode())
@@ -29,5 +29,5 @@ def frame(event: str, data: str, id: str | None = None, retry_ms: int | None = N
 
 
 def pack(value: Any) -> str:
-    """JSON on one line."""
+    """Return JSON on one line."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""What the service reads of Redis: status, trees, verdicts, rates, health. Nothing is changed.
+"""Reads of Redis: status, trees, verdicts, rates, health. Only the canary writes.
 
 It may import ``auth`` and what that may import. Begin with ``reader.py``: every read is bounded in
 time and in calls.

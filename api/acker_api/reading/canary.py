@@ -1,9 +1,10 @@
-"""A tree of the service's own that goes the whole way, so that ``/readyz`` knows of writes too.
+"""The canary of ``/readyz``: a tree of the service itself, which also tests writes.
 
-Its namespace is not in the list of all: nobody shows it or rotates it, each round trip ticks and
-drains it. Any number of services may fly there at once: a tree is known by its anchor, and each
-takes its own verdict. What one that died has left expires, and its verdict is taken by the next
-that comes by, once it is old. If the namespace is gone, after a FLUSHALL say, it is made anew.
+Its namespace is not in the list of all, so no page shows it and no rotator rotates it: each round
+trip ticks and drains it. Any number of services may use it at the same time: a service recognizes
+its tree by the anchor, and takes the verdict of its tree. Trees of a killed service expire; the
+next service takes their verdicts once they are old. If the namespace is missing, after a FLUSHALL
+for example, the next round trip creates it again.
 """
 
 import asyncio
@@ -32,47 +33,47 @@ from acker_redis.protocol.outcome import Entry, parse_entry
 from acker_redis.transport.errors import code_of, is_denied
 
 NAME = f"{RESERVED}{SCHEMA}"
-"""Its namespace; versions of another schema have another."""
+"""The namespace of the canary; each version of the schema has its own."""
 TASK = "canary"
 SOURCE_ID = "canary"
 CONFIG = AckerConfig(
     buckets=2, tick_ms=10_000, high_water=10_000, outcomes_limit=10_000, publish=False
 )
 ATTEMPTS = 3
-"""Trees of one round trip at most: the first may find no namespace, or lose it on its way."""
+"""Maximum number of trees of one round trip: the first may find no namespace, or lose it."""
 DENIED_FOR = 600.0
-"""Seconds for which a right that is missing is not asked for again: each refusal is in Redis's log
-of ACLs."""
+"""Seconds until a missing right is tried again, because Redis logs each refusal in its log of
+ACLs."""
 ABANDONED_MS = 120_000
-"""After so long nobody waits for a verdict any more."""
+"""Milliseconds after which no service waits for a verdict any longer."""
 READ = 100
-"""Entries that are read from either end: so many services may fly at the same moment."""
+"""Entries read from either end: as many services may run a canary at the same moment."""
 TICK_CALLS = 3
-"""Calls that tick and drain in one round trip; what is left is for the next."""
+"""Calls that tick and drain in one round trip; the next round trip continues."""
 DRAINED = 100
-"""Records of trees that were left behind, a round trip."""
+"""Records of abandoned trees that one round trip drains."""
 
 State = Literal["ok", "failed", "denied", "off"]
 
 
 @dataclass(frozen=True)
 class Flight:
-    """What came of a round trip."""
+    """The result of a round trip."""
 
     state: State
-    """``denied``: the service's user in Redis may not; ``off``: it is not to."""
+    """``denied``: the service's user in Redis may not write; ``off``: it is switched off."""
     why: str = ""
-    """What is wrong, for people."""
+    """The cause of a failure, for callers who may see details."""
     public: str = ""
-    """The same, for strangers too; '' if it may be told to nobody but who may see details."""
+    """The cause, for all callers; '' if only callers who may see details may know it."""
 
 
 class _LostError(AckerError):
-    """Raised when a tree was acked, and its verdict is not there."""
+    """Raised when a tree was acked, and its verdict is missing."""
 
 
 class Canary:
-    """Flies when it is asked to, in one event loop; ``within`` is in seconds."""
+    """Runs round trips, in one event loop; ``within`` is their timeout in seconds."""
 
     def __init__(
         self, reader: Reader, within: float, clock: Callable[[], float] = time.monotonic
@@ -84,9 +85,9 @@ class Canary:
         self._denied: tuple[float, Flight] | None = None
 
     async def fly(self) -> Flight:
-        """One round trip. It raises nothing, and takes no longer than it may.
+        """Return the result of one round trip. Raises nothing, and takes ``within`` at most.
 
-        One that is still on its way is waited for, and no other begun: calls that Redis did not
+        If a round trip is still running, wait for it and begin no other: calls that Redis did not
         answer would pile up.
         """
         if self._denied and self._clock() < self._denied[0]:
@@ -96,10 +97,10 @@ class Canary:
         await asyncio.wait({self._flying}, timeout=self._within)
         if self._flying.done():
             return self._flying.result()
-        return _failed(f"there was no verdict within {self._within:g} s")
+        return _failed(f"no verdict within {self._within:g} s")
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel the running round trip."""
         if self._flying:
             self._flying.cancel()
             await asyncio.wait({self._flying})
@@ -124,21 +125,21 @@ class Canary:
             except NamespaceNotFoundError:
                 if attempt == ATTEMPTS:
                     raise
-                # Not acker.create(), which would put it into the list.
+                # acker.create() would add the namespace to the list of all.
                 await self._again(Run(commands.create(self._keys, CONFIG)))
             except _LostError:
-                # It may have gone with the namespace while another service made that anew.
+                # The tree may have been lost when another service created the namespace again.
                 if attempt == ATTEMPTS:
                     raise
             except BacklogError:
-                # So many were left behind that no tree is tracked: none would ever be taken.
+                # The backlog of abandoned verdicts is full, so trees are not tracked: take some.
                 if attempt == ATTEMPTS:
                     raise
                 oldest, _ = await self._read()
                 await self._take([entry.id for entry in oldest])
 
     async def _once(self) -> None:
-        # What is only needed at the end is asked for first: who lacks a right leaves nothing.
+        # Test first the rights that the end needs: a user without them must leave no tree.
         await self._read()
         await self._tick()
         anchor, first = new_anchor(), new_tuple_id()
@@ -150,7 +151,7 @@ class Canary:
         oldest, newest = await self._read()
         mine = [entry for entry in newest if _tells(entry, anchor)]
         if not mine:
-            raise _LostError("a tree was tracked and acked, and no verdict says so")
+            raise _LostError("a tree was tracked and acked, but its verdict is missing")
         stale = [each.id for each in oldest if mine[0].at_ms - each.at_ms > ABANDONED_MS]
         await self._take(list(dict.fromkeys([mine[0].id, *stale])))
 
@@ -165,7 +166,7 @@ class Canary:
                 return
 
     async def _read(self) -> tuple[list[Entry], list[Entry]]:
-        """Verdicts that wait: the oldest of them, and the newest."""
+        """Return untaken verdicts: the oldest ones, and the newest ones."""
         stream = self._keys.outcomes(TASK)
         reads = (
             ("XRANGE", stream, "-", "+", "COUNT", READ),
@@ -181,7 +182,7 @@ class Canary:
         return oldest, newest
 
     async def _again(self, step: Run | AskAll) -> Any:
-        """The result of what may be done twice: a connection that had died is no matter."""
+        """Run an idempotent step, with retries if its connection was dead; return its result."""
         return await self._acker.connection.drive(_again(step, time.monotonic() + RETRY_FOR))
 
 
@@ -200,13 +201,13 @@ def _tells(entry: Entry, anchor: int) -> bool:
 
 _PREFIX = ShardKeys(NAME, 0).prefix
 _KNOWN = {
-    "READONLY": "it is a read-only replica, or a failover is under way; let the URL name the "
+    "READONLY": "Redis is a read-only replica, or a failover is in progress; let the URL name the "
     "master, or its sentinels",
-    "OOM": "it is at maxmemory, and takes no trees; raise it, or lower high_water",
-    "MISCONF": "it cannot save its data to disk, and refuses writes (MISCONF); see its log",
-    "NOREPLICAS": "it has fewer replicas than min-replicas-to-write says, and refuses writes",
+    "OOM": "Redis is at maxmemory, and accepts no trees; raise it, or lower high_water",
+    "MISCONF": "Redis cannot save its data to disk, and refuses writes (MISCONF); see its log",
+    "NOREPLICAS": "Redis has fewer replicas than min-replicas-to-write, and refuses writes",
 }
-"""What the code of Redis's reply means."""
+"""The meaning of the error codes of Redis."""
 
 
 def _failed_by(error: AckerError) -> Flight:
@@ -215,9 +216,9 @@ def _failed_by(error: AckerError) -> Flight:
     if code in _KNOWN:
         return _failed(_KNOWN[code])
     if isinstance(error, RedisUnavailableError | _LostError):
-        return Flight("failed", words, "a round trip did not come to its end")
+        return Flight("failed", words, "a canary tree did not complete")
     tampered = isinstance(error, SchemaError) or code == "WRONGTYPE"
-    fix = f"; remove its keys, {_PREFIX}:*, and it is made anew" if tampered else ""
+    fix = f"; delete its keys, {_PREFIX}:*, and the service creates it again" if tampered else ""
     return Flight("failed", words + fix)
 
 

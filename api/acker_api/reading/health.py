@@ -1,4 +1,4 @@
-"""Whether the service is of use: Redis takes trees and tells of them, and ticks are in time."""
+"""Readiness of the service: Redis accepts trees and returns verdicts, and ticks are in time."""
 
 from dataclasses import dataclass
 
@@ -9,28 +9,28 @@ from acker_redis.doctor import health
 from acker_redis.errors import AckerError, NamespaceNotFoundError
 
 SHOWN = 20
-"""Namespaces that a problem names at most."""
+"""Maximum number of namespaces that a problem names."""
 
 
 @dataclass(frozen=True)
 class Readiness:
-    """What is wrong; nothing, if nothing is."""
+    """The problems that a check has found."""
 
     namespaces: int
     canary: Flight
-    """What came of a tree of the service's own."""
+    """The result of the canary."""
     redis: str = ""
     """Why Redis does not answer."""
     wrong: tuple[tuple[str, str], ...] = ()
-    """Namespaces, and what is wrong with each."""
+    """Namespaces, and the problem of each."""
 
     @property
     def ready(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether the check has found no problem."""
         return not (self.redis or self.wrong or self.canary.state == "failed")
 
     def __str__(self) -> str:
-        """For a log."""
+        """Return the problems on one line, for the log."""
         if self.redis:
             return self.redis
         more = len(self.wrong) - SHOWN
@@ -40,27 +40,30 @@ class Readiness:
         return "; ".join([*shown, *([f"and {more} more"] if more > 0 else [])])
 
     def problem(self, details: bool) -> Problem:
-        """As a response; without ``details`` it names no namespace and no address."""
+        """Return the problems as a response; without ``details`` it names no namespace or host."""
         if self.redis:
             detail = self.redis if details else "see the log of the service"
-            return Problem(503, "redis-unavailable", "Redis does not answer", detail, headers=AGAIN)
+            return Problem(503, "redis-unavailable", "Redis unavailable", detail, headers=AGAIN)
         errors = [{"where": name, "what": what} for name, what in self.wrong[:SHOWN]]
         if self.canary.state == "failed":
             known = self.canary.why if details else self.canary.public
             return Problem(
                 503,
                 "canary",
-                "Redis is read, and a tree of the service's own did not go the whole way",
+                "Canary failed",
                 known or "see the log of the service",
                 errors if details else (),
                 AGAIN,
             )
         count = f"{len(self.wrong)} of {self.namespaces} namespaces"
-        detail = f"{count}: is a rotator running? acker-redis rotator --all"
+        detail = (
+            f"{count} cannot be read, or are not rotated in time; is a rotator running? "
+            "acker-redis rotator --all"
+        )
         return Problem(
             503,
             "not-ready",
-            "Namespaces cannot be read, or are not rotated in time",
+            "Not ready",
             detail,
             errors if details else (),
             AGAIN,
@@ -68,10 +71,10 @@ class Readiness:
 
 
 def judge(survey: Survey, rotation: bool, canary: Flight) -> Readiness:
-    """What is wrong, by what was read and done; without ``rotation`` a lag is not.
+    """Return the readiness by a survey and a canary; without ``rotation``, ignore late ticks.
 
-    A namespace that is not there is no fault of the service: its name outlives it while it is
-    dropped. ``acker_up`` tells of it.
+    A namespace that does not exist is not a problem of the service: during a drop, its name is
+    listed longer than it exists. ``acker_up`` reports it.
     """
     if survey.error:
         return Readiness(len(survey.found), canary, str(survey.error))

@@ -1,4 +1,4 @@
-"""One answer for all who ask at once, and for a while."""
+"""Single-flight caches: concurrent callers, and callers soon after, get the same answer."""
 
 import asyncio
 import time
@@ -10,12 +10,13 @@ T = TypeVar("T")
 
 
 class Kept(Generic[T]):
-    """Makes a value when it is asked for; whoever asks meanwhile, or soon after, gets the same.
+    """A single-flight cache of one value: concurrent callers share one call of ``make``.
 
-    ``seconds`` is how long a value is kept once it was made: 0 shares only what is under way; with
-    ``longer`` it is what that says of the value and the seconds it took, if more. For ``stale``
-    seconds more whoever asks still gets it, and the next is made meanwhile. An error goes to all
-    who wait, and is not kept. Who stops waiting does not stop the others.
+    A value is cached for ``seconds``; with 0, only a running call is shared. ``longer`` gets a
+    value and the seconds that it took, and returns the seconds to cache it, if more. For ``stale``
+    more seconds, callers still get the old value, and the next one is made in the background. An
+    error goes to all waiting callers, and is not cached. A caller that stops waiting does not stop
+    the others.
     """
 
     def __init__(
@@ -32,7 +33,7 @@ class Kept(Generic[T]):
         self._value: tuple[float, T] | None = None
 
     async def get(self) -> T:
-        """The value."""
+        """Return the value."""
         over = self._clock() - self._value[0] if self._value else 0.0
         if self._value and over < 0:
             return self._value[1]
@@ -44,7 +45,7 @@ class Kept(Generic[T]):
         return await asyncio.shield(self._making)
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel the running call."""
         if self._making:
             self._making.cancel()
             await asyncio.wait([self._making])
@@ -61,11 +62,11 @@ class Kept(Generic[T]):
     def _made(self, task: "asyncio.Task[T]") -> None:
         self._making = None
         if not task.cancelled():
-            task.exception()  # who stopped waiting does not ask for it
+            task.exception()  # retrieve it: perhaps all callers have stopped waiting
 
 
 class KeptEach(Generic[T]):
-    """A :class:`Kept` for each name, of at most ``most`` names: those asked for last."""
+    """A :class:`Kept` per name, for the ``most`` names that were requested last."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class KeptEach(Generic[T]):
         self._kept: OrderedDict[str, Kept[T]] = OrderedDict()
 
     async def get(self, name: str) -> T:
-        """The value of a name."""
+        """Return the value of a name."""
         kept = self._kept.pop(name, None)
         if kept is None:
             kept = Kept(lambda: self._make(name), self._seconds, stale=self._stale)
@@ -88,6 +89,6 @@ class KeptEach(Generic[T]):
         return await kept.get()
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel the running calls."""
         for kept in list(self._kept.values()):
             await kept.close()

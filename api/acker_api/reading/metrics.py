@@ -1,7 +1,7 @@
-"""What was read of the namespaces, as metrics of Prometheus.
+"""The state of the namespaces as Prometheus metrics.
 
-All is read first and drawn then, by functions that do no I/O. Nothing is counted in this process,
-so replicas agree, and a restart loses nothing. No label is an id; tasks are bounded.
+Everything is read first, and then converted by functions without I/O. This process counts nothing,
+so replicas agree, and a restart loses nothing. No label is an id; the number of tasks is bounded.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from acker_redis.doctor.standing import MAX_TASKS, OTHERS, backlog_ratio, most
 from acker_redis.protocol.status import Status
 
 LATENCY_DIGITS = 23
-"""Buckets of the latency: up to 2^22 ms, 70 minutes. Always the same: no series begins late."""
+"""Buckets of the latency: up to 2^22 ms, 70 minutes. A fixed number, so no series begins late."""
 
 VERDICTS = (
     ("ack", "completed", "acked"),
@@ -28,17 +28,17 @@ VERDICTS = (
     ("nack", "overflow", "overflow"),
     ("nack", "conflict", "conflict"),
 )
-"""Verdict, reason, and the counter of ``status`` that counts them."""
+"""A verdict, its reason, and the counter of ``status`` that counts them."""
 
 
 def encode(survey: Survey, accept: str) -> tuple[bytes, str]:
-    """The text of all metrics, and its media type: what an Accept header prefers."""
+    """Return the text of all metrics, and the media type that an Accept header prefers."""
     encoder, media_type = choose_encoder(accept)
     return encoder(_Families(families(survey))), media_type
 
 
 class _Families:
-    """What an encoder takes for a registry."""
+    """Metrics in the form of a registry, for an encoder."""
 
     def __init__(self, found: Iterable[Metric]) -> None:
         self._found = found
@@ -48,21 +48,21 @@ class _Families:
 
 
 def families(survey: Survey) -> Iterator[Metric]:
-    """All metrics."""
+    """Yield all metrics."""
     seen = {name: each for name, each in survey.found.items() if isinstance(each, Seen)}
     up = _gauge("acker_up", "1 if the namespace could be read, else 0", "namespace")
     for name in survey.found:
         up.add_metric([name], float(name in seen))
     yield up
-    answers = "1 if Redis could be asked for its namespaces, else 0"
+    answers = "1 if the list of namespaces could be read from Redis, else 0"
     yield GaugeMetricFamily("acker_redis_up", answers, float(survey.error is None))
     yield GaugeMetricFamily(
-        "acker_scrape_seconds", "Seconds that reading all this from Redis took", survey.seconds
+        "acker_scrape_seconds", "Seconds that this scrape took to read from Redis", survey.seconds
     )
     if survey.script_seconds is not None:
         yield CounterMetricFamily(
             "acker_redis_script_seconds",
-            "Seconds that Redis has spent on scripts, whoever called them",
+            "Seconds that Redis has spent on scripts, of all its users",
             survey.script_seconds,
         )
     states = {name: each.status for name, each in seen.items()}
@@ -73,8 +73,8 @@ def families(survey: Survey) -> Iterator[Metric]:
     yield from _backlog(states)
     age = _gauge(
         "acker_oldest_pending_age_seconds",
-        "Seconds since the first row of the oldest tree that is pending; 0 if none is. "
-        "A sample of the oldest bucket is looked at: it may be older by a tick",
+        "Seconds since the first row of the oldest pending tree; 0 if none is pending. It is found "
+        "in a sample of the oldest bucket, so it may be older by one tick",
         "namespace",
     )
     for name, each in seen.items():
@@ -86,31 +86,31 @@ def families(survey: Survey) -> Iterator[Metric]:
 def _trees(states: dict[str, Status]) -> Iterator[Metric]:
     pending = _gauge(
         "acker_trees_pending",
-        "Trees that are pending, loose and in blocks; bucket is its age in ticks, 0 the newest",
+        "Pending trees, loose and in blocks; bucket is their age in ticks, 0 the newest",
         *("namespace", "shard", "bucket"),
     )
     in_blocks = _gauge(
         "acker_trees_pending_in_blocks",
-        "Those of the pending trees that stand in blocks",
+        "Pending trees that are in blocks",
         *("namespace", "shard"),
     )
     expiring = _gauge(
         "acker_trees_expiring",
-        "Records and blocks whose time is over and that wait to be drained",
+        "Records and blocks that have expired and wait to be drained",
         *("namespace", "shard"),
     )
     ended = _counter(
         "acker_trees", "Verdicts on trees", *("namespace", "verdict", "reason")
-    )  # named acker_trees_total on the wire, as every counter
+    )  # exposed as acker_trees_total, like every counter
     tracked = _counter("acker_trees_tracked", "Trees that were tracked", "namespace")
     orphaned = _counter(
         "acker_rows_orphaned",
-        "Records that expired without a tree, and rows that were dropped, "
-        "above the high-water mark or for want of their block",
+        "Records that expired without a tree, and rows that were dropped "
+        "above the high-water mark or because their block was missing",
         "namespace",
     )
     repeated = _counter(
-        "acker_batches_repeated", "Batches that came again and were not applied again", "namespace"
+        "acker_batches_repeated", "Repeated batches, which were not applied again", "namespace"
     )
     for name, status in states.items():
         for shard in status.shards:
@@ -131,7 +131,7 @@ def _trees(states: dict[str, Status]) -> Iterator[Metric]:
 def _latency(states: dict[str, Status]) -> Metric:
     found = HistogramMetricFamily(
         "acker_complete_latency_seconds",
-        "Seconds that trees took from their first row to their ack",
+        "Seconds from the first row of a tree to its ack",
         labels=("namespace",),
     )
     for name, status in states.items():
@@ -146,11 +146,13 @@ def _latency(states: dict[str, Status]) -> Metric:
 
 
 def _marks(states: dict[str, Status]) -> Iterator[Metric]:
-    mark = _gauge("acker_high_water", "The high-water mark: trees that may be pending", "namespace")
+    mark = _gauge(
+        "acker_high_water", "The high-water mark: pending trees at which sources wait", "namespace"
+    )
     ratio = _gauge(
         "acker_high_water_ratio",
-        "Pending trees of the worst shard, of its share of the high-water mark; "
-        "from 1 on sources should wait, from 2 on trees are nacked",
+        "Pending trees of the fullest shard, as a ratio of its share of the high-water mark; "
+        "from 1 on sources should wait, from 2 on new trees are nacked",
         "namespace",
     )
     for name, status in states.items():
@@ -166,10 +168,10 @@ def _rotation(states: dict[str, Status]) -> Iterator[Metric]:
         *("namespace", "shard"),
     )
     tick = _gauge("acker_tick_seconds", "Seconds between two ticks, as configured", "namespace")
-    reshard = _gauge("acker_resharding", "1 while it moves to other shards, else 0", "namespace")
+    reshard = _gauge("acker_resharding", "1 while the namespace is resharding, else 0", "namespace")
     life = _gauge(
         "acker_tree_lifetime_seconds",
-        "Seconds that a tree lives at most without a row that extends it, as configured",
+        "Maximum lifetime in seconds of a tree without a row that extends it, as configured",
         "namespace",
     )
     for name, status in states.items():
@@ -184,18 +186,18 @@ def _rotation(states: dict[str, Status]) -> Iterator[Metric]:
 def _backlog(states: dict[str, Status]) -> Iterator[Metric]:
     backlog = _gauge(
         "acker_outcomes_backlog",
-        f"Verdicts that wait to be taken; beyond {MAX_TASKS} tasks the others are {OTHERS}",
+        f"Untaken verdicts; beyond {MAX_TASKS} tasks, {OTHERS} has the sum of the others",
         *("namespace", "task"),
     )
     ratio = _gauge(
         "acker_outcomes_backlog_ratio",
-        "Verdicts that wait on the shard where most do, of its share of the limit; at 1 the task "
-        "can track no more there",
+        "Untaken verdicts of the fullest shard, as a ratio of its share of the limit; at 1 the "
+        "task can track no more there",
         *("namespace", "task"),
     )
     limit = _gauge(
         "acker_outcomes_limit",
-        "Verdicts that may wait for one task, before its source can track no more",
+        "Maximum of untaken verdicts for one task, at which its source can track no more",
         "namespace",
     )
     for name, status in states.items():

@@ -1,8 +1,8 @@
-"""Knows of a Redis that hangs before the next who asks, while somebody asks again and again.
+"""Early detection of a Redis that hangs, for clients that poll.
 
-Who polls hears of it after the pause between two polls and the time that an answer may take. So
-while there are polls Redis is asked for a sign of life in between: once that is overdue, a poll
-waits for no more than a moment.
+Without it, a client would be notified only after the pause between two polls and the timeout of an
+answer. So while clients poll, the service sends heartbeats to Redis in between. As soon as a
+heartbeat is overdue, a poll waits only a moment more.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from acker_api.reading.reader import too_late
 T = TypeVar("T")
 
 SIGNS = 0.25
-"""Between two signs of life, of the time that an answer may take."""
+"""Pause between two heartbeats, as a part of the timeout of an answer."""
 LATE = 0.6
-"""After so much of that time a sign is overdue."""
+"""Part of that timeout after which a heartbeat is overdue."""
 LOOKS = 6
-"""In so many turns of the loop: a process that was starved of its processor blames nobody."""
+"""Turns of the event loop for that time: a process without CPU time must not blame Redis."""
 YET = 0.1
-"""Of that time, for a poll to be answered all the same."""
+"""Part of that timeout in which a poll may still be answered."""
 ON = 10.0
-"""Seconds for which it goes on after a poll."""
+"""Seconds for which heartbeats continue after a poll."""
 
 
 class Pulse:
-    """Of one Redis, in one event loop; ``ping`` asks it, ``within`` is what an answer may take."""
+    """Heartbeats of one Redis, in one event loop; ``ping`` sends one, ``within`` is the timeout."""
 
     def __init__(self, ping: Callable[[], Awaitable[Any]], within: float) -> None:
         self._ping, self._within = ping, within
@@ -39,7 +39,7 @@ class Pulse:
         self._late = asyncio.Event()
 
     async def read(self, read: Awaitable[T]) -> T:
-        """What is read; RedisUnavailableError once it is known that Redis hangs."""
+        """Return the result of a read. Raise RedisUnavailableError once Redis is known to hang."""
         self._go_on()
         reading, late = asyncio.ensure_future(read), asyncio.ensure_future(self._late.wait())
         try:
@@ -55,7 +55,7 @@ class Pulse:
             await asyncio.wait({reading})
 
     async def close(self) -> None:
-        """End it."""
+        """Stop the heartbeats."""
         if self._task:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -84,9 +84,9 @@ class Pulse:
                 self._late.set()
             await sign
         except RedisTimeoutError:
-            return  # it hangs, or still does
+            return  # Redis hangs, or still does
         except RedisError:
-            pass  # it is not there, or is busy and says so: so will it to who reads
+            pass  # Redis is unavailable or busy, and reports it to reads as well
         finally:
             sign.cancel()
         self._late.clear()

@@ -1,7 +1,7 @@
-"""What the service reads of Redis: every read is bounded in time and in calls at once.
+"""Reads of Redis, each bounded in time and in the number of concurrent calls.
 
-One pool of connections serves all namespaces. Reads are not fenced and may run twice, so one that
-met a dead connection is sent again for a moment; a Redis that is away is told of soon.
+One pool of connections serves all namespaces. Reads are not fenced and may run twice, so a read
+that met a dead connection is retried for a moment. An unavailable Redis is reported soon.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from acker_redis.transport.errors import FAILED
 T = TypeVar("T")
 
 RETRY_FOR = 0.2
-"""Seconds for which a read is sent again."""
+"""Seconds for which a read is retried."""
 CALLS = 16
-"""Scripts at once at most, and so connections: a namespace may have a thousand shards."""
+"""Maximum of concurrent scripts, and so of connections: a namespace may have 1024 shards."""
 SIDE_BY_SIDE = 4
-"""Namespaces that are read at once: one that does not answer keeps three others waiting at most."""
+"""Namespaces that are read concurrently: one without an answer delays three others at most."""
 
 
 @dataclass(frozen=True)
@@ -40,39 +40,39 @@ class Seen:
 
     status: Status
     oldest_ms: int | None = None
-    """Age of the oldest tree that is pending, 0 if none is; None if it is not known."""
+    """Age of the oldest pending tree in ms, 0 if none is pending; None if it is unknown."""
 
 
 @dataclass(frozen=True)
 class Survey:
-    """All namespaces, each read on its own."""
+    """The state of all namespaces; each was read separately."""
 
     found: dict[str, Seen | AckerError] = field(default_factory=dict)
-    """By name, sorted; an error where a namespace could not be read."""
+    """By name, sorted; an error for a namespace that could not be read."""
     error: AckerError | None = None
-    """Why not even their names could be read; ``found`` then has the names that were known."""
+    """Why not even the names could be read; ``found`` then has the names known before."""
     script_seconds: float | None = None
-    """What Redis has spent on scripts, of all its users; None where INFO is not allowed."""
+    """Seconds that Redis has spent on scripts, of all its users; None where INFO is refused."""
     seconds: float = 0.0
-    """How long the survey took."""
+    """Duration of the survey."""
 
 
 class Reader:
-    """Reads namespaces, of one Redis, in one event loop."""
+    """Reads the namespaces of one Redis, in one event loop."""
 
     def __init__(self, client: Any, answer_within: float, scrape_within: float) -> None:
         self._client = client
         self._connection = _Gated(client)
         self.moved = self._connection.moved
-        """Notices that the master was demoted."""
+        """Detects that the master was demoted."""
         self._answer_within, self._scrape_within = answer_within, scrape_within
         self._known: list[str] = []
         self._may_info = True
 
     def acker(self, namespace: str, retry_for: float | None = None) -> AsyncAcker:
-        """Client of a namespace on the pool of all; it is not to be closed.
+        """Return a client of a namespace on the shared pool; do not close it.
 
-        ``retry_for`` is RETRY_FOR unless given. Raises ConfigError if it cannot be a name.
+        ``retry_for`` is RETRY_FOR unless given. Raise ConfigError for an invalid name.
         """
         retry_for = RETRY_FOR if retry_for is None else retry_for
         acker = AsyncAcker(self._client, namespace, retry_for=retry_for)
@@ -80,50 +80,50 @@ class Reader:
         return acker
 
     async def read(self, read: Callable[[], Awaitable[T]]) -> T:
-        """What is read, in the time that an answer may take; else RedisUnavailableError."""
+        """Return the result of a read. Raise RedisUnavailableError if it takes too long."""
         self.moved.look()
         return await _within(self._answer_within, read)
 
     async def drive(self, flow: Flow[T]) -> T:
-        """What a flow that only reads returns, likewise."""
+        """Return the result of a flow that only reads, likewise."""
         return await self.read(lambda: self._connection.drive(flow))
 
     async def ask(self, *args: str | bytes | int) -> Any:
-        """The reply to a command that changes nothing, likewise; it may be sent again."""
+        """Return the reply to a command that changes nothing, likewise; it may be sent again."""
         return await self.drive(ask_until(args, time.monotonic() + RETRY_FOR))
 
     async def command(self, *args: str | bytes | int) -> Any:
-        """The reply to a command that is sent once, likewise."""
+        """Return the reply to a command that is sent once, likewise."""
         return await self.read(lambda: self._connection.command(*args))
 
     async def whole(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do something to its end, also when the caller is cancelled, or the service ends."""
+        """Run work to its end, even if the caller is cancelled, or the service ends."""
         return await self._connection.whole(work)
 
     async def names(self) -> list[str]:
-        """Names of all namespaces, sorted; RedisUnavailableError if no answer came in time."""
+        """Return all names, sorted. Raise RedisUnavailableError if no answer came in time."""
         flow = names(time.monotonic() + RETRY_FOR)
         within = min(self._answer_within, self._scrape_within)
         self._known = await _within(within, lambda: self._connection.drive(flow))
         return self._known
 
     async def status(self, namespace: str) -> Status:
-        """State of a namespace; the errors of ``AsyncAcker.status``, and in time."""
+        """Return the state of a namespace, in time; raises as ``AsyncAcker.status``."""
         acker = self.acker(namespace)
         return await self.read(lambda: _state(acker))
 
     async def oldest(self, namespace: str) -> OldestTree | None:
-        """The oldest tree, by ``AsyncAcker.oldest``; None if nothing is pending, or not known."""
+        """Return ``AsyncAcker.oldest``; None if nothing is pending, or the tree is unknown."""
         acker = self.acker(namespace)
         try:
             return await self.read(acker.oldest)
         except (AckerError, ValueError, LookupError, TypeError):
-            return None  # a right that is missing, say: the rest is told all the same
+            return None  # for example a missing right: the rest of the state is still returned
 
     async def survey(self, oldest: bool = False, scripts: bool = False) -> Survey:
-        """All namespaces. It raises nothing: what could not be read says why in its place.
+        """Return the state of all namespaces. Raises nothing: the result has the errors.
 
-        ``oldest`` asks for the age of the oldest trees too, ``scripts`` for the time of scripts.
+        ``oldest`` also reads the age of the oldest trees, ``scripts`` the time of scripts.
         """
         begun = time.monotonic()
         self.moved.look()
@@ -146,9 +146,9 @@ class Reader:
         return Survey(found, error, spent[-1], time.monotonic() - begun)
 
     async def ping(self) -> None:
-        """Ask for a sign of life, of a cluster for none; the errors are those of redis-py.
+        """Send a heartbeat, except to a cluster; the errors are those of redis-py.
 
-        A node that hangs is no matter to who reads what another has.
+        On a cluster, a node that hangs does not affect the data of other nodes.
         """
         if not hasattr(self._client, "get_random_node"):
             await self._client.ping()
@@ -178,7 +178,7 @@ class Reader:
         return Seen(status, await _oldest_ms(acker, status) if oldest else None)
 
     async def _script_seconds(self) -> float | None:
-        """Of the server, or of all masters of a cluster."""
+        """Return the time of the server, or the sum of all masters of a cluster."""
         masters = getattr(self._client, "get_primaries", None)
         if not self._may_info:
             return None
@@ -190,14 +190,14 @@ class Reader:
             )
             return sum(map(_scripts, stats))
         except NoPermissionError:
-            self._may_info = False  # asked again, each scrape would be in Redis's log of ACLs
+            self._may_info = False  # a retry at each scrape would be in Redis's log of ACLs
             return None
-        except FAILED:  # a node that is away: a figure less, no more
+        except FAILED:  # a node is unavailable: only this metric is missing
             return None
 
 
 class _Gated(AsyncConnection):
-    """A connection that has so many scripts under way at most."""
+    """A connection that limits the number of concurrent scripts."""
 
     def __init__(self, client: Any) -> None:
         super().__init__(client)
@@ -214,13 +214,13 @@ class _Gated(AsyncConnection):
 
 
 async def _state(acker: AsyncAcker) -> Status:
-    """State of a namespace; SchemaError also for fields that no script has written."""
+    """Return the state of a namespace; SchemaError also for fields that no script writes."""
     try:
         return await acker.status()
     except (ValueError, LookupError, TypeError) as error:
         raise SchemaError(
             f"the namespace {acker.namespace} has been tampered with: {type(error).__name__} in "
-            "its meta; restore it, or drop it and create it anew"
+            "its meta; restore it, or drop it and create it again"
         ) from error
 
 
@@ -230,7 +230,7 @@ async def _oldest_ms(acker: AsyncAcker, status: Status) -> int | None:
     try:
         oldest = await acker.oldest()
     except (AckerError, ValueError, LookupError, TypeError):
-        return None  # a right that is missing, say: the rest is told all the same
+        return None  # for example a missing right: the rest of the state is still returned
     return oldest.tree.age_ms if oldest else 0
 
 
@@ -243,7 +243,7 @@ async def _within(seconds: float, read: Callable[[], Awaitable[T]]) -> T:
 
 
 def too_late(seconds: float) -> RedisUnavailableError:
-    """No answer came in so many seconds."""
+    """Return the error of a call that got no answer in time."""
     return RedisUnavailableError(
         f"Redis did not answer within {seconds:g} s; is it overloaded, or out of reach?"
     )

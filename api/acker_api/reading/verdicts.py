@@ -1,8 +1,8 @@
-"""Verdicts that wait in the streams, the newest first: the walk over streams, without the I/O.
+"""Untaken verdicts in the streams, newest first: the merge of the streams, without the I/O.
 
 A task has a stream in each shard. Their entries are merged by id, which begins with the time by
-Redis's clock; at one id by shard, then task. An entry may hold thousands of verdicts: a page may
-end within one, and its cursor says behind which.
+Redis's clock; entries of the same id by shard, then task. An entry may hold thousands of verdicts:
+a page may end within an entry, and its cursor says after which verdict.
 """
 
 import re
@@ -18,56 +18,56 @@ from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.outcome import Entry, Outcome, parse_entry
 
 STREAMS = 256
-"""Streams that a page looks at; of a task all of its shards."""
+"""Maximum number of streams that a page reads; of a task it reads all shards."""
 ENTRIES = 256
-"""Entries that are read by one round of calls, about."""
+"""Approximate number of entries that one round of calls reads."""
 FIRST = 16
-"""Entries of a stream that are read first: nobody knows yet how large they are."""
+"""Entries of a stream in the first read: their sizes are not known yet."""
 CHUNK = 1024 * 1024
-"""Bytes that are read of a stream by one call, about."""
+"""Approximate number of bytes that one call reads of a stream."""
 MAX_ENTRIES = 1024
-"""Entries that are read for a page, about."""
+"""Approximate maximum of entries read for a page."""
 MAX_BYTES = 8 * CHUNK
-"""Their bytes, about."""
+"""Approximate maximum of their bytes."""
 MAX_LOOKED = 20_000
-"""Verdicts that are looked at for a page."""
+"""Maximum number of verdicts that are examined for a page."""
 ALL_TOLD = 99_999
-"""In a cursor: an entry is behind, however many verdicts it has."""
+"""In a cursor: all verdicts of the entry were returned, regardless of their number."""
 
 _TEXT = re.compile(r"([0-9]{1,15})-([0-9]{1,15}):([0-9]{1,4}):([A-Za-z0-9_.-]{1,64}):([0-9]{1,5})")
 Key = tuple[int, int, int, str]
-"""Time and number of an entry, shard and task: by this they are merged."""
+"""Time and number of an entry's id, shard and task: the sort key of the merge."""
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
-    """Where a walk goes on; a text for URLs.
+class After:
+    """The position after which a page begins; it has a text form for URLs.
 
-    >>> str(Behind.parse("1700000000000-0:3:shop:17"))
+    >>> str(After.parse("1700000000000-0:3:shop:17"))
     '1700000000000-0:3:shop:17'
     """
 
     key: Key
     told: int
-    """Verdicts of this entry that were told."""
+    """Verdicts of this entry that were returned."""
 
     def __str__(self) -> str:
         ms, number, shard, task = self.key
         return f"{ms}-{number}:{shard}:{task}:{self.told}"
 
     @classmethod
-    def parse(cls, text: str) -> "Behind":
-        """Read the text form; ConfigError for what no page has given."""
+    def parse(cls, text: str) -> "After":
+        """Parse the text form. Raise ConfigError for a text of no page."""
         match = _TEXT.fullmatch(text)
         if not match:
-            raise ConfigError("before is a text that a page of outcomes gave")
+            raise ConfigError("before is invalid; give the next of a page of outcomes")
         ms, number, shard, task, told = match.groups()
         return cls((int(ms), int(number), int(shard), task), int(told))
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A verdict, and where it stands."""
+    """A verdict, and its entry."""
 
     outcome: Outcome
     entry: Entry
@@ -79,27 +79,27 @@ class VerdictPage:
     """Some of the verdicts, newest first."""
 
     verdicts: tuple[Told, ...]
-    next: Behind | None
+    next: After | None
     """None: there are no older ones."""
     looked: int
-    """Verdicts that were looked at; of an entry in which none can be meant, one."""
+    """Verdicts that were examined; an entry that cannot match counts as one."""
     unreadable: int
     """Entries that no script has written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """Which verdicts are meant; None means any."""
+    """A filter of verdicts; None matches any."""
 
     verdict: str | None = None
     reason: str | None = None
 
     def has(self, outcome: Outcome) -> bool:
-        """Whether a verdict is."""
+        """Return whether a verdict matches."""
         return self._is(outcome.verdict, outcome.reason)
 
     def may_have(self, fields: Mapping[bytes, bytes]) -> bool:
-        """Whether one of an entry's may be, by what its fields say of all of them."""
+        """Return whether a verdict of an entry may match, by the fields of the entry."""
         if fields.get(b"verdict") == b"mixed":
             return self._is("ack", "completed") or self._is("nack", "expired")
         verdict, reason = (fields.get(name, b"") for name in (b"verdict", b"reason"))
@@ -113,10 +113,10 @@ def newest(
     shards: Sequence[ShardKeys],
     tasks: Sequence[str],
     limit: int,
-    before: Behind | None = None,
+    before: After | None = None,
     meant: Meant | None = None,
 ) -> Flow[VerdictPage]:
-    """Up to ``limit`` verdicts that are meant, of these tasks."""
+    """Return up to ``limit`` verdicts of these tasks that match."""
     meant = meant or Meant()
     streams = [_Stream(keys, task, before) for keys in shards for task in tasks]
     found: list[Told] = []
@@ -128,7 +128,7 @@ def newest(
                 break
             got, weight = yield from _read(hungry, step)
             read, size = read + got, size + weight
-            # Few of them match, perhaps; but they may be large.
+            # Perhaps few of them match, but they may be large.
             step = max(1, min(2 * step, CHUNK * got // max(1, weight)))
             continue
         heads = [stream for stream in streams if stream.entries]
@@ -139,7 +139,7 @@ def newest(
         told = before.told if before and key == before.key else 0
         if not meant.may_have(fields):
             stream.entries.popleft()
-            at, looked = Behind(key, ALL_TOLD), looked + 1
+            at, looked = After(key, ALL_TOLD), looked + 1
             continue
         try:
             entry = parse_entry(stream.keys.shard, f"{key[0]}-{key[1]}".encode(), fields)
@@ -152,22 +152,22 @@ def newest(
             else:
                 stream.entries.popleft()
         except (KeyError, ValueError, TypeError, AttributeError):
-            stream.entries.popleft()  # somebody has put it there past the scripts
+            stream.entries.popleft()  # another program has written it
             unreadable, told = unreadable + 1, ALL_TOLD
-        at = Behind(key, told)
+        at = After(key, told)
     return VerdictPage(tuple(found), at, looked, unreadable)
 
 
 def _sound(outcome: Outcome) -> Outcome:
-    """The verdict; TypeError for what no script writes."""
+    """Return the verdict. Raise TypeError for one that no script writes."""
     texts = (outcome.source_id, outcome.why)
     if not all(isinstance(text, str) for text in texts) or type(outcome.age_ms) is not int:
-        raise TypeError("a text is none, or an age no number")
+        raise TypeError("a text or an age of the verdict has another type")
     return outcome
 
 
 def choose(backlog: dict[str, int], shards: int) -> list[str]:
-    """The tasks for which most waits, so many that their streams may be looked at."""
+    """Return the tasks with the most untaken verdicts, at most as many as a page can read."""
     waiting = sorted((name for name in backlog if backlog[name] > 0), key=lambda n: -backlog[n])
     return waiting[: max(1, STREAMS // shards)]
 
@@ -176,7 +176,7 @@ def choose(backlog: dict[str, int], shards: int) -> list[str]:
 class _Stream:
     keys: ShardKeys
     task: str
-    before: Behind | None
+    before: After | None
     entries: deque[tuple[Key, dict[bytes, bytes]]] = field(default_factory=deque)
     """With their fields, as they were read."""
     through: bool = False
@@ -186,12 +186,12 @@ class _Stream:
         if self.before:
             ms, number, *place = self.before.key
             # Of one id, those of smaller shards and tasks come later.
-            behind = [self.keys.shard, self.task] > place
-            self.last = f"{'(' if behind else ''}{ms}-{number}"
+            passed = [self.keys.shard, self.task] > place
+            self.last = f"{'(' if passed else ''}{ms}-{number}"
 
 
 def _read(streams: Sequence[_Stream], step: int) -> Flow[tuple[int, int]]:
-    """Read on in some streams; how many entries came, and how many bytes."""
+    """Read more of some streams; return the numbers of entries and of bytes."""
     count = max(1, min(step, ENTRIES // len(streams)))
     replies = yield AskAll(
         tuple(
@@ -219,7 +219,7 @@ def _fields(flat: Any) -> dict[bytes, bytes]:
 
 
 def oldest(shards: Sequence[ShardKeys], tasks: Sequence[str]) -> Flow[dict[str, int]]:
-    """When the oldest verdict that waits was told, in ms since 1970, by task."""
+    """Return the time of the oldest untaken verdict by task, in ms since 1970."""
     streams = [(task, keys.outcomes(task)) for task in tasks for keys in shards]
     if not streams:
         return {}

@@ -10,16 +10,16 @@ from acker_redis.protocol.tree import State, TreeState
 
 Kind = Literal["tree", "block"]
 MAX_PAGES = 8
-"""Pages that are read for one answer at most; each takes up to 16 short calls."""
+"""Maximum number of pages that are read for one answer; each takes up to 16 short calls."""
 MAX_LOOKED = 20_000
-"""Records that are looked at for one answer, about."""
+"""Approximate maximum of records that are read for one answer."""
 STEP = 200
-"""Records of a page at least, where what it holds is filtered afterwards."""
+"""Minimum number of records of a page that is filtered after the read."""
 
 
 @dataclass(frozen=True)
 class Filter:
-    """What is looked for; what is '' or None is any."""
+    """A filter; '' and None match any."""
 
     source_id: str = ""
     """Of a block: its label."""
@@ -31,11 +31,11 @@ class Filter:
 
     @property
     def afterwards(self) -> bool:
-        """Whether some of it is looked at only when a page was read."""
+        """Whether a part of the filter applies only after a page was read."""
         return bool(self.bucket is not None or self.min_age_ms or self.state or self.kind)
 
     def trees(self, page: TreePage) -> tuple[TreeState, ...]:
-        """The loose trees of a page that are meant."""
+        """Return the loose trees of a page that match."""
         if self.kind == "block":
             return ()
         return tuple(
@@ -43,7 +43,7 @@ class Filter:
         )
 
     def blocks(self, page: TreePage) -> tuple[BlockEntry, ...]:
-        """The blocks of a page that are meant; a block has no state, its trees have."""
+        """Return the blocks of a page that match; none for a state, which only trees have."""
         if self.kind == "tree" or self.state:
             return ()
         return tuple(filter(self._meant, page.blocks))
@@ -55,9 +55,9 @@ class Filter:
 async def walk(
     acker: AsyncAcker, meant: Filter, cursor: PageCursor | None, limit: int
 ) -> AsyncIterator[tuple[PageCursor, TreePage, PageCursor | None]]:
-    """Pages, each with the cursor it was read by, and the next; so many as one answer may take.
+    """Yield pages, each with its cursor and the next one; as many as one answer may take.
 
-    Whoever has enough stops. ``limit`` is how many records a page has, about.
+    A caller that has enough stops. ``limit`` is the approximate number of records of a page.
     """
     kind = meant.kind or ("tree" if meant.state else None)
     shards = (await acker.config()).shards if kind else 0
@@ -72,7 +72,7 @@ async def walk(
 
 
 def past(at: PageCursor | None, kind: Kind | None, shards: int) -> PageCursor | None:
-    """The cursor, past what is of the other kind; None if nothing is left then."""
+    """Return the cursor, moved past entries of the other kind; None if nothing is left."""
     if at and kind == "block" and at.kind == "pending":
         return PageCursor(at.shard, "blocks")
     if at and kind == "tree" and at.kind == "blocks":

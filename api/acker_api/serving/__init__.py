@@ -1,4 +1,4 @@
-"""How the app is served: uvicorn, worker processes, deadlines of connections.
+"""How the app is served: uvicorn, worker processes, timeouts of connections.
 
 It may import all other wings. Begin with ``server.py``.
 """

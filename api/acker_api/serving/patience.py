@@ -1,13 +1,13 @@
-"""Connections end when a client sends no whole request in time, or does not read its answer.
+"""Timeouts of connections: for requests that do not arrive, and answers that are not read.
 
-Otherwise strangers could hold connections, and the memory of unread answers, before they show any
-token. uvicorn closes only connections that are idle between two requests, and closing waits until
-the client has read everything.
+Without them, clients without a token could hold connections, and the memory of unread answers.
+uvicorn closes only connections that are idle between two requests, and its close waits until the
+client has read everything.
 
-An answer waits in two places. What the kernel holds is bounded by ``SEND_BUFFER``, and the kernel
-gives it up by ``TCP_USER_TIMEOUT`` (Linux), also when the service has closed the connection. The
-rest is in the transport: from the moment that the kernel takes no more, the client has
-``WRITE_WITHIN`` seconds for each ``PROGRESS`` bytes. The connection is reset then.
+An unread answer waits in two buffers. The buffer of the kernel is bounded by ``SEND_BUFFER``. The
+kernel drops it after ``TCP_USER_TIMEOUT`` (Linux), even if the service has closed the connection.
+The rest is in the transport. As soon as the kernel accepts no more, the client has
+``WRITE_WITHIN`` seconds for each ``PROGRESS`` bytes. Otherwise the connection is reset.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ from acker_api.auth.crowd import Crowd
 from acker_api.seldom import Seldom
 
 HEAD_WITHIN = 10.0
-"""Seconds for the head of a request, from when one connects or has sent the first of it."""
+"""Seconds for the head of a request, from the connect or from its first byte."""
 WRITE_WITHIN = 30.0
-"""Seconds in which a client reads ``PROGRESS`` bytes of an answer, or the rest of it."""
+"""Seconds in which a client must read ``PROGRESS`` bytes of an answer, or the rest of it."""
 PROGRESS = 65536
-"""Bytes of an answer: a slower client than 2 KB a second is cut off."""
+"""Bytes of an answer: a client that is slower than 2 KB per second is disconnected."""
 SEND_BUFFER = 131072
-"""Bytes of an answer that the kernel holds for one connection; Linux doubles it."""
+"""Bytes of an answer that the kernel buffers for one connection; Linux doubles it."""
 
 
 def limit_writes(listener: socket.socket) -> None:
-    """Bound what the kernel holds of unread answers, for all connections of a listener."""
+    """Bound the kernel's buffer of unread answers, for all connections of a listener."""
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         milliseconds = max(1, int(WRITE_WITHIN * 1000))
@@ -40,9 +40,9 @@ def limit_writes(listener: socket.socket) -> None:
 
 
 class PatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
-    """uvicorn's HTTP, with limits to how long it waits, and to how many connections are open.
+    """uvicorn's HTTP protocol, with timeouts and a limit on open connections.
 
-    A server makes a subclass with a ``crowd`` and ``seldom`` of its own.
+    A server makes a subclass with its own ``crowd`` and ``seldom``.
     """
 
     crowd: Crowd
@@ -53,35 +53,35 @@ class PatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     _client: tuple[str, int] | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """A client connects."""
+        """Accept a client, or close the connection if there are too many."""
         self._client = get_remote_addr(transport)
         self._entered = self.crowd.enter(self._client)
         if not self._entered:
             transport.abort()
             return
         super().connection_made(transport)
-        # pause_writing() is called as soon as the kernel does not take all of an answer.
+        # asyncio calls pause_writing() as soon as the kernel does not accept all of an answer.
         transport.set_write_buffer_limits(high=0)
         self._look()
 
     def data_received(self, data: bytes) -> None:
-        """Some of a request has come."""
+        """Process a part of a request."""
         super().data_received(data)
         self._look()
 
     def pause_writing(self) -> None:
-        """The kernel takes no more of an answer."""
+        """Start the timeout: the kernel accepts no more of an answer."""
         super().pause_writing()
         if not self._stuck:
             self._watch()
 
     def resume_writing(self) -> None:
-        """The kernel has taken the rest of it."""
+        """Stop the timeout: the kernel has accepted the rest."""
         super().resume_writing()
         self._stop_watching()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """They are gone."""
+        """Clean up after a client that has disconnected."""
         if not self._entered:
             return
         self.crowd.leave(self._client)
@@ -116,14 +116,14 @@ class PatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             self._stuck = None
 
     def _judge(self, before: int) -> None:
-        """Reset the connection unless the client has read enough since there were ``before``."""
+        """Reset the connection unless enough was read since ``before`` bytes were left."""
         self._stuck = None
         left = self.transport.get_write_buffer_size()
         if left <= before - PROGRESS:
             self._watch()
             return
         self.seldom.warn("answer_not_read", client=self._client[0] if self._client else "")
-        # What the kernel holds goes at once, too: close() alone would leave it to be sent.
+        # Discard the kernel's buffer as well: after close() alone the kernel would still send it.
         if found := self.transport.get_extra_info("socket"):
             found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()

@@ -1,4 +1,4 @@
-"""Runs the app in a server of its own, until it is told to end."""
+"""The app in a server of this process, until a signal ends it."""
 
 import logging
 import signal
@@ -26,19 +26,19 @@ from acker_redis.ops.settings import Settings
 log = logging.getLogger("acker_api")
 
 BACKLOG = 128
-"""Connections that wait to be accepted, and that are accepted in one go before others are closed:
-below the descriptors that are spare."""
+"""Connections that wait to be accepted. As many are accepted at once before others are closed, so
+it is less than the spare descriptors."""
 
 
 def serve(settings: Settings, api_settings: ApiSettings | None = None) -> int:
-    """Serve until SIGTERM or Ctrl-C, and let requests end; the exit code, 0 after either.
+    """Serve until SIGTERM or Ctrl-C, let running requests end, and return the exit code.
 
-    With several workers it forks them, and is to be called by the main thread of a program that
-    has no other; see :mod:`acker_api.serving.workers`.
+    The code is 0 after either signal. With several workers it forks them; then the caller must be
+    the main thread of a program without other threads, see :mod:`acker_api.serving.workers`.
 
-    It starts also while Redis is away. Where it listens is logged, nothing is printed. Raises
-    ConfigError for settings that cannot work, an address that others can reach without a token
-    among them, and one that cannot be listened on.
+    The service also starts while Redis is unavailable. It logs its address and prints nothing.
+    Raise ConfigError for invalid settings, for an address that others can reach without a token,
+    and for an address that it cannot listen on.
     """
     api_settings = api_settings or ApiSettings.read()
     server, count = _server(settings, api_settings), api_settings.workers
@@ -56,7 +56,7 @@ def serve(settings: Settings, api_settings: ApiSettings | None = None) -> int:
 
 @contextmanager
 def in_background(settings: Settings, api_settings: ApiSettings) -> Iterator[str]:
-    """Serve from a thread of this program while the block runs; yields the URL.
+    """Serve from a thread of this program while the block runs; yield the URL.
 
     Raises as :func:`serve`.
     """
@@ -93,7 +93,7 @@ def _server(settings: Settings, api_settings: ApiSettings) -> StreamServer:
         lifespan="on",
         ws="none",
         log_config=None,
-        access_log=False,  # the app logs its own, without queries
+        access_log=False,  # the app has its own access log, without queries
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=api_settings.stop_within,
@@ -102,9 +102,9 @@ def _server(settings: Settings, api_settings: ApiSettings) -> StreamServer:
 
 
 def _where(listener: socket.socket, api_settings: ApiSettings) -> str:
-    """The URL of what listens; ConfigError if others can reach it, and need no token."""
+    """Return the URL of a listener. Raise ConfigError if others can reach it without a token."""
     host, port = listener.getsockname()[:2]
-    # The name localhost may mean whatever /etc/hosts says.
+    # /etc/hosts may map the name localhost to any address.
     check_bind(api_settings.model_copy(update={"host": host}))
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -112,26 +112,26 @@ def _where(listener: socket.socket, api_settings: ApiSettings) -> str:
 def _listen(host: str, port: int) -> socket.socket:
     try:
         places = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
-        # A name that means both is listened on by IPv4, as 127.0.0.1 is what people write.
+        # A name with addresses of both families listens on IPv4: people write 127.0.0.1.
         family, *_, address = min(places, key=lambda place: place[0] != socket.AF_INET)
         place = (str(address[0]), port)
         both = place[0] == "::" and socket.has_dualstack_ipv6()
         listener = socket.create_server(place, family=family, backlog=BACKLOG, dualstack_ipv6=both)
-        # asyncio does it for sockets of its own only. Without it the body of an answer waits for
-        # the other side to acknowledge its head, which that puts off for 40 ms.
+        # asyncio sets it only for sockets that it creates. Without it, the body of an answer waits
+        # up to 40 ms, until the other side acknowledges the head.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         limit_writes(listener)
         return listener
     except OSError as error:
         raise ConfigError(
             f"cannot listen on {host} port {port}: {error.strerror or error}; "
-            "is something else there, or the address of another machine?"
+            "does another program use the port, or is it the address of another machine?"
         ) from None
 
 
 @contextmanager
 def _signals_end_quietly() -> Iterator[None]:
-    """Take the signals that uvicorn raises again when it has shut down, and end as usual."""
+    """Take the signals that uvicorn raises again after its shutdown, and end as usual."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,7 @@
-"""The HTTP server: it ends streams of events first, for which it would wait otherwise.
+"""The HTTP server. At shutdown it ends the streams of events first: uvicorn would wait for them.
 
 When descriptors run out, asyncio would log a traceback for each connection that it cannot accept,
-thousands a second. This server logs one line in ten seconds, and tries again after a second.
+thousands per second. This server logs one line in ten seconds, and asyncio retries after a second.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ import uvicorn
 from acker_api.seldom import Seldom
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-"""Errors of accept() for which asyncio waits a second by itself."""
+"""Errors of accept() after which asyncio waits a second by itself."""
 
 
 class StreamServer(uvicorn.Server):
-    """A server that calls ``end`` as soon as it is told to shut down."""
+    """A server that calls ``end`` at the begin of its shutdown."""
 
     def __init__(
         self, config: uvicorn.Config, end: Callable[[], None], seldom: Seldom | None = None
@@ -28,10 +28,10 @@ class StreamServer(uvicorn.Server):
         super().__init__(config)
         self._end, self._seldom = end, seldom or Seldom()
         self.passes_over: frozenset[int] = frozenset()
-        """Signals that do not end it."""
+        """Signals that do not end the server."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal has come."""
+        """Handle a signal."""
         if sig not in self.passes_over:
             super().handle_exit(sig, frame)
 
@@ -49,6 +49,6 @@ class StreamServer(uvicorn.Server):
             loop.default_exception_handler(context)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let what is under way end."""
+        """End the streams, and let running requests end."""
         self._end()
         await super().shutdown(sockets)

@@ -1,10 +1,10 @@
-"""Several processes that serve one listening socket, and the one that looks after them.
+"""Several processes that serve one listening socket, and their parent.
 
-The parent forks them and serves nothing itself. It is asked to end by SIGTERM or SIGINT, and lets
-them end; a second signal kills them. A worker that ends otherwise is started anew. Workers hold the
-reading end of a pipe whose writing end only the parent has: when that is closed the parent is gone,
-by whatever, and they end too. What uvicorn brings for this leaves them running then, and ends
-streams of events only when their time is up.
+The parent forks the workers and serves nothing itself. SIGTERM or SIGINT ends it: it lets the
+workers end; a second signal kills them. A worker that ends otherwise is restarted. Workers hold the
+reading end of a pipe; only the parent has its writing end. When that is closed, the parent has
+ended for any reason, and the workers end too. With uvicorn's own workers, they would run on in that
+case, and would end streams of events only after their timeout.
 """
 
 import logging
@@ -29,48 +29,48 @@ log = logging.getLogger("acker_api")
 
 ENDS = (signal.SIGINT, signal.SIGTERM)
 NOT_STARTED = 3
-"""Exit code of a worker that could not begin to serve: another could not either."""
+"""Exit code of a worker that could not begin to serve: another worker could not either."""
 WELL_AFTER = 10.0
-"""Seconds after which a worker was well: it is started anew at once."""
+"""Seconds after which a worker was healthy: it is restarted at once."""
 PAUSES = (0.5, 10.0)
-"""Seconds until it is started anew when it was not, for the second time on: the first, and the
-longest."""
+"""Seconds until another restart of a worker that was not healthy: the first pause, and the longest.
+Its first restart is immediate."""
 GRACE = 3.0
-"""Seconds more than requests may take in which a worker may close what it has."""
+"""Seconds beyond the timeout of requests in which a worker may close its connections."""
 
 
 @dataclass
 class _Place:
-    """A worker's, and that of those that come after it."""
+    """A worker and its successors."""
 
     process: Any = None
     due: float = 0.0
-    """When the next is started, if there is none."""
+    """When the next one starts, if none runs."""
     pause: float = 0.0
     started: float = field(default=0.0)
 
 
 class Workers:
-    """Processes that each run a copy of ``server`` on ``listener``; to be used by the main thread.
+    """Processes that each run a copy of ``server`` on ``listener``; for the main thread.
 
-    Nothing of the server may have run yet. Requests may take ``within`` seconds at the end. Raises
-    ConfigError where there is no fork, and in another thread.
+    Nothing of the server may have run yet. Requests may take ``within`` seconds at shutdown. Raise
+    ConfigError on a system without fork, and in another thread.
     """
 
     def __init__(
         self, server: StreamServer, listener: socket.socket, count: int, within: float
     ) -> None:
         if not hasattr(os, "fork"):
-            raise ConfigError("several workers need a system that can fork; take one")
+            raise ConfigError("several workers need a system that can fork; set workers to 1")
         if threading.current_thread() is not threading.main_thread():
-            raise ConfigError("several workers are started from the main thread; take one here")
+            raise ConfigError("several workers need the main thread; set workers to 1 here")
         self._server, self._listener, self._within = server, listener, within
         self._places = [_Place() for _ in range(count)]
         self._told: list[signal.Signals] = []
         self._failed = self._leaving = False
 
     def run(self) -> int:
-        """Start them, and look after them until a signal comes; the exit code."""
+        """Start the workers, and restart them until a signal comes; return the exit code."""
         self._life = os.pipe()
         self._wake = os.pipe()
         os.set_blocking(self._wake[1], False)
@@ -103,7 +103,7 @@ class Workers:
 
     def _fork(self) -> Any:
         process = multiprocessing.get_context("fork").Process(target=self._work, daemon=True)
-        # Until the child has handlers of its own a signal would call those of the parent.
+        # Until the child has its own handlers, a signal would call those of the parent.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
         try:
             process.start()
@@ -112,7 +112,7 @@ class Workers:
         return process
 
     def _wait(self, until: float) -> None:
-        """Until a worker ends, a signal comes, or it is time."""
+        """Wait until a worker ends, a signal comes, or the time has come."""
         running = [place.process.sentinel for place in self._places if place.process]
         timeout = None if until == float("inf") else max(0.0, until - time.monotonic())
         wait([*running, self._wake[0]], timeout)
@@ -146,7 +146,7 @@ class Workers:
         with suppress(BlockingIOError):
             os.set_blocking(self._wake[0], False)
             os.read(self._wake[0], 1024)
-        # Asked once a turn: who ends after that is waited for by what it was asked for.
+        # One check per turn: a worker that ends after it wakes the wait below.
         while alive := [process for process in running if process.is_alive()]:
             left = deadline - time.monotonic()
             if left <= 0 or len(self._told) > signals:
@@ -173,13 +173,13 @@ class Workers:
                 signal.signal(number, handler)
 
     def _work(self) -> None:
-        """In the child: serve until told to end, or the parent is gone."""
+        """Run in the child: serve until a signal, or until the parent has ended."""
         server = self._server
 
         def leave(number: int, frame: FrameType | None) -> None:
             self._leave()
 
-        # Ctrl-C reaches all of a terminal's processes; the parent lets its workers end.
+        # Ctrl-C reaches all processes of a terminal; the parent ends its workers.
         server.passes_over = frozenset({signal.SIGINT})
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, leave)
@@ -195,7 +195,7 @@ class Workers:
         self._leaving = self._server.should_exit = True
 
     def _follow_the_parent(self) -> None:
-        os.read(self._life[0], 1)  # nothing ever comes but its end
+        os.read(self._life[0], 1)  # returns only at the end of the pipe
         self._leave()
         time.sleep(self._within + GRACE)
         os._exit(1)

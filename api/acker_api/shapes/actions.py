@@ -1,4 +1,4 @@
-"""Shapes of what is asked for and told of: namespaces, ticks, sessions and the audit log."""
+"""Shapes of requests and responses: namespaces, ticks, sessions and the audit log."""
 
 from dataclasses import asdict
 from typing import Any, Literal
@@ -16,7 +16,7 @@ NAME = r"^[A-Za-z0-9_.-]{1,64}$"
 
 
 class NewNamespace(BaseModel):
-    """A namespace to be; what is left out is the default."""
+    """A namespace to create; an omitted field has its default."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -34,25 +34,25 @@ class NewNamespace(BaseModel):
     publish: bool = True
 
     def config(self) -> AckerConfig:
-        """Its configuration; ConfigError if the fields do not go together."""
+        """Return the configuration. Raise ConfigError if the fields contradict each other."""
         return AckerConfig(**self.model_dump(exclude={"name"}))
 
 
 class Created(BaseModel):
-    """A namespace that is there now."""
+    """A namespace that exists now."""
 
     name: str = Field(examples=["orders"])
-    href: str = Field(description="Where its state is", examples=["/api/v1/namespaces/orders"])
-    created: bool = Field(description="false: it was there, with this very configuration")
+    href: str = Field(description="Path of its state", examples=["/api/v1/namespaces/orders"])
+    created: bool = Field(description="false: it existed already, with this configuration")
     config: Configuration
 
 
 class Changes(BaseModel):
-    """Settings that a living namespace may change; what is left out stays."""
+    """Settings to change of a namespace in use; an omitted one stays as it is."""
 
     model_config = ConfigDict(
         extra="forbid",
-        strict=True,  # true is no 1: a high-water mark of 1 would stop everything
+        strict=True,  # true must not count as 1: a high-water mark of 1 would stop everything
         json_schema_extra={"example": {"high_water": 2_000_000}},
     )
 
@@ -62,39 +62,39 @@ class Changes(BaseModel):
 
 
 class Rotation(BaseModel):
-    """What came of a forced tick."""
+    """The result of a forced tick."""
 
     shards: int = Field(examples=[4])
     ticked: int = Field(
-        description="Shards that ticked; the others have too much to drain before", examples=[4]
+        description="Shards that ticked; the others have too much left to drain", examples=[4]
     )
     expired: int = Field(description="Trees that were nacked", examples=[12])
     acked: int = Field(description="Trees of blocks that were complete", examples=[0])
-    orphaned: int = Field(description="Records without a tree that are gone", examples=[0])
+    orphaned: int = Field(description="Records without a tree that were deleted", examples=[0])
     left: int = Field(description="Records and blocks left to the rotators", examples=[0])
 
     @classmethod
     def of(cls, ticked: Ticked) -> "Rotation":
-        """From what was done."""
+        """Convert a result."""
         return cls(**asdict(ticked))
 
 
 class Session(BaseModel):
-    """Who asks, and what they may do."""
+    """The caller, and its rights."""
 
-    needed: bool = Field(description="Whether a token is needed at all")
+    needed: bool = Field(description="Whether the service requires a token")
     role: Literal["metrics", "viewer", "operator", "admin"] | None = Field(
-        description="null: log in first"
+        description="null: no token yet; log in first"
     )
     namespaces: list[str] | None = Field(
-        description="Names, and beginnings of names with a * behind; null: all, if there is a role",
+        description="Names, and prefixes that end with *; null: all, if there is a role",
         examples=[["orders", "shop-*"]],
     )
     who: str | None = Field(description="Name of the token", examples=["alice"])
 
     @classmethod
     def of(cls, who: Who | None, needed: bool) -> "Session":
-        """Of somebody, or nobody."""
+        """Convert a caller; None for an unknown one."""
         if not who:
             return cls(needed=needed, role=None, namespaces=None, who=None)
         names = None if who.namespaces is None else list(who.namespaces)
@@ -102,7 +102,7 @@ class Session(BaseModel):
 
 
 class Login(BaseModel):
-    """A token, to begin a session with."""
+    """A token that begins a session."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -110,26 +110,26 @@ class Login(BaseModel):
 
 
 class AuditEntry(BaseModel):
-    """What somebody did, or was refused."""
+    """An action that was done, failed or was refused."""
 
-    id: str = Field(description="One of its namespace", examples=["1700000000000-0"])
+    id: str = Field(description="Unique in its namespace", examples=["1700000000000-0"])
     at_ms: int = Field(description="By Redis's clock", examples=[1_700_000_000_000])
     who: str = Field(description="Name of the token", examples=["alice"])
     action: str = Field(examples=["fail_tree"])
     namespace: str = Field(examples=["orders"])
-    target: str = Field(description="Anchor, or whatever it was done to", examples=["4711"])
-    before: dict[str, Any] | None = Field(description="How it was", examples=[{"state": "open"}])
-    after: dict[str, Any] | None = Field(description="What came of it", examples=[{"failed": 1}])
+    target: str = Field(description="Anchor, or another target", examples=["4711"])
+    before: dict[str, Any] | None = Field(description="State before", examples=[{"state": "open"}])
+    after: dict[str, Any] | None = Field(description="Result", examples=[{"failed": 1}])
     result: str = Field(
-        description="done, failed, refused; or begun: it is being done, or nobody knows whether it "
-        "was, as the service or Redis ended in between",
+        description="done, failed or refused; begun: the action is running, or its result is "
+        "unknown because the service or Redis ended in between",
         examples=["done"],
     )
     why: str = Field(description="Why it was refused or failed", examples=[""])
 
     @classmethod
     def of(cls, record: Record) -> "AuditEntry":
-        """From what was read."""
+        """Convert a record."""
         return cls(
             id=record.id,
             at_ms=record.at_ms,
@@ -142,10 +142,10 @@ class AuditEntry(BaseModel):
 
 
 class AuditLog(BaseModel):
-    """What was done, newest first; entries are kept for 7 days at least, and for 90 by default."""
+    """Entries, newest first; each is kept for 7 days at least, and for 90 by default."""
 
     entries: list[AuditEntry]
     next: str | None = Field(
-        description="Give it as `before` for older ones; null: there are none",
+        description="`before` of the next page, with older entries; null: there are none",
         examples=["1700000000000-0:orders"],
     )

@@ -1,6 +1,6 @@
-"""Shapes of the answers; they agree with what ``acker-redis status --json`` prints.
+"""Shapes of answers; they agree with the output of ``acker-redis status --json``.
 
-Fields are only ever added. Times are milliseconds: a ``_ms`` that is a moment counts from 1970.
+Fields are only ever added. Times are in ms; a ``_ms`` that is a point in time counts from 1970.
 """
 
 from dataclasses import asdict
@@ -18,25 +18,26 @@ from acker_redis.protocol.status import Status
 
 
 class ProblemDetails(BaseModel):
-    """What is wrong (RFC 9457)."""
+    """A problem (RFC 9457)."""
 
     model_config = ConfigDict(
         json_schema_extra={
             "example": {
                 "type": "urn:acker-redis:problem:namespace-not-found",
-                "title": "There is no such namespace",
+                "title": "Not Found",
                 "status": 404,
-                "detail": "not created: acker:{orders:0}; create it (acker-redis create)",
+                "detail": "not created: acker:{orders:0}; create it (acker-redis create), or "
+                "finish dropping it (acker-redis drop)",
             }
         }
     )
 
     type: str = Field(description="URN that stays the same for this kind of problem")
     title: str = Field(description="The kind of problem, in words")
-    status: int = Field(description="The status of the response")
-    detail: str | None = Field(default=None, description="What to do about it")
+    status: int = Field(description="Status code of the response")
+    detail: str | None = Field(default=None, description="The cause, and what to do about it")
     errors: list[dict[str, str]] | None = Field(
-        default=None, description="Where there are several: where, and what"
+        default=None, description="The single errors: where, and what"
     )
 
 
@@ -47,13 +48,13 @@ class Live(BaseModel):
 
 
 class Ready(BaseModel):
-    """Redis takes trees and tells of them, and every namespace is rotated in time."""
+    """Redis accepts trees and returns verdicts, and every namespace is rotated in time."""
 
     status: Literal["ok"] = "ok"
-    namespaces: int = Field(description="How many there are", examples=[3])
+    namespaces: int = Field(description="Number of namespaces", examples=[3])
     canary: Literal["ok", "denied", "off"] = Field(
-        description="A tree of the service's own went the whole way; `denied`: its user in Redis "
-        "may only read; `off`: it is not to"
+        description="`ok`: a canary tree got its verdict; `denied`: the user in Redis may "
+        "only read; `off`: it is switched off"
     )
 
 
@@ -61,21 +62,21 @@ class Named(BaseModel):
     """A namespace."""
 
     name: str = Field(examples=["orders"])
-    href: str = Field(description="Where its state is", examples=["/api/v1/namespaces/orders"])
+    href: str = Field(description="Path of its state", examples=["/api/v1/namespaces/orders"])
 
 
 class Namespaces(BaseModel):
     """A page of namespaces, by name."""
 
     namespaces: list[Named]
-    total: int = Field(description="How many there are on all pages", examples=[1])
+    total: int = Field(description="Number of namespaces on all pages", examples=[1])
     next: str | None = Field(
-        description="Give it as `after` for the next page; null on the last", examples=[None]
+        description="`after` of the next page; null on the last", examples=[None]
     )
 
 
 class Configuration(BaseModel):
-    """How a namespace keeps its trees."""
+    """The configuration of a namespace."""
 
     shards: int = Field(examples=[1])
     buckets: int = Field(examples=[3])
@@ -84,16 +85,16 @@ class Configuration(BaseModel):
     refresh: Literal["never", "update"]
     outcomes_limit: int = Field(examples=[1000000])
     publish: bool
-    timeout_ms: int = Field(description="A tree lives so long at most", examples=[90000])
+    timeout_ms: int = Field(description="Maximum lifetime of a tree", examples=[90000])
 
     @classmethod
     def of(cls, config: AckerConfig) -> "Configuration":
-        """From a configuration."""
+        """Convert a configuration."""
         return cls(**asdict(config), timeout_ms=config.timeout_ms)
 
 
 class Counters(BaseModel):
-    """Counted since the namespace was created."""
+    """Counters since the namespace was created."""
 
     tracked: int = Field(examples=[1200])
     acked: int = Field(examples=[1180])
@@ -101,33 +102,33 @@ class Counters(BaseModel):
     expired: int = Field(examples=[5])
     overflow: int = Field(examples=[0])
     conflict: int = Field(examples=[0])
-    repeated: int = Field(description="Batches that were not applied again", examples=[2])
+    repeated: int = Field(description="Repeated batches, not applied again", examples=[2])
     orphaned: int = Field(
-        description="Records that expired without a tree, and rows that were dropped", examples=[0]
+        description="Records that expired without a tree, and dropped rows", examples=[0]
     )
 
 
 class LatencyCounts(BaseModel):
-    """How long trees took from their first row to their ack, since the namespace was created.
+    """Times of trees from their first row to their ack, since the namespace was created.
 
-    Of two readings the difference says how long those took that were acked in between.
+    The difference of two readings covers the trees that were acked in between.
     """
 
     upper_ms: list[int] = Field(
-        description="1, 2, 4, ..: what the trees of each count took less than",
+        description="1, 2, 4, ..: the trees of each count took less than this",
         examples=[[1, 2, 4, 8]],
     )
     counts: list[int] = Field(
-        description="Trees that took at least the upper_ms before, and less than their own",
+        description="Trees that took at least the previous upper_ms, and less than their own",
         examples=[[0, 1, 0, 3]],
     )
-    sum_ms: int = Field(description="What all of them took together", examples=[20])
+    sum_ms: int = Field(description="Sum of the times of all trees", examples=[20])
 
 
 class Rates(BaseModel):
-    """What the counters grew by, a second, between two readings of this process."""
+    """Growth of the counters per second, between two readings of this process."""
 
-    over_ms: int = Field(description="Between the two, by Redis's clock", examples=[5_000])
+    over_ms: int = Field(description="Time between them, by Redis's clock", examples=[5_000])
     tracked: float = Field(examples=[120.4])
     acked: float = Field(examples=[118.0])
     failed: float = Field(examples=[0.2])
@@ -145,93 +146,93 @@ class Shard(BaseModel):
     pending: list[int] = Field(
         description="Pending trees per bucket, the newest bucket first", examples=[[10, 2, 0]]
     )
-    in_blocks: list[int] = Field(
-        description="Those of them in blocks, likewise", examples=[[0, 0, 0]]
-    )
+    in_blocks: list[int] = Field(description="Of these, trees in blocks", examples=[[0, 0, 0]])
     expiring: int = Field(description="Records and blocks that wait to be drained", examples=[0])
-    fences: int = Field(description="Producer lanes that are remembered", examples=[4])
+    fences: int = Field(description="Producer lanes that the shard remembers", examples=[4])
     now_ms: int = Field(description="Redis's clock", examples=[1_700_000_010_000])
-    ticked_ms: int = Field(description="When the last tick was", examples=[1_700_000_000_000])
+    ticked_ms: int = Field(description="Time of the last tick", examples=[1_700_000_000_000])
     rotator: Literal["on_time", "late", "away", "unknown"] = Field(
         description="`late`: a tick is overdue, `away`: by more than is allowed; `unknown`: the "
         "first tick is not due yet"
     )
-    lag_ms: int = Field(description="By so much the next tick is overdue", examples=[0])
-    late_ms: int = Field(description="By so much the last tick was late", examples=[12])
+    lag_ms: int = Field(description="Time by which the next tick is overdue", examples=[0])
+    late_ms: int = Field(description="Time by which the last tick was late", examples=[12])
 
 
 class Finding(BaseModel):
-    """Something that is wrong, as the doctor says it."""
+    """A finding of the doctor."""
 
-    id: str = Field(description="What was looked at", examples=["rotator"])
-    title: str = Field(description="The same in words", examples=["Rotator"])
+    id: str = Field(description="Id of the check", examples=["rotator"])
+    title: str = Field(description="Name of the check", examples=["Rotator"])
     level: Literal["warning", "error"]
     headline: str = Field(
-        description="What is wrong, in a few words",
+        description="The problem, in a few words",
         examples=["No rotator runs: a tick is 2 min late"],
     )
-    detail: str = Field(description="What was found, with figures")
-    fix: str = Field(description="What to do, with what to type")
+    detail: str = Field(description="The problem, with figures")
+    fix: str = Field(description="What to do, with the command to type")
     where: str = Field(description="The namespace", examples=["orders"])
 
 
 class NamespaceStatus(BaseModel):
-    """State of a namespace, read shard by shard (not at one instant)."""
+    """State of a namespace, read shard by shard (not a snapshot of one instant)."""
 
     namespace: str = Field(examples=["orders"])
     findings: list[Finding] = Field(
-        description="What is wrong, errors first; empty: the namespace is healthy", examples=[[]]
+        description="Problems, errors first; empty: the namespace is healthy", examples=[[]]
     )
     pending: int = Field(description="Trees in the buckets", examples=[12])
     pending_by_bucket: list[int] = Field(
-        description="Of all shards, the newest bucket first", examples=[[10, 2, 0]]
+        description="Of all shards, newest bucket first", examples=[[10, 2, 0]]
     )
-    in_blocks: int = Field(description="Those of them in blocks", examples=[0])
-    expiring: int = Field(description="Records and blocks to be drained", examples=[0])
+    in_blocks: int = Field(description="Of these, trees in blocks", examples=[0])
+    expiring: int = Field(description="Records and blocks that wait to be drained", examples=[0])
     high_water: Literal["ok", "high", "over"] = Field(
         description="`high` from the mark on, `over` from twice the mark; the worst shard counts"
     )
     high_water_ratio: float = Field(
-        description="Pending trees of the worst shard, of its share of the mark", examples=[0.00012]
+        description="Pending trees of the worst shard, as a ratio of its share of the mark",
+        examples=[0.00012],
     )
     rotator: Literal["on_time", "late", "away", "unknown"] = Field(
         description="`late`: a tick is overdue, `away`: by more than is allowed; `unknown`: the "
         "first tick is not due yet; the worst shard counts"
     )
     lag_ms: int = Field(
-        description="By so much the next tick is overdue, on the worst shard", examples=[0]
+        description="Time by which the next tick is overdue, on the worst shard", examples=[0]
     )
     late_ms: int = Field(
-        description="By so much the last tick was late, on the worst shard", examples=[12]
+        description="Time by which the last tick was late, on the worst shard", examples=[12]
     )
     ticks: int = Field(
-        description="Ticks of the shard that has most; 0: no rotator has come by yet", examples=[17]
+        description="Ticks of the shard with the most; 0: no rotator has run yet", examples=[17]
     )
     counters: Counters
     latency: LatencyCounts
     backlog: dict[str, int] = Field(
-        description="Verdicts that wait, per task; beyond 1000 tasks the others are `(others)`",
+        description="Untaken verdicts per task; beyond 1000 tasks, `(others)` has the rest",
         examples=[{"shop": 5}],
     )
     backlog_ratio: dict[str, float] = Field(
-        description="The same of the fullest shard, of its share of `outcomes_limit`: from 1 on "
-        "the source can track no more there",
+        description="Untaken verdicts of the fullest shard, as a ratio of its share of "
+        "`outcomes_limit`: from 1 on the source can track no more there",
         examples=[{"shop": 0.000005}],
     )
     resharding_to: int | None = Field(
-        description="Shards that it moves to; nothing is tracked meanwhile", examples=[None]
+        description="Number of shards after the reshard; nothing is tracked until it ends",
+        examples=[None],
     )
     reshard_phase: Phase | None = Field(
-        description="How far that is: `closed`, it waits until nothing is pending; `switch`, it "
-        "is decided; `cancel`, it is called off",
+        description="Phase of the reshard. `closed`: it waits until nothing is pending; `switch`: "
+        "it must be completed; `cancel`: it is cancelled",
         examples=[None],
     )
     rates: Rates | None = Field(
-        description="What the counters grew by; null until this process has read the namespace "
-        "twice, 5 to 60 s apart"
+        description="Growth of the counters; null until this process has read the namespace twice, "
+        "5 to 60 s apart"
     )
     oldest: Oldest | None = Field(
-        description="The oldest pending tree, kept for some seconds; null: none, or it is not known"
+        description="The oldest pending tree, cached for some seconds; null: none, or unknown"
     )
     config: Configuration
     shards: list[Shard]
@@ -244,5 +245,5 @@ class NamespaceStatus(BaseModel):
         growth: Growth | None = None,
         rates: Growth | None = None,
     ) -> "NamespaceStatus":
-        """From what was read."""
+        """Convert a status."""
         return cls.model_validate(standing(status, growth, oldest, rates))

@@ -1,6 +1,6 @@
 """Shapes of trees and blocks, as ``acker-redis find --json`` prints them.
 
-Anchors and numbers of blocks are text: a number beyond 2^53 is bent by many readers of JSON.
+Anchors and numbers of blocks are text: many JSON readers round numbers beyond 2^53.
 """
 
 from typing import Literal, Self
@@ -14,21 +14,21 @@ from acker_redis.protocol.tree import BlockState, State, TreeState
 
 
 class BlockInBrief(BaseModel):
-    """The block that a tree stands in."""
+    """The block of a tree."""
 
     block: str = Field(examples=["815"])
-    slots: int = Field(description="Trees in it", examples=[3])
+    slots: int = Field(description="Number of its trees", examples=[3])
 
 
 class BlockOfTree(BlockInBrief):
-    """The block that a tree stands in, and what is known of its other trees."""
+    """The block of a tree, and the state of its other trees."""
 
-    open: list[int] = Field(description="Slots of which something is outstanding", examples=[[1]])
+    open: list[int] = Field(description="Slots with outstanding messages", examples=[[1]])
     failed: list[int] = Field(description="Slots that have failed", examples=[[]])
 
     @classmethod
     def of(cls, block: BlockState) -> "BlockOfTree":
-        """From what ``show`` says."""
+        """Convert the block of a tree."""
         return cls(
             block=str(block.block),
             slots=block.slots,
@@ -38,24 +38,24 @@ class BlockOfTree(BlockInBrief):
 
 
 class TreeInBrief(BaseModel):
-    """A pending tree, in the state of a namespace: without the thousands of slots of its block."""
+    """A pending tree in the state of a namespace: without the slots of its block."""
 
     anchor: str = Field(examples=["4711"])
     checksum: str = Field(
         description="XOR of the ids of its messages, 16 hex digits; 0 in a block: complete",
         examples=["000000000000003e"],
     )
-    task: str = Field(description="'' if it was not tracked yet", examples=["shop"])
-    source_id: str = Field(description="Of a tree in a block: the label", examples=["order-17"])
+    task: str = Field(description="'' if it is not tracked yet", examples=["shop"])
+    source_id: str = Field(description="For a tree in a block: the label", examples=["order-17"])
     state: State
-    why: str = Field(description="What a bolt said when it failed it", examples=[""])
-    age_ms: int = Field(description="Since its first row", examples=[5200])
-    bucket: int = Field(description="0 is the newest; as many as there are: it expires now")
+    why: str = Field(description="Reason that the bolt gave for the failure", examples=[""])
+    age_ms: int = Field(description="Time since its first row", examples=[5200])
+    bucket: int = Field(description="0 is the newest; the number of buckets: it expires now")
     block: BlockInBrief | None = Field(description="null: a loose tree")
 
     @classmethod
     def of(cls, tree: TreeState) -> Self:
-        """From what is known of it."""
+        """Convert a tree."""
         return cls(
             anchor=str(tree.anchor),
             checksum=f"{tree.checksum:016x}",
@@ -86,16 +86,17 @@ class Tree(TreeInBrief):
 class Oldest(BaseModel):
     """The oldest pending tree of a sample."""
 
-    exact: bool = Field(description="Whether the oldest buckets were seen whole")
+    exact: bool = Field(description="Whether the oldest buckets were read completely")
     tree: TreeInBrief
 
 
 class Block(BaseModel):
-    """A pending block; what is open in it, its trees tell."""
+    """A pending block; each of its trees shows which slots are open."""
 
     block: str = Field(examples=["815"])
     first_anchor: str = Field(
-        description="Anchor of slot 0; of the others add the slot", examples=["4611686018430726144"]
+        description="Anchor of slot 0; for another tree add its slot",
+        examples=["4611686018430726144"],
     )
     slots: int = Field(examples=[3])
     task: str = Field(examples=["shop"])
@@ -105,7 +106,7 @@ class Block(BaseModel):
 
     @classmethod
     def of(cls, entry: BlockEntry) -> "Block":
-        """From a list."""
+        """Convert an entry of a list."""
         return cls(
             block=str(entry.block),
             first_anchor=str(entry.anchors[0]),
@@ -118,58 +119,58 @@ class Block(BaseModel):
 
 
 class Scan(BaseModel):
-    """What the answer has cost."""
+    """The cost of the answer."""
 
-    looked: int = Field(description="Records and headers that were looked at", examples=[100])
-    unreadable: int = Field(description="Those of them that no script has written", examples=[0])
+    looked: int = Field(description="Records and headers that were read", examples=[100])
+    unreadable: int = Field(description="Those that no script has written", examples=[0])
     cost: str = Field(
-        examples=["every pending record is looked at, a page at a time: follow next to the end"]
+        examples=["one page of the pending trees: follow next until it is null to read all records"]
     )
 
 
 class Trees(BaseModel):
-    """Some of what is pending. With filters it may be empty and have a ``next`` all the same."""
+    """A page of the pending trees. With filters it may be empty and still have a ``next``."""
 
     trees: list[Tree]
     blocks: list[Block]
     next: str | None = Field(
-        description="Give it as `cursor` for the next page; null: all was looked at",
+        description="`cursor` of the next page; null: everything was read",
         examples=["0.pending.17.4096"],
     )
-    looked: int = Field(description="Records and headers that were looked at", examples=[100])
+    looked: int = Field(description="Records and headers that were read", examples=[100])
     complete: bool = Field(description="Whether there is no next page")
     scan: Scan
 
 
 class Why(BaseModel):
-    """Why a tree is failed."""
+    """The reason for a FAIL."""
 
     model_config = ConfigDict(extra="forbid")
 
     why: str = Field(
-        default="", max_length=255, description="Told to its source", examples=["sent by hand"]
+        default="", max_length=255, description="Its source receives it", examples=["sent by hand"]
     )
 
 
 class Failed(BaseModel):
-    """What came of a FAIL."""
+    """The result of a FAIL."""
 
     anchor: str = Field(examples=["4711"])
     failed: Literal[0, 1] = Field(
-        description="1: it was nacked by this. 0: it has no TRACK yet and is nacked when it comes, "
-        "or it had failed or ended meanwhile"
+        description="1: this call nacked it. 0: it has no TRACK yet and is nacked when that "
+        "arrives, or it failed or ended just before"
     )
 
 
 class Touched(BaseModel):
-    """Its clock began anew."""
+    """A tree whose timeout was reset."""
 
     anchor: str = Field(examples=["4711"])
     touched: Literal[1] = 1
 
 
 class Matching(BaseModel):
-    """Which trees are meant: all of these hold."""
+    """Conditions for trees; all of them must hold."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -178,53 +179,55 @@ class Matching(BaseModel):
     bucket: int | None = Field(default=None, ge=0, le=16)
     min_age_ms: int | None = Field(default=None, ge=0, le=10**15, examples=[60000])
     state: Literal["open", "untracked"] = Field(
-        default="open", description="Those that have failed or are complete are never meant"
+        default="open", description="Failed and complete trees never match"
     )
-    kind: Kind | None = Field(default=None, description="Loose trees, or those in blocks")
+    kind: Kind | None = Field(default=None, description="Only loose trees, or only those in blocks")
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was said: an empty text may be a variable that was not set."""
+        """Whether no condition is given: an empty text may be an unset variable."""
         said = self.model_dump(exclude_unset=True)
         return all(value in ("", None) for value in said.values())
 
 
 class FailTrees(BaseModel):
-    """Fail all that match; nothing is changed unless ``dry_run`` is false."""
+    """A request to fail all trees that match; it changes nothing unless ``dry_run`` is false."""
 
     model_config = ConfigDict(
         extra="forbid",
-        strict=True,  # a dry run that is neither true nor false is none to be guessed
+        strict=True,  # no other value than true or false is accepted for dry_run
         json_schema_extra={
             "example": {"filter": {"task": "shop", "min_age_ms": 60000}, "why": "shop was down"}
         },
     )
 
-    filter: Matching = Field(description="One field at least; min_age_ms 0 means all")
-    why: str = Field(default="", max_length=255, description="Told to the sources")
-    dry_run: bool = Field(default=True, description="Only count, and show some")
-    most: int = Field(default=1000, ge=1, le=MOST, description="So many at most by this call")
+    filter: Matching = Field(description="At least one condition; min_age_ms 0 matches all trees")
+    why: str = Field(default="", max_length=255, description="The sources receive it")
+    dry_run: bool = Field(default=True, description="Only count the trees, and show some")
+    most: int = Field(default=1000, ge=1, le=MOST, description="Maximum number for this call")
     cursor: str | None = Field(default=None, max_length=64, description="`next` of the last call")
 
 
 class FailedTrees(BaseModel):
-    """What came of it; the next call goes on with ``next``, until it is null."""
+    """The result of a call; continue with ``next`` until it is null."""
 
-    matched: int = Field(description="In a dry run a page more than `most`, perhaps", examples=[17])
-    failed: int = Field(description="Trees that were nacked by this", examples=[17])
+    matched: int = Field(
+        description="Trees that match; a dry run may count a page more than `most`", examples=[17]
+    )
+    failed: int = Field(description="Trees that this call nacked", examples=[17])
     ended: int = Field(
-        description="Trees that had ended before their FAIL came, and those without a TRACK, which "
-        "are nacked when it comes",
+        description="Trees that had ended before their FAIL arrived, and trees without a TRACK, "
+        "which are nacked when it arrives",
         examples=[0],
     )
     looked: int = Field(examples=[100])
     next: str | None = Field(examples=[None])
-    sample: list[Tree] = Field(description="Up to 20 of those that match")
+    sample: list[Tree] = Field(description="Up to 20 of the trees that match")
     dry_run: bool
 
     @classmethod
     def of(cls, done: FailAll, dry_run: bool) -> "FailedTrees":
-        """From what was done."""
+        """Convert a result."""
         return cls(
             matched=done.matched,
             failed=done.failed,

@@ -11,24 +11,24 @@ Reason = Literal["completed", "failed", "expired", "overflow", "conflict", "rese
 
 
 class Outcome(BaseModel):
-    """A verdict that waits to be taken."""
+    """An untaken verdict."""
 
     verdict: str = Field(description="ack, nack or touch", examples=["nack"])
     reason: str = Field(
         description="completed, failed, expired, overflow, conflict or reset", examples=["failed"]
     )
-    source_id: str = Field(description="Of a tree in a block: the label", examples=["order-17"])
-    slot: int | None = Field(description="Of a tree in a block", examples=[None])
+    source_id: str = Field(description="For a tree in a block: the label", examples=["order-17"])
+    slot: int | None = Field(description="For a tree in a block", examples=[None])
     anchor: str = Field(examples=["4711"])
     age_ms: int = Field(description="From its first row to the verdict", examples=[5200])
     why: str = Field(examples=["no such address"])
-    at_ms: int = Field(description="When it was told", examples=[1_700_000_000_000])
+    at_ms: int = Field(description="Time of the verdict", examples=[1_700_000_000_000])
     task: str = Field(examples=["shop"])
     entry: str = Field(description="Shard and stream id", examples=["0:1700000000000-0"])
 
     @classmethod
     def of(cls, told: Told) -> "Outcome":
-        """From what was read."""
+        """Convert a verdict."""
         outcome, entry = told.outcome, told.entry
         return cls(
             verdict=outcome.verdict,
@@ -45,23 +45,23 @@ class Outcome(BaseModel):
 
 
 class Outcomes(BaseModel):
-    """Verdicts that wait, newest first. With filters it may be empty and have a ``next``."""
+    """Untaken verdicts, newest first. With filters it may be empty and still have a ``next``."""
 
     outcomes: list[Outcome]
     next: str | None = Field(
-        description="Give it as `before` for older ones; null: there are none",
+        description="`before` of the next page, with older ones; null: there are none",
         examples=["1700000000000-0:3:shop:17"],
     )
     looked: int = Field(
-        description="Verdicts that were looked at; of an entry in which none can be meant, one",
+        description="Verdicts that were examined; an entry that cannot match counts as one",
         examples=[100],
     )
     unreadable: int = Field(description="Entries that no script has written", examples=[0])
-    tasks: list[str] = Field(description="The tasks that were looked at", examples=[["shop"]])
+    tasks: list[str] = Field(description="The tasks that were read", examples=[["shop"]])
 
     @classmethod
     def of(cls, page: VerdictPage, tasks: list[str]) -> "Outcomes":
-        """From what was read."""
+        """Convert a page."""
         return cls(
             outcomes=[Outcome.of(told) for told in page.verdicts],
             next=str(page.next) if page.next else None,
@@ -72,27 +72,27 @@ class Outcomes(BaseModel):
 
 
 class Waiting(BaseModel):
-    """Who is behind."""
+    """The untaken verdicts of one task."""
 
     task: str = Field(examples=["shop"])
-    waiting: int = Field(description="Verdicts that wait to be taken", examples=[5])
+    waiting: int = Field(description="Untaken verdicts", examples=[5])
     oldest_at_ms: int | None = Field(
-        description="When the oldest of them was told; null: none waits, or it was not looked for",
+        description="Time of the oldest of them; null: there is none, or it was not read",
         examples=[1_700_000_000_000],
     )
     ratio: float = Field(
-        description="How full its fullest shard is, of its share of the limit: from 1 on batches "
-        "are refused there",
+        description="Untaken verdicts of the fullest shard, as a ratio of its share of the limit: "
+        "from 1 on it refuses batches",
         examples=[0.000005],
     )
     limit: int = Field(
-        description="So many may wait; the batches of its source are refused then",
+        description="Maximum of untaken verdicts, at which batches of the source are refused",
         examples=[1_000_000],
     )
 
 
 class Backlog(BaseModel):
-    """Tasks, those first for which most waits."""
+    """Tasks, those with the most untaken verdicts first."""
 
     tasks: list[Waiting]
-    total: int = Field(description="How many tasks there are", examples=[1])
+    total: int = Field(description="Number of tasks", examples=[1])

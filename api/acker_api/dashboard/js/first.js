@@ -1,4 +1,4 @@
-/* Before anything is painted: the colours that were chosen last, or the system's. */
+/* Runs before the first paint: sets the theme that was chosen last, or the system's. */
 (function () {
   var chosen = null;
   try {

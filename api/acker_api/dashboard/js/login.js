@@ -1,4 +1,4 @@
-/** The login page: a token becomes a cookie that scripts cannot read. */
+/** The login page: it exchanges a token for a cookie that scripts cannot read. */
 
 import { ApiError, change, fromLogin } from "./core/api.js";
 import { say } from "./core/dom.js";
@@ -25,11 +25,11 @@ form.addEventListener("submit", async (event) => {
     location.replace(fromLogin());
   } catch (error) {
     const known = error instanceof ApiError ? error : null;
-    say(trouble, known?.status === 401 || known?.status === 403 ? "Nobody has this token."
+    say(trouble, known?.status === 401 || known?.status === 403 ? "This token is not valid here."
       : known ? `${known.title}: ${known.message}` : String(error));
     button.disabled = false;
     input.select();
   }
 });
-// Only now: sent before, the form would go by itself, and the token with it.
+// Enabled only now: without this script, the browser would submit the form, and with it the token.
 button.disabled = false;

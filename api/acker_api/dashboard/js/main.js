@@ -1,4 +1,4 @@
-/** Where the page begins: one view at a time, by what stands behind the `#`. */
+/** The start of the page: it shows one view at a time, by the part of the URL after the `#`. */
 
 import { h, put } from "./core/dom.js";
 import { here, href } from "./core/router.js";
@@ -27,7 +27,7 @@ function show() {
     put(main, empty("alert", "This page could not be shown", String(error)));
   }
   title(place.parts);
-  // Where nothing is asked nobody knows whether anything answers.
+  // A view that requests nothing does not know the state of the connection.
   document.body.classList.toggle("nowhere", !["ns", "audit", undefined].includes(kind));
   for (const link of document.querySelectorAll("#nav a")) {
     const its = link.getAttribute("href") === "#/audit" ? kind === "audit" : kind !== "audit";
@@ -46,7 +46,7 @@ function view(kind, place) {
   if (kind === "ns" && place.parts[1]) return namespace(scope, place);
   if (kind === "audit") return audit(scope, place);
   return h("div", { class: "page" }, h("div", { class: "page-head" }, h("h1", { tabindex: "-1" }, "Not found")),
-    empty("inbox", "There is no such page", "The address may be torn, or of another version of this page.",
+    empty("inbox", "No such page", "The address may be incomplete, or of another version of this page.",
       h("a", { class: "button", href: href([]) }, "All namespaces")));
 }
 
@@ -58,5 +58,5 @@ function title(parts) {
 theme.start();
 shell.start();
 window.addEventListener("hashchange", show);
-// What may be done is known before anything is drawn that offers it; without an answer: looking only.
+// The session is loaded before any view offers an action; without an answer, views only read.
 loadSession().catch(() => undefined).finally(show);

@@ -1,4 +1,4 @@
-/** What stands around every view: banner, state of the connection, theme, session. */
+/** The frame of every view: banner, state of the connection, theme, session. */
 
 import { h, icon, put, say } from "./core/dom.js";
 import { connection, mode } from "./core/connection.js";
@@ -17,7 +17,7 @@ export function start() {
   pill();
   session.listeners.add(who);
   find("skip").addEventListener("click", (event) => {
-    event.preventDefault(); // what stands behind the # is the place, not an element
+    event.preventDefault(); // the part after the # is the place in the page, not an element
     find("main").focus();
   });
 }
@@ -33,7 +33,7 @@ function themeSwitch() {
   draw(theme.value);
 }
 
-/** Says within a second that something is away, and that it is back. */
+/** Report within a second that a server is unavailable, and that it is back. */
 function banner() {
   const root = find("banner");
   let since = 0;
@@ -43,19 +43,19 @@ function banner() {
     if (state === "service" || state === "redis") {
       since = since || began;
       root.className = "banner away";
-      const words = `Since ${moment(since)}${detail ? `: ${sentence(detail)}` : "."} It is asked again every second.`;
+      const words = `Since ${moment(since)}${detail ? `: ${sentence(detail)}` : "."} Retrying every second.`;
       put(root, icon("alert"), h("strong", {}, TITLES[state]), h("span", {}, words));
       root.hidden = false;
     } else if (since) {
       root.className = "banner back";
-      put(root, icon("check"), h("strong", {}, "Back again"), h("span", {}, `after ${duration(Date.now() - since)}`));
+      put(root, icon("check"), h("strong", {}, "Available again"), h("span", {}, `after ${duration(Date.now() - since)}`));
       since = 0;
       timer = window.setTimeout(() => { root.hidden = true; }, BACK_MS);
     }
   });
 }
 
-/** With one full stop, and no mark after a mark. */
+/** Add a full stop, unless the text ends with a mark. */
 function sentence(text) {
   return /[.?!]$/.test(text) ? text : `${text}.`;
 }
@@ -68,9 +68,9 @@ function pill() {
     const { state } = connection.value;
     const away = state === "service" || state === "redis";
     root.className = `connection ${away ? "over" : state}`;
-    say(text, away ? (state === "redis" ? "Redis away" : "Service away") : state === "quiet" ? "No news"
+    say(text, away ? (state === "redis" ? "Redis down" : "Service down") : state === "quiet" ? "No updates"
       : state !== "ok" ? "Connecting" : mode.value === "events" ? "Live" : "Connected");
-    root.title = mode.value === "events" ? "Events come from the service" : "The service is asked every second";
+    root.title = mode.value === "events" ? "Updates arrive as events" : "Updates are polled every second";
     document.body.classList.toggle("away", away);
   };
   connection.listeners.add(draw);

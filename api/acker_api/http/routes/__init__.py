@@ -1,4 +1,4 @@
-"""What is served where. Everything but the probes, ``/metrics`` and pages is under ``/api/v1``."""
+"""All routes. Everything but the probes, ``/metrics`` and pages is under ``/api/v1``."""
 
 from fastapi import APIRouter, FastAPI
 

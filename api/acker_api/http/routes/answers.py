@@ -1,4 +1,4 @@
-"""What a route may answer besides what it is for, for OpenAPI."""
+"""Problems that a route may answer with, for OpenAPI."""
 
 from typing import Any
 
@@ -6,21 +6,21 @@ from acker_api.problems import MEDIA_TYPE
 from acker_api.shapes.status import ProblemDetails
 
 _WORDS = {
-    401: "A token is needed",
-    403: "The token is not for this, or the request comes from another site",
-    404: "There is no such namespace, or no such tree",
-    409: "The namespace was written by another version, moves, or is there already",
-    413: "The body is too large",
-    421: "The service does not go by this name",
-    422: "The request cannot be",
-    429: "Too many requests",
-    502: "Redis refuses to answer, for want of rights for example",
-    503: "Redis does not answer, or something is not as it must be",
+    401: "Unauthorized: no token, or an unknown one",
+    403: "Forbidden: the token does not allow it, or the request comes from another site",
+    404: "Not Found: no such namespace, or no such pending tree",
+    409: "Conflict: the namespace was written by another version, is resharding, or exists",
+    413: "Content Too Large: the body exceeds the limit",
+    421: "Misdirected Request: the service does not accept this host name",
+    422: "Bad Request: a parameter or the body is invalid",
+    429: "Too Many Requests: see Retry-After",
+    502: "Redis refused a command, for example because of missing rights",
+    503: "Redis does not answer, or the service cannot serve this now: see detail",
 }
 
 
 def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Problems that a route may answer with; 421 and 429, as any route."""
+    """Return problems that a route may answer with; 421 and 429 as for any route."""
     schema = ProblemDetails.model_json_schema()
     common = {421, 429}
     return {
@@ -30,6 +30,6 @@ def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 READS = (401, 403, 404, 409, 422, 502, 503)
-"""Of what is read of a namespace."""
+"""For routes that read a namespace."""
 ACTS = (401, 403, 404, 409, 413, 422, 502, 503)
-"""Of what is done to one."""
+"""For routes that change a namespace."""

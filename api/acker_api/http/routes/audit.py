@@ -1,4 +1,4 @@
-"""What was done, and by whom."""
+"""The audit log: who did what."""
 
 from typing import Annotated
 
@@ -17,12 +17,12 @@ router = APIRouter(tags=["audit"])
 async def list_audit(
     services: Shared,
     who: Annotated[Who, require(Role.VIEWER)],
-    limit: Annotated[int, Query(description="So many at most", ge=1, le=1000)] = 100,
-    before: Annotated[str, Query(description="`next` of the page before", max_length=100)] = "",
+    limit: Annotated[int, Query(description="Maximum number of entries", ge=1, le=1000)] = 100,
+    before: Annotated[str, Query(description="`next` of the previous page", max_length=100)] = "",
 ) -> AuditLog:
-    """What was done by this service, refused and failed, the newest first.
+    """List the actions of this service, also refused and failed ones, newest first.
 
-    A token for some namespaces sees the entries of these. Actions that changed nothing have none.
+    A token for some namespaces sees only their entries. Actions that changed nothing have none.
     """
     records, next_ = await services.audit.read(who, limit, before)
     return AuditLog(entries=[AuditEntry.of(record) for record in records], next=next_)

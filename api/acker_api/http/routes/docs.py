@@ -1,4 +1,4 @@
-"""The page at ``/docs``, where it is asked for. It holds no secrets, so it is open."""
+"""The page at ``/docs``, if it is switched on. It holds no secrets, so it is public."""
 
 from fastapi import APIRouter, Request, Response
 
@@ -11,14 +11,14 @@ router = APIRouter(include_in_schema=False)
 
 @router.api_route("/docs", methods=READ)
 def docs(request: Request) -> Response:
-    """Swagger UI."""
+    """Return Swagger UI."""
     return file(request, apidocs.PAGE)
 
 
 @router.api_route("/docs/{name}", methods=READ)
 def file(request: Request, name: str) -> Response:
-    """A file that the page loads."""
+    """Return a file that the page loads."""
     found = apidocs.file(name)
     if found is None:
-        raise Problem(404, "not-found", "Not Found", "there is no such file; the page is /docs")
+        raise Problem(404, "not-found", "Not Found", "no such file; the page is /docs")
     return answer(request, found)

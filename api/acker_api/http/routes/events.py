@@ -1,4 +1,4 @@
-"""What goes on, as it goes on: server-sent events."""
+"""Live state and verdicts, as server-sent events."""
 
 from typing import Annotated, Any
 
@@ -21,7 +21,7 @@ Last = Annotated[
     str | None,
     Header(
         alias="Last-Event-ID",
-        description="Id of the last event that was had; a browser sends it by itself",
+        description="Id of the last event that was received; browsers send it by themselves",
         max_length=64,
     ),
 ]
@@ -45,12 +45,12 @@ _LIST = frame("namespaces", '{"namespaces":[{"name":"orders","pending":12,"up":t
 async def follow_namespace(
     services: Shared, who: Viewer, namespace: Namespace, request: Request, last: Last = None
 ) -> EventStream:
-    """State and verdicts of a namespace, as server-sent events.
+    """Stream the state and the verdicts of a namespace, as server-sent events.
 
-    `hello` first: `live` tells whether verdicts are heard. `status` every second, as GET of the
-    namespace; instead `problem` while it cannot be read. `outcome`: verdicts that were told just
-    now, at most ten events a second; `dropped` counts those for which there was no room.
-    `gap`: verdicts may have been missed.
+    `hello` is first; its `live` says whether verdicts are received. `status` follows every second,
+    as in GET of the namespace; `problem` replaces it while the namespace cannot be read. `outcome`
+    has new verdicts, in at most ten events per second; `dropped` counts the verdicts that were left
+    out. `gap`: verdicts may be missing.
     """
     return await _follow(services, who, namespace, request, last)
 
@@ -62,7 +62,7 @@ async def follow_namespace(
     responses={**_stream(_LIST), **answers(401, 403, 422, 503)},
 )
 async def follow_namespaces(services: Shared, who: Viewer, request: Request) -> EventStream:
-    """How the namespaces stand that one may see, every second: `namespaces`, or `problem`."""
+    """Stream the state of all namespaces that the token may see: `namespaces`, or `problem`."""
     return await _follow(services, who, None, request, None)
 
 

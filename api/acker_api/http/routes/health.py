@@ -1,4 +1,4 @@
-"""Probes; open to everyone."""
+"""Probes; they need no token."""
 
 from typing import Annotated
 
@@ -14,17 +14,17 @@ router = APIRouter(tags=["health"])
 
 @router.get("/livez", responses=answers())
 async def livez() -> Live:
-    """Whether the process answers. It depends on nothing, Redis neither."""
+    """Check that the process answers. It depends on nothing, not even on Redis."""
     return Live()
 
 
 @router.get("/readyz", responses=answers(503))
 async def readyz(services: Shared, details: Annotated[bool, Details]) -> Ready:
-    """Whether Redis takes trees and tells of them, and every namespace is rotated in time.
+    """Check that Redis accepts trees and returns verdicts, and that ticks are in time.
 
-    A tree of the service's own is tracked and acked, and its verdict read and taken, in a namespace
-    that is not listed; where its user in Redis may only read, `canary` is `denied`. The answer is
-    kept for a second. What is wrong is told to who may read namespaces.
+    The service tracks and acks a canary tree, and reads and takes its verdict, in a namespace that
+    is not listed. If its user in Redis may only read, `canary` is `denied`. The answer is cached
+    for a second, a good one for up to ten. Callers who may read all namespaces get details.
     """
     readiness = await services.readiness.get()
     if not readiness.ready:

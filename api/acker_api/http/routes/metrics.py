@@ -25,13 +25,13 @@ router = APIRouter(tags=["metrics"], dependencies=[require(Role.METRICS)])
     },
 )
 async def metrics(services: Shared, request: Request) -> Response:
-    """What Redis holds now, as metrics.
+    """Return all metrics, read from Redis now.
 
-    It answers 200 also when Redis does not: `acker_redis_up` is 0 then, and `acker_up` of every
-    namespace that was known.
+    The answer is 200 also if Redis does not answer: `acker_redis_up` is 0 then, and `acker_up` of
+    every known namespace.
     """
     survey = await services.scrape.get()
-    # Of hundreds of namespaces it takes a while, in which others are to be served.
+    # Encoding hundreds of namespaces takes a while; other requests are served in the meantime.
     accept = request.headers.get("accept", "")
     body, media_type = await asyncio.to_thread(encode, survey, accept)
     return Response(body, media_type=media_type)

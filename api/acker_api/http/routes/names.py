@@ -1,4 +1,4 @@
-"""Parameters that several routes have."""
+"""Path parameters that several routes have."""
 
 from typing import Annotated
 
@@ -13,7 +13,7 @@ Namespace = Annotated[
 _Anchor = Annotated[
     str,
     Path(
-        description="Anchor of a tree, decimal or 0x and hex digits",
+        description="Anchor of a tree: decimal, or 0x and hex digits",
         pattern=r"^(0x[0-9a-fA-F]{1,16}|[0-9]{1,19})$",
         examples=["4711"],
     ),
@@ -25,4 +25,4 @@ def _anchor(anchor: _Anchor) -> int:
 
 
 Anchor = Annotated[int, Depends(_anchor)]
-"""InvalidBatchError for what cannot be one."""
+"""An anchor in the path; InvalidBatchError for an invalid one."""

@@ -1,4 +1,4 @@
-"""Namespaces: which there are, how each stands, and how one begins, changes and ends."""
+"""Namespaces: list, read, create, change and drop them."""
 
 from bisect import bisect_right
 from typing import Annotated
@@ -27,12 +27,12 @@ Admin = Annotated[Who, require(Role.ADMIN)]
 async def list_namespaces(
     services: Shared,
     who: Viewer,
-    after: Annotated[str, Query(description="Names behind this one", max_length=64)] = "",
-    limit: Annotated[int, Query(description="So many at most", ge=1, le=1000)] = 100,
+    after: Annotated[str, Query(description="Only names after this one", max_length=64)] = "",
+    limit: Annotated[int, Query(description="Maximum number of names", ge=1, le=1000)] = 100,
 ) -> Namespaces:
-    """Namespaces that one may see, by name, a page at a time.
+    """List the namespaces that the token may see, by name, page by page.
 
-    One of them may just be created or dropped.
+    The creation or the drop of a listed namespace may be in progress.
     """
     names = [name for name in await services.reader.names() if who.sees(name)]
     begin = bisect_right(names, after) if after else 0
@@ -48,30 +48,28 @@ async def list_namespaces(
     "",
     status_code=201,
     responses={
-        200: {"model": Created, "description": "It was there, with this very configuration"},
+        200: {"model": Created, "description": "It existed already, with this configuration"},
         **answers(401, 403, 409, 413, 422, 502, 503),
     },
 )
 async def create_namespace(
     services: Shared, who: Admin, new: NewNamespace, response: Response
 ) -> Created:
-    """Create a namespace. It may be asked for again: 200 then, or 409 if it is another."""
+    """Create a namespace. A retry returns 200, or 409 if its configuration differs."""
     if not who.sees(new.name):
-        refused = Problem(
-            403, "forbidden", "The token is not for this", "it is for other namespaces"
-        )
+        refused = Problem(403, "forbidden", "Forbidden", "the token is for other namespaces")
         await services.audit.refused(who, "create_namespace", new.name, "", refused)
         raise refused
     if new.name.startswith(RESERVED):
         raise Problem(
             422,
             "bad-request",
-            "The request cannot be",
-            f"{RESERVED}* are the service's own; take another name",
+            "Bad Request",
+            f"names that begin with {RESERVED} are reserved; choose another name",
         )
     if new.name in DOTS:
         raise Problem(
-            422, "bad-request", "The request cannot be", "no URL can name it; take another name"
+            422, "bad-request", "Bad Request", "no URL can contain this name; choose another one"
         )
     config = new.config()
     created = await services.actions.create(who, new.name, config)
@@ -84,10 +82,10 @@ async def create_namespace(
 
 @router.get("/{namespace}", responses=answers(*READS))
 async def get_namespace(services: Shared, who: Viewer, namespace: Namespace) -> NamespaceStatus:
-    """How a namespace stands: pending trees, high-water mark, counters, rotation, backlog.
+    """Return the state of a namespace: pending trees, high-water mark, counters, rotation, backlog.
 
-    `rates` are of the last seconds, if this process has read it before; of any other time they are
-    the difference of the counters of two answers, by `shards[0].now_ms`.
+    `rates` are those of the last seconds, if this process has read the namespace before. For other
+    periods, take the difference of the counters of two answers, and of their `shards[0].now_ms`.
     """
     return await services.pulse.read(services.standing(namespace))
 
@@ -97,22 +95,25 @@ async def drop_namespace(
     services: Shared,
     who: Admin,
     namespace: Namespace,
-    confirm: Annotated[str, Query(description="The name again", max_length=64)],
+    confirm: Annotated[str, Query(description="Name of the namespace", max_length=64)],
 ) -> None:
-    """End a namespace: its trees, its verdicts that wait, and its configuration.
+    """Drop a namespace: its trees, its untaken verdicts, and its configuration.
 
-    No verdict is told of what was pending. If it was interrupted, ask again.
+    Pending trees get no verdict. Repeat the request if it was interrupted.
     """
     if confirm != namespace:
         raise Problem(
-            422, "not-confirmed", "It is not confirmed", f"to drop it: ?confirm={namespace}"
+            422,
+            "not-confirmed",
+            "Missing confirmation",
+            f"to drop the namespace, add ?confirm={namespace}",
         )
     await services.actions.drop(who, namespace)
 
 
 @router.get("/{namespace}/config", responses=answers(*READS))
 async def get_config(services: Shared, who: Viewer, namespace: Namespace) -> Configuration:
-    """How a namespace keeps its trees."""
+    """Return the configuration of a namespace."""
     acker = services.reader.acker(namespace)
     return Configuration.of(await services.reader.read(acker.config))
 
@@ -121,25 +122,23 @@ async def get_config(services: Shared, who: Viewer, namespace: Namespace) -> Con
 async def configure(
     services: Shared, who: Operator, namespace: Namespace, changes: Changes
 ) -> Configuration:
-    """Change settings of a living namespace; what they are then.
+    """Change settings of a namespace in use; return its configuration.
 
-    They count from the next call of any producer on. A shorter `tick_ms` lets what is pending
-    expire earlier. After an error some shards may have it and others not: ask again.
+    The settings apply from the next call of any producer. A shorter `tick_ms` lets pending trees
+    expire earlier. After an error, some shards may have the settings and others not: retry.
     """
     wanted = changes.model_dump(exclude_none=True)
     if not wanted:
-        raise Problem(
-            422, "bad-request", "The request cannot be", "name a setting and what it is to be"
-        )
+        raise Problem(422, "bad-request", "Bad Request", "no setting is given; give at least one")
     _, now = await services.actions.configure(who, namespace, wanted)
     return Configuration.of(now)
 
 
 @router.post("/{namespace}/rotate", responses=answers(*ACTS))
 async def rotate(services: Shared, who: Operator, namespace: Namespace) -> Rotation:
-    """Force a tick of each shard, due or not, and drain some of what expires.
+    """Force a tick of each shard, due or not, and drain a part of the expired records.
 
-    Everything pending is a tick nearer to its end. Asked for again it ticks again.
+    Everything pending becomes one tick older. A repeated request ticks again.
     """
     return Rotation.of(await services.actions.rotate(who, namespace))
 

@@ -1,4 +1,4 @@
-"""Verdicts that wait for their sources."""
+"""Untaken verdicts, and how many each source has."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from acker_api.http.access import require
 from acker_api.http.routes.answers import READS, answers
 from acker_api.http.routes.names import Namespace
 from acker_api.http.services import Shared
-from acker_api.reading.verdicts import Behind, Meant, choose, newest, oldest
+from acker_api.reading.verdicts import After, Meant, choose, newest, oldest
 from acker_api.shapes.verdicts import Backlog, Outcomes, Reason, Verdict, Waiting
 from acker_redis.doctor.standing import backlog_ratio
 from acker_redis.protocol.keys import ShardKeys
@@ -29,18 +29,18 @@ async def list_outcomes(
     ] = "",
     verdict: Annotated[Verdict | None, Query()] = None,
     reason: Annotated[Reason | None, Query()] = None,
-    limit: Annotated[int, Query(description="So many at most", ge=1, le=1000)] = 100,
-    before: Annotated[str, Query(description="`next` of the page before", max_length=160)] = "",
+    limit: Annotated[int, Query(description="Maximum number of verdicts", ge=1, le=1000)] = 100,
+    before: Annotated[str, Query(description="`next` of the previous page", max_length=160)] = "",
 ) -> Outcomes:
-    """Verdicts that wait to be taken, the newest first. What a source has taken is gone.
+    """List the untaken verdicts, newest first. A source deletes the verdicts that it takes.
 
-    Without `task` those of the tasks are looked at for which most waits. An answer reads a bounded
-    number of entries; with filters few may be left of them, and `next` goes on.
+    Without `task`, it reads the tasks with the most untaken verdicts. An answer reads a bounded
+    number of entries; with filters few of them may match, and `next` continues.
     """
     status = await services.reader.status(namespace)
     shards = [ShardKeys(namespace, shard.shard) for shard in status.shards]
     tasks = [task] if task else choose(status.backlog, len(shards))
-    begin = Behind.parse(before) if before else None
+    begin = After.parse(before) if before else None
     flow = newest(shards, tasks, limit, begin, Meant(verdict, reason))
     page = await services.reader.drive(flow)
     return Outcomes.of(page, tasks)
@@ -51,9 +51,9 @@ async def get_backlog(
     services: Shared,
     who: Viewer,
     namespace: Namespace,
-    limit: Annotated[int, Query(description="So many tasks at most", ge=1, le=1000)] = 100,
+    limit: Annotated[int, Query(description="Maximum number of tasks", ge=1, le=1000)] = 100,
 ) -> Backlog:
-    """How many verdicts wait for each task, and since when: whose source is behind."""
+    """Return how many verdicts wait for each task, and since when."""
     status = await services.reader.status(namespace)
     shards = [ShardKeys(namespace, shard.shard) for shard in status.shards]
     since = await services.reader.drive(oldest(shards, choose(status.backlog, len(shards))[:limit]))

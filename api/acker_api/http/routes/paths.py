@@ -1,4 +1,4 @@
-"""Where the versioned part of the service begins."""
+"""The path prefix of the versioned API."""
 
 from acker_api.paths import V1
 

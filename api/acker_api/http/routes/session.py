@@ -1,4 +1,4 @@
-"""Who asks; and how a browser logs in and out."""
+"""The caller's identity; login and logout of a browser."""
 
 from urllib.parse import urlsplit
 
@@ -18,29 +18,27 @@ router = APIRouter(prefix="/session", tags=["session"])
 
 @router.get("", responses=answers(422), dependencies=[KnownQuery])
 async def get_session(services: Shared, who: Asking) -> Session:
-    """Who asks, and what they may do; open to everyone."""
+    """Return the caller and its role; needs no token."""
     return Session.of(who, not services.identity.tokens.open)
 
 
 @router.post("", responses=answers(401, 403, 413, 422), dependencies=[KnownQuery])
 async def log_in(services: Shared, login: Login, request: Request, response: Response) -> Session:
-    """Begin a session with a token: it is a cookie that scripts cannot read, for a browser.
+    """Begin a session of a browser: the answer sets a cookie that scripts cannot read.
 
-    Machines send their token with each request. Ten attempts a minute are allowed.
+    Programs send their token with each request. Ten attempts per minute are allowed.
     """
     if services.identity.tokens.open:
         return Session.of(request.state.who, needed=False)
-    # Also of who has a right one: else one could go on guessing until it is right.
+    # Valid tokens count too: otherwise a client could guess on until a token is valid.
     if wait := services.logins.wait(address_of(request.scope.get("client"))):
         raise too_many(wait)
     grant = services.identity.tokens.find(login.token.get_secret_value())
     if not grant:
-        raise Problem(401, "unauthorized", "There is no such token", "is it complete?")
+        raise Problem(401, "unauthorized", "Unauthorized", "unknown token; is it complete?")
     if grant.who.role is Role.METRICS:
-        raise Problem(
-            403, "forbidden", "The token is not for this", "it opens /metrics and nothing else"
-        )
-    # A proxy may not say that it is https; the browser does.
+        raise Problem(403, "forbidden", "Forbidden", "this token is for /metrics only")
+    # A proxy may not report https; the Origin of the browser does.
     secure = (
         services.identity.by_https(request.url.scheme, request.headers)
         or urlsplit(request.headers.get("origin", "")).scheme == "https"

@@ -1,4 +1,4 @@
-"""How a file is sent: packed where that is taken, and not again to who has it."""
+"""How a file is sent: compressed if the client accepts it, and not again if it is cached."""
 
 from fastapi import Request, Response
 
@@ -8,7 +8,7 @@ READ = ["GET", "HEAD"]
 
 
 def answer(request: Request, file: StaticFile) -> Response:
-    """The response to a request of a file."""
+    """Return the response to a request for a file."""
     headers = request.headers
     if file.matches(headers.get("if-none-match", "")):
         return Response(status_code=304, headers=dict(file.headers))

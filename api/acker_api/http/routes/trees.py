@@ -1,4 +1,4 @@
-"""What is pending, and what may be done to it."""
+"""Pending trees: list them, fail them, reset their timeouts."""
 
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -34,15 +34,13 @@ router = APIRouter(prefix="/namespaces/{namespace}/trees", tags=["trees"])
 Viewer = Annotated[Who, require(Role.VIEWER)]
 Operator = Annotated[Who, require(Role.OPERATOR)]
 Task = Annotated[
-    str, Query(description="Only what this task has tracked", pattern=r"^[A-Za-z0-9_.-]{0,64}$")
+    str, Query(description="Only trees that this task tracked", pattern=r"^[A-Za-z0-9_.-]{0,64}$")
 ]
-SourceId = Annotated[str, Query(description="Only this source id, of a block: its label")]
+SourceId = Annotated[str, Query(description="Only this source id; of a block: its label")]
 
-PAGED = (
-    "a page of what is pending: follow next to the end to see all of it, and every record is read"
-)
+PAGED = "one page of the pending trees: follow next until it is null to read all records"
 SCANNED = (
-    "there is no index by source id or task: every record is looked at, up to 16,000 a page, until "
+    "there is no index by source id or task: every record is read, up to 16,000 a page, until "
     "next is null"
 )
 
@@ -52,21 +50,21 @@ async def list_trees(
     services: Shared,
     who: Viewer,
     namespace: Namespace,
-    cursor: Annotated[str, Query(description="`next` of the page before", max_length=64)] = "",
-    limit: Annotated[int, Query(description="About so many", ge=1, le=1000)] = 100,
+    cursor: Annotated[str, Query(description="`next` of the previous page", max_length=64)] = "",
+    limit: Annotated[int, Query(description="Approximate number", ge=1, le=1000)] = 100,
     source_id: SourceId = "",
     task: Task = "",
     bucket: Annotated[int | None, Query(description="0 is the newest", ge=0, le=16)] = None,
-    min_age_ms: Annotated[int, Query(description="As old at least", ge=0, le=10**15)] = 0,
-    state: Annotated[State | None, Query(description="Loose trees in this state")] = None,
-    kind: Annotated[Kind | None, Query(description="Loose trees, or blocks")] = None,
+    min_age_ms: Annotated[int, Query(description="Minimum age", ge=0, le=10**15)] = 0,
+    state: Annotated[State | None, Query(description="Only loose trees in this state")] = None,
+    kind: Annotated[Kind | None, Query(description="Only loose trees, or only blocks")] = None,
 ) -> Trees:
-    """Some of what is pending, the oldest of each shard first.
+    """List pending trees, the oldest of each shard first.
 
-    An answer takes a bounded number of short calls. It may hold somewhat more than `limit`, as a
-    small bucket comes whole, and less. `bucket`, `min_age_ms`, `state` and `kind` are looked at
-    when a page was read: few may be left of it, or none, and `next` goes on. Who walks to the end
-    sees all that stays pending meanwhile, some of it twice perhaps.
+    An answer takes a bounded number of short calls. It may hold somewhat more than `limit`, because
+    a small bucket is returned whole, and less. `bucket`, `min_age_ms`, `state` and `kind` filter a
+    page after it was read, so few entries or none may be left; `next` continues. A full pagination
+    returns every tree that stays pending for the whole scan, some perhaps twice.
     """
     acker = services.reader.acker(namespace)
     meant = Filter(source_id, task, bucket, min_age_ms, state, kind)
@@ -88,7 +86,7 @@ async def list_trees(
 
 @dataclass
 class _Gathered:
-    """What some pages hold of what is meant, each once."""
+    """The matching entries of some pages, without duplicates."""
 
     trees: dict[int, TreeState] = field(default_factory=dict)
     blocks: dict[int, BlockEntry] = field(default_factory=dict)
@@ -100,10 +98,10 @@ class _Gathered:
 async def _gather(acker: AsyncAcker, meant: Filter, at: PageCursor | None, limit: int) -> _Gathered:
     found = _Gathered()
     step = max(limit, STEP) if meant.afterwards else limit
-    async for _, page, behind in walk(acker, meant, at, step):
+    async for _, page, next_ in walk(acker, meant, at, step):
         found.trees.update((tree.anchor, tree) for tree in meant.trees(page))
         found.blocks.update((block.block, block) for block in meant.blocks(page))
-        found.next = behind
+        found.next = next_
         found.looked += page.looked
         found.unreadable += page.unreadable
         if len(found.trees) + len(found.blocks) >= limit:
@@ -117,12 +115,15 @@ async def fail_trees(
 ) -> FailedTrees:
     """Fail all trees that match, also those in blocks; a dry run unless `dry_run` is false.
 
-    A call looks at a bounded number of records: go on with `next` as `cursor` until it is null.
-    What was failed is told to its sources, which replay it.
+    A call reads a bounded number of records: continue with `next` as `cursor` until it is null. The
+    sources receive the nacks, and replay the records.
     """
     if asked.filter.empty:
         raise Problem(
-            422, "bad-request", "The request cannot be", 'to mean all: {"filter":{"min_age_ms":0}}'
+            422,
+            "bad-request",
+            "Bad Request",
+            'the filter has no condition; to fail all trees: {"filter":{"min_age_ms":0}}',
         )
     failing = Failing(
         source_id=asked.filter.source_id,
@@ -142,7 +143,7 @@ async def fail_trees(
 
 @router.get("/{anchor}", responses=answers(*READS))
 async def get_tree(services: Shared, who: Viewer, namespace: Namespace, anchor: Anchor) -> Tree:
-    """What is known of a pending tree, and of its block."""
+    """Return the state of a pending tree, and of its block."""
     acker = services.reader.acker(namespace)
     tree = await services.reader.read(lambda: acker.show(anchor))
     if tree is None:
@@ -154,7 +155,7 @@ async def get_tree(services: Shared, who: Viewer, namespace: Namespace, anchor: 
 async def fail_tree(
     services: Shared, who: Operator, namespace: Namespace, anchor: Anchor, why: Why
 ) -> Failed:
-    """Fail a tree: its source is told at once, and replays it."""
+    """Fail a tree: its source receives the nack at once, and replays the record."""
     failed = await services.actions.fail(who, namespace, anchor, why.why)
     return Failed(anchor=str(anchor), failed=1 if failed else 0)
 
@@ -163,6 +164,6 @@ async def fail_tree(
 async def touch_tree(
     services: Shared, who: Operator, namespace: Namespace, anchor: Anchor
 ) -> Touched:
-    """Let a tree live for as long again as if it had just begun; of one in a block, the block."""
+    """Reset the timeout of a tree; of a tree in a block, that of the block."""
     await services.actions.touch(who, namespace, anchor)
     return Touched(anchor=str(anchor))

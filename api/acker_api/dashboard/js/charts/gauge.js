@@ -1,4 +1,4 @@
-/** How full a namespace is: an arc with the high-water mark and twice the mark. */
+/** A gauge of a namespace: an arc with the high-water mark and twice the mark. */
 
 import { h, s, say } from "../core/dom.js";
 import { compact, percent } from "../core/format.js";
@@ -15,7 +15,7 @@ export class Gauge {
     this.value = h("span", { class: "gauge-figure number" }, "–");
     this.words = h("span", { class: "gauge-words" }, "of the mark");
     this.meter = h("div", {
-      class: "gauge", role: "meter", "aria-label": "Fill of the fullest shard, of the high-water mark",
+      class: "gauge", role: "meter", "aria-label": "Fullest shard, in percent of the high-water mark",
       "aria-valuemin": "0", "aria-valuemax": "250", "aria-valuenow": "0",
     }, s("svg", { viewBox: "0 0 220 168", "aria-hidden": "true" },
       s("path", { class: "gauge-zone ok", d: arc(0, 0.985) }),

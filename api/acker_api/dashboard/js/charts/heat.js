@@ -1,10 +1,10 @@
-/** A cell for each shard: the fuller, the warmer. One that is rotated late is framed. */
+/** One cell per shard: a fuller shard has a stronger colour, a late one has a frame. */
 
 import { h, put, say } from "../core/dom.js";
-import { compact, count, duration, percent } from "../core/format.js";
+import { compact, count, duration, percent, plural } from "../core/format.js";
 import { rotator } from "../data/health.js";
 
-/** With more of them the cells hold no figures. */
+/** With more shards, cells have no figures. */
 const FIGURES = 64;
 
 export class Heat {
@@ -26,12 +26,12 @@ export class Heat {
       const { cell, figure } = this.items[at];
       const late = rotator(shard).level;
       const words = [`shard ${shard.shard}: ${count(fills[at])} pending, ${percent(part)} of its share`];
-      if (shard.expiring) words.push(`${count(shard.expiring)} to be drained`);
+      if (shard.expiring) words.push(`${count(shard.expiring)} to drain`);
       if (late !== "ok") words.push(`its tick is overdue by ${duration(shard.lag_ms)}`);
       const level = part >= 2 ? "over" : part >= 1 ? "high" : "ok";
       const kind = `cell ${level} ${late === "over" ? "late" : ""}`;
       if (cell.className !== kind) cell.className = kind;
-      // The weight of the colour; in between its steps nothing is touched.
+      // The weight of the colour has steps, so that most updates change nothing.
       const weight = String(Math.round(Math.min(1, level === "ok" ? part : part / 2) * 20) * 4 + 10);
       if (cell.dataset.weight !== weight) {
         cell.dataset.weight = weight;
@@ -45,10 +45,10 @@ export class Heat {
     const late = shards.filter((shard) => rotator(shard).level === "over");
     say(this.summary, [
       shards.length === 1 ? `One shard holds ${count(fills[0])} trees; the mark is ${count(share)}.`
-        : `Shard ${shards[fullest].shard} is the fullest with ${count(fills[fullest])} trees, `
-          + `shard ${shards[emptiest].shard} the emptiest with ${count(fills[emptiest])}; `
-          + `the share of each is ${count(Math.floor(share))}.`,
-      late.length ? `${late.length === shards.length ? "All" : late.length} are rotated late.` : "",
+        : `Fullest: shard ${shards[fullest].shard} with ${count(fills[fullest])} trees. `
+          + `Emptiest: shard ${shards[emptiest].shard} with ${count(fills[emptiest])}. `
+          + `Share of each: ${count(Math.floor(share))}.`,
+      late.length ? `Late ticks: ${late.length === shards.length ? "all shards" : plural(late.length, "shard")}.` : "",
     ].join(" "));
   }
 

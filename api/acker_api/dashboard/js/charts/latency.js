@@ -1,4 +1,4 @@
-/** A distribution over powers of two: bars, and where half, 95 % and 99 % of the trees lie. */
+/** A distribution over powers of two: bars, and marks at p50, p95 and p99. */
 
 import { h, put, say } from "../core/dom.js";
 import { about, count, percent } from "../core/format.js";
@@ -29,7 +29,7 @@ export class Latency {
     const { counts, total } = found;
     const first = counts.findIndex(Boolean);
     const last = counts.findLastIndex(Boolean);
-    // A bar alone in the middle of nothing tells less than its neighbours do.
+    // A bar is drawn with its neighbours: alone it would not show the scale.
     const low = Math.max(0, Math.min(first - 1, last + 2 - LEAST_BARS));
     const size = Math.max(LEAST_BARS, last + 2 - low);
     const most = Math.max(...counts);
@@ -41,7 +41,7 @@ export class Latency {
       bar.style.height = `${100 * trees / most}%`;
       return h("li", { title: words }, h("span", { class: "only-read" }, words), bar);
     }));
-    // A label stands under the border that it names.
+    // A label is under the border that it names.
     const every = Math.ceil((size - 1) / LABELS);
     put(this.axis, Array.from({ length: size - 1 }, (_, step) => step + 1).filter((step) => step % every === 0).map((step) => {
       const label = h("span", {}, about(upper(low + step - 1)));
@@ -59,7 +59,7 @@ export class Latency {
   }
 }
 
-/** Where a time lies among the bars. */
+/** The position of a time among the bars. */
 function place(ms) {
   const at = ms < 1 ? 0 : Math.floor(Math.log2(ms)) + 1;
   return at + (ms - lower(at)) / (upper(at) - lower(at));

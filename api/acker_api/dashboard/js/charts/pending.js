@@ -1,4 +1,4 @@
-/** Pending trees over time, bucket upon bucket: what is old lies at the bottom. */
+/** Pending trees over time, stacked by bucket: the oldest bucket is at the bottom. */
 
 import { Plot } from "./plot.js";
 import { compact, count } from "../core/format.js";
@@ -10,7 +10,7 @@ import { colour } from "../core/theme.js";
  * @param {() => {value: number, label: string}[]} marks
  */
 export function pendingPlot(buckets, scope, marks) {
-  // Drawn from the highest sum down, each over the part of it that is not its own.
+  // Drawn from the highest sum down; each layer covers the part of the layer before that is not its own.
   const ages = Array.from({ length: buckets }, (_, at) => at);
   const lines = ages.map((bucket) => ({
     label: bucketName(bucket, buckets), filled: true, colour: () => bucketColour(bucket, buckets),
@@ -42,7 +42,7 @@ export function bucketName(bucket, buckets) {
   return bucket === buckets - 1 ? "oldest" : `bucket ${bucket}`;
 }
 
-/** Blues, the darker the older, and a warm colour for what expires next: also who sees no red tells them apart. */
+/** Blues, darker for older buckets, and orange for the one that expires next: distinct without red, too. */
 export function bucketColour(bucket, buckets) {
   if (buckets > 1 && bucket === buckets - 1) return colour("--old");
   const part = buckets < 3 ? 0 : bucket / (buckets - 2);
@@ -50,7 +50,7 @@ export function bucketColour(bucket, buckets) {
   return `rgb(${low.map((value, at) => Math.round(value + (high[at] - value) * part)).join(", ")})`;
 }
 
-/** A canvas of an older browser knows no color-mix(). The themes have these as #rrggbb. */
+/** The canvas of an older browser does not support color-mix(). The themes define these as #rrggbb. */
 function channels(name) {
   const hex = colour(name);
   return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));

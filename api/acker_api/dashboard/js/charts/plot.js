@@ -1,6 +1,6 @@
 /**
- * A chart over time by uPlot, with a legend that tells values, a sentence for who cannot see it, and
- * the same values as a table.
+ * A chart over time by uPlot, with values in its legend, a sentence for screen readers, and a table
+ * of the values.
  */
 
 import { moment } from "../core/format.js";
@@ -25,15 +25,15 @@ const DESCRIBE_MS = 10_000;
 export class Plot {
   /**
    * @param {object} options
-   * @param {string} options.label what it shows
-   * @param {Line[]} options.lines in the order in which they are drawn
+   * @param {string} options.label its title
+   * @param {Line[]} options.lines in drawing order
    * @param {(value: number) => string} options.format
    * @param {import("../core/scope.js").Scope} options.scope
-   * @param {(values: (number | null)[]) => string} options.describe a sentence of the last values
-   * @param {(values: (number | null)[]) => (number | null)[]} [options.shown] from what is drawn to
-   *   what is told: stacked lines are drawn as sums
+   * @param {(values: (number | null)[]) => string} options.describe returns a sentence about the last values
+   * @param {(values: (number | null)[]) => (number | null)[]} [options.shown] converts drawn values to
+   *   displayed ones: stacked lines are drawn as sums
    * @param {number} [options.height]
-   * @param {() => {value: number, label: string}[]} [options.marks] levels, drawn if they are in sight
+   * @param {() => {value: number, label: string}[]} [options.marks] levels, drawn if they are in range
    */
   constructor({ label, lines, format, scope, describe, shown = (values) => values, marks = () => [],
     height = HEIGHT }) {
@@ -129,12 +129,12 @@ export class Plot {
       legend: { show: false },
       cursor: { y: false, points: { size: 7 }, drag: { x: false, y: false } },
       scales: {
-        // While there is little, it fills the chart.
+        // A short history fills the chart.
         x: { time: true, range: () => this.#span() },
         y: { range: (_, __, max) => [0, Math.max(max > 0 && max < 4 && !this.lines[0].filled ? 1 : 4, (max || 0) * 1.08)] },
       },
       series: [{}, ...this.lines.map((line) => ({
-        // Layers are told apart by the line between them, too.
+        // A line between the layers separates them, too.
         label: line.label, stroke: () => line.filled ? colour("--surface") : line.colour(), width: line.filled ? 1.25 : 1.75,
         dash: DASHES[line.dash || ""],
         fill: line.filled ? () => line.colour() : undefined, points: { show: false }, spanGaps: false,
@@ -201,7 +201,7 @@ export class Plot {
 }
 
 /**
- * Buttons that choose how much time the charts show.
+ * Return buttons that choose the time range of the charts.
  *
  * @param {(seconds: number) => void} choose
  */

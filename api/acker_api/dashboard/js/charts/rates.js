@@ -1,6 +1,6 @@
 /**
- * Verdicts per second over time. What is nacked is drawn by itself: next to a thousand acks a second
- * ten failures are a line at zero. Lines differ also by their strokes, for who sees no red or green.
+ * Verdicts per second over time. Nacks have a separate chart: next to a thousand acks per second, ten
+ * failures would be a line at zero. Lines also differ in their strokes, for readers who see no red or green.
  */
 
 import { Plot } from "./plot.js";

@@ -1,4 +1,4 @@
-/** A small line of what was, without axes. */
+/** A small line of past values, without axes. */
 
 import { s } from "../core/dom.js";
 

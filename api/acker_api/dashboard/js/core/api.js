@@ -1,29 +1,29 @@
-/** The REST API, as the page calls it. */
+/** Calls of the REST API. */
 
 const BASE = "/api/v1";
 const PATIENCE_MS = 5000;
 
-/** What the service said when it did not do what it was asked (RFC 9457). */
+/** A problem that the service answered (RFC 9457). */
 export class ApiError extends Error {
   /**
-   * @param {number} status 0 if nothing answered
+   * @param {number} status 0 if there was no answer
    * @param {{type?: string, title?: string, detail?: string,
    *   errors?: {where: string, what: string}[]}} problem
    */
   constructor(status, problem) {
     super(problem.detail || problem.title || `the service answered ${status}`);
     this.status = status;
-    this.title = problem.title || (status ? `Answer ${status}` : "The service does not answer");
+    this.title = problem.title || (status ? `Status ${status}` : "The service does not answer");
     this.code = (problem.type || "").replace("urn:acker-redis:problem:", "");
     this.errors = problem.errors || [];
   }
 
-  /** Nothing answered: the service is away, or the network. */
+  /** There was no answer: the service or the network is unavailable. */
   get serviceAway() {
     return this.status === 0;
   }
 
-  /** The service answers, and Redis does not. */
+  /** The service answers, but Redis does not. */
   get redisAway() {
     return this.code === "redis-unavailable";
   }
@@ -36,7 +36,7 @@ export class ApiError extends Error {
 }
 
 /**
- * The path of a namespace, or of something in it.
+ * Return the path of a namespace, or of a part of it.
  *
  * @param {string} namespace
  * @param {...string} parts
@@ -54,7 +54,7 @@ export function address(path) {
 /**
  * @param {string} path below /api/v1
  * @param {{query?: Record<string, any>, signal?: AbortSignal, patience?: number}} [options]
- *   `query`: what is empty is left out
+ *   `query`: empty values are left out
  */
 export function get(path, { query = {}, signal, patience = PATIENCE_MS } = {}) {
   const search = new URLSearchParams();
@@ -93,7 +93,7 @@ async function send(method, path, body, signal, patience) {
     if (signal?.aborted) throw error;
     throw new ApiError(0, {
       title: "The service does not answer",
-      detail: limit.aborted ? `no answer within ${patience / 1000} s` : "it cannot be reached",
+      detail: limit.aborted ? `no answer within ${patience / 1000} s` : "the service cannot be reached",
     });
   }
   if (response.ok) return text ? JSON.parse(text) : null;
@@ -103,18 +103,18 @@ async function send(method, path, body, signal, patience) {
 
 const PLACE = "acker.place";
 
-/** Go to the login page, and come back to where we are: it is kept in the tab, in no URL. */
+/** Go to the login page, and return to the present place: the tab stores it, and no URL contains it. */
 export function toLogin() {
   if (location.pathname === "/login") return;
   try {
     sessionStorage.setItem(PLACE, location.hash);
   } catch {
-    // Off: one comes back to the beginning.
+    // Storage is off: the login returns to the start.
   }
   location.assign("/login");
 }
 
-/** Where one was before the login page. */
+/** Return the place before the login page. */
 export function fromLogin() {
   try {
     const place = sessionStorage.getItem(PLACE) || "";
@@ -130,7 +130,7 @@ function problem(text, words) {
     const found = JSON.parse(text);
     if (found && typeof found === "object") return found;
   } catch {
-    // A proxy in between answers in HTML.
+    // A proxy may answer in HTML.
   }
   return { title: words || "The request was refused" };
 }

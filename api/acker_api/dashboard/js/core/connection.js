@@ -1,35 +1,35 @@
 /**
- * Whether what is shown is alive. Feeds tell it what they got; the banner tells people.
+ * The state of the connection: feeds report their results here, and the banner shows it.
  */
 
 import { Signal } from "./signal.js";
 
 /**
  * @typedef {object} Connection
- * @property {"starting" | "ok" | "quiet" | "service" | "redis"} state what is away, if anything is;
- *   quiet: news are late, and nobody knows why yet
- * @property {string} detail what was said of it
- * @property {number} since when the state began, in ms
+ * @property {"starting" | "ok" | "quiet" | "service" | "redis"} state the unavailable server, if any;
+ *   quiet: updates are late for an unknown reason
+ * @property {string} detail the error
+ * @property {number} since begin of the state, in ms
  */
 
 /** @type {Signal<Connection>} */
 export const connection = new Signal({ state: "starting", detail: "", since: Date.now() });
 
-/** How figures come: by events, by asking, or not at all. @type {Signal<"" | "events" | "polling">} */
+/** How updates arrive: by events, by polling, or not at all. @type {Signal<"" | "events" | "polling">} */
 export const mode = new Signal("");
 
-/** Figures have come. */
+/** Note that an update has arrived. */
 export function alive() {
   turn("ok", "");
 }
 
-/** Figures are late. */
+/** Note that an update is late. */
 export function quiet() {
   if (connection.value.state === "ok") turn("quiet", "");
 }
 
 /**
- * Figures have not come.
+ * Note that an update has failed.
  *
  * @param {import("./api.js").ApiError} error
  */
@@ -37,7 +37,7 @@ export function failed(error) {
   if (error.serviceAway) turn("service", error.message);
   else if (error.redisAway) turn("redis", error.message);
   else if (error.status === 404) turn("ok", "");
-  else turn("quiet", ""); // somebody answers, and has no figures
+  else turn("quiet", ""); // a server answers, but without figures
 }
 
 function turn(state, detail) {

@@ -1,6 +1,6 @@
 /**
- * Elements without markup: whatever comes from the service becomes a text node or an attribute,
- * never HTML. The page's policy (`require-trusted-types-for 'script'`) refuses anything else.
+ * Elements without markup: text from the service becomes a text node or an attribute, never HTML.
+ * The page's policy (`require-trusted-types-for 'script'`) refuses anything else.
  */
 
 /** @typedef {Node | string | number | null | undefined | false} Child */
@@ -35,7 +35,7 @@ export function s(tag, props = {}, ...children) {
 }
 
 /**
- * Put these children in the place of all that are there.
+ * Replace all children of a node.
  *
  * @param {Element} parent
  * @param {...(Child | Child[])} children
@@ -45,7 +45,7 @@ export function put(parent, ...children) {
 }
 
 /**
- * Set the text of a node, and touch nothing if it is the same.
+ * Set the text of a node, unless it is the same.
  *
  * @param {Element} node
  * @param {string | number} text
@@ -56,8 +56,8 @@ export function say(node, text) {
 }
 
 /**
- * A text that somebody else chose: an id, a label, a reason. It is isolated, so that marks of
- * direction in it turn nothing around it, and long ones are cut by CSS.
+ * Return an element for a text of another program: an id, a label, a reason. It is isolated, so marks
+ * of direction in it do not affect the text around it. CSS cuts long texts.
  *
  * @param {string} text
  * @param {string} [kind] more classes
@@ -67,7 +67,7 @@ export function foreign(text, kind = "") {
 }
 
 /**
- * An icon of the sprite in the page; it says nothing to a screen reader.
+ * Return an icon of the sprite in the page; screen readers skip it.
  *
  * @param {string} name
  */

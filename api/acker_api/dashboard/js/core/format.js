@@ -1,4 +1,4 @@
-/** Numbers, ages and moments as people read them. Pure. */
+/** Numbers, ages and times in readable form. Pure. */
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const small = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
@@ -22,7 +22,7 @@ export function compact(value) {
   return small.format(value);
 }
 
-/** @param {number} value as it is while it fits a tile: 99,999 -> "99,999", 123456 -> "123 k" */
+/** @param {number} value in full if it fits a tile: 99,999 -> "99,999", 123456 -> "123 k" */
 export function figure(value) {
   return Math.abs(value) < 100_000 ? count(value) : compact(value);
 }
@@ -53,7 +53,7 @@ export function duration(ms) {
   return pair(Math.floor(hours / 24), "d", hours % 24, "h");
 }
 
-/** @param {number} ms 93784000 -> "1 d 2 h ago"; what is a second old changes too fast to be read */
+/** @param {number} ms 93784000 -> "1 d 2 h ago"; an age below two seconds changes too fast to be read */
 export function ago(ms) {
   return ms < 2000 ? "just now" : `${duration(ms)} ago`;
 }
@@ -65,7 +65,7 @@ export function about(ms) {
   return `${value < 9.95 ? small.format(value) : whole.format(value)} ${unit}`;
 }
 
-/** @param {number} ms a moment; "14:03:09", and the day if it is not today's */
+/** @param {number} ms a point in time: "14:03:09", with the day if it is not today */
 export function moment(ms) {
   const at = new Date(ms);
   const today = new Date().toDateString() === at.toDateString();

@@ -1,13 +1,13 @@
 /**
- * Where the page is: behind the `#`, so that the page is one file, and what is looked for (ids of
- * sources among it) stands in no log of a server.
+ * The place in the page. It is the part of the URL after the `#`, so the page is one file, and search
+ * terms such as source ids are in no server log.
  *
  *     #/                                  namespaces
- *     #/ns/orders                         a namespace, live
+ *     #/ns/orders                         one namespace, live
  *     #/ns/orders/trees?state=failed      its trees, filtered
- *     #/ns/orders/trees/4711              one of them
+ *     #/ns/orders/trees/4711              one tree
  *     #/ns/orders/config                  its configuration
- *     #/audit                             what was done
+ *     #/audit                             the audit log
  */
 
 /** @typedef {{parts: string[], query: Record<string, string>}} Place */
@@ -23,7 +23,7 @@ export function here() {
 
 /**
  * @param {string[]} parts
- * @param {Record<string, any>} [query] what is empty is left out
+ * @param {Record<string, any>} [query] empty values are left out
  */
 export function href(parts, query = {}) {
   const search = new URLSearchParams();
@@ -34,7 +34,7 @@ export function href(parts, query = {}) {
 
 /**
  * @param {string} to
- * @param {boolean} [replace] no new entry in the history
+ * @param {boolean} [replace] add no entry to the history
  */
 export function go(to, replace = false) {
   if (replace) location.replace(to);

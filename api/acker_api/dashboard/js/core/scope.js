@@ -1,4 +1,4 @@
-/** How long something lives: a view that is left ends its timers, requests and listeners. */
+/** A lifetime: when a view is left, its scope ends its timers, requests and listeners. */
 export class Scope {
   constructor() {
     this.abort = new AbortController();
@@ -6,7 +6,7 @@ export class Scope {
     this.ends = [];
   }
 
-  /** Requests take it, so that they end with the scope. */
+  /** The signal for requests: it aborts them at the end of the scope. */
   get signal() {
     return this.abort.signal;
   }
@@ -15,7 +15,7 @@ export class Scope {
     return this.signal.aborted;
   }
 
-  /** @param {() => void} action to be done when the scope ends, or at once if it has */
+  /** @param {() => void} action runs at the end of the scope, or at once if it has ended */
   end(action) {
     if (this.over) action();
     else this.ends.push(action);
@@ -28,9 +28,9 @@ export class Scope {
   }
 
   /**
-   * Do something again and again; the next round begins so long after the last has ended.
+   * Repeat an action; each pause begins at the end of a round.
    *
-   * @param {() => number | Promise<number>} round answers the milliseconds until the next
+   * @param {() => number | Promise<number>} round returns the milliseconds until the next round
    */
   repeat(round) {
     let timer = 0;

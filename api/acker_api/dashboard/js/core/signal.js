@@ -1,8 +1,8 @@
-/** One thing that others want to know of. */
+/** A value with listeners. */
 
 /** @template T */
 export class Signal {
-  /** @param {T} value what holds until something else is told */
+  /** @param {T} value the first value */
   constructor(value) {
     /** @readonly @type {T} */
     this.value = value;
@@ -10,13 +10,13 @@ export class Signal {
     this.listeners = new Set();
   }
 
-  /** @param {T} value tell everybody, if it is another */
+  /** @param {T} value notify the listeners, if the value has changed */
   set(value) {
     if (value === this.value) return;
     this.tell(value);
   }
 
-  /** @param {T} value tell everybody; one who fails keeps nobody else from hearing it */
+  /** @param {T} value notify the listeners; the error of one does not stop the others */
   tell(value) {
     /** @type {any} */ (this).value = value;
     for (const listener of [...this.listeners]) {
@@ -29,7 +29,7 @@ export class Signal {
   }
 
   /**
-   * Hear of what comes, until the scope ends.
+   * Listen until the scope ends.
    *
    * @param {import("./scope.js").Scope} scope
    * @param {(value: T) => void} listener

@@ -1,28 +1,28 @@
-/** Dark, light, or as the system has it. */
+/** The theme: dark, light, or the system's. */
 
 import { Signal } from "./signal.js";
 
 const KEY = "acker.theme";
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 
-/** Told after every change: charts draw anew. @type {Signal<"light" | "dark">} */
+/** The present theme; charts listen and redraw. @type {Signal<"light" | "dark">} */
 export const theme = new Signal("light");
 
-/** Apply what was chosen last, or what the system has. */
+/** Apply the theme that was chosen last, or the system's. */
 export function start() {
   dark.addEventListener("change", apply);
   window.addEventListener("storage", (event) => event.key === KEY && apply());
   apply();
 }
 
-/** Change to the other one, and remember it unless it is the system's own. */
+/** Switch to the other theme, and store it unless it is the system's. */
 export function turn() {
   const wanted = theme.value === "dark" ? "light" : "dark";
   try {
     if (wanted === system()) localStorage.removeItem(KEY);
     else localStorage.setItem(KEY, wanted);
   } catch {
-    // Storage may be off: the choice then ends with the page.
+    // Storage may be off: then the choice lasts until the page is closed.
   }
   show(wanted);
 }
@@ -50,7 +50,7 @@ function system() {
 }
 
 /**
- * A colour of the theme, for a canvas.
+ * Return a colour of the theme, for a canvas.
  *
  * @param {string} name of a custom property, "--ok"
  */

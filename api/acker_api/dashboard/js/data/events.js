@@ -1,25 +1,25 @@
 /**
- * Server-sent events of one address, as long as the page is shown. They are told to handlers; whoever
- * has none for a while asks the service instead.
+ * Server-sent events of one address, while the page is visible. If none arrive for a while, the owner
+ * polls the service instead.
  */
 
 import { address } from "../core/api.js";
 import { mode } from "../core/connection.js";
 
-/** Events come every second; without one for so long we ask. */
+/** Events arrive every second; after this silence the owner polls. */
 const SILENCE_MS = 1500;
-/** Events that are late are events all the same. */
+/** After a longer silence the page shows "Connected" instead of "Live". */
 const STILL_MS = 5000;
-/** After events were refused. */
+/** Pause after the service refused the events. */
 const AGAIN_MS = 30_000;
 
 export class Events {
   /**
    * @param {string} path
-   * @param {import("../core/scope.js").Scope} scope it ends with the scope
-   * @param {Record<string, (data: any) => void>} handlers by name of the event; those after which
-   *   nobody need ask call `heard`
-   * @param {() => void} [broke] the stream broke off
+   * @param {import("../core/scope.js").Scope} scope the events end with the scope
+   * @param {Record<string, (data: any) => void>} handlers by name of the event; a handler calls `heard`
+   *   if its event makes a poll unnecessary
+   * @param {() => void} [broke] called when the stream breaks
    */
   constructor(path, scope, handlers, broke) {
     this.path = path;
@@ -38,22 +38,22 @@ export class Events {
     shown();
   }
 
-  /** Note that all is known that there is to know just now. */
+  /** Note that the figures are current. */
   heard() {
     this.heardAt = Date.now();
   }
 
-  /** Whether they are listened to. */
+  /** Whether the stream is open. */
   get open() {
     return Boolean(this.source);
   }
 
-  /** Whether they come in time. */
+  /** Whether events arrive in time. */
   get live() {
     return Date.now() - this.heardAt < SILENCE_MS;
   }
 
-  /** Whether they came lately, if late. */
+  /** Whether events arrived recently, perhaps late. */
   get recent() {
     return this.open && Date.now() - this.heardAt < STILL_MS;
   }
@@ -78,7 +78,7 @@ export class Events {
     };
   }
 
-  /** There are no events here, or not now: try again later. */
+  /** Try again later: the service has no events, or refuses them now. */
   #refused() {
     this.#mute();
     const timer = setTimeout(() => this.#listen(), AGAIN_MS);

@@ -1,6 +1,6 @@
 /**
- * What goes on in a namespace, as it goes on: by server-sent events while they come, by asking
- * while they do not. Whoever listens sees no difference.
+ * The state of a namespace, live: by server-sent events, or by polling while none arrive. Listeners
+ * see no difference.
  */
 
 import { ApiError, get, inNamespace } from "../core/api.js";
@@ -13,24 +13,24 @@ import { ofBlock, Verdicts } from "./verdicts.js";
 
 /** @typedef {import("./types.js").Status} Status */
 
-/** Redis that is away is told of within a second: this, and the time of an answer. */
+/** An unavailable Redis is reported within a second: this pause, and the time of an answer. */
 const POLL_MS = 700;
 const HIDDEN_MS = 10_000;
-/** After the service refused: we ask too often, say, or there is no such namespace. */
+/** Pause after the service refused: too many requests, for example, or no such namespace. */
 const BUSY_MS = 3000;
-/** News that are later than this, and than they mostly are, are missed. */
+/** An update is late after this time, if updates are usually faster. */
 const LATE_MS = 950;
-/** The same of events, which come every second: asking as well would be twice the work for Redis. */
+/** The same for events, which arrive every second: polling as well would double the work of Redis. */
 const LATE_EVENT_MS = 1300;
-/** Verdicts are asked for when the counters have moved, and seldom otherwise. */
+/** Verdicts are polled when the counters have changed, and otherwise after a longer time. */
 const VERDICTS_MS = 1000;
 const VERDICTS_SELDOM_MS = 15_000;
 const COUNTED = ["acked", "failed", "expired", "overflow", "conflict"];
-/** After verdicts were refused. */
+/** Pause after the service refused to list verdicts. */
 const AGAIN_MS = 30_000;
 const SAVE_MS = 10_000;
 
-/** Namespaces of which is remembered what was seen, while one goes from page to page. */
+/** Maximum number of namespaces whose history is kept while the user changes pages. */
 const REMEMBERED = 8;
 /** @type {Map<string, {history: History, verdicts: Verdicts}>} */
 const memories = new Map();
@@ -47,7 +47,7 @@ function memory(namespace) {
 export class Feed {
   /**
    * @param {string} namespace
-   * @param {import("../core/scope.js").Scope} scope it ends with the scope
+   * @param {import("../core/scope.js").Scope} scope the feed ends with the scope
    */
   constructor(namespace, scope) {
     this.namespace = namespace;
@@ -57,21 +57,21 @@ export class Feed {
     this.verdicts = verdicts;
     /** @type {Signal<Status | null>} */
     this.status = new Signal(/** @type {Status | null} */ (null));
-    /** Why there is no news; null while there is. @type {Signal<ApiError | null>} */
+    /** Why there are no updates; null while there are. @type {Signal<ApiError | null>} */
     this.error = new Signal(/** @type {ApiError | null} */ (null));
-    /** Why verdicts cannot be read; null while they can. @type {Signal<ApiError | null>} */
+    /** Why verdicts cannot be read; null while they can be. @type {Signal<ApiError | null>} */
     this.verdictError = new Signal(/** @type {ApiError | null} */ (null));
-    /** Verdicts may be missing: events could not go on where they broke off. */
+    /** The number of gaps, at which verdicts may be missing: the events could not be resumed. */
     this.gaps = new Signal(0);
-    /** Verdicts for which events had no room. */
+    /** The number of verdicts that events left out. */
     this.dropped = new Signal(0);
-    /** Whether events tell verdicts, too. */
+    /** Whether events include verdicts. */
     this.hears = true;
-    /** Milliseconds from news to news, mostly. */
+    /** Usual time between two updates, in ms. */
     this.gap = 0;
     this.newsAt = 0;
     this.watch = 0;
-    /** When verdicts were asked for, and how many there had been by then. */
+    /** The time of the last poll of verdicts, and the counted verdicts at that time. */
     this.verdictsAt = 0;
     this.counted = -2;
 
@@ -98,7 +98,7 @@ export class Feed {
     return document.hidden ? HIDDEN_MS : POLL_MS;
   }
 
-  /** Ask for the status now. */
+  /** Poll the status now. */
   async ask() {
     try {
       const signal = this.scope.signal;
@@ -118,8 +118,8 @@ export class Feed {
   #take(status, how) {
     if (this.scope.over) return;
     const before = this.status.value?.shards[0].now_ms ?? 0;
-    const behind = before - status.shards[0].now_ms;
-    if (behind > 0 && behind < OVERTAKEN_MS) return; // an event and an answer have overtaken each other
+    const lag = before - status.shards[0].now_ms;
+    if (lag > 0 && lag < OVERTAKEN_MS) return; // an event and an answer have overtaken each other
     this.history.add(status);
     this.history.note(findings(status).map(({ key }) => key), status.shards[0].now_ms);
     this.#mind();
@@ -129,7 +129,7 @@ export class Feed {
     this.status.tell(status);
   }
 
-  /** Miss the next news when they are late. */
+  /** Set a timer that fires when the next update is late. */
   #mind() {
     const now = Date.now();
     if (this.newsAt) this.gap = 0.8 * (this.gap || now - this.newsAt) + 0.2 * Math.min(now - this.newsAt, 5000);
@@ -138,7 +138,7 @@ export class Feed {
     if (document.hidden) return;
     this.watch = window.setTimeout(() => {
       quiet();
-      if (this.events.open) void this.ask(); // events are late: ask why
+      if (this.events.open) void this.ask(); // a poll finds the reason
     }, Math.max(this.events.open ? LATE_EVENT_MS : LATE_MS, 1.15 * this.gap + 100));
   }
 
@@ -147,14 +147,14 @@ export class Feed {
     const events = this.events.live && this.events.open && this.hears;
     const counted = this.#counted();
     const moved = counted !== this.counted || Date.now() - this.verdictsAt > VERDICTS_SELDOM_MS;
-    // Once at the beginning also with events: they begin with what comes next.
+    // With events, once at the beginning: they start with the next verdict.
     if (events ? !this.verdictsAt : moved) {
       try {
         this.verdictsAt = Date.now();
         this.counted = counted;
         const signal = this.scope.signal;
         const path = inNamespace(this.namespace, "outcomes");
-        // Nacks by themselves: a thousand acks a second would hide them.
+        // A separate request for nacks: a thousand acks per second would hide them.
         const [all, nacks] = await Promise.all([{ limit: 60 }, { limit: 60, verdict: "nack" }].map(
           (query) => get(path, { query, signal })));
         this.verdicts.add([...all.outcomes, ...nacks.outcomes]);
@@ -169,7 +169,7 @@ export class Feed {
     return VERDICTS_MS;
   }
 
-  /** All verdicts so far, by the counters. */
+  /** The number of all verdicts so far, by the counters. */
   #counted() {
     const counters = this.status.value?.counters;
     return counters ? COUNTED.reduce((sum, name) => sum + (counters[name] || 0), 0) : -1;
@@ -190,7 +190,7 @@ export class Feed {
       },
       gap: () => this.gaps.tell(this.gaps.value + 1),
       problem: (problem) => {
-        // The service tells by itself that Redis is away; so it need not be asked meanwhile.
+        // While events report the problem, no poll is needed.
         this.events.heard();
         this.#fail(new ApiError(problem.status || 503, problem));
       },

@@ -1,17 +1,17 @@
-/** How healthy the service finds a namespace, as the page shows it. It judges nothing itself. Pure. */
+/** The findings of the service about a namespace, as the page shows them. It judges nothing itself. Pure. */
 
 /** @typedef {import("./types.js").Status} Status */
 /** @typedef {"ok" | "high" | "over"} Level */
 
 /**
  * @typedef {object} Finding
- * @property {string} key what was looked at, however its figures change
+ * @property {string} key the check; it does not change with the figures
  * @property {Level} level
- * @property {string} title what is wrong
+ * @property {string} title the problem
  * @property {string} detail with figures
  * @property {string} fix what to do
- * @property {{text: string, tab: string}} [link] where to look
- * @property {number} [since] Redis's clock, ms, where the status tells
+ * @property {{text: string, tab: string}} [link] to more details
+ * @property {number} [since] by Redis's clock, in ms, if the status has it
  */
 
 /** @type {Record<string, Level>} */
@@ -24,12 +24,12 @@ const LINKS = { "high-water": OLDEST, acks: OLDEST, oldest: OLDEST };
 const ROTATORS = {
   on_time: { level: "ok", words: "On time" },
   late: { level: "high", words: "Late" },
-  away: { level: "over", words: "Away" },
+  away: { level: "over", words: "Missing" },
   unknown: { level: "ok", words: "No tick yet" },
 };
 
 /**
- * What is wrong, the worst first; nothing: it is healthy.
+ * Return the problems, the worst first; none if the namespace is healthy.
  *
  * @param {Status} status
  * @returns {Finding[]}
@@ -43,7 +43,7 @@ export function findings(status) {
 }
 
 /**
- * How bad one thing is.
+ * Return the level of one finding.
  *
  * @param {Status} status
  * @param {string} id of the finding
@@ -55,7 +55,7 @@ export function levelOf(status, id) {
 }
 
 /**
- * How the rotator does, of a namespace or of a shard.
+ * Return the state of the rotator, of a namespace or of a shard.
  *
  * @param {{rotator: string}} told
  */
@@ -64,7 +64,7 @@ export function rotator({ rotator: state }) {
 }
 
 /**
- * The worst of some findings.
+ * Return the worst level of some findings.
  *
  * @param {Finding[]} found
  * @returns {Level}
@@ -75,7 +75,7 @@ export function worst(found) {
 }
 
 /**
- * A sentence in parts: what is to be typed, and what is said about it.
+ * Split a sentence into commands to type, and the text around them.
  *
  * @param {string} fix
  * @returns {{text: string, typed: boolean}[]}
@@ -86,8 +86,8 @@ export function inParts(fix) {
 }
 
 /**
- * How much of what may wait for a source does, on its fullest shard: each shard has its share, and
- * refuses what is tracked when that is full.
+ * Return the ratio of untaken verdicts of a source to its limit, on the fullest shard. Each shard has a
+ * share of the limit, and refuses to track at its share.
  *
  * @param {Pick<Status, "backlog" | "backlog_ratio" | "config">} status
  * @param {string} task

@@ -1,5 +1,5 @@
 /**
- * How a namespace stood, second by second, as long as the page was open. It is kept in the tab, so
+ * The history of a namespace, second by second, while the page is open. It is stored in the tab, so
  * that a reload does not empty the charts. Rates are computed from two readings of the counters.
  */
 
@@ -9,15 +9,15 @@ import { Latencies } from "./latency.js";
 
 const MOST = 960;
 const APART_MS = 700;
-/** An answer that is older than another comes later by less than this. */
+/** An answer that was overtaken is older than the one before it by less than this. */
 export const OVERTAKEN_MS = 10_000;
-/** Nothing was read for so long: nobody knows what was in between. A loaded service is slow, too. */
+/** A longer pause between readings is a gap: the values in between are unknown. A loaded service is slow, too. */
 const GAP_MS = 12_000;
-/** Milliseconds over which a rate is computed. */
+/** Time over which a rate is computed, in ms. */
 const WINDOW_MS = 4000;
 const COUNTERS = ["tracked", "acked", "failed", "expired", "overflow", "conflict"];
 
-/** @typedef {{t: number, first: boolean}} Since `first`: it was so when the page began to look */
+/** @typedef {{t: number, first: boolean}} Since `first`: the condition held already at the first reading */
 
 /**
  * @typedef {object} Sample
@@ -34,7 +34,7 @@ export class History {
     /** @type {Sample[]} */
     this.samples = found.samples;
     this.latencies = new Latencies(found.latencies);
-    /** Since when something is wrong, by what it is. @type {Map<string, Since>} */
+    /** The start of each problem, by key. @type {Map<string, Since>} */
     this.wrong = new Map(found.wrong);
   }
 
@@ -42,10 +42,10 @@ export class History {
   add(status) {
     const t = status.shards[0].now_ms;
     const last = this.samples.at(-1);
-    // Two readings may overtake each other: what is a little older is no news.
+    // Two readings may overtake each other: a slightly older one is ignored.
     if (last && t < last.t + APART_MS && t > last.t - OVERTAKEN_MS) return;
     if (last && (t < last.t || started(last.counters, status.counters))) {
-      this.samples = []; // the clock was set back, or it is another namespace by this name
+      this.samples = []; // the clock was set back, or the namespace was created again
       this.wrong.clear();
     }
     const counters = Object.fromEntries(COUNTERS.map((name) => [name, status.counters[name] || 0]));
@@ -55,7 +55,7 @@ export class History {
   }
 
   /**
-   * What is wrong as of now: remembered is since when.
+   * Note the present problems: their start is stored.
    *
    * @param {string[]} keys
    * @param {number} t Redis's clock, ms
@@ -63,15 +63,15 @@ export class History {
   note(keys, t) {
     for (const key of this.wrong.keys()) if (!keys.includes(key)) this.wrong.delete(key);
     const before = this.samples.at(-2);
-    const first = !before || t - before.t > GAP_MS; // nobody looked when it began
+    const first = !before || t - before.t > GAP_MS; // the start was not observed
     for (const key of keys) if (!this.wrong.has(key)) this.wrong.set(key, { t, first });
   }
 
   /**
-   * The samples of so many seconds, with one without values wherever none came for a while.
+   * Return the samples of the last seconds, with an empty one in each gap.
    *
    * @param {number} seconds
-   * @returns {{t: number, sample: Sample | null, at: number}[]} `at`: where it is in `samples`
+   * @returns {{t: number, sample: Sample | null, at: number}[]} `at`: the index in `samples`
    */
   since(seconds) {
     const last = this.samples.at(-1);
@@ -90,7 +90,7 @@ export class History {
   }
 
   /**
-   * Verdicts per second by counter, as of a sample; null if there is nothing to compare it with.
+   * Return the verdicts per second by counter, at a sample; null without an earlier sample.
    *
    * @param {number} [at]
    * @returns {Record<string, number> | null}
@@ -113,7 +113,7 @@ export class History {
       const { samples, latencies: { readings }, wrong } = this;
       sessionStorage.setItem(this.key, JSON.stringify({ samples, latencies: readings, wrong: [...wrong] }));
     } catch {
-      // Full, or off: the charts begin anew after a reload.
+      // Storage is full or off: the charts start empty after a reload.
     }
   }
 }
@@ -131,7 +131,7 @@ function restore(key) {
       return { samples, latencies, wrong };
     }
   } catch {
-    // Nothing, or of another version of this page.
+    // There is none, or one of another version of this page.
   }
   return { samples: [], latencies: [], wrong: [] };
 }

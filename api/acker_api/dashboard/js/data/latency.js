@@ -1,18 +1,18 @@
 /**
- * How long trees took from their first row to their ack. Redis counts them since the namespace was
- * created; of two readings the difference says how long those took that were acked in between.
+ * The times of trees from their first row to their ack. Redis counts them since the namespace was
+ * created; the difference of two readings covers the trees that were acked in between.
  *
  * @typedef {object} Distribution
  * @property {number[]} counts trees by the binary digits of their milliseconds: 0, 1, 2 to 3, 4 to 7, ..
  * @property {number} total
- * @property {number | null} mean ms; null: it is not known
+ * @property {number | null} mean ms; null: unknown
  */
 
 /** @typedef {{t: number, counts: number[], sum: number}} Reading */
 
-/** Apart enough to be few, and close enough that little is missed at the beginning. */
+/** Far enough apart to be few, and close enough that the beginning is covered. */
 const APART_MS = 5000;
-/** With the one before them: fifteen minutes. */
+/** With the reading before them, fifteen minutes. */
 const MOST = 181;
 
 export class Latencies {
@@ -30,23 +30,23 @@ export class Latencies {
   add(t, { counts, sum_ms: sum }) {
     const now = { t, counts, sum };
     const last = this.last;
-    // Of another namespace by this name, or shards have gone with what they had counted.
+    // The namespace was created again, or shards were removed with their counts.
     if (last && (t < last.t || last.counts.some((each, at) => each > (counts[at] || 0)))) this.readings = [];
     const kept = this.readings.at(-1);
     if (!kept || t - kept.t >= APART_MS) this.readings = [...this.readings, now].slice(-MOST);
     this.last = now;
   }
 
-  /** @returns {Distribution | null} of all that were ever acked; null: nothing was read */
+  /** @returns {Distribution | null} of all trees that were ever acked; null: no reading */
   get ever() {
     return this.last && made(this.last.counts, this.last.sum);
   }
 
   /**
-   * Of those that were acked in the last so many seconds, as far as it was looked at.
+   * Return the distribution of the trees acked in the last seconds, as far as there are readings.
    *
    * @param {number} seconds
-   * @returns {(Distribution & {ms: number}) | null} `ms`: over how long that is; null: there is but one reading
+   * @returns {(Distribution & {ms: number}) | null} `ms`: the time that it covers; null: there is only one reading
    */
   over(seconds) {
     const last = this.last;
@@ -58,7 +58,7 @@ export class Latencies {
 }
 
 /**
- * Of ages that were heard of, where Redis's counts are not told.
+ * Return the distribution of received ages, for a service that does not report Redis's counts.
  *
  * @param {number[]} ages ms
  * @returns {Distribution}
@@ -74,19 +74,19 @@ export function ofAges(ages) {
   return made(counts, ages.reduce((sum, each) => sum + each, 0));
 }
 
-/** What the trees of a count took less than, ms. @param {number} at */
+/** Upper bound of the times in a count, in ms, exclusive. @param {number} at */
 export function upper(at) {
   return 2 ** at;
 }
 
-/** And what they took at least. @param {number} at */
+/** Lower bound of the times in a count, in ms. @param {number} at */
 export function lower(at) {
   return at ? 2 ** (at - 1) : 0;
 }
 
 /**
- * What a share of the trees took at most, ms. Those of a count are taken to be spread evenly, as
- * Prometheus does it: right to a factor of two, and mostly better.
+ * Return the time that a share of the trees took at most, in ms. Times are assumed to be spread evenly
+ * in each count, as Prometheus does: the error is at most a factor of two, and usually smaller.
  *
  * @param {Distribution} distribution of one tree at least
  * @param {number} part

@@ -1,4 +1,4 @@
-/** All namespaces, a page at a time, and how each stands. */
+/** All namespaces, page by page, with their states. */
 
 import { ApiError, get, inNamespace } from "../core/api.js";
 import { alive, failed, mode } from "../core/connection.js";
@@ -11,22 +11,22 @@ const PAGE = 24;
 const AT_ONCE = 4;
 const POLL_MS = 800;
 const SLOW_MS = 10_000;
-/** Names come and go seldom. */
+/** Names change rarely. */
 const NAMES_MS = 5000;
 const TRACE = 90;
 
 /**
  * @typedef {object} Row
  * @property {string} name
- * @property {Status | null} status as it was read last
- * @property {ApiError | null} error why it could not be read just now
+ * @property {Status | null} status the last one that was read
+ * @property {ApiError | null} error why it cannot be read now
  * @property {{t: number, pending: number}[]} trace
- * @property {{t: number, counters: Record<string, number>}[]} readings of some seconds, for rates
+ * @property {{t: number, counters: Record<string, number>}[]} readings of the last seconds, for rates
  */
 
 export class Overview {
   /**
-   * @param {string} after names behind this one; "" for the first page
+   * @param {string} after only names after this one; "" for the first page
    * @param {import("../core/scope.js").Scope} scope
    */
   constructor(after, scope) {
@@ -39,21 +39,21 @@ export class Overview {
     this.next = null;
     this.namesAt = 0;
     this.readAt = 0;
-    /** Told after every round. @type {Signal<{error: ApiError | null, rows: Row[]}>} */
+    /** Notified after every round. @type {Signal<{error: ApiError | null, rows: Row[]}>} */
     this.news = new Signal({ error: /** @type {ApiError | null} */ (null), rows: /** @type {Row[]} */ ([]) });
     this.events = new Events("/events", scope, this.#handlers());
     scope.repeat(() => this.#round());
   }
 
   /**
-   * By events come the figures that move; the rest is read now and then.
+   * Events have the figures that change often; everything else is polled at a longer interval.
    *
    * @returns {Record<string, (data: any) => void>}
    */
   #handlers() {
     return {
       namespaces: ({ namespaces, total }) => {
-        if (total !== this.total) this.namesAt = this.readAt = 0; // there is another, or one less
+        if (total !== this.total) this.namesAt = this.readAt = 0; // namespaces were created or dropped
         for (const told of namespaces) this.#hear(told);
         this.events.heard();
         alive();
@@ -62,7 +62,7 @@ export class Overview {
       },
       problem: (problem) => {
         const error = new ApiError(problem.status || 503, problem);
-        this.events.heard(); // it is told anew every second; nobody need ask meanwhile
+        this.events.heard(); // the event repeats every second, so no poll is needed
         failed(error);
         for (const row of this.rows.values()) row.error = error;
         this.news.tell({ error, rows: [...this.rows.values()] });
@@ -74,7 +74,7 @@ export class Overview {
     const row = this.rows.get(name);
     if (!row?.status) return;
     if (!up) {
-      this.readAt = 0; // reading it tells why
+      this.readAt = 0; // a poll gets the reason
       return;
     }
     const findings = merged(told.findings, row.status.findings);
@@ -90,7 +90,7 @@ export class Overview {
       if (Date.now() - this.namesAt > NAMES_MS || this.news.value.error) await this.#names();
       await this.#read();
       const errors = [...this.rows.values()].map((row) => row.error);
-      // Where one can be read the service and Redis are there.
+      // If one can be read, the service and Redis are available.
       const away = errors.length > 0 && errors.every(Boolean) ? errors.find(
         (each) => each && (each.redisAway || each.serviceAway)) : null;
       error = away || null;
@@ -102,7 +102,7 @@ export class Overview {
     else alive();
     if (!error && !this.events.recent) mode.set("polling");
     this.news.tell({ error, rows: [...this.rows.values()] });
-    // Many namespaces are asked less often: a page open costs the same.
+    // With many namespaces, polls are less frequent: an open page costs the same.
     return document.hidden ? SLOW_MS : POLL_MS * Math.max(1, Math.ceil(this.rows.size / 8));
   }
 
@@ -138,7 +138,7 @@ export class Overview {
     try {
       const signal = this.scope.signal;
       const status = await get(inNamespace(row.name), { signal, patience: 4000 });
-      // Events judge by readings of their own: both in turn would flicker.
+      // Events judge by separate readings: findings of both in turn would flicker.
       if (this.events.live && row.status) status.findings = merged(row.status.findings, status.findings);
       this.#note(row, status);
     } catch (error) {
@@ -151,7 +151,7 @@ export class Overview {
 const NACKS = ["failed", "expired", "overflow", "conflict"];
 
 /**
- * Verdicts per second over the last readings; while there is but one, as the service tells it, or null.
+ * Return the verdicts per second over the last readings; of a single one, the rates of the service, or null.
  *
  * @param {Row} row
  * @returns {{acked: number, nacked: number} | null}
@@ -169,7 +169,7 @@ export function rates({ readings, status }) {
 }
 
 /**
- * What events find, and how old the oldest tree is: that is asked for less often.
+ * Return the findings of events, with the finding about the oldest tree, which only polls have.
  *
  * @param {import("./types.js").Finding[]} told
  * @param {import("./types.js").Finding[]} asked

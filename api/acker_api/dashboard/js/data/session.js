@@ -1,4 +1,4 @@
-/** Who looks at the page, and what they may do. */
+/** The user of the page, and the user's rights. */
 
 import { change, get, toLogin } from "../core/api.js";
 import { Signal } from "../core/signal.js";
@@ -8,15 +8,15 @@ const RANKS = ["viewer", "operator", "admin"];
 /**
  * @typedef {object} Session
  * @property {string} role viewer, operator or admin
- * @property {string[] | null} namespaces for these only, `shop-*` for all that begin so; null: for all
+ * @property {string[] | null} namespaces only these, `shop-*` for a prefix; null: all
  * @property {string} who
- * @property {boolean} needed whether a token is needed at all
+ * @property {boolean} needed whether the service requires a token
  */
 
 /** @type {Signal<Session>} */
 export const session = new Signal({ role: "viewer", namespaces: null, who: "", needed: false });
 
-/** Ask who we are, or be asked. A service that cannot tell lets us look, and no more. */
+/** Load the session, or go to the login page. Without an answer, the page may only read. */
 export async function load() {
   const found = await get("/session");
   if (found.needed && !found.role) toLogin();
@@ -29,7 +29,7 @@ export async function load() {
 }
 
 /**
- * Whether the session may do something; the service decides in the end.
+ * Return whether the session may do something; the service makes the final decision.
  *
  * @param {"viewer" | "operator" | "admin"} role
  * @param {string} [namespace]

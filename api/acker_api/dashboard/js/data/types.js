@@ -1,5 +1,5 @@
 /**
- * What the API answers, as far as the page reads it. Ids are text: a number beyond 2^53 bends.
+ * Answers of the API, as far as the page reads them. Ids are text, because numbers beyond 2^53 are rounded.
  *
  * @typedef {object} Shard
  * @property {number} shard
@@ -59,9 +59,9 @@
  * @property {number} at_ms
  * @property {string} task
  * @property {string} [entry]
- * @property {number} [count] trees that it is about, of a block; 1 otherwise
+ * @property {number} [count] number of trees in a block; 1 otherwise
  *
- * @typedef {object} BlockVerdict a verdict on a whole block, as events tell it
+ * @typedef {object} BlockVerdict the verdicts on a whole block, as events have them
  * @property {"ack" | "nack" | "touch" | "mixed"} verdict
  * @property {string} reason
  * @property {string} block
@@ -74,15 +74,15 @@
  * @property {number} at_ms
  *
  * @typedef {object} Finding
- * @property {string} id what was looked at
+ * @property {string} id the check
  * @property {"warning" | "error"} level
- * @property {string} headline what is wrong, in a few words
+ * @property {string} headline the problem, in a few words
  * @property {string} detail
  * @property {string} fix
  *
  * @typedef {object} Status
  * @property {string} namespace
- * @property {Finding[]} findings what is wrong, errors first
+ * @property {Finding[]} findings the problems, errors first
  * @property {"on_time" | "late" | "away" | "unknown"} rotator
  * @property {number} pending
  * @property {number[]} pending_by_bucket
@@ -92,15 +92,15 @@
  * @property {number} high_water_ratio
  * @property {number} lag_ms
  * @property {number} late_ms
- * @property {number} ticks of the shard that has most
+ * @property {number} ticks of the shard with the most
  * @property {Record<string, number>} counters
  * @property {Record<string, number>} backlog
- * @property {Record<string, number>} [backlog_ratio] of the fullest shard, of its share of the limit
+ * @property {Record<string, number>} [backlog_ratio] of the fullest shard, by its share of the limit
  * @property {Config} config
  * @property {Shard[]} shards
  * @property {string | number | null} [resharding_to]
- * @property {{upper_ms: number[], counts: number[], sum_ms: number} | null} [latency] of all that were
- *   ever acked, by powers of two
+ * @property {{upper_ms: number[], counts: number[], sum_ms: number} | null} [latency] of all trees that
+ *   were ever acked, by powers of two
  * @property {(Record<string, number> & {over_ms: number}) | null} [rates] per second, by counter
  * @property {{exact: boolean, tree: Tree} | null} [oldest]
  */

@@ -1,10 +1,10 @@
-/** Verdicts that were seen, each once, the newest first. */
+/** Verdicts that this page has received, without duplicates, newest first. */
 
 import { Signal } from "../core/signal.js";
 
 /** @typedef {import("./types.js").Outcome} Outcome */
 
-/** Of each kind, so that acks by the thousand drive no failure out. */
+/** Maximum per kind, so that thousands of acks push out no failure. */
 const MOST = 500;
 const MAX_GROUPS = 200;
 
@@ -17,11 +17,11 @@ export class Verdicts {
     this.known = new Set();
     /** @type {Map<string, Failure>} */
     this.groups = new Map();
-    /** Told with what is new. @type {Signal<Outcome[]>} */
+    /** Notified with the new verdicts. @type {Signal<Outcome[]>} */
     this.news = new Signal(/** @type {Outcome[]} */ ([]));
   }
 
-  /** @param {Outcome[]} outcomes in any order; those that are known are passed over */
+  /** @param {Outcome[]} outcomes in any order; known ones are ignored */
   add(outcomes) {
     const fresh = outcomes.filter((each) => {
       const name = key(each);
@@ -31,7 +31,7 @@ export class Verdicts {
     });
     if (!fresh.length) return;
     for (const each of fresh) if (each.verdict === "nack") this.#gather(each);
-    // A reason with an id in it is one of its own each time.
+    // Reasons that contain an id are all different.
     if (this.groups.size > 2 * MAX_GROUPS) {
       this.groups = new Map(this.failures().slice(0, MAX_GROUPS).map((each) => [JSON.stringify([each.reason, each.why]), each]));
     }
@@ -47,8 +47,8 @@ export class Verdicts {
   }
 
   /**
-   * The nacks, gathered by what was said of them, the latest first. All that were seen count, also
-   * those that the list has no room for any more.
+   * Return the nacks, grouped by reason, newest first. All received nacks count, also those that are no
+   * longer in the list.
    *
    * @returns {Failure[]}
    */
@@ -69,7 +69,7 @@ export class Verdicts {
 }
 
 /**
- * A verdict on a block as verdicts: what was acked of it, and what was nacked.
+ * Convert the verdicts on a block: one entry for its acks, one for its nacks.
  *
  * @param {import("./types.js").BlockVerdict} told
  * @returns {Outcome[]}
@@ -83,8 +83,8 @@ export function ofBlock({ verdict, reason, block, label, task, count, acked, nac
 }
 
 /**
- * A tree has one verdict; it may come by an event and by asking, which differ in the rest. Its clock
- * may be set back more than once.
+ * A tree has one verdict. An event and a poll may both have it, with other fields. The timeout of a
+ * tree may be reset more than once.
  */
 function key({ anchor, verdict, reason, task, at_ms }) {
   return `${anchor}/${verdict}/${reason}/${task}/${verdict === "touch" ? Math.round(at_ms / 1000) : ""}`;

@@ -1,4 +1,4 @@
-/** The panels that draw what the feed tells. */
+/** The charts of a namespace. */
 
 import { Gauge } from "../charts/gauge.js";
 import { Heat } from "../charts/heat.js";
@@ -10,7 +10,7 @@ import { compact } from "../core/format.js";
 import { Panel, skeleton } from "../ui/panel.js";
 
 /**
- * Pending and rates share the time they show.
+ * Return the panels of pending trees and of rates; they share one time range.
  *
  * @param {import("../data/feed.js").Feed} feed
  * @param {import("../core/scope.js").Scope} scope
@@ -20,12 +20,12 @@ export function timePanels(feed, scope) {
   /** @type {import("../charts/plot.js").Plot | null} */
   let pending = null;
   let seconds = 120;
-  const left = new Panel({ title: "Pending by bucket", note: "A tree moves a bucket down with each tick, and expires from the last",
+  const left = new Panel({ title: "Pending by bucket", note: "With each tick a tree moves down a bucket; it expires from the last",
     tools: [spans((chosen) => {
       seconds = chosen;
       draw();
     })] });
-  const right = new Panel({ title: "Verdicts per second", note: "And trees tracked; what is nacked has a scale of its own" });
+  const right = new Panel({ title: "Verdicts per second", note: "With tracked trees; nacks have a separate scale" });
   put(left.body, h("div", { class: "plot-space" }));
   put(right.body, rates.map(({ root }) => root));
 
@@ -66,11 +66,11 @@ function marks(status) {
 export function gaugePanel(feed, scope) {
   const gauge = new Gauge();
   const words = h("p", { class: "gauge-note" }, " ");
-  const panel = new Panel({ title: "High-water mark", note: "The fullest shard counts", kind: "center" });
+  const panel = new Panel({ title: "High-water mark", note: "Of the fullest shard", kind: "center" });
   put(panel.body, gauge.root, words);
   panel.follow(scope, feed.status, (status) => {
     gauge.set(status);
-    say(words, status.high_water === "ok" ? "There is room: sources go on."
+    say(words, status.high_water === "ok" ? "There is room: sources continue."
       : status.high_water === "high" ? "Sources wait until it falls." : "New trees are nacked until it falls.");
     words.className = `gauge-note ${status.high_water}`;
   });
@@ -83,7 +83,7 @@ export function gaugePanel(feed, scope) {
  */
 export function shardsPanel(feed, scope) {
   const heat = new Heat();
-  const panel = new Panel({ title: "Shards", note: "The warmer, the fuller" });
+  const panel = new Panel({ title: "Shards", note: "A stronger colour means a fuller shard" });
   put(panel.body, skeleton(2));
   panel.follow(scope, feed.status, (status) => {
     heat.set(status);

@@ -1,4 +1,4 @@
-/** What failed just now, and why: alike ones are gathered. */
+/** Recent failures, grouped by reason. */
 
 import { foreign, h, put } from "../core/dom.js";
 import { ago, count } from "../core/format.js";
@@ -17,12 +17,12 @@ const SHOWN = 8;
 export function failuresPanel(feed, scope) {
   const panel = new Panel({
     title: "Recent failures", kind: "list",
-    note: "Of the verdicts seen since this page was opened, and those that wait",
+    note: "Verdicts since this page was opened, and untaken ones",
   });
   const { root, body } = table("Recent failures, by reason", COLUMNS, { kind: "stack" });
   put(panel.body, skeleton(5));
   const draw = () => {
-    // What could not be read stays said: news of other things do not mend it.
+    // An error of the verdicts stays until they can be read; other updates do not clear it.
     if (!feed.verdictError.value) panel.safely(list);
   };
   const list = () => {
@@ -32,7 +32,7 @@ export function failuresPanel(feed, scope) {
     if (!groups.length) {
       const counted = status.counters.failed + status.counters.expired;
       put(panel.body, counted
-        ? empty("check", "No failure was seen", `${count(counted)} trees have failed or expired before; `
+        ? empty("check", "No failure was seen", `${count(counted)} trees failed or expired before; `
           + "their sources have taken those verdicts.")
         : empty("check", "Nothing has failed", "No tree of this namespace has failed or expired."));
       return;
@@ -45,8 +45,8 @@ export function failuresPanel(feed, scope) {
   };
   feed.status.hear(scope, draw);
   feed.verdictError.hear(scope, (error) => {
-    if (!error) panel.mend();
-    else if (error.notOffered) put(panel.body, empty("plug", "Not offered", "This service does not tell of verdicts."));
+    if (!error) panel.recover();
+    else if (error.notOffered) put(panel.body, empty("plug", "Not offered", "This service does not list verdicts."));
     else panel.fail(error);
   });
   return panel.root;

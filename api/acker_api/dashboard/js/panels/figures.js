@@ -1,4 +1,4 @@
-/** The figures one looks at first. */
+/** The main figures. */
 
 import { Sparkline } from "../charts/sparkline.js";
 import { h, say } from "../core/dom.js";
@@ -17,7 +17,7 @@ export function figures(feed, scope) {
   const tiles = {
     pending: tile("Pending"), oldest: tile("Oldest"), mark: tile("High-water mark"),
     rotator: tile("Rotator"), acked: tile("Acked"), nacked: tile("Nacked"),
-    backlog: tile("Verdicts waiting"),
+    backlog: tile("Untaken verdicts"),
   };
   const spark = new Sparkline();
   tiles.pending.root.append(spark.root);
@@ -26,10 +26,10 @@ export function figures(feed, scope) {
 
   feed.status.hear(scope, (status) => {
     if (!status) return;
-    const rates = feed.history.rates() || status.rates || null; // the service's own, until there are two readings
+    const rates = feed.history.rates() || status.rates || null; // the service's rates, until there are two readings
     const { counters, config } = status;
     tiles.pending.set(figure(status.pending), status.in_blocks
-      ? `${compact(status.in_blocks)} of them in blocks` : `of ${compact(counters.tracked)} tracked`);
+      ? `${compact(status.in_blocks)} in blocks` : `of ${compact(counters.tracked)} tracked`);
     tiles.pending.root.title = `${count(status.pending)} trees`;
     spark.set(feed.history.samples.slice(-45).map(
       ({ buckets }) => buckets.reduce((sum, each) => sum + each, 0)));
@@ -40,11 +40,11 @@ export function figures(feed, scope) {
     const next = nextTick(status);
     tiles.rotator.set(turn.words, turn.level !== "ok"
       ? `overdue by ${duration(status.lag_ms)}` : next ? `next tick in ${duration(next)}` : "a tick is due", turn.level);
-    tiles.acked.set(rates ? `${rate(rates.acked)} /s` : "–", `${compact(counters.acked)} in all`);
+    tiles.acked.set(rates ? `${rate(rates.acked)} /s` : "–", `${compact(counters.acked)} in total`);
     const nacks = rates ? NACKS.reduce((sum, name) => sum + (rates[name] || 0), 0) : 0;
     tiles.nacked.set(rates ? `${rate(nacks)} /s` : "–",
       NACKS.filter((name) => counters[name]).map((name) => `${compact(counters[name])} ${name}`).join(", ")
-        || "none in all", levelOf(status, "nacks"));
+        || "none in total", levelOf(status, "nacks"));
     const waiting = Object.values(status.backlog).reduce((sum, each) => sum + each, 0);
     const tasks = Object.values(status.backlog).filter(Boolean).length;
     tiles.backlog.set(figure(waiting), tasks ? `for ${plural(tasks, "source")}` : "all are taken",
@@ -53,7 +53,7 @@ export function figures(feed, scope) {
   return root;
 }
 
-/** Milliseconds until the next tick, by Redis's clock. @param {import("../data/types.js").Status} status */
+/** Return the milliseconds until the next tick, by Redis's clock. @param {import("../data/types.js").Status} status */
 function nextTick({ shards, config }) {
   return Math.max(0, Math.min(...shards.map((each) => each.ticked_ms + config.tick_ms - each.now_ms)));
 }
@@ -67,10 +67,10 @@ function oldest(status) {
     return { value, words: `at most ${duration(config.timeout_ms)}`, level };
   }
   if (!status.pending && !status.expiring) return { value: "–", words: "nothing is pending", level: "ok" };
-  // The service does not tell it: its bucket does, within a tick.
+  // The service does not report its age; its bucket gives it within a tick.
   const bucket = status.pending_by_bucket.findLastIndex((each) => each > 0);
   return {
-    value: `< ${duration((bucket + 1) * config.tick_ms)}`, words: `in bucket ${bucket}, by its ticks`, level: "ok",
+    value: `< ${duration((bucket + 1) * config.tick_ms)}`, words: `estimate by bucket ${bucket}`, level: "ok",
   };
 }
 

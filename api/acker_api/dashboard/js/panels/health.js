@@ -1,4 +1,4 @@
-/** Whether the rotator lives, and whose verdicts wait. */
+/** The state of the rotator, and the backlog of each source. */
 
 import { h, put, say } from "../core/dom.js";
 import { get, inNamespace } from "../core/api.js";
@@ -18,7 +18,7 @@ const SHOWN = 50;
 export function rotatorPanel(feed, scope) {
   const panel = new Panel({ title: "Rotator", kind: "rotator" });
   const state = h("div", { class: "rotator-state" });
-  const names = ["Last tick", "Next tick", "Last was late by", "A tick every", "Trees live at most", "To be drained"];
+  const names = ["Last tick", "Next tick", "Last tick late by", "Tick interval", "Maximum lifetime", "To drain"];
   const values = names.map(() => h("dd", { class: "number" }, "–"));
   put(panel.body, state, h("dl", { class: "facts" },
     names.map((name, at) => h("div", {}, h("dt", {}, name), values[at]))));
@@ -28,8 +28,8 @@ export function rotatorPanel(feed, scope) {
     const turn = rotator(status);
     const words = status.ticks === 0 && turn.level === "ok" ? "The first tick will show whether a rotator runs."
       : turn.level === "ok" ? "Every shard is rotated in time."
-      : turn.level === "high" ? "A tick is due; it should come any moment."
-        : "No rotator turns this namespace: nothing expires.";
+      : turn.level === "high" ? "A tick is overdue; it should come any moment."
+        : "No rotator runs for this namespace: nothing expires.";
     if (said !== turn.words) {
       said = turn.words;
       put(state, chip(turn.level, turn.words), h("span", {}, words));
@@ -55,8 +55,8 @@ const COLUMNS = [{ title: "Source" }, { title: "Waiting", kind: "number" }, { ti
  * @param {import("../core/scope.js").Scope} scope
  */
 export function backlogPanel(feed, scope) {
-  const panel = new Panel({ title: "Waiting verdicts", note: "By source, as long as it has not taken them" });
-  const { root, body } = table("Verdicts that wait, by source", COLUMNS);
+  const panel = new Panel({ title: "Untaken verdicts", note: "By source" });
+  const { root, body } = table("Untaken verdicts, by source", COLUMNS);
   const load = async (signal) => {
     try {
       return (await get(inNamespace(feed.namespace, "backlog"), { signal })).tasks;
@@ -72,7 +72,7 @@ export function backlogPanel(feed, scope) {
     draw: (tasks) => {
       const waiting = tasks.filter((each) => each.waiting).sort((a, b) => b.waiting - a.waiting);
       if (!waiting.length) {
-        put(panel.body, empty("check", "Nobody is behind", "Sources have taken all their verdicts."));
+        put(panel.body, empty("check", "No backlog", "Sources have taken all their verdicts."));
         return;
       }
       const status = feed.status.value;
@@ -89,7 +89,7 @@ export function backlogPanel(feed, scope) {
 
 /**
  * @param {number} part
- * @param {string} level of all sources: it shows at the bars that are as full as that
+ * @param {string} level of all sources: bars below the limit have its colour
  */
 function share(part, level) {
   const bar = h("span", { class: `share-bar ${part >= 1 ? "over" : level}` });

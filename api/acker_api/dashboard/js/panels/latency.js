@@ -1,4 +1,4 @@
-/** How long trees took: of those acked lately, or of all. */
+/** Complete latency: of the trees acked lately, or of all. */
 
 import { Latency } from "../charts/latency.js";
 import { h, put } from "../core/dom.js";
@@ -7,7 +7,7 @@ import { ofAges } from "../data/latency.js";
 import { empty, Panel, skeleton } from "../ui/panel.js";
 
 const LATELY_SECONDS = 900;
-/** With fewer acked lately all that were ever acked tell more. */
+/** With fewer trees acked lately, the panel shows all trees. */
 const LEAST = 20;
 const DRAW_MS = 1000;
 
@@ -17,7 +17,7 @@ const DRAW_MS = 1000;
  */
 export function latencyPanel(feed, scope) {
   const chart = new Latency();
-  /** What somebody wants to see; "" while nobody has said. */
+  /** The choice of the user; "" before the first one. */
   let wanted = "";
   const buttons = [["lately", "Lately"], ["ever", "Since the beginning"]].map(([name, text]) => h("button", {
     type: "button", class: "segment", "aria-pressed": "false", data: { name }, on: { click: () => {
@@ -38,7 +38,7 @@ export function latencyPanel(feed, scope) {
       for (const each of buttons) each.setAttribute("aria-pressed", String(each.dataset.name === shown));
       panel.setNote(note);
       if (!found?.total) {
-        put(panel.body, empty("clock", shown === "lately" ? "Nothing was acked lately" : "Nothing was acked yet",
+        put(panel.body, empty("clock", shown === "lately" ? "No recent acks" : "No acks yet",
           "The distribution fills as trees are acked."));
         return;
       }
@@ -56,13 +56,13 @@ export function latencyPanel(feed, scope) {
   return panel.root;
 }
 
-/** What is shown, and of what it is. @returns {{found: import("../data/latency.js").Distribution | null, note: string, shown: string}} */
+/** Return the distribution to show, and its note. @returns {{found: import("../data/latency.js").Distribution | null, note: string, shown: string}} */
 function chosen(feed, wanted) {
   const { latencies } = feed.history;
   const ever = feed.status.value.latency ? latencies.ever : null;
   if (!ever) {
     const found = ofAges(feed.verdicts.list.filter((each) => each.verdict === "ack").map((each) => each.age_ms));
-    return { found, shown: "", note: `Of the ${plural(found.total, "ack")} that this page has heard of` };
+    return { found, shown: "", note: `Of ${plural(found.total, "ack")} that this page has received` };
   }
   const lately = latencies.over(LATELY_SECONDS);
   const shown = wanted || (lately && lately.total >= LEAST ? "lately" : "ever");
@@ -70,5 +70,5 @@ function chosen(feed, wanted) {
     return { found: ever, shown, note: `From first row to ack, of ${plural(ever.total, "tree")} since the beginning` };
   }
   return { found: lately, shown, note: lately
-    ? `From first row to ack, of ${plural(lately.total, "tree")} acked in the last ${duration(lately.ms)}` : "Nothing was looked at yet" };
+    ? `From first row to ack, of ${plural(lately.total, "tree")} acked in the last ${duration(lately.ms)}` : "No readings yet" };
 }

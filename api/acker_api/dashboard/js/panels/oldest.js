@@ -1,4 +1,4 @@
-/** The trees that wait longest, of those a first look finds. */
+/** The oldest trees of a sample. */
 
 import { put } from "../core/dom.js";
 import { get, inNamespace } from "../core/api.js";
@@ -21,7 +21,7 @@ const EVERY_MS = 4000;
 export function oldestPanel(feed, scope) {
   const { namespace } = feed;
   const panel = new Panel({
-    title: "Oldest trees", note: "What hangs shows here first", kind: "list",
+    title: "Oldest trees", note: "Stuck trees show here first", kind: "list",
     tools: [h("a", { class: "button small", href: href(["ns", namespace, "trees"]) }, "All trees")],
   });
   const { root, body } = table("Oldest trees of a sample", COLUMNS);
@@ -35,9 +35,9 @@ export function oldestPanel(feed, scope) {
       const first = feed.status.value?.oldest?.tree;
       if (first) trees.set(first.anchor, first);
       if (!trees.size) {
-        panel.setNote("What hangs shows here first");
+        panel.setNote("Stuck trees show here first");
         put(panel.body, found.next || feed.status.value?.pending
-          ? empty("inbox", "Nothing in the sample", "What is pending lies elsewhere: see all trees.")
+          ? empty("inbox", "Nothing in the sample", "The pending trees are elsewhere: see all trees.")
           : empty("check", "Nothing is pending", "Every tree has its verdict."));
         return;
       }

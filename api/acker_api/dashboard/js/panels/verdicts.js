@@ -1,4 +1,4 @@
-/** Verdicts as they come; the list can be held still, and narrowed. */
+/** Verdicts as they arrive; the list can be paused and filtered. */
 
 import { foreign, h, icon, put, say } from "../core/dom.js";
 import { count, moment, plural } from "../core/format.js";
@@ -38,7 +38,7 @@ export function verdictsPanel(feed, scope) {
       text = search.value.toLowerCase();
       drawList();
     } } });
-  const panel = new Panel({ title: "Verdicts", note: "As they come", kind: "verdicts list", tools: [search, select, pause] });
+  const panel = new Panel({ title: "Verdicts", note: "As they arrive", kind: "verdicts list", tools: [search, select, pause] });
   const { root, body } = table("Verdicts, the latest first", COLUMNS, { kind: "tall" });
   const nothing = h("div");
   put(panel.body, nothing, root);
@@ -58,9 +58,9 @@ export function verdictsPanel(feed, scope) {
       root.hidden = !shown.length;
       nothing.hidden = Boolean(shown.length);
       if (!shown.length) {
-        put(nothing, all.length ? empty("filter", "None of them match", "Widen the filter to see the others.")
-          : empty("inbox", "No verdict yet", "They show up here as trees are acked, fail or expire. "
-            + "What sources have taken before this page was opened is gone."));
+        put(nothing, all.length ? empty("filter", "No match", "Widen the filter to see other verdicts.")
+          : empty("inbox", "No verdict yet", "Verdicts show here as trees are acked, fail or expire. "
+            + "Those that sources took before this page was opened are not shown."));
       }
     });
   }
@@ -68,14 +68,14 @@ export function verdictsPanel(feed, scope) {
   function draw() {
     timer = 0;
     if (!paused) drawList();
-    put(pause, icon(paused ? "play" : "pause"), h("span", {}, paused ? "Go on" : "Pause"));
-    const held = paused && fresh ? `Held; ${plural(fresh, "new verdict")} since` : paused ? "Held" : "As they come";
-    const gaps = feed.gaps.value ? "; some were missed" : "";
-    const dropped = feed.dropped.value ? `; ${count(feed.dropped.value)} more came than are shown` : "";
+    put(pause, icon(paused ? "play" : "pause"), h("span", {}, paused ? "Resume" : "Pause"));
+    const held = paused && fresh ? `Paused; ${plural(fresh, "new verdict")} since` : paused ? "Paused" : "As they arrive";
+    const gaps = feed.gaps.value ? "; some may be missing" : "";
+    const dropped = feed.dropped.value ? `; ${count(feed.dropped.value)} more are not shown` : "";
     panel.setNote(held + gaps + dropped);
   }
 
-  // Hundreds a second come: they are drawn together.
+  // Hundreds per second may arrive: they are drawn together.
   const soon = () => {
     if (!timer) timer = window.setTimeout(draw, DRAW_MS);
   };
@@ -87,14 +87,14 @@ export function verdictsPanel(feed, scope) {
   feed.dropped.hear(scope, soon);
   scope.end(() => clearTimeout(timer));
   feed.verdictError.hear(scope, (error) => {
-    if (!error) panel.mend();
+    if (!error) panel.recover();
     else if (error.notOffered) {
       root.hidden = true;
       nothing.hidden = false;
-      put(nothing, empty("plug", "Not offered", "This service does not tell of verdicts."));
+      put(nothing, empty("plug", "Not offered", "This service does not list verdicts."));
     } else panel.fail(error);
   });
   drawList();
-  say(panel.note, "As they come");
+  say(panel.note, "As they arrive");
   return panel.root;
 }

@@ -1,23 +1,23 @@
-/** Questions before something is changed, and words after it. */
+/** Dialogs before a change, and messages after it. */
 
 import { h, icon, put } from "../core/dom.js";
 
 let numbers = 0;
 
 /**
- * Ask, and do it. The dialog stays open while it is done and says what went wrong.
+ * Ask, then act. The dialog stays open during the action, and shows its error.
  *
  * @param {object} question
  * @param {string} question.title
  * @param {any[]} question.text paragraphs
- * @param {string} question.confirm what the button says
+ * @param {string} question.confirm label of the button
  * @param {boolean} [question.danger]
  * @param {{label: string, value?: string, hint?: string}} [question.field] one line of text
- * @param {string} [question.typed] must be typed before the button works
- * @param {(text: string, stopped: () => boolean) => Promise<string | void>} question.act gets the field's
- *   text; `stopped` tells whether it is to end where it is
- * @param {boolean} [question.long] it takes many steps, and can be stopped between them
- * @returns {Promise<string | null>} what `act` answered ("" for nothing); null: it was cancelled
+ * @param {string} [question.typed] text that the user must type before the button works
+ * @param {(text: string, stopped: () => boolean) => Promise<string | void>} question.act gets the text of
+ *   the field; `stopped` returns whether it must end
+ * @param {boolean} [question.long] it has many steps, and can be stopped between them
+ * @returns {Promise<string | null>} the result of `act` ("" for none); null: it was cancelled
  */
 export function ask({ title, text, confirm, danger = false, field, typed, act, long = false }) {
   const id = `dialog-${(numbers += 1)}`;
@@ -89,7 +89,7 @@ export function ask({ title, text, confirm, danger = false, field, typed, act, l
 }
 
 /**
- * Say what was done, for some seconds.
+ * Show a message for some seconds.
  *
  * @param {string} text
  */

@@ -1,6 +1,6 @@
 /**
- * A panel fails alone: what goes wrong in it, a request or the drawing, is told in it, and tried
- * again; the others go on.
+ * A panel fails alone: it shows the error of its request or of its drawing, and retries. Other panels
+ * continue.
  */
 
 import { duration } from "../core/format.js";
@@ -12,8 +12,8 @@ let numbers = 0;
 /**
  * @typedef {object} PanelOptions
  * @property {string} title
- * @property {string} [note] what the figures mean, in small type under the title
- * @property {any[]} [tools] what stands to the right of the title
+ * @property {string} [note] the meaning of the figures, in small type under the title
+ * @property {any[]} [tools] controls to the right of the title
  * @property {string} [kind] more classes
  * @property {number} [level] of the heading
  */
@@ -56,7 +56,7 @@ export class Panel {
         : null);
   }
 
-  mend() {
+  recover() {
     if (this.trouble.hidden) return;
     this.trouble.hidden = true;
     this.root.classList.remove("failed");
@@ -65,14 +65,14 @@ export class Panel {
   }
 
   /**
-   * Do something of this panel's; what goes wrong is told in it.
+   * Run an action of this panel; the panel shows its error.
    *
    * @param {() => void} draw
    */
   safely(draw) {
     try {
       draw();
-      this.mend();
+      this.recover();
     } catch (error) {
       console.error(error);
       this.fail(error);
@@ -80,7 +80,7 @@ export class Panel {
   }
 
   /**
-   * Draw with every news of a signal, once there is one.
+   * Draw with every value of a signal that is not null.
    *
    * @template T
    * @param {import("../core/scope.js").Scope} scope
@@ -96,13 +96,13 @@ export class Panel {
   }
 
   /**
-   * Load and draw, again and again. A failure is told and tried again, later each time.
+   * Load and draw repeatedly. The panel shows an error, and retries with growing pauses.
    *
    * @template T
    * @param {import("../core/scope.js").Scope} scope
    * @param {{load: (signal: AbortSignal) => Promise<T>, draw: (found: T) => void,
    *   every?: number, offline?: string}} work `every`: milliseconds; 0: once.
-   *   `offline`: what is said where the service does not offer it
+   *   `offline`: text for a service that does not offer it
    * @returns {() => Promise<void>} load now
    */
   load(scope, { load, draw, every = 0, offline = "" }) {
@@ -121,7 +121,7 @@ export class Panel {
         const found = await load(scope.signal);
         if (scope.over || mine !== round) return undefined;
         draw(found);
-        this.mend();
+        this.recover();
         failures = 0;
         if (every) again(every);
       } catch (error) {
@@ -129,13 +129,13 @@ export class Panel {
         const known = /** @type {any} */ (error);
         if (known.notOffered && offline) {
           put(this.body, empty("plug", "Not offered", offline));
-          this.mend();
+          this.recover();
           return undefined;
         }
         const pause = RETRY_MS[Math.min(failures, RETRY_MS.length - 1)];
         failures += 1;
         this.fail(error, () => void run());
-        // What cannot be will not be by asking again.
+        // A refused request is not repeated: its answer would be the same.
         if (!known.status || known.status >= 500 || known.status === 429) again(pause);
       }
       return undefined;
@@ -147,7 +147,7 @@ export class Panel {
 }
 
 /**
- * Said where there is nothing to show.
+ * Return a message for an empty panel.
  *
  * @param {string} name of an icon
  * @param {string} title
@@ -159,7 +159,7 @@ export function empty(name, title, text, ...more) {
 }
 
 /**
- * Grey lines of the size of what is yet to come.
+ * Return grey lines in the size of the data to come.
  *
  * @param {number} lines
  */
@@ -177,7 +177,7 @@ export function chip(level, text) {
 }
 
 /**
- * How long ago something was; it has a title with the moment.
+ * Return an age.
  *
  * @param {number} ms
  */

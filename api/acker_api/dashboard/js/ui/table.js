@@ -1,18 +1,18 @@
-/** Tables with a caption, in a box that scrolls by itself, also by keyboard. */
+/** Tables with a caption, in a box that scrolls, by keyboard too. */
 
 import { h } from "../core/dom.js";
 
 /**
  * @typedef {object} Column
  * @property {string} title
- * @property {string} [kind] class of its cells: "number" is set to the right
- * @property {boolean} [hidden] only for screen readers
+ * @property {string} [kind] class of its cells: "number" is aligned to the right
+ * @property {boolean} [hidden] visible to screen readers only
  */
 
 /**
  * @param {string} caption
  * @param {Column[]} columns
- * @param {{shown?: boolean, kind?: string}} [options] `shown`: the caption is seen, too
+ * @param {{shown?: boolean, kind?: string}} [options] `shown`: the caption is visible
  * @returns {{root: any, body: any}}
  */
 export function table(caption, columns, { shown = false, kind = "" } = {}) {
@@ -27,7 +27,7 @@ export function table(caption, columns, { shown = false, kind = "" } = {}) {
 }
 
 /**
- * A row. The first column's cell is its heading.
+ * Return a row. The cell of the first column is its heading.
  *
  * @param {Column[]} columns
  * @param {any[]} cells

@@ -1,4 +1,4 @@
-/** How trees and verdicts are shown, the same wherever they are. */
+/** How trees and verdicts look, on all pages. */
 
 import { chip } from "./panel.js";
 import { foreign, h } from "../core/dom.js";
@@ -13,12 +13,12 @@ const STATES = {
   untracked: ["high", "untracked"],
 };
 
-/** What a state means. */
+/** The meaning of each state. */
 export const STATE_WORDS = {
   open: "Some of its messages are outstanding.",
-  failed: "A bolt has failed it. Its source is told when it tracks it, or was told if it is in a block.",
-  complete: "Complete, in a block that is not: it is told with its block.",
-  untracked: "Rows of it have come, and no source has tracked it yet.",
+  failed: "A bolt has failed it. Its source is notified when it tracks the tree, or was notified if it is in a block.",
+  complete: "Complete, in a block with open trees: its ack is sent with its block.",
+  untracked: "Rows of it have arrived, but no source has tracked it yet.",
 };
 
 /** @param {Tree["state"]} state */
@@ -37,7 +37,7 @@ export function verdictChip({ verdict, reason }) {
 }
 
 /**
- * The source's id of a tree, as a link to its page.
+ * Return the source id of a tree, as a link to its page.
  *
  * @param {string} namespace
  * @param {Tree} tree
@@ -47,17 +47,17 @@ export function treeLink(namespace, { anchor, source_id }) {
     source_id ? foreign(source_id) : h("span", { class: "quiet" }, "not tracked yet"));
 }
 
-/** Why a tree was nacked, in words. @param {{reason: string, why: string}} outcome */
+/** Return why a tree was nacked. @param {{reason: string, why: string}} outcome */
 export function why({ reason, why: said }) {
   if (said) return foreign(said, "why");
-  return h("span", { class: "quiet" }, REASONS[reason] || "nothing was said");
+  return h("span", { class: "quiet" }, REASONS[reason] || "no reason given");
 }
 
 const REASONS = {
   completed: "complete",
-  expired: "nobody finished it in time",
+  expired: "not completed in time",
   overflow: "above twice the high-water mark",
-  conflict: "its anchor was taken",
+  conflict: "its anchor was in use",
   failed: "the bolt gave no reason",
-  reset: "its clock was set back",
+  reset: "its timeout was reset",
 };

@@ -1,4 +1,4 @@
-/** Who changed what. */
+/** The audit log: who changed what. */
 
 import { foreign, h, put } from "../core/dom.js";
 import { ApiError, get } from "../core/api.js";
@@ -9,7 +9,7 @@ import { chip, empty, Panel, skeleton } from "../ui/panel.js";
 import { row, table } from "../ui/table.js";
 
 const COLUMNS = [{ title: "When", kind: "time" }, { title: "Who", kind: "brief" }, { title: "Action", kind: "brief" },
-  { title: "Namespace", kind: "brief" }, { title: "Of what", kind: "brief mono" }, { title: "Before", kind: "mono" },
+  { title: "Namespace", kind: "brief" }, { title: "Target", kind: "brief mono" }, { title: "Before", kind: "mono" },
   { title: "After", kind: "mono" }, { title: "Result", kind: "brief" }];
 const LIMIT = 50;
 /** @type {Record<string, "ok" | "high" | "over">} */
@@ -21,12 +21,12 @@ const RESULTS = { done: "ok", begun: "high", failed: "over", refused: "over" };
  */
 export function audit(scope, { query }) {
   const panel = new Panel({ title: "Changes", note: "The latest first", kind: "list" });
-  const { root, body } = table("What was changed by this service", COLUMNS, { kind: "stack" });
+  const { root, body } = table("Changes by this service", COLUMNS, { kind: "stack" });
   const pages = h("nav", { class: "pages", "aria-label": "Pages of changes" });
   put(panel.body, skeleton(8));
   panel.load(scope, {
     every: query.before ? 0 : 5000,
-    offline: "This service keeps no list of changes.",
+    offline: "This service has no audit log.",
     load: async (signal) => {
       try {
         const found = await get("/audit", { query: { limit: LIMIT, before: query.before }, signal });
@@ -40,7 +40,7 @@ export function audit(scope, { query }) {
     draw: (found) => {
       const { entries } = found;
       if (!entries.length) {
-        put(panel.body, empty("check", "Nothing was changed", "What is done here by hand is written down: who, what and when."));
+        put(panel.body, empty("check", "Nothing was changed", "The audit log records every manual action: who, what and when."));
         return;
       }
       put(body, entries.map((each) => row(COLUMNS, [
@@ -55,11 +55,11 @@ export function audit(scope, { query }) {
   });
   return h("div", { class: "page" },
     h("div", { class: "page-head" }, h("div", {}, h("h1", { tabindex: "-1" }, "Audit"),
-      h("p", { class: "page-note" }, "What was changed through this service, by whom, and how it was before"))),
+      h("p", { class: "page-note" }, "Changes through this service: by whom, and the state before"))),
     panel.root, pages);
 }
 
-/** Nothing where nothing is said: an empty cell has no label on a small screen. */
+/** Return nothing for an empty value: an empty cell has no label on a small screen. */
 function said(value) {
   const words = text(value);
   return words ? foreign(words, "lines") : "";

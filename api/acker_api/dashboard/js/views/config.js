@@ -1,4 +1,4 @@
-/** How a namespace is configured, and what changes it. */
+/** The configuration of a namespace, and actions on it. */
 
 import { h, put, say } from "../core/dom.js";
 import { change, get, inNamespace } from "../core/api.js";
@@ -10,10 +10,10 @@ import { ask, toast } from "../ui/dialog.js";
 
 const FIELDS = [
   { name: "high_water", label: "High-water mark", unit: "trees",
-    hint: "From it on sources wait; from twice it on new trees are nacked." },
-  { name: "tick_ms", label: "Tick", unit: "ms", hint: "Shorter ticks find sooner what hangs, and expire sooner what is slow." },
+    hint: "At the mark sources wait; at twice the mark new trees are nacked." },
+  { name: "tick_ms", label: "Tick", unit: "ms", hint: "With shorter ticks, trees that are stuck or slow expire sooner." },
   { name: "outcomes_limit", label: "Verdicts that may wait", unit: "per source",
-    hint: "Beyond them a source can track no more until it has read some." },
+    hint: "At this limit a source can track no more until it has taken some." },
 ];
 
 /**
@@ -39,14 +39,14 @@ export function config(scope, feed) {
       h("div", {}, h("dt", {}, name), h("dd", { class: "number" }, value))));
     const fixed = /** @type {[string, string][]} */ ([
       ["Shards", count(found.shards)], ["Buckets", count(found.buckets)],
-      ["Trees live at most", duration(found.timeout_ms ?? (found.buckets + 1) * found.tick_ms)],
-      ["Clock set back by rows", found.refresh === "update" ? "yes" : "no"],
-      ["Verdicts are published, too", found.publish ? "yes" : "no"],
+      ["Maximum lifetime", duration(found.timeout_ms ?? (found.buckets + 1) * found.tick_ms)],
+      ["Rows reset the timeout", found.refresh === "update" ? "yes" : "no"],
+      ["Verdicts are published", found.publish ? "yes" : "no"],
     ]);
     if (!may("operator", namespace)) {
       return [list([...FIELDS.map(({ name, label, unit }) => /** @type {[string, string]} */ (
         [label, name === "tick_ms" ? duration(found[name]) : `${count(found[name])} ${unit}`])), ...fixed]),
-      h("p", { class: "quiet hint" }, "To change it the role operator is needed.")];
+      h("p", { class: "quiet hint" }, "Changes need the role operator.")];
     }
     return [form(found), list(fixed)];
   }
@@ -77,7 +77,7 @@ export function config(scope, feed) {
         const wanted = changed();
         const bad = Object.entries(wanted).find(([, value]) => !Number.isSafeInteger(value) || value < 1);
         if (bad) {
-          say(trouble, `${FIELDS.find(({ name }) => name === bad[0])?.label} is a whole number of 1 or more.`);
+          say(trouble, `${FIELDS.find(({ name }) => name === bad[0])?.label} must be a whole number of 1 or more.`);
           return;
         }
         const words = Object.entries(wanted).map(([name, value]) =>
@@ -103,20 +103,20 @@ export function config(scope, feed) {
   return h("div", { class: "row halves" }, panel.root, danger(namespace, feed));
 }
 
-/** What somebody typed, with or without marks between the thousands. */
+/** Return the number in an input, with or without thousands separators. */
 function number(input) {
   return Number(input.value.replace(/[\s,_]/g, ""));
 }
 
-/** What cannot be undone, and what is done by hand seldom. */
+/** Return the panel of manual actions, some of which cannot be undone. */
 function danger(namespace, feed) {
-  const panel = new Panel({ title: "By hand" });
+  const panel = new Panel({ title: "Manual actions" });
   const operator = may("operator", namespace);
   const admin = may("admin", namespace);
   const tick = h("button", { class: "button", type: "button", disabled: !operator, on: { click: async () => {
     let found;
     const done = await ask({ title: "Force a tick?",
-      text: ["Every shard is turned once, now. What is in the oldest bucket expires, and its sources replay it."],
+      text: ["Every shard is rotated once, now. The trees in the oldest bucket expire, and their sources replay them."],
       confirm: "Force a tick", danger: true,
       act: async () => { found = await change("POST", inNamespace(namespace, "rotate"), {}); } });
     if (done === null) return;
@@ -125,8 +125,8 @@ function danger(namespace, feed) {
   } } }, "Force a tick");
   const drop = h("button", { class: "button danger", type: "button", disabled: !admin, on: { click: async () => {
     const done = await ask({ title: "Drop this namespace?",
-      text: ["All that is pending in it, all verdicts that wait and its configuration are deleted. "
-        + "Nobody is told. This cannot be undone."],
+      text: ["Its pending trees, its untaken verdicts and its configuration are deleted. "
+        + "Sources are not notified. This cannot be undone."],
       typed: namespace, confirm: "Drop it", danger: true,
       act: async () => { await change("DELETE", `${inNamespace(namespace)}?confirm=${encodeURIComponent(namespace)}`); } });
     if (done === null) return;
@@ -134,10 +134,10 @@ function danger(namespace, feed) {
     go(href([]));
   } } }, "Drop the namespace");
   put(panel.body,
-    action("Force a tick", "Expires now what would expire with the next tick; the rotator goes on as usual.", tick,
-      operator ? "" : "The role operator is needed."),
-    action("Drop the namespace", "Deletes it with all that it holds. Producers get an error from then on.", drop,
-      admin ? "" : "The role admin is needed."));
+    action("Force a tick", "Expires the trees of the next tick now; the rotator continues as usual.", tick,
+      operator ? "" : "This needs the role operator."),
+    action("Drop the namespace", "Deletes it with all its trees and verdicts. Producers then get errors.", drop,
+      admin ? "" : "This needs the role admin."));
   return panel.root;
 }
 

@@ -1,4 +1,4 @@
-/** Fail all trees that match: first looked for, then asked, then done page by page. */
+/** Fail all trees that match: count them, ask, then fail them page by page. */
 
 import { change, inNamespace } from "../core/api.js";
 import { foreign, h, say } from "../core/dom.js";
@@ -18,10 +18,10 @@ export async function failAll(namespace, filter, done) {
     .filter(([, value]) => value !== "")
     .map(([name, value]) => [name, name === "bucket" ? Number(value) : value]));
   const path = inNamespace(namespace, "trees", "fail");
-  const progress = h("span", { role: "status" }, "Looking for them");
+  const progress = h("span", { role: "status" }, "Not started");
   const sample = h("ul", { class: "sample" });
   let matched = 0;
-  /** Whether it was stopped before all had been looked at. */
+  /** Whether it was stopped before the end. */
   let unfinished = false;
 
   const walk = async (dry_run, why, told, stopped) => {
@@ -43,9 +43,9 @@ export async function failAll(namespace, filter, done) {
 
   const first = await ask({
     title: "Fail all that match",
-    text: ["Every tree that matches the filter is looked for first; nothing is changed yet. That is a scan of all that is pending.",
+    text: ["The first step counts the trees that match, and changes nothing. It reads all pending records.",
       progress],
-    confirm: "Look for them",
+    confirm: "Count them",
     long: true,
     act: async (_, stopped) => {
       matched = await walk(true, "", (total) => say(progress, `${plural(total, "tree")} found so far`), stopped);
@@ -53,19 +53,19 @@ export async function failAll(namespace, filter, done) {
   });
   if (first === null) return;
   if (unfinished) {
-    toast(`Stopped; ${plural(matched, "tree")} found until then, and nothing was changed`);
+    toast(`Stopped; ${plural(matched, "tree")} found so far, and nothing was changed`);
     return;
   }
   if (!matched) {
-    toast("None matches");
+    toast("No tree matches");
     return;
   }
   const state = h("span", { role: "status" }, "");
   let failed = 0;
   const second = await ask({
     title: `Fail ${plural(matched, "tree")}?`,
-    text: ["Their sources are told at once, and replay them. What has come meanwhile and matches fails too.", sample, state],
-    field: { label: "Why", hint: "Their sources read it" },
+    text: ["Their sources are notified at once, and replay them. New trees that match fail too.", sample, state],
+    field: { label: "Why", hint: "Their sources receive it" },
     danger: true,
     long: true,
     confirm: `Fail ${plural(matched, "tree")}`,
@@ -74,6 +74,6 @@ export async function failAll(namespace, filter, done) {
     },
   });
   if (second === null) return;
-  toast(unfinished ? `Stopped; ${plural(failed, "tree")} failed until then` : `${plural(failed, "tree")} failed`);
+  toast(unfinished ? `Stopped; ${plural(failed, "tree")} failed so far` : `${plural(failed, "tree")} failed`);
   done();
 }

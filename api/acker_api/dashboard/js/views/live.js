@@ -1,4 +1,4 @@
-/** What goes on in a namespace. */
+/** The live view of a namespace. */
 
 import { h } from "../core/dom.js";
 import { gaugePanel, shardsPanel, timePanels } from "../panels/charts.js";

@@ -1,4 +1,4 @@
-/** A namespace: its name, how it is, and its parts. */
+/** A namespace: its name, its health, and its views. */
 
 import { h, icon, put, say } from "../core/dom.js";
 import { connection } from "../core/connection.js";
@@ -24,7 +24,7 @@ export function namespace(scope, place) {
   const [, name, tab = "", anchor] = place.parts;
   const feed = new Feed(name, scope);
   const health = h("div", { class: "health" }, h("span", { class: "bone" }));
-  /** For who cannot see it: what is wrong, when it changes. */
+  /** For screen readers: the problems, when they change. */
   const alarms = h("p", { class: "only-read", id: "alarms", role: "status" });
   const badge = h("span", { class: "head-badge" });
   const content = h("div", { class: "content" });
@@ -37,26 +37,26 @@ export function namespace(scope, place) {
 
   let said = "";
   let gone = false;
-  /** Whether it was said that nobody knows how it is. */
+  /** Whether the page shows that the state is unknown. */
   let unknown = false;
   /** @type {string | number | null} */
-  let moves = null;
+  let shardsWanted = null;
   feed.status.hear(scope, (status) => {
     if (!status || away(connection.value.state)) return;
-    // It is there after all: begin anew.
+    // The namespace exists after all: load the view again.
     if (gone) return void window.dispatchEvent(new HashChangeEvent("hashchange"));
     const findings = findingsOf(status);
     const turns = status.ticks === 0 ? "No tick was due yet" : "The rotator is on time";
     const found = JSON.stringify([turns, findings.map(({ level, key }) => [level, key])]);
     const reshard = status.resharding_to ?? null;
-    if (moves !== reshard) {
-      moves = reshard;
-      put(badge, reshard === null ? null : chip("info", `moves to ${plural(Number(reshard), "shard")}`));
+    if (shardsWanted !== reshard) {
+      shardsWanted = reshard;
+      put(badge, reshard === null ? null : chip("info", `resharding to ${plural(Number(reshard), "shard")}`));
     }
     const text = (each) => words(name, each, since(each, feed.history.wrong.get(each.key), status));
     const parts = health.querySelectorAll(".finding-text");
     if (said === found) {
-      // Only figures have changed: what is focused or read aloud stays.
+      // Only figures have changed: focused elements and text that is being read aloud stay.
       findings.forEach((each, at) => parts[at] && update(parts[at], text(each)));
       return;
     }
@@ -70,21 +70,21 @@ export function namespace(scope, place) {
   });
   feed.error.hear(scope, (error) => {
     if (scope.over) return;
-    // Of these the connection tells.
+    // The connection reports the errors excluded here.
     unknown = Boolean(error) && !error?.redisAway && !error?.serviceAway && error?.code !== "namespace-not-found";
     if (unknown) {
       said = "";
-      say(alarms, `Not known: ${error?.title}`);
-      const then = feed.status.value ? " What is below is how it was then." : "";
+      say(alarms, `State unknown: ${error?.title}`);
+      const then = feed.status.value ? " The figures below are older." : "";
       put(health, h("div", { class: "finding over" }, icon("alert"), h("div", { class: "finding-text" },
-        h("strong", {}, `Not known: ${error?.title}`), h("span", { class: "finding-since number" }, ""),
+        h("strong", {}, `State unknown: ${error?.title}`), h("span", { class: "finding-since number" }, ""),
         h("p", {}, `${error?.message}.${then}`))));
     }
     root.classList.toggle("stale", unknown || away(connection.value.state));
     if (error?.code !== "namespace-not-found") return;
     gone = true;
-    put(health, chip("over", "not there"));
-    put(content, empty("inbox", "There is no such namespace", error.message,
+    put(health, chip("over", "not found"));
+    put(content, empty("inbox", "No such namespace", error.message,
       h("a", { class: "button", href: href([]) }, "All namespaces")));
   });
   const turned = ({ state, since: began }) => {
@@ -93,25 +93,25 @@ export function namespace(scope, place) {
     said = "";
     const redis = state === "redis";
     put(health, h("div", { class: "finding over" }, icon("alert"), h("div", { class: "finding-text" },
-      h("strong", {}, `Not known: ${redis ? "Redis" : "the service"} does not answer`),
+      h("strong", {}, `State unknown: ${redis ? "Redis" : "the service"} does not answer`),
       h("span", { class: "finding-since number" }, `since ${moment(began)}`),
-      h("p", {}, feed.status.value ? `What is below is how it was then. ` : "", redis
-        ? ["Does Redis run, and can it be reached? Until it answers nothing is tracked, acked or told. Ask it:", " ", h("code", { class: "command" }, "redis-cli ping")]
-        : "Does acker-redis serve run, and is the network there? The pipeline goes on without it."))));
+      h("p", {}, feed.status.value ? `The figures below are older. ` : "", redis
+        ? ["Is Redis running and reachable? Until it answers, nothing is tracked, acked or reported. Check it:", " ", h("code", { class: "command" }, "redis-cli ping")]
+        : "Is acker-redis serve running, and is the network up? The pipeline continues without it."))));
   };
   connection.hear(scope, turned);
 
   const root = h("div", { class: "page" },
     h("div", { class: "page-head" },
       h("div", {},
-        h("nav", { class: "crumbs", "aria-label": "Where you are" },
+        h("nav", { class: "crumbs", "aria-label": "Breadcrumbs" },
           h("a", { href: href([]) }, "Namespaces"), icon("right"), h("span", { "aria-current": "page" }, h("bdi", {}, name))),
         h("div", { class: "head-name" }, h("h1", { tabindex: "-1" }, h("bdi", {}, name)), badge)),
-      h("nav", { class: "tabs", "aria-label": "Parts of the namespace" }, TABS.map(([part, title]) =>
+      h("nav", { class: "tabs", "aria-label": "Views of the namespace" }, TABS.map(([part, title]) =>
         h("a", { href: href(["ns", name, ...(part ? [part] : [])]), "aria-current": part === tab ? "page" : null }, title)))),
     alarms, health, content);
   turned(connection.value);
-  // What is wrong takes room, and comes a moment later: nothing is shown that it would push away.
+  // Findings take room and arrive a moment later: content that they would push away stays hidden until then.
   root.classList.add("waiting");
   const show = () => root.classList.remove("waiting");
   feed.status.hear(scope, show);
@@ -127,14 +127,14 @@ function away(state) {
 }
 
 /**
- * Title, since when, what it means, and where to look.
+ * Return title, start, meaning and link of a finding.
  *
  * @param {string} namespace
  * @param {import("../data/health.js").Finding} finding
  * @param {string} began
  */
 function words(namespace, { title, detail, fix, link }, began) {
-  // Names stand in sentences: they turn nothing around them.
+  // Names are part of sentences: their direction must not affect the text around them.
   return [h("strong", { dir: "ltr" }, title), h("span", { class: "finding-since number" }, began),
     h("p", { dir: "ltr" }, h("span", {}, `${sentence(detail)} `), h("span", { class: "finding-fix" }, fixed(fix)),
       link ? [" ", h("a", { href: href(["ns", namespace, link.tab], link.query) }, link.text)] : null)];
@@ -146,13 +146,13 @@ function sentence(text) {
   return /[.?!]$/.test(begun) ? begun : `${begun}.`;
 }
 
-/** What to do; what is to be typed can be selected. @param {string} fix */
+/** Return the advice; commands can be selected. @param {string} fix */
 function fixed(fix) {
   return inParts(fix).map(({ text, typed }, at) => typed ? h("code", { class: "command" }, text)
     : at ? text : text.charAt(0).toUpperCase() + text.slice(1));
 }
 
-/** Figures are said anew where they stand: what is focused, selected or read aloud stays. */
+/** Update figures in place: focused, selected, or spoken text stays. */
 function update(place, made) {
   const [strong, began, p] = place.children;
   say(strong, made[0].textContent);
@@ -161,7 +161,7 @@ function update(place, made) {
 }
 
 /**
- * Since when it is so, by Redis's clock.
+ * Return the start of a finding, by Redis's clock.
  *
  * @param {import("../data/health.js").Finding} finding
  * @param {import("../data/history.js").Since | undefined} seen

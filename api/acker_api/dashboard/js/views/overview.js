@@ -1,4 +1,4 @@
-/** All namespaces: those that need somebody come first. */
+/** All namespaces; those with problems come first. */
 
 import { Sparkline } from "../charts/sparkline.js";
 import { h, icon, put, say } from "../core/dom.js";
@@ -11,7 +11,7 @@ import { chip, empty, Panel, skeleton } from "../ui/panel.js";
 import { createNamespace } from "./create.js";
 
 const RANK = { over: 0, high: 1, none: 2, ok: 3 };
-const WORDS = { ok: "Healthy", high: "Look at it", over: "In trouble" };
+const WORDS = { ok: "Healthy", high: "Warning", over: "Error" };
 
 /**
  * @param {import("../core/scope.js").Scope} scope
@@ -19,7 +19,7 @@ const WORDS = { ok: "Healthy", high: "Look at it", over: "In trouble" };
  */
 export function overview(scope, { query }) {
   const data = new Overview(query.after || "", scope);
-  const words = h("p", { class: "page-note" }, "Reading them");
+  const words = h("p", { class: "page-note" }, "Loading");
   const list = h("ul", { class: "cards", role: "list" });
   const panel = new Panel({ title: "All namespaces", kind: "bare" });
   const pages = h("nav", { class: "pages", "aria-label": "Pages of namespaces" });
@@ -30,13 +30,13 @@ export function overview(scope, { query }) {
 
   data.news.hear(scope, ({ error, rows }) => {
     if (error && !rows.length) {
-      say(words, "Not known");
+      say(words, "Unknown");
       panel.fail(error);
       return;
     }
     panel.safely(() => {
       if (!rows.length) {
-        say(words, "There is none yet");
+        say(words, "None yet");
         put(panel.body, empty("inbox", "No namespace yet", "A namespace keeps the trees of one pipeline. Create the first:",
           h("pre", { class: "code" }, "acker-redis create orders --high-water 100000")));
         return;
@@ -46,7 +46,7 @@ export function overview(scope, { query }) {
         cards.set(row.name, known);
         known.set(row);
       }
-      // Only what gets better or worse changes places; names keep them otherwise.
+      // Only a change of level changes the order; names keep it otherwise.
       const sorted = [...rows].sort((a, b) => RANK[state(a)] - RANK[state(b)] || (a.name < b.name ? -1 : 1));
       const wanted = sorted.map((row) => row.name).join("\n");
       if (wanted !== order || list.parentNode !== panel.body) {
@@ -57,7 +57,7 @@ export function overview(scope, { query }) {
       const pending = rows.reduce((sum, row) => sum + (row.status?.pending || 0), 0);
       const bad = rows.filter((row) => state(row) !== "ok").length;
       const here = rows.length < data.total ? `${rows.length} of ${count(data.total)}` : plural(data.total, "namespace");
-      say(words, `${here}, ${plural(pending, "pending tree")}; ${bad ? `${bad} to look at` : "all healthy"}`);
+      say(words, `${here}, ${plural(pending, "pending tree")}; ${bad ? `${bad} with problems` : "all healthy"}`);
       put(pages, data.after ? h("a", { class: "button", href: href([]) }, "First page") : null,
         data.next ? h("a", { class: "button", href: href([], { after: data.next }) }, "Next page") : null);
     });
@@ -76,11 +76,11 @@ function state({ status, error }) {
   return status ? worst(findings(status)) : "none";
 }
 
-/** What is worth a word where nothing is wrong. @param {import("../data/types.js").Status} status */
+/** Return a line for a namespace without problems. @param {import("../data/types.js").Status} status */
 function quiet({ pending, oldest, backlog }) {
   const waiting = Object.values(backlog).reduce((sum, each) => sum + each, 0);
   const age = oldest?.tree ? `The oldest tree is ${duration(oldest.tree.age_ms)} old` : pending ? "" : "Nothing is pending";
-  return [age, waiting ? `${plural(waiting, "verdict")} wait` : "all verdicts are taken"].filter(Boolean).join("; ");
+  return [age, waiting ? plural(waiting, "untaken verdict") : "all verdicts are taken"].filter(Boolean).join("; ");
 }
 
 function card(name) {
@@ -105,10 +105,10 @@ function card(name) {
     set(row) {
       const { status, error } = row;
       const found = status ? findings(status) : [];
-      // That it moves is said where nothing else is wrong.
+      // A reshard is shown if there is no other problem.
       const level = error ? "over" : worst(found.filter(({ key }) => key !== "reshard"));
       const reshard = status?.resharding_to !== null && status?.resharding_to !== undefined;
-      const words = error ? "No answer" : !status ? "" : level === "ok" && reshard ? "Moving" : WORDS[level];
+      const words = error ? "No answer" : !status ? "" : level === "ok" && reshard ? "Resharding" : WORDS[level];
       if (said !== words) {
         said = words;
         put(badge, words ? chip(level === "ok" && reshard ? "info" : level, words) : null);

@@ -1,4 +1,4 @@
-/** One tree: what is known of it, when it expires, and what can be done. */
+/** One tree: its state, its expiry, and actions. */
 
 import { foreign, h, icon, put, say } from "../core/dom.js";
 import { change, get, inNamespace } from "../core/api.js";
@@ -23,7 +23,7 @@ export function tree(scope, feed, anchor) {
   const { namespace } = feed;
   const title = h("div", { class: "tree-title" });
   const buttons = h("div", { class: "tools" });
-  const facts = new Panel({ title: "What is known" });
+  const facts = new Panel({ title: "Details" });
   const line = new Panel({ title: "Timeline", note: "By Redis's clock" });
   put(facts.body, skeleton(6));
   put(line.body, skeleton(4));
@@ -43,9 +43,9 @@ export function tree(scope, feed, anchor) {
     },
     draw: (/** @type {Tree | null} */ found) => {
       const status = feed.status.value;
-      // Told once: the readings of the tree and of the clock are not of one moment.
+      // Computed once: the readings of the tree and of the clock are from different moments.
       if (found && status && !born) born = status.shards[0].now_ms - found.age_ms;
-      const now = found ? `${found.state}` : "gone";
+      const now = found ? `${found.state}` : "ended";
       if (state !== now) {
         state = now;
         put(buttons, found ? actions(namespace, found, () => void reload()) : null);
@@ -54,7 +54,7 @@ export function tree(scope, feed, anchor) {
       put(title, name ? foreign(name, "large") : h("span", { class: "quiet" }, `Anchor ${anchor}`),
         found ? stateChip(found.state) : null);
       if (found) put(facts.body, known(found));
-      else put(facts.body, gone(namespace, feed, anchor));
+      else put(facts.body, ended(namespace, feed, anchor));
       line.safely(() => put(line.body, timeline(feed, anchor, found, born)));
     },
   });
@@ -99,16 +99,16 @@ function blockFacts({ block, slots, open, failed }) {
   ].map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))));
 }
 
-/** Its last verdict, if it was seen. */
+/** Return its last verdict, if the page has it. */
 function told(feed, anchor) {
   return feed.verdicts.list.find((each) => each.anchor === anchor);
 }
 
-function gone(namespace, feed, anchor) {
+function ended(namespace, feed, anchor) {
   const verdict = told(feed, anchor);
-  return empty(verdict?.verdict === "nack" ? "alert" : verdict ? "check" : "inbox", "It is not pending",
+  return empty(verdict?.verdict === "nack" ? "alert" : verdict ? "check" : "inbox", "Not pending",
     verdict ? h("span", {}, verdictChip(verdict), " ", why(verdict))
-      : "It has its verdict, or was never tracked. Its source was told; a verdict that still waits is under Live.",
+      : "It has its verdict, or was never tracked. An untaken verdict is listed under Live.",
     h("a", { class: "button", href: href(["ns", namespace]) }, "Live"));
 }
 
@@ -116,7 +116,7 @@ function gone(namespace, feed, anchor) {
  * @param {import("../data/feed.js").Feed} feed
  * @param {string} anchor
  * @param {Tree | null} found
- * @param {number} born when its first row came; 0: it is not known yet
+ * @param {number} born time of its first row; 0: not known yet
  */
 function timeline(feed, anchor, found, born) {
   const status = feed.status.value;
@@ -126,9 +126,9 @@ function timeline(feed, anchor, found, born) {
   if (found) {
     const first = born || now - found.age_ms;
     points.push({ at: moment(first), level: "info", title: "First row",
-      text: found.task ? ["tracked by ", foreign(found.task)] : ["rows came before it was tracked"] });
+      text: found.task ? ["tracked by ", foreign(found.task)] : ["rows arrived before it was tracked"] });
     if (found.state === "failed") {
-      points.push({ at: "", level: "over", title: "Failed", text: [found.why ? foreign(found.why, "whole") : "nothing was said"] });
+      points.push({ at: "", level: "over", title: "Failed", text: [found.why ? foreign(found.why, "whole") : "no reason given"] });
     }
     points.push({ at: moment(now), level: "now", title: "Now",
       text: [found.state === "open" ? `messages are outstanding after ${duration(found.age_ms)}` : found.state] });
@@ -142,21 +142,21 @@ function timeline(feed, anchor, found, born) {
     points.push({ at: moment(each.at_ms), level: each.verdict === "ack" ? "ok" : each.verdict === "nack" ? "over" : "info",
       title: verdictChip(each), text: [why(each), `, after ${duration(each.age_ms)}`] });
   }
-  if (!points.length) return empty("clock", "Nothing is known", "Neither a record nor a verdict of it was seen.");
+  if (!points.length) return empty("clock", "No data", "This page has neither a record nor a verdict of it.");
   return h("ol", { class: "timeline", role: "list" }, points.map(({ at, level, title, text }) =>
     h("li", { class: level }, h("span", { class: "timeline-at number" }, at),
       h("div", {}, h("strong", {}, title), h("p", {}, text)))));
 }
 
-/** When the buckets will have taken it to the end. */
+/** Return when the record expires at the latest. */
 function expiry({ shards, config }, { bucket, state }) {
   const ticks = Math.max(1, config.buckets - bucket);
   const ticked = Math.max(...shards.map((each) => each.ticked_ms));
   const at = ticked + ticks * config.tick_ms;
   const late = at < shards[0].now_ms;
-  const end = state === "failed" || state === "untracked" ? "Forgotten" : "Expires";
+  const end = state === "failed" || state === "untracked" ? "Deletion" : "Expiry";
   return { at: late ? "overdue" : moment(at), level: late ? "over" : "later", title: `${end} at the latest`,
-    text: [`${late ? "" : `in ${duration(at - shards[0].now_ms)}, `}with ${ticks === 1 ? "the next tick" : `tick ${ticks} from now`}${config.refresh === "update" ? ", unless a row comes" : ""}`
+    text: [`${late ? "" : `in ${duration(at - shards[0].now_ms)}, `}with ${ticks === 1 ? "the next tick" : `tick ${ticks} from now`}${config.refresh === "update" ? ", unless a row arrives" : ""}`
       + (late ? "; the rotator is late" : "")] };
 }
 
@@ -167,19 +167,19 @@ function actions(namespace, { anchor, state, source_id }, done) {
   const path = (verb) => inNamespace(namespace, "trees", anchor, verb);
   const touch = h("button", { class: "button", type: "button", on: { click: async () => {
     const made = await ask({
-      title: "Touch this tree?", text: [name(), "Its clock is set back: it has all its time again."], confirm: "Touch",
+      title: "Touch this tree?", text: [name(), "This resets its timeout: it gets its full lifetime again."], confirm: "Touch",
       act: async () => { await change("POST", path("touch"), {}); },
     });
-    if (made !== null) done(toast("Its clock was set back"));
+    if (made !== null) done(toast("The timeout was reset"));
   } } }, "Touch");
   const fail = h("button", { class: "button danger", type: "button", on: { click: async () => {
     let failed = 1;
     const made = await ask({
-      title: "Fail this tree?", text: [name(), "Its source is told at once, and will replay it. This cannot be undone."],
-      field: { label: "Why", hint: "The source reads it" }, confirm: "Fail it", danger: true,
+      title: "Fail this tree?", text: [name(), "Its source is notified at once, and replays it. This cannot be undone."],
+      field: { label: "Why", hint: "The source receives it" }, confirm: "Fail it", danger: true,
       act: async (text) => { failed = (await change("POST", path("fail"), { why: text }))?.failed ?? 1; },
     });
-    if (made !== null) done(toast(failed ? "The tree has failed" : "It was not pending any more"));
+    if (made !== null) done(toast(failed ? "The tree has failed" : "The tree was no longer pending"));
   } } }, "Fail");
   return [touch, state === "failed" ? null : fail];
 }

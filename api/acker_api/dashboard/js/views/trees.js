@@ -1,4 +1,4 @@
-/** All that is pending, page by page, narrowed by what stands in the URL. */
+/** Pending trees, page by page, filtered by the URL. */
 
 import { foreign, h, icon, put, say } from "../core/dom.js";
 import { get, inNamespace } from "../core/api.js";
@@ -11,7 +11,7 @@ import { stateChip, treeLink } from "../ui/trees.js";
 import { failAll } from "./fail-all.js";
 
 const LIMIT = 50;
-/** Pages that are searched by themselves when nothing matches on them. */
+/** Maximum number of pages without a match that are read in a row. */
 const AHEAD = 20;
 const FILTERS = ["source_id", "task", "state", "min_age", "bucket", "kind"];
 const STATES = ["open", "failed", "untracked", "complete"];
@@ -52,11 +52,11 @@ export function trees(scope, feed, query) {
       looked += found.looked;
       const some = found.trees.length + found.blocks.length > 0;
       if (some || !found.next || page === AHEAD) return { ...found, looked, pages: page };
-      say(scan, `Nothing yet among ${plural(looked, "record")}; going on.`);
+      say(scan, `No match in ${plural(looked, "record")} so far; continuing.`);
       cursor = found.next;
     }
   };
-  const nothing = async () => put(panel.body, empty("filter", "The filter cannot be read", unread));
+  const nothing = async () => put(panel.body, empty("filter", "Invalid filter", unread));
   if (unread) void nothing();
   const reload = unread ? nothing : panel.load(scope, {
     load, offline: "This service does not list trees.",
@@ -67,34 +67,34 @@ export function trees(scope, feed, query) {
       put(body, rows);
       if (rows.length) put(panel.body, root);
       else if (found.next) {
-        put(panel.body, empty("filter", "None of these match", `${plural(found.looked, "record")} were looked at; `
-          + "more are left.", h("a", { class: "button", href: place({ cursor: found.next }) }, "Search on")));
+        put(panel.body, empty("filter", "No match so far", `${plural(found.looked, "record")} were read; `
+          + "more are left.", h("a", { class: "button", href: place({ cursor: found.next }) }, "Continue")));
       } else if (narrowed || query.cursor) {
-        put(panel.body, empty("filter", "None matches", "All of them were looked at. What has its verdict is gone from here.",
-          h("a", { class: "button", href: href(["ns", namespace, "trees"]) }, "Without filters")));
+        put(panel.body, empty("filter", "No match", "All records were read. Trees with a verdict are not listed.",
+          h("a", { class: "button", href: href(["ns", namespace, "trees"]) }, "Clear filters")));
       } else {
         put(panel.body, empty("check", "Nothing is pending", "Every tree has its verdict."));
       }
-      put(pages, query.cursor ? h("a", { class: "button", href: place({}) }, "From the beginning") : null,
+      put(pages, query.cursor ? h("a", { class: "button", href: place({}) }, "First page") : null,
         found.next ? h("a", { class: "button", href: place({ cursor: found.next }) }, "Next page") : null);
     },
   });
   return h("div", { class: "live" }, form(filters, place), h("div", {}, panel.root, scan, pages));
 }
 
-/** What of a URL is no filter, in words: to leave it out would show, and fail, more than was meant. */
+/** Return the error of an invalid URL: without that part, the page would show, and fail, more trees. */
 function misread({ min_age, bucket }) {
-  if (min_age && milliseconds(min_age) === null) return `${min_age} is no age: say it as 30s, 5min or 2h.`;
-  return bucket && !/^[0-9]+$/.test(bucket) ? `${bucket} is no bucket: 0 is the newest.` : "";
+  if (min_age && milliseconds(min_age) === null) return `${min_age} is not an age: write 30s, 5min or 2h.`;
+  return bucket && !/^[0-9]+$/.test(bucket) ? `${bucket} is not a bucket: 0 is the newest.` : "";
 }
 
-/** What the API is asked, of what stands in the URL. */
+/** Return the query of the API for a URL. */
 function wanted({ source_id, task, state, min_age, bucket, kind }) {
   return { source_id, task, state, bucket, kind, min_age_ms: milliseconds(min_age) ?? "" };
 }
 
 /**
- * "90", "90s", "5 min", "2h" to milliseconds; null for what is no duration.
+ * Convert "90", "90s", "5 min", "2h" to milliseconds; null for other texts.
  *
  * @param {string} text
  */
@@ -103,14 +103,14 @@ export function milliseconds(text) {
   return match ? Math.round(Number(match[1]) * UNITS[match[2] || "s"]) : null;
 }
 
-/** What the look has cost, in words. */
+/** Return the cost of the search as a sentence. */
 function costs({ looked, pages, next, trees, blocks }, narrowed) {
   const found = trees.length + blocks.length;
   const many = pages > 1 ? ` on ${pages} pages` : "";
-  const begin = `${plural(found, "entry", "entries")}; ${plural(looked, "record")} looked at${many}.`;
+  const begin = `${plural(found, "entry", "entries")}; ${plural(looked, "record")} read${many}.`;
   if (!narrowed) return `${begin}${next ? "" : " That is all."}`;
-  return `${begin} A filter is a scan: there is no index, each page is read and then narrowed.`
-    + `${next ? "" : " All was looked at."}`;
+  return `${begin} A filter is a scan: there is no index, so each page is read and then filtered.`
+    + `${next ? "" : " All records were read."}`;
 }
 
 function treeRow(namespace, tree) {
@@ -143,7 +143,7 @@ function form(filters, place) {
       const found = Object.fromEntries(new FormData(made));
       const bad = found.min_age && milliseconds(String(found.min_age)) === null;
       ageInput.setAttribute("aria-invalid", String(Boolean(bad)));
-      say(wrong, bad ? "Say it as 30s, 5min or 2h." : "");
+      say(wrong, bad ? "Write 30s, 5min or 2h." : "");
       if (!bad) go(place({ ...found, cursor: "" }));
     },
   } },

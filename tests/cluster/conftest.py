@@ -1,4 +1,4 @@
-"""The cluster that these tests share."""
+"""The shared cluster of these tests."""
 
 from tests.cluster.fixtures import cluster, session_cluster
 

@@ -1,4 +1,4 @@
-"""A Redis Cluster of a few masters on loopback, and the steps by which a slot is moved."""
+"""A Redis Cluster of a few masters on loopback, and the steps of a slot migration."""
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator
@@ -22,23 +22,23 @@ REDIRECTIONS = ("MOVED", "ASK", "TRYAGAIN")
 
 
 def slot_of(keys: ShardKeys) -> int:
-    """The slot of a shard: that of all of its keys."""
+    """Return the slot of a shard: all its keys are in one slot."""
     return int(key_slot(keys.prefix.encode()))
 
 
 def spread(cluster: "Cluster", shards: int) -> str:
-    """Name of a namespace of which each master holds some shards."""
+    """Return a namespace whose shards are spread over all masters, in different slots."""
     everyone = {node.id for node in cluster.nodes}
     for number in range(1000):
         name = f"spread-{number}"
         slots = {slot_of(ShardKeys(name, shard)) for shard in range(shards)}
         if {cluster.owner(slot).id for slot in slots} == everyone and len(slots) == shards:
             return name
-    raise AssertionError("no name will do")
+    raise AssertionError("no such namespace found")
 
 
 class Node:
-    """One master: its server, a client for it alone, and its id in the cluster."""
+    """One master: its server, a client of this server only, and its id in the cluster."""
 
     def __init__(self, server: EmbeddedRedis) -> None:
         self.server = server
@@ -48,25 +48,26 @@ class Node:
         self.id: str = self.run("CLUSTER", "MYID").decode()
 
     def run(self, *args: str | bytes | int) -> Any:
-        """Run a command here and nowhere else; a redirection is an error."""
+        """Run a command on this node only; a redirection is an error."""
         return self.redis.execute_command(*args)
 
     def run_asking(self, *args: str | bytes | int) -> Any:
-        """Run a command as a client does that ASK has sent here."""
+        """Run a command after ASKING, as a client does that follows ASK."""
         pipe = self.redis.pipeline(transaction=False)
         pipe.execute_command("ASKING")
         pipe.execute_command(*args)
         return pipe.execute()[1]
 
     def keys_in(self, slot: int) -> list[bytes]:
-        """Keys of a slot that are here."""
+        """Return the keys of a slot on this node."""
         found: list[bytes] = self.run("CLUSTER", "GETKEYSINSLOT", slot, 1_000_000)
         return sorted(found)
 
     def dump(self, slot: int) -> dict[bytes, Any]:
-        """What is here of a slot, also while it moves, down to the last id of a stream.
+        """Return the content of a slot on this node, including the last ids of its streams.
 
-        Not the bytes of DUMP: a table may be read in another order each time.
+        It also works while the slot migrates. DUMP would not do: a hash table may be read in
+        another order each time.
         """
         found: dict[bytes, Any] = {}
         for key in self.keys_in(slot):
@@ -78,13 +79,13 @@ class Node:
         return found
 
     def redirections(self) -> dict[str, int]:
-        """How many replies MOVED, ASK and TRYAGAIN were given here."""
+        """Return the number of replies MOVED, ASK and TRYAGAIN of this node."""
         counts = self.redis.info("errorstats")
         return {name: _count(counts.get(f"errorstat_{name}")) for name in REDIRECTIONS}
 
 
 class Cluster:
-    """Masters that share all slots evenly; ``add`` brings in one that has none yet."""
+    """Masters that share all slots evenly; ``add`` adds one without slots."""
 
     def __init__(self, binary: ServerBinary, masters: int = 3) -> None:
         self._binary = binary
@@ -96,7 +97,7 @@ class Cluster:
             for number, node in enumerate(self.nodes):
                 first, last = number * SLOTS // masters, (number + 1) * SLOTS // masters
                 node.run("CLUSTER", "ADDSLOTS", *range(first, last))
-                # Each meets each: what gossip would bring about in seconds is there at once.
+                # Each node meets each other node: gossip alone would take seconds.
                 self._introduce(node, self.nodes[:number])
             self.settle()
         except BaseException:
@@ -104,9 +105,9 @@ class Cluster:
             raise
 
     def client(self, timeout: float = LIMIT) -> "redis.RedisCluster":
-        """A client as an acker needs it: after a lost reply it sends nothing again by itself.
+        """Return a client as an acker needs it: it does not retry after a lost reply.
 
-        It still follows MOVED and ASK and waits at TRYAGAIN: those have run nothing.
+        It still follows MOVED and ASK and waits on TRYAGAIN: those commands did not run.
         """
         return redis.RedisCluster(
             startup_nodes=[ClusterNode("127.0.0.1", node.server.port) for node in self.nodes],
@@ -116,14 +117,14 @@ class Cluster:
         )
 
     def add(self) -> Node:
-        """One more master, without slots; ``remove`` it again."""
+        """Add a master without slots; ``remove`` it afterwards."""
         node = self._start()
         self._introduce(node, self.nodes[:-1])
         self.settle()
         return node
 
     def remove(self, node: Node) -> None:
-        """Forget a master whose slots were all moved away, and stop it."""
+        """Forget a master whose slots have all migrated, and stop it."""
         assert self.slots_of(node) == 0
         self.nodes.remove(node)
         for other in self.nodes:
@@ -132,29 +133,29 @@ class Cluster:
         node.server.stop()
 
     def owner(self, slot: int) -> Node:
-        """The master that a slot belongs to."""
+        """Return the master that owns a slot."""
         for first, last, master, *_ in self.nodes[0].run("CLUSTER", "SLOTS"):
             if first <= slot <= last:
                 return next(n for n in self.nodes if n.id == master[2].decode())
-        raise AssertionError(f"nobody has slot {slot}")
+        raise AssertionError(f"no master has slot {slot}")
 
     def others(self, node: Node) -> list[Node]:
-        """All masters but one."""
+        """Return all other masters."""
         return [other for other in self.nodes if other is not node]
 
     def slots_of(self, node: Node) -> int:
-        """How many slots a master has."""
+        """Return the number of slots of a master."""
         entries = self.nodes[0].run("CLUSTER", "SLOTS")
         mine = (e for e in entries if e[2][2].decode() == node.id)
         return sum(int(last) - int(first) + 1 for first, last, *_ in mine)
 
     def redirections(self) -> dict[str, int]:
-        """How many replies MOVED, ASK and TRYAGAIN were given, by all nodes."""
+        """Return the number of replies MOVED, ASK and TRYAGAIN of all nodes."""
         counts = [node.redirections() for node in self.nodes]
         return {name: sum(count[name] for count in counts) for name in REDIRECTIONS}
 
     def settle(self) -> None:
-        """Wait until all masters know each other, and agree on who has which slot."""
+        """Wait until all masters know each other, and agree on the owner of each slot."""
 
         def settled() -> bool:
             views = set()
@@ -165,7 +166,7 @@ class Cluster:
                 entries = node.run("CLUSTER", "SLOTS")
                 views.add(tuple(sorted((e[0], e[1], e[2][2]) for e in entries)))
                 known = node.run("CLUSTER", "NODES").decode().splitlines()
-                # A node in handshake has another id for the time being.
+                # A node in handshake has a temporary id.
                 if {line.split()[0] for line in known} != {n.id for n in self.nodes}:
                     return False
             return len(views) == 1 and sum(e[1] - e[0] + 1 for e in next(iter(views))) == SLOTS
@@ -173,29 +174,29 @@ class Cluster:
         wait_until(settled, "a cluster that agrees", pause=0.02)
 
     def begin_move(self, slot: int, to: Node) -> Node:
-        """Announce that a slot moves; returns the master that it moves from."""
+        """Start the migration of a slot; return its old master."""
         source = self.owner(slot)
         to.run("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
         source.run("CLUSTER", "SETSLOT", slot, "MIGRATING", to.id)
         return source
 
     def migrate(self, source: Node, to: Node, keys: Collection[str | bytes]) -> None:
-        """Move some keys, all at once; those that are not there are passed over."""
+        """Migrate some keys in one step; skip missing keys."""
         source.run("MIGRATE", "127.0.0.1", to.server.port, "", 0, int(1000 * LIMIT), "KEYS", *keys)
 
     def end_move(self, slot: int, source: Node, to: Node) -> None:
-        """Give a slot to its new master, first of all in that one's own view."""
+        """Assign a slot to its new master, first in the view of that master."""
         for node in (to, source, *(n for n in self.nodes if n not in (to, source))):
             try:
                 node.run("CLUSTER", "SETSLOT", slot, "NODE", to.id)
             except redis.ResponseError as error:
-                # A master that learns that its last slot is gone makes itself a replica.
+                # A master that loses its last slot becomes a replica.
                 if "only with masters" not in str(error):
                     raise
         self.settle()
 
     def move_slot(self, slot: int, to: Node, after: Callable[[str], None] = lambda _: None) -> int:
-        """Move a slot key by key; returns how many keys it had.
+        """Migrate a slot key by key; return the number of its keys.
 
         ``after`` is called after each step, with its name: ``begin``, then for each key
         ``migrate``, then ``end``.
@@ -217,7 +218,7 @@ class Cluster:
             node.redis.flushall()
 
     def repair(self) -> None:
-        """Undo the move of a slot that a test which failed has left half done, keys and all."""
+        """Undo an unfinished slot migration of a failed test; this deletes all keys."""
         slots = {
             int(mark[1:].split("-")[0])
             for node in self.nodes
@@ -233,13 +234,13 @@ class Cluster:
         self.settle()
 
     def stop(self) -> None:
-        """Stop the servers that were started here."""
+        """Stop the servers of this cluster."""
         self._stack.close()
 
     def _start(self) -> Node:
         node = Node(self._stack.enter_context(_server(self._binary)))
         self._stack.callback(node.redis.close)
-        # Each node draws its own epoch: equal ones would have to be settled by a conflict.
+        # Each node gets its own epoch: Redis would have to resolve a conflict of equal epochs.
         node.run("CLUSTER", "SET-CONFIG-EPOCH", len(self.nodes) + 1)
         self.nodes.append(node)
         return node
@@ -262,8 +263,8 @@ class Cluster:
 
 @contextlib.contextmanager
 def _server(binary: ServerBinary) -> Iterator[EmbeddedRedis]:
-    """A server in cluster mode; its port has to be low enough for the one of the bus."""
-    # A node that stops for some seconds, or with the whole machine, is not taken for dead.
+    """Yield a server in cluster mode; its port must be low enough for the port of the bus."""
+    # With this timeout a node that stops for some seconds does not count as failed.
     settings = ("--cluster-enabled", "yes", "--cluster-node-timeout", "600000")
     for _ in range(30):
         server = EmbeddedRedis(binary=binary, extra_args=settings)
@@ -280,5 +281,5 @@ def _server(binary: ServerBinary) -> Iterator[EmbeddedRedis]:
 
 
 def _count(stat: Any) -> int:
-    """Count of an entry of errorstats, which reads ``count=1``."""
+    """Return the count of an entry of errorstats, which is ``count=1``."""
     return int(stat["count"]) if stat else 0

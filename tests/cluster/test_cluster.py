@@ -1,4 +1,4 @@
-"""The same client on three masters."""
+"""The client on a cluster of three masters."""
 
 from collections.abc import Iterator
 

@@ -1,7 +1,7 @@
-"""A slot that is moved half way: no script runs on half a shard.
+"""A slot that migrates: no script runs on a part of a shard.
 
-The scripts declare two keys, of which one never exists. That is why a master whose slot moves
-away sends them on, and the one it moves to answers TRYAGAIN, whatever has moved so far.
+The scripts declare two keys, of which one never exists. So during a migration the old master
+redirects each script, and the new master replies TRYAGAIN, regardless of the migrated keys.
 """
 
 import threading
@@ -27,13 +27,13 @@ from tests.waiting import LIMIT, wait_until
 KEYS = ShardKeys("half", 0)
 TREES = 4000
 EXPIRING = 2000
-"""So many of them wait to be drained."""
+"""Number of these trees that wait to be drained."""
 ACKED = 100
-"""So many of the others have verdicts that wait to be taken."""
+"""Number of the other trees whose verdicts wait to be taken."""
 
 
 class Moving:
-    """A shard with all it may hold, whose slot is announced to move."""
+    """A shard with all kinds of keys, whose slot migration has started."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -72,7 +72,7 @@ class Moving:
         self.cluster.end_move(self.slot, self.source, self.to)
 
     def calls(self) -> list[Call]:
-        """Each script, with arguments that would do something."""
+        """Return a call of each script that would change or read something."""
         return [
             commands.apply(KEYS, columns([(EXPIRING + 1, 7, 0)]), Fence("p", 1, "ab")),
             commands.apply(KEYS, columns([(TREES + 2, 7, TRACK)], "t", ["new"]), None),
@@ -107,7 +107,7 @@ REST = (KEYS.fence(0), KEYS.durable_fences, KEYS.expiring, PENDING, STREAM)
     [(), (KEYS.meta,), (PENDING,), (STREAM,), REST, (KEYS.meta, *REST)],
     ids=["nothing", "meta", "pending", "stream", "all-but-meta", "everything"],
 )
-def test_no_script_runs_before_the_slot_has_moved_whole(
+def test_no_script_runs_until_the_whole_slot_has_migrated(
     moving: Moving, moved: tuple[str, ...]
 ) -> None:
     if moved:
@@ -115,7 +115,7 @@ def test_no_script_runs_before_the_slot_has_moved_whole(
     before = moving.dumps()
     assert before[1].keys() == {key.encode() for key in moved}
     assert len(before[0]) + len(before[1]) == 1 + len(REST)
-    # Where something is missing 6.2 always answers ASK, 7.0 only if all is.
+    # If a key is missing 6.2 always replies ASK, 7.0 only if all keys are missing.
     sent_on: tuple[type[ResponseError], ...] = (AskError, TryAgainError)
     if KEYS.meta in moved:
         sent_on = (AskError,)
@@ -133,11 +133,11 @@ def test_no_script_runs_before_the_slot_has_moved_whole(
 
 
 SLOPPY = "redis.call('HINCRBY', KEYS[1], 'ran', 1) return redis.call('HLEN', ARGV[1])"
-"""A script that declares no more than meta."""
+"""A script that declares only meta."""
 
 
-def test_one_declared_key_would_make_a_script_break_off_half_way(moving: Moving) -> None:
-    """What the key that never exists is for: the old master, which still has meta, would run."""
+def test_script_with_one_declared_key_would_stop_halfway(moving: Moving) -> None:
+    """The key that never exists prevents this: the old master, which has meta, runs the script."""
     moving.migrate(PENDING)
     with pytest.raises(ResponseError, match="non local key"):
         moving.source.run("EVAL", SLOPPY, 1, KEYS.meta, PENDING)
@@ -145,16 +145,18 @@ def test_one_declared_key_would_make_a_script_break_off_half_way(moving: Moving)
     moving.finish()
 
 
-def test_one_declared_key_would_make_a_script_miss_all_trees(moving: Moving) -> None:
-    """The new master, which has meta already, would find no records and go on from there."""
+def test_script_with_one_declared_key_would_miss_all_trees(moving: Moving) -> None:
+    """The new master, which already has meta, runs the script and finds no records."""
     moving.migrate(KEYS.meta)
     assert moving.source.run("HLEN", PENDING) > 1000
     assert moving.to.run_asking("EVAL", SLOPPY, 1, KEYS.meta, PENDING) == 0
     moving.finish()
 
 
-def test_the_client_says_that_it_passes_and_reads_on(moving: Moving) -> None:
-    """All that changes something is to be tried again; reading needs one key, and finds it."""
+def test_client_reports_unavailable_but_reads_outcomes_while_a_slot_migrates(
+    moving: Moving,
+) -> None:
+    """All changes must be retried later; reading outcomes needs one key, and works."""
     moving.migrate(KEYS.meta, STREAM)
     before = moving.dumps()
     acker, outcomes = moving.acker, moving.acker.outcomes("t")
@@ -169,7 +171,7 @@ def test_the_client_says_that_it_passes_and_reads_on(moving: Moving) -> None:
     with pytest.raises(RedisUnavailableError):
         outcomes.take([moving.entry])
     with pytest.raises(RedisUnavailableError):
-        acker.lane("@lane")  # it asks first how many shards there are now
+        acker.lane("@lane")  # it first reads the number of shards
     assert outcomes.read() == [moving.entry]
     assert moving.dumps() == before
     moving.finish()
@@ -180,7 +182,7 @@ def test_the_client_says_that_it_passes_and_reads_on(moving: Moving) -> None:
     assert total(acker)["expired"] == TREES - ACKED + 1
 
 
-def test_a_batch_waits_until_the_slot_has_moved_and_is_applied_once(moving: Moving) -> None:
+def test_batch_waits_for_the_slot_migration_and_is_applied_once(moving: Moving) -> None:
     moving.migrate(KEYS.meta)
     acker = Acker(moving.cluster.client(), KEYS.namespace, retry_for=LIMIT)
     done, applied = Batch(), []
@@ -193,7 +195,7 @@ def test_a_batch_waits_until_the_slot_has_moved_and_is_applied_once(moving: Movi
     met = moving.cluster.redirections()["TRYAGAIN"]
     producer = threading.Thread(target=apply)
     producer.start()
-    # More than redis-py puts up with by itself.
+    # More than redis-py retries.
     wait_until(lambda: moving.cluster.redirections()["TRYAGAIN"] > met + 20, "TRYAGAIN met")
     moving.finish()
     producer.join()
@@ -205,8 +207,8 @@ def test_a_batch_waits_until_the_slot_has_moved_and_is_applied_once(moving: Movi
     assert sum(verdict[0] == "ack" for verdict in verdicts(moving.acker)) == ACKED + 1000
 
 
-def test_a_slot_moves_to_a_master_that_the_client_has_never_heard_of(cluster: Cluster) -> None:
-    """As when a cluster grows: it has no slots yet, so no client knows it when ASK names it."""
+def test_slot_migrates_to_a_master_unknown_to_the_client(cluster: Cluster) -> None:
+    """As when a cluster grows: the new master has no slots, so no client knows it at ASK."""
     new = cluster.add()
     acker = Acker(cluster.client(), KEYS.namespace, retry_for=0)
     acker.create(AckerConfig(tick_ms=3_600_000))

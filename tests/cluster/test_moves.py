@@ -1,4 +1,4 @@
-"""A namespace on three masters moves to twice as many shards, under load."""
+"""A namespace on three masters is resharded under load."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.support import total
 from tests.waiting import LIMIT
 
 
-def test_two_shards_become_four_and_one(cluster: Cluster) -> None:
+def test_reshard_on_a_cluster_under_load(cluster: Cluster) -> None:
     name, made = spread(cluster, 4), list[Acker]()
 
     def make(**_: Any) -> Acker:

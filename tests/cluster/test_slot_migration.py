@@ -1,4 +1,4 @@
-"""Slots move between masters, key by key, while everybody works: nothing is lost or doubled."""
+"""Slots migrate between masters, key by key, under load: nothing is lost or applied twice."""
 
 import contextlib
 import random
@@ -25,13 +25,13 @@ PRODUCERS = 3
 TREES = 100
 """Trees of one round of a producer."""
 LONG, PART = 24_000, 900
-"""Trees that are there from the start, to make the buckets large; half of them are finished,
-so many in a round."""
+"""LONG trees exist from the start, to make the buckets large; half of them are finished, PART of
+them in each round."""
 NEVER = 10**9
 
 
 class Load:
-    """Producers, a rotator and a source, each with a client of its own."""
+    """Producers, a rotator and a source, each with a separate client."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -43,7 +43,7 @@ class Load:
         self.rounds = [0] * PRODUCERS
         self.ticks = 0
         self.began = [NEVER] * PRODUCERS
-        """The tick in which the oldest tree began that each producer has in hand."""
+        """For each producer, the tick in which the oldest tree of its current round began."""
         self.lock = threading.Lock()
         self.stopping, self.reading = threading.Event(), threading.Event()
         self.errors: list[BaseException] = []
@@ -82,13 +82,13 @@ class Load:
         return thread
 
     def check(self) -> bool:
-        """Whether everybody is still at work; fails with the error of whoever is not."""
+        """Return true; raise the error of the first thread that has failed."""
         for error in self.errors:
             raise error
         return True
 
     def produce(self, number: int) -> None:
-        """Rounds of trees, each whole: tracked, worked at by two bolts, acked, failed or lost."""
+        """Run rounds of trees: each is tracked, processed by two bolts, acked, failed or lost."""
         chance = random.Random(number)
         with self.new_acker() as source, self.new_acker() as bolt:
             while not self.stopping.is_set():
@@ -107,8 +107,8 @@ class Load:
                     if fate == "completed":
                         second.ack(anchor, child)
                     elif fate == "failed":
-                        second.fail(anchor, "as it was to be")
-                # A bolt may well be faster than the source.
+                        second.fail(anchor, "as planned")
+                # A bolt may be faster than the source.
                 batches = [(source, tracks), (bolt, first)]
                 chance.shuffle(batches)
                 for acker, batch in (*batches, (bolt, second)):
@@ -118,18 +118,18 @@ class Load:
                     self.began[number] = NEVER
 
     def rotate(self) -> None:
-        """Tick whenever nobody has a tree in hand that could expire by it, and drain."""
+        """Tick whenever no tree of a current round could expire by it, and drain."""
         with self.new_acker() as acker:
             rotator = Rotator([acker])
             while not self.stopping.is_set():
                 with self.lock:
                     oldest = 0 if self.long else min(self.began)
                     force = self.ticks + 1 < oldest + acker.config.buckets
-                # One shard may be on its way; the others had their turn.
+                # One slot may be migrating; the step has reached the other shards.
                 with contextlib.suppress(RedisUnavailableError):
                     rotator.step(force=force)
                 with self.lock:
-                    # Only now: a tree that begins before may still meet this tick.
+                    # Count it after the tick: a tree that begins before it may still meet it.
                     self.ticks += force
 
     def read(self) -> None:
@@ -152,7 +152,7 @@ class Load:
                     return
 
     def progress(self) -> None:
-        """Wait until each producer has finished a round that it began after this."""
+        """Wait until each producer has finished a round that it began after this call."""
         before = list(self.rounds)
 
         def done() -> bool:
@@ -162,7 +162,7 @@ class Load:
         wait_until(done, "two rounds of each producer")
 
     def finish(self) -> None:
-        """Let everybody finish, let everything expire, and take the last verdicts."""
+        """Stop the producers, let all trees expire, and take the last verdicts."""
         self.stopping.set()
         for worker in self.workers:
             worker.join()
@@ -183,8 +183,8 @@ def load(cluster: Cluster) -> Iterator[Load]:
     load.acker.close()
 
 
-def test_nothing_is_lost_or_doubled(cluster: Cluster, load: Load) -> None:
-    """Each shard's slot moves to another master; between any two keys, scripts run into it."""
+def test_slot_migration_under_load_loses_and_repeats_nothing(cluster: Cluster, load: Load) -> None:
+    """Each shard's slot migrates to another master; scripts meet it after each migrated key."""
     before = Counter(cluster.redirections())
     owners = {cluster.owner(slot_of(keys)).id for keys in load.keys}
     assert owners == {node.id for node in cluster.nodes}
@@ -195,7 +195,7 @@ def test_nothing_is_lost_or_doubled(cluster: Cluster, load: Load) -> None:
         if step != "end":
             wait_until(
                 lambda: load.check() and cluster.redirections()["TRYAGAIN"] > met + PRODUCERS,
-                "scripts that run into the slot",
+                "scripts that meet the migrating slot",
             )
 
     for keys in load.keys:
@@ -215,7 +215,7 @@ def test_nothing_is_lost_or_doubled(cluster: Cluster, load: Load) -> None:
     met = Counter(cluster.redirections())
     met.subtract(before)
     assert min(met.values()) > 0, met
-    assert largest > 512, "no bucket was more than a list"
+    assert largest > 512, "all buckets were small enough for a listpack"
 
     verdicts = [o for entry in load.entries.values() for o in entry.outcomes]
     assert len(verdicts) == len(load.expected)

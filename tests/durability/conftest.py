@@ -1,4 +1,4 @@
-"""Servers of each kind, in directories whose names are short enough for a socket."""
+"""Binaries of the servers, and directories whose paths are short enough for a socket."""
 
 import shutil
 import tempfile
@@ -13,13 +13,13 @@ from tests.conftest import OLDEST_AND_NEWEST, binary_of
 
 @pytest.fixture(scope="package", params=OLDEST_AND_NEWEST)
 def binary(request: pytest.FixtureRequest) -> ServerBinary:
-    """The oldest server that is supported, and the newest."""
+    """Return the oldest supported server, and the newest."""
     return binary_of(request.param)
 
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
-    """A directory of the test's own."""
+    """Yield a new directory for the test."""
     path = Path(tempfile.mkdtemp(prefix="acker-kept-"))
     yield path
     shutil.rmtree(path)

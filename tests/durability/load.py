@@ -1,7 +1,7 @@
-"""Trees by threads through whatever befalls Redis, and books in sets on what was done.
+"""Threads that track and ack trees while Redis fails, and sets that record the truth.
 
-What is done is written down before it is sent. So an ack of a tree that is not among them is
-false, whatever was lost, repeated or set back.
+A finished tree is recorded before its last row is sent. So an ack of a tree without that record is
+false, regardless of rows that were lost, repeated or rolled back.
 """
 
 import contextlib
@@ -26,25 +26,25 @@ from tests.waiting import LIMIT, wait_until
 Kind = Literal["loose", "blocks", "durable"]
 KINDS: tuple[Kind, ...] = ("loose", "blocks", "durable")
 TREES = 20
-"""Trees of a round: of ten, five are processed, four are left open, and one fails."""
+"""Trees of a round: of ten trees, five are processed, four stay open, and one fails."""
 
 
 @dataclass
 class Books:
-    """What is true of each tree, and what its source has heard. Any thread may write."""
+    """The truth about each tree, and the verdicts of its source. Any thread may write."""
 
     tracked: set[int] = field(default_factory=set)
-    """The client was told so."""
+    """Trees whose track was confirmed to the client."""
     done: set[int] = field(default_factory=set)
-    """All messages were processed, and that is being said."""
+    """Trees whose messages are all processed; the acks may not be applied yet."""
     failed: set[int] = field(default_factory=set)
     verdicts: dict[int, list[str]] = field(default_factory=dict)
-    """Of each tree the reasons it was told of."""
+    """The reasons of the verdicts of each tree."""
     entries: set[Entry] = field(default_factory=set)
-    """Those that were read: one may be read again, until it was taken."""
+    """Entries that were read: an entry may be read again until it is taken."""
 
     def read(self, acker: Acker) -> None:
-        """Read and take the verdicts that wait, as far as Redis answers."""
+        """Read and take the waiting verdicts, unless Redis is unavailable."""
         with contextlib.suppress(RedisUnavailableError):
             outcomes = acker.outcomes("t")
             while entries := outcomes.read():
@@ -56,15 +56,15 @@ class Books:
 
     @property
     def false_acks(self) -> set[int]:
-        """Trees that were acked, and are not done."""
-        acked = {anchor for anchor, told in self.verdicts.items() if "completed" in told}
+        """Return the trees that were acked, but are not done or have failed."""
+        acked = {anchor for anchor, reasons in self.verdicts.items() if "completed" in reasons}
         return acked - self.done | acked & self.failed
 
     def wrong(self) -> Counter[str]:
-        """What is wrong in the end, where nothing may be lost."""
+        """Return the errors at the end of a test in which nothing may be lost."""
         found = Counter({"acked falsely": len(self.false_acks)})
         for anchor in self.tracked:
-            told = self.verdicts.get(anchor, [])
+            reasons = self.verdicts.get(anchor, [])
             right = (
                 "failed"
                 if anchor in self.failed
@@ -72,17 +72,17 @@ class Books:
                 if anchor in self.done
                 else "expired"
             )
-            found["never told of"] += not told
-            found["told of twice"] += len(told) > 1
-            found["told otherwise"] += bool(told) and told[0] != right
+            found["never reported"] += not reasons
+            found["reported twice"] += len(reasons) > 1
+            found["wrong verdict"] += bool(reasons) and reasons[0] != right
         return +found
 
     def lost(self) -> Counter[str]:
-        """What is lost in the end, where some may be."""
+        """Return the losses at the end of a test in which writes may be lost."""
         return Counter(
             {
                 "tracked": len(self.tracked),
-                "never told of": len(self.tracked - self.verdicts.keys()),
+                "never reported": len(self.tracked - self.verdicts.keys()),
                 "done, not acked": sum(
                     "completed" not in self.verdicts.get(anchor, ())
                     for anchor in self.done & self.tracked
@@ -92,7 +92,7 @@ class Books:
 
 
 class Load:
-    """Threads that track and ack; one that reads verdicts. Within ``with`` they go on."""
+    """Threads that track and ack, and one that reads verdicts; they run within ``with``."""
 
     def __init__(self, url: str, direct: Acker, kinds: tuple[Kind, ...] = KINDS) -> None:
         self.books = Books()
@@ -103,7 +103,7 @@ class Load:
         self._threads: list[InThread] = []
 
     def go_on(self, rounds: int = 5) -> None:
-        """Wait until each thread has done so many rounds more."""
+        """Wait until each thread has done this number of further rounds."""
         before = self.rounds.copy()
 
         def done() -> bool:
@@ -113,7 +113,7 @@ class Load:
         wait_until(done, f"{rounds} more rounds")
 
     def finish(self, expire: bool = True) -> dict[str, int]:
-        """Let expire what is left, and read the rest; counters that are in balance."""
+        """Let the remaining trees expire, and read their verdicts; return the checked counters."""
         if expire:
             for _ in range(self.direct.config.buckets):
                 Rotator([self.direct]).step(force=True)
@@ -146,7 +146,7 @@ class Load:
 
 
 class Sender:
-    """Sends batches in one way, each until it was answered."""
+    """Sends batches of one kind, and retries each until it is answered."""
 
     def __init__(self, acker: Acker, kind: Kind) -> None:
         self.kind = kind
@@ -156,7 +156,7 @@ class Sender:
         self._shards = acker.config.shards
 
     def send(self, batch: Batch) -> None:
-        """Apply a batch, by the client's own lane or by a durable one."""
+        """Apply a batch, in the client's lane or in a durable lane."""
         if self.kind != "durable":
             self._acker.apply(batch)
             return
@@ -166,7 +166,7 @@ class Sender:
 
 
 def one_round(books: Books, sender: Sender) -> None:
-    """Track some trees, process their messages in two batches; some are left open, some fail."""
+    """Track some trees, and process their messages in two batches; some stay open, some fail."""
     track, first, second = Batch("t"), Batch(), Batch()
     ones, children, others = ([new_tuple_id() for _ in range(TREES)] for _ in range(3))
     anchors = range(0)
@@ -174,7 +174,7 @@ def one_round(books: Books, sender: Sender) -> None:
         label = f"block {new_anchor():x}"
         deltas = [one ^ other for one, other in zip(ones, others, strict=True)]
         anchors = track.track_block(label, deltas)
-        sender.send(track)  # what comes before it would be dropped
+        sender.send(track)  # rows of a block that arrive before its track are dropped
     else:
         anchors = [new_anchor() for _ in range(TREES)]  # type: ignore[assignment]
         for anchor, one, other in zip(anchors, ones, others, strict=True):

@@ -1,4 +1,4 @@
-"""A source whose records all end acked at last, and bolts whose books say what they have done."""
+"""A source that replays its records until all are acked, and bolts that record their work."""
 
 import random
 from collections.abc import Callable
@@ -12,16 +12,16 @@ from tests.source.conftest import Clock
 from tests.waiting import LIMIT
 
 LIFE = 3 * 3600.0
-"""Seconds that a tree lives at most, by the configuration of these tests."""
+"""Maximum lifetime of a tree in seconds, by the configuration of these tests."""
 Mishap = Callable[[], object]
 
 
 class Replayed:
-    """Emits records, processes some, and goes on through what happens to Redis."""
+    """Emits records, processes some of them, and continues while Redis fails."""
 
     def __init__(self, url: str, namespace: str, clock: Clock, seed: int) -> None:
         self.done: set[tuple[str, int]] = set()
-        """Record and attempt of which all was processed, before that was said."""
+        """Records and attempts that are fully processed, recorded before their acks are sent."""
         self.acked: list[str] = []
         self.attempts: dict[str, int] = {}
         self._clock = clock
@@ -38,7 +38,7 @@ class Replayed:
         )
 
     def run(self, records: int, mishaps: dict[int, Mishap]) -> None:
-        """Emit so many; behind some of them something happens. Then all are seen to their end."""
+        """Emit records, with a mishap after some of them; then wait until all are acked."""
         for number in range(records):
             self._source.emit(f"record-{number}", edges=self._chance.choice((1, 2, None)))
             self.step(0.6)
@@ -56,7 +56,7 @@ class Replayed:
         assert sorted(set(self.acked)) == sorted(f"record-{number}" for number in range(records))
 
     def step(self, share: float) -> None:
-        """A step of the source, and of the bolts with about this share of what was sent."""
+        """Run a step of the source, and let the bolts process about this share of the messages."""
         with suppress(AckerError):
             self._source.step()
         kept = [each for each in self._bolts.sent if self._chance.random() >= share]

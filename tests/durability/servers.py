@@ -1,7 +1,7 @@
-"""Servers that are killed and come back to what their disk has; sets of them, one of which leads.
+"""Servers that are killed and restarted from their disk, and sets of a master and its replicas.
 
-Each is reached by a socket in a directory of the test's own: no port is fixed, so that nobody
-else can have taken it meanwhile, and the URL stays the same over restarts and failovers.
+Clients reach each server by a socket in a directory of the test. So no other process can take its
+address between restarts, and the URL stays the same over restarts and failovers.
 """
 
 import contextlib
@@ -20,13 +20,13 @@ from tests.waiting import wait_until
 ALWAYS = ("--appendonly", "yes", "--appendfsync", "always")
 EVERY_SECOND = ("--appendonly", "yes", "--appendfsync", "everysec")
 NEITHER = ()
-"""Nothing on disk, but by SAVE."""
-# Without a delay: a replica that joins is there at once.
+"""Nothing is on disk, except by SAVE."""
+# Without a delay a new replica synchronizes immediately.
 REPLICATION = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0")
 
 
 class Kept:
-    """A server whose directory outlives it; a guard ends it with the process that made it."""
+    """A server whose directory outlives it; it ends with the process that started it."""
 
     def __init__(self, binary: ServerBinary, directory: Path, *settings: str) -> None:
         directory.mkdir(exist_ok=True)
@@ -42,45 +42,45 @@ class Kept:
 
     @property
     def url(self) -> str:
-        """By its socket."""
+        """Return the URL of its socket."""
         return f"unix://{self.socket}"
 
     @property
     def port(self) -> int:
-        """On loopback, another one each time it starts."""
+        """Return its port on loopback, which changes with each start."""
         assert self._server
         return self._server.port
 
     @property
     def log(self) -> Path:
-        """The file with the last of the append-only log."""
+        """Return the file with the end of the append-only log."""
         parts = sorted(self.directory.glob("appendonlydir/*.incr.aof"))
         return parts[-1] if parts else self.directory / "appendonly.aof"
 
     def start(self) -> None:
-        """Start it with what is in its directory; returns when that is loaded."""
+        """Start it from its directory; return when the data is loaded."""
         self._server = EmbeddedRedis(binary=self._binary, extra_args=self._settings).start()
 
     def kill(self) -> None:
-        """End its process without a word."""
+        """Kill its process with SIGKILL."""
         assert self._server
         assert self._server.pid
         os.kill(self._server.pid, signal.SIGKILL)
         self.stop()
 
     def stop(self) -> None:
-        """Let its guard end it; nothing if that is done."""
+        """Stop it; do nothing if it is already stopped."""
         if self._server:
             self._server.stop()
         self._server = None
 
     def ask(self, *args: str | int) -> Any:
-        """Run a command, on a connection of its own."""
+        """Run a command on a separate connection."""
         with redis.Redis(unix_socket_path=str(self.socket), protocol=2) as client:
             return client.execute_command(*args)
 
     def info(self, field: str) -> Any:
-        """A field of INFO."""
+        """Return a field of INFO."""
         with redis.Redis(unix_socket_path=str(self.socket), protocol=2) as client:
             return client.info().get(field)
 
@@ -97,7 +97,7 @@ class Kept:
 
 
 class ThreeServers:
-    """A master and two replicas; ``url`` leads to whichever the clients are to use."""
+    """A master and two replicas; ``url`` leads to the server that the clients use."""
 
     def __init__(self, binary: ServerBinary, directory: Path, *settings: str) -> None:
         self._link = directory / "current.sock"
@@ -119,30 +119,30 @@ class ThreeServers:
 
     @property
     def url(self) -> str:
-        """Of the server that the clients are to use."""
+        """Return the URL of the server that the clients use."""
         return f"unix://{self._link}"
 
     def follow(self, replica: Kept, master: Kept) -> None:
-        """Make it a replica, and wait until it is in step."""
+        """Make it a replica of ``master``, and wait until it is synchronized."""
         replica.ask("REPLICAOF", "127.0.0.1", master.port)
         wait_until(lambda: replica.info("master_link_status") == "up", "a replica", pause=0.02)
 
     def catch_up(self, *replicas: Kept) -> None:
-        """Wait until these replicas, or all, have what the master has written so far."""
+        """Wait until these replicas, or all, have all writes of the master so far."""
         written = self.master.info("master_repl_offset")
         replicas = replicas or tuple(each for each in self.servers if each is not self.master)
 
-        def has_it_all() -> bool:
+        def caught_up() -> bool:
             return all(replica.info("slave_repl_offset") >= written for replica in replicas)
 
-        wait_until(has_it_all, "replicas that have it all", pause=0.02)
+        wait_until(caught_up, "replicas that have caught up", pause=0.02)
 
     def cut_off(self, replica: Kept) -> None:
-        """It hears no more of its master, and will be promoted: from here on writes get lost."""
+        """Disconnect a replica that will be promoted: later writes of the master are lost."""
         replica.ask("REPLICAOF", "NO", "ONE")
 
     def move_clients(self, server: Kept) -> None:
-        """From now on clients reach this server, and their connections to the old one are gone."""
+        """Let clients reach this server, and close their connections to the old one."""
         new = self._link.with_suffix(".new")
         new.symlink_to(server.socket)
         new.replace(self._link)
@@ -151,7 +151,7 @@ class ThreeServers:
             old.ask("CLIENT", "KILL", "TYPE", "normal")
 
     def stop(self) -> None:
-        """Stop all that was started here."""
+        """Stop all servers."""
         self._stack.close()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""A log of all writes: Redis is killed under load, and comes back with it, or with most of it."""
+"""The append-only log: Redis is killed under load, and restarts from all or most of the log."""
 
 import itertools
 import random
@@ -29,7 +29,7 @@ def opened(server: Kept) -> Acker:
 def killed_under_load(
     server: Kept, enough: Callable[[Acker], bool]
 ) -> tuple[Books, dict[str, int]]:
-    """Books and counters, after KILLS, and as many more as it takes until it is enough."""
+    """Kill the server at least KILLS times, until ``enough``; return the books and counters."""
     with opened(server) as acker:
         acker.create(CONFIG)
         with Load(server.url, acker) as load:
@@ -44,46 +44,50 @@ def killed_under_load(
 
 
 def repeats(acker: Acker) -> bool:
-    """Whether a batch in doubt was found to be on disk."""
+    """Return whether a retried batch was already on disk."""
     return acker.status().counters["repeated"] > 0
 
 
-def test_killed_under_load_with_every_write_on_disk(binary: ServerBinary, directory: Path) -> None:
-    """Nothing that was answered is lost, nothing is applied twice, nothing is told twice."""
+def test_kill_under_load_with_fsync_always_loses_nothing(
+    binary: ServerBinary, directory: Path
+) -> None:
+    """No answered call is lost, no call is applied twice, and no verdict is reported twice."""
     with Kept(binary, directory, *ALWAYS) as server:
         books, counted = killed_under_load(server, repeats)
     assert books.wrong() == {}
     assert counted["pending"] == counted["expiring"] == counted["conflict"] == 0
     assert counted["tracked"] == len(books.verdicts) > 500
     assert counted["acked"] == len(books.done)
-    assert counted["repeated"] > 0, "some that were in doubt were on disk"
+    assert counted["repeated"] > 0, "some batches in doubt were on disk"
 
 
 @pytest.mark.parametrize("binary", ["path"], indirect=True)
-def test_without_fences_this_is_found_out(
+def test_load_without_fences_is_detected(
     binary: ServerBinary, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That the books can be wrong: what is sent again then counts again."""
+    """The check can fail: without fences a retried batch is applied twice."""
     for name in ("apply", "apply_blocks"):
         fenced = getattr(commands, name)
         monkeypatch.setattr(
             commands, name, lambda keys, rows, fence, fenced=fenced: fenced(keys, rows, None)
         )
     wrong: Counter[str] = Counter()
-    # Whether a kill meets a call that is on disk and not answered is chance.
+    # It is chance whether a kill meets a call that is on disk but not answered.
     for number in range(10):
         with Kept(binary, directory / str(number), *ALWAYS) as server:
             books, counted = killed_under_load(server, lambda _: True)
         assert counted["repeated"] == 0
-        assert not books.false_acks, "not even then"
+        assert not books.false_acks, "no false ack, even without fences"
         wrong = books.wrong()
-        if wrong["told otherwise"] + wrong["told of twice"]:
+        if wrong["wrong verdict"] + wrong["reported twice"]:
             return
     raise AssertionError(f"not found: {dict(wrong)}")
 
 
-def test_what_the_last_second_may_lose(binary: ServerBinary, directory: Path) -> None:
-    """The disk has less than was answered: of that, trees expire or are never heard of again."""
+def test_everysec_loses_acks_of_the_last_second_but_never_acks_falsely(
+    binary: ServerBinary, directory: Path
+) -> None:
+    """The disk lacks answered calls: their trees expire, or never get a verdict."""
     with Kept(binary, directory, *EVERY_SECOND) as server, opened(server) as acker:
         acker.create(CONFIG)
         with Load(server.url, acker) as load:
@@ -100,19 +104,19 @@ def test_what_the_last_second_may_lose(binary: ServerBinary, directory: Path) ->
     books, lost = load.books, load.books.lost()
     print(f"everysec: {dict(lost)}, {counted}")
     assert not books.false_acks
-    assert 0 < lost["never told of"] < lost["tracked"]
+    assert 0 < lost["never reported"] < lost["tracked"]
     assert lost["done, not acked"] > 0
     assert counted["pending"] == counted["expiring"] == counted["conflict"] == 0
 
 
-def test_a_tail_that_is_cut_off(binary: ServerBinary, directory: Path) -> None:
-    """In the middle of a command: all calls that came before it are there, and in balance."""
+def test_truncated_log_never_acks_falsely(binary: ServerBinary, directory: Path) -> None:
+    """The log ends inside a command: all earlier calls are applied, and the counters agree."""
     chance = random.Random(1)
     with Kept(binary, directory / "a", *ALWAYS) as server, opened(server) as acker:
         acker.create(CONFIG)
         with Load(server.url, acker) as load:
             load.go_on(5)
-            # As after a power failure: what the disk has at this moment.
+            # The state of the disk at this moment, as after a power failure.
             shutil.copytree(directory / "a", directory / "b", ignore=lambda *_: ["redis.sock"])
             done, failed = load.books.done.copy(), load.books.failed.copy()
     log = server.log.relative_to(directory / "a")
@@ -128,4 +132,4 @@ def test_a_tail_that_is_cut_off(binary: ServerBinary, directory: Path) -> None:
             books.read(acker)
             assert total(acker)["pending"] == 0
         assert not books.false_acks
-        assert {reason for told in books.verdicts.values() for reason in told} > {"completed"}
+        assert {reason for reasons in books.verdicts.values() for reason in reasons} > {"completed"}

@@ -1,4 +1,4 @@
-"""Nothing was on disk: the namespace is gone, until the operator creates it anew."""
+"""Nothing was on disk: the namespace is lost, until the operator creates it again."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,8 +34,8 @@ def loses_all(server: Kept) -> None:
     server.start()
 
 
-def test_a_source_goes_on_when_the_namespace_was_created_anew(server: Kept, clock: Clock) -> None:
-    """A producer is told what to do; what it had in doubt is of trees that are no more."""
+def test_source_continues_after_the_namespace_is_created_again(server: Kept, clock: Clock) -> None:
+    """The error tells the producer to create it; the batch in doubt is for trees that are lost."""
     with (
         Acker.from_url(server.url, "n", retry_for=LIMIT) as acker,
         Acker.from_url(server.url, "n", retry_for=LIMIT) as producer,
@@ -43,7 +43,7 @@ def test_a_source_goes_on_when_the_namespace_was_created_anew(server: Kept, cloc
         acker.create(CONFIG)
         source = Replayed(server.url, "n", clock, seed=7)
 
-        def gone() -> None:
+        def lose() -> None:
             loses_all(server)
             batch = Batch()
             batch.ack(7, 40)
@@ -53,7 +53,7 @@ def test_a_source_goes_on_when_the_namespace_was_created_anew(server: Kept, cloc
             acker.create(CONFIG)
             assert producer.apply(batch).acked == 0
 
-        source.run(60, {20: gone, 40: gone})
+        source.run(60, {20: lose, 40: lose})
         source.close()
         counters = total(acker)
     assert counters["conflict"] == 0
@@ -61,14 +61,14 @@ def test_a_source_goes_on_when_the_namespace_was_created_anew(server: Kept, cloc
 
 
 def source_waits(source: Replayed) -> None:
-    """It asks, is refused, and keeps its records."""
+    """Check that the source is refused, and keeps its records."""
     acked = len(source.acked)
     for _ in range(3):
         source.step(0)
     assert len(source.acked) == acked
 
 
-def test_a_rotator_goes_on_when_the_namespace_was_created_anew(server: Kept) -> None:
+def test_rotator_continues_after_the_namespace_is_created_again(server: Kept) -> None:
     with (
         Acker.from_url(server.url, "n", retry_for=LIMIT) as acker,
         Rotator(Acker.from_url(server.url, "n")),

@@ -1,4 +1,4 @@
-"""A replica is promoted that has not got all writes which were answered: what it lacks is lost."""
+"""A replica is promoted that lacks answered writes: those writes are lost."""
 
 import random
 from pathlib import Path
@@ -24,7 +24,7 @@ UNDER_WAY = len(KINDS) * TREES
 
 
 def fail_over(three: ThreeServers, load: Load, lose: int) -> None:
-    """Promote a replica that has not heard the last so many rounds; the others follow it."""
+    """Promote a replica that lacks the last ``lose`` rounds; the others follow it."""
     old = three.master
     new, other = (server for server in three.servers if server is not old)
     three.cut_off(new)
@@ -35,8 +35,10 @@ def fail_over(three: ThreeServers, load: Load, lose: int) -> None:
     three.follow(old, new)
 
 
-def test_a_replica_without_the_last_writes(binary: ServerBinary, directory: Path) -> None:
-    """Twice: then the first master leads again, with what it was given by the second."""
+def test_promoted_replica_without_the_last_writes_never_acks_falsely(
+    binary: ServerBinary, directory: Path
+) -> None:
+    """Two failovers: in the end the first master leads again, with the data of the second."""
     with (
         ThreeServers(binary, directory) as three,
         Acker.from_url(three.url, "n", retry_for=LIMIT) as acker,
@@ -51,15 +53,15 @@ def test_a_replica_without_the_last_writes(binary: ServerBinary, directory: Path
     books, lost = load.books, load.books.lost()
     print(f"promoted: {dict(lost)}, {counted}")
     assert not books.false_acks
-    assert 0 < lost["never told of"] < lost["tracked"]
+    assert 0 < lost["never reported"] < lost["tracked"]
     assert lost["done, not acked"] > 0
     assert counted["pending"] == counted["expiring"] == counted["conflict"] == 0
 
 
-def test_a_master_that_no_replica_hears_stops_with_min_replicas(
+def test_master_without_replicas_refuses_writes_with_min_replicas(
     binary: ServerBinary, directory: Path
 ) -> None:
-    """Then clients wait until they reach the new one, and hardly anything is lost."""
+    """Clients wait until they reach the new master, so only few trees are lost."""
     with (
         ThreeServers(binary, directory, *MIN_REPLICAS) as three,
         Acker.from_url(three.url, "n", retry_for=LIMIT) as acker,
@@ -70,13 +72,13 @@ def test_a_master_that_no_replica_hears_stops_with_min_replicas(
         new, other = three.servers[1:]
         with Load(three.url, acker) as load:
             load.go_on(3)
-            # Both are cut off from it, as by a network that is parted.
+            # Both replicas lose their master, as in a network partition.
             three.cut_off(other)
             before = len(load.books.tracked)
-            # What was answered up to here is not lost.
+            # Calls that were answered up to here are not lost.
             three.catch_up(new)
             three.cut_off(new)
-            wait_until(lambda: refuses(hasty), "a master that has noticed")
+            wait_until(lambda: refuses(hasty), "a master that refuses writes")
             answered = len(load.books.tracked) - before
             other.ask("REPLICAOF", "127.0.0.1", new.port)
             three.servers[0].ask("REPLICAOF", "127.0.0.1", new.port)
@@ -86,8 +88,8 @@ def test_a_master_that_no_replica_hears_stops_with_min_replicas(
     books, lost = load.books, load.books.lost()
     print(f"min-replicas-to-write 1: {dict(lost)}, {counted}")
     assert not books.false_acks
-    # What was answered before it had noticed, and a round of each thread that was under way.
-    assert lost["never told of"] <= answered + UNDER_WAY
+    # The calls answered before the master refused writes, and one round of each thread.
+    assert lost["never reported"] <= answered + UNDER_WAY
     assert len(books.tracked) > before + answered + UNDER_WAY
     assert counted["pending"] == counted["expiring"] == counted["conflict"] == 0
 
@@ -100,7 +102,7 @@ def refuses(acker: Acker) -> bool:
     return False
 
 
-def test_a_source_sees_each_record_to_its_end(
+def test_source_replays_each_record_until_it_is_acked(
     binary: ServerBinary, directory: Path, clock: Clock
 ) -> None:
     with (
@@ -122,8 +124,10 @@ def test_a_source_sees_each_record_to_its_end(
 
 
 @pytest.mark.parametrize("binary", ["path"], indirect=True)
-def test_half_a_row_that_is_lost_is_found_out(binary: ServerBinary, directory: Path) -> None:
-    """That rows must be whole: a message's ack on the new master, its child's id on the old."""
+def test_split_row_causes_a_false_ack_after_lost_writes(
+    binary: ServerBinary, directory: Path
+) -> None:
+    """Rows must be complete: here the old master has the child's id, the new one the ack."""
     with (
         ThreeServers(binary, directory) as three,
         Acker.from_url(three.url, "n", retry_for=LIMIT) as acker,

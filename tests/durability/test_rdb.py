@@ -1,4 +1,4 @@
-"""An old snapshot comes back: trees, counters and fences are what they were some time ago."""
+"""An old snapshot is restored: trees, counters and fences are in an earlier state."""
 
 from pathlib import Path
 
@@ -33,7 +33,9 @@ from tests.waiting import LIMIT
 CONFIG = AckerConfig(tick_ms=3_600_000, high_water=1_000_000, shards=2, publish=False)
 
 
-def test_an_old_snapshot_comes_back_under_load(binary: ServerBinary, directory: Path) -> None:
+def test_restored_snapshot_under_load_never_acks_falsely(
+    binary: ServerBinary, directory: Path
+) -> None:
     with (
         Kept(binary, directory, *NEITHER) as server,
         Acker.from_url(server.url, "n", retry_for=LIMIT) as acker,
@@ -51,16 +53,16 @@ def test_an_old_snapshot_comes_back_under_load(binary: ServerBinary, directory: 
     books, lost = load.books, load.books.lost()
     print(f"snapshots: {dict(lost)}, {counted}")
     assert not books.false_acks
-    assert 0 < lost["never told of"] < lost["tracked"]
+    assert 0 < lost["never reported"] < lost["tracked"]
     assert lost["done, not acked"] > 0
     assert counted["pending"] == counted["expiring"] == counted["conflict"] == 0
-    # Acked behind the snapshot, pending again before it, and then expired.
-    again = [told for told in books.verdicts.values() if set(told) == {"completed", "expired"}]
+    # Acked after the snapshot, pending again in the snapshot, and then expired.
+    again = [each for each in books.verdicts.values() if set(each) == {"completed", "expired"}]
     assert again
 
 
 @pytest.mark.parametrize("settings", [ALWAYS, NEITHER], ids=["every write", "snapshots"])
-def test_a_source_sees_each_record_to_its_end(
+def test_source_replays_each_record_until_it_is_acked(
     binary: ServerBinary, directory: Path, clock: Clock, settings: tuple[str, ...]
 ) -> None:
     with (
@@ -77,7 +79,7 @@ def test_a_source_sees_each_record_to_its_end(
         source.run(120, {15: lambda: server.ask("SAVE"), 45: again, 60: again, 100: again})
         source.close()
     lost = sum(attempt > 1 for attempt in source.attempts.values())
-    assert (lost == 0) == (settings == ALWAYS), "nothing is sent again for want of a write"
+    assert (lost == 0) == (settings == ALWAYS), "no record is replayed unless a write is lost"
 
 
 @pytest.fixture
@@ -85,7 +87,7 @@ def acker(make_any_acker: MakeAcker) -> Acker:
     return make_any_acker()
 
 
-def test_a_tree_that_was_acked_is_pending_again_and_expires(acker: Acker) -> None:
+def test_acked_tree_is_pending_after_a_restore_and_expires(acker: Acker) -> None:
     shard = RedisShard(acker)
     track(acker, 7, 10 ^ 20)
     row(acker, 7, 10)
@@ -97,7 +99,7 @@ def test_a_tree_that_was_acked_is_pending_again_and_expires(acker: Acker) -> Non
     assert [verdict[:2] for verdict in verdicts(acker)] == [("nack", "expired")]
 
 
-def test_verdicts_that_were_taken_are_there_again(acker: Acker) -> None:
+def test_taken_verdicts_return_after_a_restore(acker: Acker) -> None:
     shard = RedisShard(acker)
     track(acker, 7, 0)
     before = shard.dump()
@@ -106,8 +108,8 @@ def test_verdicts_that_were_taken_are_there_again(acker: Acker) -> None:
     assert len(verdicts(acker)) == 1
 
 
-def test_what_is_sent_again_counts_by_the_fence_of_the_snapshot(acker: Acker) -> None:
-    """Applied before the snapshot: a repeat. Behind it: lost with its fence, and applied anew."""
+def test_retry_is_judged_by_the_fence_of_the_snapshot(acker: Acker) -> None:
+    """Applied before the snapshot: a repeat. Applied after it: lost with its fence, so applied."""
     shard = RedisShard(acker)
     track(acker, 7, 10 ^ 20)
     first, second = columns([(7, 10, 0)]), columns([(7, 20, 0)])
@@ -119,13 +121,13 @@ def test_what_is_sent_again_counts_by_the_fence_of_the_snapshot(acker: Acker) ->
         assert send(acker, first, Fence(lane, 1, "aa")).highest == 1
         assert send(acker, second, Fence(lane, 2, "bb")).highest is None
         assert send(acker, second, Fence(lane, 2, "bb")).highest == 2
-        # By the first lane it was complete; by the second nobody has tracked it.
+        # The first lane has completed the tree; for the second lane it was never tracked.
         expected = ["completed"] if lane == "p" else []
         assert [verdict[1] for verdict in verdicts(acker)] == expected
 
 
-def test_rows_are_there_without_their_track(acker: Acker) -> None:
-    """The TRACK was lost, and what was processed before it was not: nobody is told anything."""
+def test_tree_without_its_track_gets_no_verdict(acker: Acker) -> None:
+    """The TRACK was lost, but an earlier ack was not: no verdict is written."""
     shard = RedisShard(acker)
     row(acker, 7, 10)
     before = shard.dump()
@@ -137,8 +139,8 @@ def test_rows_are_there_without_their_track(acker: Acker) -> None:
     assert acker.status().counters["orphaned"] == 1
 
 
-def test_a_failure_is_lost_with_its_delta(acker: Acker) -> None:
-    """So its tree cannot become complete, though all else of it was processed."""
+def test_failure_is_lost_together_with_its_delta(acker: Acker) -> None:
+    """So its tree cannot complete, although all its other rows were applied."""
     shard = RedisShard(acker)
     track_block(acker, 5, [10, 20])
     before = shard.dump()
@@ -151,21 +153,21 @@ def test_a_failure_is_lost_with_its_delta(acker: Acker) -> None:
     assert slots == {0: "ack", 1: "nack"}
 
 
-def test_an_anchor_that_serves_two_attempts_may_be_acked_falsely(acker: Acker) -> None:
-    """That "an anchor serves one attempt" is needed: the snapshot has the first attempt's rows."""
+def test_reused_block_may_be_acked_falsely_after_a_restore(acker: Acker) -> None:
+    """Each attempt needs a new anchor: the snapshot has the rows of the first attempt."""
     shard = RedisShard(acker)
     track_block(acker, 5, [10, 20], "attempt")
     block_row(acker, 5, {0: 10})
     before = shard.dump()
     block_row(acker, 5, {1: 20})
     verdicts(acker)
-    # The first attempt is over; another, of other records, goes by its name.
+    # The first attempt has ended; another one, of other records, uses the same label.
     assert track_block(acker, 5, [30, 40], "attempt").tracked == 2
     shard.restore(before)
     tick(acker, 3)
-    told = verdicts(acker)
-    assert ("ack", "completed") in [verdict[:2] for verdict in told], "nobody has processed 30"
-    # By a number of its own, as the client gives it to a label that tells attempts apart:
+    found = verdicts(acker)
+    assert ("ack", "completed") in [verdict[:2] for verdict in found], "30 was never processed"
+    # With another number, which the client derives from a label for each attempt:
     track_block(acker, 6, [30, 40], "attempt 2")
     shard.restore(before)
     block_row(acker, 6, {1: 40})
@@ -173,7 +175,7 @@ def test_an_anchor_that_serves_two_attempts_may_be_acked_falsely(acker: Acker) -
     assert {verdict[2] >> 12 & 0xFFF for verdict in verdicts(acker)} == {5}
 
 
-def test_a_loose_anchor_that_serves_two_attempts_is_never_zero_by_the_first(acker: Acker) -> None:
+def test_reused_loose_anchor_is_not_acked_after_a_restore(acker: Acker) -> None:
     shard = RedisShard(acker)
     track(acker, 7, 10 ^ 20, "first")
     row(acker, 7, 10)
@@ -188,8 +190,8 @@ def test_a_loose_anchor_that_serves_two_attempts_is_never_zero_by_the_first(acke
     assert [verdict[:2] for verdict in verdicts(acker)] == [("nack", "expired")]
 
 
-def test_a_batch_in_doubt_is_applied_by_the_client_that_knows_its_number(acker: Acker) -> None:
-    """The client's own lane counts on, whatever number the snapshot has."""
+def test_client_lane_continues_after_a_restore(acker: Acker) -> None:
+    """The client's lane continues, regardless of the number in the snapshot."""
     shard = RedisShard(acker)
     before = shard.dump()
     for _ in range(3):

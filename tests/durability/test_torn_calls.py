@@ -1,7 +1,7 @@
-"""Half a call: the first of its writes are there, the others are not, and no ack is false.
+"""Partially written calls: only the first writes of a call are on disk, and no ack is false.
 
-Redis writes a script's writes as one transaction. When the log ends in the middle of one, Redis
-drops it, but leaves its first commands in the file; a new transaction is written behind them, and
+Redis logs a script's writes as one transaction. When the log ends inside a transaction, Redis
+drops it, but leaves its first commands in the file; a new transaction is written after them, and
 the next start runs both as one (seen in 6.2 and 7.0). So the order of a script's writes matters.
 """
 
@@ -30,13 +30,13 @@ def anchor(slot: int) -> int:
 
 
 OPEN = {4, anchor(2), anchor(5)}
-"""Trees of which one message is never processed."""
+"""Trees with a message that is never processed."""
 FAILED = {3, anchor(1), anchor(3)}
 """Trees that fail, some in a row that counts the message as processed."""
 
 
 def calls() -> list[Call]:
-    """Calls of a source and two bolts: each under its number, so that it may be sent again."""
+    """Return calls of a source and two bolts, each under its number, so that it can be retried."""
 
     def loose(lane: str, seq: int, *rows: tuple[int, int, int], texts: Sequence[str] = ()) -> Call:
         part = columns(rows, "t" if rows[0][2] & TRACK else "", texts)
@@ -63,10 +63,10 @@ def calls() -> list[Call]:
 
 @dataclass
 class Logged:
-    """The commands that each call has written."""
+    """The commands that each call wrote to the log."""
 
     begun: list[list[bytes]]
-    """Before the first of them."""
+    """Commands before the first call."""
     calls: list[list[list[bytes]]]
 
 
@@ -86,7 +86,7 @@ def logged(binary: ServerBinary, directory: Path) -> Logged:
 
 
 def parse(log: bytes) -> Iterator[list[bytes]]:
-    """Commands of a log, but for the brackets of transactions."""
+    """Yield the commands of a log, without MULTI, EXEC and SELECT."""
     at = 0
     while at < len(log):
         words, end = [], log.index(b"\r\n", at)
@@ -105,8 +105,10 @@ def false_acks(acker: Acker) -> set[int]:
     return acked & (OPEN | FAILED)
 
 
-def test_as_a_whole(any_server: EmbeddedRedis, logged: Logged) -> None:
-    """That the trees end as they should when nothing is torn, and the log is what was written."""
+def test_complete_log_restores_the_expected_verdicts(
+    any_server: EmbeddedRedis, logged: Logged
+) -> None:
+    """With the complete log all trees get their expected verdicts."""
     with Acker.from_url(any_server.url, "torn") as acker:
         restore(acker, [*logged.begun, *(words for call in logged.calls for words in call)])
         tick(acker, 3)
@@ -116,7 +118,7 @@ def test_as_a_whole(any_server: EmbeddedRedis, logged: Logged) -> None:
 
 
 @pytest.mark.parametrize("sent_again", [False, True], ids=["given up", "sent again"])
-def test_no_first_half_of_a_call_acks_falsely(
+def test_partially_written_call_never_acks_falsely(
     any_server: EmbeddedRedis, logged: Logged, sent_again: bool
 ) -> None:
     wrong: dict[tuple[int, int], set[int]] = {}
@@ -137,16 +139,16 @@ def test_no_first_half_of_a_call_acks_falsely(
 
 
 def settle(acker: Acker) -> None:
-    """Let all expire."""
+    """Let all trees expire."""
     for _ in range(6):
         tick(acker)
 
 
 def restore(acker: Acker, commands: list[list[bytes]]) -> None:
-    """What these commands make of an empty Redis."""
+    """Empty Redis and run these commands."""
     pipe = acker.connection.client.pipeline(transaction=False)
     pipe.flushall()
     for words in commands:
         pipe.execute_command(*words)
-    # As a replica and the loader of a log do, it goes on behind a command that cannot be run.
+    # Continue after a command that fails, as a replica and the loader of a log do.
     pipe.execute(raise_on_error=False)

@@ -1,4 +1,4 @@
-"""Redis comes back with an older state: no history of that acks falsely."""
+"""Redis returns to an older state, at random: no history acks falsely."""
 
 import random
 from collections import Counter
@@ -18,15 +18,15 @@ HISTORIES = budget().travels
 STEPS = 80
 LEAST = {
     "acks": 100,
-    "acks after a travel": 100,
-    "trees told of twice": 20,
-    "repeats that were refused": 100,
-    "travels": 300,
+    "acks after a restore": 100,
+    "trees reported twice": 20,
+    "repeats not applied": 100,
+    "restores": 300,
 }
 
 
-def test_no_travel_acks_falsely() -> None:
-    """In the reference, which is quick."""
+def test_restored_state_never_acks_falsely() -> None:
+    """Run the histories on the reference, which is fast."""
     seen: Counter[str] = Counter()
     first = random.randrange(10**9)
     print(f"seeds from {first} on")
@@ -38,8 +38,8 @@ def test_no_travel_acks_falsely() -> None:
     assert all(seen[name] >= least * HISTORIES / 400 for name, least in LEAST.items()), seen
 
 
-def test_redis_travels_as_the_reference_does(make_acker: MakeAcker) -> None:
-    """By DUMP and RESTORE of all keys; each reply and verdict is that of the reference."""
+def test_redis_agrees_with_the_reference_after_restores(make_acker: MakeAcker) -> None:
+    """Restore by DUMP and RESTORE of all keys; replies and verdicts equal the reference."""
     first = random.randrange(10**9)
     print(f"seeds from {first} on")
     for seed in range(first, first + 25):
@@ -49,8 +49,8 @@ def test_redis_travels_as_the_reference_does(make_acker: MakeAcker) -> None:
 
 
 @pytest.mark.parametrize("breaks", BREAKS)
-def test_a_broken_rule_is_found(breaks: str) -> None:
-    """That the histories can find a false ack."""
+def test_broken_rule_is_detected_as_a_false_ack(breaks: str) -> None:
+    """The histories can find a false ack."""
     for seed in range(2000):
         try:
             History([ReferenceBackend(CONFIG, BlockReference)], seed, breaks).play(STEPS)

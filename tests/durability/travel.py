@@ -1,9 +1,9 @@
-"""Histories in which a shard goes back in time: to any state it ever had, as often as it likes.
+"""Histories in which a shard returns to any of its earlier states, any number of times.
 
-That is what an old snapshot does, a replica that is promoted, a log that has lost its end. Clients
-do not go back: their lanes count on, and they send again what they are in doubt of, or what came
-long ago. Truth is kept in sets (``tests/properties/topology.py``), and does not go back either:
-what was processed was processed.
+An old snapshot, a promoted replica and a truncated log have this effect. Clients do not go back:
+their lanes continue, and they retry batches in doubt, or batches of long ago. Sets record the truth
+(``tests/properties/topology.py``), and they do not go back either: a processed message stays
+processed.
 """
 
 import hashlib
@@ -39,12 +39,12 @@ OPS = {
     "back": 2,
 }
 BREAKS = ("split", "parted")
-"""Rules that may be broken on purpose: an input and its children in two rows; a failure and its
-delta in two rows. Without lost writes the second does no harm."""
+"""Rules that a history breaks on purpose: an input and its children in two rows; a failure and its
+delta in two rows. Without lost writes the second one is harmless."""
 
 
 class FalseAck(AssertionError):
-    """A tree was acked that is not complete, or has failed."""
+    """Raised when a tree is acked that is incomplete or has failed."""
 
 
 @dataclass
@@ -55,11 +55,11 @@ class _Sent:
 
 
 class History:
-    """One history, on some shards side by side, which must agree."""
+    """One history, on several backends in parallel, which must agree."""
 
     def __init__(self, backends: Sequence[Backend], seed: int, breaks: str = "") -> None:
         self.seen: Counter[str] = Counter()
-        """How often interesting states were reached."""
+        """Number of times that each interesting state was reached."""
         self._backends, self._breaks = backends, breaks
         self._chance = random.Random(seed)
         self._forest = Forest(self._chance)
@@ -67,11 +67,11 @@ class History:
         self._seq = dict.fromkeys(LANES, 0)
         self._sent: list[_Sent] = []
         self._saved: list[tuple[Callable[[], None], ...]] = []
-        self._travelled = False
-        self._told: Counter[int] = Counter()
+        self._restored = False
+        self._reported: Counter[int] = Counter()
 
     def play(self, steps: int) -> None:
-        """Play so many steps, and let all expire that is left."""
+        """Play random steps, and let the remaining trees expire."""
         names, weights = list(OPS), list(OPS.values())
         for name in self._chance.choices(names, weights, k=steps):
             getattr(self, f"_{name}")()
@@ -134,11 +134,11 @@ class History:
                 digest = hashlib.sha1(repr(part).encode()).hexdigest()[:8]
                 sent = _Sent(part, in_blocks, Fence(lane, self._seq[lane], digest))
                 self._sent.append(sent)
-                if self._chance.random() < 0.9:  # else it gets lost, and may come later
+                if self._chance.random() < 0.9:  # otherwise it is lost, and may be sent later
                     self._apply(sent)
 
     def _again(self) -> None:
-        """The last ones most often, because they are in doubt; sometimes one of long ago."""
+        """Retry a batch: usually a recent one, which is in doubt; sometimes one of long ago."""
         if self._sent:
             back = self._chance.choice((1, 1, 2, 3, self._chance.randint(1, len(self._sent))))
             self._apply(self._sent[-min(back, len(self._sent))])
@@ -154,7 +154,7 @@ class History:
         first = replies[0]
         if isinstance(first, ShardApplied):
             assert all(reply == first for reply in replies), replies
-            self.seen["repeats that were refused"] += first.highest is not None
+            self.seen["repeats not applied"] += first.highest is not None
         else:
             assert len({type(reply) for reply in replies}) == 1, replies
         self._hear()
@@ -183,31 +183,31 @@ class History:
             self._saved[self._chance.randrange(SNAPSHOTS)] = saved
 
     def _back(self) -> None:
-        """Also to a state of a past that is none any more."""
+        """Restore a saved state, which may be of a discarded past."""
         if not self._saved:
             return
         number = self._chance.randrange(len(self._saved))
         for restore in self._saved[number]:
             restore()
-        # The snapshot is used up: it is what the shard goes on with.
+        # Restoring uses up the snapshot, so take it again.
         self._saved[number] = tuple(backend.snapshot() for backend in self._backends)
-        self._travelled = True
-        self.seen["travels"] += 1
+        self._restored = True
+        self.seen["restores"] += 1
 
     def _hear(self) -> None:
-        """The verdicts that were just written: no ack is false, and all shards agree."""
-        told = [
+        """Check the new verdicts: no ack is false, and all backends agree."""
+        found = [
             sorted(_words(outcome) for _, outcome in backend.peek()) for backend in self._backends
         ]
-        assert all(each == told[0] for each in told), told
-        for anchor, verdict in told[0]:
+        assert all(each == found[0] for each in found), found
+        for anchor, verdict in found[0]:
             if verdict == "touch":
                 continue
             tree = self._forest.trees[anchor]
-            self._told[anchor] += 1
-            self.seen["trees told of twice"] += self._told[anchor] == 2
+            self._reported[anchor] += 1
+            self.seen["trees reported twice"] += self._reported[anchor] == 2
             if verdict == "ack":
-                name = "acks after a travel" if self._travelled else "acks"
+                name = "acks after a restore" if self._restored else "acks"
                 self.seen[name] += 1
                 if not tree.complete or tree.failing:
                     raise FalseAck(f"{anchor:x}: {tree}")

@@ -1,4 +1,4 @@
-"""A bad line to one server, and the cluster that these tests share."""
+"""A bad line to one server, and the shared cluster of these tests."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ MakeRun = Callable[..., Run]
 
 @pytest.fixture
 def make_run(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> Iterator[MakeRun]:
-    """Make a run over one bad line, from a seed and fields of AckerConfig."""
+    """Yield a function that makes a run over a bad line, from a seed and AckerConfig fields."""
     with contextlib.ExitStack() as stack:
 
         def make(seed: int, share: float = 1.0, **fields: object) -> Run:

@@ -1,7 +1,7 @@
-"""Trees of random shape, and the truth about them: which messages were processed, in sets.
+"""Trees of random shape, with sets that record which messages were really processed.
 
-A row is drawn before it is given to a client. So when an ``ack`` is read, every message of its
-tree must have been drawn; and what was given up, or never acked, must never be acked.
+A row is drawn before a client gets it. So when an ``ack`` is read, every message of its tree must
+have been drawn. A tree with a failed or never acked message must never be acked.
 """
 
 import random
@@ -15,9 +15,9 @@ from acker_redis.protocol.outcome import Outcome
 from acker_redis.protocol.rows import Row, ack_row, fail_row, track_row
 
 REASONS = {"completed", "failed", "expired"}
-"""Why trees end here: none meets a limit, or is tracked twice."""
+"""Reasons of the verdicts here: no tree meets a limit or is tracked twice."""
 LARGEST = 12
-"""Messages of a tree at most."""
+"""Maximum number of messages of a tree."""
 
 
 @dataclass(slots=True, eq=False)
@@ -25,10 +25,10 @@ class Tree:
     anchor: int
     messages: int = 0
     open: set[int] = field(default_factory=set)
-    """Messages that were emitted, and not processed."""
+    """Messages that were emitted and not yet processed."""
     failed: bool = False
     in_doubt: bool = False
-    """Whether a batch with one of its rows was given up, so that it may never be complete."""
+    """Whether a batch with one of its rows was given up, so that it may never complete."""
     track_in_doubt: bool = False
     verdicts: list[str] = field(default_factory=list)
 
@@ -45,12 +45,12 @@ class Drawn:
 
 
 class Forest:
-    """So many trees; any thread may draw their rows."""
+    """A number of trees; any thread may draw their rows."""
 
     def __init__(self, trees: int, seed: int) -> None:
         self.trees: dict[int, Tree] = {}
         self.false_acks: list[int] = []
-        """Acked when not all of their messages had been drawn."""
+        """Trees that were acked before all their messages were drawn."""
         self._left = trees
         self._todo: list[tuple[Tree, int]] = []
         self._chance = random.Random(seed)
@@ -61,7 +61,7 @@ class Forest:
         return len(self.trees) > self._left
 
     def draw(self, most: int) -> list[Drawn]:
-        """Rows of messages that were processed; [] when there are no more."""
+        """Return 1 to ``most`` rows of processed messages; [] when no row is left."""
         chance, drawn = self._chance, list[Drawn]()
         with self._lock:
             count = chance.randint(1, most)
@@ -73,13 +73,13 @@ class Forest:
         return drawn
 
     def given_up(self, drawn: Iterable[Drawn]) -> None:
-        """Nobody knows whether these were applied."""
+        """Record that it is unknown whether these rows were applied."""
         for each in drawn:
             each.tree.in_doubt = True
             each.tree.track_in_doubt |= each.tracks
 
     def note(self, outcomes: Iterable[Outcome]) -> None:
-        """Verdicts, when they are read."""
+        """Record verdicts when they are read."""
         for outcome in outcomes:
             tree = self.trees[int(outcome.source_id)]
             tree.verdicts.append(outcome.reason)
@@ -87,11 +87,11 @@ class Forest:
                 self.false_acks.append(tree.anchor)
 
     def wrong(self) -> Counter[str]:
-        """What is wrong in the end; empty if nothing is."""
+        """Return the number of errors of each kind at the end; empty if there are none."""
         found = Counter({"acked falsely": len(self.false_acks)})
         for tree in self.trees.values():
-            found["told of twice"] += len(tree.verdicts) > 1
-            found["never told of"] += not tree.verdicts and not tree.track_in_doubt
+            found["reported twice"] += len(tree.verdicts) > 1
+            found["never reported"] += not tree.verdicts and not tree.track_in_doubt
             done = tree.complete and not tree.in_doubt
             found["complete, and not acked"] += done and tree.verdicts != ["completed"]
             found["failed otherwise"] += bool(
@@ -100,7 +100,7 @@ class Forest:
         return +found
 
     def kinds(self) -> Counter[str]:
-        """How many trees of each kind there were."""
+        """Return the number of trees of each kind."""
         return Counter(
             "in doubt" if t.in_doubt else "failed" if t.failed else "open" if t.open else "complete"
             for t in self.trees.values()

@@ -1,4 +1,4 @@
-"""A line to Redis that is bad at random: what it does to a call is what networks do."""
+"""A proxy to Redis that loses, cuts and delays calls at random, as networks do."""
 
 import contextlib
 import random
@@ -15,22 +15,22 @@ from tests.transport.listener import Listener
 from tests.waiting import wait_until
 
 FATES = {
-    "reply lost": 5,  # it ran, its answer is lost with the connection
-    "reply cut": 2,  # half of its answer comes
-    "never sent": 3,  # the connection ends before
+    "reply lost": 5,  # it ran, the reply is lost with the connection
+    "reply cut": 2,  # half of the reply arrives
+    "never sent": 3,  # the connection ends before the call
     "cut in half": 3,  # Redis gets half of a command
-    "silent": 1,  # it ran, no answer comes, and the connection stays
-    "late": 2,  # it comes to Redis when the client has given up and sent it again elsewhere
+    "silent": 1,  # it ran, no reply arrives, and the connection stays open
+    "late": 2,  # it arrives after the client has timed out and retried on another connection
 }
-"""What becomes of so many in a hundred calls; the others are answered."""
+"""Percentage of calls that meet each fate; the others are answered."""
 APPLY = tuple(scripts.load(name).sha.encode() for name in ("apply", "apply_blocks"))
-"""What names a call that changes trees; one by EVAL, whole, is seldom."""
+"""Hashes that identify a call that changes trees; such a call by EVAL is rare."""
 LONGEST = 0.3
-"""Seconds by which a late call is later still than the client's patience."""
+"""Maximum delay of a late call after the client's timeout, in seconds."""
 
 
 class BadLine:
-    """Forwards to a Redis on loopback; calls of scripts meet their ``FATES``."""
+    """A proxy to a Redis on loopback; calls of scripts meet their ``FATES``."""
 
     def __init__(self, url: str, seed: int) -> None:
         parts = urlsplit(url)
@@ -38,7 +38,7 @@ class BadLine:
         self.bad = True
         self.fates: Counter[str] = Counter()
         self._chance = random.Random(seed)
-        # A slow machine makes few calls of many rows: each fate is among the first ones.
+        # A slow machine makes only few calls, so each fate is among the first calls.
         self._first = [*FATES, *["answered"] * len(FATES)]
         self._chance.shuffle(self._first)
         self._lock = threading.Lock()
@@ -48,7 +48,7 @@ class BadLine:
         self.url = f"redis://127.0.0.1:{self.port}/0"
 
     def settle(self) -> None:
-        """Be good from now on, and wait until all that is late has come to Redis."""
+        """Forward all calls from now on, and wait until all late calls have reached Redis."""
         self.bad = False
         wait_until(lambda: not self._under_way, "late calls")
 
@@ -57,7 +57,7 @@ class BadLine:
         self._listener.close()
 
     def _serve(self, client: socket.socket) -> None:
-        # What either side has closed is no concern: both are closed then.
+        # If one side closes its connection, close both.
         with contextlib.suppress(OSError), client, socket.create_connection(self._target) as redis:
             for each in (client, redis):
                 each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -80,7 +80,7 @@ class BadLine:
                             return
 
     def _pass_on(self, command: bytes, client: socket.socket, redis: socket.socket) -> bool:
-        """Forward a command, or do worse; whether the connection goes on."""
+        """Apply a fate to a command; return whether the connection stays open."""
         fate = self._fate(command)
         if fate == "answered":
             redis.sendall(command)
@@ -136,7 +136,7 @@ def _wait_for_its_end(client: socket.socket) -> None:
 
 
 def _end_of_command(data: bytes) -> int | None:
-    """Where the first command ends, an array of bulk strings; None if there is no whole one."""
+    """Return the end of the first command, an array of bulk strings; None if it is incomplete."""
     line = data.find(b"\r\n")
     if line < 0:
         return None
@@ -151,7 +151,7 @@ def _end_of_command(data: bytes) -> int | None:
 
 @contextlib.contextmanager
 def bad_line(url: str, seed: int) -> Iterator[BadLine]:
-    """A bad line to the Redis at this URL."""
+    """Yield a bad line to the Redis at this URL."""
     line = BadLine(url, seed)
     try:
         yield line

@@ -1,4 +1,4 @@
-"""What is common to all runs: trees, threads, a reader of verdicts, and the reckoning."""
+"""Common parts of all runs: trees, threads, a reader of verdicts, and the final check."""
 
 import contextlib
 import threading
@@ -15,15 +15,15 @@ from tests.support import tick
 from tests.tiers import budget
 
 TIMEOUT = 0.5
-"""Seconds after which a client gives a call up, and sends it again: longer than a call takes."""
+"""Timeout of a client in seconds, after which it retries; longer than a call takes."""
 CONFIG = {"buckets": 4, "high_water": 10**9, "outcomes_limit": 10**9, "publish": False}
 
 
 class Run:
-    """Trees over bad lines; ``direct`` is the same namespace by a good one."""
+    """Trees over bad lines; ``direct`` reaches the same namespace without a bad line."""
 
     def __init__(self, direct: Acker, lines: list[BadLine], seed: int, share: float = 1.0) -> None:
-        """``share`` is that of the budget of trees."""
+        """``share`` is the fraction of the budget of trees."""
         self.forest = Forest(round(budget().hazard_trees * share), seed)
         self.direct = direct
         self.lines = lines
@@ -31,7 +31,7 @@ class Run:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
-        """Read verdicts all the while; and let a tick go by when half of the trees are planted."""
+        """Read verdicts in a thread, which also ticks once when half of the trees are planted."""
         enough = threading.Event()
 
         def read() -> None:
@@ -39,7 +39,7 @@ class Run:
             while not enough.wait(0.02):
                 self.forest.note(self.direct.outcomes("t"))
                 if not ticked and self.forest.half_planted:
-                    # What was sent before is sent again behind it: the fence holds for three.
+                    # Calls from before the tick are retried after it: the fence holds for three.
                     tick(self.direct)
                     ticked = True
 
@@ -51,7 +51,7 @@ class Run:
             reader.join()
 
     def reckon(self) -> Counter[str]:
-        """Let the trees that are left expire, read what became of each, and say what is wrong."""
+        """Let the remaining trees expire, read their verdicts, and return the errors."""
         for line in self.lines:
             line.settle()
         tick(self.direct, CONFIG["buckets"])
@@ -62,33 +62,33 @@ class Run:
         wrong = self.reckon()
         fates = sum((line.fates for line in self.lines), Counter())
         kinds = self.forest.kinds()
-        told = f"seed {self.seed}: {dict(wrong)} of {dict(kinds)}; calls: {dict(fates)}"
-        print(told)  # pytest shows it when a test fails, and by -rP
-        assert not wrong, told
-        assert kinds["complete"] > 0, told
-        # Of few trees, those may all be in doubt.
-        assert len(self.forest.trees) < 500 or min(kinds["failed"], kinds["open"]) > 0, told
-        assert fates["late"] > 0, told
-        assert sum(fates.values()) > fates["answered"], told
+        report = f"seed {self.seed}: {dict(wrong)} of {dict(kinds)}; calls: {dict(fates)}"
+        print(report)  # pytest shows it when a test fails, and with -rP
+        assert not wrong, report
+        assert kinds["complete"] > 0, report
+        # If there are few trees, all such trees may be in doubt.
+        assert len(self.forest.trees) < 500 or min(kinds["failed"], kinds["open"]) > 0, report
+        assert fates["late"] > 0, report
+        assert sum(fates.values()) > fates["answered"], report
 
 
 def in_threads(count: int, work: Callable[[], None]) -> None:
-    """Do the same in some threads, and wait for all."""
+    """Run ``work`` in ``count`` threads, and wait for all."""
     threads = [InThread(work) for _ in range(count)]
     for thread in threads:
         thread.join()
 
 
 def rows() -> int:
-    """Return the rows of a batch at most: few trees take hundreds of calls, too."""
+    """Return the maximum size of a batch, so that also few trees take hundreds of calls."""
     return 200 if budget().hazard_trees > 1000 else 8
 
 
 def apply_all(run: Run, acker: Acker, most: int | None = None, patience: int | None = None) -> None:
-    """Apply batches until there are no more rows.
+    """Apply batches until no row is left.
 
-    With ``patience`` a batch is given up when so many attempts at it have failed, and the next
-    takes its place in the lane.
+    With ``patience``, a batch is given up after that number of failed attempts, and the next batch
+    follows in the lane.
     """
     while drawn := run.forest.draw(most or rows()):
         batch = folded(drawn)

@@ -1,4 +1,4 @@
-"""The same on three masters, with a bad line to each."""
+"""Hazards on a cluster of three masters, with a bad line to each."""
 
 import asyncio
 import contextlib
@@ -46,7 +46,7 @@ def make_run(three_masters: Cluster) -> Iterator[MakeClusterRun]:
 
 
 def settings(run: Run, cluster: Cluster) -> dict[str, Any]:
-    """Of a client to which each node is at the other end of its line."""
+    """Return settings of a client that reaches each node through its bad line."""
     ports = {
         node.server.port: line.port for node, line in zip(cluster.nodes, run.lines, strict=True)
     }
@@ -58,8 +58,8 @@ def settings(run: Run, cluster: Cluster) -> dict[str, Any]:
 
 
 def through(run: Run, cluster: Cluster) -> Acker:
-    # The client asks each node for its commands when it is made: more than a machine that does six
-    # at once always answers within the patience that is meant for calls.
+    # A new client first reads the commands of each node. With six clients at once a slow machine
+    # does not always reply within the timeout that is meant for calls.
     nodes = [ClusterNode("127.0.0.1", line.port) for line in run.lines]
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Replies lost, calls cut, calls that come late: no tree is acked falsely, and none is lost."""
+"""Lost replies, cut calls, late calls: no tree is acked falsely, and none is lost."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ def through(run: Run, retry_for: float = PATIENT) -> Acker:
 
 
 def by_ackers(run: Run) -> None:
-    """Some threads, each with an acker of its own."""
+    """Run some threads, each with a separate acker."""
 
     def work() -> None:
         with through(run) as acker:
@@ -37,7 +37,7 @@ def by_ackers(run: Run) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
-def test_batches(make_run: MakeRun, seed: int) -> None:
+def test_batches_over_a_bad_line_get_correct_verdicts(make_run: MakeRun, seed: int) -> None:
     run = make_run(seed, shards=2)
     by_ackers(run)
     run.check()
@@ -45,7 +45,7 @@ def test_batches(make_run: MakeRun, seed: int) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", [3])
-def test_threads_that_share_an_acker(make_run: MakeRun, seed: int) -> None:
+def test_threads_with_a_shared_acker_over_a_bad_line(make_run: MakeRun, seed: int) -> None:
     run = make_run(seed, 1 / 8, shards=4)
     with run.reading(), through(run) as acker:
         in_threads(4, lambda: apply_all(run, acker))
@@ -53,8 +53,8 @@ def test_threads_that_share_an_acker(make_run: MakeRun, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [4, pytest.param(5, marks=pytest.mark.nightly)])
-def test_batches_that_are_given_up(make_run: MakeRun, seed: int) -> None:
-    """Whether they were applied nobody knows, and they may come to Redis after the next ones."""
+def test_batches_that_are_given_up_never_ack_falsely(make_run: MakeRun, seed: int) -> None:
+    """It is unknown whether they were applied, and they may reach Redis after later batches."""
     run = make_run(seed, 1 / 2)
 
     def work() -> None:
@@ -69,7 +69,7 @@ def test_batches_that_are_given_up(make_run: MakeRun, seed: int) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", [6, pytest.param(7, marks=pytest.mark.nightly)])
-def test_a_producer_of_several_threads(make_run: MakeRun, seed: int) -> None:
+def test_producer_with_several_threads_over_a_bad_line(make_run: MakeRun, seed: int) -> None:
     run = make_run(seed, shards=4)
     given_up: list[object] = []
     with (
@@ -92,7 +92,7 @@ def add_all(run: Run, producer: Producer) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("seed", [8, pytest.param(9, marks=pytest.mark.nightly)])
-def test_an_asyncio_producer_of_many_tasks(make_run: MakeRun, seed: int) -> None:
+def test_asyncio_producer_with_many_tasks_over_a_bad_line(make_run: MakeRun, seed: int) -> None:
     run = make_run(seed, shards=4)
     given_up: list[object] = []
 
@@ -122,7 +122,7 @@ async def add_all_async(run: Run, producer: AsyncProducer) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("seed", [10])
 def test_retries_by_the_client_library_break_no_guarantee(make_run: MakeRun, seed: int) -> None:
-    """redis.Redis(): ten attempts of its own, of which the acker knows nothing."""
+    """redis.Redis() makes up to ten attempts, without the acker knowing."""
     run = make_run(seed)
 
     def work() -> None:
@@ -136,10 +136,10 @@ def test_retries_by_the_client_library_break_no_guarantee(make_run: MakeRun, see
 
 
 @pytest.mark.parametrize("seed", [11])
-def test_without_fences_all_this_is_found_out(
+def test_hazards_without_fences_are_detected(
     make_run: MakeRun, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That the reckoning can fail: what is sent again then counts again."""
+    """The check can fail: without fences a retried batch is applied twice."""
     fenced = commands.apply
 
     def unfenced(keys: ShardKeys, columns: Columns, fence: Fence | None) -> Call:

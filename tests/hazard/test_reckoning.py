@@ -1,4 +1,4 @@
-"""The reckoning by itself: each way to be wrong is called by its name."""
+"""Tests of the final check: it reports each kind of error by name."""
 
 from collections import Counter
 from typing import Literal
@@ -34,20 +34,20 @@ def one(forest: Forest, complete: bool) -> Tree:
     return next(tree for tree in forest.trees.values() if tree.complete == complete)
 
 
-def test_what_is_right_is_not_wrong(forest: Forest) -> None:
+def test_correct_verdicts_are_accepted(forest: Forest) -> None:
     right(forest)
     assert forest.wrong() == Counter()
     assert forest.kinds().total() == 200
 
 
-def test_an_ack_of_a_tree_that_is_not_complete(forest: Forest) -> None:
+def test_ack_of_an_incomplete_tree_is_detected(forest: Forest) -> None:
     tree = one(forest, complete=False)
     right(forest, but=tree)
     forest.note([outcome(tree, "ack", "completed")])
     assert forest.wrong()["acked falsely"] == 1
 
 
-def test_a_complete_tree_that_expires(forest: Forest) -> None:
+def test_expiry_of_a_complete_tree_is_detected(forest: Forest) -> None:
     tree = one(forest, complete=True)
     right(forest, but=tree)
     forest.note([outcome(tree, "nack", "expired")])
@@ -56,21 +56,21 @@ def test_a_complete_tree_that_expires(forest: Forest) -> None:
     assert forest.wrong() == Counter()
 
 
-def test_a_tree_of_which_nothing_is_heard(forest: Forest) -> None:
+def test_missing_verdict_is_detected(forest: Forest) -> None:
     tree = one(forest, complete=False)
     right(forest, but=tree)
-    assert forest.wrong() == {"never told of": 1}
+    assert forest.wrong() == {"never reported": 1}
     tree.in_doubt = tree.track_in_doubt = True
     assert forest.wrong() == Counter()
 
 
-def test_a_tree_of_which_is_told_twice(forest: Forest) -> None:
+def test_repeated_verdict_is_detected(forest: Forest) -> None:
     right(forest)
     forest.note([outcome(one(forest, complete=False), "nack", "expired")])
-    assert forest.wrong() == {"told of twice": 1}
+    assert forest.wrong() == {"reported twice": 1}
 
 
-def test_where_a_command_ends() -> None:
+def test_end_of_a_command_is_found() -> None:
     command = b"*2\r\n$4\r\nPI\r\n\r\n$1\r\nx\r\n"
     assert _end_of_command(command + b"*1\r\n") == len(command)
     assert all(_end_of_command(command[:cut]) is None for cut in range(len(command)))

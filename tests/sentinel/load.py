@@ -1,4 +1,4 @@
-"""A source and its bolts that go on through a failover, and books on what they did."""
+"""A source and its bolts that continue through a failover, and records of their work."""
 
 import contextlib
 import threading
@@ -17,14 +17,14 @@ TREES = 20
 
 
 class Load:
-    """Applies rounds of tracks and acks from a thread, and takes the verdicts, until it is left."""
+    """A context in which a thread applies rounds of tracks and acks, and takes the verdicts."""
 
     def __init__(self, acker: Acker) -> None:
         self.acker = acker
         self.done: set[int] = set()
-        """Trees of which all messages were acked, before that was sent."""
+        """Trees whose messages are all acked, recorded before the acks are sent."""
         self.open: set[int] = set()
-        """Trees of which one message never was."""
+        """Trees with one message that is never acked."""
         self.verdicts: Counter[tuple[str, int]] = Counter()
         self.rounds = 0
         self._enough = threading.Event()
@@ -32,27 +32,27 @@ class Load:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def check(self) -> None:
-        """Check the verdicts so far: no tree was acked that has a message outstanding."""
+        """Check the verdicts so far: no tree with an open message was acked."""
         acked = {anchor for verdict, anchor in self.verdicts if verdict == "ack"}
         assert not acked & self.open
         assert acked <= self.done
 
     def note(self, acker: Acker) -> None:
-        """Read and take the verdicts that wait."""
+        """Read and take the waiting verdicts."""
         outcomes = acker.outcomes("t")
-        # Those that were read and not taken come again, or are lost.
+        # Verdicts that were read but not taken are read again, or are lost.
         with contextlib.suppress(RedisUnavailableError):
             while entries := outcomes.read():
                 self.verdicts.update((o.verdict, o.anchor) for entry in entries for o in entry)
                 outcomes.take(entries)
 
     def ended(self) -> bool:
-        """Whether the thread has ended, of itself or not."""
+        """Return whether the thread has ended, with or without an error."""
         return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:
-            # As fast as it can it would fill the server, and the replica's backlog.
+            # Without a pause it would fill the server, and the replication backlog.
             while not self._enough.wait(0.005):
                 self._round()
                 self.rounds += 1

@@ -1,4 +1,4 @@
-"""A master, a replica, and three sentinels that watch them, on loopback."""
+"""A master, a replica, and three sentinels that monitor them, on loopback."""
 
 import contextlib
 import math
@@ -23,25 +23,25 @@ sentinel monitor {service} 127.0.0.1 {port} {quorum}
 sentinel down-after-milliseconds {service} 600000
 sentinel failover-timeout {service} 10000
 """
-"""A server that stops for some seconds, say with the whole machine, is not taken for dead."""
+"""With this timeout a server that stops for some seconds does not count as down."""
 DOWN_AFTER = 500
-"""ms, once the master was killed."""
+"""ms; used after the master was killed."""
 AGAIN = 15.0
-"""Seconds after which a failover that was asked for has ended, or was given up."""
+"""Seconds after which a requested failover has ended or was given up."""
 PERIODS = {"info-period": 500, "publish-period": 200}
-"""In ms. A replaced master is told so after four times the second, else after 8 s."""
-# The guard of an embedded server knows a port, a directory and how to end what it started; a
-# sentinel wants a file in front of all that, which it writes to.
+"""In ms. Sentinels demote a replaced master after four times the second period; by default 8 s."""
+# An embedded server passes options for a port and a directory; a sentinel needs a writable
+# configuration file as its first argument.
 WRAPPER = """\
 #!/bin/sh
 exec '{binary}' '{config}' --sentinel "$@"
 """
-# Without a delay: a replica that joins is there at once.
+# Without a delay a new replica synchronizes immediately.
 REPLICATION = ("--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0")
 
 
 class Watched:
-    """Two servers, one of which is the master, and their sentinels."""
+    """Two servers, one of them the master, and their sentinels."""
 
     def __init__(self, binary: ServerBinary, directory: Path) -> None:
         self._binary = binary
@@ -51,7 +51,7 @@ class Watched:
             master = self._server()
             replica = self._server("--replicaof", "127.0.0.1", str(master.port))
             self.servers = {server.port: server for server in (master, replica)}
-            wait_until(lambda: self._is_synced(replica.port), "a replica in step", pause=0.05)
+            wait_until(lambda: self._is_synced(replica.port), "a synchronized replica", pause=0.05)
             self.sentinels = [self._sentinel(number, master.port) for number in range(3)]
             self._hurry()
             self.settle()
@@ -61,37 +61,37 @@ class Watched:
 
     @property
     def url(self) -> str:
-        """The master's URL, by all sentinels."""
+        """Return the URL of the master, with all sentinels."""
         return f"redis+sentinel://{self.hosts}/{SERVICE}"
 
     @property
     def hosts(self) -> str:
-        """The sentinels, as in a URL."""
+        """Return the addresses of the sentinels, as in a URL."""
         return ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
 
     def ask(self, port: int, *args: str | int) -> Any:
-        """Run a command on a server or a sentinel, on a connection of its own."""
+        """Run a command on a server or a sentinel, on a separate connection."""
         with redis.Redis(port=port, protocol=2) as client:
             return client.execute_command(*args)
 
     def masters(self) -> set[int]:
-        """Ports of the masters that the sentinels name: of one, if they agree."""
+        """Return the ports of the masters that the sentinels name: one, if they agree."""
         return {self._named_by(sentinel) for sentinel in self.sentinels}
 
     @property
     def master(self) -> int:
-        """Port of the master; the sentinels agree on it."""
+        """Return the port of the master, on which the sentinels agree."""
         [port] = self.masters()
         return port
 
     @property
     def replica(self) -> int:
-        """Port of the other server."""
+        """Return the port of the other server."""
         [port] = set(self.servers) - self.masters()
         return port
 
     def fail_over(self) -> None:
-        """Let the sentinels make the replica the master; returns when one of them names it."""
+        """Let the sentinels promote the replica; return when one of them names it."""
         old, first = self.master, self.sentinels[0]
         asked = -math.inf
 
@@ -99,13 +99,13 @@ class Watched:
             nonlocal asked
             if self._named_by(first) != old:
                 return True
-            # A sentinel that stops for two seconds does nothing for thirty, and then gives up.
+            # A sentinel that was stopped for two seconds does nothing for thirty, then gives up.
             if time.monotonic() > asked + AGAIN:
                 try:
                     self.ask(first.port, "SENTINEL", "FAILOVER", SERVICE)
                     asked = time.monotonic()
                 except redis.ResponseError as error:
-                    # What it knows of the replica is older than it likes, or it is at it.
+                    # Its view of the replica is too old, or a failover is in progress.
                     if not str(error).startswith(("NOGOODSLAVE", "INPROG")):
                         raise
             return False
@@ -113,7 +113,7 @@ class Watched:
         wait_until(done, "a failover", pause=0.05)
 
     def kill_master(self) -> None:
-        """End the master's process, and nothing else, without a word; sentinels notice it soon."""
+        """Kill only the master's process; the sentinels detect it soon."""
         pid = self.servers[self.master].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
@@ -123,11 +123,11 @@ class Watched:
             )
 
     def settle(self) -> None:
-        """Wait until each sentinel knows the others, and a replica that may be promoted."""
+        """Wait until each sentinel knows the others, and a replica that it can promote."""
         wait_until(lambda: all(map(self._sees_all, self.sentinels)), "sentinels", pause=0.05)
 
     def stop(self) -> None:
-        """Stop the processes that were started here."""
+        """Stop the servers and the sentinels."""
         self._stack.close()
 
     def _server(self, *settings: str) -> EmbeddedRedis:
@@ -144,7 +144,7 @@ class Watched:
         return self._stack.enter_context(EmbeddedRedis(binary=binary))
 
     def _hurry(self) -> None:
-        """Let the sentinels look more often, where they can: from 7.0 on."""
+        """Shorten the periods of the sentinels, which is possible from 7.0 on."""
         for sentinel in self.sentinels:
             for period, ms in PERIODS.items():
                 with contextlib.suppress(redis.ResponseError):

@@ -1,4 +1,4 @@
-"""The master by its sentinels: found, lost, and found again, and never a false ack."""
+"""Failovers by sentinels: the client finds the new master, and no ack is false."""
 
 import asyncio
 import time
@@ -18,21 +18,21 @@ from tests.support import fences, tick, total
 from tests.waiting import LIMIT, wait_until
 
 WAYS: dict[str, Callable[[Watched], None]] = {
-    "told": Watched.fail_over,
+    "requested": Watched.fail_over,
     "killed": Watched.kill_master,
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_failover_under_load(watched: Watched, way: str) -> None:
-    """Writes get lost: the replica has not all of them. What it lost is never acked for that."""
+def test_failover_under_load_never_acks_falsely(watched: Watched, way: str) -> None:
+    """The replica lacks some writes, which are lost; no tree is acked because of that."""
     old, new = watched.master, watched.replica
     with Acker.from_url(watched.url, "n", retry_for=LIMIT) as acker:
         acker.create(AckerConfig(tick_ms=3_600_000, high_water=1_000_000))
         with Load(acker) as load:
             wait_until(lambda: load.ended() or load.rounds > 10, "some rounds")
-            # Without the namespace the new master could only refuse.
-            wait_until(lambda: watched.ask(new, "DBSIZE") > 0, "a replica that has begun")
+            # Without the namespace the new master would refuse every call.
+            wait_until(lambda: watched.ask(new, "DBSIZE") > 0, "a replica that has the namespace")
             before = len(load.done)
             WAYS[way](watched)
             wait_until(lambda: watched.masters() == {new}, "another master", pause=0.02)
@@ -41,11 +41,11 @@ def test_a_failover_under_load(watched: Watched, way: str) -> None:
         load.check()
         assert load.rounds > 10
         assert len(load.done) > before
-        # One lane all the time: its fence goes on.
+        # One lane all the time: its fence survives the failover.
         assert fences(acker) == 1
         assert acker.connection.client.connection_pool.master_address == ("127.0.0.1", new)
 
-        # All that is left comes to its end; an open tree in a nack, if the new master knows it.
+        # The remaining trees expire: an open tree is nacked, if the new master has it.
         tick(acker, 3)
         load.note(acker)
         load.check()
@@ -60,13 +60,13 @@ def test_a_failover_under_load(watched: Watched, way: str) -> None:
 
 
 def written(port: int) -> int:
-    """Trees that ended in an ack on this server, by whatever it is told or was copied to it."""
+    """Return the number of acked trees on this server, by calls or by replication."""
     with redis.Redis(port=port) as client:
         return sum(int(client.hget(key, "acked") or 0) for key in client.scan_iter("*:meta"))
 
 
 @pytest.mark.parametrize("binary", ["path"], indirect=True)
-def test_a_failover_for_asyncio(watched: Watched) -> None:
+def test_asyncio_client_follows_a_failover(watched: Watched) -> None:
     async def run() -> None:
         client: Any = connect_async(watched.url + "/1", LIMIT)
         await client.set("before", 1)
@@ -93,14 +93,14 @@ def test_a_failover_for_asyncio(watched: Watched) -> None:
 
 
 def connected(client: Any) -> list[Any]:
-    """Connections that are open, to the master and to the sentinels."""
+    """Return the open connections to the master and to the sentinels."""
     pools = [each.connection_pool for each in client.connection_pool.sentinel_manager.sentinels]
     every = [c for pool in (client.connection_pool, *pools) for c in pool._available_connections]
     return [connection for connection in every if is_open(connection)]
 
 
 def is_open(connection: Any) -> bool:
-    """As is_connected of later versions of redis-py."""
+    """Return the same as is_connected of later versions of redis-py."""
     return bool(getattr(connection, "_sock", None) or getattr(connection, "_reader", None))
 
 
@@ -114,7 +114,7 @@ def test_closing_closes_the_connections_to_the_sentinels(at_rest: Watched) -> No
     client.close()
 
 
-def test_users_of_the_master_and_of_the_sentinels(at_rest: Watched) -> None:
+def test_separate_users_for_the_master_and_the_sentinels(at_rest: Watched) -> None:
     watched = at_rest
     every = ("on", "~*", "&*", "+@all")
     watched.ask(watched.master, "ACL", "SETUSER", "u", ">p/w", *every)
@@ -151,10 +151,10 @@ def test_users_of_the_master_and_of_the_sentinels(at_rest: Watched) -> None:
     ],
     ids=["replica", "alone"],
 )
-def test_a_server_that_refuses_to_write_is_left(
+def test_client_leaves_a_server_that_refuses_writes(
     at_rest: Watched, trouble: tuple[str | int, ...], remedy: tuple[str | int, ...]
 ) -> None:
-    """Also when it does so inside a script: the next call asks the sentinels anew."""
+    """Also when a script is refused: the next call asks the sentinels again."""
     port = at_rest.master
     with Acker.from_url(at_rest.url, "n", retry_for=0) as acker:
         acker.create(AckerConfig(tick_ms=3_600_000))

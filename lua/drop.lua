@@ -80,7 +80,7 @@ local cursor = find(conf[3] or '', '^%d+$') and #conf[3] < 20 and conf[3] or '0'
 local gone, ended, stopped = {}, {}, false
 if place and count > 0 then
   -- Continue from the cursor of the last call: a scan from 0 would pass all the entries that
-  -- earlier calls have deleted. A bucket is finished when it is empty, whatever the cursor is.
+  -- earlier calls have deleted. A bucket is finished when it is empty, regardless of the cursor.
   local page = call('HSCAN', place, cursor, 'COUNT', count)
   cursor = page[1]
   for i = 1, #page[2], 2 do

@@ -57,7 +57,7 @@ if #found > 0 then
   call('XDEL', stream, unpack(found))
   waiting = math.max(0, waiting - verdicts)
 end
--- An empty stream has no verdict that waits, whatever the count says.
+-- An empty stream has no verdict that waits, regardless of the count.
 if call('XLEN', stream) == 0 then waiting = 0 end
 if known then call('HSET', meta, backlog, waiting) end
 return { #found, verdicts, waiting, looked }

@@ -1,7 +1,7 @@
 """The three rules: when kept, no order of rows causes a false ack; when broken, some order does.
 
 A tree is a set of messages. A row states the message it processed and the messages it caused. A
-tree may be acked when all messages that *really* exist were processed, whatever the rows state.
+tree may be acked when all messages that *really* exist were processed, regardless of the rows.
 """
 
 import itertools

@@ -72,7 +72,7 @@ def test_on_a_cluster_too() -> None:
             assert made.refusals() == set()
 
 
-def test_a_viewer_runs_no_code_of_its_own(one: Users) -> None:
+def test_a_viewer_may_not_run_its_own_code(one: Users) -> None:
     keys = ShardKeys(one.namespace, 0)
     before = dump(Acker(one.clients[0], one.namespace))
     with Login(one.ports[0], one.name("viewer")) as login:

@@ -131,7 +131,7 @@ def test_files_refer_to_each_other_as_they_are_mounted() -> None:
     assert shared == {"metrics"}
 
 
-def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
+def test_alerts_name_the_problem_and_the_fix() -> None:
     assert len({rule["alert"] for rule in RULES}) == len(RULES) >= 10
     for rule in RULES:
         assert rule["labels"]["severity"] in ("critical", "warning")

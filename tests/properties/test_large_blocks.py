@@ -37,7 +37,7 @@ def deltas(chance: random.Random, model: BlockReference) -> list[BlockRow]:
     """Return rows for pending blocks and for an unknown one: dense, sparse and empty columns."""
     blocks = [item for bucket in model.block_buckets for item in bucket.items()]
     some = chance.sample(blocks, min(len(blocks), chance.choice([1, 5, MAX_BLOCKS - 1])))
-    rows, named, dense = [BlockRow(999_999, {0: 5, 7: 5}, {3: "of nobody"})], 3, 0
+    rows, named, dense = [BlockRow(999_999, {0: 5, 7: 5}, {3: "of no tree"})], 3, 0
     for number, block in some:
         size = len(block.checksums)
         ends = chance.random() < 0.7

@@ -94,7 +94,7 @@ def test_failed_trees_are_nacked_at_once_and_do_not_delay_their_block(acker: Ack
     assert [o.verdict for o in acked.expand()] == ["ack"] * 4
 
 
-def test_an_expired_block_acks_what_was_done_and_nacks_the_rest(acker: Acker) -> None:
+def test_an_expired_block_acks_complete_slots_and_nacks_the_rest(acker: Acker) -> None:
     send(acker, tracked())
     send(acker, pack_deltas(7, {0: IDS[0], 3: IDS[3]}, {4: "bad"}))
     tick(acker, 3)

@@ -463,7 +463,7 @@ def test_drop_of_a_tampered_shard_is_refused(acker: Acker, kind: str) -> None:
 
 
 def test_drop_deletes_keys_of_any_type(acker: Acker) -> None:
-    """They belong to the namespace, whatever their type."""
+    """They belong to the namespace, regardless of their type."""
     filled(acker)
     client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
     for number, key in enumerate(of(acker.namespace, dump(acker))):

@@ -145,7 +145,7 @@ def test_an_entry_that_was_tampered_with_is_not_taken(acker: Acker) -> None:
     assert dump(acker) == before
 
 
-def test_iteration_takes_what_was_handed_out(acker: Acker) -> None:
+def test_iteration_takes_the_verdicts_it_yielded(acker: Acker) -> None:
     for i in range(1, 4):
         track(acker, i, 0, f"s{i}")
     for outcome in acker.outcomes("t"):

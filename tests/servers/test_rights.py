@@ -109,4 +109,4 @@ def test_the_code_of_an_error_in_a_pipeline_is_known(alone: redis.Redis) -> None
 
 def test_exception_without_an_error_reply_has_no_code() -> None:
     assert code_of(redis.ConnectionError("READONLY is the name of a host")) == ""
-    assert code_of(RedisRefusedError("NOPERM was said by nobody")) == ""
+    assert code_of(RedisRefusedError("NOPERM is no code here")) == ""

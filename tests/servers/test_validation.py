@@ -202,7 +202,7 @@ CALLS = {
 @pytest.mark.parametrize("script", CALLS)
 def test_unknown_namespace(acker: Acker, script: str) -> None:
     before = dump(acker)
-    keys = ShardKeys("nobody-made-this", 0)
+    keys = ShardKeys("never-created", 0)
     with pytest.raises(NamespaceNotFoundError, match="not created.*acker-redis create"):
         acker.connection.run(Call(script, keys.both, CALLS[script]))
     assert dump(acker) == before

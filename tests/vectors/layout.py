@@ -6,7 +6,7 @@ from typing import Any
 
 WIDTH = 100
 FLAT = {"config", "counters"}
-"""Names of values that are on one line, whatever their length."""
+"""Names of values that are on one line, at any length."""
 LINES = {"calls", "rows", "outcomes"}
 """Names of lists with one line per item."""
 DEEP = {"vectors", "steps", "calls", "state"}

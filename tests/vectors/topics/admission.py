@@ -218,4 +218,4 @@ def _(v: Vector) -> None:
 def _(v: Vector) -> None:
     v.apply(track(1, "s1"), task="t")
     v.raw("take", "t", "1-0", "2-0", reply=[0, 0, 1, 2])
-    v.raw("take", "nobody", "1-0", reply=[0, 0, 0, 1])
+    v.raw("take", "unknown", "1-0", reply=[0, 0, 0, 1])

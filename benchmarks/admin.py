@@ -1,17 +1,17 @@
-"""The admin service and its dashboard, before a million pending trees on 16 shards.
+"""Measure the admin service and its dashboard with a million pending trees on 16 shards.
 
     python benchmarks/admin.py [--trees 1000000] [--calls 300] [--seconds 20] [--rounds 2]
 
-The trees are loose but for a tenth, which stand in blocks; they lie in all buckets, are of several
-tasks, and some have failed before anybody tracked them. The service is a process of its own. All is
-measured twice: while nothing happens, and while a producer, a process too, applies 50 batches a
-second of 1000 rows together. Calls go over one connection that is kept, at a steady pace, beside
-PING over another and beside ``/livez``, which asks nobody anything.
+A tenth of the trees are in blocks, the others are loose. They are in all buckets and of several
+tasks, and some have failed before they were tracked. The service is a separate process. The
+benchmark measures everything twice: idle, and while a producer process applies 50 batches a second,
+each of 1000 rows. Calls go over one persistent connection at a steady pace. They are compared with
+PING over another connection, and with ``/livez``, which does not query Redis.
 
-In chromium (Playwright's package, Debian's browser) a new profile opens the page of the namespace:
-printed is the time from the navigation until all figures show, until verdicts are listed, and until
-a filter that was then chosen has done its work. What open pages cost Redis is the difference of its
-processor time, by INFO, with them and without, taking turns.
+In chromium (Playwright's package, Debian's browser) a new profile opens the page of the namespace.
+The benchmark prints the time from the navigation until all figures are shown, until verdicts are
+listed, and until a filter that was then chosen is applied. The cost of open pages is the difference
+of the processor time of Redis, from INFO, with and without them, in turns.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ NAMESPACE = "bench-admin"
 ROOT = f"/api/v1/namespaces/{NAMESPACE}"
 SHARDS, BUCKETS = 16, 4
 ROWS = 1000
-"""Of a batch."""
+"""Rows of a batch."""
 TASKS = ("flights", "imports", "orders", "web.clicks", "nightly-export")
 BLOCK = 500
 """Trees of a block."""
 UNTRACKED = 1000
-"""Failed rows of trees that nobody has tracked, at most."""
+"""Failed rows of trees that were not tracked, at most."""
 TOLD = 100
-"""Verdicts of either kind that wait for the first task."""
+"""Acks, and nacks, that wait for the first task."""
 BATCHES = 50
-"""A second, of the producer."""
+"""Batches of the producer per second."""
 MESSAGES = 4
-"""Of a tree of the producer, each acked in a batch of its own."""
+"""Messages of a tree of the producer, each acked in a separate batch."""
 PAUSE = 0.05
 """Seconds between calls."""
 KEPT = 3.0
-"""Seconds that a connection may rest: the service closes it after five."""
+"""Seconds that a connection may be idle: the service closes it after five."""
 PATIENCE = 120.0
-"""Seconds until an answer is given up."""
+"""Timeout of a response, in seconds."""
 
 
 def fill(acker: Acker, trees: int) -> None:
-    """Track so many, a part before each tick; and tell some verdicts."""
+    """Track ``trees`` trees, a part before each tick, and produce some verdicts."""
     rotator, number = Rotator([acker]), 0
     for bucket in range(BUCKETS):
         until = trees * (bucket + 1) // BUCKETS
@@ -95,7 +95,7 @@ def fill(acker: Acker, trees: int) -> None:
 
 
 def produce(url: str, ended: Event, rows: Any) -> None:
-    """Track trees and ack their messages, at a steady rate; take what was told; count rows."""
+    """Track trees and ack their messages at a steady rate; take verdicts; count rows."""
     with Acker.from_url(url, NAMESPACE, timeout=60) as acker:
         outcomes, due = acker.outcomes("bench-producer"), time.monotonic()
         sent: deque[list[tuple[int, list[int]]]] = deque()
@@ -119,7 +119,7 @@ def produce(url: str, ended: Event, rows: Any) -> None:
 
 @contextmanager
 def producing(url: str) -> Iterator[Callable[[], int]]:
-    """A producer, in a process of its own; how many rows it has applied."""
+    """Run a producer in a separate process; yield a function that returns its applied rows."""
     spawn = multiprocessing.get_context("spawn")
     ended, rows = spawn.Event(), spawn.Value("q", 0)
     producer = spawn.Process(target=produce, args=(url, ended, rows))
@@ -127,7 +127,7 @@ def producing(url: str) -> Iterator[Callable[[], int]]:
     try:
         while not rows.value:  # it imports, and connects
             if not producer.is_alive():
-                raise RuntimeError("the producer has died; what it said stands above")
+                raise RuntimeError("the producer has died; its output is above")
             time.sleep(0.05)
         yield lambda: int(rows.value)
     finally:
@@ -136,30 +136,30 @@ def producing(url: str) -> Iterator[Callable[[], int]]:
 
 
 class Api:
-    """One connection to the service, which is kept."""
+    """One persistent connection to the service."""
 
     def __init__(self, port: int) -> None:
         self._line = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         self._asked = 0.0
 
     def get(self, path: str) -> bytes:
-        """The body of the answer; only a 200 will do.
+        """Return the body of the response; raise RuntimeError unless its status is 200.
 
-        A 503 is asked again, and counts as time: on a busy machine Redis may take longer than the
-        second that it is given.
+        A 503 is retried, and its time counts: on a busy machine Redis may take longer than the
+        second that the service waits for it.
         """
         deadline = time.monotonic() + PATIENCE
         if time.monotonic() - self._asked > KEPT:
-            self._line.close()  # the service has, and the next request connects again
+            self._line.close()  # the service has closed it too; the next request connects again
         while True:
             status, body = self._ask(path)
             if status == 200:
                 return body
             if status not in (503, None) or time.monotonic() > deadline:
-                raise RuntimeError(f"GET {path} answers {status}: {body[:300]!r}")
+                raise RuntimeError(f"GET {path} returned {status}: {body[:300]!r}")
 
     def _ask(self, path: str) -> tuple[int | None, bytes]:
-        """Status and body; None if the service has closed the connection."""
+        """Return status and body; the status is None if the service has closed the connection."""
         try:
             self._line.request("GET", path)
             answer = self._line.getresponse()
@@ -171,13 +171,13 @@ class Api:
             self._asked = time.monotonic()
 
     def told(self, path: str) -> dict[str, Any]:
-        """What it says."""
+        """Return the parsed body of the response."""
         found: dict[str, Any] = json.loads(self.get(path))
         return found
 
 
 def pings(url: str) -> Callable[[], object]:
-    """PING over a plain socket."""
+    """Return a function that sends PING over a plain socket."""
     host, port = url.split("//")[1].split("/")[0].rsplit(":", 1)
     line = socket.create_connection((host, int(port)))
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -185,14 +185,14 @@ def pings(url: str) -> Callable[[], object]:
     def ping() -> None:
         line.sendall(b"PING\r\n")
         if line.recv(64) != b"+PONG\r\n":
-            raise RuntimeError("Redis answers something else to PING")
+            raise RuntimeError("Redis did not reply PONG to PING")
 
     return ping
 
 
 @dataclass(frozen=True)
 class Case:
-    """Something that is asked for, again and again."""
+    """A request that is measured repeatedly."""
 
     words: str
     ask: Callable[[], object]
@@ -200,7 +200,7 @@ class Case:
 
 
 def compare(cases: Sequence[Case], calls: int) -> None:
-    """Ask for all in turn, at a steady pace, and print the milliseconds."""
+    """Run all cases in turn, at a steady pace, and print the milliseconds."""
     took: dict[str, list[float]] = {case.words: [] for case in cases}
     for case in cases:
         case.ask()
@@ -220,15 +220,15 @@ def compare(cases: Sequence[Case], calls: int) -> None:
 
 
 def answers(api: Api, ping: Callable[[], object], calls: int) -> None:
-    """Print how long the answers take."""
+    """Print the response times."""
     pages = {"": api.told(f"{ROOT}/trees")}
     tree = next(each for each in pages[""]["trees"] if each["state"] == "open")
-    anchor, there, nobody = tree["anchor"], tree["source_id"], "nobody-has-it"
-    for source_id in (there, nobody):
+    anchor, there, absent = tree["anchor"], tree["source_id"], "absent-source-id"
+    for source_id in (there, absent):
         pages[source_id] = api.told(f"{ROOT}/trees?source_id={source_id}")
     first, looked = len(pages[""]["trees"]), {name: each["looked"] for name, each in pages.items()}
-    if not pages[there]["trees"] or pages[nobody]["trees"]:
-        raise RuntimeError("the filter does not do what is measured")
+    if not pages[there]["trees"] or pages[absent]["trees"]:
+        raise RuntimeError("the filter returned wrong trees, so its times would be wrong")
     print(f"  {'milliseconds':32}{'calls':>6}{'p50':>9}{'p99':>9}{'max':>9}  target")
     compare(
         [
@@ -258,7 +258,7 @@ def answers(api: Api, ping: Callable[[], object], calls: int) -> None:
             )
             for words, source_id in (
                 ("a source id, {:,} looked at", there),
-                ("none has it, {:,} looked at", nobody),
+                ("none has it, {:,} looked at", absent),
             )
         ],
         max(1, calls // 10),
@@ -270,8 +270,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--trees", type=int, default=1_000_000)
     parser.add_argument("--calls", type=int, default=300)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of one look at Redis")
-    parser.add_argument("--rounds", type=int, default=2, help="of looks; 0: none")
+    parser.add_argument(
+        "--seconds", type=float, default=20.0, help="seconds of one measurement of Redis"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=2, help="rounds of measurements of open pages; 0: none"
+    )
     args = parser.parse_args()
     with EmbeddedRedis() as server, Acker.from_url(server.url, NAMESPACE, timeout=60) as acker:
         acker.create(
@@ -291,7 +295,9 @@ def main() -> None:
         with serving(server.url, rate_limit="0") as (port, service), browsing() as browser:
             api, ping = Api(port), pings(server.url)
             if api.told(ROOT)["pending"] != status.pending:
-                raise RuntimeError("the service tells something else than Redis")
+                raise RuntimeError(
+                    "the service and Redis report different numbers of pending trees"
+                )
             url = f"http://127.0.0.1:{port}/#/ns/{NAMESPACE}"
 
             def measure(rows: Callable[[], int]) -> None:

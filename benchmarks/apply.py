@@ -1,20 +1,20 @@
-"""Rows per second of ``apply`` beside pipelined HINCRBY, on one server in one run.
+"""Measure rows per second of ``apply`` and of pipelined HINCRBY, on one server in one run.
 
     python benchmarks/apply.py [--rows 1000] [--rounds 9] [--url redis://...]
 
-Every command is packed before the clock starts and sent over a plain socket, so that the
-server is what is measured, not redis-py. The sides take turns, round by round, because
-machines are noisy; the median of each is printed, and the median of the ratios.
+Every command is packed before the clock starts and sent over a plain socket, so that the benchmark
+measures the server and not redis-py. The sides take turns, round by round, because machines are
+noisy. The benchmark prints the median of each side, and the median of the ratios.
 
 - ``HINCRBY``: 1000 in a pipeline, on random fields of a hash of a million fields. The
-  least that a counter per tree could cost: no verdict, no fence, no timeout.
+  minimal cost of a counter per tree: no verdict, no fence, no timeout.
 - ``track``: 1000 trees tracked by one call, source ids of 20 bytes.
-- ``ack``: 1000 rows by one call, each of which completes its tree: 1000 verdicts into the
-  stream and on pub/sub.
-- ``track+ack``: both, as a source and a bolt together use it. This one has the target.
+- ``ack``: 1000 rows by one call, each of which completes its tree: 1000 verdicts in the stream and
+  on pub/sub.
+- ``track+ack``: both, as a source and a bolt together use it. The target is for this figure.
 - ``delta``: 1000 rows by one call on trees that stay pending.
-- ``folded``: as Spark does it, five messages of each of 1000 trees folded into one row, by one
-  call; counted in messages.
+- ``folded``: as in Spark, five messages of each of 1000 trees folded into one row, by one call; the
+  figure counts messages.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ FOLD = 5
 
 
 def pack(*args: object) -> bytes:
-    """One command in RESP."""
+    """Return one command in RESP."""
     parts = [a if isinstance(a, bytes) else str(a).encode() for a in args]
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts)
 
 
 class Wire:
-    """A socket that sends packed commands and waits until all were answered."""
+    """A socket that sends packed commands and waits for all replies."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -55,7 +55,7 @@ class Wire:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def seconds(self, payload: bytes) -> float:
-        """Seconds from the first byte sent to the reply of the PING behind the payload."""
+        """Return the seconds from the first byte sent to the reply to a PING after the payload."""
         start = time.perf_counter()
         self._socket.sendall(payload + pack("PING"))
         tail = b""
@@ -68,7 +68,7 @@ class Wire:
 
 
 def hincrby(calls: int) -> bytes:
-    """Pipelines of HINCRBY on random fields."""
+    """Return a pipeline of HINCRBY on random fields."""
     return b"".join(pack("HINCRBY", HASH, random.randrange(FIELDS), 1) for _ in range(calls))
 
 
@@ -80,13 +80,13 @@ class Rows:
         self._seq = 0
 
     def call(self, lane: str, batch: Batch) -> bytes:
-        """One EVALSHA for a batch; each side has a lane, as the sides take turns."""
+        """Return one EVALSHA for a batch; each side has its own lane, as the sides take turns."""
         (columns,) = batch.columns(1).values()
         call = commands.apply(ShardKeys(NAMESPACE, 0), columns, Fence(lane, self._seq))
         return pack("EVALSHA", scripts.load("apply").sha, 2, *call.keys, *call.args)
 
     def trees(self, calls: int) -> Iterator[tuple[bytes, bytes, bytes, bytes]]:
-        """Track, delta, folded and ack calls for the same trees."""
+        """Yield track, delta, folded and ack calls for the same trees."""
         for _ in range(calls):
             self._seq += 1
             track, delta, folded, ack = Batch("bench-source"), Batch(), Batch(), Batch()
@@ -94,7 +94,7 @@ class Rows:
                 anchor, first, second = new_anchor(), new_tuple_id(), new_tuple_id()
                 track.track(anchor, f"2013-01-01/{anchor % 10**9:09d}", [first])
                 delta.ack(anchor, first, [second])
-                # A chain of FOLD bolts that one micro-batch went through.
+                # A chain of FOLD bolts in one micro-batch.
                 for _ in range(FOLD):
                     third = new_tuple_id()
                     folded.ack(anchor, second, [third])
@@ -138,7 +138,9 @@ def measure(url: str, rows: int, rounds: int) -> None:
 
     counters = acker.status().counters
     if counters["acked"] != total * rounds or counters["repeated"]:
-        raise RuntimeError(f"the calls did not do what is measured: {counters}")
+        raise RuntimeError(
+            f"the calls had a wrong effect, so their times would be wrong: {counters}"
+        )
     version = server_version.of_info(client.info("server"))
     print(f"{version}, {rows} rows a call, {rounds} rounds of {total} rows")
     print(f"{'':10} {'messages/s':>12} {'of HINCRBY':>11}")
@@ -159,7 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--url", help="a Redis to use; it gets keys of its own and loses them")
+    parser.add_argument("--url", help="a Redis to use; the benchmark adds keys and deletes them")
     args = parser.parse_args()
     if args.url:
         measure(args.url, args.rows, args.rounds)

@@ -1,17 +1,17 @@
-"""Blocks beside ``apply``, on one server in one run: rate, memory, expiry, and when to be dense.
+"""Measure blocks and ``apply`` on one server in one run: rate, memory, expiry, dense or sparse.
 
     python benchmarks/blocks.py [--rounds 9] [--quick] [--url redis://...]
 
 As in ``apply.py``, every command is packed before the clock starts and goes over a plain socket,
-and the sides take turns. All calls carry a fence with a digest. ``per core`` counts the seconds
-that the server computed, by INFO, in place of those of the clock.
+and the sides take turns. All calls have a fence with a digest. ``per core`` divides by the CPU time
+of the server, from INFO, instead of the time of the clock.
 
-- ``dense``: a block is tracked and gets four more columns, the last of which completes it: five
-  deltas a tree. Calls are as large as they may be, or of one block.
-- ``sparse``: slots that are named, of one block a call; as many rows of ``apply`` beside them.
+- ``dense``: a block is tracked and gets four more columns, and the last one completes it: five
+  deltas a tree. Calls have the maximum size, or one block.
+- ``sparse``: named slots, of one block a call, compared with as many rows of ``apply``.
 - ``apply``: rows of loose trees that stay pending.
 - ``memory`` and ``expiry``: of a million trees in blocks.
-- ``break-even``: a block of which some slots are named, evenly spread: sparse beside dense.
+- ``break-even``: a block of which some slots are named, evenly spread: sparse compared with dense.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from acker_redis.rotator.rotator import DRAIN_BLOCKS
 NAMESPACE, TASK = "bench-blocks", "bench-source"
 KEYS = ShardKeys(NAMESPACE, 0)
 COLUMNS = 5
-"""Deltas of a tree: its track, and four more."""
+"""Deltas of a tree: that of its track, and four more."""
 
 
 class Bench:
-    """A namespace of its own, with numbers for its batches, blocks and loose trees."""
+    """A separate namespace, with numbers for its batches, blocks and loose trees."""
 
     def __init__(self, url: str, quick: bool) -> None:
         self.acker = Acker.from_url(url, NAMESPACE, timeout=60)
@@ -57,7 +57,7 @@ class Bench:
         self.begin()
 
     def begin(self) -> None:
-        """Begin anew with an empty namespace."""
+        """Start again with an empty namespace."""
         self.end()
         huge = 10**9
         self.acker.create(AckerConfig(high_water=huge, outcomes_limit=huge, tick_ms=3_600_000))
@@ -65,16 +65,16 @@ class Bench:
             self.client.script_load(scripts.load(name).source)
 
     def end(self) -> None:
-        """Leave nothing."""
+        """Delete all keys of the namespace."""
         for key in self.client.scan_iter("acker:{" + NAMESPACE + ":0}*"):
             self.client.delete(key)
 
     def call(self, call: commands.Call) -> bytes:
-        """One call in RESP."""
+        """Return one call in RESP."""
         return pack("EVALSHA", scripts.load(call.script).sha, 2, *call.keys, *call.args)
 
     def blocks(self, parts: Iterable[BlockPart], per_call: int = MAX_BLOCKS) -> list[bytes]:
-        """Calls of apply_blocks with these parts, as large as they may be."""
+        """Return calls of apply_blocks with these parts, as large as possible."""
         parts, found = list(parts), []
         for start in range(0, len(parts), per_call):
             for call in calls(parts[start : start + per_call]):
@@ -83,11 +83,11 @@ class Bench:
         return found
 
     def send(self, parts: Iterable[BlockPart]) -> None:
-        """Apply these parts, in calls as large as they may be."""
+        """Apply these parts, in calls as large as possible."""
         self.wire.seconds(b"".join(self.blocks(parts)))
 
     def rows(self, anchors: Sequence[int], flags: int = 0) -> bytes:
-        """One call of apply with a row for each anchor."""
+        """Return one call of apply with a row for each anchor."""
         rows = [
             TreeRow(a, random.getrandbits(63), flags, "2013-01-01/UA0001" * flags) for a in anchors
         ]
@@ -95,21 +95,21 @@ class Bench:
         return self.call(commands.apply(KEYS, columns(rows, TASK if flags else ""), fence))
 
     def track(self, slots: int, count: int, column: bytes = b"") -> list[BlockPart]:
-        """New blocks, of random deltas or of these."""
+        """Return the tracks of new blocks, with random deltas or these."""
         numbers = itertools.islice(self._numbers, count)
         return [
             pack_track(n, TASK, f"kafka/orders/3/{n}", column or deltas(slots)) for n in numbers
         ]
 
     def loose(self, count: int) -> list[int]:
-        """Loose trees that are pending."""
+        """Track loose trees and return their anchors."""
         anchors = [next(self._numbers) * 0x1D2F_93A1_77C5 % 2**62 for _ in range(count)]
         for start in range(0, count, 1000):
             self.wire.seconds(self.rows(anchors[start : start + 1000], flags=1))
         return anchors
 
     def clock(self, name: str, payload: Iterable[bytes], count: int) -> None:
-        """Send, and note the seconds for each of ``count``: of the clock, and of the server."""
+        """Send; record the seconds per item of ``count``: of the clock, and of the server."""
         sent = b"".join(payload)
         before = self._cpu()
         seconds = self.wire.seconds(sent)
@@ -117,16 +117,16 @@ class Bench:
         self.client.unlink(KEYS.outcomes(TASK))
 
     def median(self, name: str, server: bool = False) -> float:
-        """Seconds for each."""
+        """Return the median of the seconds per item."""
         return statistics.median(times[server] for times in self._times[name])
 
     def ratio(self, name: str, other: str) -> float:
-        """How often quicker than the other, round by round."""
+        """Return the median factor by which one side is faster than the other, round by round."""
         pairs = zip(self._times[name], self._times[other], strict=True)
         return statistics.median(theirs[0] / own[0] for own, theirs in pairs)
 
     def slowest(self, send: Callable[[], Any]) -> float:
-        """Milliseconds of the longest script that runs meanwhile, by SLOWLOG."""
+        """Return the milliseconds of the longest script that runs during ``send``, by SLOWLOG."""
         self.client.slowlog_reset()
         self.client.config_set("slowlog-log-slower-than", 0)
         send()
@@ -140,13 +140,13 @@ class Bench:
 
 
 def deltas(slots: int) -> bytes:
-    """A column of random deltas."""
+    """Return a column of random deltas."""
     mask = int.from_bytes((b"\x7f" + b"\xff" * 7) * slots, "big")
     return (random.getrandbits(64 * slots) & mask).to_bytes(8 * slots, "big")
 
 
 def xor(columns: Iterable[bytes]) -> bytes:
-    """Columns of one length, XORed."""
+    """Return the XOR of columns of one length."""
     result = 0
     for column in (columns := list(columns)):
         result ^= int.from_bytes(column, "big")
@@ -154,7 +154,7 @@ def xor(columns: Iterable[bytes]) -> bytes:
 
 
 def life(bench: Bench, slots: int, count: int, per_call: int) -> list[bytes]:
-    """Calls that track blocks, and bring them to zero."""
+    """Return calls that track blocks, and then complete them."""
     stages = [bench.track(slots, count)]
     for _ in range(COLUMNS - 2):
         stages.append([BlockPart(p.block, deltas=deltas(slots)) for p in stages[0]])
@@ -168,7 +168,7 @@ SPARSE = {64: "1 x apply", 8: "0.5 x apply"}
 
 
 def rates(bench: Bench, rounds: int) -> None:
-    """Dense and sparse, beside apply."""
+    """Print the rates of dense and sparse, compared with apply."""
     loose, ended = bench.loose(20_000 // bench.scale), 0
     held = bench.track(SLOTS, 20)
     bench.send(held)
@@ -187,7 +187,9 @@ def rates(bench: Bench, rounds: int) -> None:
             bench.clock(f"sparse, {named} a call", bench.blocks(parts, 1), 200 * named)
     counters = bench.acker.status().counters
     if counters["acked"] != ended or counters["repeated"] or counters["orphaned"]:
-        raise RuntimeError(f"the calls did not do what is measured: {counters}")
+        raise RuntimeError(
+            f"the calls had a wrong effect, so their times would be wrong: {counters}"
+        )
     lines = [("apply", "apply", "")]
     lines += [(f"dense, {slots}", "apply", target) for slots, target in DENSE.items()]
     lines += [(f"dense, {slots}, one a call", "apply", "") for slots in DENSE]
@@ -200,7 +202,7 @@ def rates(bench: Bench, rounds: int) -> None:
 
 
 def memory(bench: Bench, slots: int, target: int) -> None:
-    """Bytes of a pending tree, whatever the namespace holds counted."""
+    """Print the bytes of a pending tree, all keys of the namespace included."""
     bench.begin()
     count, used = 1_000_000 // bench.scale // slots + 1, bench.client.info("memory")["used_memory"]
     for start in range(0, count, 50):
@@ -210,7 +212,7 @@ def memory(bench: Bench, slots: int, target: int) -> None:
 
 
 def expiry(bench: Bench, name: str, column: bytes, why: str = "") -> None:
-    """Drain a million trees in blocks of these checksums; with a why, some have failed."""
+    """Print the drain of a million trees in blocks with these checksums; ``why``: some fail."""
     bench.begin()
     parts = bench.track(SLOTS, 1_000_000 // bench.scale // SLOTS + 1, column[: 8 * SLOTS])
     for start in range(0, len(parts), 31):
@@ -232,7 +234,7 @@ def expiry(bench: Bench, name: str, column: bytes, why: str = "") -> None:
 
 
 def break_even(bench: Bench, slots: int, rounds: int) -> None:
-    """Microseconds of a call, sparse and dense, by the share of slots that are named."""
+    """Print the microseconds of a call, sparse and dense, by the share of named slots."""
     bench.begin()
     count = 400 // bench.scale
     held = bench.track(slots, 10)
@@ -254,7 +256,7 @@ def break_even(bench: Bench, slots: int, rounds: int) -> None:
 
 
 def measure(url: str, rounds: int, quick: bool) -> None:
-    """Print all figures."""
+    """Measure and print all figures."""
     bench = Bench(url, quick)
     bench.client.config_set("slowlog-max-len", 10_000)
     print(f"{server_version.of_info(bench.client.info('server'))}, {rounds} rounds")
@@ -274,13 +276,13 @@ def main() -> None:
     """Read the arguments and measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--quick", action="store_true", help="small sizes: whether it runs at all")
-    parser.add_argument("--url", help="a Redis to use; it gets keys of its own and loses them")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to check that it runs")
+    parser.add_argument("--url", help="a Redis to use; the benchmark adds keys and deletes them")
     args = parser.parse_args()
     if args.url:
         measure(args.url, args.rounds, args.quick)
         return
-    # Redis's own default, which is the harder case.
+    # The default of Redis, which is the harder case.
     with EmbeddedRedis(extra_args=("--hash-max-ziplist-entries", "512")) as server:
         measure(server.url, args.rounds, args.quick)
 

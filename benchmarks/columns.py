@@ -1,16 +1,16 @@
-"""Seconds to fold and pack two columns (anchor, delta), beside what else one might do.
+"""Measure the seconds to fold and pack two columns (anchor, delta), and those of alternatives.
 
     python benchmarks/columns.py [--rows 10000000] [--blocks 500] [--rounds 5]
 
-The rows are in random order. The sides take turns, round by round; the median of each is
-printed, and the median of the ratios.
+The rows are in random order. The sides take turns, round by round. The benchmark prints the median
+of each side, and the median of the ratios.
 
-- ``sum``: both columns are read once. The least that anybody must do.
-- ``argsort``: numpy finds the order of the anchors, and does nothing with it.
-- ``ColumnBatch``: fold, choose dense or sparse, pack, cut into calls; ready to be sent. This one
-  has the target: 10 million rows over 500 blocks in less than 1.5 s.
+- ``sum``: reads both columns once, the lower bound.
+- ``argsort``: numpy computes the order of the anchors only.
+- ``ColumnBatch``: fold, choose dense or sparse, pack, cut into calls that are ready to be sent. The
+  target is for this figure: 10 million rows over 500 blocks in less than 1.5 s.
 - ``loose``: the same rows on loose anchors, one in five of them distinct.
-- ``without numpy``: a hundredth of the rows, in plain Python, times a hundred.
+- ``without numpy``: a hundredth of the rows in plain Python, times a hundred.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from acker_redis.protocol.ids import ANCHOR_MAX, SLOTS
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Seconds that a piece of work takes."""
+    """Return the seconds that ``work`` takes."""
     start = time.perf_counter()
     work()
     return time.perf_counter() - start

@@ -1,7 +1,7 @@
-"""The dashboard in a real browser: how soon a page can be used, and what open pages cost Redis.
+"""Measure the dashboard in a real browser: the time until a page is usable, the load on Redis.
 
-Chromium (Playwright's package, Debian's browser) without a window, a new profile for each page.
-``admin.py`` runs it.
+Chromium (Playwright's package, Debian's browser) runs without a window, with a new profile for each
+page. ``admin.py`` uses this module.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ else:
     NO_BROWSER = ""
 
 LINGER = 12.0
-"""Seconds until the service has forgotten who listened."""
+"""Seconds until the service has no listeners left."""
 SETTLE = 5.0
-"""Seconds until a page that was opened has all it wants."""
+"""Seconds until an opened page has loaded all its data."""
 PATIENCE = 120.0
-"""Seconds until a page is given up."""
+"""Timeout of a page, in seconds."""
 
 WATCH = """
 const told = new Set();
@@ -50,11 +50,11 @@ const look = () => {
 };
 new MutationObserver(look).observe(document, { subtree: true, childList: true, attributes: true });
 """
-"""Tells when a page has come so far, in ms since the navigation."""
+"""Script that logs the time of each stage of a page, in ms since the navigation."""
 
 
 def opened(browser: Browser, url: str) -> tuple[Page, dict[str, float]]:
-    """A page in a new profile, when its figures show; what it tells, as it comes."""
+    """Return a page in a new profile that shows its figures, and the times of its stages."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page, told = context.new_page(), dict[str, float]()
 
@@ -71,16 +71,16 @@ def opened(browser: Browser, url: str) -> tuple[Page, dict[str, float]]:
 
 
 def wait(page: Page, told: dict[str, float], what: str) -> None:
-    """Until a page has come so far."""
+    """Wait until a page has reached a stage."""
     deadline = time.monotonic() + PATIENCE
     while what not in told:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"the page did not come to its {what} in {PATIENCE:.0f} s")
+            raise RuntimeError(f"the page did not reach the stage {what!r} in {PATIENCE:.0f} s")
         page.wait_for_timeout(5)
 
 
 def interactive(browser: Browser, url: str, times: int) -> None:
-    """Print how soon a page can be used."""
+    """Print the seconds until a page is usable."""
     seen = []
     for _ in range(times):
         page, told = opened(browser, url)
@@ -98,7 +98,7 @@ def interactive(browser: Browser, url: str, times: int) -> None:
 
 @dataclass(frozen=True)
 class Spent:
-    """What some seconds took: shares of a core in %, commands and rows a second."""
+    """The load during a measurement: shares of a core in %, commands and rows a second."""
 
     redis: float
     service: float
@@ -109,7 +109,7 @@ class Spent:
 
 
 def spend(client: Any, service: psutil.Process, rows: Callable[[], int], seconds: float) -> Spent:
-    """Look for so many seconds."""
+    """Measure for ``seconds`` seconds."""
 
     def read() -> tuple[float, float, float, int, dict[str, Any]]:
         cpu, commands = client.info("cpu"), client.info("commandstats")
@@ -140,16 +140,16 @@ def spend(client: Any, service: psutil.Process, rows: Callable[[], int], seconds
 
 
 def more(now: Spent, was: Spent) -> float:
-    """What Redis has spent more, with pages open than without.
+    """Return the additional load of Redis with pages open.
 
-    Of what it spent without, so much is taken off as belongs to the rows that were applied: with
-    browsers beside it on the same cores the producer may not keep its pace.
+    The load without pages is scaled by the applied rows before it is subtracted: with browsers on
+    the same cores the producer may be slower than its rate.
     """
     return now.redis - was.redis * (now.rows / was.rows if was.rows else 1)
 
 
 def costs(browser: Browser, url: str, look: Callable[[], Spent], rounds: int) -> None:
-    """Print what open pages cost, by turns."""
+    """Print the cost of open pages, measured in turns."""
     seen: dict[int, list[Spent]] = {0: [], 1: [], 5: []}
     for _ in range(rounds):
         pages: list[Page] = []
@@ -181,7 +181,7 @@ def costs(browser: Browser, url: str, look: Callable[[], Spent], rounds: int) ->
         print(line)
     for number in (1, 5):
         if any(each.rows for each in seen[number]):
-            return  # most commands are the producer's
+            return  # most commands are those of the producer
         added = {
             name: statistics.median(
                 now.commands[name] - was.commands.get(name, 0)
@@ -196,7 +196,7 @@ def costs(browser: Browser, url: str, look: Callable[[], Spent], rounds: int) ->
 
 @contextmanager
 def browsing() -> Iterator[Browser | None]:
-    """Chromium without a window; None, and why, where there is none."""
+    """Yield Chromium without a window; without Chromium print the reason and yield None."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if NO_BROWSER or not chromium:
         why = NO_BROWSER or "chromium is missing: apt-get install chromium"

@@ -1,13 +1,12 @@
-"""Ten million pending trees in one bucket expire, while a producer goes on.
+"""Measure the drain of ten million pending trees in one bucket, while a producer runs.
 
     python benchmarks/drain.py [--trees 10000000] [--records 1000] [--batches 200] [--url ...]
 
-The bucket is filled by full calls over a plain socket. Then a process of its own applies batches
-at a steady rate, each of which tracks and acks ten trees: first alone, then while a rotator, the
-service as it is, drains the bucket. Printed are the trees drained per second, by the clock and by
-the time that the server computed (INFO; the producer's share included), the time from the call of
-``apply`` to its return, and the memory of Redis. Nobody takes the verdicts: they all wait in the
-stream at the end, and are counted there.
+Full calls over a plain socket fill the bucket. Then a separate process applies batches at a steady
+rate, each of which tracks and acks ten trees: first alone, then while an unmodified rotator service
+drains the bucket. The benchmark prints the trees drained per second, by the clock and by the CPU
+time of the server (from INFO, with the producer's share), the time of a call of ``apply``, and the
+memory of Redis. No source takes the verdicts: at the end they all wait in the stream.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ from acker_redis.transport.connect import connect
 NAMESPACE = "bench-drain"
 KEYS = ShardKeys(NAMESPACE, 0)
 ROWS = 1000
-"""Trees of a call, while the bucket is filled."""
+"""Trees of a call that fills the bucket."""
 TREES = 10
 """Trees of a batch of the producer, each tracked and acked."""
 BYTES = 250
-"""Of memory for a tree: its record, then its verdict, and what else it takes on the way."""
+"""Bytes of memory for a tree: its record, then its verdict, and temporary memory."""
 
 
 def fill(url: str, trees: int) -> float:
-    """Track so many trees; trees per second."""
+    """Track ``trees`` trees and return the rate per second."""
     wire, begun = Wire(url), time.perf_counter()
     sha = scripts.load("apply").sha
     number = 0
@@ -72,7 +71,7 @@ def fill(url: str, trees: int) -> float:
 
 
 def produce(url: str, batches: int, pipe: Pipe) -> None:
-    """Apply so many batches a second; the seconds of each call, whenever they are asked for."""
+    """Apply ``batches`` batches a second; send the seconds of the calls on request."""
     with Acker.from_url(url, NAMESPACE, timeout=60) as acker:
         took: list[float] = []
         due = time.perf_counter()
@@ -96,7 +95,7 @@ def produce(url: str, batches: int, pipe: Pipe) -> None:
 
 
 class Ticks(logging.Handler):
-    """Waits for the tick that has drained so many trees."""
+    """A log handler that waits for the tick that drained ``trees`` trees."""
 
     def __init__(self, trees: int) -> None:
         super().__init__()
@@ -105,14 +104,14 @@ class Ticks(logging.Handler):
         self.seen = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Look at what the rotator logs."""
+        """Check an event of the rotator."""
         if isinstance(record.msg, Event) and record.msg.fields.get("expired", 0) >= self._trees:
             self.tick = record.msg.fields
             self.seen.set()
 
 
 def drain(url: str, trees: int, records: int) -> dict[str, Any]:
-    """Have a tick come, and the service drain the bucket; what it logs."""
+    """Run the rotator until it has drained the bucket; return the fields of its log event."""
     ticks, log, stop = (
         Ticks(trees),
         logging.getLogger("acker_redis.rotator"),
@@ -134,9 +133,9 @@ def drain(url: str, trees: int, records: int) -> dict[str, Any]:
 
 
 def say(what: str, took: list[float]) -> None:
-    """One line of the table, in ms."""
+    """Print one line of the table, in ms."""
     if not took:
-        print(f"{what:24}     none: it was over before a batch was applied; take more trees")
+        print(f"{what:24}     none: the drain ended before a batch was applied; raise --trees")
         return
     parts = statistics.quantiles(took, n=100) if len(took) > 1 else took * 99
     figures = (parts[49], parts[98], max(took))
@@ -181,7 +180,7 @@ def measure(url: str, trees: int, records: int, batches: int, beside: float) -> 
         asked()
         time.sleep(beside)
         alone = asked()
-        # The bucket that expires next; the rotator's own tick makes it so.
+        # The next tick, by the rotator, makes the full bucket expire.
         acker.connection.run(commands.rotate(KEYS, force=True))
         client.hincrby(KEYS.meta, "ticked_ms", -3_600_000)
         computed = -cpu()
@@ -193,7 +192,9 @@ def measure(url: str, trees: int, records: int, batches: int, beside: float) -> 
         drained = memory()
         counters = acker.status().counters
         if counters["expired"] != trees or tick["expired"] != trees:
-            raise RuntimeError(f"it did not do what is measured: {counters} {tick}")
+            raise RuntimeError(
+                f"wrong number of expired trees, so the figures are wrong: {counters} {tick}"
+            )
         client.delete(KEYS.outcomes("bench-source"), KEYS.outcomes("bench-producer"))
         rate = trees / (tick["drain_ms"] / 1000)
         print(
@@ -212,9 +213,9 @@ def measure(url: str, trees: int, records: int, batches: int, beside: float) -> 
 
 
 def free() -> int:
-    """Bytes of memory that may be had; as good as endless where nobody says."""
+    """Return the available bytes of memory; a huge number if the system does not report them."""
     try:
-        with open("/proc/meminfo") as file:  # noqa: PTH123 - not a file
+        with open("/proc/meminfo") as file:  # noqa: PTH123 - not a regular file
             lines = dict(line.split(":") for line in file)
         return int(lines["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError):
@@ -227,8 +228,8 @@ def main() -> None:
     parser.add_argument("--trees", type=int, default=10_000_000)
     parser.add_argument("--records", type=int, default=Pace().records, help="per call of the drain")
     parser.add_argument("--batches", type=int, default=200, help="per second, of the producer")
-    parser.add_argument("--beside", type=float, default=10.0, help="seconds without a drain")
-    parser.add_argument("--url", help="a Redis to use; it gets keys of its own and loses them")
+    parser.add_argument("--beside", type=float, default=10.0, help="seconds of the producer alone")
+    parser.add_argument("--url", help="a Redis to use; the benchmark adds keys and deletes them")
     args = parser.parse_args()
     if args.trees * BYTES > free():
         parser.error(f"{args.trees:,} trees need {args.trees * BYTES / 1e9:.1f} GB; --trees fewer")

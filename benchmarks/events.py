@@ -1,12 +1,12 @@
-"""Two hundred dashboards listen to the events of a namespace that is busy.
+"""Measure two hundred dashboards that listen to the events of a busy namespace.
 
     python benchmarks/events.py [--listeners 200] [--seconds 30] [--rate 50] [--trees 20]
 
-The service is a process of its own before a Redis of its own. A producer applies ``--rate`` batches
-a second, each of which tracks and acks ``--trees`` trees. Nobody listens at first, then one, then
-all; one in ten reads nothing. Printed are the events that a listener got, the processor time of the
-service and of Redis as a share of one core, the memory of the service when they have begun and
-after each third of the time, and how many subscriptions Redis has.
+The service is a separate process with a separate Redis. A producer applies ``--rate`` batches a
+second, each of which tracks and acks ``--trees`` trees. First no dashboard listens, then one, then
+all; one in ten reads nothing. The benchmark prints the events per listener, the processor time of
+the service and of Redis as a share of one core, the memory of the service at the start and after
+each third of the time, and the number of subscriptions in Redis.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from acker_redis.embedded import EmbeddedRedis
 
 NAMESPACE = "bench-events"
 SLOW = 10
-"""One listener in so many reads nothing."""
+"""One in this number of listeners reads nothing."""
 LOOKS = 3
-"""Looks at the memory of the service, after the first."""
+"""Number of readings of the memory of the service, after the first."""
 
 
 @contextmanager
 def serving(url: str, **fields: str) -> Iterator[tuple[int, psutil.Process]]:
-    """The service as a process of its own, by settings of the API: its port, and the process."""
+    """Run the service in a separate process with these settings; yield its port and process."""
     environment = {
         **{name: value for name, value in os.environ.items() if "ACKER" not in name},
         "ACKER_REDIS_URL": url,
@@ -57,7 +57,7 @@ def serving(url: str, **fields: str) -> Iterator[tuple[int, psutil.Process]]:
                 if found := re.search(r"serving url=\S*:(\d+)", line):
                     break
             else:
-                raise RuntimeError("the service did not come up: " + "".join(said))
+                raise RuntimeError("the service did not start: " + "".join(said))
             threading.Thread(target=service.stderr.read, daemon=True).start()
             yield int(found[1]), psutil.Process(service.pid)
         finally:
@@ -65,7 +65,7 @@ def serving(url: str, **fields: str) -> Iterator[tuple[int, psutil.Process]]:
 
 
 def produce(url: str, rate: float, trees: int, ended: Event) -> None:
-    """Track and ack, at a steady rate; and take what was told."""
+    """Track and ack at a steady rate, and take the verdicts."""
     with Acker.from_url(url, NAMESPACE, timeout=60) as acker:
         outcomes = acker.outcomes("shop")
         while not ended.wait(1 / rate):
@@ -77,13 +77,13 @@ def produce(url: str, rate: float, trees: int, ended: Event) -> None:
 
 
 class Listener(asyncio.Protocol):
-    """Counts what comes; or reads nothing."""
+    """A connection that counts events, or reads nothing."""
 
     def __init__(self, slow: bool) -> None:
         self.slow, self.bytes, self.events, self.status = slow, 0, 0, b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask for the events."""
+        """Request the events."""
         assert isinstance(transport, asyncio.Transport)
         path = f"/api/v1/namespaces/{NAMESPACE}/events"
         transport.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -91,14 +91,14 @@ class Listener(asyncio.Protocol):
             transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
-        """Count them."""
+        """Count the events."""
         self.status = self.status or data[:12]
         self.bytes += len(data)
         self.events += data.count(b"event: ")
 
 
 def spent(process: psutil.Process) -> float:
-    """Processor time, in seconds."""
+    """Return the processor time of a process, in seconds."""
     times = process.cpu_times()
     return float(times.user + times.system)
 
@@ -123,7 +123,7 @@ async def measure(
         opened.append(
             await loop.create_connection(lambda slow=slow: Listener(slow), sock=line)  # type: ignore[misc]
         )
-    await asyncio.sleep(min(5.0, seconds))  # rings and buffers fill
+    await asyncio.sleep(min(5.0, seconds))  # ring buffers and socket buffers fill
     quick = [listener for _, listener in opened if not listener.slow]
     while not all(each.status for each in quick):
         await asyncio.sleep(0.05)
@@ -149,7 +149,7 @@ async def measure(
 
 
 def main() -> None:
-    """Run it."""
+    """Read the arguments and measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--listeners", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=30.0)
@@ -171,7 +171,7 @@ def main() -> None:
                 )
                 print(f"{'':14}  events/s   service %   redis %        MB{looks}  subscriptions")
                 for words, number in (
-                    ("nobody", 0), ("one", 1), (f"{args.listeners}", args.listeners),
+                    ("none", 0), ("one", 1), (f"{args.listeners}", args.listeners),
                 ):  # fmt: skip
                     asyncio.run(
                         measure(

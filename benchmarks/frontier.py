@@ -1,24 +1,28 @@
-"""Acks per second that a frontier takes in, beside what else one might do.
+"""Measure the acks per second of a frontier, and of simpler structures.
 
     python benchmarks/frontier.py [--offsets 1000000] [--rounds 3]
 
-One partition, single acks. The sides take turns, round by round; the median of each is printed.
-``Frontier`` has the target: 500,000 acks/s with a million offsets in flight.
+One partition, single acks. The sides take turns, round by round; the benchmark prints the median of
+each. The target is for ``Frontier``: 500,000 acks/s with a million offsets in flight.
+
+The orders of the acks:
 
 - ``random``: all offsets in random order.
-- ``odd last``: the odd ones in random order, then the even ones, the first of all last: half of
-  the offsets are complete before the frontier moves, none beside another.
+- ``odd last``: the odd offsets in random order, then the even ones, with offset 0 last: half of the
+  offsets are complete before the frontier moves, and no two of them are adjacent.
 - ``window``: nearly in order, each ack up to 1000 places early or late.
-- ``in order``: what most partitions see, most of the time.
-- ``4095``: ranges of that many offsets in random order, as blocks give them; offsets a second.
+- ``in order``: the usual order in most partitions.
+- ``4095``: ranges of 4095 offsets in random order, as from blocks; the figure counts offsets.
 
-- ``Frontier``: ours.
-- ``intervals``: the ranges that are complete, in one SortedDict.
-- ``heap``: what is complete, in a heapq; it can tell no gaps.
-- ``set``: what is complete, in a set.
+The sides:
 
-Behind them, at the worst moment of ``odd last``: MB that a side holds, ms until it has named
-all gaps, and until it has named the first ten.
+- ``Frontier``: that of the package.
+- ``intervals``: the complete ranges, in one SortedDict.
+- ``heap``: the complete offsets, in a heapq; it has to sort them to list gaps.
+- ``set``: the complete offsets, in a set.
+
+The last columns are for the worst moment of ``odd last``: MB of memory, ms to list all gaps, and ms
+to list the first ten.
 """
 
 from __future__ import annotations
@@ -46,17 +50,17 @@ class Side(Protocol):
 
     @property
     def position(self) -> int:
-        """The lowest offset that is not known to be complete."""
+        """The lowest offset that is not complete."""
 
     def complete(self, first: int, end: int | None = None) -> int:
-        """Complete one offset, or a range; returns the position."""
+        """Complete one offset or a range; return the position."""
 
     def gaps(self) -> Iterator[tuple[int, int]]:
-        """Ranges that hold the frontier back."""
+        """Yield the ranges that hold the frontier back."""
 
 
 class Intervals:
-    """The ranges ahead, none touching another, in a SortedDict: first -> end."""
+    """The complete ranges, no two of them adjacent, in a SortedDict: first -> end."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -90,7 +94,7 @@ class Intervals:
 
 
 class Heap:
-    """Offsets ahead in a heap."""
+    """The complete offsets in a heap."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -110,7 +114,7 @@ class Heap:
 
 
 class Set:
-    """Offsets ahead in a set."""
+    """The complete offsets in a set."""
 
     def __init__(self) -> None:
         self.position = 0
@@ -142,7 +146,7 @@ SIDES: dict[str, type[Side]] = {
 
 
 def between(start: int, ahead: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Gaps between sorted offsets."""
+    """Yield the gaps between sorted offsets."""
     for offset in ahead:
         if offset > start:
             yield start, offset
@@ -150,7 +154,7 @@ def between(start: int, ahead: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def seconds(kind: type[Side], acks: list[int], length: int | None) -> float:
-    """Seconds that a side takes for all acks, or for a range of that length from each on."""
+    """Return the seconds of a side for all acks; with ``length``, each ack is a range."""
     side = kind()
     complete = side.complete
     gc.collect()
@@ -168,7 +172,7 @@ def seconds(kind: type[Side], acks: list[int], length: int | None) -> float:
 
 
 def orders(offsets: int, chance: random.Random) -> dict[str, tuple[list[int], int | None]]:
-    """Name -> order of acks, and the length of each if it is a range."""
+    """Return by name the order of the acks, and the length of each ack if it is a range."""
     shuffled = chance.sample(range(offsets), offsets)
     odd = [offset for offset in shuffled if offset % 2]
     even = [offset for offset in shuffled if not offset % 2 and offset]
@@ -184,12 +188,12 @@ def orders(offsets: int, chance: random.Random) -> dict[str, tuple[list[int], in
 
 
 def worst(kind: type[Side], offsets: int) -> tuple[float, float, float]:
-    """MB, ms for all gaps, ms for ten, while every other offset is complete."""
+    """Return MB, ms for all gaps and ms for ten gaps, with every other offset complete."""
     odd = random.Random(1).sample(range(1, offsets, 2), offsets // 2)
     tracemalloc.start()
     side = kind()
     for number in range(len(odd)):
-        # A source has not kept the number that it read from a verdict.
+        # A new int for each offset, as a source parses it from a verdict.
         side.complete(int(str(odd[number])))
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -1,12 +1,12 @@
-"""Rows per second of the batched path of all clients, on one server in one run.
+"""Measure rows per second of all clients with batches, on one server in one run.
 
     python benchmarks/languages.py [--rows 200000] [--rounds 3] [--lanes 2] [--only node go]
 
-Each client packs and applies batches of 1000 rows, on 10,000 trees that stay pending, with so many
-calls in flight, each on a lane of its own; ids are drawn before. The clients take turns, round by
-round, because machines are noisy; the median is printed, and the range. Server and client share the
-machine, so where the client is quick, the server is the limit: what it takes by itself is the first
-line, the same calls packed before and sent over plain sockets.
+Each client packs and applies batches of 1000 rows, on 10,000 trees that stay pending. ``--lanes``
+calls are in flight, each on a separate lane; ids are drawn before. The clients take turns, round by
+round, because machines are noisy. The benchmark prints the median and the range. Server and client
+share the machine, so the server limits a fast client. The first line is the rate of the server
+alone: the same calls, packed before the clock starts and sent over plain sockets.
 """
 
 import argparse
@@ -31,13 +31,13 @@ from tests.languages.driver import Driver, DriverError
 NAMESPACE = "bench"
 BATCH, TREES = 1000, 10_000
 SLOW = 10_000
-"""Rows a second; who has less is measured by few rows."""
+"""Rows a second; a slower client is measured with few rows."""
 Measure = Callable[[int, int], float]
 """Rows and lanes -> seconds."""
 
 
 def anchors(acker: Acker) -> list[int]:
-    """Trees that stay pending."""
+    """Track trees that stay pending, and return their anchors."""
     drawn = [new_anchor() for _ in range(TREES)]
     for first in range(0, TREES, BATCH):
         batch = Batch("bench")
@@ -48,13 +48,13 @@ def anchors(acker: Acker) -> list[int]:
 
 
 def batches(trees: list[int], rows: int) -> list[list[tuple[int, int, int]]]:
-    """Anchor, id and edge of each row, batch by batch."""
+    """Return anchor, id and edge of each row, batch by batch."""
     drawn = [(trees[n % TREES], new_tuple_id(), new_tuple_id()) for n in range(rows)]
     return [drawn[first : first + BATCH] for first in range(0, rows, BATCH)]
 
 
 def filled(rows: list[tuple[int, int, int]]) -> Batch:
-    """A batch of acks."""
+    """Return a batch of acks."""
     batch = Batch()
     for anchor, tuple_id, edge in rows:
         batch.ack(anchor, tuple_id, [edge])
@@ -62,7 +62,7 @@ def filled(rows: list[tuple[int, int, int]]) -> Batch:
 
 
 def together(lanes: int, work: Callable[[int], None]) -> float:
-    """Seconds that it takes in so many threads."""
+    """Return the seconds that ``work`` takes in ``lanes`` threads."""
     threads = [threading.Thread(target=work, args=(lane,)) for lane in range(lanes)]
     begun = time.perf_counter()
     for thread in threads:
@@ -73,7 +73,7 @@ def together(lanes: int, work: Callable[[int], None]) -> float:
 
 
 def python(url: str) -> Measure:
-    """The Python client."""
+    """Return a measurement of the Python client."""
 
     def measure(rows: int, lanes: int) -> float:
         ackers = [Acker.from_url(url, NAMESPACE, timeout=60) for _ in range(lanes)]
@@ -93,7 +93,7 @@ def python(url: str) -> Measure:
 
 
 def server_alone(url: str, port: int) -> Measure:
-    """No client at all: calls that were packed before."""
+    """Return a measurement of the server without a client: calls that were packed before."""
 
     def measure(rows: int, lanes: int) -> float:
         with Acker.from_url(url, NAMESPACE, timeout=60) as acker:
@@ -125,13 +125,13 @@ def server_alone(url: str, port: int) -> Measure:
 
 
 def resp(*words: object) -> bytes:
-    """One command in RESP."""
+    """Return one command in RESP."""
     parts = [w if isinstance(w, bytes) else str(w).encode() for w in words]
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts)
 
 
 def other(driver: Driver, port: int) -> Measure:
-    """A client of any language; one that is slow has fewer rows and trees."""
+    """Return a measurement of a client of any language; a slow one gets fewer rows and trees."""
 
     def seconds_for(rows: int, lanes: int, trees: int) -> float:
         answer = driver.ask("bench", rows=rows, batch=BATCH, lanes=lanes, trees=trees)
@@ -169,7 +169,7 @@ def main() -> None:
             if arguments.only and client.name not in arguments.only:
                 continue
             if lacks := client.lacks():
-                print(f"{client.language} is left out: {lacks} is missing")
+                print(f"{client.language} is skipped: {lacks} is missing")
                 continue
             for library in client.libraries:
                 drivers.append(Driver(client.fast(), library))
@@ -178,7 +178,7 @@ def main() -> None:
         try:
             for _ in range(arguments.rounds):
                 for name, measure in sides.items():
-                    # Each begins with trees of its own, and fences are few.
+                    # Each side starts with new trees, and without fences.
                     acker.connection.client.flushall()
                     acker.create(AckerConfig(tick_ms=3_600_000))
                     try:

@@ -1,9 +1,9 @@
-"""How long the largest legal calls hold Redis up: p50, p99 and max, from its own SLOWLOG.
+"""Measure how long the largest valid calls block Redis: p50, p99 and max, from its SLOWLOG.
 
     python benchmarks/latency.py [--calls 50] [--pending 1000000] [--wheel]
 
-The figures are of the server's own clock for the call alone: no network, no client. The first
-line is a script of 1024 HINCRBY, for comparison. The server keeps the defaults of Redis for
+The figures are durations of the call alone by the server's clock, without network and client. The
+first line is a script of 1024 HINCRBY, for comparison. The server has the default of Redis for
 hashes (``hash-max-listpack-entries 512``), which is the harder case.
 """
 
@@ -46,24 +46,24 @@ class Case:
         self._next = itertools.count(1)
 
     def anchors(self, count: int) -> list[int]:
-        """Anchors that were not used yet, spread over the whole range."""
+        """Return anchors that were not used yet, spread over the whole range."""
         return [next(self._next) * 0x1D2F_93A1_77C5 % 2**62 for _ in range(count)]
 
     def track(self, anchors: list[int], text: str) -> Call:
-        """Track trees whose source ids are made of ``text``."""
+        """Return a call that tracks trees whose source ids are made from ``text``."""
         rows = [TreeRow(a, A, TRACK, text % (a % 1000)) for a in anchors]
         return commands.apply(self.shard.keys, pack(rows, "task"), None)
 
     def delta(self, anchors: list[int], delta: int) -> Call:
-        """One row for each anchor."""
+        """Return a call with one row for each anchor."""
         return commands.apply(self.shard.keys, pack([TreeRow(a, delta) for a in anchors]), None)
 
     def run(self, call: Call) -> Any:
-        """Send a call."""
+        """Send a call and return its reply."""
         return self.acker.connection.run(call)
 
     def fill(self, count: int, text: str = "s%03d") -> list[int]:
-        """Track so many trees, in calls as large as they may be."""
+        """Track ``count`` trees, in calls as large as possible; return their anchors."""
         anchors = self.anchors(count)
         rows = min(MAX_ROWS, MAX_TEXTS // len((text % 0).encode()))
         for start in range(0, count, rows):
@@ -99,7 +99,7 @@ def acks(text: str, delta: int = A, old: int = 0) -> Callable[[Case, int], Itera
 
 
 def fails(case: Case, count: int) -> Iterator[Call]:
-    """Batches of FAIL rows with as many words as there may be."""
+    """Full batches of FAIL rows with whys of the maximum total length."""
     for _ in range(count):
         anchors = case.fill(MAX_ROWS, LONG)
         rows = [TreeRow(a, 0, FAIL, "", 'say "no" ' * 7) for a in anchors]
@@ -107,7 +107,7 @@ def fails(case: Case, count: int) -> Iterator[Call]:
 
 
 def spread(per_bucket: int) -> Callable[[Case, int], Iterator[Call]]:
-    """Acks of trees that stand in 16 buckets, 64 in each, asked for newest first."""
+    """Batches of rows on trees in 16 buckets, 64 rows for each bucket."""
 
     def calls(case: Case, count: int) -> Iterator[Call]:
         anchors: list[list[int]] = []
@@ -121,7 +121,7 @@ def spread(per_bucket: int) -> Callable[[Case, int], Iterator[Call]]:
 
 
 def drain(text: str, records: int) -> Callable[[Case, int], Iterator[Call]]:
-    """Calls of expire, on a bucket of so many trees."""
+    """Calls of expire, on a bucket of ``records`` trees."""
 
     def calls(case: Case, count: int) -> Iterator[Call]:
         case.fill(records, text)
@@ -134,7 +134,7 @@ def drain(text: str, records: int) -> Callable[[Case, int], Iterator[Call]]:
 
 
 def ticks(records: int) -> Callable[[Case, int], Iterator[Call]]:
-    """Ticks, each of which takes out a bucket of so many trees."""
+    """Ticks, each of which makes a bucket of ``records // 10`` trees expire."""
 
     def calls(case: Case, count: int) -> Iterator[Call]:
         for _ in range(min(count, 10)):
@@ -148,7 +148,7 @@ def ticks(records: int) -> Callable[[Case, int], Iterator[Call]]:
 
 
 def blocks(slots: int, kind: str) -> Callable[[Case, int], Iterator[Call]]:
-    """Calls of apply_blocks as large as they may be, on blocks of so many trees."""
+    """Calls of apply_blocks as large as possible, on blocks of ``slots`` trees."""
     columns = [(i * 0x1D2F_93A1_77C5 | 1) % 2**63 for i in range(1, slots + 1)]
 
     def calls(case: Case, count: int) -> Iterator[Call]:
@@ -174,7 +174,7 @@ def blocks(slots: int, kind: str) -> Callable[[Case, int], Iterator[Call]]:
 
 
 def block_drain(slots: int) -> Callable[[Case, int], Iterator[Call]]:
-    """Calls of expire_blocks, on blocks of which half of the trees are done."""
+    """Calls of expire_blocks, on blocks in which half of the trees are complete."""
 
     def calls(case: Case, count: int) -> Iterator[Call]:
         for start in range(0, 320, 16):
@@ -192,7 +192,7 @@ def block_drain(slots: int) -> Callable[[Case, int], Iterator[Call]]:
 
 
 def takes(case: Case, count: int) -> Iterator[Call]:
-    """Calls of take for 64 entries of half a megabyte, which looks at two."""
+    """Calls of take for several large entries."""
     for _ in range(max(1, count // 5)):
         ids: list[str] = []
         for _ in range(4):
@@ -203,7 +203,7 @@ def takes(case: Case, count: int) -> Iterator[Call]:
 
 
 def statuses(case: Case, count: int) -> Iterator[Call]:
-    """Status of a namespace of a thousand tasks."""
+    """Calls of status, on a namespace with a thousand tasks."""
     for task in range(1000):
         case.shard.apply([TreeRow(task + 1, 0, TRACK, "s")], f"task{task}")
     for _ in range(count):
@@ -211,7 +211,7 @@ def statuses(case: Case, count: int) -> Iterator[Call]:
 
 
 def cases(pending: int) -> list[tuple[str, str, int, Callable[[Case, int], Iterator[Call]]]]:
-    """Name, script, buckets and calls of each case."""
+    """Return name, script, buckets and calls of each case."""
     return [
         ("track, 1024 rows, ids of 23 bytes", "apply", 3, tracks(ASCII)),
         ("track, 1024 rows, 57 bytes, not ASCII", "apply", 3, tracks(WIDE)),
@@ -238,7 +238,7 @@ def cases(pending: int) -> list[tuple[str, str, int, Callable[[Case, int], Itera
 
 
 def durations(client: redis.Redis, run: Callable[[Any], Any], calls: Iterable[Any]) -> list[float]:
-    """Milliseconds of each call, by SLOWLOG; what prepares a call is not counted."""
+    """Return the milliseconds of each call, by SLOWLOG, without its preparation."""
     found = []
     for call in calls:
         client.slowlog_reset()
@@ -251,7 +251,7 @@ def durations(client: redis.Redis, run: Callable[[Any], Any], calls: Iterable[An
 
 
 def show(name: str, ms: list[float]) -> None:
-    """One line of the table."""
+    """Print one line of the table."""
     p50, p99 = ms[len(ms) // 2], ms[min(len(ms) - 1, int(0.99 * len(ms)))]
     print(f"{name:42} {len(ms):5} {p50:8.2f} {p99:8.2f} {ms[-1]:8.2f}", flush=True)
 

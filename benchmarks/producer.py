@@ -1,10 +1,10 @@
-"""What the Python API costs: one operation, batches by linger, and a source's whole path.
+"""Measure the cost of the Python API: one operation, batches by linger, source to verdict.
 
     python benchmarks/producer.py [--operations 20000] [--trees 20000]
 
-Everything is measured beside what it is to be compared with, in this one run: an operation beside
-a bare EVALSHA of the same client; producers beside one call per operation; and a source with its
-bolts beside the same messages acked by hand-made batches of 1024. All in one process.
+Each figure has a baseline in the same run: an operation has a bare EVALSHA of the same client,
+producers have one call per operation, and a source with its bolts has the same messages in
+hand-made batches. Everything runs in one process.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ROUNDS = 5
 
 
 def microseconds(run: Callable[[], Any], count: int) -> float:
-    """Median of so many calls."""
+    """Return the median microseconds of ``count`` calls."""
     times = []
     for _ in range(count):
         began = time.perf_counter()
@@ -50,7 +50,7 @@ def microseconds(run: Callable[[], Any], count: int) -> float:
 
 
 async def microseconds_async(run: Callable[[], Awaitable[Any]], count: int) -> float:
-    """Median of so many calls."""
+    """Return the median microseconds of ``count`` calls."""
     times = []
     for _ in range(count):
         began = time.perf_counter()
@@ -60,19 +60,19 @@ async def microseconds_async(run: Callable[[], Awaitable[Any]], count: int) -> f
 
 
 def one_track() -> tuple[bytes, bytes]:
-    """Anchor and id of a tree, as they go over the wire."""
+    """Return anchor and id of a tree, as they are sent."""
     return new_anchor().to_bytes(8, "big"), new_tuple_id().to_bytes(8, "big")
 
 
 def batch_of_one() -> Batch:
-    """The same by the library."""
+    """Return a batch of the library with the same row."""
     batch = Batch("t")
     batch.track(new_anchor(), "order-1", (new_tuple_id(),))
     return batch
 
 
 def single(url: str, count: int) -> None:
-    """One operation, one round trip."""
+    """Measure one operation with one round trip."""
     sha = scripts.load("apply").sha
     with Acker.from_url(url, "bench", timeout=60) as acker:
         acker.apply(batch_of_one())  # loads the script
@@ -114,7 +114,7 @@ def single(url: str, count: int) -> None:
 
 
 def show_single(name: str, rounds: list[tuple[float, float]]) -> None:
-    """One line, of the medians of all rounds."""
+    """Print one line, with the medians of all rounds."""
     bare, ours = (statistics.median(column) for column in zip(*rounds, strict=True))
     print(
         f"  {name:8} EVALSHA {bare:7.1f} us   Acker.apply {ours:7.1f} us   {ours / bare - 1:+.0%}"
@@ -122,7 +122,7 @@ def show_single(name: str, rounds: list[tuple[float, float]]) -> None:
 
 
 class Timed:
-    """Notes when rows come back: calls, and how long each row took."""
+    """Records calls, and the time of each row until its reply."""
 
     def __init__(self, acker: Acker) -> None:
         self.began: deque[float] = deque()
@@ -142,7 +142,7 @@ class Timed:
 
 
 def lingers(url: str, count: int) -> None:
-    """Throughput flat out, and the time from call to answer at 2,000 operations a second."""
+    """Print throughput flat out, and the time from call to reply at 2,000 operations a second."""
     heads = f"{'p50':>8} {'p99':>8} {'rows/call':>10}"
     print(f"  {'':16} {'flat out':>11} {'rows/call':>10}   at 2,000/s: {heads}")
     with Acker.from_url(url, "bench", timeout=60) as acker:
@@ -179,7 +179,7 @@ def lingers(url: str, count: int) -> None:
 
 
 def by_hand(url: str, trees: int) -> float:
-    """Messages a second: the same trees in batches of 1024 rows, made by hand."""
+    """Return messages a second for the same trees in hand-made batches."""
     with Acker.from_url(url, "bench", timeout=60) as acker:
         outcomes, done = acker.outcomes("hand"), 0
         began = time.perf_counter()
@@ -200,7 +200,7 @@ def by_hand(url: str, trees: int) -> float:
 
 
 def whole_path(url: str, trees: int) -> float:
-    """Messages a second from emit() to on_ack: a message, and four that it causes."""
+    """Return messages a second from emit() to on_ack: a message, and four that it causes."""
     done = 0
 
     def count(_: Any) -> None:
@@ -242,7 +242,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--operations", type=int, default=20_000)
     parser.add_argument("--trees", type=int, default=20_000)
-    parser.add_argument("--profile", action="store_true", help="of the source's path, at the end")
+    parser.add_argument(
+        "--profile", action="store_true", help="profile the path of the source, at the end"
+    )
     args = parser.parse_args()
     with EmbeddedRedis() as server:
         with Acker.from_url(server.url, "bench", timeout=60) as acker:
@@ -261,7 +263,7 @@ def main() -> None:
 
 
 def profile(url: str, trees: int) -> None:
-    """Where the time goes, in the thread that steps and works."""
+    """Print the profile of the thread that steps and works."""
     import cProfile
     import pstats
 

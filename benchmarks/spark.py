@@ -1,17 +1,17 @@
-"""Acks and tracks from Spark, each beside the same read that ends in nothing, in one run.
+"""Measure acks and tracks from Spark, each compared with the same read alone, in one run.
 
     python benchmarks/spark.py [--messages 10000000] [--rounds 5] [--cores 2]
 
 A Parquet table of messages (anchor, tuple), five to a tree, is read and acked through
-``acker.ack(df)``, and read and counted in Python (``mapInArrow``, the *no-op*), by turns.
+``acker.ack(df)``, and read and counted in Python (``mapInArrow``, the *no-op*), in turns.
 
-- ``blocks``: trees in blocks, the messages of a tree side by side (clustered) or anywhere (random).
-- ``track``: records that count, read from Parquet and tracked in blocks, beside the same no-op.
-- ``loose``: as many messages of a tenth of the trees, one record each in Redis, beside a read,
-  shuffle and ``bit_xor`` that end in the no-op.
-- ``memory``: the driver's heap after a batch, and what its Python has more, for two sizes.
+- ``blocks``: trees in blocks, the messages of a tree adjacent (clustered) or in random order.
+- ``track``: numbered records, read from Parquet and tracked in blocks, compared with the no-op.
+- ``loose``: a tenth of the messages, of loose trees with one record each in Redis, compared with a
+  read, shuffle and ``bit_xor`` that end in the no-op.
+- ``memory``: the driver's heap and the memory of its Python after a batch, for two sizes.
 
-``redis`` is the time that Redis computed, by INFO, as a share of the run.
+``redis`` is the CPU time of Redis, from INFO, as a share of the run.
 """
 
 import argparse
@@ -54,26 +54,26 @@ class Bench:
         self._random = np.random.default_rng(1)
 
     def begin(self) -> Acker:
-        """An empty namespace."""
+        """Start with an empty namespace; return its acker."""
         self.direct.connection.client.flushall()
         huge = 10**9
         self.direct.create(AckerConfig(high_water=huge, outcomes_limit=huge, tick_ms=3_600_000))
         return Acker(self.spark, NAMESPACE, app_id="bench", url=self.url, mode="executors")
 
     def batch(self) -> int:
-        """A number that no batch had."""
+        """Return a number that no batch had."""
         self.batches += 1
         return self.batches
 
     def table(self, name: str, **columns: Any) -> DataFrame:
-        """Write a Parquet table, and read it."""
+        """Write a Parquet table, and return it as a DataFrame."""
         path = self.folder / f"{name}.parquet"
         if not path.exists():
             pq.write_table(pa.table(columns), path, row_group_size=1_000_000)
         return self.spark.read.parquet(str(path))
 
     def messages(self, anchors: Ints, clustered: bool, name: str) -> tuple[str, Ints]:
-        """A table of messages of these trees; its name, and the delta that tracks each tree."""
+        """Write messages of these trees; return the table's name and the delta of each track."""
         ids = self._random.integers(1, 2**63 - 1, PER_TREE * len(anchors))
         deltas = np.bitwise_xor.reduceat(ids, np.arange(0, len(ids), PER_TREE))
         column = np.repeat(anchors, PER_TREE)
@@ -84,14 +84,14 @@ class Bench:
         return name, deltas
 
     def read(self, name: str) -> DataFrame:
-        """A plan that was not run before."""
+        """Return a new plan that reads a table."""
         return self.spark.read.parquet(str(self.folder / f"{name}.parquet"))
 
     def turns(
         self, what: str, plain: Callable[[], Any], ours: Callable[[], Any], count: int,
         prepare: Callable[[], Any] = lambda: None,
     ) -> None:  # fmt: skip
-        """Time both by turns, and print medians."""
+        """Time both sides in turns, and print the medians."""
         times: list[tuple[float, float, float]] = []
         for turn in range(self.rounds + 1):
             prepare()
@@ -108,7 +108,7 @@ class Bench:
         )
 
     def clock(self, work: Callable[[], Any]) -> tuple[float, float]:
-        """Seconds of the clock, and of Redis."""
+        """Return the seconds of the clock, and the CPU seconds of Redis."""
         before, began = self._busy(), time.perf_counter()
         work()
         seconds = time.perf_counter() - began
@@ -120,7 +120,7 @@ class Bench:
 
 
 def noop(df: DataFrame) -> None:
-    """Bring all rows into Python, and do nothing with them."""
+    """Read all rows into Python, and drop them."""
 
     def count(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = sum(batch.num_rows for batch in batches)
@@ -130,7 +130,7 @@ def noop(df: DataFrame) -> None:
 
 
 def block_anchors(trees: int) -> tuple[Ints, list[tuple[str, int]]]:
-    """Anchors of trees in full blocks, and the blocks' labels and numbers."""
+    """Return the anchors of trees in full blocks, and the labels and numbers of the blocks."""
     labels = [f"bench@{base}" for base in range(0, trees, SLOTS)]
     numbers = np.array([block_number(TASK, label) for label in labels], dtype=np.int64)
     places = np.arange(trees)
@@ -139,7 +139,7 @@ def block_anchors(trees: int) -> tuple[Ints, list[tuple[str, int]]]:
 
 
 def acks_in_blocks(bench: Bench, messages: int, clustered: bool) -> None:
-    """Ack all messages of trees in blocks."""
+    """Measure acks of all messages of trees in blocks."""
     anchors, blocks = block_anchors(messages // PER_TREE)
     kind = "clustered" if clustered else "random"
     name, deltas = bench.messages(anchors, clustered, f"blocks-{kind}")
@@ -160,7 +160,7 @@ def acks_in_blocks(bench: Bench, messages: int, clustered: bool) -> None:
 
 
 def tracks(bench: Bench, records: int, freeze: bool) -> None:
-    """Track records that count; with ``freeze`` their rows are kept, to be written thereafter."""
+    """Measure tracks of numbered records; ``freeze`` keeps their rows, to be written later."""
     bench.table("records", offset=np.arange(records), value=np.arange(records) * 7)
 
     acker = bench.begin()
@@ -177,7 +177,7 @@ def tracks(bench: Bench, records: int, freeze: bool) -> None:
 
 
 def acks_of_loose(bench: Bench, messages: int) -> None:
-    """Ack all messages of loose trees."""
+    """Measure acks of all messages of loose trees."""
     anchors = np.unique(np.random.default_rng(3).integers(1, 2**62 - 1, messages // PER_TREE))
     name, deltas = bench.messages(anchors, clustered=False, name="loose")
     acker = bench.begin()
@@ -209,7 +209,7 @@ def acks_of_loose(bench: Bench, messages: int) -> None:
 
 
 def memory(bench: Bench, messages: int) -> None:
-    """The driver's heap and Python after batches of two sizes."""
+    """Print the driver's heap and the memory of its Python after batches of two sizes."""
     bench.messages(block_anchors(messages // PER_TREE)[0], clustered=False, name="blocks-random")
     print(f"\n{'driver, after':22}{'heap':>11}{'Python':>11}")
     acker = bench.begin()
@@ -229,7 +229,7 @@ def memory(bench: Bench, messages: int) -> None:
 
 
 def main() -> None:
-    """Run all of it."""
+    """Read the arguments and measure."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--messages", type=int, default=10_000_000)
     arguments.add_argument("--rounds", type=int, default=5)

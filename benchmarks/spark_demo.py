@@ -1,10 +1,10 @@
-"""What tracking costs the demo: its pipeline with the acker and without, by turns, in one run.
+"""Measure the cost of tracking in the demo: its pipeline with and without the acker, in turns.
 
     python benchmarks/spark_demo.py [--days 31] [--rounds 3]
 
-The same four queries over the same files, with the same queues between them; without the acker
-their rows are written as they are. Every turn begins with empty queues and new checkpoints, in one
-session. The first turn of each warms up and does not count.
+Both sides run the same four queries on the same files, with the same queues between them. Without
+the acker, the queries write their rows unchanged. Every turn starts with empty queues and new
+checkpoints, in one session. The first turn of each side is a warm-up and does not count.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from acker_redis.sync import client
 
 
 class PlainTrack:
-    """Writes each row to each queue."""
+    """A writer that writes each row to each queue, and tracks nothing."""
 
     last_report = None
 
@@ -42,7 +42,7 @@ class PlainTrack:
 
 
 class PlainBolt:
-    """Processes rows, and writes those that have not failed."""
+    """A writer that processes rows, writes those that have not failed, and acks nothing."""
 
     last_report = None
 
@@ -55,7 +55,7 @@ class PlainBolt:
         self._process, self._queues = process, queues or {}
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Process a batch, and write it."""
+        """Process a batch and write the result."""
         out = self._process(df, batch_id)
         if "why" in out.columns:
             out = out.where(F.col("why").isNull()).drop("why")
@@ -64,7 +64,7 @@ class PlainBolt:
 
 
 def run(spark: SparkSession, acker: Acker, days: Path, folder: Path) -> float:
-    """Seconds from the start of the queries until all there is has been processed."""
+    """Return the seconds from the start of the queries until all rows are processed."""
     work = folder / "work"
     work.mkdir()
     (work / "days").symlink_to(days)
@@ -78,7 +78,7 @@ def run(spark: SparkSession, acker: Acker, days: Path, folder: Path) -> float:
 
 
 def main() -> None:
-    """Run both sides by turns."""
+    """Run both sides in turns."""
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--days", type=int, default=31)
     arguments.add_argument("--rounds", type=int, default=3)

@@ -180,8 +180,9 @@ def reshard(
     """Change the number of shards of a namespace in use; no verdict is lost.
 
     During the reshard no new tree is tracked, and sources wait. The reshard waits until all pending
-    trees have ended, which takes at most N ticks (N buckets). To reduce the number of shards, it
-    also waits until the sources have taken all verdicts of the removed shards.
+    trees have ended: at most N ticks (N buckets), unless a touch or refresh=update restarts the
+    clock of a tree. To reduce the number of shards, it also waits until the sources have taken all
+    verdicts of the removed shards.
 
     Stop Spark queries first. Ctrl-C, or the timeout of --wait, leaves the namespace as it was. If
     the command was killed, run it again.

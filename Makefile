@@ -15,7 +15,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1 || tr
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_EXTRA)
 COVERAGE := --cov --cov-report=
 
-.PHONY: help demo test test-all test-nightly lint lint-python lint-lua bench clients docs docs-serve clean
+.PHONY: help demo test test-all test-nightly lint lint-python lint-lua lint-prose bench clients docs docs-serve clean
 .DELETE_ON_ERROR:
 
 help:
@@ -23,7 +23,7 @@ help:
 	@echo "make test          the essentials on one real server, in minutes; needs Python and make"
 	@echo "make test-all      everything that CI runs: all servers, Spark, languages, browser, deploy"
 	@echo "make test-nightly  also mutants, long histories, a million trees, each benchmark once"
-	@echo "make lint          ruff, mypy --strict, luacheck"
+	@echo "make lint          ruff, mypy --strict, luacheck, the English"
 	@echo "make bench         figures, side by side"
 	@echo "make clients       put the Lua scripts into the clients of other languages"
 	@echo "make docs          the documentation site, in site/, without a network"
@@ -48,7 +48,7 @@ test-all: $(VENV)/.dev $(VENV)/spark.jsa
 test-nightly: $(VENV)/.dev $(VENV)/spark.jsa
 	@$(PYTEST) --tier nightly --timeout 7200 $(ARGS)
 
-lint: lint-python lint-lua
+lint: lint-python lint-lua lint-prose
 
 lint-python: $(VENV)/.dev
 	@$(BIN)/ruff check .
@@ -59,6 +59,9 @@ lint-lua: $(VENV)/.dev
 	@if command -v luacheck >/dev/null; then $(BIN)/python -m tests.project.luacheck; \
 	elif [ "$$CI" = true ]; then echo "luacheck is missing; apt install lua-check" >&2; exit 1; \
 	else echo "luacheck skipped: not installed (apt install lua-check)"; fi
+
+lint-prose: $(VENV)/.dev
+	@$(BIN)/python -m tests.project.prose
 
 bench: $(VENV)/.demo
 	@$(BIN)/python benchmarks/apply.py $(ARGS)

@@ -18,8 +18,9 @@ def reshard(
 ) -> AckerConfig:
     """Reshard the namespace to ``shards`` shards, and return its new configuration.
 
-    While this runs, nothing is tracked and sources wait. That takes up to N ticks. With fewer
-    shards it also takes until the sources have taken all verdicts on the removed shards.
+    While this runs, nothing is tracked and sources wait. That takes up to N ticks, or longer while
+    a touch or ``refresh=update`` restarts the clock of a tree. With fewer shards it also waits
+    until the sources have taken all verdicts on the removed shards.
 
     An error or a timeout before the reshard is decided cancels it: the namespace is open again with
     its old number of shards. After a crash at any point, or after a failover that set a shard back,

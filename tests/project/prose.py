@@ -46,12 +46,16 @@ RULES = (
     Rule(r"\b(?:whatever|whichever)\b", '"any", "each", "regardless of"', "whatever happens"),
     Rule(r"\banew\b", '"again"', "it begins anew"),
     Rule(
-        r"\bbehind\b(?! (?:an? |the |your )?(?:reverse |TLS )?(?:prox|load balancer|firewall|NAT))",
+        r"\bbehind\b(?! (?:an? |the |your )?(?:reverse |TLS )?(?:prox|load bal|firewall|NAT))",
         '"after", or where it is',
         "a row behind the block",
     ),
     Rule(r"\bin vain\b", "say what happens", "it asks in vain"),
-    Rule(r"\bof (?:one's|its|their|his|our) own\b(?! [a-z])", '"separate", "its own"', "a list of its own"),
+    Rule(
+        r"\bof (?:one's|its|their|his|our) own\b(?! [a-z])",
+        '"separate", "its own"',
+        "a list of its own",
+    ),
     Rule(r"\bless than no\b", "say the value", "less than no time"),
     Rule(
         r"\bit (?:is|was) (?:looked|asked|waited|tried|told|counted|tested|checked)\b",

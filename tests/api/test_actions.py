@@ -24,7 +24,7 @@ def records(acker: Acker) -> int:
     return sum(sum(shard.pending) for shard in acker.status().shards)
 
 
-def test_a_namespace_from_its_beginning_to_its_end(
+def test_namespace_is_created_changed_and_dropped(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     make_any_acker()  # for the server to be clean
@@ -90,7 +90,7 @@ def test_a_namespace_from_its_beginning_to_its_end(
         [],
     ],
 )
-def test_a_namespace_that_cannot_be_is_refused(
+def test_invalid_namespace_is_refused(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, wrong: Any
 ) -> None:
     acker = make_any_acker()
@@ -102,7 +102,7 @@ def test_a_namespace_that_cannot_be_is_refused(
     assert acker.connection.client.smembers(NAMESPACES) == {acker.namespace.encode()}
 
 
-def test_a_namespace_that_moves_is_not_changed(
+def test_resharding_namespace_refuses_new_settings(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -119,7 +119,7 @@ def test_a_namespace_that_moves_is_not_changed(
     assert acker.connection.client.hget(ShardKeys(acker.namespace, 0).meta, "tick_ms") == b"3600000"
 
 
-def test_a_tree_is_failed_once(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_failed_tree_gets_one_nack(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
     track(acker, 7, 40, "order-1")
     track(acker, 8, 40, "order-2")
@@ -143,7 +143,7 @@ def test_a_tree_is_failed_once(any_server: EmbeddedRedis, make_any_acker: MakeAc
     assert total(acker)["pending"] == 1 + 2
 
 
-def test_nothing_is_created_for_an_anchor_that_is_not_pending(
+def test_unknown_anchor_creates_no_record(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -163,7 +163,7 @@ def test_nothing_is_created_for_an_anchor_that_is_not_pending(
     assert after == before
 
 
-def test_a_record_whose_track_is_to_come_is_nacked_when_it_comes(
+def test_fail_before_track_nacks_the_tree_at_its_track(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -179,7 +179,7 @@ def test_a_record_whose_track_is_to_come_is_nacked_when_it_comes(
     assert verdicts(acker) == [("nack", "failed", 7, "late", "early")]
 
 
-def test_a_why_that_cannot_be_is_refused(
+def test_invalid_reason_is_refused(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -205,7 +205,7 @@ def _json(why: Any) -> bytes:
     return json.dumps({"why": why}).encode()
 
 
-def test_a_touch_begins_its_time_anew(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_touch_resets_the_timeout(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(buckets=2)
     track(acker, 7, 40)
     track_block(acker, 5, [40, 41], "page")
@@ -223,7 +223,7 @@ def test_a_touch_begins_its_time_anew(any_server: EmbeddedRedis, make_any_acker:
     assert {verdict for verdict, *_ in verdicts(acker)} == {"touch"}
 
 
-def test_a_tick_is_forced_though_the_last_call_drained_what_was_left(
+def test_forced_tick_also_ticks_a_shard_that_it_just_drained(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("acker_api.acting.drain.MAX_CALLS", 1)
@@ -242,7 +242,7 @@ def test_a_tick_is_forced_though_the_last_call_drained_what_was_left(
     assert acker.status().ticks == 3
 
 
-def test_a_tick_is_forced_and_what_expires_is_drained(
+def test_forced_tick_drains_in_bounded_calls(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("acker_api.acting.drain.RECORDS", 10)
@@ -302,7 +302,7 @@ def filled(make_any_acker: MakeAcker) -> Acker:
     return acker
 
 
-def test_all_that_match_are_counted_first_and_failed_then(
+def test_dry_run_changes_nothing_and_then_all_matches_fail(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = filled(make_any_acker)
@@ -335,7 +335,7 @@ def test_all_that_match_are_counted_first_and_failed_then(
     assert records(acker) == 10 + 1 + 4, "records without a tree, and the block, are as they were"
 
 
-def test_call_after_call_fails_so_many_and_no_more(
+def test_bulk_fail_respects_its_limit_per_call(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = filled(make_any_acker)
@@ -359,7 +359,7 @@ def test_call_after_call_fails_so_many_and_no_more(
     assert total(acker)["failed"] == 44
 
 
-def test_filters_of_what_is_failed(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_filters_of_bulk_fail(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = filled(make_any_acker)
     rotate(acker)
     track(acker, 900, 40, "young", "shop")
@@ -402,7 +402,7 @@ def test_filters_of_what_is_failed(any_server: EmbeddedRedis, make_any_acker: Ma
     asked(any_server.url, talk)
 
 
-def test_a_tree_that_ends_meanwhile_is_counted_as_such(
+def test_tree_acked_during_bulk_fail_counts_as_ended(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acker = make_any_acker()
@@ -431,7 +431,7 @@ def test_a_tree_that_ends_meanwhile_is_counted_as_such(
     ], "an ack stays an ack"
 
 
-def test_many_are_failed_in_batches(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_bulk_fail_sends_batches(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     """With a why as long as it may be, a few hundred go into one."""
     acker = make_any_acker()
     batch = Batch("t")

@@ -22,7 +22,7 @@ VENDOR = {
 """Digests of the files in npm's package swagger-ui-dist 5.35.0."""
 
 
-def test_what_is_of_others_is_as_they_made_it() -> None:
+def test_vendor_files_are_unmodified() -> None:
     found = {path.name for path in (ROOT / "vendor").iterdir()} - {"README.md"}
     assert found == set(VENDOR)
     for name, digest in VENDOR.items():
@@ -33,7 +33,7 @@ def test_what_is_of_others_is_as_they_made_it() -> None:
     assert packed < 1_000_000, "it is in every wheel"
 
 
-def test_the_page_loads_nothing_from_elsewhere() -> None:
+def test_docs_page_loads_only_files_of_the_service() -> None:
     async def talk(client: httpx.AsyncClient) -> None:
         page = await client.get("/docs")
         assert page.headers["content-type"] == "text/html; charset=utf-8"
@@ -64,7 +64,7 @@ def test_the_page_loads_nothing_from_elsewhere() -> None:
     asked(NOBODY, talk, docs=True)
 
 
-def test_without_the_setting_there_is_none() -> None:
+def test_docs_are_off_by_default() -> None:
     async def talk(client: httpx.AsyncClient) -> None:
         for path in ("/docs", "/docs/begin.js", "/openapi.json"):
             is_problem(await client.get(path), 404, "not-found")

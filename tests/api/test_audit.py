@@ -42,7 +42,7 @@ async def entries(client: httpx.AsyncClient, **query: Any) -> list[dict[str, Any
     return found
 
 
-def test_each_action_is_written_once_with_all_about_it(
+def test_each_action_has_one_complete_entry(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker(high_water=5)
@@ -93,7 +93,7 @@ def test_each_action_is_written_once_with_all_about_it(
 
 
 @pytest.mark.parametrize("operation", ACTIONS, ids=lambda each: each.action)
-def test_what_is_refused_and_what_fails_is_written_too(
+def test_refused_and_failed_actions_are_recorded(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, operation: Any
 ) -> None:
     acker = make_any_acker(tick_ms=77)
@@ -116,7 +116,7 @@ def test_what_is_refused_and_what_fails_is_written_too(
 
 
 @pytest.mark.parametrize("operation", ACTIONS, ids=lambda each: each.action)
-def test_what_cannot_be_written_is_not_done(
+def test_action_without_audit_entry_is_not_executed(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, operation: Any
 ) -> None:
     acker = make_any_acker()
@@ -133,7 +133,7 @@ def test_what_cannot_be_written_is_not_done(
     assert dump(acker) == before
 
 
-def test_what_was_begun_and_broke_off_stays_begun(
+def test_entry_stays_begun_if_its_result_cannot_be_written(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acker = make_any_acker()
@@ -159,7 +159,7 @@ def test_what_was_begun_and_broke_off_stays_begun(
     asked(any_server.url, talk)
 
 
-def test_an_action_ends_also_when_nobody_waits_for_it(
+def test_cancelled_request_completes_its_action(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -181,7 +181,7 @@ def test_an_action_ends_also_when_nobody_waits_for_it(
     assert acker.status().counters["failed"] == 1
 
 
-def test_strangers_are_in_the_log_and_push_nothing_out(
+def test_unauthorized_requests_are_logged_and_not_stored(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, caplog: pytest.LogCaptureFixture
 ) -> None:
     acker = make_any_acker()
@@ -200,7 +200,7 @@ def test_strangers_are_in_the_log_and_push_nothing_out(
     assert len([line for line in audited if "who=bob action=rotate" in line]) == 40
 
 
-def test_pages_and_what_a_token_for_some_sees(
+def test_audit_pages_have_only_namespaces_of_the_token(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     one, other = make_any_acker(), make_any_acker()
@@ -249,7 +249,7 @@ async def auditing_of(url: str, talk: Callable[[Audit], Awaitable[None]], days: 
 ROOT, OPERATOR = Who("root", Role.ADMIN), Who("alice", Role.OPERATOR)
 
 
-def test_it_takes_any_text(
+def test_audit_log_accepts_any_text(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, caplog: pytest.LogCaptureFixture
 ) -> None:
     # What is logged here is no UTF-8, and a report of pytest-xdist has to be.
@@ -358,7 +358,7 @@ def test_one_operator_cannot_fill_the_stream_of_the_others(
     asked(any_server.url, talk, tokens=tokens)
 
 
-def test_entries_go_by_age(
+def test_entries_expire_by_age(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(auditing, "MAX_ENTRIES", 6)
@@ -390,7 +390,7 @@ def test_entries_go_by_age(
     assert KEPT_SURELY == 7 * DAY_MS
 
 
-def test_refusals_fill_no_stream(
+def test_refusals_cannot_fill_a_stream(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those for names of namespaces that do not exist make no stream."""
@@ -442,7 +442,7 @@ def test_pages_merge_the_streams_by_time(
     asyncio.run(auditing_of(any_server.url, talk))
 
 
-def test_a_user_without_rights_is_told_which(
+def test_missing_rights_in_redis_are_named(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     from acker_redis.ops import acl
@@ -481,7 +481,7 @@ async def _all_work(client: httpx.AsyncClient, namespace: str) -> None:
         assert answer.status_code in (200, 201, 204, 404), answer.text
 
 
-def test_a_redis_that_is_away_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_unavailable_redis_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """Nobody waits for an audit log that cannot be written either."""
     caplog.set_level(logging.INFO, "acker_api")
 

@@ -71,7 +71,7 @@ def _status(client: redis.Redis) -> Any:
         return acker.status()
 
 
-def test_it_goes_the_whole_way_and_leaves_nothing(
+def test_canary_completes_and_leaves_no_record(
     server: EmbeddedRedis, client: redis.Redis
 ) -> None:
     before = set(client.keys())
@@ -94,7 +94,7 @@ def test_it_goes_the_whole_way_and_leaves_nothing(
     assert (status.pending, sum(status.backlog.values())) == (0, 0)
 
 
-def test_many_fly_at_once(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_concurrent_canaries_do_not_interfere(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     client = make_any_acker().connection.client
 
     async def run() -> None:
@@ -111,7 +111,7 @@ def test_many_fly_at_once(any_server: EmbeddedRedis, make_any_acker: MakeAcker) 
     assert (status.pending, client.xlen(STREAM)) == (0, 0)
 
 
-def test_what_one_that_died_has_left_goes(
+def test_abandoned_canaries_are_removed(
     server: EmbeddedRedis, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acker = Acker(client, NAME)
@@ -142,7 +142,7 @@ def test_what_one_that_died_has_left_goes(
     assert _status(client).backlog == {TASK: 0}
 
 
-def test_so_much_that_was_left_that_no_tree_is_tracked(
+def test_full_backlog_of_abandoned_canaries_is_cleared(
     server: EmbeddedRedis, client: redis.Redis
 ) -> None:
     acker = Acker(client, NAME)
@@ -172,7 +172,7 @@ def _after(bird: Canary, calls: int, do: Callable[[], object], times: int = 1) -
     bird._acker.apply = applied  # type: ignore[method-assign, assignment]
 
 
-def test_it_is_made_anew_when_it_is_gone(
+def test_canary_creates_its_namespace_again(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     client = make_any_acker().connection.client
@@ -194,7 +194,7 @@ def test_it_is_made_anew_when_it_is_gone(
     assert not client.exists(NAMESPACES)
 
 
-def test_a_verdict_that_is_lost_is_told(
+def test_lost_canary_verdict_is_reported(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = make_any_acker().connection.client
@@ -208,7 +208,7 @@ def test_a_verdict_that_is_lost_is_told(
     flying(any_server.url, talk)
 
 
-def test_who_may_only_read_is_judged_by_reading(server: EmbeddedRedis, client: redis.Redis) -> None:
+def test_read_only_user_gets_a_denied_canary(server: EmbeddedRedis, client: redis.Redis) -> None:
     now = [0.0]
     words = acl.rule("viewer", password="a-password").split()[1:]
     client.acl_deluser("viewer")
@@ -252,7 +252,7 @@ def test_who_may_only_read_is_judged_by_reading(server: EmbeddedRedis, client: r
         client.acl_deluser("viewer")
 
 
-def test_what_takes_no_writes_is_told(server: EmbeddedRedis, client: redis.Redis) -> None:
+def test_redis_that_refuses_writes_fails_the_canary(server: EmbeddedRedis, client: redis.Redis) -> None:
     async def talk(bird: Canary) -> None:
         await flies(bird)
         # Of a master that is not there; what it had it still tells.
@@ -299,7 +299,7 @@ def unable_to_save(client: redis.Redis) -> Iterator[None]:
         place.unlink()
 
 
-def test_it_is_not_ready_then_and_strangers_hear_why(
+def test_failed_canary_makes_readyz_503_with_its_reason(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     client = make_any_acker().connection.client
@@ -317,7 +317,7 @@ def test_it_is_not_ready_then_and_strangers_hear_why(
         client.config_set("maxmemory", 0)
 
 
-def test_what_was_tampered_with_is_told(
+def test_tampered_canary_keys_are_reported_with_a_fix(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     client = make_any_acker().connection.client
@@ -337,14 +337,14 @@ def test_what_was_tampered_with_is_told(
     flying(any_server.url, talk)
 
 
-def test_it_can_be_switched_off(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_canary_can_be_switched_off(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     client = make_any_acker().connection.client
     before = client.dbsize()
     assert get(any_server.url, "/readyz", ready_canary=False).json()["canary"] == "off"
     assert client.dbsize() == before
 
 
-def test_round_trips_do_not_pile_up(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_canary_round_trips_do_not_pile_up(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     client = make_any_acker().connection.client
 
     async def run(url: str, stall: Callable[[bool], None]) -> None:

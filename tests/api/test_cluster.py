@@ -19,7 +19,7 @@ from tests.support import track
 __all__ = ["three_masters"]
 
 
-def test_shards_on_many_nodes(three_masters: Callable[[], redis.RedisCluster]) -> None:
+def test_routes_work_on_a_cluster(three_masters: Callable[[], redis.RedisCluster]) -> None:
     client: Any = three_masters()
     url = "redis+cluster://" + ",".join(f"{n.host}:{n.port}" for n in client.get_primaries())
     with Acker.from_url(url, "wide", timeout=60) as acker:

@@ -94,7 +94,7 @@ def test_the_canary_leaves_the_demoted_master(two: TwoServers) -> None:
     asked(two.url, talk)
 
 
-def test_a_replica_that_the_url_names_is_no_reason_to_subscribe_again(two: TwoServers) -> None:
+def test_replica_in_the_url_keeps_its_subscription(two: TwoServers) -> None:
     """Who looks at a replica on purpose goes on listening there."""
     two.address.leads_to = two.new.port
 

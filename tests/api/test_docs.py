@@ -21,7 +21,7 @@ PAGE = (
 ).read_text()
 
 
-def test_the_commands_work_one_after_the_other(
+def test_commands_of_the_rest_page_succeed(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     make_any_acker()  # for the server to be clean
@@ -75,7 +75,7 @@ async def _curl(client: httpx.AsyncClient, line: str) -> httpx.Response:
 _JSON = "Content-Type: application/json"
 
 
-def test_the_file_of_tokens_is_one() -> None:
+def test_token_file_of_the_rest_page_is_valid() -> None:
     (text,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     tokens = iter(("a" * 20, "b" * 20))
     text = re.sub(r'token = "\.\.\."', lambda _: f'token = "{next(tokens)}"', text)

@@ -67,7 +67,7 @@ def publish(acker: Acker, rows: str, verdict: str = "nack", task: str = "t", n: 
     acker.connection.client.publish(channel(acker.namespace, verdict, task), message)
 
 
-def test_two_hundred_listen_and_there_is_one_subscription(
+def test_two_hundred_streams_share_one_subscription(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_watch, "PERIOD", 3600.0)
@@ -111,7 +111,7 @@ def test_two_hundred_listen_and_there_is_one_subscription(
     wait_until(lambda: subscriptions(acker) == (0, 0), "the subscription has ended")
 
 
-def test_state_and_verdicts_are_those_of_the_other_routes(
+def test_events_equal_the_answers_of_the_other_routes(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -155,7 +155,7 @@ def test_state_and_verdicts_are_those_of_the_other_routes(
     run(any_server.url, talk)
 
 
-def test_blocks_are_told_in_one(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_block_verdicts_are_one_entry(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
 
     async def talk(service: Service) -> None:
@@ -187,7 +187,7 @@ def test_blocks_are_told_in_one(any_server: EmbeddedRedis, make_any_acker: MakeA
     run(any_server.url, talk)
 
 
-def test_nobody_can_forge_an_event(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_published_junk_cannot_forge_an_event(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
     client = acker.connection.client
 
@@ -220,7 +220,7 @@ def test_nobody_can_forge_an_event(any_server: EmbeddedRedis, make_any_acker: Ma
     run(any_server.url, talk)
 
 
-def test_who_is_slow_misses_some_and_goes_on(
+def test_slow_reader_gets_a_gap_and_continues(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_watch, "BATCH", 0.0)
@@ -247,7 +247,7 @@ def test_who_is_slow_misses_some_and_goes_on(
     run(any_server.url, talk)
 
 
-def test_resume_after_the_last_event(
+def test_stream_resumes_after_last_event_id(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "LINGER", 3600.0)
@@ -284,7 +284,7 @@ def test_resume_after_the_last_event(
     run(any_server.url, talk)
 
 
-def test_a_subscription_that_broke_off_begins_again(
+def test_broken_subscription_is_renewed_with_a_gap(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -303,7 +303,7 @@ def test_a_subscription_that_broke_off_begins_again(
     run(any_server.url, talk)
 
 
-def test_redis_hangs_and_comes_back(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_hanging_redis_is_reported_and_recovers(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
 
     async def main() -> None:
@@ -373,7 +373,7 @@ def test_outage_of_redis_and_its_end_are_sent_as_events_at_once(
     asyncio.run(main())
 
 
-def test_a_stream_begins_without_a_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_begins_while_redis_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     async def talk(service: Service) -> None:
         for path in (f"{V1}/orders/events", LIST):
             stream = await service.open(path)
@@ -388,7 +388,7 @@ def test_a_stream_begins_without_a_redis(monkeypatch: pytest.MonkeyPatch) -> Non
     run(NOBODY, talk)
 
 
-def test_hello_says_why_no_verdicts_come(
+def test_hello_has_the_reason_for_missing_verdicts(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     silent, acker = make_any_acker(publish=False), make_any_acker()
@@ -422,7 +422,7 @@ def test_hello_says_why_no_verdicts_come(
         admin.acl_deluser("ears")
 
 
-def test_who_may_listen(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_streams_require_a_token_for_the_namespace(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker, other = make_any_acker(), make_any_acker()
     mine = (
         f'tokens = [{{name="v", role="viewer", token="{"v" * 20}", '
@@ -449,7 +449,7 @@ def test_who_may_listen(any_server: EmbeddedRedis, make_any_acker: MakeAcker) ->
     run(any_server.url, talk, token=TOKEN, metrics_token=METRICS_TOKEN, tokens=mine)
 
 
-def test_a_session_that_ends_ends_the_stream(
+def test_expired_session_ends_its_stream(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_stream, "BEAT", 0.02)
@@ -473,7 +473,7 @@ def test_a_session_that_ends_ends_the_stream(
     run(any_server.url, talk, token=TOKEN)
 
 
-def test_who_takes_nothing_is_let_go(
+def test_stuck_reader_is_disconnected(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live_stream, "STUCK", 0.05)
@@ -488,7 +488,7 @@ def test_who_takes_nothing_is_let_go(
     run(any_server.url, talk)
 
 
-def test_there_are_so_many_streams_at_most(
+def test_number_of_streams_is_limited(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "MAX_EACH", 2)
@@ -514,7 +514,7 @@ def test_there_are_so_many_streams_at_most(
     run(any_server.url, talk)
 
 
-def test_the_service_ends_while_they_listen(
+def test_shutdown_ends_open_streams(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     """Also while one of them reads nothing."""
@@ -552,7 +552,7 @@ def test_the_service_ends_while_they_listen(
     asyncio.run(main())
 
 
-def test_a_namespace_that_is_dropped_and_created_anew(
+def test_stream_survives_drop_and_recreation(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -570,7 +570,7 @@ def test_a_namespace_that_is_dropped_and_created_anew(
     run(any_server.url, talk)
 
 
-def test_a_block_that_is_acked_late(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_block_completed_later_is_one_entry(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
 
     async def talk(service: Service) -> None:

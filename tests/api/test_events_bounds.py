@@ -40,7 +40,7 @@ def test_acks_do_not_hide_nacks() -> None:
     assert (len(body["outcomes"]), body["dropped"]) == (200, 10 * 1024 - 100 + 10)
 
 
-def test_what_there_is_no_room_for_is_counted_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excess_verdicts_are_counted_without_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     gathering = Gathering()
     block = {"block": "1", "label": "p", "age": 5, "slots": 3, "failed": []}
     for _ in range(60):
@@ -54,7 +54,7 @@ def test_what_there_is_no_room_for_is_counted_unread(monkeypatch: pytest.MonkeyP
     assert told(gathering)["dropped"] == before + 7 == 30 + 800 + 7
 
 
-def test_texts_are_bounded_too() -> None:
+def test_texts_of_an_event_are_bounded() -> None:
     gathering = Gathering()
     for _ in range(20):
         gathering.add(NACK, message(20, "😀" * 10_000), 0)
@@ -72,7 +72,7 @@ NAMES = st.sampled_from(["rows", "block", "label", "age", "nacked", "slots", "fa
 
 
 @given(st.dictionaries(NAMES, VALUES), st.sampled_from(["ack", "nack", "touch", "mixed"]))
-def test_whatever_is_published_the_event_is_one(body: dict[str, Any], verdict: str) -> None:
+def test_any_published_message_yields_a_valid_event(body: dict[str, Any], verdict: str) -> None:
     text = json.dumps({"verdict": verdict, "reason": "failed", "n": 1, **body})
     gathering = Gathering()
     taken = gathering.add(
@@ -89,7 +89,7 @@ def test_whatever_is_published_the_event_is_one(body: dict[str, Any], verdict: s
         assert type(each["age_ms"]) is int
 
 
-def test_a_ring_keeps_so_many_bytes() -> None:
+def test_ring_is_bounded_in_bytes() -> None:
     ring = Ring(most_bytes=1000)
     for _ in range(50):
         ring.append("outcome", '"' + "x" * 300 + '"')
@@ -99,7 +99,7 @@ def test_a_ring_keeps_so_many_bytes() -> None:
     assert len(ring._events) == 1, "one that is too large by itself is told all the same"
 
 
-def test_a_listener_that_reads_slowly_hears_of_both() -> None:
+def test_slow_listener_gets_states_and_verdicts_in_turn() -> None:
     """Its state changes whenever it looks."""
     board = Board(Ring(most=3))
     listener = Listener(board, ANYBODY, "")
@@ -116,7 +116,7 @@ def test_a_listener_that_reads_slowly_hears_of_both() -> None:
     assert listener.take() is None
 
 
-def test_streams_that_were_missed_are_counted_once() -> None:
+def test_missed_events_are_counted_once() -> None:
     board = Board(Ring(most=3))
     listener = Listener(board, ANYBODY, "")
     for number in range(10):

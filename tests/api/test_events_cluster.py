@@ -16,7 +16,7 @@ from tests.cluster.fixtures import three_masters
 __all__ = ["three_masters"]
 
 
-def test_one_subscription_hears_all_nodes(
+def test_one_subscription_receives_from_all_nodes(
     three_masters: Callable[[], redis.RedisCluster],
 ) -> None:
     client: Any = three_masters()

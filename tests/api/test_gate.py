@@ -32,7 +32,7 @@ ORIGINS = {
 }
 
 
-def test_what_changes_something_comes_from_our_pages_or_a_machine(
+def test_changes_from_other_sites_are_refused(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -63,7 +63,7 @@ def test_what_changes_something_comes_from_our_pages_or_a_machine(
 
 
 @pytest.mark.parametrize("compulsory", [False, True])
-def test_by_all_that_a_browser_may_say(compulsory: bool) -> None:
+def test_cross_site_rule_for_all_header_combinations(compulsory: bool) -> None:
     for (site, by_site), (origin, by_origin) in itertools.product(
         [*SITES.items(), (None, None)], [*ORIGINS.items(), (None, None)]
     ):
@@ -93,13 +93,13 @@ def test_by_all_that_a_browser_may_say(compulsory: bool) -> None:
         ("acker.example", "http://user@acker.example", False),
     ],
 )
-def test_ports_that_go_without_saying(host: str, origin: str, ours: bool) -> None:
+def test_default_ports_of_origins_are_implied(host: str, origin: str, ours: bool) -> None:
     headers = Headers({"host": host, "origin": origin})
     assert (cross_site(headers, True) is None) == ours
 
 
 @pytest.mark.parametrize("origin", ["http://acker.example", "HTTP://acker.example:443"])
-def test_by_https_a_page_that_came_by_http_is_another(origin: str) -> None:
+def test_http_page_is_cross_site_over_https(origin: str) -> None:
     for port in ("", ":443", ":80"):
         headers = Headers({"host": f"acker.example{port}", "origin": origin})
         assert cross_site(headers, True, https=True) is not None
@@ -115,7 +115,7 @@ def test_by_https_a_page_that_came_by_http_is_another(origin: str) -> None:
         ({}, {"https_only": True}),
     ],
 )
-def test_https_is_known_by_the_proxy_a_cookie_or_a_setting(
+def test_https_is_detected_by_proxy_cookie_or_setting(
     any_server: EmbeddedRedis, headers: dict[str, str], fields: dict[str, Any]
 ) -> None:
     async def talk(client: httpx.AsyncClient) -> None:
@@ -130,7 +130,7 @@ def test_https_is_known_by_the_proxy_a_cookie_or_a_setting(
     asked(any_server.url, talk, **fields)
 
 
-def test_a_machine_with_a_token_needs_to_say_nothing(
+def test_token_without_origin_headers_is_accepted(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     path = f"{V1}/{make_any_acker().namespace}/rotate"
@@ -147,7 +147,7 @@ def test_a_machine_with_a_token_needs_to_say_nothing(
     asked(any_server.url, talk, token=TOKEN)
 
 
-def test_who_asks_too_often_waits(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_requests_above_the_rate_limit_get_429(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     make_any_acker()
     both = f'tokens = [{{name="b", role="viewer", token="{"b" * 20}"}}]'
 
@@ -190,7 +190,7 @@ def test_wrong_tokens_are_limited_everywhere(any_server: EmbeddedRedis, path: st
     asked(any_server.url, talk, token=TOKEN, tokens=other, docs=True)
 
 
-def test_the_token_for_metrics_alone_cannot_be_guessed(any_server: EmbeddedRedis) -> None:
+def test_metrics_token_cannot_be_guessed(any_server: EmbeddedRedis) -> None:
     async def talk(client: httpx.AsyncClient) -> None:
         for n in range(WRONG_TOKENS):
             wrong = await client.get("/metrics", headers=bearer(f"{n}" * 20))
@@ -201,7 +201,7 @@ def test_the_token_for_metrics_alone_cannot_be_guessed(any_server: EmbeddedRedis
     asked(any_server.url, talk, metrics_token=METRICS_TOKEN)
 
 
-def test_without_tokens_an_address_is_a_client(
+def test_rate_limit_is_per_address_without_tokens(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     make_any_acker()
@@ -219,7 +219,7 @@ async def _many(client: httpx.AsyncClient) -> None:
         assert (await client.get(f"{V1}?limit=0")).status_code == 422
 
 
-def test_calls_come_back_with_time() -> None:
+def test_limiter_refills_over_time() -> None:
     now = [0.0]
     limiter = Limiter(60, clients=3, clock=lambda: now[0])
     assert [limiter.wait("a") for _ in range(61)][-2:] == [0.0, 1.0]
@@ -235,7 +235,7 @@ def test_calls_come_back_with_time() -> None:
     assert len(limiter._left) == 3
 
 
-def test_a_body_that_is_too_large_is_refused(
+def test_too_large_body_is_refused(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -292,7 +292,7 @@ def test_unknown_query_parameter_is_refused(
     assert dump(acker) == before
 
 
-def test_a_stranger_is_told_to_show_a_token_first(any_server: EmbeddedRedis) -> None:
+def test_missing_token_is_reported_before_unknown_parameters(any_server: EmbeddedRedis) -> None:
     async def talk(client: httpx.AsyncClient) -> None:
         is_problem(await client.get(f"{V1}?nonsense=1"), 401, "unauthorized")
         # Others than the API may be given anything: by scrapers, probes, browsers.
@@ -303,7 +303,7 @@ def test_a_stranger_is_told_to_show_a_token_first(any_server: EmbeddedRedis) -> 
     asked(any_server.url, talk, token=TOKEN)
 
 
-def test_a_body_is_json_and_says_so(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_body_must_be_json_with_its_content_type(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     """What a form of another page can send is not read: text/plain and the like."""
     acker = make_any_acker()
     track(acker, 7, 40)

@@ -120,7 +120,7 @@ def name(request: pytest.FixtureRequest, strict: bool, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("who", WHO)
-def test_they_agree_where_a_threshold_is_moved(who: str, name: str, strict: bool) -> None:
+def test_all_reports_agree_at_a_changed_threshold(who: str, name: str, strict: bool) -> None:
     case = BORDERLINE[name]
     expected = {case.finding} & ONLY.get(who, JUDGED) if strict else set()
     assert WHO[who](case) == expected
@@ -140,13 +140,13 @@ def render() -> ModuleType:
     return module
 
 
-def test_the_alert_rules_are_written_from_the_thresholds() -> None:
+def test_alert_rules_match_the_thresholds() -> None:
     written = (ROOT / "deploy" / "prometheus" / "alerts.yml").read_text()
     assert written == render().text(), "run: python deploy/alerts.py"
 
 
 @pytest.mark.parametrize("threshold", BORDERLINE)
-def test_an_alert_moves_with_its_threshold(threshold: str) -> None:
+def test_alert_changes_with_its_threshold(threshold: str) -> None:
     alerts, case = render(), BORDERLINE[threshold]
     old = {each.name: each for each in alerts.alerts()}
     new = {each.name: each for each in alerts.alerts(halved(threshold))}
@@ -162,7 +162,7 @@ def test_each_finding_has_an_alert_or_a_reason() -> None:
     assert set(TITLES) >= covered
 
 
-def test_rest_and_the_command_line_have_one_model_of_a_status() -> None:
+def test_rest_and_command_line_share_the_status_model() -> None:
     status: Status = BORDERLINE["nacked"].after
     told = standing(status, BORDERLINE["nacked"].growth)
     assert NamespaceStatus.of(status, None, BORDERLINE["nacked"].growth).model_dump() == told
@@ -171,7 +171,7 @@ def test_rest_and_the_command_line_have_one_model_of_a_status() -> None:
         assert model.description or name in ("namespace", "counters", "latency", "config", "shards")
 
 
-def test_the_dashboard_knows_no_other_fields() -> None:
+def test_dashboard_reads_only_known_fields() -> None:
     types = (ROOT / "api/acker_api/dashboard/js/data/types.js").read_text()
     schemas = NamespaceStatus.model_json_schema()
     known = {"Status": schemas, **schemas["$defs"]}

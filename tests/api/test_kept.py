@@ -25,7 +25,7 @@ class Made:
         return self.count
 
 
-def test_who_asks_meanwhile_gets_the_same() -> None:
+def test_concurrent_callers_share_one_call() -> None:
     async def run() -> None:
         made = Made()
         kept = Kept(made)
@@ -40,7 +40,7 @@ def test_who_asks_meanwhile_gets_the_same() -> None:
     asyncio.run(run())
 
 
-def test_it_is_kept_for_as_long_as_said() -> None:
+def test_value_is_cached_for_its_time() -> None:
     async def run() -> None:
         made = Made()
         made.go.set()
@@ -54,7 +54,7 @@ def test_it_is_kept_for_as_long_as_said() -> None:
     asyncio.run(run())
 
 
-def test_an_error_goes_to_all_and_is_not_kept() -> None:
+def test_error_goes_to_all_callers_and_is_not_cached() -> None:
     async def run() -> None:
         made = Made()
         made.fail = True
@@ -70,7 +70,7 @@ def test_an_error_goes_to_all_and_is_not_kept() -> None:
     asyncio.run(run())
 
 
-def test_what_is_stale_is_told_while_the_next_is_made() -> None:
+def test_stale_value_is_returned_during_the_next_call() -> None:
     async def run() -> None:
         made = Made()
         made.go.set()
@@ -91,7 +91,7 @@ def test_what_is_stale_is_told_while_the_next_is_made() -> None:
     asyncio.run(run())
 
 
-def test_what_took_long_is_kept_for_longer() -> None:
+def test_expensive_value_is_cached_longer() -> None:
     async def run() -> None:
         made = Made()
         kept = Kept(made, 1.0, clock=lambda: made.now, longer=lambda _, took: 10 * took)
@@ -111,7 +111,7 @@ def test_what_took_long_is_kept_for_longer() -> None:
     asyncio.run(run())
 
 
-def test_of_readiness_only_what_is_well_is_kept_longer() -> None:
+def test_only_good_readiness_is_cached_longer() -> None:
     """Redis that hung for seconds may be back: nobody is told of it for as many times longer."""
     assert kept_longer(Readiness(1, Flight("ok")), 0.3) == 3
     assert kept_longer(Readiness(1, Flight("ok")), 5) == 10
@@ -120,7 +120,7 @@ def test_of_readiness_only_what_is_well_is_kept_longer() -> None:
     assert kept_longer(Readiness(1, Flight("ok"), wrong=(("orders", "late"),)), 5) == 0
 
 
-def test_of_many_names_those_asked_for_last_are_kept() -> None:
+def test_least_recent_names_are_evicted() -> None:
     asked: list[str] = []
 
     async def make(name: str) -> str:
@@ -137,7 +137,7 @@ def test_of_many_names_those_asked_for_last_are_kept() -> None:
     asyncio.run(run())
 
 
-def test_closed_it_waits_for_nothing() -> None:
+def test_close_cancels_the_running_call() -> None:
     async def run() -> None:
         made = Made()
         kept = Kept(made)

@@ -49,7 +49,7 @@ def of(found: Samples, name: str, **labels: str) -> float:
     return found[name, tuple(sorted(labels.items()))]
 
 
-def test_the_page_names_every_metric(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_docs_page_lists_every_metric(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     make_any_acker()
     text = get(any_server.url, "/metrics").text
     found = {
@@ -60,7 +60,7 @@ def test_the_page_names_every_metric(any_server: EmbeddedRedis, make_any_acker: 
     assert set(re.findall(r"^\| `(acker_\w+)` \|", page, re.MULTILINE)) == found
 
 
-def test_every_figure_is_that_of_the_namespace(
+def test_metrics_equal_the_state_of_the_namespace(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker(shards=2, buckets=3, high_water=8, outcomes_limit=50)
@@ -114,7 +114,7 @@ def test_every_figure_is_that_of_the_namespace(
     assert not [name for name, _ in found if name.endswith("_created")]
 
 
-def test_reasons_and_drains_are_told_apart(
+def test_metrics_distinguish_reasons_and_drains(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker(buckets=2, high_water=2)
@@ -140,7 +140,7 @@ def test_reasons_and_drains_are_told_apart(
     assert of(found, "acker_rows_orphaned_total", namespace=ns) == counters["orphaned"] == 1
 
 
-def test_a_namespace_that_cannot_be_read_hides_no_other(
+def test_unreadable_namespace_does_not_hide_others(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     well, other, gone, torn = (make_any_acker(shards=2) for _ in range(4))
@@ -160,7 +160,7 @@ def test_a_namespace_that_cannot_be_read_hides_no_other(
     assert told == {None, well.namespace}
 
 
-def test_the_oldest_tree_is_as_old_as_it_is(
+def test_oldest_age_is_the_age_of_the_oldest_tree(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker, idle = make_any_acker(), make_any_acker()
@@ -179,7 +179,7 @@ def test_the_oldest_tree_is_as_old_as_it_is(
     assert of(scraped(any_server.url), name, namespace=acker.namespace) >= 90
 
 
-def test_openmetrics_is_told_to_who_prefers_it(
+def test_openmetrics_is_served_on_request(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     make_any_acker()
@@ -190,7 +190,7 @@ def test_openmetrics_is_told_to_who_prefers_it(
     assert set(plain) == set(open_)
 
 
-def test_scrapes_at_once_share_a_survey(
+def test_concurrent_scrapes_share_one_survey(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -213,7 +213,7 @@ def _scripts(acker: Any) -> int:
     return int(stats.get("cmdstat_evalsha", {}).get("calls", 0))
 
 
-def test_tasks_are_labels_and_bounded(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_number_of_task_labels_is_bounded(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(shards=2)
     for shard in range(2):
         backlogs = {f"backlog:task-{shard}-{n}": 1 for n in range(600)}
@@ -224,23 +224,23 @@ def test_tasks_are_labels_and_bounded(any_server: EmbeddedRedis, make_any_acker:
     assert sum(count for _, count in backlog) == 1200
 
 
-def test_metrics_can_be_off(any_server: EmbeddedRedis) -> None:
+def test_metrics_can_be_switched_off(any_server: EmbeddedRedis) -> None:
     assert get(any_server.url, "/metrics", metrics=False).status_code == 404
 
 
-def test_without_a_namespace_there_is_a_page_all_the_same() -> None:
+def test_metrics_without_namespaces_are_valid() -> None:
     body, _ = encode(Survey(), "")
     assert "acker_redis_up 1.0" in body.decode()
     assert "# HELP acker_trees_total Verdicts on trees" in body.decode()
 
 
 @pytest.mark.parametrize("what", ["acker_trees_total", "acker_up", "acker_high_water_ratio"])
-def test_help_says_what_it_is(what: str) -> None:
+def test_metric_has_a_help_text(what: str) -> None:
     body, _ = encode(Survey(), "")
     assert f"# HELP {what} " in body.decode()
 
 
-def test_a_batch_that_came_again_is_counted(
+def test_repeated_batch_is_counted(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -250,7 +250,7 @@ def test_a_batch_that_came_again_is_counted(
     assert of(found, "acker_batches_repeated_total", namespace=acker.namespace) == 2
 
 
-def test_others_are_served_while_it_is_written(
+def test_metrics_are_encoded_in_another_thread(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_any_acker()

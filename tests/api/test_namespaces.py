@@ -18,7 +18,7 @@ from tests.support import fail, rotate, tick, track
 V1 = "/api/v1/namespaces"
 
 
-def test_the_state_is_what_the_namespace_says(
+def test_state_equals_the_status_of_the_namespace(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker(shards=2, high_water=8)
@@ -50,7 +50,7 @@ def test_the_state_is_what_the_namespace_says(
     assert again["high_water"] == "ok"
 
 
-def test_the_oldest_tree_comes_without_the_slots_of_its_block(
+def test_oldest_tree_has_no_slots_of_its_block(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -64,7 +64,7 @@ def test_the_oldest_tree_comes_without_the_slots_of_its_block(
     assert len(whole["block"]["open"]) == 4000
 
 
-def test_a_tick_that_is_overdue_is_told(
+def test_overdue_tick_is_reported_per_shard(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker(shards=2, tick_ms=600_000)
@@ -81,7 +81,7 @@ def late(acker: Any, shard: int, ms: int) -> None:
     acker.connection.client.hincrby(meta, "ticked_ms", -ms)
 
 
-def test_names_come_page_by_page(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_names_are_paginated(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     names = sorted(make_any_acker().namespace for _ in range(5))
 
     async def talk(client: httpx.AsyncClient) -> None:
@@ -101,7 +101,7 @@ def test_names_come_page_by_page(any_server: EmbeddedRedis, make_any_acker: Make
     asked(any_server.url, talk)
 
 
-def test_what_is_no_namespace_is_not_named(
+def test_invalid_names_in_redis_are_not_listed(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -111,12 +111,12 @@ def test_what_is_no_namespace_is_not_named(
 
 
 @pytest.mark.parametrize("name", ["a%20b", "x" * 65, "%7Bx:0%7D", "a%00", "orders%0A", "%E2%80%AE"])
-def test_a_name_that_cannot_be_is_refused(any_server: EmbeddedRedis, name: str) -> None:
+def test_invalid_name_in_the_path_is_refused(any_server: EmbeddedRedis, name: str) -> None:
     body = is_problem(get(any_server.url, f"{V1}/{name}"), 422, "bad-request")
     assert body["errors"][0]["where"] == "path.namespace"
 
 
-def test_what_is_not_there_is_a_problem(any_server: EmbeddedRedis) -> None:
+def test_unknown_paths_and_namespaces_are_404(any_server: EmbeddedRedis) -> None:
     async def talk(client: httpx.AsyncClient) -> None:
         body = is_problem(await client.get(f"{V1}/nobody"), 404, "namespace-not-found")
         assert "acker-redis create" in body["detail"]
@@ -129,14 +129,14 @@ def test_what_is_not_there_is_a_problem(any_server: EmbeddedRedis) -> None:
     asked(any_server.url, talk)
 
 
-def test_another_schema_is_a_conflict(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_other_schema_version_is_409(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
     acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "schema", 2)
     is_problem(get(any_server.url, f"{V1}/{acker.namespace}"), 409, "schema")
 
 
 @pytest.mark.parametrize("value", ["soon", "0", ""])
-def test_what_no_script_has_written_is_no_bug_and_no_bad_request(
+def test_tampered_meta_is_reported_as_a_schema_problem(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, value: str
 ) -> None:
     acker = make_any_acker()
@@ -145,7 +145,7 @@ def test_what_no_script_has_written_is_no_bug_and_no_bad_request(
     assert "tampered" in body["detail"]
 
 
-def test_answers_are_what_openapi_says(
+def test_answers_match_openapi(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()

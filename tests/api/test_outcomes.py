@@ -28,7 +28,7 @@ async def walked(client: httpx.AsyncClient, path: str, **query: Any) -> list[Any
     return found
 
 
-def test_a_verdict_is_told_with_all_that_it_says(
+def test_verdict_has_all_its_fields(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -53,7 +53,7 @@ def test_a_verdict_is_told_with_all_that_it_says(
     assert len(acker.outcomes("shop").read()) == 1, "nothing is taken"
 
 
-def test_pages_of_many_streams_are_in_order_and_whole(
+def test_pages_of_many_streams_are_ordered_and_complete(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker(shards=4)
@@ -119,7 +119,7 @@ def _expire(acker: Any) -> Any:
     return commands.expire(ShardKeys(acker.namespace, 0), 100)
 
 
-def test_what_no_script_has_written_is_counted_and_passed_over(
+def test_unreadable_entries_are_counted_and_skipped(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -141,7 +141,7 @@ def test_what_no_script_has_written_is_counted_and_passed_over(
     assert body["unreadable"] == 5
 
 
-def test_what_is_read_for_a_page_is_bounded() -> None:
+def test_reads_for_a_page_are_bounded() -> None:
     """However many do not match."""
     flow = newest([ShardKeys("n", 0)], ["t"], 10, meant=Meant("nack"))
     read, number, calls = 0, 10**6, 0
@@ -162,7 +162,7 @@ def test_what_is_read_for_a_page_is_bounded() -> None:
     assert page.next.key[0] == number + 1
 
 
-def test_of_large_entries_few_are_looked_at() -> None:
+def test_entries_that_cannot_match_are_not_parsed() -> None:
     """What is not meant is not even parsed, and nobody waits for what is."""
     nobody, all_ = {b"verdict": b"ack", b"reason": b"completed", b"rows": b"no"}, b"4095"
     block = {**nobody, b"block": b"5", b"label": b"b", b"age": b"1", b"slots": all_}
@@ -179,7 +179,7 @@ def test_of_large_entries_few_are_looked_at() -> None:
     assert page.next
 
 
-def test_large_entries_are_read_by_fewer_at_once() -> None:
+def test_large_entries_are_read_in_small_steps() -> None:
     flow = newest([ShardKeys("n", 0)], ["t"], 1000, meant=Meant("nack"))
     row = {**_ack(1), b"more": b" " * 200_000}
     step, counts, number = next(flow), [], 10**6
@@ -203,19 +203,19 @@ def _ack(n: int) -> dict[bytes, bytes]:
 
 
 @pytest.mark.parametrize("text", ["x", "1-0:0:t", "1-0:0:t:-1", "1-0:0:a b:1", "1:0:t:1", ""])
-def test_a_cursor_that_no_page_gave_is_refused(text: str) -> None:
+def test_invalid_cursor_of_outcomes_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="a page of outcomes"):
         After.parse(text)
 
 
-def test_so_many_streams_are_looked_at() -> None:
+def test_number_of_streams_read_is_bounded() -> None:
     backlog = {f"task-{n}": n for n in range(1000)}
     assert choose(backlog, 16) == [f"task-{n}" for n in range(999, 983, -1)]
     assert choose(backlog, 1024) == ["task-999"]
     assert choose({"idle": 0}, 1) == []
 
 
-def test_who_is_behind(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_backlog_lists_tasks_with_most_untaken_verdicts_first(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(shards=2, outcomes_limit=50)
     track(acker, 2, 0, task="slow")
     acker.apply(_two("slow"))
@@ -239,7 +239,7 @@ def test_who_is_behind(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> 
     asked(any_server.url, talk)
 
 
-def test_a_source_is_stopped_by_its_fullest_shard(
+def test_backlog_ratio_is_that_of_the_fullest_shard(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker(shards=4, outcomes_limit=8)

@@ -19,7 +19,7 @@ from tests.transport.proxy import proxied
 from tests.waiting import LIMIT
 
 
-def test_a_poll_of_a_redis_that_hangs_is_answered_before_its_time(
+def test_poll_of_a_hanging_redis_fails_before_its_timeout(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     path = f"{V1}/{make_any_acker().namespace}"
@@ -64,7 +64,7 @@ async def _soon() -> str:
     return "read"
 
 
-def test_what_is_read_is_given_and_so_is_its_error() -> None:
+def test_read_returns_its_result_or_error() -> None:
     async def gone() -> None:
         raise NamespaceNotFoundError("orders")
 
@@ -80,7 +80,7 @@ def test_what_is_read_is_given_and_so_is_its_error() -> None:
 
 
 @pytest.mark.usefixtures("without_end")
-def test_a_process_that_was_starved_blames_nobody() -> None:
+def test_starved_process_does_not_report_redis_as_late() -> None:
     asked = 0
 
     async def ping() -> None:
@@ -113,7 +113,7 @@ def without_end(monkeypatch: pytest.MonkeyPatch) -> None:
         (redis.exceptions.TimeoutError("no reply"), True),
     ],
 )
-def test_who_is_away_is_not_late(error: Exception, late: bool) -> None:
+def test_refusing_redis_is_not_late(error: Exception, late: bool) -> None:
     hangs, asked = True, asyncio.Event()
 
     async def ping() -> None:
@@ -136,7 +136,7 @@ def test_who_is_away_is_not_late(error: Exception, late: bool) -> None:
     beating(ping, talk)
 
 
-def test_it_ends_when_nobody_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeats_end_without_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulse, "ON", 0.0)
 
     async def talk(one: Pulse) -> None:

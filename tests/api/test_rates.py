@@ -49,7 +49,7 @@ def acked(growth: Readings, at_ms: int, *counts: int, **more: Any) -> tuple[int,
     return (found.over_ms, found.per_second()["acked"]) if found else None
 
 
-def test_two_readings_far_enough_apart_make_a_rate() -> None:
+def test_rate_needs_two_readings_far_enough_apart() -> None:
     growth = Readings()
     assert acked(growth, 1_000, 50) is None
     assert acked(growth, 1_000 + LEAST_MS - 1, 90) is None
@@ -60,7 +60,7 @@ def test_two_readings_far_enough_apart_make_a_rate() -> None:
     assert found.per_second()["tracked"] == 1.4
 
 
-def test_it_is_of_the_last_seconds_however_often_it_is_read() -> None:
+def test_rate_covers_the_last_seconds_at_any_interval() -> None:
     growth = Readings()
     for at_ms in range(0, 60_000, 100):  # 1 a second, and from 30 s on 10
         count = at_ms // 1000 if at_ms < 30_000 else 30 + (at_ms - 30_000) // 100
@@ -74,7 +74,7 @@ def test_it_is_of_the_last_seconds_however_often_it_is_read() -> None:
     assert len(growth._kept["orders"]) <= 7
 
 
-def test_readings_that_are_too_far_apart_make_none() -> None:
+def test_readings_too_far_apart_give_no_rate() -> None:
     growth = Readings()
     acked(growth, 0, 0)
     assert acked(growth, MINUTE_MS, 60) == (MINUTE_MS, 1.0)
@@ -87,7 +87,7 @@ def test_readings_that_are_too_far_apart_make_none() -> None:
     [((3,), 20_000), ((120, 0), 20_000), ((120,), 3_000)],
     ids=["a counter went back", "other shards", "the clock went back"],
 )
-def test_what_was_made_anew_begins_anew(counts: tuple[int, ...], at_ms: int) -> None:
+def test_rates_restart_after_a_recreation(counts: tuple[int, ...], at_ms: int) -> None:
     growth = Readings()
     acked(growth, 10_000, 100)
     assert acked(growth, 15_000, 110) == (5_000, 2.0)
@@ -96,7 +96,7 @@ def test_what_was_made_anew_begins_anew(counts: tuple[int, ...], at_ms: int) -> 
     assert acked(growth, at_ms + LEAST_MS, *later) == (LEAST_MS, 2.0)
 
 
-def test_a_reading_that_was_overtaken_ends_nothing() -> None:
+def test_overtaken_reading_does_not_restart_rates() -> None:
     """Two that are under way at once may read the shards in another order."""
     growth = Readings()
     acked(growth, 0, 0, 0)
@@ -107,7 +107,7 @@ def test_a_reading_that_was_overtaken_ends_nothing() -> None:
 
 
 @pytest.mark.parametrize("every_s", [1, 5, 10, 20, 30, 35, 40, 50, 60, 61, 120, 299])
-def test_what_is_judged_by_is_there_however_often_it_is_read(every_s: int) -> None:
+def test_findings_compare_readings_a_minute_apart_at_any_interval(every_s: int) -> None:
     """Once it was looked at for a minute, readings are compared that are a minute apart or more."""
     readings, draw, at_ms = Readings(lately=False), random.Random(every_s), 0
     spans = []
@@ -121,7 +121,7 @@ def test_what_is_judged_by_is_there_however_often_it_is_read(every_s: int) -> No
     assert len(readings._kept["orders"]) <= 15
 
 
-def test_others_are_forgotten() -> None:
+def test_other_namespaces_are_forgotten() -> None:
     readings = Readings(lately=False)
     for name in ("a", "b"):
         acked(readings, 0, 0, name=name)
@@ -142,7 +142,7 @@ def test_memory_is_bounded() -> None:
     assert acked(growth, LEAST_MS, 5, name="a") is not None, "b was read longest ago"
 
 
-def test_the_state_has_rates_and_where_it_moves(
+def test_state_has_rates_and_the_reshard(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()

@@ -34,7 +34,7 @@ def _metrics(response: httpx.Response) -> Samples:
     return samples(parser.text_string_to_metric_families(response.text))
 
 
-def test_without_a_redis_it_says_so() -> None:
+def test_unavailable_redis_is_503() -> None:
     async def talk(client: httpx.AsyncClient) -> None:
         assert (await client.get("/livez")).json() == {"status": "ok"}
         for path in (*READS, "/readyz"):
@@ -46,7 +46,7 @@ def test_without_a_redis_it_says_so() -> None:
     asked(NOBODY, talk)
 
 
-def test_it_is_back_when_redis_is(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_service_recovers_with_redis(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker(shards=4)
     path = f"{V1}/{acker.namespace}"
 
@@ -77,7 +77,7 @@ def test_it_is_back_when_redis_is(any_server: EmbeddedRedis, make_any_acker: Mak
     asyncio.run(run())
 
 
-def test_connections_that_died_meanwhile_are_no_matter(
+def test_dead_connections_are_replaced(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("reading.reader", "reading.canary"):
@@ -93,7 +93,7 @@ def test_connections_that_died_meanwhile_are_no_matter(
     asked(any_server.url, talk)
 
 
-def test_namespaces_that_were_known_are_told_down(
+def test_known_namespaces_are_down_during_an_outage(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -110,7 +110,7 @@ def test_namespaces_that_were_known_are_told_down(
     asyncio.run(run())
 
 
-def test_a_right_that_is_missing_inside_a_script_names_the_rule(
+def test_missing_right_in_a_script_names_the_acl_command(
     server: EmbeddedRedis, make_acker: MakeAcker
 ) -> None:
     """Every version of Redis and Valkey says it in other words."""
@@ -135,7 +135,7 @@ def test_a_right_that_is_missing_inside_a_script_names_the_rule(
         admin.acl_deluser("narrow")
 
 
-def test_a_right_that_is_missing_is_told(
+def test_missing_right_is_reported_without_the_password(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -222,7 +222,7 @@ def test_probes_do_not_load_redis(any_server: EmbeddedRedis, make_any_acker: Mak
     assert int(calls["cmdstat_evalsha"]["calls"]) - before <= 16
 
 
-def test_a_probe_waits_no_longer_than_a_survey_may(
+def test_probe_ends_within_the_scrape_timeout(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     make_any_acker()
@@ -240,7 +240,7 @@ def test_a_probe_waits_no_longer_than_a_survey_may(
     asyncio.run(run())
 
 
-def test_a_namespace_that_hangs_hides_no_other(
+def test_hanging_namespace_does_not_hide_others(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     """As when one node of a cluster is out of reach."""
@@ -279,7 +279,7 @@ def test_a_namespace_that_hangs_hides_no_other(
         line.stall = False
 
 
-def test_a_redis_that_was_gone_is_found_again(
+def test_service_reconnects_after_redis_was_down(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -312,7 +312,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-def test_the_log_says_why_it_is_not_ready_once(
+def test_change_of_readiness_is_logged_once(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "acker_api")

@@ -82,7 +82,7 @@ SCHEMA = schemathesis.openapi.from_dict(create_app(Settings(), ApiSettings()).op
 
 
 @pytest.mark.parametrize(("method", "path"), PLACES, ids=lambda each: str(each))
-def test_whatever_is_asked_the_answer_is_documented(
+def test_any_request_gets_a_documented_answer(
     orders: Acker, address: str, session: requests.Session, method: str, path: str
 ) -> None:
     operation = SCHEMA[path][method]

@@ -21,7 +21,7 @@ LOOPBACK = ("127.0.0.1", "127.1.2.3", "localhost", "LOCALHOST", "::1", "[::1]", 
 
 
 @pytest.mark.parametrize("host", PUBLIC)
-def test_an_address_others_reach_needs_a_token(host: str) -> None:
+def test_public_address_requires_a_token(host: str) -> None:
     assert not is_loopback(host)
     for without in (api(host=host), api(host=host, metrics_token=METRICS_TOKEN)):
         with pytest.raises(ConfigError, match="ACKER_REDIS_API_TOKENS_FILE, or listen on 127"):
@@ -30,11 +30,11 @@ def test_an_address_others_reach_needs_a_token(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", LOOPBACK)
-def test_loopback_needs_none(host: str) -> None:
+def test_loopback_requires_no_token(host: str) -> None:
     check_bind(ApiSettings(host=host))
 
 
-def test_without_a_token_all_is_open(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_everything_is_open_without_tokens(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
 
     async def talk(client: httpx.AsyncClient) -> None:
@@ -78,7 +78,7 @@ def test_with_a_token_only_probes_are_open(
     asked(any_server.url, talk, token=TOKEN)
 
 
-def test_the_token_of_metrics_opens_nothing_else(any_server: EmbeddedRedis) -> None:
+def test_metrics_token_is_for_metrics_only(any_server: EmbeddedRedis) -> None:
     async def talk(client: httpx.AsyncClient) -> None:
         for token in (TOKEN, METRICS_TOKEN):
             assert (await client.get("/metrics", headers=bearer(token))).status_code == 200
@@ -89,7 +89,7 @@ def test_the_token_of_metrics_opens_nothing_else(any_server: EmbeddedRedis) -> N
     asked(any_server.url, talk, token=TOKEN, metrics_token=METRICS_TOKEN)
 
 
-def test_a_token_for_metrics_alone(any_server: EmbeddedRedis) -> None:
+def test_metrics_token_alone_leaves_the_api_open(any_server: EmbeddedRedis) -> None:
     async def talk(client: httpx.AsyncClient) -> None:
         is_problem(await client.get("/metrics"), 401, "unauthorized")
         assert (await client.get("/metrics", headers=bearer(METRICS_TOKEN))).status_code == 200
@@ -98,7 +98,7 @@ def test_a_token_for_metrics_alone(any_server: EmbeddedRedis) -> None:
     asked(any_server.url, talk, metrics_token=METRICS_TOKEN)
 
 
-def test_a_probe_names_nothing_to_strangers(
+def test_readyz_names_no_namespace_without_a_token(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker(tick_ms=1000)
@@ -113,7 +113,7 @@ def test_a_probe_names_nothing_to_strangers(
     asked(any_server.url, talk, token=TOKEN)
 
 
-def test_tokens_come_from_files_too(tmp_path: Path, any_server: EmbeddedRedis) -> None:
+def test_token_is_read_from_a_file(tmp_path: Path, any_server: EmbeddedRedis) -> None:
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
     assert get(any_server.url, V1, token_file=file).status_code == 401
@@ -124,21 +124,21 @@ def test_tokens_come_from_files_too(tmp_path: Path, any_server: EmbeddedRedis) -
 @pytest.mark.parametrize(
     "token", ["short", "with a space in it", "ümlaute-und-anderes", "a\nb" * 9]
 )
-def test_a_token_that_will_not_do_is_refused_and_not_shown(token: str) -> None:
+def test_weak_token_is_refused_and_not_shown(token: str) -> None:
     for fields in ({"token": token}, {"metrics_token": token}):
         with pytest.raises(ConfigError, match="token_urlsafe") as raised:
             create_app(Settings(), api(**fields))
         assert token not in str(raised.value)
 
 
-def test_a_token_that_is_not_where_it_was_said_is_refused(tmp_path: Path) -> None:
+def test_unreadable_token_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="TOKEN_FILE: cannot read"):
         create_app(Settings(), ApiSettings(token_file=tmp_path / "none"))
     with pytest.raises(ConfigError, match="both set"):
         create_app(Settings(), api(token=TOKEN, token_file=tmp_path / "none"))
 
 
-def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_api_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACKER_REDIS_API_TOKEN", TOKEN)
     monkeypatch.setenv("ACKER_REDIS_API_PORT", "9000")
     monkeypatch.setenv("ACKER_REDIS_API_ALLOWED_HOSTS", "a.example, B.example")
@@ -158,7 +158,7 @@ ODD = ("[::1]evil", "[::1]:80evil", "[::1]evil:80", "[::1", "[::1].evil.example"
 """Malformed, though they begin with a name of loopback."""
 
 
-def test_on_loopback_a_foreign_name_is_refused(any_server: EmbeddedRedis) -> None:
+def test_foreign_host_is_refused_on_loopback(any_server: EmbeddedRedis) -> None:
     async def talk(client: httpx.AsyncClient) -> None:
         for host in (
             "evil.example",
@@ -177,7 +177,7 @@ def test_on_loopback_a_foreign_name_is_refused(any_server: EmbeddedRedis) -> Non
     asked(any_server.url, talk)
 
 
-def test_requests_for_foreign_names_are_limited(any_server: EmbeddedRedis) -> None:
+def test_requests_with_foreign_hosts_are_rate_limited(any_server: EmbeddedRedis) -> None:
     async def talk(client: httpx.AsyncClient) -> None:
         foreign = {"Host": "evil.example"}
         found = [(await client.get("/livez", headers=foreign)).status_code for _ in range(5)]
@@ -188,7 +188,7 @@ def test_requests_for_foreign_names_are_limited(any_server: EmbeddedRedis) -> No
     asked(any_server.url, talk, rate_limit=3)
 
 
-def test_names_that_are_allowed() -> None:
+def test_allowed_hosts() -> None:
     def allowed(header: str, names: str = "", host: str = "127.0.0.1") -> bool:
         return Hosts(ApiSettings(allowed_hosts=names, host=host)).allow(header)
 
@@ -205,7 +205,7 @@ def test_names_that_are_allowed() -> None:
     assert allowed("127.0.0.1:8000", "acker.example", host="0.0.0.0")
 
 
-def test_every_answer_carries_the_headers(any_server: EmbeddedRedis) -> None:
+def test_every_answer_has_the_security_headers(any_server: EmbeddedRedis) -> None:
     async def talk(client: httpx.AsyncClient) -> None:
         for path in ("/livez", "/metrics", V1, "/nothing", f"{V1}/a%20b"):
             found = (await client.get(path, headers={"Origin": "https://evil.example"})).headers
@@ -225,7 +225,7 @@ def test_every_answer_carries_the_headers(any_server: EmbeddedRedis) -> None:
     asked(any_server.url, talk)
 
 
-def test_the_access_log_holds_no_secret(
+def test_access_log_has_no_secret(
     any_server: EmbeddedRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -246,7 +246,7 @@ def test_the_access_log_holds_no_secret(
     assert "in-the-query" not in everything
 
 
-def test_long_paths_are_cut_off_in_logs(
+def test_long_paths_are_cut_in_logs(
     any_server: EmbeddedRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -266,7 +266,7 @@ def test_long_paths_are_cut_off_in_logs(
     assert max(map(len, logged)) < 4000
 
 
-def test_a_bug_is_told_without_its_words(
+def test_internal_error_reveals_no_details(
     any_server: EmbeddedRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = create_app(Settings(), ApiSettings())

@@ -79,7 +79,7 @@ def get_at(port: int, path: str, **headers: str) -> http.client.HTTPResponse:
     return line.getresponse()
 
 
-def test_it_serves_and_ends(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_service_serves_and_ends_on_sigterm(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     make_any_acker()
     # This server takes any password; nobody is to hear of it all the same.
     url = any_server.url.replace("redis://", "redis://default:a-password@")
@@ -105,14 +105,14 @@ def test_it_serves_and_ends(any_server: EmbeddedRedis, make_any_acker: MakeAcker
         assert secret not in everything
 
 
-def test_it_starts_without_a_redis_and_ends_by_ctrl_c() -> None:
+def test_service_starts_without_redis_and_ends_on_sigint() -> None:
     with running(URL="redis://127.0.0.1:1/0") as (process, port, _):
         assert get_at(port, "/readyz").status == 503
         process.send_signal(signal.SIGINT)
         assert process.wait(LIMIT) == 0
 
 
-def test_as_a_process_it_refuses_what_is_not_safe() -> None:
+def test_public_address_without_token_ends_the_process() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "acker_api"],
         env=_environment(API_HOST="0.0.0.0", API_PORT=0),
@@ -135,7 +135,7 @@ def test_as_a_process_it_refuses_what_is_not_safe() -> None:
         ("TIMEOUT", "hunter2", "ACKER_REDIS_TIMEOUT"),
     ],
 )
-def test_what_cannot_work_is_one_sentence(
+def test_invalid_setting_is_one_sentence_on_stderr(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     name: str,
@@ -151,7 +151,7 @@ def test_what_cannot_work_is_one_sentence(
     assert written.count("\n") == 1
 
 
-def test_a_port_that_is_taken_is_told() -> None:
+def test_port_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1 port {port}"):
@@ -175,7 +175,7 @@ def test_a_port_that_is_taken_is_told() -> None:
         ),
     ],
 )
-def test_nobody_takes_a_connection_with_half_a_request(
+def test_incomplete_request_times_out(
     monkeypatch: pytest.MonkeyPatch, limit: str, half: bytes, answer: bytes
 ) -> None:
     """Else strangers could take them all."""
@@ -219,7 +219,7 @@ def was_reset(line: socket.socket) -> bool:
 @pytest.mark.parametrize(
     "ends", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"]
 )
-def test_unread_answers_hold_no_connection(
+def test_connection_with_unread_answers_is_reset(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ends: bytes
 ) -> None:
     """Nor when the service itself would end it: it would wait until all was read."""
@@ -253,7 +253,7 @@ def test_a_slow_reader_gets_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(body) == int(length[1]) > 10**6
 
 
-def test_the_kernel_holds_little_of_an_answer_and_not_for_long() -> None:
+def test_kernel_buffer_is_bounded_in_size_and_time() -> None:
     """Also of a connection that the service has closed."""
     with socket.socket() as listener:
         limit_writes(listener)
@@ -263,7 +263,7 @@ def test_the_kernel_holds_little_of_an_answer_and_not_for_long() -> None:
             assert kept == WRITE_WITHIN * 1000
 
 
-def test_progress_is_what_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_with_enough_progress_is_not_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     class Transport:
         left, aborted = 10 * PROGRESS, False
 
@@ -330,7 +330,7 @@ def test_connections_are_capped(
             line.close()
 
 
-def test_an_address_has_half_of_all_connections_at_most() -> None:
+def test_address_gets_at_most_half_of_all_connections() -> None:
     crowd = Crowd(10, 100, Seldom())
     addresses = [("192.0.2.1", 1)] * 6 + [("192.0.2.2", 1)] * 6
     assert [crowd.enter(each) for each in addresses] == [*([True] * 5), False, *([True] * 5), False]
@@ -342,7 +342,7 @@ def test_an_address_has_half_of_all_connections_at_most() -> None:
     assert [crowd.enter(("192.0.2.1", 1)) for _ in range(11)] == [True] * 10 + [False]
 
 
-def test_exhausted_descriptors_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_exhausted_descriptors_are_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
     server = StreamServer(uvicorn.Config("x:y"), lambda: None, Seldom(lambda: now[0]))
     loop = asyncio.new_event_loop()

@@ -69,7 +69,7 @@ def test_log_in_act_and_log_out(any_server: EmbeddedRedis, make_any_acker: MakeA
     asked(any_server.url, talk, token=TOKEN)
 
 
-def test_a_session_is_what_its_token_is(any_server: EmbeddedRedis) -> None:
+def test_session_has_the_rights_of_its_token(any_server: EmbeddedRedis) -> None:
     async def talk(client: httpx.AsyncClient) -> None:
         answer = await client.post(SESSION, json={"token": ALICE}, headers=OURS)
         alice = {"needed": True, "role": "operator", "namespaces": ["orders", "x-*"]}
@@ -81,7 +81,7 @@ def test_a_session_is_what_its_token_is(any_server: EmbeddedRedis) -> None:
     asked(any_server.url, talk, tokens=SOME)
 
 
-def test_by_https_the_cookie_is_for_https(any_server: EmbeddedRedis) -> None:
+def test_cookie_over_https_is_secure(any_server: EmbeddedRedis) -> None:
     """Also behind a proxy that speaks http with the service: the browser says so."""
 
     async def talk(client: httpx.AsyncClient) -> None:
@@ -101,7 +101,7 @@ def test_by_https_the_cookie_is_for_https(any_server: EmbeddedRedis) -> None:
     asked(any_server.url, talk, token=TOKEN, allowed_hosts="acker.example")
 
 
-def test_each_cookie_has_values_of_its_own() -> None:
+def test_cookie_value_is_valid_under_one_name_only() -> None:
     """A value for https is no session where it stands in the plain cookie, nor the other way."""
     identity = Identity(Tokens.of(api(token=TOKEN)), 3600)
     strict = Identity(Tokens.of(api(token=TOKEN)), 3600, https_only=True)
@@ -114,7 +114,7 @@ def test_each_cookie_has_values_of_its_own() -> None:
             assert bool(strict.of(headers)) == (name == under == SECURE_COOKIE)
 
 
-def test_where_all_is_https_the_plain_cookie_does_not_count(any_server: EmbeddedRedis) -> None:
+def test_https_only_ignores_the_plain_cookie(any_server: EmbeddedRedis) -> None:
     values: list[str] = []
 
     async def plain(client: httpx.AsyncClient) -> None:
@@ -135,7 +135,7 @@ def test_where_all_is_https_the_plain_cookie_does_not_count(any_server: Embedded
     asked(any_server.url, strict, token=TOKEN, https_only=True)
 
 
-def test_wrong_tokens_and_too_many(
+def test_logins_are_rate_limited(
     any_server: EmbeddedRedis, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -177,7 +177,7 @@ def _json(text: str) -> bytes:
     return json.dumps(text).encode()
 
 
-def test_where_no_token_is_needed_there_is_no_session(any_server: EmbeddedRedis) -> None:
+def test_login_without_tokens_sets_no_cookie(any_server: EmbeddedRedis) -> None:
     async def talk(client: httpx.AsyncClient) -> None:
         open_ = {"needed": False, "role": "admin", "namespaces": None, "who": "anybody"}
         assert (await client.get(SESSION)).json() == open_
@@ -189,7 +189,7 @@ def test_where_no_token_is_needed_there_is_no_session(any_server: EmbeddedRedis)
     asked(any_server.url, talk)
 
 
-def test_a_cookie_ends_with_its_time_and_with_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_session_ends_by_age_or_with_its_token(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1_700_000_000]
     monkeypatch.setattr(TimestampSigner, "get_timestamp", lambda self: now[0])
     identity = Identity(Tokens.of(api(token=TOKEN, tokens=SOME)), 3600)
@@ -233,7 +233,7 @@ def test_a_cookie_ends_with_its_time_and_with_its_token(monkeypatch: pytest.Monk
         assert who(forged) is None, forged
 
 
-def test_pages_may_not_be_written_into(any_server: EmbeddedRedis) -> None:
+def test_html_pages_get_a_strict_policy(any_server: EmbeddedRedis) -> None:
     """Whoever serves pages serves their scripts and styles from here too."""
     import asyncio
 

@@ -33,7 +33,7 @@ def documented() -> Met:
     }
 
 
-def test_each_operation_of_the_api_is_known() -> None:
+def test_every_operation_is_covered_by_these_tests() -> None:
     paths = create_app(Settings(), ApiSettings()).openapi()["paths"]
     there = {(method.upper(), path) for path, methods in paths.items() for method in methods}
     known = {operation.key for operation in OPERATIONS}
@@ -42,7 +42,7 @@ def test_each_operation_of_the_api_is_known() -> None:
     assert known <= there
 
 
-def test_every_documented_status_is_real(
+def test_documented_statuses_are_exactly_the_real_ones(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("reading.reader", "acting.actions"):
@@ -123,7 +123,7 @@ def test_every_documented_status_is_real(
     assert sorted(met - documented()) == [], "met, and not documented"
 
 
-def test_a_stranger_learns_nothing_of_what_is_there(
+def test_unauthorized_answers_do_not_reveal_existence(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -138,7 +138,7 @@ def test_a_stranger_learns_nothing_of_what_is_there(
     asked(any_server.url, talk, token=TOKEN)
 
 
-def test_openapi_has_examples_and_no_shape_of_the_frameworks() -> None:
+def test_openapi_schemas_have_descriptions() -> None:
     app = create_app(Settings(), ApiSettings())
     schema = app.openapi()
     assert "HTTPValidationError" not in schema["components"]["schemas"]

@@ -54,7 +54,7 @@ def may(name: str, operation: Operation) -> bool:
     return RANKS.index(ROLES[name]) >= RANKS.index(operation.role)
 
 
-def test_every_role_opens_its_routes_and_no_others(
+def test_each_role_may_use_its_routes_only(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     """And of namespaces that are not a token's, none."""
@@ -88,7 +88,7 @@ def make_again(acker: Any) -> None:
     acker.create(AckerConfig(tick_ms=3_600_000))
 
 
-def test_a_list_names_what_one_may_see(
+def test_list_has_only_namespaces_of_the_token(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     mine, foreign = make_any_acker().namespace, make_any_acker().namespace
@@ -107,7 +107,7 @@ def test_a_list_names_what_one_may_see(
     asked(any_server.url, talk, tokens=tokens(mine))
 
 
-def test_who_sees_what() -> None:
+def test_namespaces_and_roles_of_a_token() -> None:
     who = Who("w", Role.OPERATOR, ("a", "b-*"))
     assert [who.sees(name) for name in ("a", "ab", "b-", "b-1", "b", "*")] == [
         *(True, False, True, True, False, False)
@@ -118,7 +118,7 @@ def test_who_sees_what() -> None:
     assert Who("w", Role.VIEWER).may(Role.METRICS)
 
 
-def test_tokens_come_from_a_file_or_the_environment(
+def test_tokens_are_read_from_a_file_or_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "tokens.toml"
@@ -149,7 +149,7 @@ def test_file_that_others_may_read_is_warned_of(
     assert all("chmod 600" in line and TOKEN not in line for line in told)
 
 
-def test_one_for_metrics_alone_does_not_close_the_rest() -> None:
+def test_metrics_role_alone_requires_no_tokens_elsewhere() -> None:
     text = f'tokens = [{{name="m", role="metrics", token="{TOKEN}"}}]'
     assert Tokens.of(api(tokens=text)).open
     with pytest.raises(ConfigError, match="no token is set"):
@@ -189,13 +189,13 @@ GOOD = f'name="a", role="viewer", token="{SECRET}"'
         ),
     ],
 )
-def test_what_is_wrong_is_said_without_a_secret(text: str, words: str) -> None:
+def test_invalid_tokens_are_reported_without_secrets(text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as raised:
         create_app(Settings(), api(tokens=text))
     assert "hunter2" not in str(raised.value)
 
 
-def test_the_admins_name_is_taken() -> None:
+def test_token_name_admin_is_reserved() -> None:
     text = f'tokens = [{{name="admin", role="viewer", token="{SECRET}"}}]'
     with pytest.raises(ConfigError, match="two tokens have the same name"):
         Tokens.of(api(tokens=text, token=TOKEN))

@@ -36,7 +36,7 @@ async def walked(client: httpx.AsyncClient, path: str, **query: Any) -> tuple[li
     raise AssertionError
 
 
-def test_a_tree_is_told_with_all_that_is_known(
+def test_tree_has_all_its_fields(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -68,7 +68,7 @@ def test_a_tree_is_told_with_all_that_is_known(
     asked(any_server.url, talk)
 
 
-def test_a_tree_in_a_block_is_told_with_its_block(
+def test_tree_in_a_block_has_its_block(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -97,7 +97,7 @@ def test_a_tree_in_a_block_is_told_with_its_block(
     asked(any_server.url, talk)
 
 
-def test_whoever_walks_sees_everything_by_pages_that_are_bounded(
+def test_full_pagination_returns_every_tree_in_bounded_pages(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker(shards=2)
@@ -165,7 +165,7 @@ def test_filters(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     asked(any_server.url, talk)
 
 
-def test_what_is_of_the_other_kind_is_passed_over() -> None:
+def test_cursor_skips_entries_of_the_other_kind() -> None:
     loose, blocks = PageCursor(1, "pending", 7, 8), PageCursor(1, "blocks", 7, 8)
     assert past(loose, "tree", 4) == loose
     assert past(blocks, "block", 4) == blocks
@@ -176,7 +176,7 @@ def test_what_is_of_the_other_kind_is_passed_over() -> None:
     assert past(blocks, None, 2) == blocks
 
 
-def test_a_page_that_is_filtered_may_be_empty_and_go_on(
+def test_filtered_page_may_be_empty_and_have_a_next(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("acker_api.reading.walk.MAX_LOOKED", 300)
@@ -198,7 +198,7 @@ def test_a_page_that_is_filtered_may_be_empty_and_go_on(
     asked(any_server.url, talk)
 
 
-def test_what_no_script_has_written_is_counted(
+def test_unreadable_records_are_counted(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
@@ -208,7 +208,7 @@ def test_what_no_script_has_written_is_counted(
     assert ([tree["anchor"] for tree in page["trees"]], page["scan"]["unreadable"]) == (["7"], 1)
 
 
-def test_texts_are_told_as_they_are(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_texts_are_returned_unchanged(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
     name = "<script>alert('1')</script> \u202e\" \\ \U0001f600&amp;"
     track(acker, 7, 40, name)
@@ -217,7 +217,7 @@ def test_texts_are_told_as_they_are(any_server: EmbeddedRedis, make_any_acker: M
     assert response.headers["content-type"] == "application/json"
 
 
-def test_the_state_has_the_oldest_tree(
+def test_state_has_the_oldest_tree_and_caches_it(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(services, "OLDEST_KEPT", 3600.0)
@@ -245,7 +245,7 @@ def _calls(acker: Any) -> int:
     return int(acker.connection.client.info("commandstats")["cmdstat_evalsha"]["calls"])
 
 
-def test_where_it_moves_is_told(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_state_has_the_target_of_a_reshard(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
     acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "reshard", "1:4")
     assert get(any_server.url, f"{V1}/{acker.namespace}").json()["resharding_to"] == 4

@@ -36,7 +36,7 @@ def _workers(process: subprocess.Popen[str], count: int) -> list[int]:
     return found
 
 
-def test_they_share_a_socket_and_sessions_and_end_together(
+def test_workers_share_socket_and_sessions_and_end_together(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     path = f"{V1}/{make_any_acker().namespace}"
@@ -112,7 +112,7 @@ while word := os.read(heard, 6):  # until nobody is left who could write
 """
 
 
-def test_they_come_to_an_end() -> None:
+def test_workers_end_in_all_failure_cases() -> None:
     """Who cannot begin, who does not end, and whose parent was killed."""
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, timeout=LIMIT)
     assert done.stdout.decode().split() == ["1", "0", *["begun"] * 2, *["ended"] * 2], done.stderr
@@ -131,7 +131,7 @@ class _Ended:
         pass
 
 
-def test_one_that_dies_again_and_again_is_started_ever_less_often(
+def test_crashing_worker_is_restarted_with_back_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
@@ -149,7 +149,7 @@ def test_one_that_dies_again_and_again_is_started_ever_less_often(
     assert pauses == [0, 0.5, 1, 2, 4, 8, PAUSES[1], 0, 0.5]
 
 
-def test_each_has_its_share_of_what_is_allowed() -> None:
+def test_rate_limits_are_divided_among_workers() -> None:
     def shares(**fields: int) -> tuple[int, int]:
         services = Services.of(Settings(), api(**fields))
         return services.requests._most, services.logins._most
@@ -159,7 +159,7 @@ def test_each_has_its_share_of_what_is_allowed() -> None:
     assert shares(rate_limit=0, workers=4) == (0, 3)
 
 
-def test_only_the_main_thread_may_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_require_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acker_api.serving.workers.threading.main_thread", lambda: None)
     with pytest.raises(ConfigError, match="main thread"):
         Workers(None, None, 2, 0)  # type: ignore[arg-type]

@@ -74,7 +74,7 @@ def test_axe_finds_nothing_serious(
     blameless(page)
 
 
-def test_it_is_used_by_keyboard(make_load: MakeLoad, open_page: OpenPage) -> None:
+def test_pages_work_by_keyboard(make_load: MakeLoad, open_page: OpenPage) -> None:
     busy(make_load)
     page = open_page("/")
     expect(page.locator(".card")).to_contain_text("orders")
@@ -114,7 +114,7 @@ def test_only_alarms_are_read_aloud(make_load: MakeLoad, open_page: OpenPage) ->
     expect(page.locator("#alarms")).to_contain_text("No rotator runs")
 
 
-def test_colours_are_chosen_and_kept(make_load: MakeLoad, open_page: OpenPage) -> None:
+def test_theme_is_chosen_and_stored(make_load: MakeLoad, open_page: OpenPage) -> None:
     busy(make_load)
     page = open_page("/#/ns/orders", theme="dark")
     root = page.locator("html")
@@ -127,7 +127,7 @@ def test_colours_are_chosen_and_kept(make_load: MakeLoad, open_page: OpenPage) -
     assert page.evaluate("localStorage.length") == 0
 
 
-def test_nothing_jumps_while_it_loads(make_load: MakeLoad, open_page: OpenPage) -> None:
+def test_layout_does_not_shift_while_loading(make_load: MakeLoad, open_page: OpenPage) -> None:
     busy(make_load)
     page = open_page("/login", width=380)
     page.add_init_script(

@@ -8,7 +8,7 @@ from acker_redis.ops.settings import Settings
 from tests.browser.conftest import OpenPage
 
 
-def test_it_draws_itself_and_asks_nobody_else(open_page: OpenPage) -> None:
+def test_docs_page_renders_and_contacts_no_other_host(open_page: OpenPage) -> None:
     nobody = Settings.read(url="redis://127.0.0.1:1/0")
     with in_background(nobody, ApiSettings(port=0, docs=True)) as url:
         page = open_page(f"{url}/docs")

@@ -22,7 +22,7 @@ def impatient(redis_server: EmbeddedRedis) -> Iterator[Service]:
         yield running
 
 
-def test_redis_hangs_and_comes_back(
+def test_hanging_redis_is_reported_and_recovers(
     redis_server: EmbeddedRedis, impatient: Service, make_load: MakeLoad, open_page: OpenPage
 ) -> None:
     load = make_load("orders")
@@ -58,7 +58,7 @@ def test_redis_hangs_and_comes_back(
     expect(figure(page, "Pending")).to_have_text("35")
 
 
-def test_what_cannot_be_read_is_not_healthy(make_load: MakeLoad, open_page: OpenPage) -> None:
+def test_unreadable_namespace_is_not_shown_as_healthy(make_load: MakeLoad, open_page: OpenPage) -> None:
     """Redis and the service answer; what they say is that nobody knows."""
     load = make_load("orders")
     load.track(3)
@@ -78,7 +78,7 @@ def test_what_cannot_be_read_is_not_healthy(make_load: MakeLoad, open_page: Open
     expect(page.locator("#connection")).to_have_text("Live")
 
 
-def test_the_service_ends_and_comes_back(
+def test_dashboard_recovers_when_the_service_is_back(
     redis_server: EmbeddedRedis, make_load: MakeLoad, open_page: OpenPage
 ) -> None:
     load = make_load("orders")
@@ -95,7 +95,7 @@ def test_the_service_ends_and_comes_back(
         expect(figure(page, "Pending")).to_have_text("35")
 
 
-def test_a_panel_fails_alone(make_load: MakeLoad, open_page: OpenPage) -> None:
+def test_failed_panel_does_not_affect_others(make_load: MakeLoad, open_page: OpenPage) -> None:
     load = make_load("orders")
     load.track(30)
     broken = ["trees", "backlog", "outcomes"]
@@ -126,7 +126,7 @@ def test_a_panel_fails_alone(make_load: MakeLoad, open_page: OpenPage) -> None:
         expect(panel(page, title)).not_to_contain_text("It broke")
 
 
-def test_a_namespace_that_is_dropped_meanwhile_is_said_to_be(
+def test_dropped_namespace_is_reported_on_its_page(
     make_load: MakeLoad, open_page: OpenPage
 ) -> None:
     load = make_load("orders")

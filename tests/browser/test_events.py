@@ -39,7 +39,7 @@ class Told:
         route.fulfill(status=200, headers={"Content-Type": "text/event-stream"}, body=body)
 
 
-def test_figures_and_verdicts_come_by_events(
+def test_figures_and_verdicts_are_updated_by_events(
     service: Service, make_load: MakeLoad, open_page: OpenPage
 ) -> None:
     load = make_load("orders")
@@ -81,7 +81,7 @@ def test_figures_and_verdicts_come_by_events(
     expect(figure(page, "Pending")).to_have_text("79")
 
 
-def test_what_is_no_event_harms_nothing(make_load: MakeLoad, open_page: OpenPage) -> None:
+def test_invalid_events_are_ignored(make_load: MakeLoad, open_page: OpenPage) -> None:
     make_load("orders").track(3)
     page = open_page("/login")
     told = Told(page, asks=False)
@@ -92,7 +92,7 @@ def test_what_is_no_event_harms_nothing(make_load: MakeLoad, open_page: OpenPage
     expect(page.locator("#banner")).to_be_hidden()
 
 
-def test_without_events_it_asks(make_load: MakeLoad, open_page: OpenPage) -> None:
+def test_page_polls_without_events(make_load: MakeLoad, open_page: OpenPage) -> None:
     load = make_load("orders")
     load.track(3)
     page = open_page("/login")
@@ -104,7 +104,7 @@ def test_without_events_it_asks(make_load: MakeLoad, open_page: OpenPage) -> Non
     expect(figure(page, "Pending")).to_have_text("5")
 
 
-def test_rates_are_the_services_until_there_are_two_readings(
+def test_rates_of_the_service_are_shown_until_two_readings(
     service: Service, make_load: MakeLoad, open_page: OpenPage
 ) -> None:
     make_load("orders").track(3)
@@ -120,7 +120,7 @@ def test_rates_are_the_services_until_there_are_two_readings(
     expect(panel(page, "Complete latency")).to_contain_text("that this page has received")
 
 
-def test_what_its_source_takes_at_once_is_seen_all_the_same(
+def test_verdicts_taken_at_once_are_shown(
     make_load: MakeLoad, open_page: OpenPage
 ) -> None:
     load = make_load("orders")
@@ -145,7 +145,7 @@ def test_what_its_source_takes_at_once_is_seen_all_the_same(
     expect(row).to_contain_text("acked")
 
 
-def test_the_list_goes_on_by_events(make_load: MakeLoad, open_page: OpenPage) -> None:
+def test_list_is_updated_by_events(make_load: MakeLoad, open_page: OpenPage) -> None:
     load = make_load("orders")
     load.track(3)
     page = open_page("/")
@@ -174,7 +174,7 @@ LATE_MS = 1200
 """A page asks when an event is later than that."""
 
 
-def test_what_comes_by_events_is_not_asked_for_as_well(
+def test_page_with_events_does_not_poll(
     make_load: MakeLoad, open_page: OpenPage
 ) -> None:
     make_load("orders").track(3)

@@ -36,7 +36,7 @@ STRICT = (
 SCRIPTS = sorted((ROOT / "js").rglob("*.js"))
 
 
-def test_what_is_of_others_is_as_they_made_it() -> None:
+def test_vendor_files_are_unmodified() -> None:
     found = {path.name for path in (ROOT / "vendor").iterdir()} - {"README.md"}
     assert found == set(VENDOR)
     for name, digest in VENDOR.items():
@@ -46,7 +46,7 @@ def test_what_is_of_others_is_as_they_made_it() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/login"])
-def test_a_page_loads_nothing_from_elsewhere(service: Service, path: str) -> None:
+def test_page_loads_only_files_of_the_service(service: Service, path: str) -> None:
     with httpx.Client(base_url=service.url, timeout=LIMIT) as client:
         answer = client.get(path)
         assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -69,7 +69,7 @@ def test_a_page_loads_nothing_from_elsewhere(service: Service, path: str) -> Non
         assert other.status_code == 200
 
 
-def test_a_file_is_kept_for_good_under_its_own_version_only(service: Service) -> None:
+def test_file_is_cached_under_its_own_version_only(service: Service) -> None:
     version = Site.read().version
     body = (ROOT / "icon.svg").read_bytes()
     with httpx.Client(base_url=service.url, timeout=LIMIT) as client:
@@ -99,7 +99,7 @@ def test_a_file_is_kept_for_good_under_its_own_version_only(service: Service) ->
         *("/etc/passwd", "js//main.js", "js/main.js/", "css/nothing.css"),
     ],
 )
-def test_nothing_else_is_served_and_nothing_is_listed(service: Service, path: str) -> None:
+def test_no_other_file_is_served(service: Service, path: str) -> None:
     with httpx.Client(base_url=service.url, timeout=LIMIT) as client:
         answer = client.get(f"/static/latest/{path}")
         assert answer.status_code == 404
@@ -107,7 +107,7 @@ def test_nothing_else_is_served_and_nothing_is_listed(service: Service, path: st
         assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
-def test_a_change_of_a_file_is_another_version() -> None:
+def test_changed_file_changes_the_version() -> None:
     files = {"index.html": b"{static} {modules}", "js/main.js": b"1", "js/first.js": b"2"}
     before, after = Site(files), Site({**files, "js/main.js": b"3"})
     assert before.version != after.version
@@ -119,7 +119,7 @@ def test_a_change_of_a_file_is_another_version() -> None:
     assert before.file(after.version, "js/main.js").body == b"1"
 
 
-def test_an_answer_waits_for_no_acknowledgement() -> None:
+def test_answers_use_tcp_nodelay() -> None:
     # Head and body are sent one by one: together with a delayed ACK that took 40 ms each time.
     with _listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
         accepted, _ = listener.accept()
@@ -127,7 +127,7 @@ def test_an_answer_waits_for_no_acknowledgement() -> None:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_modules_load_what_is_there() -> None:
+def test_modules_import_existing_files() -> None:
     assert len(SCRIPTS) > 30
     for script in SCRIPTS:
         for target in re.findall(r'(?:from|import\()\s*"([^"]+)"', script.read_text()):

@@ -89,7 +89,7 @@ def test_labels_are_text(make_load: MakeLoad, open_page: OpenPage) -> None:
     unharmed(page)
 
 
-def test_tasks_reasons_and_what_was_changed_are_text(
+def test_tasks_reasons_and_audit_entries_are_text(
     service: Service, make_load: MakeLoad, open_page: OpenPage
 ) -> None:
     make_load("orders").track(3)
@@ -152,7 +152,7 @@ def test_tasks_reasons_and_what_was_changed_are_text(
 
 
 @pytest.mark.parametrize("width", [1280, 380])
-def test_what_no_client_sends_is_text_too(
+def test_texts_of_foreign_clients_are_text(
     make_load: MakeLoad, open_page: OpenPage, width: int
 ) -> None:
     make_load("orders")
@@ -185,7 +185,7 @@ def test_what_no_client_sends_is_text_too(
     unharmed(page)
 
 
-def test_what_an_error_says_is_text(make_load: MakeLoad, open_page: OpenPage) -> None:
+def test_error_messages_are_text(make_load: MakeLoad, open_page: OpenPage) -> None:
     make_load("orders")
     problem = {"title": LONG["script"], "detail": LONG["style"], "status": 400}
     page = open_page("/login")

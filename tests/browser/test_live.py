@@ -11,7 +11,7 @@ from tests.browser.conftest import MakeLoad, OpenPage, keep
 from tests.browser.look import figure, panel
 
 
-def test_figures_are_those_of_redis_and_go_on(make_load: MakeLoad, open_page: OpenPage) -> None:
+def test_figures_follow_redis(make_load: MakeLoad, open_page: OpenPage) -> None:
     load = make_load("orders", shards=4, high_water=1000)
     load.track(300)
     page = open_page("/")
@@ -53,7 +53,7 @@ def test_figures_are_those_of_redis_and_go_on(make_load: MakeLoad, open_page: Op
     expect(values.get_by_role("row").nth(1)).to_contain_text(str(newest))
 
 
-def test_what_is_wrong_is_said_first(make_load: MakeLoad, open_page: OpenPage) -> None:
+def test_findings_are_shown_first(make_load: MakeLoad, open_page: OpenPage) -> None:
     load = make_load("orders", high_water=100, tick_ms=200_000)
     load.track(210)
     load.no_rotator_for(900_000)
@@ -77,7 +77,7 @@ def test_what_is_wrong_is_said_first(make_load: MakeLoad, open_page: OpenPage) -
     expect(page).to_have_url(re.compile("/trees$"))
 
 
-def test_a_namespace_that_moves_says_so(make_load: MakeLoad, open_page: OpenPage) -> None:
+def test_reshard_is_shown(make_load: MakeLoad, open_page: OpenPage) -> None:
     load = make_load("orders")
     load.track(3)
     page = open_page("/#/ns/orders")
@@ -95,7 +95,7 @@ def test_a_namespace_that_moves_says_so(make_load: MakeLoad, open_page: OpenPage
     expect(page.locator(".page-head")).not_to_contain_text("resharding to")
 
 
-def test_a_tree_is_found_and_failed_and_its_verdict_comes(
+def test_tree_is_found_and_failed_and_its_verdict_shown(
     make_load: MakeLoad, open_page: OpenPage
 ) -> None:
     load = make_load("orders", shards=2)
@@ -162,7 +162,7 @@ def test_a_tree_is_found_and_failed_and_its_verdict_comes(
         expect(done).to_contain_text("done")
 
 
-def test_all_that_match_are_failed(make_load: MakeLoad, open_page: OpenPage) -> None:
+def test_all_matching_trees_are_failed(make_load: MakeLoad, open_page: OpenPage) -> None:
     load = make_load("orders")
     load.track(30)
     load.track(150, task="imports", prefix="batch")
@@ -192,7 +192,7 @@ def test_all_that_match_are_failed(make_load: MakeLoad, open_page: OpenPage) -> 
     expect(page.get_by_text(re.compile("Stopped; .* failed so far"))).to_be_visible()
 
 
-def test_what_a_url_does_not_say_is_not_failed(make_load: MakeLoad, open_page: OpenPage) -> None:
+def test_invalid_filter_in_the_url_fails_nothing(make_load: MakeLoad, open_page: OpenPage) -> None:
     """A filter that cannot be read is told of; without it more would be shown, and failed."""
     make_load("orders").track(3)
     for wrong, words in (
@@ -219,7 +219,7 @@ def test_what_a_url_does_not_say_is_not_failed(make_load: MakeLoad, open_page: O
     assert asked == [{"kind": "block", "bucket": 1, "min_age_ms": 2000}]
 
 
-def test_verdicts_are_held_and_narrowed(make_load: MakeLoad, open_page: OpenPage) -> None:
+def test_verdicts_are_paused_and_filtered(make_load: MakeLoad, open_page: OpenPage) -> None:
     load = make_load("orders")
     load.track(20)
     load.ack(3)
@@ -249,7 +249,7 @@ def test_verdicts_are_held_and_narrowed(make_load: MakeLoad, open_page: OpenPage
     expect(rows).to_have_count(6)
 
 
-def test_a_block_is_shown_with_what_is_open_in_it(make_load: MakeLoad, open_page: OpenPage) -> None:
+def test_block_shows_its_open_slots(make_load: MakeLoad, open_page: OpenPage) -> None:
     load = make_load("orders")
     batch = Batch("shop")
     anchors = batch.track_block("page 7", [40, 41, 0])
@@ -262,7 +262,7 @@ def test_a_block_is_shown_with_what_is_open_in_it(make_load: MakeLoad, open_page
     expect(known).to_contain_text("Failed (0)none")
 
 
-def test_the_configuration_is_changed_and_the_namespace_dropped(
+def test_configuration_is_changed_and_namespace_dropped(
     make_load: MakeLoad, open_page: OpenPage
 ) -> None:
     load = make_load("orders", buckets=2)

@@ -30,7 +30,7 @@ def call(page: Page, module: str, body: str, argument: Any = None) -> Any:
     return page.evaluate(f"async (x) => {{ const m = await {load}; {body} }}", argument)
 
 
-def test_numbers_are_words(page: Page) -> None:
+def test_numbers_are_formatted(page: Page) -> None:
     cases = {
         "compact": [0, 4.25, 950, 999.4, 999.96, 12_345, 999_499, 999_500, 1_234_567, 2.5e9],
         "duration": [0, 999, 1000, 9949, 59_499, 59_500, 61_000, 3_600_000, 93_784_000],
@@ -54,7 +54,7 @@ def test_numbers_are_words(page: Page) -> None:
         assert ", ".join(found) == words[name]
 
 
-def test_ages_are_read_as_people_write_them(page: Page) -> None:
+def test_ages_are_parsed(page: Page) -> None:
     texts = ["90", "1.5s", " 5 min ", "2h", "250ms", "1d", "", "soon", "-5s", "5 s 3"]
     found = call(page, "views/trees", "return x.map((text) => m.milliseconds(text));", texts)
     assert found == [90_000, 1500, 300_000, 7_200_000, 250, 86_400_000, None, None, None, None]
@@ -70,7 +70,7 @@ def status(*findings: tuple[str, str], **fields: Any) -> dict[str, Any]:
     return {"findings": told, "lag_ms": 0, "rotator": "on_time", "shards": shards, **fields}
 
 
-def test_what_the_service_finds_is_shown(page: Page) -> None:
+def test_findings_of_the_service_are_shown(page: Page) -> None:
     late = status(("rotator", "error"), ("high-water", "warning"), lag_ms=30_000)
     found = call(page, "data/health", "return m.findings(x);", late)
     assert [(each["key"], each["level"], each["title"]) for each in found] == [
@@ -86,7 +86,7 @@ def test_what_the_service_finds_is_shown(page: Page) -> None:
     assert call(page, "data/health", body, late) == ["over", "high", "ok"]
 
 
-def test_each_state_of_a_rotator_has_a_word(page: Page) -> None:
+def test_each_rotator_state_has_a_label(page: Page) -> None:
     body = "return x.map((rotator) => m.rotator({rotator}).words);"
     states = list(get_args(Rotation))
     words = call(page, "data/health", body, states)
@@ -98,7 +98,7 @@ def test_each_state_of_a_rotator_has_a_word(page: Page) -> None:
     }
 
 
-def test_what_is_to_be_typed_is_told_apart(page: Page) -> None:
+def test_commands_in_a_fix_are_separated(page: Page) -> None:
     body = "return m.inParts(x).map(({text, typed}) => [text, typed]);"
     fix = "run one: acker-redis rotator orders; and look at its log"
     assert call(page, "data/health", body, fix) == [
@@ -125,7 +125,7 @@ def readings(*samples: tuple[int, int]) -> list[dict[str, Any]]:
 ADD = "const h = new m.History('n' + Math.random()); x.forEach((each) => h.add(each));"
 
 
-def test_rates_are_of_two_readings(page: Page) -> None:
+def test_rates_use_two_readings(page: Page) -> None:
     body = f"{ADD} return h.samples.map((_, at) => h.rates(at)?.acked ?? null);"
     steady = readings((0, 0), (1, 10), (2, 20), (3, 30), (4, 40), (5, 50))
     assert call(page, "data/history", body, steady) == [None, 10, 10, 10, 10, 10]
@@ -136,7 +136,7 @@ def test_rates_are_of_two_readings(page: Page) -> None:
     assert call(page, "data/history", body, gap) == [False, False, True, False, False]
 
 
-def test_since_when_something_is_wrong_is_remembered(page: Page) -> None:
+def test_start_of_a_finding_is_stored(page: Page) -> None:
     body = """const h = new m.History('n' + Math.random());
         return x[0].map((each, at) => {
             h.add(each);
@@ -155,7 +155,7 @@ def test_since_when_something_is_wrong_is_remembered(page: Page) -> None:
     ]
 
 
-def test_latency_is_what_the_client_says_it_is(page: Page) -> None:
+def test_latency_equals_that_of_the_python_client(page: Page) -> None:
     chance = random.Random(5)
     ages = [0, 0, 1, 2**30, *(int(chance.lognormvariate(6, 3)) for _ in range(200))]
     latency = Latency()
@@ -173,7 +173,7 @@ def test_latency_is_what_the_client_says_it_is(page: Page) -> None:
     assert mean == pytest.approx(latency.mean_ms)
 
 
-def test_latency_lately_is_of_two_readings(page: Page) -> None:
+def test_recent_latency_uses_two_readings(page: Page) -> None:
     body = """const l = new m.Latencies(); return x.map(([second, ...counts]) => {
         l.add(1000 * second, {counts, sum_ms: 10 * counts.length});
         const found = l.over(20);
@@ -190,7 +190,7 @@ def test_latency_lately_is_of_two_readings(page: Page) -> None:
     ]
 
 
-def test_another_namespace_by_the_name_begins_anew(page: Page) -> None:
+def test_history_restarts_for_a_recreated_namespace(page: Page) -> None:
     body = f"{ADD} return h.samples.map((each) => each.counters.acked);"
     assert call(page, "data/history", body, readings((0, 50), (1, 60), (2, 3))) == [3]
     assert call(page, "data/history", body, readings((50, 50), (3, 60))) == [60]
@@ -200,7 +200,7 @@ def test_another_namespace_by_the_name_begins_anew(page: Page) -> None:
     assert call(page, "data/history", body, readings((0, 1), (0, 1), (1, 2))) == [1, 2]
 
 
-def test_each_verdict_is_kept_once_and_alike_failures_are_gathered(page: Page) -> None:
+def test_verdicts_are_deduplicated_and_failures_grouped(page: Page) -> None:
     outcomes = [
         {"verdict": verdict, "reason": reason, "why": why, "anchor": str(anchor), "task": "shop"}
         | {"entry": f"0:{anchor}-0", "at_ms": anchor, "source_id": f"order-{anchor}"}
@@ -223,7 +223,7 @@ def test_each_verdict_is_kept_once_and_alike_failures_are_gathered(page: Page) -
     ]
 
 
-def test_acks_drive_no_failure_out(page: Page) -> None:
+def test_acks_do_not_push_out_failures(page: Page) -> None:
     body = """const v = new m.Verdicts();
         const made = (at, verdict) => ({verdict, reason: "", why: "", anchor: String(at),
             task: "shop", entry: "0:" + at, at_ms: at, source_id: ""});

@@ -26,7 +26,7 @@ def closed(redis_server: EmbeddedRedis) -> Iterator[Service]:
 
 
 @pytest.mark.parametrize("role", TOKENS)
-def test_one_is_offered_what_one_may_do(
+def test_page_offers_only_allowed_actions(
     role: str, closed: Service, make_load: MakeLoad, open_page: OpenPage
 ) -> None:
     anchor = make_load("orders").track_as("order-1")
@@ -58,7 +58,7 @@ def test_one_is_offered_what_one_may_do(
     expect(page.get_by_role("heading", name="Sign in to acker")).to_be_visible()
 
 
-def test_login_leads_to_no_other_site(
+def test_login_redirects_to_no_other_site(
     service: Service, make_load: MakeLoad, open_page: OpenPage
 ) -> None:
     page = open_page("/login")
@@ -71,7 +71,7 @@ def test_login_leads_to_no_other_site(
         assert page.url == f"{service.url}/"
 
 
-def test_a_login_before_its_script_is_there_sends_nothing(open_page: OpenPage) -> None:
+def test_login_form_sends_nothing_without_its_script(open_page: OpenPage) -> None:
     page = open_page("/")
     page.route("**/js/login.js", lambda route: route.abort())
     page.goto("/login")

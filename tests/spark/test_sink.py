@@ -332,7 +332,7 @@ def test_query_and_run_of_one_name_are_independent(acker: Acker) -> None:
         ({"query": ""}, "option query"),
         ({"namespace": "a b"}, "option namespace"),
         ({"app": "a/b"}, "option app"),
-        ({"app": "a" * 64, "query": "q" * 64}, "have 120 characters together"),
+        ({"app": "a" * 64, "query": "q" * 64}, "at most 120 characters together"),
         ({"url": None}, "option url is missing.*ACKER_REDIS_URL"),
         ({"url": "http://x"}, "option url: "),
         ({"username": "me"}, "option password is missing"),

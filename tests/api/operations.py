@@ -1,4 +1,4 @@
-"""Every operation of the API, with a request that is right, for tests that try all of them."""
+"""Every operation of the API with a valid request, for tests that try all of them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,32 +14,32 @@ NEW = "new-namespace"
 
 @dataclass(frozen=True)
 class Operation:
-    """A route, and a request of it."""
+    """A route, and a request for it."""
 
     method: str
     template: str
     role: Role | None
-    """None: open to everyone."""
+    """None: open to all callers."""
     body: Any = None
     query: str = ""
     bad_query: str = ""
-    """A query that cannot be."""
+    """An invalid query."""
     bad_body: Any = None
     action: str = ""
     """Its name in the audit log."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """As OpenAPI names it."""
+        """The key of the operation in OpenAPI."""
         return self.method, self.template
 
     @property
     def changes(self) -> bool:
-        """Whether it may change something."""
+        """Whether the operation may change something."""
         return self.method != "GET"
 
     def path(self, namespace: str = "", anchor: str = "7") -> str:
-        """Path and query."""
+        """Return path and query."""
         path = self.template.format(namespace=namespace, anchor=anchor)
         return path + self.query.format(namespace=namespace)
 
@@ -50,7 +50,7 @@ class Operation:
         headers: dict[str, str] | None = None,
         anchor: str = "7",
     ) -> httpx.Response:
-        """Send it."""
+        """Send the request."""
         path = self.path(namespace, anchor)
         body = self.body
         if body and "name" in body:

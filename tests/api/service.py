@@ -1,8 +1,8 @@
-"""The service in this process, asked as over HTTP.
+"""The service in this process, with an HTTP client.
 
-It is given a minute for what it has a second for in production: a machine that stalls fails no
-test. Its limits of rate stand still: a call that is refused stays refused. A test of a deadline
-sets that deadline, and sees to it that the answer never comes.
+Its timeouts are a minute in place of a second in production: a slow machine fails no test. Its rate
+limits never refill: a refused call stays refused. A test of a timeout sets that timeout, and makes
+sure that the answer never arrives.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ METRICS_TOKEN = "m" * 20
 
 
 PATIENT = {"answer_within": 60.0, "scrape_within": 60.0}
-"""Settings of the API under test, in seconds: the longest there are."""
+"""Settings of the API under test, in seconds: their maximum."""
 
 
 _ROUTES: dict[tuple[bool, bool], list[BaseRoute]] = {}
 
 
 def _install_once(app: FastAPI, with_metrics: bool, with_docs: bool) -> None:
-    """Give an app the routes of the first one like it. They hold no state and are slow to make."""
+    """Give an app the routes of the first one like it: they are stateless and slow to create."""
     wanted = (with_metrics, with_docs)
     if wanted not in _ROUTES:
         install(app, with_metrics, with_docs)
@@ -44,12 +44,12 @@ def _install_once(app: FastAPI, with_metrics: bool, with_docs: bool) -> None:
 
 
 def api(**fields: Any) -> ApiSettings:
-    """Settings of the API; secrets may be plain text."""
+    """Return settings of the API; secrets may be plain text."""
     return ApiSettings(**fields)
 
 
 def app_of(url: str, **fields: Any) -> FastAPI:
-    """The app for the Redis at a URL: patient, and with limits of rate that refill never."""
+    """Return the app for the Redis at a URL, with long timeouts, and rate limits never refill."""
     settings = api(**PATIENT | fields)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(routes, "install", _install_once)
@@ -67,14 +67,14 @@ def app_of(url: str, **fields: Any) -> FastAPI:
 
 @asynccontextmanager
 async def service(url: str, **fields: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a service for the Redis at a URL, with these settings of the API."""
+    """Yield a client of a service for the Redis at a URL, with these settings of the API."""
     async with client_of(app_of(url, **fields)) as client:
         yield client
 
 
 @asynccontextmanager
 async def client_of(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of an app, while that runs."""
+    """Yield a client of an app while the app runs."""
     transport = httpx.ASGITransport(app)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(actions, "WITHIN", LIMIT)
@@ -97,7 +97,7 @@ def asked(url: str, talk: Callable[[httpx.AsyncClient], Awaitable[None]], **fiel
 
 
 async def settled(client: httpx.AsyncClient, path: str) -> httpx.Response:
-    """The first answer other than 503: for a service that gives Redis less than a second."""
+    """Return the first answer other than 503: for a service with a short timeout for Redis."""
     async with asyncio.timeout(LIMIT):
         while (answer := await client.get(path)).status_code == 503:
             pass
@@ -105,7 +105,7 @@ async def settled(client: httpx.AsyncClient, path: str) -> httpx.Response:
 
 
 def get(url: str, path: str, headers: dict[str, str] | None = None, **fields: Any) -> Any:
-    """One request, and the response."""
+    """Send one request, and return the response."""
     found: list[httpx.Response] = []
 
     async def talk(client: httpx.AsyncClient) -> None:
@@ -116,12 +116,12 @@ def get(url: str, path: str, headers: dict[str, str] | None = None, **fields: An
 
 
 def bearer(token: str) -> dict[str, str]:
-    """The header that carries a token."""
+    """Return the header with a token."""
     return {"Authorization": f"Bearer {token}"}
 
 
 def is_problem(response: httpx.Response, status: int, code: str) -> dict[str, Any]:
-    """Check that a response is this problem; its object."""
+    """Check that a response is this problem; return its object."""
     assert response.status_code == status, response.text
     assert response.headers["content-type"] == "application/problem+json"
     body: dict[str, Any] = response.json()

@@ -1,4 +1,4 @@
-"""Streams of events of the service in this process: httpx would wait for their end."""
+"""Event streams of the service in this process: httpx would wait for their end."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ class Got:
 
 @dataclass
 class Stream:
-    """A client: it reads as fast as ``window`` lets it."""
+    """A client that reads as fast as ``window`` allows."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Stream:
             self.chunks.put_nowait(None)
 
     async def next(self) -> Got | None:
-        """The next event; None at the end."""
+        """Return the next event; None at the end."""
         while True:
             chunk = await asyncio.wait_for(self.chunks.get(), LIMIT)
             if chunk is None:
@@ -77,7 +77,7 @@ class Stream:
             return Got(fields["event"], json.loads(fields["data"]), fields.get("id"))
 
     async def wait_for(self, event: str) -> Got:
-        """The next event of a kind."""
+        """Return the next event of a kind."""
         while got := await self.next():
             if got.event == event:
                 return got
@@ -92,7 +92,7 @@ class Stream:
 
 @dataclass
 class Service:
-    """The app, asked for streams."""
+    """The app, with its event streams."""
 
     app: FastAPI
     streams: list[Stream] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Service:
     async def open(
         self, path: str, window: int | None = None, address: str = "127.0.0.1", **headers: str
     ) -> Stream:
-        """Begin a stream, or be refused one."""
+        """Begin a stream; it may be refused."""
         stream = Stream()
         if window is not None:
             stream.window = asyncio.Semaphore(window)
@@ -134,10 +134,10 @@ class Service:
 
 @asynccontextmanager
 async def streaming(url: str, **fields: Any) -> AsyncIterator[Service]:
-    """A service for the Redis at a URL; its streams end with it."""
+    """Yield a service for the Redis at a URL; its streams end with it."""
     app = app_of(url, **fields)
     with pytest.MonkeyPatch.context() as patch:
-        # A stream waits for its first state, and its subscription lasts: else a stall loses events.
+        # Wait for the first state, and keep the subscription: a slow machine would lose events.
         patch.setattr(live, "FIRST", LIMIT)
         patch.setattr(live_feed, "SILENCE", LIMIT)
         async with app.router.lifespan_context(app):

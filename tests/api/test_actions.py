@@ -1,4 +1,4 @@
-"""What operators and admins may do, and what comes of it in Redis."""
+"""Actions of operators and admins, and their effect in Redis."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ from tests.support import dump, fail_slot, rotate, row, total, track, track_bloc
 
 
 def records(acker: Acker) -> int:
-    """Records of loose trees, with and without a tree."""
+    """Return the number of records of loose trees, with and without a track."""
     return sum(sum(shard.pending) for shard in acker.status().shards)
 
 
 def test_namespace_is_created_changed_and_dropped(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
-    make_any_acker()  # for the server to be clean
+    make_any_acker()  # so that the server is empty
     new = {"name": "orders", "shards": 2, "tick_ms": 3_600_000, "refresh": "update"}
 
     async def talk(client: httpx.AsyncClient) -> None:
@@ -78,9 +78,9 @@ def test_namespace_is_created_changed_and_dropped(
         {"name": "a b"},
         {"name": "x" * 65},
         {"name": "orders\n"},
-        {"name": "."},  # no path of a URL could name it
+        {"name": "."},  # no URL can contain it as a path
         {"name": ".."},
-        {"name": NAME},  # the canary flies there
+        {"name": NAME},  # reserved for the canary
         {"name": "orders", "shards": 3},
         {"name": "orders", "buckets": 1},
         {"name": "orders", "tick_ms": 0},
@@ -132,7 +132,7 @@ def test_failed_tree_gets_one_nack(any_server: EmbeddedRedis, make_any_acker: Ma
         is_problem(await client.post(f"{path}/7/fail", json={}), 404, "tree-not-pending")
         slot = block_anchor(5, 1)
         assert (await client.post(f"{path}/{slot:#x}/fail", json={})).json()["failed"] == 1
-        # It stands in its block until that ends, and is not told of again.
+        # It stays in its block until the block ends, and gets no second nack.
         assert (await client.post(f"{path}/{slot}/fail", json={})).json()["failed"] == 0
 
     asked(any_server.url, talk)
@@ -179,9 +179,7 @@ def test_fail_before_track_nacks_the_tree_at_its_track(
     assert verdicts(acker) == [("nack", "failed", 7, "late", "early")]
 
 
-def test_invalid_reason_is_refused(
-    any_server: EmbeddedRedis, make_any_acker: MakeAcker
-) -> None:
+def test_invalid_reason_is_refused(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
     track(acker, 7, 40)
 
@@ -230,7 +228,7 @@ def test_forced_tick_also_ticks_a_shard_that_it_just_drained(
     acker = make_any_acker(buckets=2, shards=1)
     track(acker, 7, 5, "a")
     keys = ShardKeys(acker.namespace, 0)
-    for _ in range(2):  # the bucket of the tree is the one that expires, and nobody drains it
+    for _ in range(2):  # the bucket of the tree is the one that expires, and it is not drained
         acker.connection.run(commands.rotate(keys, force=True))
     assert acker.status().expiring == 1
 
@@ -249,7 +247,7 @@ def test_forced_tick_drains_in_bounded_calls(
     monkeypatch.setattr("acker_api.acting.drain.MAX_CALLS", 4)
     acker = make_any_acker(buckets=2, shards=2)
     batch = Batch("t")
-    for anchor in range(2, 802, 2):  # on shard 0
+    for anchor in range(2, 802, 2):  # all on shard 0
         batch.track(anchor, "s", [40])
     acker.apply(batch)
     row(acker, 900, 40)
@@ -266,10 +264,10 @@ def test_forced_tick_drains_in_bounded_calls(
         assert await rotated() == {"shards": 2, "ticked": 2, **nothing}
         first = await rotated()
         assert first["ticked"] == 2
-        # A call drains whole buckets of the server's table: ten records or somewhat more.
+        # A call drains whole buckets of the server's hash table: ten records or somewhat more.
         assert 402 - 120 < first["left"] <= 402 - 40
         seen = [first, await rotated()]
-        assert seen[1]["ticked"] == 1, "shard 0 has to be drained before it ticks again"
+        assert seen[1]["ticked"] == 1, "shard 0 must be drained before its next tick"
         assert 0 < seen[1]["left"] <= 402 - 80
         while seen[-1]["left"]:
             assert len(seen) < 12
@@ -284,7 +282,7 @@ def test_forced_tick_drains_in_bounded_calls(
 
 
 def filled(make_any_acker: MakeAcker) -> Acker:
-    """Of each kind one, and more."""
+    """Return a namespace with trees of all kinds."""
     acker = make_any_acker(shards=2)
     for anchor in range(1, 41):
         track(acker, anchor, 40, f"s{anchor}", "shop") if anchor % 2 == 0 else None
@@ -332,7 +330,7 @@ def test_dry_run_changes_nothing_and_then_all_matches_fail(
     }
     assert total(acker)["failed"] == 43
     assert verdicts(acker, "other") == []
-    assert records(acker) == 10 + 1 + 4, "records without a tree, and the block, are as they were"
+    assert records(acker) == 10 + 1 + 4, "records without a tree, and the block, are unchanged"
 
 
 def test_bulk_fail_respects_its_limit_per_call(
@@ -432,7 +430,7 @@ def test_tree_acked_during_bulk_fail_counts_as_ended(
 
 
 def test_bulk_fail_sends_batches(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
-    """With a why as long as it may be, a few hundred go into one."""
+    """With reasons of the maximum length, a batch holds a few hundred."""
     acker = make_any_acker()
     batch = Batch("t")
     for anchor in range(1, 1001):

@@ -1,4 +1,4 @@
-"""/docs: what it loads comes from here, and is what its makers made."""
+"""/docs: the service sends all its files, and the vendor files are unmodified."""
 
 import gzip
 import hashlib
@@ -9,7 +9,7 @@ import httpx
 from acker_api.apidocs import FILES, ROOT
 from tests.api.service import asked, is_problem
 
-NOBODY = "redis://127.0.0.1:1/0"
+UNREACHABLE = "redis://127.0.0.1:1/0"
 VENDOR = {
     "LICENSE": "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30",
     "NOTICE": "0d20d1adef18aee3f40dd258172155521ce702ac445cb5f7b7d60ed32dad2fb2",
@@ -30,7 +30,7 @@ def test_vendor_files_are_unmodified() -> None:
     words = (ROOT / "vendor" / "README.md").read_text()
     assert all(name in words for name in VENDOR)
     packed = sum(len(gzip.compress(path.read_bytes(), 1)) for path in FILES.values())
-    assert packed < 1_000_000, "it is in every wheel"
+    assert packed < 1_000_000, "each wheel contains it"
 
 
 def test_docs_page_loads_only_files_of_the_service() -> None:
@@ -43,7 +43,7 @@ def test_docs_page_loads_only_files_of_the_service() -> None:
         assert "http" not in policy
         again = await client.get("/docs", headers={"If-None-Match": page.headers["etag"]})
         assert again.status_code == 304
-        assert again.headers["content-security-policy"] == policy, "it replaces the one before"
+        assert again.headers["content-security-policy"] == policy, "it replaces the cached header"
         assert not re.search(r"<script(?![^>]*\ssrc=)|<style|\son\w+=|\sstyle=", page.text)
         loaded = re.findall(r'(?:src|href)="([^"]+)"', page.text)
         assert {path.rpartition("/")[2] for path in loaded} > set(FILES) - {"index.html"}
@@ -61,7 +61,7 @@ def test_docs_page_loads_only_files_of_the_service() -> None:
         for path in ("__init__.py", "vendor/LICENSE", "..%2fguard.py", "index.htm", ""):
             is_problem(await client.get(f"/docs/{path}"), 404, "not-found")
 
-    asked(NOBODY, talk, docs=True)
+    asked(UNREACHABLE, talk, docs=True)
 
 
 def test_docs_are_off_by_default() -> None:
@@ -69,4 +69,4 @@ def test_docs_are_off_by_default() -> None:
         for path in ("/docs", "/docs/begin.js", "/openapi.json"):
             is_problem(await client.get(path), 404, "not-found")
 
-    asked(NOBODY, talk)
+    asked(UNREACHABLE, talk)

@@ -1,4 +1,4 @@
-"""Who did what: all of it is written, before and after; and what cannot be written is not done."""
+"""The audit log has each action, before and after it; without an entry no action is executed."""
 
 import asyncio
 import logging
@@ -55,7 +55,7 @@ def test_each_action_has_one_complete_entry(
         await client.post(f"{path}/trees/7/touch", headers=one)
         await client.post(f"{path}/trees/7/fail", json={"why": "by hand"}, headers=one)
         track(acker, 8, 40, "order-2", "shop")
-        for _ in range(2):  # the second finds nothing to fail
+        for _ in range(2):  # the second call finds no tree to fail
             await client.post(
                 f"{path}/trees/fail",
                 json={"filter": {"task": "shop"}, "dry_run": False},
@@ -89,7 +89,7 @@ def test_each_action_has_one_complete_entry(
 
     asked(any_server.url, talk, tokens=TOKENS)
     streams = [acker.connection.client.xlen(audit_of(name)) for name in (ns, "made")]
-    assert streams == [5, 2], "what was begun has ended, and is told once"
+    assert streams == [5, 2], "entries with a result replace those that began"
 
 
 @pytest.mark.parametrize("operation", ACTIONS, ids=lambda each: each.action)
@@ -99,7 +99,7 @@ def test_refused_and_failed_actions_are_recorded(
     acker = make_any_acker(tick_ms=77)
 
     async def talk(client: httpx.AsyncClient) -> None:
-        await operation.ask(client, acker.namespace)  # a stranger
+        await operation.ask(client, acker.namespace)  # without a token
         refused = await operation.ask(client, acker.namespace, bearer(BOB))
         is_problem(refused, 403, "forbidden")
         acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "schema", 2)
@@ -121,7 +121,7 @@ def test_action_without_audit_entry_is_not_executed(
 ) -> None:
     acker = make_any_acker()
     track(acker, 7, 40)
-    # One that is not there yet would be created.
+    # A missing namespace would be created.
     name = "made" if operation.action == "create_namespace" else acker.namespace
     acker.connection.client.set(audit_of(name), "no stream")
     before = dump(acker)
@@ -225,7 +225,7 @@ def test_audit_pages_have_only_namespaces_of_the_token(
         assert len(whole) == 5
         seen = (await client.get(LOG, headers=bearer(some))).json()["entries"]
         assert [each["namespace"] for each in seen] == [one.namespace] * 3
-        # Not even the time of an entry of another namespace is told.
+        # Not even the time of an entry of another namespace is revealed.
         await client.patch(
             f"{V1}/{other.namespace}/config", json={"high_water": 77}, headers=bearer(ADMIN)
         )
@@ -252,7 +252,7 @@ ROOT, OPERATOR = Who("root", Role.ADMIN), Who("alice", Role.OPERATOR)
 def test_audit_log_accepts_any_text(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    # What is logged here is no UTF-8, and a report of pytest-xdist has to be.
+    # The logged text is not valid UTF-8, which pytest-xdist requires of a report.
     caplog.set_level(logging.CRITICAL, "acker_api")
     client = make_any_acker().connection.client
 
@@ -291,7 +291,7 @@ def test_no_op_leaves_no_entry(any_server: EmbeddedRedis, make_any_acker: MakeAc
             fail = await client.post(f"{tree}/fail", json={}, headers=one)
             assert fail.status_code == 200
         assert [each["action"] for each in await entries(client)] == ["fail_tree"]
-        # After an error one shard may lack a change: the next attempt is no no-op.
+        # After an error one shard may lack a change: the next attempt is not a no-op.
         acker.connection.client.hset(ShardKeys(acker.namespace, 1).meta, "high_water", 4)
         await client.patch(f"{path}/config", json={"high_water": 5}, headers=one)
         assert [each["action"] for each in await entries(client)] == ["configure", "fail_tree"]
@@ -302,7 +302,7 @@ def test_no_op_leaves_no_entry(any_server: EmbeddedRedis, make_any_acker: MakeAc
 def test_actions_in_one_namespace_push_out_no_entry_of_another(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor young ones of its own: from then on actions are refused."""
+    """Young entries of the same namespace stay too: further actions are refused."""
     monkeypatch.setattr(auditing, "MAX_ENTRIES", 5)
     mine, other = make_any_acker(high_water=1), make_any_acker(high_water=1)
 
@@ -321,7 +321,7 @@ def test_actions_in_one_namespace_push_out_no_entry_of_another(
             *([mine.namespace] * 5),
             other.namespace,
         ]
-        # An admin is not shut out.
+        # An admin is not locked out.
         done = await client.patch(path, json={"high_water": 8}, headers=bearer(ADMIN))
         assert done.status_code == 200
         assert len(await entries(client)) == 7
@@ -333,7 +333,7 @@ def test_actions_in_one_namespace_push_out_no_entry_of_another(
 def test_one_operator_cannot_fill_the_stream_of_the_others(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Full, it would refuse all of them for days."""
+    """A full stream would refuse all actions for days."""
     monkeypatch.setattr(auditing, "DAILY", 2)
     mine, other = make_any_acker(high_water=1), make_any_acker(high_water=1)
     carol = "carol-" * 4
@@ -367,7 +367,7 @@ def test_entries_expire_by_age(
     key, deed = audit_of("n"), Deed("w", "a", "n")
 
     def kept() -> list[int]:
-        """Ages of the entries in days."""
+        """Return the ages of the entries in days."""
         return [round((now - int(id_.split(b"-")[0])) / DAY_MS) for id_, _ in client.xrange(key)]
 
     async def act(audit: Audit) -> None:
@@ -378,13 +378,13 @@ def test_entries_expire_by_age(
             client.xadd(key, {"who": "x"}, id=now - days * DAY_MS - 60_000)
         await act(audit)
         assert kept() == [89, 8, 6, 0], "two were too old"
-        assert client.ttl(key) > 80 * 86_400, "the stream goes some day too"
+        assert client.ttl(key) > 80 * 86_400, "the stream expires, too"
         for left in ([89, 8, 6, 0, 0], [89, 8, 6, 0, 0, 0], [8, 6, 0, 0, 0, 0], [6, 0, 0, 0, 0, 0]):
             await act(audit)
-            assert kept() == left, "in a full stream the oldest make room"
+            assert kept() == left, "in a full stream the oldest entries make room"
         with pytest.raises(Problem, match="429"):
             await act(audit)
-        assert kept() == [6, 0, 0, 0, 0, 0], "but none of less than 7 days"
+        assert kept() == [6, 0, 0, 0, 0, 0], "entries of less than 7 days stay"
 
     asyncio.run(auditing_of(any_server.url, talk))
     assert KEPT_SURELY == 7 * DAY_MS
@@ -393,7 +393,7 @@ def test_entries_expire_by_age(
 def test_refusals_cannot_fill_a_stream(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those for names of namespaces that do not exist make no stream."""
+    """Refusals for namespaces that do not exist create no stream."""
     monkeypatch.setattr(auditing, "MAX_WITH_NOTES", 3)
     acker = make_any_acker()
     client, bob = acker.connection.client, Who("bob", Role.VIEWER)
@@ -413,7 +413,7 @@ def test_refusals_cannot_fill_a_stream(
 def test_pages_merge_the_streams_by_time(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
-    """Also where entries of several namespaces have one id."""
+    """Also if entries of several namespaces have the same id."""
     client = make_any_acker().connection.client
     written: list[tuple[int, str]] = []
     for number in range(40):
@@ -482,7 +482,7 @@ async def _all_work(client: httpx.AsyncClient, namespace: str) -> None:
 
 
 def test_unavailable_redis_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody waits for an audit log that cannot be written either."""
+    """The caller does not wait for an audit log that cannot be written either."""
     caplog.set_level(logging.INFO, "acker_api")
 
     async def talk(client: httpx.AsyncClient) -> None:

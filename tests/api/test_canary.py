@@ -1,4 +1,4 @@
-"""/readyz: a tree of the service's own goes the whole way, and leaves nothing."""
+"""/readyz: a canary tree of the service completes, and leaves no record."""
 
 import asyncio
 import time
@@ -55,13 +55,13 @@ async def flies(bird: Canary, state: str = "ok", why: str = "") -> None:
 
 @pytest.fixture(autouse=True)
 def no_tick_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ticks come when a test wants them, also on a machine that stalls."""
+    """Ticks happen only when a test forces them, also on a slow machine."""
     monkeypatch.setattr(canary, "CONFIG", replace(canary.CONFIG, tick_ms=3_600_000))
 
 
 @pytest.fixture
 def client(server: EmbeddedRedis, make_acker: MakeAcker) -> redis.Redis:
-    """Of an empty server."""
+    """Return a client of an empty server."""
     found: redis.Redis = make_acker().connection.client
     return found
 
@@ -71,9 +71,7 @@ def _status(client: redis.Redis) -> Any:
         return acker.status()
 
 
-def test_canary_completes_and_leaves_no_record(
-    server: EmbeddedRedis, client: redis.Redis
-) -> None:
+def test_canary_completes_and_leaves_no_record(server: EmbeddedRedis, client: redis.Redis) -> None:
     before = set(client.keys())
 
     async def talk(bird: Canary) -> None:
@@ -84,7 +82,7 @@ def test_canary_completes_and_leaves_no_record(
         assert set(client.keys()) == made
 
     flying(server.url, talk)
-    # Its configuration, and the name of its lane, which goes with the bucket.
+    # The rest is its configuration, and the fence of its lane, which expires with the bucket.
     new = {key.decode() for key in set(client.keys()) - before}
     assert {KEYS.meta, KEYS.fence(0)} <= new <= {KEYS.meta, KEYS.fence(0), KEYS.pending(0), STREAM}
     assert client.xlen(STREAM) == client.hlen(KEYS.pending(0)) == 0
@@ -94,7 +92,9 @@ def test_canary_completes_and_leaves_no_record(
     assert (status.pending, sum(status.backlog.values())) == (0, 0)
 
 
-def test_concurrent_canaries_do_not_interfere(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_concurrent_canaries_do_not_interfere(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
     client = make_any_acker().connection.client
 
     async def run() -> None:
@@ -116,7 +116,7 @@ def test_abandoned_canaries_are_removed(
 ) -> None:
     acker = Acker(client, NAME)
     acker.connection.run(commands.create(KEYS, canary.CONFIG))
-    for verdict in range(3):  # acked, and nobody took it
+    for verdict in range(3):  # acked, and not taken
         row = f'[["{verdict + 1:016x}","canary",1,""]]'
         fields = {"verdict": "ack", "reason": "completed", "n": 1, "rows": row}
         client.xadd(STREAM, fields, id=f"{verdict + 1}-1")
@@ -133,7 +133,7 @@ def test_abandoned_canaries_are_removed(
             late(acker, 0, 2 * canary.CONFIG.tick_ms)
             await flies(bird)
         assert _status(client).pending == 0
-        assert client.xlen(STREAM) == 1, "a nack that is not old yet"
+        assert client.xlen(STREAM) == 1, "a nack that is not old enough"
         monkeypatch.setattr(canary, "ABANDONED_MS", -1)
         await flies(bird)
 
@@ -157,7 +157,7 @@ def test_full_backlog_of_abandoned_canaries_is_cleared(
 
 
 def _after(bird: Canary, calls: int, do: Callable[[], object], times: int = 1) -> None:
-    """Do something behind so many batches, ``times`` times."""
+    """Call ``do`` after so many batches, ``times`` times."""
     apply, sent = bird._acker.apply, 0
 
     async def applied(batch: Batch) -> Any:
@@ -187,7 +187,7 @@ def test_canary_creates_its_namespace_again(
         await flies(bird)
         _after(bird, 1, client.flushall)  # between its track and its ack
         await flies(bird)
-        _after(bird, 1, gone_and_back)  # and another service was faster
+        _after(bird, 1, gone_and_back)  # another service has created it again
         await flies(bird)
 
     flying(any_server.url, talk)
@@ -201,7 +201,7 @@ def test_lost_canary_verdict_is_reported(
 
     async def talk(bird: Canary) -> None:
         _after(bird, 2, lambda: client.delete(STREAM), times=1)
-        await flies(bird)  # once may be by chance: it flies again
+        await flies(bird)  # a single loss is retried
         _after(bird, 2, lambda: client.delete(STREAM), times=100)
         await flies(bird, "failed", "its verdict is missing")
 
@@ -245,17 +245,19 @@ def test_read_only_user_gets_a_denied_canary(server: EmbeddedRedis, client: redi
         answer = get(url, "/readyz")
         assert answer.json() == {"status": "ok", "namespaces": 1, "canary": "denied"}
         flying(url, talk, clock=lambda: now[0])
-        # Also where it is there, because others may write.
+        # Also if the namespace exists, because other users may write.
         client.execute_command("ACL", "SETUSER", *words)
         assert get(url, "/readyz").json()["canary"] == "denied"
     finally:
         client.acl_deluser("viewer")
 
 
-def test_redis_that_refuses_writes_fails_the_canary(server: EmbeddedRedis, client: redis.Redis) -> None:
+def test_redis_that_refuses_writes_fails_the_canary(
+    server: EmbeddedRedis, client: redis.Redis
+) -> None:
     async def talk(bird: Canary) -> None:
         await flies(bird)
-        # Of a master that is not there; what it had it still tells.
+        # The replica of an unreachable master; it still answers reads.
         client.execute_command("REPLICAOF", "127.0.0.1", "1")
         try:
             await flies(bird, "failed", "read-only replica")
@@ -279,7 +281,7 @@ def test_redis_that_refuses_writes_fails_the_canary(server: EmbeddedRedis, clien
 
 @contextmanager
 def unable_to_save(client: redis.Redis) -> Iterator[None]:
-    """A folder stands where the file is to be."""
+    """Let Redis fail to save: a folder is in the place of the file."""
     place = Path(client.config_get("dir")["dir"]) / client.config_get("dbfilename")["dbfilename"]
     saved = client.config_get("save")["save"]
     client.config_set("save", "3600 1")
@@ -344,7 +346,9 @@ def test_canary_can_be_switched_off(any_server: EmbeddedRedis, make_any_acker: M
     assert client.dbsize() == before
 
 
-def test_canary_round_trips_do_not_pile_up(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_canary_round_trips_do_not_pile_up(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
     client = make_any_acker().connection.client
 
     async def run(url: str, stall: Callable[[bool], None]) -> None:

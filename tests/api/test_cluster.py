@@ -1,4 +1,4 @@
-"""The service before a cluster of three."""
+"""The service with a cluster of three masters."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The master is demoted, its address moves, and no connection is cut: the service moves too."""
+"""The master is demoted, its address moves, no connection is cut: the service reconnects."""
 
 import asyncio
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from tests.waiting import LIMIT, wait_until_async
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here is about how often."""
+    """Shorten the intervals: no test here is about them."""
     for name in ("PERIOD", "AGAIN"):
         monkeypatch.setattr(live_watch, name, 0.02)
     monkeypatch.setattr(live, "LINGER", 0.0)
@@ -49,7 +49,7 @@ def viewer(two: TwoServers) -> str:
 
 
 def test_reads_and_events_of_a_viewer_leave_the_demoted_master(two: TwoServers) -> None:
-    """It writes nothing, so nothing refuses it; the demoted master would serve it for ever."""
+    """A viewer writes nothing, so the demoted master would never refuse its calls."""
 
     async def talk(service: Service) -> None:
         stream = await service.open(f"{V1}/n/events")
@@ -60,7 +60,7 @@ def test_reads_and_events_of_a_viewer_leave_the_demoted_master(two: TwoServers) 
         await wait_until_async(lambda: not two.connected(two.old), "no client there", pause=0.02)
         await wait_until_async(lambda: _listens(two), "a subscription to the new master")
         with redis_of(two.old) as old:
-            old.execute_command("REPLICAOF", "NO", "ONE")  # it repeats no message any more
+            old.execute_command("REPLICAOF", "NO", "ONE")  # it relays no message any longer
         with Acker.from_url(two.new.url, "n") as direct:
             track(direct, 7, 0)
         assert (await stream.wait_for("outcome")).data["outcomes"][0]["anchor"] == "7"
@@ -78,7 +78,7 @@ def _listens(two: TwoServers) -> bool:
 
 
 def test_the_canary_leaves_the_demoted_master(two: TwoServers) -> None:
-    """The refusal of its write is enough; nothing waits for the next look."""
+    """The refusal of its write is enough; the next check is not needed."""
 
     async def talk(client: httpx.AsyncClient) -> None:
         assert (await client.get("/readyz")).json()["canary"] == "ok"
@@ -87,7 +87,7 @@ def test_the_canary_leaves_the_demoted_master(two: TwoServers) -> None:
             while (answer := await client.get("/readyz")).json().get("canary") != "ok":
                 pass
             assert answer.status_code == 200
-            # A read that was under way beside it may have been answered by the demoted master.
+            # A concurrent read may have been answered by the demoted master.
             while two.connected(two.old):
                 await client.get(f"{V1}/n")
 
@@ -95,7 +95,7 @@ def test_the_canary_leaves_the_demoted_master(two: TwoServers) -> None:
 
 
 def test_replica_in_the_url_keeps_its_subscription(two: TwoServers) -> None:
-    """Who looks at a replica on purpose goes on listening there."""
+    """A URL may name a replica on purpose; the subscription stays there."""
     two.address.leads_to = two.new.port
 
     async def talk(service: Service) -> None:

@@ -1,4 +1,4 @@
-"""docs/reference/rest.md: each command does what it says, and the file of tokens is one."""
+"""docs/reference/rest.md: its commands succeed, and its token file is valid."""
 
 import json
 import re
@@ -24,7 +24,7 @@ PAGE = (
 def test_commands_of_the_rest_page_succeed(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
-    make_any_acker()  # for the server to be clean
+    make_any_acker()  # so that the server is empty
     script = "\n".join(re.findall(r"```sh[^\n]*\n(.*?)```", PAGE, re.DOTALL)).replace("\\\n", " ")
     lines = [line for line in script.splitlines() if line.startswith("curl ")]
     assert len(lines) == 16
@@ -40,7 +40,7 @@ def test_commands_of_the_rest_page_succeed(
 
 
 def _provide(acker: Acker) -> None:
-    """The namespace and the tree that the page speaks of."""
+    """Create the namespace and the tree that the page uses."""
     try:
         acker.status()
     except NamespaceNotFoundError:

@@ -1,4 +1,4 @@
-"""Events: one subscription for all, state and verdicts as they come, and what a reader misses."""
+"""Events: one subscription for all streams, current states and verdicts, gaps for slow readers."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from acker_redis.sync.client import Acker
 from tests.api.service import METRICS_TOKEN, TOKEN, app_of
 from tests.api.streams import Service, streaming
 from tests.api.test_namespaces import V1
-from tests.api.test_redis_away import NOBODY
+from tests.api.test_redis_away import UNREACHABLE
 from tests.api.test_redis_away import _pump as pump
 from tests.conftest import MakeAcker
 from tests.support import block_row, fail, fail_slot, tick, track, track_block
@@ -37,7 +37,7 @@ Talk = Callable[[Service], Awaitable[None]]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here is about how often: a poll comes when the one before has ended."""
+    """Shorten the intervals: a poll begins when the one before has ended."""
     for name in ("PERIOD", "AGAIN"):
         monkeypatch.setattr(live_watch, name, 0.02)
     monkeypatch.setattr(live, "LINGER", 0.0)
@@ -56,13 +56,13 @@ def events(acker: Acker) -> str:
 
 
 def subscriptions(acker: Acker) -> tuple[int, int]:
-    """Clients that subscribe to something, and patterns."""
+    """Return the number of subscribed clients, and of patterns."""
     client = acker.connection.client
     return len(client.client_list(_type="pubsub")), client.pubsub_numpat()
 
 
 def publish(acker: Acker, rows: str, verdict: str = "nack", task: str = "t", n: int = 1) -> None:
-    """As the scripts do, or somebody else."""
+    """Publish as the scripts do, or as another program may."""
     message = f'{{"verdict":"{verdict}","reason":"failed","n":{n},"rows":{rows}}}'
     acker.connection.client.publish(channel(acker.namespace, verdict, task), message)
 
@@ -75,7 +75,7 @@ def test_two_hundred_streams_share_one_subscription(
     client = acker.connection.client
 
     async def talk(service: Service) -> None:
-        # Redis may have yet to notice that a service of another test has ended.
+        # Redis may not have noticed yet that the service of another test has ended.
         await wait_until_async(lambda: subscriptions(acker) == (0, 0))
         calls = client.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
         paths = [events(acker)] * 180 + [events(other)] * 10 + [LIST] * 10
@@ -90,7 +90,7 @@ def test_two_hundred_streams_share_one_subscription(
             assert listed["total"] == 2
         assert subscriptions(acker) == (1, 1)
         calls = client.info("commandstats")["cmdstat_evalsha"]["calls"] - calls
-        assert calls <= 20, "and none of them asks by itself"
+        assert calls <= 20, "and no stream polls separately"
         track(acker, 7, 0)
         told = [await stream.wait_for("outcome") for stream in streams[:180]]
         assert len({each.id for each in told}) == 1
@@ -102,7 +102,7 @@ def test_two_hundred_streams_share_one_subscription(
         assert service.services.live._listeners == {}
         await wait_until_async(lambda: subscriptions(acker) == (0, 0))
         assert service.services.live._watches == {}
-        # And begins anew.
+        # The subscription begins again.
         again = await service.open(events(acker))
         assert (await again.wait_for("hello")).data["live"] is True
         assert subscriptions(acker) == (1, 1)
@@ -187,7 +187,9 @@ def test_block_verdicts_are_one_entry(any_server: EmbeddedRedis, make_any_acker:
     run(any_server.url, talk)
 
 
-def test_published_junk_cannot_forge_an_event(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_published_junk_cannot_forge_an_event(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
     acker = make_any_acker()
     client = acker.connection.client
 
@@ -236,7 +238,7 @@ def test_slow_reader_gets_a_gap_and_continues(
             assert told.data["outcomes"][0]["anchor"] == str(number)
         watch = service.services.live._watches[acker.namespace]
         assert len(watch.ring._events) == 5
-        await wait_until_async(lambda: slow.chunks.qsize() == 2, "it takes two")
+        await wait_until_async(lambda: slow.chunks.qsize() == 2, "two chunks are read")
         for _ in range(1000):
             slow.window.release()
         gap = await slow.wait_for("gap")
@@ -303,12 +305,14 @@ def test_broken_subscription_is_renewed_with_a_gap(
     run(any_server.url, talk)
 
 
-def test_hanging_redis_is_reported_and_recovers(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_hanging_redis_is_reported_and_recovers(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
     acker = make_any_acker()
 
     async def main() -> None:
         with proxied(any_server.url) as line:
-            # It is not the poll that sees it, which waits for longer than this test.
+            # Not the poll detects it: its timeout is longer than this test.
             async with streaming(line.url) as service:
                 streams = [await service.open(path) for path in (events(acker), LIST)]
                 kinds = ["status", "namespaces"]
@@ -328,7 +332,7 @@ def test_hanging_redis_is_reported_and_recovers(any_server: EmbeddedRedis, make_
 def test_outage_of_redis_and_its_end_are_sent_as_events_at_once(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both are told at once, and not when the next poll is due."""
+    """Both are sent at once, before the next poll is due."""
     monkeypatch.setattr(live_watch, "PERIOD", 3600.0)
     acker = make_any_acker()
     place = urlsplit(any_server.url)
@@ -354,14 +358,14 @@ def test_outage_of_redis_and_its_end_are_sent_as_events_at_once(
                     seen[got.event] = got.data
             assert seen["problem"]["type"] == AWAY
             assert "Redis did not answer" in seen["hello"]["why"]
-            # No poll may fail by a connection that died, for the next one comes after an hour.
+            # No poll may fail on a dead connection, because the next one is due in an hour.
             await service.services.reader._client.connection_pool.disconnect()
             line = await asyncio.start_server(serve_line, "127.0.0.1", port)
             seen = {}
             while len(seen) < 3:
                 got = await stream.next()
                 assert got
-                # It may be told more than once why nothing is heard.
+                # The reason for missing verdicts may be sent more than once.
                 if got.event != "problem" and got.data.get("live") is not False:
                     seen[got.event] = got.data
             assert set(seen) == {"hello", "status", "gap"}
@@ -377,7 +381,7 @@ def test_stream_begins_while_redis_is_unavailable(monkeypatch: pytest.MonkeyPatc
     async def talk(service: Service) -> None:
         for path in (f"{V1}/orders/events", LIST):
             stream = await service.open(path)
-            assert stream.status == 200, "a browser would not try again"
+            assert stream.status == 200, "a browser would not retry otherwise"
             assert (await stream.wait_for("problem")).data["type"] == AWAY
             assert (await stream.wait_for("problem")).data["type"] == AWAY
         stream = await service.open(f"{V1}/orders/events")
@@ -385,7 +389,7 @@ def test_stream_begins_while_redis_is_unavailable(monkeypatch: pytest.MonkeyPatc
         assert hello.data["live"] is False
         assert "Redis did not answer" in hello.data["why"]
 
-    run(NOBODY, talk)
+    run(UNREACHABLE, talk)
 
 
 def test_hello_has_the_reason_for_missing_verdicts(
@@ -422,7 +426,9 @@ def test_hello_has_the_reason_for_missing_verdicts(
         admin.acl_deluser("ears")
 
 
-def test_streams_require_a_token_for_the_namespace(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_streams_require_a_token_for_the_namespace(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
     acker, other = make_any_acker(), make_any_acker()
     mine = (
         f'tokens = [{{name="v", role="viewer", token="{"v" * 20}", '
@@ -435,7 +441,7 @@ def test_streams_require_a_token_for_the_namespace(any_server: EmbeddedRedis, ma
             for refused in ({}, {"authorization": f"Bearer {METRICS_TOKEN}"}):
                 stream = await service.open(path, **refused)
                 assert stream.status in (401, 403), path
-            # An unknown query parameter, and a token in it opens nothing.
+            # Unknown query parameters are refused, and a token in the query opens nothing.
             status = 422 if "?" in path else 200
             assert (await service.open(path, **viewer)).status == status
         assert (await service.open(events(other), **viewer)).status == 403
@@ -443,8 +449,8 @@ def test_streams_require_a_token_for_the_namespace(any_server: EmbeddedRedis, ma
         assert [each["name"] for each in listed["namespaces"]] == [acker.namespace]
         everything = await service.open(LIST, authorization=f"Bearer {TOKEN}")
         assert (await everything.wait_for("namespaces")).data["total"] == 2
-        nobody = await service.open(f"{V1}/nobody/events", authorization=f"Bearer {TOKEN}")
-        assert nobody.status == 404
+        missing = await service.open(f"{V1}/missing/events", authorization=f"Bearer {TOKEN}")
+        assert missing.status == 404
 
     run(any_server.url, talk, token=TOKEN, metrics_token=METRICS_TOKEN, tokens=mine)
 
@@ -505,19 +511,17 @@ def test_number_of_streams_is_limited(
         assert (await service.open(path, address="127.0.0.3")).status == 503
         await opened[0].leave()
         assert (await service.open(path)).status == 200
-        for _ in range(5):  # who is refused for another reason takes no place
-            assert (await service.open(f"{V1}/nobody/events", address="::1")).status in (404, 503)
+        for _ in range(5):  # a client that is refused for another reason does not count
+            assert (await service.open(f"{V1}/missing/events", address="::1")).status in (404, 503)
         await opened[1].leave()
-        assert (await service.open(f"{V1}/nobody/events")).status == 404
+        assert (await service.open(f"{V1}/missing/events")).status == 404
         assert (await service.open(path)).status == 200
 
     run(any_server.url, talk)
 
 
-def test_shutdown_ends_open_streams(
-    any_server: EmbeddedRedis, make_any_acker: MakeAcker
-) -> None:
-    """Also while one of them reads nothing."""
+def test_shutdown_ends_open_streams(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+    """Also if one of the clients reads nothing."""
     acker = make_any_acker()
 
     async def main() -> None:
@@ -570,7 +574,9 @@ def test_stream_survives_drop_and_recreation(
     run(any_server.url, talk)
 
 
-def test_block_completed_later_is_one_entry(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_block_completed_later_is_one_entry(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
     acker = make_any_acker()
 
     async def talk(service: Service) -> None:

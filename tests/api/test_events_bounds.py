@@ -1,4 +1,4 @@
-"""What is gathered for an event, and what is kept of them: bounded, whatever comes."""
+"""Events and the ring of events are bounded in size for any input."""
 
 import json
 from typing import Any
@@ -96,11 +96,11 @@ def test_ring_is_bounded_in_bytes() -> None:
     assert ring.size <= 1000
     assert ring.size == sum(map(len, ring._events))
     ring.append("outcome", '"' + "x" * 3000 + '"')
-    assert len(ring._events) == 1, "one that is too large by itself is told all the same"
+    assert len(ring._events) == 1, "an event that is too large alone is sent nevertheless"
 
 
 def test_slow_listener_gets_states_and_verdicts_in_turn() -> None:
-    """Its state changes whenever it looks."""
+    """Its state changes at each read."""
     board = Board(Ring(most=3))
     listener = Listener(board, ANYBODY, "")
     found = []

@@ -1,4 +1,4 @@
-"""Events before a cluster of three: one node tells what all of them publish."""
+"""Events of a cluster of three masters: one node delivers the messages of all."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The examples in docstrings do what they say."""
+"""The examples in docstrings are correct."""
 
 import doctest
 import importlib

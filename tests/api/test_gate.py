@@ -1,4 +1,4 @@
-"""What is let in: browsers of other sites, who asks too often, bodies that are too large."""
+"""The gate refuses requests of other sites, above a rate limit, and with large bodies."""
 
 import itertools
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def test_changes_from_other_sites_are_refused(
                 if operation.changes:
                     is_problem(answer, 403, "cross-site")
                 else:
-                    assert answer.status_code == 200, "nobody else can read it"
+                    assert answer.status_code == 200, "another site cannot read it"
         after = dump(acker)
         after.pop(b"acker:audit")
         assert after == before
@@ -137,17 +137,19 @@ def test_token_without_origin_headers_is_accepted(
 
     async def talk(client: httpx.AsyncClient) -> None:
         assert (await client.post(path, headers=bearer(TOKEN))).status_code == 200
-        # A page elsewhere that knows the token still may not.
+        # A page of another site is refused even with the token.
         elsewhere = {**bearer(TOKEN), "Sec-Fetch-Site": "cross-site"}
         is_problem(await client.post(path, headers=elsewhere), 403, "cross-site")
-        # Who is nobody is told so before their body is read.
+        # An unknown caller is refused before its body is read.
         for body in (b"{", b"x" * 100_000):
             is_problem(await client.post(path, content=body), 401, "unauthorized")
 
     asked(any_server.url, talk, token=TOKEN)
 
 
-def test_requests_above_the_rate_limit_get_429(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_requests_above_the_rate_limit_get_429(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
     make_any_acker()
     both = f'tokens = [{{name="b", role="viewer", token="{"b" * 20}"}}]'
 
@@ -158,7 +160,7 @@ def test_requests_above_the_rate_limit_get_429(any_server: EmbeddedRedis, make_a
         refused = await client.get(V1, headers=one)
         is_problem(refused, 429, "too-many-requests")
         assert 1 <= int(refused.headers["retry-after"]) <= 12
-        assert (await client.get(V1, headers=other)).status_code == 200, "each for itself"
+        assert (await client.get(V1, headers=other)).status_code == 200, "a separate limit"
         for path in ("/livez", "/readyz", "/metrics", "/static/0/none.js"):
             for _ in range(6):
                 assert (await client.get(path, headers=one)).status_code in (200, 404)
@@ -172,7 +174,7 @@ def test_requests_above_the_rate_limit_get_429(any_server: EmbeddedRedis, make_a
     "path", [V1, "/metrics", "/livez", "/readyz", "/static/0/x.js", "/docs", "/x"]
 )
 def test_wrong_tokens_are_limited_everywhere(any_server: EmbeddedRedis, path: str) -> None:
-    """A right one is refused then, too: else one could go on trying."""
+    """A valid token is refused then, too: otherwise a client could go on guessing."""
     other = f'tokens = [{{name="b", role="viewer", token="{"b" * 20}"}}]'
 
     async def talk(client: httpx.AsyncClient) -> None:
@@ -183,7 +185,7 @@ def test_wrong_tokens_are_limited_everywhere(any_server: EmbeddedRedis, path: st
             refused = await client.get(path, headers=headers)
             is_problem(refused, 429, "too-many-requests")
             assert int(refused.headers["retry-after"]) >= 1
-        # Clients that were here before are not shut out, nor those without any token.
+        # Known clients are not locked out, nor are clients without a token.
         assert (await client.get(path, headers=bearer(TOKEN))).status_code in (200, 404)
         assert (await client.get("/livez")).status_code == 200
 
@@ -228,16 +230,14 @@ def test_limiter_refills_over_time() -> None:
     now[0] = 1.5
     assert [limiter.wait("a"), limiter.wait("a")] == [0.0, 0.5]
     now[0] = 1e6
-    assert [limiter.wait("a") for _ in range(61)].count(0.0) == 60, "no more are saved up"
+    assert [limiter.wait("a") for _ in range(61)].count(0.0) == 60, "no more are saved"
     for each in "bcd":
         limiter.wait(each)
-    assert limiter.wait("a") == 0.0, "who has not asked for longest was forgotten"
+    assert limiter.wait("a") == 0.0, "the least recent client was forgotten"
     assert len(limiter._left) == 3
 
 
-def test_too_large_body_is_refused(
-    any_server: EmbeddedRedis, make_any_acker: MakeAcker
-) -> None:
+def test_too_large_body_is_refused(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
     track(acker, 7, 40)
 
@@ -268,7 +268,7 @@ _TOO_LARGE = "body-too-large"
 def test_unknown_query_parameter_is_refused(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, operation: Operation
 ) -> None:
-    """Ignored, a misspelt filter would return everything. Nothing is done."""
+    """If it were ignored, a misspelt filter would return everything. Nothing is changed."""
     acker = make_any_acker()
     track(acker, 7, 40)
     before = dump(acker)
@@ -295,7 +295,7 @@ def test_unknown_query_parameter_is_refused(
 def test_missing_token_is_reported_before_unknown_parameters(any_server: EmbeddedRedis) -> None:
     async def talk(client: httpx.AsyncClient) -> None:
         is_problem(await client.get(f"{V1}?nonsense=1"), 401, "unauthorized")
-        # Others than the API may be given anything: by scrapers, probes, browsers.
+        # Other routes accept any parameters: of scrapers, probes, browsers.
         for path in ("/metrics", "/livez", "/readyz", "/"):
             answer = await client.get(f"{path}?nonsense=1", headers=bearer(TOKEN))
             assert answer.status_code == 200
@@ -303,8 +303,10 @@ def test_missing_token_is_reported_before_unknown_parameters(any_server: Embedde
     asked(any_server.url, talk, token=TOKEN)
 
 
-def test_body_must_be_json_with_its_content_type(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
-    """What a form of another page can send is not read: text/plain and the like."""
+def test_body_must_be_json_with_its_content_type(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
+    """Types that a form of another page can send, such as text/plain, are not read."""
     acker = make_any_acker()
     track(acker, 7, 40)
 

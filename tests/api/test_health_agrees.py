@@ -1,5 +1,5 @@
-"""All who say whether a namespace is healthy say the same: the doctor, /readyz, REST, events, the
-command line and the alert rules; also when a threshold is moved."""
+"""All reports of health agree: the doctor, /readyz, REST, events, the command line and the alert
+rules; also if a threshold is changed."""
 
 import asyncio
 import importlib.util
@@ -70,7 +70,7 @@ def by_terminal(case: Borderline) -> set[str]:
 def by_events(case: Borderline) -> set[str]:
     async def rows() -> dict[str, Any]:
         async def survey() -> Survey:
-            raise AssertionError("nobody asks")
+            raise AssertionError("no survey is needed")
 
         watch = ListWatch(Ring(), survey)
         try:
@@ -104,7 +104,7 @@ WHO = {
     "readyz": by_readiness,
 }
 ONLY = {"readyz": {"rotator"}, "doctor": JUDGED - {"oldest"}}
-"""What they say no more than; the doctor does not look for the oldest tree."""
+"""The findings that they may report; the doctor does not look for the oldest tree."""
 
 
 @pytest.fixture(params=["as it is", "halved"])
@@ -135,7 +135,7 @@ def render() -> ModuleType:
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses ask for it
+    sys.modules[spec.name] = module  # dataclasses need it
     spec.loader.exec_module(module)
     return module
 

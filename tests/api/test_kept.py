@@ -1,4 +1,4 @@
-"""An answer that is shared, with a clock that the test moves."""
+"""A single-flight cache, with a clock of the test."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from acker_api.reading.kept import Kept, KeptEach
 
 
 class Made:
-    """Counts; each value is made when ``go`` is set."""
+    """A counter; each value is made when ``go`` is set."""
 
     def __init__(self) -> None:
         self.count, self.now, self.go = 0, 0.0, asyncio.Event()
@@ -34,8 +34,8 @@ def test_concurrent_callers_share_one_call() -> None:
         asking[0].cancel()
         made.go.set()
         assert await asyncio.gather(*asking[1:]) == [1] * 4
-        assert asking[0].cancelled(), "and its end is nobody else's"
-        assert await kept.get() == 2, "nothing is kept for longer than it is made"
+        assert asking[0].cancelled(), "its cancellation does not affect the others"
+        assert await kept.get() == 2, "nothing is cached after the call"
 
     asyncio.run(run())
 
@@ -86,7 +86,7 @@ def test_stale_value_is_returned_during_the_next_call() -> None:
             await asyncio.sleep(0)
         assert await kept.get() == 2
         made.now = 8.0
-        assert await kept.get() == 3, "too old to be told"
+        assert await kept.get() == 3, "too old to be returned"
 
     asyncio.run(run())
 
@@ -98,7 +98,7 @@ def test_expensive_value_is_cached_longer() -> None:
         asking = asyncio.create_task(kept.get())
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        made.now = 0.5  # so long it takes
+        made.now = 0.5  # the duration of the call
         made.go.set()
         assert await asking == 1
         made.now = 5.4
@@ -106,13 +106,13 @@ def test_expensive_value_is_cached_longer() -> None:
         made.now = 5.6
         assert await kept.get() == 2
         made.now = 6.7
-        assert await kept.get() == 3, "what took no time is kept for the second"
+        assert await kept.get() == 3, "a fast call is cached for a second"
 
     asyncio.run(run())
 
 
 def test_only_good_readiness_is_cached_longer() -> None:
-    """Redis that hung for seconds may be back: nobody is told of it for as many times longer."""
+    """After a hang of seconds Redis may be back: a bad answer is not cached ten times as long."""
     assert kept_longer(Readiness(1, Flight("ok")), 0.3) == 3
     assert kept_longer(Readiness(1, Flight("ok")), 5) == 10
     assert kept_longer(Readiness(1, Flight("ok"), redis="it hangs"), 5) == 0

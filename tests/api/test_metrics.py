@@ -1,4 +1,4 @@
-"""/metrics, as Prometheus reads it."""
+"""/metrics, as Prometheus parses it."""
 
 import asyncio
 import re
@@ -30,10 +30,10 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 def samples(families: Iterable[Metric]) -> Samples:
     found: Samples = {}
     for family in families:
-        assert family.documentation, f"{family.name} says nothing"
+        assert family.documentation, f"{family.name} has no help text"
         for each in family.samples:
             key = each.name, tuple(sorted(each.labels.items()))
-            assert key not in found, "a series stands once"
+            assert key not in found, "a series occurs once"
             found[key] = each.value
     return found
 
@@ -203,7 +203,7 @@ def test_concurrent_scrapes_share_one_survey(
         assert _scripts(acker) - begun < 20
         begun = _scripts(acker)
         await client.get("/metrics")
-        assert _scripts(acker) > begun, "and each new scrape reads anew"
+        assert _scripts(acker) > begun, "each new scrape reads again"
 
     asked(any_server.url, talk)
 
@@ -213,7 +213,9 @@ def _scripts(acker: Any) -> int:
     return int(stats.get("cmdstat_evalsha", {}).get("calls", 0))
 
 
-def test_number_of_task_labels_is_bounded(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_number_of_task_labels_is_bounded(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
     acker = make_any_acker(shards=2)
     for shard in range(2):
         backlogs = {f"backlog:task-{shard}-{n}": 1 for n in range(600)}
@@ -240,9 +242,7 @@ def test_metric_has_a_help_text(what: str) -> None:
     assert f"# HELP {what} " in body.decode()
 
 
-def test_repeated_batch_is_counted(
-    any_server: EmbeddedRedis, make_any_acker: MakeAcker
-) -> None:
+def test_repeated_batch_is_counted(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
     for _ in range(3):
         send(acker, columns_of([(7, 40, 1)], "t", ["s"]), Fence("p", 1, "aa"))

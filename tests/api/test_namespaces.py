@@ -59,7 +59,7 @@ def test_oldest_tree_has_no_slots_of_its_block(
     tree = response.json()["oldest"]["tree"]
     assert tree["block"] == {"block": "1", "slots": 4000}
     assert tree["source_id"] == "page"
-    assert len(response.content) < 4000, "each dashboard gets it each second"
+    assert len(response.content) < 4000, "each dashboard gets it every second"
     whole = get(any_server.url, f"{V1}/{acker.namespace}/trees/{anchor}").json()
     assert len(whole["block"]["open"]) == 4000
 
@@ -76,7 +76,7 @@ def test_overdue_tick_is_reported_per_shard(
 
 
 def late(acker: Any, shard: int, ms: int) -> None:
-    """As if the last tick of a shard were so long ago."""
+    """Set the last tick of a shard back by so many ms."""
     meta = ShardKeys(acker.namespace, shard).meta
     acker.connection.client.hincrby(meta, "ticked_ms", -ms)
 
@@ -118,7 +118,7 @@ def test_invalid_name_in_the_path_is_refused(any_server: EmbeddedRedis, name: st
 
 def test_unknown_paths_and_namespaces_are_404(any_server: EmbeddedRedis) -> None:
     async def talk(client: httpx.AsyncClient) -> None:
-        body = is_problem(await client.get(f"{V1}/nobody"), 404, "namespace-not-found")
+        body = is_problem(await client.get(f"{V1}/missing"), 404, "namespace-not-found")
         assert "acker-redis create" in body["detail"]
         for path in ("/api/v2", f"{V1}/a/b", "/docs", "/openapi.json", "/livez/"):
             is_problem(await client.get(path), 404, "not-found")
@@ -145,15 +145,13 @@ def test_tampered_meta_is_reported_as_a_schema_problem(
     assert "tampered" in body["detail"]
 
 
-def test_answers_match_openapi(
-    any_server: EmbeddedRedis, make_any_acker: MakeAcker
-) -> None:
+def test_answers_match_openapi(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
     track(acker, 7, 40)
     schema = create_app(Settings(), ApiSettings()).openapi()
 
     async def talk(client: httpx.AsyncClient) -> None:
-        for path in ("/livez", "/readyz", V1, f"{V1}/{acker.namespace}", f"{V1}/nobody"):
+        for path in ("/livez", "/readyz", V1, f"{V1}/{acker.namespace}", f"{V1}/missing"):
             response = await client.get(path)
             template = path if path in schema["paths"] else f"{V1}/{{namespace}}"
             answers = schema["paths"][template]["get"]["responses"]

@@ -1,4 +1,4 @@
-"""Verdicts that wait, newest first, from page to page; and who is behind."""
+"""Untaken verdicts, newest first, page by page; and the backlog of each source."""
 
 from contextlib import suppress
 from typing import Any
@@ -28,9 +28,7 @@ async def walked(client: httpx.AsyncClient, path: str, **query: Any) -> list[Any
     return found
 
 
-def test_verdict_has_all_its_fields(
-    any_server: EmbeddedRedis, make_any_acker: MakeAcker
-) -> None:
+def test_verdict_has_all_its_fields(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
     track(acker, 7, 40, "order-1", "shop")
     fail(acker, 7, "no such address")
@@ -50,7 +48,7 @@ def test_verdict_has_all_its_fields(
         "entry": f"0:{entry.id}",
     }
     assert (body["next"], body["looked"], body["tasks"]) == (None, 1, ["shop"])
-    assert len(acker.outcomes("shop").read()) == 1, "nothing is taken"
+    assert len(acker.outcomes("shop").read()) == 1, "the request takes no verdict"
 
 
 def test_pages_of_many_streams_are_ordered_and_complete(
@@ -76,7 +74,7 @@ def test_pages_of_many_streams_are_ordered_and_complete(
         assert one == [outcome for outcome in whole if outcome["task"] == "task-0"]
         assert len(one) == 27
         assert sorted(o["slot"] for o in one if o["source_id"] == "page") == list(range(7))
-        assert await walked(client, path, task="nobody") == []
+        assert await walked(client, path, task="unknown") == []
 
     asked(any_server.url, talk)
 
@@ -142,7 +140,7 @@ def test_unreadable_entries_are_counted_and_skipped(
 
 
 def test_reads_for_a_page_are_bounded() -> None:
-    """However many do not match."""
+    """For any number of verdicts that do not match."""
     flow = newest([ShardKeys("n", 0)], ["t"], 10, meant=Meant("nack"))
     read, number, calls = 0, 10**6, 0
     step = next(flow)
@@ -163,13 +161,13 @@ def test_reads_for_a_page_are_bounded() -> None:
 
 
 def test_entries_that_cannot_match_are_not_parsed() -> None:
-    """What is not meant is not even parsed, and nobody waits for what is."""
-    nobody, all_ = {b"verdict": b"ack", b"reason": b"completed", b"rows": b"no"}, b"4095"
-    block = {**nobody, b"block": b"5", b"label": b"b", b"age": b"1", b"slots": all_}
+    """Entries of acks are not even parsed if the filter is nack."""
+    acks, all_ = {b"verdict": b"ack", b"reason": b"completed", b"rows": b"no"}, b"4095"
+    block = {**acks, b"block": b"5", b"label": b"b", b"age": b"1", b"slots": all_}
     mixed = {**block, b"verdict": b"mixed", b"reason": b"expired", b"rows": b"[]"}
     flow = newest([ShardKeys("n", 0)], ["t"], 10, meant=Meant("nack"))
     ((*_, count),) = _commands(next(flow))
-    entries = [(b"%d-0" % (10**6 - n), nobody) for n in range(count // 2)]
+    entries = [(b"%d-0" % (10**6 - n), acks) for n in range(count // 2)]
     entries += [(b"%d-0" % (10**5 - n), mixed) for n in range(count - len(entries))]
     with pytest.raises(StopIteration) as end:
         while True:
@@ -215,7 +213,9 @@ def test_number_of_streams_read_is_bounded() -> None:
     assert choose({"idle": 0}, 1) == []
 
 
-def test_backlog_lists_tasks_with_most_untaken_verdicts_first(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_backlog_lists_tasks_with_most_untaken_verdicts_first(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
     acker = make_any_acker(shards=2, outcomes_limit=50)
     track(acker, 2, 0, task="slow")
     acker.apply(_two("slow"))

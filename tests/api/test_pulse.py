@@ -1,4 +1,4 @@
-"""Who polls a namespace hears soon that Redis hangs, and a slow process cries no wolf."""
+"""Polls of a namespace report a hanging Redis early, and a starved process reports nothing."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ def test_poll_of_a_hanging_redis_fails_before_its_timeout(
             async with service(line.url, answer_within=0.25) as client:
                 assert (await settled(client, path)).status_code == 200
                 line.stall = True
-                # The first may be there before it is known.
+                # The first poll may end before the hang is known.
                 async with asyncio.timeout(LIMIT):
                     while "within 0.15 s" not in await _detail(client, path):
                         pass
@@ -48,7 +48,7 @@ async def _never() -> None:
 
 
 def beating(ping: Callable[[], Awaitable[None]], talk: Callable[[Pulse], Awaitable[None]]) -> None:
-    """Run a talk with a pulse whose signs are due within milliseconds."""
+    """Run a talk with a pulse whose heartbeats are due within milliseconds."""
 
     async def run() -> None:
         one = Pulse(ping, 0.05)
@@ -65,16 +65,16 @@ async def _soon() -> str:
 
 
 def test_read_returns_its_result_or_error() -> None:
-    async def gone() -> None:
+    async def missing() -> None:
         raise NamespaceNotFoundError("orders")
 
     async def talk(one: Pulse) -> None:
         assert await one.read(_soon()) == "read"
         with pytest.raises(NamespaceNotFoundError):
-            await one.read(gone())
+            await one.read(missing())
         with pytest.raises(RedisUnavailableError, match="within 0.03 s"):
             await one.read(_never())
-        assert await one.read(_soon()) == "read", "one that is answered all the same"
+        assert await one.read(_soon()) == "read", "a read that is answered in time"
 
     beating(_never, talk)
 
@@ -91,7 +91,7 @@ def test_starved_process_does_not_report_redis_as_late() -> None:
     async def talk(one: Pulse) -> None:
         await one.read(_soon())
         while asked < 3:
-            time.sleep(0.1)  # twice what an answer may take
+            time.sleep(0.1)  # twice the timeout of an answer
             await asyncio.sleep(0.002)
             assert not one._late.is_set()
 
@@ -100,7 +100,7 @@ def test_starved_process_does_not_report_redis_as_late() -> None:
 
 @pytest.fixture
 def without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It goes on also if the machine stalls after the last poll."""
+    """Let heartbeats continue also if the machine stalls after the last poll."""
     monkeypatch.setattr(pulse, "ON", LIMIT)
 
 
@@ -129,7 +129,7 @@ def test_refusing_redis_is_not_late(error: Exception, late: bool) -> None:
         hangs = False
         asked.clear()
         await asked.wait()
-        for _ in range(10):  # until it was taken note of
+        for _ in range(10):  # until the result is noted
             await asyncio.sleep(0)
         assert one._late.is_set() == late
 
@@ -143,6 +143,6 @@ def test_heartbeats_end_without_polls(monkeypatch: pytest.MonkeyPatch) -> None:
         await one.read(_soon())
         assert one._task
         await one._task
-        assert await one.read(_soon()) == "read", "and begins anew"
+        assert await one.read(_soon()) == "read", "the heartbeats begin again"
 
     beating(_soon, talk)  # type: ignore[arg-type]

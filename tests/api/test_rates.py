@@ -1,4 +1,4 @@
-"""Rates: what the counters grew by between two readings of one process."""
+"""Rates: growth of the counters between two readings of one process."""
 
 import asyncio
 import random
@@ -21,7 +21,7 @@ from tests.support import track
 
 
 def reading(at_ms: int, *acked: int, name: str = "orders", tracked: int = 0) -> Status:
-    """A status in which each shard has so many acked trees."""
+    """Return a status in which each shard has so many acked trees."""
     config = AckerConfig(shards=len(acked))
     return Status(
         name,
@@ -62,7 +62,7 @@ def test_rate_needs_two_readings_far_enough_apart() -> None:
 
 def test_rate_covers_the_last_seconds_at_any_interval() -> None:
     growth = Readings()
-    for at_ms in range(0, 60_000, 100):  # 1 a second, and from 30 s on 10
+    for at_ms in range(0, 60_000, 100):  # 1 per second, and from 30 s on 10 per second
         count = at_ms // 1000 if at_ms < 30_000 else 30 + (at_ms - 30_000) // 100
         found = acked(growth, at_ms, count)
         assert (found is None) == (at_ms < LEAST_MS)
@@ -97,7 +97,7 @@ def test_rates_restart_after_a_recreation(counts: tuple[int, ...], at_ms: int) -
 
 
 def test_overtaken_reading_does_not_restart_rates() -> None:
-    """Two that are under way at once may read the shards in another order."""
+    """Two concurrent readings may read the shards in different order."""
     growth = Readings()
     acked(growth, 0, 0, 0)
     assert acked(growth, 6_000, 30, 30) == (6_000, 10.0)
@@ -108,7 +108,7 @@ def test_overtaken_reading_does_not_restart_rates() -> None:
 
 @pytest.mark.parametrize("every_s", [1, 5, 10, 20, 30, 35, 40, 50, 60, 61, 120, 299])
 def test_findings_compare_readings_a_minute_apart_at_any_interval(every_s: int) -> None:
-    """Once it was looked at for a minute, readings are compared that are a minute apart or more."""
+    """After a minute, the compared readings are a minute apart or more."""
     readings, draw, at_ms = Readings(lately=False), random.Random(every_s), 0
     spans = []
     for _ in range(100):
@@ -139,7 +139,7 @@ def test_memory_is_bounded() -> None:
     for name in "aba":
         acked(growth, 0, 0, name=name)
     acked(growth, 0, 0, name="c")
-    assert acked(growth, LEAST_MS, 5, name="a") is not None, "b was read longest ago"
+    assert acked(growth, LEAST_MS, 5, name="a") is not None, "b is the least recent one"
 
 
 def test_state_has_rates_and_the_reshard(

@@ -1,4 +1,4 @@
-"""Redis is away, hangs, refuses, and comes back: the service says so and stays up."""
+"""Redis is down, hangs, refuses, and recovers: the service reports it and stays up."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ from tests.conftest import MakeAcker
 from tests.transport.proxy import proxied
 from tests.waiting import LIMIT
 
-NOBODY = "redis://127.0.0.1:1/0"
+UNREACHABLE = "redis://127.0.0.1:1/0"
 READS = (V1, f"{V1}/orders")
 
 
@@ -43,7 +43,7 @@ def test_unavailable_redis_is_503() -> None:
             assert response.headers["retry-after"] == "1"
         assert of(_metrics(await client.get("/metrics")), "acker_redis_up") == 0
 
-    asked(NOBODY, talk)
+    asked(UNREACHABLE, talk)
 
 
 def test_service_recovers_with_redis(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
@@ -54,12 +54,12 @@ def test_service_recovers_with_redis(any_server: EmbeddedRedis, make_any_acker: 
         with proxied(any_server.url) as line:
             async with service(line.url, answer_within=0.3) as client:
                 assert (await settled(client, path)).status_code == 200
-                line.stall = True  # connections stay, and nobody answers
-                # Nothing here waits for longer than it may, or the test would hang.
+                line.stall = True  # connections stay open, without answers
+                # Each timeout is short, or the test would hang.
                 answers = await asyncio.gather(*(client.get(path) for _ in range(5)))
                 for answer in (*answers, await client.get(V1), await client.get("/readyz")):
                     body = is_problem(answer, 503, "redis-unavailable")
-                    # Polls of a namespace are told sooner.
+                    # Polls of a namespace are answered earlier.
                     assert re.search(r"within 0\.(3|18) s", body["detail"])
                 assert (await client.get("/livez")).status_code == 200
                 found = _metrics(await client.get("/metrics"))
@@ -113,7 +113,7 @@ def test_known_namespaces_are_down_during_an_outage(
 def test_missing_right_in_a_script_names_the_acl_command(
     server: EmbeddedRedis, make_acker: MakeAcker
 ) -> None:
-    """Every version of Redis and Valkey says it in other words."""
+    """Versions of Redis and Valkey report it in different words."""
     acker = make_acker()
     admin = acker.connection.client
     admin.acl_setuser(
@@ -155,10 +155,10 @@ def test_missing_right_is_reported_without_the_password(
         is_problem(await client.get("/readyz"), 503, "not-ready")
         await client.get("/metrics")
         asked_for = [e for e in admin.acl_log() if str(e["object"]).startswith("info")]
-        assert [entry["count"] for entry in asked_for] == [1], "and not at every scrape"
+        assert [entry["count"] for entry in asked_for] == [1], "and not at each scrape"
 
     try:
-        connect(url, 60.0).smembers("acker:namespaces")  # the URL is right
+        connect(url, 60.0).smembers("acker:namespaces")  # the URL is valid
         admin.acl_log_reset()
         asked(url, talk)
     finally:
@@ -212,7 +212,7 @@ def test_probes_do_not_load_redis(any_server: EmbeddedRedis, make_any_acker: Mak
         async with client_of(app) as client:
             await asyncio.gather(*(client.get("/readyz") for _ in range(50)))
             late(acker, 0, 7_300_000)
-            # What is kept is told for a second, to all.
+            # The answer is cached for a second, for all callers.
             assert (await client.get("/readyz")).status_code == 200
 
     calls = acker.connection.client.info("commandstats")
@@ -243,7 +243,7 @@ def test_probe_ends_within_the_scrape_timeout(
 def test_hanging_namespace_does_not_hide_others(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
-    """As when one node of a cluster is out of reach."""
+    """Like a cluster of which one node cannot be reached."""
     hung, *well = sorted(make_any_acker().namespace for _ in range(6))
     seen: list[str] = []
 
@@ -255,7 +255,7 @@ def test_hanging_namespace_does_not_hide_others(
             found = await super()._see(namespace, oldest)
             seen.append(namespace)
             if len(seen) == len(well):
-                skip(1000.0)  # the time is up for the one that hangs
+                skip(1000.0)  # the timeout of the hanging namespace is reached
             return found
 
     async def run(answer_within: float, scrape_within: float) -> Survey:
@@ -299,7 +299,7 @@ def test_service_reconnects_after_redis_was_down(
             acker.connection.client.client_kill_filter(_type="normal", skipme=True)
             is_problem(await client.get(path), 503, "redis-unavailable")
             line = await asyncio.start_server(serve_line, "127.0.0.1", port)
-            # Connections that died, and were not in use meanwhile, may cost an answer.
+            # Connections that died while idle may cost an answer.
             assert (await settled(client, path)).status_code == 200
         line.close()
 

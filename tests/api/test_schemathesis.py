@@ -1,6 +1,6 @@
-"""Requests that schemathesis makes of the OpenAPI, to a server before a real Redis.
+"""Requests that schemathesis generates from the OpenAPI schema, to a service with a real Redis.
 
-No 500 comes, and each answer is documented, with its media type and its shape.
+No answer is a 500, and each answer is documented, with its media type and its shape.
 """
 
 import threading
@@ -43,7 +43,7 @@ PLACES = [operation.key for operation in OPERATIONS]
 
 @pytest.fixture(scope="module")
 def address(any_server: EmbeddedRedis) -> Iterator[str]:
-    """A service in a thread of its own, as the connections belong to one loop."""
+    """Run the service in a thread, because its connections belong to one event loop."""
     app = app_of(any_server.url, rate_limit=0)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
     thread = threading.Thread(target=server.run, daemon=True)
@@ -65,7 +65,7 @@ def session() -> Iterator[requests.Session]:
 
 @pytest.fixture
 def orders(any_server: EmbeddedRedis) -> Iterator[Acker]:
-    """A namespace with something of all kinds."""
+    """Yield a namespace with trees of all kinds."""
     with Acker.from_url(any_server.url, NAMESPACE, timeout=60) as acker:
         acker.connection.client.flushall()
         acker.create(AckerConfig(tick_ms=3_600_000))

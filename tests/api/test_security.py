@@ -1,4 +1,4 @@
-"""Who may read what."""
+"""Tokens, hosts and headers protect the service."""
 
 import asyncio
 import logging
@@ -34,14 +34,16 @@ def test_loopback_requires_no_token(host: str) -> None:
     check_bind(ApiSettings(host=host))
 
 
-def test_everything_is_open_without_tokens(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_everything_is_open_without_tokens(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
     acker = make_any_acker()
 
     async def talk(client: httpx.AsyncClient) -> None:
         for path in ("/livez", "/readyz", "/metrics", V1, f"{V1}/{acker.namespace}"):
             assert (await client.get(path)).status_code == 200
-            # A proxy or a scraper may send one all the same.
-            assert (await client.get(path, headers=bearer("whatever"))).status_code == 200
+            # A proxy or a scraper may send a token nevertheless.
+            assert (await client.get(path, headers=bearer("any token"))).status_code == 200
 
     asked(any_server.url, talk)
 
@@ -50,7 +52,7 @@ def test_with_a_token_only_probes_are_open(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     acker = make_any_acker()
-    closed = ("/metrics", V1, f"{V1}/{acker.namespace}", f"{V1}/nobody", f"{V1}/a%20b")
+    closed = ("/metrics", V1, f"{V1}/{acker.namespace}", f"{V1}/missing", f"{V1}/a%20b")
     wrong: tuple[dict[str, str], ...] = (
         {},
         bearer(TOKEN[:-1]),
@@ -155,7 +157,7 @@ def test_api_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPa
 
 
 ODD = ("[::1]evil", "[::1]:80evil", "[::1]evil:80", "[::1", "[::1].evil.example", "127.0.0.1:8o")
-"""Malformed, though they begin with a name of loopback."""
+"""Malformed, although they begin with a name of loopback."""
 
 
 def test_foreign_host_is_refused_on_loopback(any_server: EmbeddedRedis) -> None:
@@ -182,7 +184,7 @@ def test_requests_with_foreign_hosts_are_rate_limited(any_server: EmbeddedRedis)
         foreign = {"Host": "evil.example"}
         found = [(await client.get("/livez", headers=foreign)).status_code for _ in range(5)]
         assert found == [421, 421, 421, 429, 429]
-        # A page elsewhere can send these: the browser's own requests are not counted with them.
+        # A page of another site can cause these: a browser's other requests are counted apart.
         assert (await client.get(V1)).status_code == 200
 
     asked(any_server.url, talk, rate_limit=3)
@@ -199,9 +201,9 @@ def test_allowed_hosts() -> None:
     assert not allowed("example", "*.example")
     assert not allowed("badexample", "*.example")
     assert allowed("acker.example:8000", "acker.example:8000")
-    assert allowed("whatever", "*")
-    assert allowed("whatever", host="0.0.0.0")
-    assert not allowed("whatever", "acker.example", host="0.0.0.0")
+    assert allowed("any.name", "*")
+    assert allowed("any.name", host="0.0.0.0")
+    assert not allowed("any.name", "acker.example", host="0.0.0.0")
     assert allowed("127.0.0.1:8000", "acker.example", host="0.0.0.0")
 
 

@@ -1,4 +1,4 @@
-"""The service as a process of its own: starts, serves, ends; and refuses what is not safe."""
+"""The service as a process: it starts, serves, ends, and refuses unsafe settings."""
 
 import asyncio
 import errno
@@ -38,7 +38,7 @@ from tests.conftest import MakeAcker
 from tests.waiting import LIMIT, wait_until
 
 PATIENT = {"TIMEOUT": 60, "API_ANSWER_WITHIN": 60, "API_SCRAPE_WITHIN": 60}
-"""Settings for a machine that stalls."""
+"""Settings for a slow machine."""
 
 
 def _environment(**settings: object) -> dict[str, str]:
@@ -50,7 +50,7 @@ def _environment(**settings: object) -> dict[str, str]:
 def running(
     under: Sequence[str] = (), **settings: object
 ) -> Iterator[tuple[subprocess.Popen[str], int, list[str]]]:
-    """A service on a free port: process, port, and what it has logged until it listened."""
+    """Yield a service on a free port: process, port, and its log lines until it listened."""
     with subprocess.Popen(
         [*under, sys.executable, "-m", "acker_api"],
         env=_environment(**{**PATIENT, "API_PORT": 0, **settings}),
@@ -73,15 +73,17 @@ def running(
 
 
 def get_at(port: int, path: str, **headers: str) -> http.client.HTTPResponse:
-    # The listener is there before its line is logged: a request waits until it is served.
+    # The listener exists before its line is logged: a request waits until it is served.
     line = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
     line.request("GET", path, headers=headers)
     return line.getresponse()
 
 
-def test_service_serves_and_ends_on_sigterm(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_service_serves_and_ends_on_sigterm(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
     make_any_acker()
-    # This server takes any password; nobody is to hear of it all the same.
+    # This server accepts any password; it must not be logged nevertheless.
     url = any_server.url.replace("redis://", "redis://default:a-password@")
     with running(URL=url, API_TOKEN=TOKEN, LOG_LEVEL="debug") as (process, port, logged):
         assert get_at(port, "/livez").status == 200
@@ -178,7 +180,7 @@ def test_port_in_use_is_reported() -> None:
 def test_incomplete_request_times_out(
     monkeypatch: pytest.MonkeyPatch, limit: str, half: bytes, answer: bytes
 ) -> None:
-    """Else strangers could take them all."""
+    """Otherwise clients without a token could hold all connections."""
     for each in ("serving.patience.HEAD_WITHIN", "http.gate.BODY_WITHIN"):
         monkeypatch.setattr(f"acker_api.{each}", 0.1 if each == limit else LIMIT)
     settings = Settings.read(url="redis://127.0.0.1:1/0")
@@ -189,7 +191,7 @@ def test_incomplete_request_times_out(
                 line.sendall(half)
                 got = line.recv(64)
             except ConnectionError:
-                got = b""  # it was closed before all was sent
+                got = b""  # the connection was closed before everything was sent
             assert got.startswith(answer)
             assert bool(got) is bool(answer)
         monkeypatch.setattr("acker_api.serving.patience.HEAD_WITHIN", LIMIT)
@@ -197,11 +199,11 @@ def test_incomplete_request_times_out(
 
 
 STATIC = b"GET /docs/swagger-ui-bundle.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
-"""The largest file that strangers may ask for."""
+"""The largest file that clients without a token may request."""
 
 
 def reads_little(port: int) -> socket.socket:
-    """A client with a small receive buffer, which reads only when it is told to."""
+    """Return a client with a small receive buffer, which reads only when the test lets it."""
     line = socket.socket()
     line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     line.settimeout(LIMIT)
@@ -210,7 +212,7 @@ def reads_little(port: int) -> socket.socket:
 
 
 def was_reset(line: socket.socket) -> bool:
-    """Whether the other side resets a connection, within LIMIT; nothing is read."""
+    """Return whether the other side resets a connection within LIMIT; nothing is read."""
     poll = select.poll()
     poll.register(line, 0)  # errors are reported in any case
     return bool(poll.poll(LIMIT * 1000))
@@ -222,12 +224,12 @@ def was_reset(line: socket.socket) -> bool:
 def test_connection_with_unread_answers_is_reset(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ends: bytes
 ) -> None:
-    """Nor when the service itself would end it: it would wait until all was read."""
+    """Also if the service itself closes it: the close would wait until everything was read."""
     monkeypatch.setattr("acker_api.serving.patience.WRITE_WITHIN", LIMIT)
     monkeypatch.setattr("acker_api.serving.patience.HEAD_WITHIN", LIMIT)
     settings = Settings.read(url="redis://127.0.0.1:1/0")
     with in_background(settings, api(port=0, token=TOKEN, docs=True)) as url:
-        # Not for the listener: the kernel would tell the client nothing.
+        # Not on the listener: the kernel would not notify the client.
         monkeypatch.setattr("acker_api.serving.patience.WRITE_WITHIN", 0.2)
         lines = [reads_little(int(url.rpartition(":")[2])) for _ in range(5)]
         for line in lines:
@@ -240,7 +242,7 @@ def test_connection_with_unread_answers_is_reset(
 
 
 def test_a_slow_reader_gets_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each time that it has read some more it has time again."""
+    """Each part that it reads restarts its timeout."""
     monkeypatch.setattr("acker_api.serving.patience.WRITE_WITHIN", LIMIT)
     settings = Settings.read(url="redis://127.0.0.1:1/0")
     with in_background(settings, api(port=0, token=TOKEN, docs=True)) as url:
@@ -254,7 +256,7 @@ def test_a_slow_reader_gets_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_kernel_buffer_is_bounded_in_size_and_time() -> None:
-    """Also of a connection that the service has closed."""
+    """Also for a connection that the service has closed."""
     with socket.socket() as listener:
         limit_writes(listener)
         assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 2 * SEND_BUFFER
@@ -358,7 +360,7 @@ def test_exhausted_descriptors_are_logged_in_one_line(caplog: pytest.LogCaptureF
     server.on_loop_error(loop, context)
     assert "cannot_accept times=1000 why=" in caplog.records[1].getMessage()
     server.on_loop_error(loop, {"message": "a bug", "exception": ValueError("words")})
-    assert "a bug" in caplog.records[2].getMessage(), "anything else is reported as ever"
+    assert "a bug" in caplog.records[2].getMessage(), "other errors are reported as usual"
     loop.close()
 
 

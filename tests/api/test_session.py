@@ -1,4 +1,4 @@
-"""A browser logs in with a token, is known by a cookie, and logs out."""
+"""A browser logs in with a token, is identified by a cookie, and logs out."""
 
 import logging
 from http.cookies import SimpleCookie
@@ -25,7 +25,7 @@ OURS = {"Origin": HOST}
 
 
 def cookie_of(response: httpx.Response) -> Any:
-    """The one cookie that a response sets, with its attributes."""
+    """Return the one cookie that a response sets, with its attributes."""
     (line,) = response.headers.get_list("set-cookie")
     ((_, morsel),) = SimpleCookie(line).items()
     return morsel
@@ -36,8 +36,8 @@ def test_log_in_act_and_log_out(any_server: EmbeddedRedis, make_any_acker: MakeA
     path = f"{V1}/{acker.namespace}/rotate"
 
     async def talk(client: httpx.AsyncClient) -> None:
-        nobody = {"needed": True, "role": None, "namespaces": None, "who": None}
-        assert (await client.get(SESSION)).json() == nobody
+        unknown = {"needed": True, "role": None, "namespaces": None, "who": None}
+        assert (await client.get(SESSION)).json() == unknown
         answer = await client.post(SESSION, json={"token": TOKEN}, headers=OURS)
         admin = {"needed": True, "role": "admin", "namespaces": None, "who": "admin"}
         assert (answer.status_code, answer.json()) == (200, admin)
@@ -46,15 +46,15 @@ def test_log_in_act_and_log_out(any_server: EmbeddedRedis, make_any_acker: MakeA
         assert (cookie.key, cookie["httponly"], cookie["secure"]) == (COOKIE, True, "")
         assert (cookie["samesite"], cookie["path"], cookie["max-age"]) == ("strict", "/", "43200")
         assert cookie["domain"] == ""
-        # httpx sends it from now on.
+        # httpx sends the cookie from now on.
         assert (await client.get(SESSION)).json() == admin
         assert (await client.get(V1)).status_code == 200
         assert (await client.post(path, headers=OURS)).status_code == 200
-        # A cookie comes along by itself: what it is for has to come from our pages, for sure.
+        # Browsers send a cookie by themselves, so the request must certainly come from our pages.
         for headers in ({}, {"Origin": "null"}, {"Sec-Fetch-Site": "same-site"}):
             is_problem(await client.post(path, headers=headers), 403, "cross-site")
             is_problem(await client.delete(SESSION, headers=headers), 403, "cross-site")
-        # A token goes before it.
+        # A token has precedence over the cookie.
         is_problem(await client.get(V1, headers=bearer("x" * 20)), 401, "unauthorized")
         assert (await client.post(path, headers=bearer(TOKEN))).status_code == 200
 
@@ -63,7 +63,7 @@ def test_log_in_act_and_log_out(any_server: EmbeddedRedis, make_any_acker: MakeA
         lines = gone.headers.get_list("set-cookie")
         assert [line.partition("=")[0] for line in lines] == [COOKIE, SECURE_COOKIE]
         assert all("Max-Age=0" in line and "HttpOnly" in line for line in lines)
-        assert (await client.get(SESSION)).json() == nobody
+        assert (await client.get(SESSION)).json() == unknown
         is_problem(await client.get(V1), 401, "unauthorized")
 
     asked(any_server.url, talk, token=TOKEN)
@@ -82,7 +82,7 @@ def test_session_has_the_rights_of_its_token(any_server: EmbeddedRedis) -> None:
 
 
 def test_cookie_over_https_is_secure(any_server: EmbeddedRedis) -> None:
-    """Also behind a proxy that speaks http with the service: the browser says so."""
+    """Also behind a proxy that uses http to the service: the browser's Origin has the scheme."""
 
     async def talk(client: httpx.AsyncClient) -> None:
         headers = {"Origin": "https://acker.example", "Host": "acker.example"}
@@ -91,7 +91,7 @@ def test_cookie_over_https_is_secure(any_server: EmbeddedRedis) -> None:
         assert (cookie.key, cookie["secure"], cookie["path"]) == (SECURE_COOKIE, True, "/")
         known = {"Cookie": f"{SECURE_COOKIE}={cookie.value}", "Host": "acker.example"}
         assert (await client.get(SESSION, headers=known)).json()["who"] == "admin"
-        # A cookie that another host has planted does not go before it.
+        # A cookie that another host has set does not have precedence.
         known["Cookie"] += f"; {COOKIE}=x"
         assert (await client.get(SESSION, headers=known)).json()["who"] == "admin"
         client.cookies.clear()
@@ -102,7 +102,7 @@ def test_cookie_over_https_is_secure(any_server: EmbeddedRedis) -> None:
 
 
 def test_cookie_value_is_valid_under_one_name_only() -> None:
-    """A value for https is no session where it stands in the plain cookie, nor the other way."""
+    """A value for https is no session in the plain cookie, and the other way round."""
     identity = Identity(Tokens.of(api(token=TOKEN)), 3600)
     strict = Identity(Tokens.of(api(token=TOKEN)), 3600, https_only=True)
     (grant,) = identity.tokens
@@ -181,7 +181,7 @@ def test_login_without_tokens_sets_no_cookie(any_server: EmbeddedRedis) -> None:
     async def talk(client: httpx.AsyncClient) -> None:
         open_ = {"needed": False, "role": "admin", "namespaces": None, "who": "anybody"}
         assert (await client.get(SESSION)).json() == open_
-        answer = await client.post(SESSION, json={"token": "whatever"})
+        answer = await client.post(SESSION, json={"token": "any token"})
         assert (answer.status_code, answer.json()) == (200, open_)
         assert "set-cookie" not in answer.headers
         assert (await client.delete(SESSION)).status_code == 204
@@ -209,7 +209,7 @@ def test_session_ends_by_age_or_with_its_token(monkeypatch: pytest.MonkeyPatch) 
     now[0] -= 3000
     assert who(alice) == "alice"
 
-    # Another worker or replica knows it too, unless its token is another by now.
+    # Another worker or replica accepts it too, unless its token has changed.
     assert who(alice, Identity(Tokens.of(api(tokens=SOME)), 3600)) == "alice"
     assert who(alice, Identity(Tokens.of(api(token=TOKEN)), 3600)) is None
     changed = SOME.replace(ALICE, ALICE[::-1])
@@ -234,7 +234,7 @@ def test_session_ends_by_age_or_with_its_token(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_html_pages_get_a_strict_policy(any_server: EmbeddedRedis) -> None:
-    """Whoever serves pages serves their scripts and styles from here too."""
+    """Pages load scripts and styles from this service only."""
     import asyncio
 
     from fastapi.responses import HTMLResponse

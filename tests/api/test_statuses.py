@@ -1,4 +1,4 @@
-"""Every status that OpenAPI documents is real, and no other comes."""
+"""Every status that OpenAPI documents occurs, and no other."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from acker_redis.ops.settings import Settings
 from acker_redis.protocol.keys import ShardKeys
 from tests.api.operations import NEW, OPERATIONS, Operation
 from tests.api.service import HOST, METRICS_TOKEN, TOKEN, asked, bearer
-from tests.api.test_redis_away import NOBODY
+from tests.api.test_redis_away import UNREACHABLE
 from tests.conftest import MakeAcker
 from tests.support import track
 
@@ -21,7 +21,7 @@ Met = set[tuple[str, str, int]]
 
 
 def documented() -> Met:
-    """All operations of the API that these tests know, with their statuses."""
+    """Return all operations of the API that these tests know, with their statuses."""
     paths = create_app(Settings(), ApiSettings()).openapi()["paths"]
     known = {operation.key for operation in OPERATIONS}
     return {
@@ -46,7 +46,7 @@ def test_documented_statuses_are_exactly_the_real_ones(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("reading.reader", "acting.actions"):
-        monkeypatch.setattr(f"acker_api.{module}.RETRY_FOR", 0.0)  # nobody would come
+        monkeypatch.setattr(f"acker_api.{module}.RETRY_FOR", 0.0)  # a retry would not help
     acker, other = make_any_acker(), make_any_acker()
     client_ = acker.connection.client
     client_.hset(ShardKeys(other.namespace, 0).meta, "schema", 2)
@@ -78,7 +78,7 @@ def test_documented_statuses_are_exactly_the_real_ones(
     async def nowhere(client: httpx.AsyncClient, operation: Operation) -> list[httpx.Response]:
         found = [await operation.ask(client, other.namespace)]
         if operation.action != "create_namespace":
-            found.append(await operation.ask(client, "nobody"))
+            found.append(await operation.ask(client, "missing"))
         return found
 
     async def wrong(client: httpx.AsyncClient, operation: Operation) -> list[httpx.Response]:
@@ -103,10 +103,10 @@ def test_documented_statuses_are_exactly_the_real_ones(
         return found
 
     async def once(client: httpx.AsyncClient, operation: Operation) -> list[httpx.Response]:
-        return [await operation.ask(client, "nobody")]
+        return [await operation.ask(client, "missing")]
 
     async def twice(client: httpx.AsyncClient, operation: Operation) -> list[httpx.Response]:
-        return [await operation.ask(client, "nobody") for _ in range(2)]
+        return [await operation.ask(client, "missing") for _ in range(2)]
 
     try:
         asking(right)
@@ -114,13 +114,13 @@ def test_documented_statuses_are_exactly_the_real_ones(
         asking(wrong)
         asking(closed, token=TOKEN, metrics_token=METRICS_TOKEN)
         asking(once, blind)
-        asking(once, NOBODY)
+        asking(once, UNREACHABLE)
         asking(twice, rate_limit=1)
     finally:
         client_.acl_deluser("blind")
     assert not sorted(status for _, _, status in met if status >= 500 and status not in (502, 503))
-    assert sorted(documented() - met) == [], "documented, and not met"
-    assert sorted(met - documented()) == [], "met, and not documented"
+    assert sorted(documented() - met) == [], "documented, and did not occur"
+    assert sorted(met - documented()) == [], "occurred, and not documented"
 
 
 def test_unauthorized_answers_do_not_reveal_existence(
@@ -131,7 +131,7 @@ def test_unauthorized_answers_do_not_reveal_existence(
     async def talk(client: httpx.AsyncClient) -> None:
         for operation in OPERATIONS:
             there = await operation.ask(client, acker.namespace)
-            nowhere = await operation.ask(client, "nobody")
+            nowhere = await operation.ask(client, "missing")
             assert there.json() if there.content else True
             assert (there.status_code, there.content) == (nowhere.status_code, nowhere.content)
 

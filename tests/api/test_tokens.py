@@ -1,4 +1,4 @@
-"""Tokens by role and namespace: how they are given, and what each opens."""
+"""Tokens by role and namespace: their sources, and their rights."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def token(name: str) -> str:
 
 
 def tokens(namespace: str) -> str:
-    """As one writes them into a file: of each role one, and of two for some namespaces."""
+    """Return a token file: one token per role, and two for some namespaces only."""
     entries = [
         f'[[tokens]]\nname = "{name}"\nrole = "{name}"\ntoken = "{token(name)}"\n'
         for name in NAMES[:4]
@@ -57,7 +57,7 @@ def may(name: str, operation: Operation) -> bool:
 def test_each_role_may_use_its_routes_only(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
-    """And of namespaces that are not a token's, none."""
+    """A token for some namespaces has no rights in others."""
     acker, foreign = make_any_acker(), make_any_acker()
     track(acker, 7, 40)
 
@@ -100,7 +100,7 @@ def test_list_has_only_namespaces_of_the_token(
             assert body["total"] == len(seen)
         for name, status in (("metrics", 200), ("viewer", 200), ("some", 403)):
             answer = await client.get("/metrics", headers=bearer(token(name)))
-            assert answer.status_code == status, "it names all namespaces"
+            assert answer.status_code == status, "/metrics names all namespaces"
         late = bearer(token("some"))
         assert mine not in (await client.get("/readyz", headers=late)).text
 

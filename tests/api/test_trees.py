@@ -1,4 +1,4 @@
-"""What is pending, page by page and one by one, as JSON."""
+"""Pending trees, page by page and one by one, as JSON."""
 
 import itertools
 from typing import Any
@@ -22,7 +22,7 @@ BIG = 2**62 - 1
 
 
 async def walked(client: httpx.AsyncClient, path: str, **query: Any) -> tuple[list[Any], list[Any]]:
-    """All trees and blocks, from page to page."""
+    """Return all trees and blocks of a full pagination."""
     trees: list[Any] = []
     blocks: list[Any] = []
     cursor = ""
@@ -36,9 +36,7 @@ async def walked(client: httpx.AsyncClient, path: str, **query: Any) -> tuple[li
     raise AssertionError
 
 
-def test_tree_has_all_its_fields(
-    any_server: EmbeddedRedis, make_any_acker: MakeAcker
-) -> None:
+def test_tree_has_all_its_fields(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
     track(acker, BIG, 0xFF, "order-1", "shop")
     path = f"{V1}/{acker.namespace}/trees"
@@ -235,7 +233,7 @@ def test_state_has_the_oldest_tree_and_caches_it(
         assert body["oldest"]["tree"]["source_id"] == "first"
         listed = _calls(acker)
         for _ in range(5):
-            assert (await client.get(path)).json()["oldest"] == body["oldest"], "kept for a while"
+            assert (await client.get(path)).json()["oldest"] == body["oldest"], "cached for a while"
         assert _calls(acker) - listed < 10
 
     asked(any_server.url, talk)
@@ -245,7 +243,9 @@ def _calls(acker: Any) -> int:
     return int(acker.connection.client.info("commandstats")["cmdstat_evalsha"]["calls"])
 
 
-def test_state_has_the_target_of_a_reshard(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
+def test_state_has_the_target_of_a_reshard(
+    any_server: EmbeddedRedis, make_any_acker: MakeAcker
+) -> None:
     acker = make_any_acker()
     acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "reshard", "1:4")
     assert get(any_server.url, f"{V1}/{acker.namespace}").json()["resharding_to"] == 4

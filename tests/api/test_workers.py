@@ -1,4 +1,4 @@
-"""Several processes behind one socket: they end together, and come back one by one."""
+"""Several processes with one socket: they end together, and are restarted one by one."""
 
 import http.client
 import os
@@ -26,12 +26,12 @@ LOGIN = "/api/v1/session"
 
 
 def _workers(process: subprocess.Popen[str], count: int) -> list[int]:
-    """Pids of the next workers that are started."""
+    """Return the pids of the next workers that are started."""
     assert process.stderr
     found: list[int] = []
     while len(found) < count:
         line = process.stderr.readline()
-        assert line, "it has ended"
+        assert line, "the service has ended"
         found += map(int, re.findall(r"worker_started pid=(\d+)", line))
     return found
 
@@ -40,7 +40,7 @@ def test_workers_share_socket_and_sessions_and_end_together(
     any_server: EmbeddedRedis, make_any_acker: MakeAcker
 ) -> None:
     path = f"{V1}/{make_any_acker().namespace}"
-    # Requests may take long at the end: a stream does not.
+    # A long timeout for requests at shutdown: streams must not wait for it.
     settings = {"API_WORKERS": 3, "API_TOKEN": TOKEN, "API_STOP_WITHIN": 100}
     with running(URL=any_server.url, **settings) as (process, port, _):
         pids = _workers(process, 3)
@@ -54,7 +54,7 @@ def test_workers_share_socket_and_sessions_and_end_together(
         (new,) = _workers(process, 1)
         assert new not in pids
         assert get_at(port, path, Cookie=cookie).status == 200
-        # Ctrl-C comes to all of them; also to one that has yet to say that it has started.
+        # Ctrl-C reaches all of them, also a worker that has not logged its start yet.
         streams = [get_at(port, f"{path}/events", **bearer(TOKEN)) for _ in range(4)]
         for pid in (pids[0], pids[2], new):
             os.kill(pid, signal.SIGINT)
@@ -107,13 +107,13 @@ os.close(told)
 for _ in range(2):
     print(os.read(heard, 6).decode(), flush=True)
 os.kill(parent, signal.SIGKILL)
-while word := os.read(heard, 6):  # until nobody is left who could write
+while word := os.read(heard, 6):  # until no writer is left
     print(word.decode(), flush=True)
 """
 
 
 def test_workers_end_in_all_failure_cases() -> None:
-    """Who cannot begin, who does not end, and whose parent was killed."""
+    """A worker that cannot begin, one that does not end, and one whose parent was killed."""
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, timeout=LIMIT)
     assert done.stdout.decode().split() == ["1", "0", *["begun"] * 2, *["ended"] * 2], done.stderr
     assert done.returncode == 0
@@ -135,7 +135,7 @@ def test_crashing_worker_is_restarted_with_back_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
-    # Of this module alone: other threads look at the time, too.
+    # For this module only: other threads read the clock, too.
     clock = SimpleNamespace(**{**vars(time), "monotonic": lambda: now[0]})
     monkeypatch.setattr("acker_api.serving.workers.time", clock)
     workers = Workers(None, None, 1, 0)  # type: ignore[arg-type]

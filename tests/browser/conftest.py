@@ -1,4 +1,4 @@
-"""A browser, and a service to look at; both end with this package's tests."""
+"""A browser, and a service for it; both end with this package's tests."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from tests.conftest import missing
 from tests.waiting import LIMIT
 
 SCREENSHOTS = Path(__file__).parents[2] / "screenshots"
-# Machines differ in speed: what is waited for comes, or never does.
+# A generous timeout: machines differ in speed.
 PATIENCE_MS = 1000 * LIMIT
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -27,13 +27,13 @@ PATIENT = r"""{
     later(run, passing.test(new Error().stack) ? Math.max(ms, 60_000) : ms, ...rest);
   AbortSignal.timeout = (ms) => limit.call(AbortSignal, Math.max(ms, 120_000));
 }"""
-"""What a page shows for some seconds stays a minute, so that a test that stalls still sees it; and
-a page waits for an answer for as long as it takes."""
+"""Messages that a page shows for some seconds stay for a minute, so a slow test still sees them.
+The page has no short timeout for answers."""
 
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Debian's chromium, without a window."""
+    """Yield Debian's chromium, without a window."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if not chromium:
         missing("chromium")
@@ -46,14 +46,14 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def redis_server() -> Iterator[EmbeddedRedis]:
-    """The Redis that the service looks at."""
+    """Yield the Redis of the service."""
     with EmbeddedRedis() as server:
         yield server
 
 
 @pytest.fixture(scope="package")
 def service(redis_server: EmbeddedRedis) -> Iterator[Service]:
-    """The service, open to everybody on this machine."""
+    """Yield the service, without tokens."""
     with Service(redis_server.url) as running:
         yield running
 
@@ -63,7 +63,7 @@ OpenPage = Callable[..., Page]
 
 @pytest.fixture
 def open_page(browser: Browser, service: Service) -> Iterator[OpenPage]:
-    """Open a path of the service; at the end nothing may have been refused or thrown in it."""
+    """Open a path of the service; at the end the page must have no refusals and no errors."""
     troubles: list[str] = []
     contexts = []
 
@@ -103,7 +103,7 @@ MakeLoad = Callable[..., Load]
 
 @pytest.fixture
 def make_load(redis_server: EmbeddedRedis) -> Iterator[MakeLoad]:
-    """Make namespaces, by fields of AckerConfig; they are gone after the test."""
+    """Create namespaces, by fields of AckerConfig; the test deletes them at its end."""
     made: list[Load] = []
 
     def make(namespace: str, **fields: object) -> Load:
@@ -117,6 +117,6 @@ def make_load(redis_server: EmbeddedRedis) -> Iterator[MakeLoad]:
 
 
 def keep(page: Page, name: str) -> None:
-    """Keep a picture of a page, for people; git does not."""
+    """Save a picture of a page, for people; git ignores it."""
     SCREENSHOTS.mkdir(exist_ok=True)
     page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)

@@ -1,4 +1,4 @@
-"""The flights demo, watched in a browser while it runs."""
+"""The flights demo, in a browser while it runs."""
 
 import contextlib
 import re
@@ -10,14 +10,14 @@ from tests.browser.look import figure, panel
 from tests.waiting import LIMIT
 
 SPARK = 600_000
-"""Milliseconds in which Spark has begun, on any machine."""
+"""Timeout for the start of Spark, in ms."""
 SOON = 1000 * LIMIT
-"""Milliseconds in which a page has changed, on any machine."""
+"""Timeout for a change of a page, in ms."""
 
 
 @contextlib.contextmanager
 def watched(browser: Browser, url: str) -> Iterator[Page]:
-    """A page of the dashboard, on which flights are pending."""
+    """Yield a page of the dashboard with pending flights."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.set_default_timeout(SOON)
     page.goto(url)
@@ -28,7 +28,7 @@ def watched(browser: Browser, url: str) -> Iterator[Page]:
 
 
 def all_ended(page: Page) -> None:
-    """Nothing is pending any more, and it is told what failed and why."""
+    """Check that nothing is pending, and that the page shows the failures with their reasons."""
     expect(figure(page, "Pending")).to_have_text("0", timeout=SOON)
     failures = panel(page, "Recent failures")
     expect(failures).to_contain_text("no weather at", timeout=SOON)

@@ -1,4 +1,4 @@
-"""A pipeline that works and fails, for the dashboard to look at: real trees in a real Redis."""
+"""A pipeline with acks and failures, for the dashboard: real trees in a real Redis."""
 
 import random
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ HOSTILE = {
     "url": "javascript:window.hacked=1",
     "template": "{{7*7}}${7*7}%3Cscript%3E",
 }
-"""Source ids and whys that a page must show as they are; a producer may send 255 bytes."""
+"""Source ids and reasons that a page must show unchanged; a producer may send 255 bytes."""
 
 
 class Load:
-    """Tracks, acks, fails and forgets trees in a namespace, by seeds that do not change."""
+    """Tracks, acks, fails and expires trees in a namespace, with constant seeds."""
 
     def __init__(self, url: str, namespace: str, **fields: object) -> None:
         self.acker = Acker.from_url(url, namespace, timeout=60)
@@ -35,7 +35,7 @@ class Load:
         """Anchor and id of the message that is outstanding."""
 
     def track(self, count: int, task: str = "shop", prefix: str = "order") -> None:
-        """New trees, each with one message outstanding."""
+        """Track new trees, each with one message outstanding."""
         for part in _parts(count):
             batch = Batch(task)
             for _ in range(part):
@@ -46,14 +46,14 @@ class Load:
             self.acker.apply(batch)
 
     def track_as(self, source_id: str, task: str = "shop") -> int:
-        """One tree with this id of its source."""
+        """Track one tree with this source id; return its anchor."""
         batch, anchor = Batch(task), self._random.getrandbits(62)
         batch.track(anchor, source_id, [self._random.getrandbits(62) | 1])
         self.acker.apply(batch)
         return anchor
 
     def ack(self, count: int) -> None:
-        """Complete so many, of those that wait at random."""
+        """Complete so many of the open trees, chosen at random."""
         for part in _parts(min(count, len(self.waiting))):
             batch = Batch()
             for _ in range(part):
@@ -61,7 +61,7 @@ class Load:
             self.acker.apply(batch)
 
     def fail(self, count: int, why: str = "") -> None:
-        """Fail so many."""
+        """Fail so many of the open trees."""
         for part in _parts(min(count, len(self.waiting))):
             batch = Batch()
             for _ in range(part):
@@ -69,11 +69,11 @@ class Load:
             self.acker.apply(batch)
 
     def tick(self) -> None:
-        """A tick of every shard, now, and what it expires."""
+        """Tick every shard now, and drain it."""
         Rotator([self.acker]).step(force=True)
 
     def no_rotator_for(self, ms: int) -> None:
-        """As if the last tick had been so much longer ago."""
+        """Set the last tick back by so many ms."""
         for shard in range(self.acker.config.shards):
             meta = ShardKeys(self.acker.namespace, shard).meta
             self.acker.connection.client.hincrby(meta, "ticked_ms", -ms)
@@ -87,6 +87,6 @@ class Load:
 
 
 def _parts(count: int) -> Iterator[int]:
-    """Batches of a thousand at most."""
+    """Yield the sizes of batches of at most a thousand."""
     for begin in range(0, count, 1000):
         yield min(1000, count - begin)

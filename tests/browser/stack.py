@@ -1,4 +1,4 @@
-"""The service as it runs in production, a process of its own, in front of a Redis."""
+"""The service as in production: a process, with a Redis."""
 
 import os
 import re
@@ -11,15 +11,15 @@ from typing import Self
 from tests.waiting import wait_until
 
 PATIENT = {"answer_within": "60", "scrape_within": "60", "rate_limit": "0"}
-"""Settings for a machine that stalls: a page shows no problem that is none."""
+"""Settings for a slow machine: a page must show no false problem."""
 
 
 class Service:
-    """``python -m acker_api`` on a port of its own; ``fields`` are settings of the API."""
+    """``python -m acker_api`` on a free port; ``fields`` are settings of the API."""
 
     def __init__(self, redis_url: str, **fields: str) -> None:
         self.port = 0
-        """The same after it has ended and come back."""
+        """The same port after a restart."""
         self._environment = {
             **{name: value for name, value in os.environ.items() if "ACKER" not in name},
             "ACKER_REDIS_URL": redis_url,
@@ -30,12 +30,12 @@ class Service:
 
     @property
     def url(self) -> str:
-        """Where the dashboard is."""
+        """The URL of the dashboard."""
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> Self:
-        """Start it, and wait until it listens."""
-        # Somebody else may have its old port for a moment.
+        """Start the service, and wait until it listens."""
+        # Another program may have the old port for a moment.
         wait_until(self._listens, "the service listens", pause=0.2)
         return self
 
@@ -58,7 +58,7 @@ class Service:
         return False
 
     def stop(self) -> None:
-        """End it at once."""
+        """Kill the service."""
         if self._process:
             self._process.kill()
             self._process.wait()

@@ -1,4 +1,4 @@
-"""Everybody can use it: by keyboard, by screen reader, on a phone, in the dark."""
+"""The dashboard is accessible: by keyboard, by screen reader, on a phone, in the dark theme."""
 
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ def _axe() -> str:
 
 
 def blameless(page: Page) -> None:
-    """Axe finds nothing serious, and nothing has to be scrolled sideways."""
+    """Check that axe finds nothing serious, and that the page needs no sideways scrolling."""
     page.evaluate(_axe())
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     bad = [
@@ -31,7 +31,7 @@ def blameless(page: Page) -> None:
 
 
 def busy(make_load: MakeLoad) -> tuple[Load, int]:
-    """A namespace with everything in it, above its mark."""
+    """Return a namespace with trees of all kinds, above its mark."""
     load = make_load("orders", shards=4, high_water=40)
     load.track(50)
     load.tick()
@@ -87,7 +87,7 @@ def test_pages_work_by_keyboard(make_load: MakeLoad, open_page: OpenPage) -> Non
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="orders")).to_be_focused()
     page.keyboard.press("Enter")
-    # A screen reader begins with the heading of the new page.
+    # A screen reader starts at the heading of the new page.
     expect(page.get_by_role("heading", level=1)).to_be_focused()
     pause = page.get_by_role("button", name="Pause")
     pause.focus()
@@ -139,6 +139,6 @@ def test_layout_does_not_shift_while_loading(make_load: MakeLoad, open_page: Ope
     page.goto("/#/ns/orders")
     expect(panel(page, "Recent failures").get_by_role("row")).to_have_count(2)
     expect(panel(page, "Untaken verdicts").get_by_role("row")).to_have_count(2)
-    # What the field calls good is below 0.1. What is wrong takes half a screen here.
+    # A good value is below 0.1. The findings take half a screen here.
     expect(page.locator(".finding").first).to_be_visible()
     assert sum(page.evaluate("window.shifts")) < 0.1

@@ -1,4 +1,4 @@
-"""/docs in a browser: it draws itself under the strict policy, and asks nobody else."""
+"""/docs in a browser: it renders under its strict policy, and contacts no other host."""
 
 from playwright.sync_api import expect
 
@@ -9,8 +9,8 @@ from tests.browser.conftest import OpenPage
 
 
 def test_docs_page_renders_and_contacts_no_other_host(open_page: OpenPage) -> None:
-    nobody = Settings.read(url="redis://127.0.0.1:1/0")
-    with in_background(nobody, ApiSettings(port=0, docs=True)) as url:
+    unreachable = Settings.read(url="redis://127.0.0.1:1/0")
+    with in_background(unreachable, ApiSettings(port=0, docs=True)) as url:
         page = open_page(f"{url}/docs")
         page.locator(".opblock-tag", has_text="trees").click()
         row = page.locator(".opblock", has_text="Fail Trees")

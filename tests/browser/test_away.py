@@ -1,4 +1,4 @@
-"""Redis or the service goes away and comes back; a panel whose request fails fails alone."""
+"""Redis or the service fails and recovers; a failed panel does not affect others."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from tests.browser.stack import Service
 
 @pytest.fixture
 def impatient(redis_server: EmbeddedRedis) -> Iterator[Service]:
-    """A service with the deadlines of production: Redis that hangs is told of soon."""
+    """Yield a service with the timeouts of production: a hanging Redis is reported soon."""
     with Service(redis_server.url, answer_within="1", scrape_within="5") as running:
         yield running
 
@@ -39,14 +39,14 @@ def test_hanging_redis_is_reported_and_recovers(
     try:
         expect(banner).to_contain_text("Redis does not answer")
         expect(page.get_by_text("Redis down")).to_be_visible()
-        # What was known stays there, as what it is: nobody says that all is well.
+        # The old figures stay, and the page does not show the namespace as healthy.
         expect(page.locator(".health")).to_contain_text("State unknown: Redis does not answer")
         expect(figure(page, "Pending")).to_have_text("30")
         expect(listed).to_contain_text("No answer")
         keep(page, "redis-away")
         page.get_by_role("link", name="Namespaces", exact=True).first.click()
         expect(page.get_by_role("region", name="All namespaces")).to_contain_text(
-            "Redis does not answer"
+            "Redis unavailable"
         )
         page.go_back()
     finally:
@@ -58,8 +58,10 @@ def test_hanging_redis_is_reported_and_recovers(
     expect(figure(page, "Pending")).to_have_text("35")
 
 
-def test_unreadable_namespace_is_not_shown_as_healthy(make_load: MakeLoad, open_page: OpenPage) -> None:
-    """Redis and the service answer; what they say is that nobody knows."""
+def test_unreadable_namespace_is_not_shown_as_healthy(
+    make_load: MakeLoad, open_page: OpenPage
+) -> None:
+    """Redis and the service answer, and the answer is an error."""
     load = make_load("orders")
     load.track(3)
     page = open_page("/#/ns/orders")
@@ -117,7 +119,7 @@ def test_failed_panel_does_not_affect_others(make_load: MakeLoad, open_page: Ope
     expect(page.locator("#banner")).to_be_hidden()
     load.track(5)
     expect(figure(page, "Pending")).to_have_text("35")
-    # News of other things do not mend it.
+    # Other updates do not clear the error.
     assert "It broke" in panel(page, "Recent failures").inner_text()
     broken.clear()
     panel(page, "Oldest trees").get_by_role("button", name="Try again").click()

@@ -1,4 +1,4 @@
-"""News by server-sent events, as the page takes them; where there are none it asks."""
+"""Updates by server-sent events; without events the page polls."""
 
 import json
 from typing import Any
@@ -16,9 +16,9 @@ ORDERS = "/api/v1/namespaces/orders"
 
 
 class Told:
-    """Events that are told to a page, again at each of its connections, twice a second.
+    """Events for a page, sent again on each of its connections, twice per second.
 
-    As each connection ends the page asks; ``asks`` says that it is told the same then.
+    When a connection ends, the page polls; with ``asks`` it gets the same answer then.
     """
 
     def __init__(self, page: Page, asks: bool) -> None:
@@ -65,7 +65,7 @@ def test_figures_and_verdicts_are_updated_by_events(
     expect(figure(page, "Pending")).to_have_text("77")
     rows = panel(page, "Verdicts").get_by_role("row")
     expect(rows.filter(has_text="order-4711")).to_contain_text("no such address")
-    # A verdict that is told again is no other one.
+    # A repeated verdict is not a new one.
     told.events = [(each, data) for each, data in told.events if each != "status"]
     told.events += [("gap", {}), ("status", {**status, "pending": 78})]
     expect(figure(page, "Pending")).to_have_text("78")
@@ -87,7 +87,7 @@ def test_invalid_events_are_ignored(make_load: MakeLoad, open_page: OpenPage) ->
     told = Told(page, asks=False)
     told.events = [("status", None), ("outcome", {}), ("status", {"shards": []}), ("new", 1)]
     page.goto("/#/ns/orders")
-    # They bring nothing, so the page asks.
+    # These events have no figures, so the page polls.
     expect(figure(page, "Pending")).to_have_text("3")
     expect(page.locator("#banner")).to_be_hidden()
 
@@ -116,13 +116,11 @@ def test_rates_of_the_service_are_shown_until_two_readings(
     page.goto("/#/ns/orders")
     expect(figure(page, "Acked")).to_have_text("12.5 /s")
     expect(figure(page, "Nacked")).to_have_text("3.5 /s")
-    # Nor does it tell latencies: those that were heard of are shown.
+    # The service reports no latencies: those of received acks are shown.
     expect(panel(page, "Complete latency")).to_contain_text("that this page has received")
 
 
-def test_verdicts_taken_at_once_are_shown(
-    make_load: MakeLoad, open_page: OpenPage
-) -> None:
+def test_verdicts_taken_at_once_are_shown(make_load: MakeLoad, open_page: OpenPage) -> None:
     load = make_load("orders")
     load.track(40)
     batch = Batch("shop")
@@ -150,7 +148,7 @@ def test_list_is_updated_by_events(make_load: MakeLoad, open_page: OpenPage) -> 
     load.track(3)
     page = open_page("/")
     expect(page.locator("#connection")).to_have_text("Live")
-    # By asking it would not come to know.
+    # A poll would fail.
     page.route(f"**{ORDERS}", lambda route: route.fulfill(status=500))
     load.track(4)
     expect(page.locator(".card-figure")).to_have_text("7")
@@ -169,14 +167,12 @@ FOUR = """url => new Promise(done => {
     done(Math.max(...came.slice(1).map((at, n) => at - came[n])));
   });
 })"""
-"""The longest time from one event to the next, of four."""
+"""The longest time between two of four events."""
 LATE_MS = 1200
-"""A page asks when an event is later than that."""
+"""The page polls when an event is later than this."""
 
 
-def test_page_with_events_does_not_poll(
-    make_load: MakeLoad, open_page: OpenPage
-) -> None:
+def test_page_with_events_does_not_poll(make_load: MakeLoad, open_page: OpenPage) -> None:
     make_load("orders").track(3)
     page = open_page("/#/ns/orders")
     expect(page.locator("#connection")).to_have_text("Live")
@@ -189,5 +185,5 @@ def test_page_with_events_does_not_poll(
         return latest < LATE_MS
 
     wait_until(in_time, "four events in time")
-    # One, for what was late before; each second one otherwise.
+    # At most one poll, for an event that was late before; otherwise there is one per second.
     assert sum(url.endswith(ORDERS) for url in asked) <= 1

@@ -1,4 +1,4 @@
-"""What is served of the dashboard, and how."""
+"""The files of the dashboard, and their headers."""
 
 import gzip
 import hashlib
@@ -75,7 +75,7 @@ def test_file_is_cached_under_its_own_version_only(service: Service) -> None:
     with httpx.Client(base_url=service.url, timeout=LIMIT) as client:
         kept = client.get(f"/static/{version}/icon.svg")
         assert "immutable" in kept.headers["cache-control"]
-        # A page of an older replica is open: what it asks for later is there, and is not kept.
+        # A page of an older replica gets its files too, and they are not cached.
         older = client.get("/static/0123456789abcdef/icon.svg")
         assert older.headers["cache-control"] == "no-cache"
         assert kept.content == older.content == body
@@ -120,7 +120,7 @@ def test_changed_file_changes_the_version() -> None:
 
 
 def test_answers_use_tcp_nodelay() -> None:
-    # Head and body are sent one by one: together with a delayed ACK that took 40 ms each time.
+    # Head and body are sent separately: with a delayed ACK, that took 40 ms each time.
     with _listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
         accepted, _ = listener.accept()
         with accepted:
@@ -156,7 +156,7 @@ def _served() -> list[Path]:
 
 
 class _Page(HTMLParser):
-    """What a page loads, and what is written into it."""
+    """The files that a page loads, and its inline code."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The dashboard beside the demo: what runs is drawn, and at the end all of it has ended."""
+"""The dashboard during the demo: it shows the flights, and at the end all have ended."""
 
 import signal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Texts that others chose are shown as they are: they are never markup, code or direction."""
+"""Texts of other programs are shown unchanged: they are never markup, code or direction."""
 
 import json
 
@@ -19,11 +19,11 @@ LONG = {
     "script": "</script><script>window.hacked=1</script>",
     "style": '"><style>*{display:none}</style><svg onload=window.hacked=1>',
 }
-"""What no client of ours sends, and a record may hold all the same."""
+"""Texts that our clients do not send, and that a record may contain nevertheless."""
 
 
 def shown(page: Page, text: str) -> None:
-    """It stands there, in an element of its own that isolates it, to the last character."""
+    """Check that a text is shown completely, in a separate element that isolates it."""
     found = page.evaluate(
         """(text) => [...document.querySelectorAll("bdi.foreign")]
             .filter((each) => each.textContent === text)
@@ -35,7 +35,7 @@ def shown(page: Page, text: str) -> None:
 
 
 def unharmed(page: Page) -> None:
-    """Nothing ran, nothing was loaded, nothing became an element."""
+    """Check that no script ran, and that no element was created from a text."""
     assert page.evaluate("window.hacked") is None
     assert page.locator("main img, main script, main style, main iframe").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

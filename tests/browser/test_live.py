@@ -1,4 +1,4 @@
-"""A pipeline is watched: figures, filters, a tree that is failed, and what was done."""
+"""The live page: figures, filters, failing a tree, and the audit log."""
 
 import re
 from typing import Any
@@ -177,7 +177,7 @@ def test_all_matching_trees_are_failed(make_load: MakeLoad, open_page: OpenPage)
     expect(page.get_by_text("150 trees failed")).to_be_visible()
     assert load.acker.status().counters["failed"] == 150
 
-    # What takes long is stopped between two calls, and says how far it came.
+    # A long action can be stopped between two calls, and shows its progress.
     def endless(route: Route) -> None:
         dry = route.request.post_data_json["dry_run"]
         found = {"matched": 10, "failed": 10, "looked": 10, "sample": [], "dry_run": dry}
@@ -193,7 +193,7 @@ def test_all_matching_trees_are_failed(make_load: MakeLoad, open_page: OpenPage)
 
 
 def test_invalid_filter_in_the_url_fails_nothing(make_load: MakeLoad, open_page: OpenPage) -> None:
-    """A filter that cannot be read is told of; without it more would be shown, and failed."""
+    """The page reports an invalid filter; without it, the page would show, and fail, more trees."""
     make_load("orders").track(3)
     for wrong, words in (
         ("min_age=5minutes", "5minutes is not an age"),
@@ -239,7 +239,7 @@ def test_verdicts_are_paused_and_filtered(make_load: MakeLoad, open_page: OpenPa
     expect(feed).to_contain_text("No match")
     feed.get_by_label("Filter verdicts").fill("TORN")
     expect(rows).to_have_count(3)
-    # Its source takes them; who goes from page to page still knows them.
+    # The source takes them; the dashboard still has them after a change of the page.
     outcomes = load.acker.outcomes("shop")
     outcomes.take(outcomes.read())
     parts = page.get_by_role("navigation", name="Views of the namespace")

@@ -1,4 +1,4 @@
-"""What the page computes by itself: words for numbers, rates, and what is wrong."""
+"""Computations of the page: formats, rates, and findings."""
 
 import random
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.browser.stack import Service
 
 @pytest.fixture(scope="module")
 def page(browser: Browser, service: Service) -> Iterator[Page]:
-    """A page that may load the modules."""
+    """Yield a page that may load the modules."""
     context = browser.new_context(base_url=service.url)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
@@ -61,7 +61,7 @@ def test_ages_are_parsed(page: Page) -> None:
 
 
 def status(*findings: tuple[str, str], **fields: Any) -> dict[str, Any]:
-    """A namespace that is healthy, but for these: id and level."""
+    """Return a healthy namespace with these findings: id and level."""
     told = [
         {"id": id_, "level": level, "headline": f"no {id_}", "detail": "5 of 6", "fix": "wait"}
         for id_, level in findings
@@ -110,7 +110,7 @@ def test_commands_in_a_fix_are_separated(page: Page) -> None:
 
 
 def readings(*samples: tuple[int, int]) -> list[dict[str, Any]]:
-    """Status as it was read: seconds, and trees acked so far."""
+    """Return readings of a status: seconds, and trees acked so far."""
     rest = dict.fromkeys(("tracked", "failed", "expired", "overflow", "conflict"), 0)
     return [
         {
@@ -129,7 +129,7 @@ def test_rates_use_two_readings(page: Page) -> None:
     body = f"{ADD} return h.samples.map((_, at) => h.rates(at)?.acked ?? null);"
     steady = readings((0, 0), (1, 10), (2, 20), (3, 30), (4, 40), (5, 50))
     assert call(page, "data/history", body, steady) == [None, 10, 10, 10, 10, 10]
-    # Nothing was read for a minute: nobody knows how fast it was, and the chart has a gap.
+    # No reading for a minute: the rate is unknown, and the chart has a gap.
     gap = readings((0, 0), (1, 10), (61, 5000), (62, 5010))
     assert call(page, "data/history", body, gap) == [None, 10, None, 10]
     body = f"{ADD} return h.since(900).map((each) => each.sample === null);"
@@ -150,7 +150,7 @@ def test_start_of_a_finding_is_stored(page: Page) -> None:
         [["high", 0, True], ["rotator", 1, False]],
         [["rotator", 1, False]],
         [],
-        # Nobody looked when it began.
+        # Its start was not observed.
         [["over", 90, True]],
     ]
 
@@ -184,7 +184,7 @@ def test_recent_latency_uses_two_readings(page: Page) -> None:
         [2, [0, 3], 3],
         [10, [0, 3, 2], 5],
         [20, [1, 0, 0], 1],
-        # There were more of them before: it is another namespace, or shards have gone.
+        # A count has fallen: the namespace was created again, or shards were removed.
         None,
         [5, [0, 2], 2],
     ]
@@ -194,7 +194,7 @@ def test_history_restarts_for_a_recreated_namespace(page: Page) -> None:
     body = f"{ADD} return h.samples.map((each) => each.counters.acked);"
     assert call(page, "data/history", body, readings((0, 50), (1, 60), (2, 3))) == [3]
     assert call(page, "data/history", body, readings((50, 50), (3, 60))) == [60]
-    # One answer has overtaken another: that is no reason to forget what was seen.
+    # One answer has overtaken another: the history stays.
     overtaken = readings((0, 0), (2, 10), (1, 5), (3, 20))
     assert call(page, "data/history", body, overtaken) == [0, 10, 20]
     assert call(page, "data/history", body, readings((0, 1), (0, 1), (1, 2))) == [1, 2]
@@ -232,6 +232,6 @@ def test_acks_do_not_push_out_failures(page: Page) -> None:
         const found = [v.list.length, v.known.size, v.failures().length, v.list[0].anchor];
         for (let at = 2000; at < 2600; at += 1) v.add([{...made(at, "nack"), why: "torn"}]);
         return [...found, v.list.length, v.failures().map(({ why, count }) => [why, count])];"""
-    # Nor do other failures, or their own number.
+    # Other failures do not push out failures either.
     failures = [["torn", 600], ["", 1]]
     assert call(page, "data/verdicts", body) == [501, 501, 1, "1201", 1000, failures]

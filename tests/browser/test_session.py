@@ -1,4 +1,4 @@
-"""Who may: the login page, and what each role is offered."""
+"""The login page, and the actions that each role is offered."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ TOKENS = {"viewer": "v" * 24, "operator": "o" * 24, "admin": "a" * 24}
 
 @pytest.fixture(scope="module")
 def closed(redis_server: EmbeddedRedis) -> Iterator[Service]:
-    """A service that wants a token; the operator's is for one namespace."""
+    """Yield a service with tokens; the operator's is for one namespace."""
     text = "".join(
         f'[[tokens]]\nname = "{role}"\nrole = "{role}"\ntoken = "{token}"\n'
         + ('namespaces = ["orders"]\n' if role == "operator" else "")
@@ -37,7 +37,7 @@ def test_page_offers_only_allowed_actions(
         expect(page.get_by_role("alert")).to_have_text("This token is not valid here.")
     page.get_by_label("Token").fill(TOKENS[role])
     page.get_by_role("button", name="Sign in").click()
-    # Back to where one wanted to go.
+    # The login returns to the requested page.
     expect(panel(page, "Details")).to_contain_text("order-1")
     assert page.evaluate("document.cookie") == ""
     assert TOKENS[role] not in page.evaluate("JSON.stringify([localStorage, sessionStorage])")
@@ -64,8 +64,8 @@ def test_login_redirects_to_no_other_site(
     page = open_page("/login")
     for elsewhere in ("https://example.org/", "//example.org", "/..//example.org"):
         page.goto(f"/login?next={elsewhere}")
-        page.get_by_label("Token").fill("whatever-it-is-0123")
-        # Whoever needs no token is let in with any.
+        page.get_by_label("Token").fill("any-token-0123456789")
+        # Without tokens, any token is accepted.
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url(lambda url: "/login" not in url)
         assert page.url == f"{service.url}/"

@@ -69,7 +69,7 @@ def find(
             f"scanned {walk.looked:,} trees and blocks, more remain; continue with --cursor {more}"
         )
         return
-    warn(f"scanned {walk.looked:,} trees and blocks, none remain; found {walk.printed:,}")
+    warn(f"scanned {walk.looked:,} trees and blocks, which are all; found {walk.printed:,}")
     if not walk.printed and source_id and not prefix:
         warn(f"no pending source id or label equals {source_id!r}; --prefix matches the beginning")
     if not walk.printed:

@@ -129,9 +129,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Note which page is rendered next."""
+    """Note which page is rendered next, and hide the mark of blocks that tests do not run."""
     _links.page = page
-    return markdown
+    return markdown.replace(' title="fragment"\n', "\n")
 
 
 def on_serve(server: object, config: MkDocsConfig, builder: object) -> object:

@@ -197,7 +197,7 @@ def test_find(make_any_acker: MakeAcker, shell: Shell) -> None:
         ("3", "open", "t", "record 3"),
         ("7", "open", "t", "record 3"),
     }
-    assert "scanned 9 trees and blocks, none remain; found 2" in ran.err
+    assert "scanned 9 trees and blocks, which are all; found 2" in ran.err
     [block] = shell("find", acker.namespace, "page/1").out.splitlines()
     assert block.split("\t")[:4] == ["9", "block", "bulk", "page/1"]
     assert shell("find", acker.namespace, "absent").code == 1

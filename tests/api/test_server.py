@@ -19,7 +19,7 @@ import uvicorn
 from acker_api import ApiSettings, serve
 from acker_api.__main__ import main
 from acker_api.auth.crowd import Crowd
-from acker_api.seldom import Seldom
+from acker_api.limited_log import LimitedLog
 from acker_api.serving.patience import (
     PROGRESS,
     SEND_BUFFER,
@@ -280,7 +280,7 @@ def test_reader_with_enough_progress_is_not_reset(monkeypatch: pytest.MonkeyPatc
 
     async def run() -> None:
         protocol = object.__new__(PatientProtocol)
-        protocol.transport, protocol.seldom = transport, Seldom()
+        protocol.transport, protocol.limited_log = transport, LimitedLog()
         transport.left -= PROGRESS
         protocol._judge(10 * PROGRESS)
         assert protocol._stuck
@@ -333,20 +333,20 @@ def test_connections_are_capped(
 
 
 def test_address_gets_at_most_half_of_all_connections() -> None:
-    crowd = Crowd(10, 100, Seldom())
+    crowd = Crowd(10, 100, LimitedLog())
     addresses = [("192.0.2.1", 1)] * 6 + [("192.0.2.2", 1)] * 6
     assert [crowd.enter(each) for each in addresses] == [*([True] * 5), False, *([True] * 5), False]
     assert not crowd.enter(("192.0.2.3", 1))
     crowd.leave(addresses[0])
     assert crowd.enter(("192.0.2.3", 1))
     # Behind a proxy.
-    crowd = Crowd(10, 0, Seldom())
+    crowd = Crowd(10, 0, LimitedLog())
     assert [crowd.enter(("192.0.2.1", 1)) for _ in range(11)] == [True] * 10 + [False]
 
 
 def test_exhausted_descriptors_are_logged_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
-    server = StreamServer(uvicorn.Config("x:y"), lambda: None, Seldom(lambda: now[0]))
+    server = StreamServer(uvicorn.Config("x:y"), lambda: None, LimitedLog(lambda: now[0]))
     loop = asyncio.new_event_loop()
     context = {
         "message": "socket.accept() out of system resource",

@@ -80,7 +80,7 @@ def own_imports() -> list[Import]:
 
 API = ROOT / "api/acker_api"
 API_ORDER = (
-    ("paths", "problems", "seldom", "settings"),
+    ("paths", "problems", "limited_log", "settings"),
     ("auth",),
     ("reading",),
     ("acting",),

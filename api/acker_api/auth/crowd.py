@@ -3,7 +3,7 @@
 from collections import Counter
 
 from acker_api.auth.limits import address_of
-from acker_api.seldom import Seldom
+from acker_api.limited_log import LimitedLog
 
 SPARE = 256
 """Descriptors that are left for Redis, files, and connections that are being closed."""
@@ -17,19 +17,21 @@ class Crowd:
     ``of_address`` 0 means no limit per address: behind a proxy all clients have one address.
     """
 
-    def __init__(self, total: int, of_address: int, seldom: Seldom) -> None:
+    def __init__(self, total: int, of_address: int, limited_log: LimitedLog) -> None:
         self.total = min(total, _descriptors())
         self.of_address = min(of_address, max(1, self.total // 2)) or self.total
         self._open: Counter[str] = Counter()
-        self._seldom = seldom
+        self._limited_log = limited_log
 
     def enter(self, client: tuple[str, int] | None) -> bool:
         """Count a connection; return False, and do not count it, if there are too many."""
         address = address_of(client)
         if self._open.total() >= self.total:
-            self._seldom.warn("connections_full", most=self.total, client=address)
+            self._limited_log.warn("connections_full", most=self.total, client=address)
         elif self._open[address] >= self.of_address:
-            self._seldom.warn("connections_of_address_full", most=self.of_address, client=address)
+            self._limited_log.warn(
+                "connections_of_address_full", most=self.of_address, client=address
+            )
         else:
             self._open[address] += 1
             return True

@@ -19,7 +19,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 from uvicorn.protocols.utils import get_remote_addr
 
 from acker_api.auth.crowd import Crowd
-from acker_api.seldom import Seldom
+from acker_api.limited_log import LimitedLog
 
 HEAD_WITHIN = 10.0
 """Seconds for the head of a request, from the connect or from its first byte."""
@@ -42,11 +42,11 @@ def limit_writes(listener: socket.socket) -> None:
 class PatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     """uvicorn's HTTP protocol, with timeouts and a limit on open connections.
 
-    A server makes a subclass with its own ``crowd`` and ``seldom``.
+    A server makes a subclass with its own ``crowd`` and ``limited_log``.
     """
 
     crowd: Crowd
-    seldom: Seldom
+    limited_log: LimitedLog
     _late: asyncio.TimerHandle | None = None
     _stuck: asyncio.TimerHandle | None = None
     _entered = False
@@ -122,7 +122,7 @@ class PatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         if left <= before - PROGRESS:
             self._watch()
             return
-        self.seldom.warn("answer_not_read", client=self._client[0] if self._client else "")
+        self.limited_log.warn("answer_not_read", client=self._client[0] if self._client else "")
         # Discard the kernel's buffer as well: after close() alone the kernel would still send it.
         if found := self.transport.get_extra_info("socket"):
             found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -14,7 +14,7 @@ from acker_api.auth.crowd import Crowd
 from acker_api.auth.hosts import check_bind
 from acker_api.http.app import create_app
 from acker_api.http.services import share
-from acker_api.seldom import Seldom
+from acker_api.limited_log import LimitedLog
 from acker_api.serving.patience import PatientProtocol, limit_writes
 from acker_api.serving.uvicorn_server import StreamServer
 from acker_api.serving.workers import ENDS, Workers
@@ -76,16 +76,16 @@ def in_background(settings: Settings, api_settings: ApiSettings) -> Iterator[str
 def _server(settings: Settings, api_settings: ApiSettings) -> StreamServer:
     check_bind(api_settings)
     app = create_app(settings, api_settings)
-    seldom = Seldom()
+    limited_log = LimitedLog()
 
     class Protocol(PatientProtocol):
         crowd = Crowd(
             share(api_settings.max_connections, api_settings.workers),
             share(api_settings.max_connections_of_address, api_settings.workers),
-            seldom,
+            limited_log,
         )
 
-    Protocol.seldom = seldom
+    Protocol.limited_log = limited_log
     config = uvicorn.Config(
         app,
         http=Protocol,
@@ -98,7 +98,7 @@ def _server(settings: Settings, api_settings: ApiSettings) -> StreamServer:
         proxy_headers=False,
         timeout_graceful_shutdown=api_settings.stop_within,
     )
-    return StreamServer(config, app.state.services.live.end, seldom)
+    return StreamServer(config, app.state.services.live.end, limited_log)
 
 
 def _where(listener: socket.socket, api_settings: ApiSettings) -> str:

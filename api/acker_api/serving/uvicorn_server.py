@@ -13,7 +13,7 @@ from typing import Any
 
 import uvicorn
 
-from acker_api.seldom import Seldom
+from acker_api.limited_log import LimitedLog
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 """Errors of accept() after which asyncio waits a second by itself."""
@@ -23,10 +23,10 @@ class StreamServer(uvicorn.Server):
     """A server that calls ``end`` at the begin of its shutdown."""
 
     def __init__(
-        self, config: uvicorn.Config, end: Callable[[], None], seldom: Seldom | None = None
+        self, config: uvicorn.Config, end: Callable[[], None], limited_log: LimitedLog | None = None
     ) -> None:
         super().__init__(config)
-        self._end, self._seldom = end, seldom or Seldom()
+        self._end, self._limited_log = end, limited_log or LimitedLog()
         self.passes_over: frozenset[int] = frozenset()
         """Signals that do not end the server."""
 
@@ -44,7 +44,7 @@ class StreamServer(uvicorn.Server):
         """Log what the event loop reports."""
         error = context.get("exception")
         if isinstance(error, OSError) and error.errno in EXHAUSTED and "socket" in context:
-            self._seldom.warn("cannot_accept", why=error.strerror)
+            self._limited_log.warn("cannot_accept", why=error.strerror)
         else:
             loop.default_exception_handler(context)
 

@@ -24,7 +24,7 @@ const LATE_MS = 950;
 const LATE_EVENT_MS = 1300;
 /** Verdicts are polled when the counters have changed, and otherwise after a longer time. */
 const VERDICTS_MS = 1000;
-const VERDICTS_SELDOM_MS = 15_000;
+const VERDICTS_RARELY_MS = 15_000;
 const COUNTED = ["acked", "failed", "expired", "overflow", "conflict"];
 /** Pause after the service refused to list verdicts. */
 const AGAIN_MS = 30_000;
@@ -146,7 +146,7 @@ export class Feed {
     if (document.hidden) return HIDDEN_MS;
     const events = this.events.live && this.events.open && this.hears;
     const counted = this.#counted();
-    const moved = counted !== this.counted || Date.now() - this.verdictsAt > VERDICTS_SELDOM_MS;
+    const moved = counted !== this.counted || Date.now() - this.verdictsAt > VERDICTS_RARELY_MS;
     // With events, once at the beginning: they start with the next verdict.
     if (events ? !this.verdictsAt : moved) {
       try {

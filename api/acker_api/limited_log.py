@@ -13,7 +13,7 @@ EVERY = 10.0
 """Seconds between two lines of the same event."""
 
 
-class Seldom:
+class LimitedLog:
     """A rate-limited logger: one warning per event name in ten seconds.
 
     The first event is logged at once. ``times`` in a line counts the events since the line before.

@@ -90,7 +90,7 @@ class WrongShardError(AckerError):
 
     The number of shards has changed since the namespace was opened: it was resharded, or dropped
     and created again. After this error an Acker reads the configuration again before its next
-    call, so apply the batch again.
+    call. Apply the batch again, unless the message says to give it up.
     """
 
 

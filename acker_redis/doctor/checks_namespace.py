@@ -207,7 +207,10 @@ def fences(facts: NamespaceFacts) -> Finding:
     """Check that shards have room for the fences of more producers."""
     lanes = max(shard.lanes for shard in facts.shards)
     durable = max(shard.durable for shard in facts.shards)
-    text = f"{lanes:,} in the buckets and {durable:,} durable, per shard, of {MAX_FENCES:,} each"
+    text = (
+        f"at most {lanes:,} in the buckets and {durable:,} durable on a shard, "
+        f"of {MAX_FENCES:,} each"
+    )
     fix = (
         "use long-lived producers, not one per request; fences in buckets expire after N-1 ticks, "
         "durable fences after 30 days"

@@ -13,7 +13,7 @@ is one call of a script on one shard: all or nothing.
 4. *Horizon.* A shard keeps a fence for at least ``fence_ms``. A part is never sent again later than
    ``fence_ms`` after it was first sent (LaneError), by the clock ``time.monotonic``: the fence may
    be deleted then, and the part would be applied again. ``fence_ms`` is the shortest value that the
-   client has read since the batch was sealed.
+   client has known since the batch was sealed.
 5. *Refused.* A shard that refuses a part with WrongShardError, NamespaceNotFoundError or
    BacklogError has changed nothing. So a part that was refused on each attempt is not in doubt.
 6. *Other shards.* After WrongShardError or NamespaceNotFoundError the number of shards may have

@@ -22,7 +22,7 @@ from acker_redis.protocol.commands import Call
 from acker_redis.protocol.keys import ShardKeys
 
 DRAIN_RECORDS = 1000
-"""Records per call of a drain: a call takes 5 ms at most, and producers get their turn after it."""
+"""Records per call of a drain: a call takes about 5 ms, and producers get their turn after it."""
 DRAIN_BLOCKS = 64
 """Blocks per call of a drain; the script returns earlier for large blocks."""
 
@@ -39,7 +39,7 @@ class Round:
     """Complete trees of blocks, which get their verdict only when their block ends."""
     orphaned: int
     drain_ms: int
-    """Milliseconds from the first to the last call of the drain, with the turns of other shards."""
+    """Milliseconds from the first call to the last reply of the drain, with turns of other shards."""
     calls: int
     """Calls of the drain by this rotator, not by other rotators that drained the same bucket."""
 

@@ -289,7 +289,7 @@ class SourceFlows:
             return 1.5 * least + 5.0
         if timeout <= least:
             log.warning(
-                "source %s: trees live for up to %.1f s; timeout=%.1f is too short",
+                "source %s: trees live for up to %.1f s; timeout=%.1f is too short, set more",
                 self.task, least, timeout,
             )  # fmt: skip
         return max(timeout, 1.1 * least)

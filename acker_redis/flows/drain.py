@@ -39,7 +39,7 @@ class Round:
     """Complete trees of blocks, which get their verdict only when their block ends."""
     orphaned: int
     drain_ms: int
-    """Milliseconds from the first call to the last reply of the drain, with turns of other shards."""
+    """Milliseconds from the first call to the last reply of the drain, with other shards' turns."""
     calls: int
     """Calls of the drain by this rotator, not by other rotators that drained the same bucket."""
 

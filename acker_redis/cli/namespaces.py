@@ -177,15 +177,16 @@ def reshard(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Change the number of shards of a namespace in use; no verdict is lost.
+    """Change the number of shards of a namespace in use.
 
     During the reshard no new tree is tracked, and sources wait. The reshard waits until all pending
     trees have ended: at most N ticks (N buckets), unless a touch or refresh=update restarts the
     clock of a tree. To reduce the number of shards, it also waits until the sources have taken all
     verdicts of the removed shards.
 
-    Stop Spark queries first. Ctrl-C, or the timeout of --wait, leaves the namespace as it was. If
-    the command was killed, run it again.
+    Stop Spark queries first. While the number of shards is reduced, do not kill sources: a killed
+    source may miss verdicts of the removed shards. Ctrl-C, or the timeout of --wait, leaves the
+    namespace as it was. If the command was killed, run it again.
     """
     from acker_redis.cli import shapes
     from acker_redis.cli.reshard import follow

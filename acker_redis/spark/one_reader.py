@@ -87,7 +87,8 @@ class OneReader:
 
     def _path(self) -> Path:
         # The JVM is the parent process of all its readers. It removes the folder of
-        # SPARK_LOCAL_DIRS when it ends.
+        # SPARK_LOCAL_DIRS when it ends: a reader that starts at that moment must not leave a
+        # file anywhere else.
         given = self._folder or os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-        folder = given if given and Path(given).is_dir() else tempfile.gettempdir()
-        return Path(folder) / f"acker-outcomes-{self._jvm or os.getppid()}-{self._name}.lock"
+        folder = Path(given or tempfile.gettempdir())
+        return folder / f"acker-outcomes-{self._jvm or os.getppid()}-{self._name}.lock"

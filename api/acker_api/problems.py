@@ -96,7 +96,7 @@ _KINDS: tuple[tuple[type[AckerError], int, str, str], ...] = (
     (NamespaceExistsError, 409, "namespace-exists", "Conflict"),
     (ReshardError, 409, "reshard", "Reshard in progress"),
     (BacklogError, 503, "backlog", "Tracking refused"),
-    (WrongShardError, 503, "moved", "Number of shards changed"),
+    (WrongShardError, 503, "resharded", "Number of shards changed"),
     (FenceError, 503, "fence", "Batch refused by its fence"),
     (InvalidBatchError, 422, "bad-request", "Bad Request"),
     (ConfigError, 422, "bad-request", "Bad Request"),

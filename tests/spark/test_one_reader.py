@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -61,4 +62,15 @@ def test_without_a_writable_folder_nothing_is_locked(
     monkeypatch.setattr(os, "open", refuse)
     reader(tmp_path).hold()
     reader(tmp_path).hold()
+    assert "a second reader of shop" in caplog.text
+
+
+def test_reader_of_an_application_that_ends_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    removed, temporary = tmp_path / "removed-by-spark", tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    reader(removed).hold()
+    assert list(temporary.iterdir()) == []
     assert "a second reader of shop" in caplog.text

@@ -105,8 +105,8 @@ def _trees(states: dict[str, Status]) -> Iterator[Metric]:
     tracked = _counter("acker_trees_tracked", "Trees that were tracked", "namespace")
     orphaned = _counter(
         "acker_rows_orphaned",
-        "Records that expired without a tree, and rows that were dropped "
-        "above the high-water mark or because their block was missing",
+        "Records that expired without a tree, and rows that were dropped above the high-water "
+        "mark, during a reshard, or because their block was missing",
         "namespace",
     )
     repeated = _counter(

@@ -63,3 +63,12 @@ def test_links_of_a_page_have_targets(name: str) -> None:
 
 def test_pages_are_found() -> None:
     assert {"README.md", "lua/README.md", "docs/explanation/decisions/README.md"} <= set(PAGES)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.startswith(("docs/", "clients/", "deploy/", "examples/"))],
+)
+def test_page_links_to_the_glossary(page: str) -> None:
+    if page != "docs/glossary.md":
+        assert re.search(r"\]\([./a-z]*glossary\.md\)", (ROOT / page).read_text())

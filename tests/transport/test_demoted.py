@@ -14,7 +14,7 @@ from acker_redis.aio import AsyncAcker
 from acker_redis.errors import RedisUnavailableError
 from acker_redis.sync.connection import Connection
 from tests.conftest import binary_of
-from tests.source.bolts import Bolts, Told
+from tests.source.bolts import Bolts, CallbackLog
 from tests.source.conftest import kind as kind
 from tests.source.twin import Loop, Twin
 from tests.support import total
@@ -107,17 +107,17 @@ def test_without_a_retry_the_next_call_reaches_the_new_master(two: TwoServers) -
 
 def test_a_source_loses_no_record(two: TwoServers, kind: str) -> None:
     """Each record is acked once, by the verdict of its first attempt."""
-    loop, told = Loop(), Told()
+    loop, called = Loop(), CallbackLog()
     with closing(Acker.from_url(two.url, "n", retry_for=LIMIT)) as theirs:
         bolts = Bolts(theirs)
         source: Any
         mine: Any
         if kind == "sync":
             mine = Acker.from_url(two.url, "n", retry_for=LIMIT)
-            source = Source(mine, "t", bolts.send, **told.callbacks)
+            source = Source(mine, "t", bolts.send, **called.callbacks)
         else:
             mine = AsyncAcker.from_url(two.url, "n", retry_for=LIMIT)
-            source = Twin(loop, mine, "t", bolts.send, **told.callbacks)
+            source = Twin(loop, mine, "t", bolts.send, **called.callbacks)
         for number in range(RECORDS):
             source.emit(f"record-{number}", edges=2)
             source.step()
@@ -136,8 +136,8 @@ def test_a_source_loses_no_record(two: TwoServers, kind: str) -> None:
         else:
             loop.call(mine.close())
     loop.close()
-    assert sorted(told.words) == sorted(f"ack record-{number}" for number in range(RECORDS))
-    assert set(told.attempts) == {1}
+    assert sorted(called.words) == sorted(f"ack record-{number}" for number in range(RECORDS))
+    assert set(called.attempts) == {1}
 
 
 def test_a_producer_loses_no_row(two: TwoServers) -> None:

@@ -40,7 +40,7 @@ SourceId = Annotated[str, Query(description="Only this source id; of a block: it
 
 PAGED = "one page of the pending trees: follow next until it is null to read all records"
 SCANNED = (
-    "there is no index by source id or task: every record is read, up to 16,000 a page, until "
+    "there is no index by source id or task: every record is read, up to 36,000 a page, until "
     "next is null"
 )
 

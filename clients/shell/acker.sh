@@ -699,10 +699,10 @@ _acker_apply_part() { # I: retry call I until it is answered, or a retry is not 
   _acker_seq=$seq _acker_sent=0 _acker_fault=REDIS
   _acker_said='cannot compute a digest: sha1sum and shasum are missing, or have failed'
   _acker_sha1 digest "${_acker_script[i]}${_acker_argv[i]}" || return
-  _acker_now begun
   horizon=$(((_acker_buckets - 1) * _acker_tick))
   while :; do
     _acker_now now
+    ((_acker_sent)) || begun=$now
     if ((now - begun > horizon)); then
       _acker_fault=LATE
       _acker_said='this batch was first sent too long ago to be sent again: its fence may have expired; '

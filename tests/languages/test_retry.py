@@ -261,7 +261,16 @@ def test_client_does_not_retry_after_its_fence_may_have_expired(
 ) -> None:
     """Fences hold for one millisecond here, and clients wait at least ten before a retry."""
     direct = make_any_acker(tick_ms=1, buckets=2)
-    message = through(driver, proxy, direct.namespace)
+    messages: list[str] = []
+
+    def tracked() -> bool:
+        # A process that is preempted for a millisecond may not even send its first attempt.
+        with suppress(DriverError):
+            messages.append(through(driver, proxy, direct.namespace))
+        return bool(messages)
+
+    wait_until(tracked, "a tree")
+    (message,) = messages
     proxy.swallow = 1
     monitor.begin()
     stopped = stops(driver, message)

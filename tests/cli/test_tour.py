@@ -97,6 +97,7 @@ def test_every_line_fits_the_terminal(columns: int) -> None:
         assert COLOUR.search(shown.raw)
 
 
+@pytest.mark.full
 def test_the_table_changes_in_place() -> None:
     """The lines of the table are written again and again, and stand there once."""
     with terminal(FAST) as shown:
@@ -106,7 +107,9 @@ def test_the_table_changes_in_place() -> None:
         assert len(re.findall(r"^order-1  1 ", shown.text(), re.M)) == 1
 
 
-@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+@pytest.mark.parametrize(
+    "env", [{"NO_COLOR": "1"}, pytest.param({"TERM": "dumb"}, marks=pytest.mark.full)], ids=str
+)
 def test_without_colour_the_same_is_told_in_plain_lines(env: dict[str, str]) -> None:
     piped = subprocess.run(
         FAST,
@@ -172,7 +175,9 @@ def test_an_interrupted_tour_leaves_nothing(
         assert gone(processes, scratch)
 
 
-@pytest.mark.parametrize(("order", "attempt"), [("order-2", 1), ("order-5", 2)])
+@pytest.mark.parametrize(
+    ("order", "attempt"), [("order-2", 1), pytest.param("order-5", 2, marks=pytest.mark.full)]
+)
 def test_a_pipeline_that_loses_more_is_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, order: str, attempt: int
 ) -> None:

@@ -17,8 +17,13 @@ from tests.docs.blocks import ROOT, Block, blocks, pages
 from tests.docs.running import PageRun
 from tests.waiting import LIMIT
 
-SLOW = {"docs/tutorials/first-service.md", "docs/tutorials/first-ten-minutes.md"}
-"""Pages that take longer than 10 s, besides those about Spark."""
+SLOW = {
+    "docs/how-to/replay-nacks.md",
+    "docs/how-to/write-a-bolt.md",
+    "docs/tutorials/first-service.md",
+    "docs/tutorials/first-ten-minutes.md",
+}
+"""Pages that take longer than 5 s, besides those about Spark."""
 
 
 def _needs_java(page: str) -> bool:

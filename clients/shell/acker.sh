@@ -702,7 +702,7 @@ _acker_apply_part() { # I: retry call I until it is answered, or a retry is not 
   horizon=$(((_acker_buckets - 1) * _acker_tick))
   while :; do
     _acker_now now
-    ((_acker_sent)) || begun=$now
+    ((_acker_sent)) || begun=$now # the fence begins with the first attempt
     if ((now - begun > horizon)); then
       _acker_fault=LATE
       _acker_said='this batch was first sent too long ago to be sent again: its fence may have expired; '

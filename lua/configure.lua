@@ -5,7 +5,7 @@ Idempotent: a repeated call changes nothing.
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
 ARGV[1+] changes   field, value, field, value, ..; either one or more of
-         tick_ms, high_water, outcomes_limit
+         tick_ms, high_water, outcomes_limit, deadline_ms
                    as in the table "Configuration" of the contract; refused during a reshard
          or up to 500 of
          lane:<name>
@@ -25,7 +25,8 @@ Errors   ACKER ARGS | NAMESPACE | SCHEMA | RESHARD <words>; nothing was changed
 --]]
 -- part: begin
 local MAX_LANES = 500
-local MAX = { tick_ms = 1e12, high_water = 1e12, outcomes_limit = 1e12, shards = 1024 }
+local MAX = { tick_ms = 1e12, high_water = 1e12, outcomes_limit = 1e12, deadline_ms = 1e12,
+  shards = 1024 }
 local match = string.match
 
 -- Return the text as a whole number from 1 to most, or nil.
@@ -56,8 +57,8 @@ for i = 1, #ARGV, 2 do
     named[lane] = true
     lanes[#lanes + 1] = { name = lane, seq = seq, ms = ms }
   elseif not MAX[field] and field ~= 'reshard' then
-    return refuse('ARGS', 'unknown field; use tick_ms, high_water, outcomes_limit, reshard, shards '
-      .. 'or lane:@<name>')
+    return refuse('ARGS', 'unknown field; use tick_ms, high_water, outcomes_limit, deadline_ms, '
+      .. 'reshard, shards or lane:@<name>')
   elseif given[field] then
     return refuse('ARGS', field .. ' is given twice; give each field once')
   elseif (field == 'reshard' or field == 'shards') and #ARGV > 2 then
@@ -180,6 +181,13 @@ end
 if have.reshard then
   return refuse('RESHARD', shard .. ' is resharding to ' .. tostring(to) .. ' shards; change its '
     .. 'settings after the reshard, or cancel that')
+end
+local deadline_ms = tonumber(given.deadline_ms or have.deadline_ms)
+if have.refresh == 'never' and deadline_ms ~= 0 then
+  return refuse('ARGS', 'deadline_ms must be 0 with refresh never')
+elseif have.refresh == 'update'
+  and deadline_ms < have.buckets * (given.tick_ms or have.tick_ms) then
+  return refuse('ARGS', 'deadline_ms must be at least buckets * tick_ms with refresh update')
 end
 local values, changed = {}, 0
 for field, value in pairs(given) do

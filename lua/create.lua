@@ -3,18 +3,33 @@ create: create one shard of a namespace. Idempotent: a repeated call changes not
 
 KEYS[1]  shard     acker:{<namespace>:<shard>}, the prefix of all keys, never a key itself
 KEYS[2]  meta      <shard>:meta
-ARGV     schema, shard, shards, buckets, tick_ms, high_water, refresh, outcomes_limit, publish;
-         all as in the table "Configuration" of the contract
+ARGV     schema, shard, shards, buckets, tick_ms, high_water, refresh, deadline_ms, outcomes_limit,
+         publish, edges; all as in the table "Configuration" of the contract
+         salt: 32 lower-case hex digits; random for shard 0, and that of shard 0 for the others
 
-Reply    1 = created, 0 = exists with the same configuration; EXISTS if it exists with another
-         configuration, or is being dropped
+Reply    {created, salt}; created: 1, or 0 if it exists with the same configuration; EXISTS if it
+         exists with another configuration, or is being dropped; salt: of this shard, which is not
+         the given one if shard 0 existed before
 Errors   ACKER ARGS | SCHEMA | EXISTS <words>; nothing was changed
 --]]
 -- part: begin
 local FIELDS = { 'schema', 'shard', 'shards', 'buckets', 'tick_ms', 'high_water', 'refresh',
-  'outcomes_limit', 'publish' }
+  'deadline_ms', 'outcomes_limit', 'publish', 'edges', 'salt' }
 local RANGES = { shards = { 1, 1024 }, buckets = { 2, 16 }, tick_ms = { 1, 1e12 },
-  high_water = { 1, 1e12 }, outcomes_limit = { 1, 1e12 } }
+  high_water = { 1, 1e12 }, deadline_ms = { 0, 1e12 }, outcomes_limit = { 1, 1e12 } }
+local MAX_EDGES = 8
+
+-- Return whether the text holds up to 8 distinct names, separated by commas.
+local function are_names(text)
+  local seen, count = {}, 0
+  for name in string.gmatch(text .. ',', '([^,]*),') do
+    if name == '' or #name > 64 or seen[name] or string.find(name, '[^A-Za-z0-9_.-]') then
+      return false
+    end
+    seen[name], count = true, count + 1
+  end
+  return count <= MAX_EDGES
+end
 
 local namespace, number = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):([0-9]+)}$')
 if #KEYS ~= 2 or #ARGV ~= #FIELDS or not namespace or #namespace > 64
@@ -26,9 +41,10 @@ elseif namespace == '.' or namespace == '..' then
 end
 local given = {}
 for i, field in ipairs(FIELDS) do given[field] = ARGV[i] end
-if given.schema ~= '1' then return refuse('SCHEMA', 'this script supports schema 1 only') end
+if given.schema ~= '2' then return refuse('SCHEMA', 'this script supports schema 2 only') end
 for field, range in pairs(RANGES) do
-  local value = string.find(given[field], '^[1-9][0-9]*$') and tonumber(given[field])
+  local text = given[field]
+  local value = (text == '0' or string.find(text, '^[1-9][0-9]*$')) and tonumber(text)
   if not value or value < range[1] or value > range[2] then
     return refuse('ARGS', string.format('%s must be a whole number from %.0f to %.0f', field,
       range[1], range[2]))
@@ -43,20 +59,36 @@ elseif given.refresh ~= 'never' and given.refresh ~= 'update' then
   return refuse('ARGS', 'refresh must be never or update')
 elseif given.publish ~= 'yes' and given.publish ~= 'no' then
   return refuse('ARGS', 'publish must be yes or no')
+elseif given.refresh == 'never' and given.deadline_ms ~= '0' then
+  return refuse('ARGS', 'deadline_ms must be 0 with refresh never')
+elseif given.refresh == 'update'
+  and tonumber(given.deadline_ms) < given.buckets * given.tick_ms then
+  return refuse('ARGS', 'deadline_ms must be at least buckets * tick_ms with refresh update')
+elseif given.edges ~= '' and not are_names(given.edges) then
+  return refuse('ARGS', 'edges must be up to 8 different names, separated by commas, each 1 to 64 '
+    .. 'characters of A-Z a-z 0-9 _ . -')
+elseif #given.salt ~= 32 or string.find(given.salt, '[^0-9a-f]') then
+  return refuse('ARGS', 'salt must be 32 hex digits, 0-9 and a-f')
 end
 
 if call('EXISTS', shard .. ':dropping') == 1 then
   return refuse('EXISTS', shard .. ' is being dropped; run drop again until it has completed')
 elseif call('EXISTS', meta) == 1 then
   local have = call('HMGET', meta, unpack(FIELDS))
+  local salt = have[#FIELDS]
+  -- Each call for shard 0 brings its own random salt; the first one stays. No message shows it.
+  if number ~= '0' and salt ~= given.salt then
+    return refuse('EXISTS', shard .. ' was created with another salt; drop the namespace, or use '
+      .. 'another name')
+  end
   for i, field in ipairs(FIELDS) do
-    if have[i] ~= ARGV[i] then
+    if have[i] ~= ARGV[i] and field ~= 'salt' then
       return refuse('EXISTS', shard .. ' was created with ' .. field .. ' '
         .. tostring(have[i]) .. ', not ' .. ARGV[i] .. '; change it (acker-redis config set, or '
         .. 'reshard), or use another name')
     end
   end
-  return 0
+  return { 0, salt }
 end
 
 -- part: clock
@@ -70,4 +102,4 @@ for i, field in ipairs(FIELDS) do
   values[#values + 1], values[#values + 2] = field, ARGV[i]
 end
 call('HSET', meta, unpack(values))
-return 1
+return { 1, given.salt }

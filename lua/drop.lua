@@ -47,7 +47,7 @@ if open ~= 'hash' and closed ~= 'hash' then
 end
 local conf = call('HMGET', config, 'schema', 'shards', 'drop_cursor', 'reshard')
 if conf[1] ~= '1' then
-  return refuse('SCHEMA', 'this script supports schema 1 only, the namespace has another')
+  return refuse('SCHEMA', 'this script supports schema 2 only, the namespace has another')
 end
 local shards = find(conf[2] or '', '^[1-9][0-9]*$') and tonumber(conf[2])
 for number in string.gmatch(shards and conf[4] or '', '%d+') do

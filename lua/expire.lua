@@ -20,16 +20,18 @@ if #KEYS ~= 2 or #ARGV ~= 1 or not namespace or meta ~= shard .. ':meta' then
 end
 local count = find(ARGV[1], '^[1-9][0-9]*$') and tonumber(ARGV[1])
 if not count or count > 1000 then return refuse('ARGS', 'records must be 1 to 1000') end
-local conf = call('HMGET', meta, 'schema', 'cursor', 'publish')
+local conf = call('HMGET', meta, 'schema', 'cursor', 'publish', 'edges')
 -- part: schema
 local expiring = shard .. ':expiring'
 -- part: clock
+local conf_edges = conf[4] or ''
+-- part: odd
 
 -- Continue from the cursor of the last call: a scan from 0 would pass all the entries that
 -- earlier calls have deleted.
 local page = call('HSCAN', expiring, conf[2], 'COUNT', count)
 local fields = page[2]
-local taken, groups, by_task, ages, bytes, nacked = {}, {}, {}, {}, 0, 0
+local taken, groups, by_task, ages, idles, bytes, nacked = {}, {}, {}, {}, {}, 0, 0
 local stopped = false
 for i = 1, #fields, 2 do
   if bytes >= MAX_BYTES then
@@ -39,16 +41,18 @@ for i = 1, #fields, 2 do
   local id, record = fields[i], fields[i + 1]
   taken[#taken + 1] = id
   -- An entry that is not a valid record has no tree. It must not stop the drain of the others.
-  local from = #id == 8 and 17 + (byte(record, 16) or 0) or 17
-  if from > 17 then
-    local task, source_id = sub(record, 17, from - 1), sub(record, from)
-    if find(source_id, '"', 1, true) or find(source_id, '\\', 1, true) then
-      source_id = string.gsub(source_id, '["\\]', '\\%0')
-    end
+  local from = #id == 8 and 21 + (byte(record, 20) or 0) or 21
+  if from > 21 then
+    local task = sub(record, 21, from - 1)
     local high, low = struct.unpack('>I4I4', id)
-    local first = struct.unpack('>I6', record, 10)
-    if not ages[first] then ages[first] = format('",%.0f,""]', math.max(0, now - first)) end
-    local row = '["' .. hex(high) .. hex(low) .. '","' .. source_id .. ages[first]
+    local odd_high, odd_low, state, first, last = struct.unpack('>I4I4BI6I4', record)
+    if not ages[first] then ages[first] = format('",%.0f,"', math.max(0, now - first)) end
+    -- Until 49 days after the first row, the last one is known exactly.
+    last = first + last
+    if not idles[last] then idles[last] = format('",%.0f]', math.max(0, now - last)) end
+    local row = '["' .. hex(high) .. hex(low) .. '","' .. sub(record, from) .. ages[first]
+      .. (state > 1 and 'deadline","' or 'idle","') .. hex(odd_high) .. hex(odd_low) .. idles[last]
+    see(odd_high)
     local group = by_task[task]
     if not group then
       group = { task = task, key = shard .. ':outcomes:' .. task, rows = {} }
@@ -86,7 +90,10 @@ for _, group in ipairs(groups) do
   end
 end
 local orphaned = #taken - nacked
-if nacked > 0 then call('HINCRBY', meta, 'expired', nacked) end
+if nacked > 0 then
+  call('HINCRBY', meta, 'expired', nacked)
+  count_odd()
+end
 if orphaned > 0 then call('HINCRBY', meta, 'orphaned', orphaned) end
 if not stopped then
   -- A page that was not processed whole is read again.

@@ -14,6 +14,7 @@ Errors   ACKER ARGS | NAMESPACE | SCHEMA <words>; nothing was changed
 local MAX_TREES = 4 * 4095
 local ZERO = '\0\0\0\0\0\0\0\0'
 local sub, find, format = string.sub, string.find, string.format
+local unpack_bytes, hex = struct.unpack, bit.tohex
 
 local namespace = string.match(shard or '', '^acker:{([A-Za-z0-9_.-]+):[0-9]+}$')
 if #KEYS ~= 2 or #ARGV ~= 1 or not namespace or meta ~= shard .. ':meta' then
@@ -22,10 +23,13 @@ if #KEYS ~= 2 or #ARGV ~= 1 or not namespace or meta ~= shard .. ':meta' then
 end
 local count = find(ARGV[1], '^[1-9][0-9]*$') and tonumber(ARGV[1])
 if not count or count > 100 then return refuse('ARGS', 'blocks must be 1 to 100') end
-local conf = call('HMGET', meta, 'schema', 'blocks_cursor', 'publish')
+local conf = call('HMGET', meta, 'schema', 'blocks_cursor', 'publish', 'edges')
 -- part: schema
 local expiring = shard .. ':blocks_expiring'
 -- part: clock
+local conf_edges = conf[4] or ''
+-- part: odd
+-- part: escape
 
 -- Cache of numbers as strings for the whole call: formatting them per block is a third of the work.
 local texts = {}
@@ -47,7 +51,7 @@ local blocks, gone, trees, stopped, waiting = {}, {}, 0, false, {}
 
 -- Find the failed and the open trees of a block; all trees are open if its keys cannot be read.
 local function weigh(block)
-  local has_failed, failed, nacked, sums = {}, {}, {}, {}
+  local has_failed, failed, nacked, sums, odd = {}, {}, {}, {}, {}
   local kind = call('TYPE', block.failed_key).ok
   if call('TYPE', block.key).ok == 'string' and (kind == 'hash' or kind == 'none') then
     for _, slot in ipairs(call('HKEYS', block.failed_key)) do
@@ -63,10 +67,17 @@ local function weigh(block)
       failed[#failed + 1] = slot
     elseif sums[slot + 1] ~= ZERO then
       nacked[#nacked + 1] = slot
+      -- Of a block without checksums nothing is known; zeros say so, because no nack has them.
+      local high, low = 0, 0
+      if sums[slot + 1] then
+        high, low = unpack_bytes('>I4I4', sums[slot + 1])
+        see(high)
+      end
+      odd[#nacked] = hex(high) .. hex(low)
     end
   end
   block.failed_count, block.nacked_count = #failed, #nacked
-  block.failed, block.nacked = list(failed), list(nacked)
+  block.failed, block.nacked, block.residuals = list(failed), list(nacked), table.concat(odd)
 end
 
 for i = 1, #page[2], 2 do
@@ -77,13 +88,15 @@ for i = 1, #page[2], 2 do
   local id, header = page[2][i], page[2][i + 1]
   gone[#gone + 1] = id
   -- An entry that is not a valid header has no trees. It must not stop the drain of the others.
-  local task_length = #id == 8 and string.byte(header, 17) or 0
-  if task_length > 0 and #header > 17 + task_length then
-    local first, slots, _, task, at = struct.unpack('>I6I2c8Bc0', header)
+  local task_length = #id == 8 and string.byte(header, 22) or 0
+  if task_length > 0 and #header > 22 + task_length then
+    local first, last, state, slots, _, task, at = struct.unpack('>I6I4BI2c8Bc0', header)
     local name = format('%05x%08x', struct.unpack('>I4I4', id))
     local block = { first = first, slots = slots, task = task, label = sub(header, at), name = name,
       key = shard .. ':block:' .. name, failed_key = shard .. ':failed:' .. name,
-      age = format('%.0f', math.max(0, now - first)) }
+      age = format('%.0f', math.max(0, now - first)),
+      idle = format('%.0f', math.max(0, now - first - last)),
+      cause = state > 0 and 'deadline' or 'idle' }
     local stream = shard .. ':outcomes:' .. task
     if not waiting[task] then
       local kind = call('TYPE', stream).ok
@@ -94,8 +107,9 @@ for i = 1, #page[2], 2 do
       return refuse('SCHEMA', stream .. ' or its backlog has been tampered with')
     end
     weigh(block)
-    -- A failed tree counts twice, because it is twice the work.
-    blocks[#blocks + 1], trees = block, trees + slots + block.failed_count
+    -- A tree that failed or expires counts twice, because it is twice the work.
+    blocks[#blocks + 1] = block
+    trees = trees + slots + block.failed_count + block.nacked_count
   end
 end
 
@@ -108,8 +122,9 @@ for _, block in ipairs(blocks) do
   block.n = block.slots - block.failed_count
   if block.n > 0 then
     call('XADD', shard .. ':outcomes:' .. block.task, '*', 'verdict', 'mixed', 'reason', 'expired',
-      'n', block.n, 'block', block.name, 'label', block.label, 'age', block.age, 'slots',
-      block.slots, 'nacked', block.nacked, 'failed', block.failed)
+      'n', block.n, 'block', block.name, 'label', block.label, 'age', block.age, 'cause',
+      block.cause, 'idle', block.idle, 'slots', block.slots, 'nacked', block.nacked, 'failed',
+      block.failed, 'residuals', block.residuals)
     waiting[block.task] = waiting[block.task] + block.n
   end
   local done = block.n - block.nacked_count
@@ -127,13 +142,17 @@ for _, block in ipairs(blocks) do
     -- A rotator without the right to PUBLISH loses the live feed only; the stream has the entry.
     redis.pcall('PUBLISH', 'acker:' .. namespace .. ':mixed:' .. block.task,
       format('{"verdict":"mixed","reason":"expired","n":%d,"block":"%s","label":"%s","age":%s,'
-        .. '"slots":%d,"nacked":', block.n, block.name,
-        string.gsub(block.label, '["\\]', '\\%0'), block.age, block.slots)
-        .. block.nacked .. ',"failed":' .. block.failed .. '}')
+        .. '"cause":"%s","idle":%s,"slots":%d,"nacked":', block.n, block.name, escape(block.label),
+        block.age, block.cause, block.idle, block.slots)
+        .. block.nacked .. ',"failed":' .. block.failed .. ',"residuals":"' .. block.residuals
+        .. '"}')
   end
 end
 if acked > 0 then call('HINCRBY', meta, 'acked', acked) end
-if nacked > 0 then call('HINCRBY', meta, 'expired', nacked) end
+if nacked > 0 then
+  call('HINCRBY', meta, 'expired', nacked)
+  count_odd()
+end
 -- part: latency
 if not stopped then
   -- A page that was not processed whole is read again.

@@ -40,6 +40,7 @@ local count = find(ARGV[4], '^[1-9][0-9]*$') and tonumber(ARGV[4])
 if not count or count > 1000 then return refuse('ARGS', 'count must be 1 to 1000') end
 local conf = call('HMGET', meta, 'schema', 'shards', 'buckets', 'current', 'ticks')
 -- part: schema
+-- part: escape
 local buckets, current = tonumber(conf[3]), tonumber(conf[4])
 
 -- A bucket's age grows with each tick, and its key is reused. Only the number of the tick that
@@ -59,7 +60,9 @@ while true do
 end
 
 -- Scan in small steps, to stop early at long records: the page of a scan cannot be split.
-local at, page, n, looked, bytes = kind == 'pending' and 16 or 17, {}, 0, 0, 0
+local at, page, n, looked, bytes = kind == 'pending' and 20 or 22, {}, 0, 0, 0
+-- Records hold their source id escaped, headers their label as it is.
+if kind == 'pending' then text = escape(text) end
 for from = 1, count, STEP do
   local step = call('HSCAN', key, cursor, 'COUNT', math.min(STEP, count - from + 1))
   local records = step[2]

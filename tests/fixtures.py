@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from acker_redis.embedded import EmbeddedRedis
-from acker_redis.protocol.config import AckerConfig
 from acker_redis.sync.client import Acker
 from tests.conftest import MakeAcker, binary_of
+from tests.support import config_of
 from tests.tiers import servers
 
 
@@ -48,8 +48,7 @@ def _makers(server: EmbeddedRedis) -> Iterator[MakeAcker]:
     made: list[Acker] = []
 
     def make(**fields: object) -> Acker:
-        # No tick is due during a test: the test forces the ticks that it needs.
-        config = AckerConfig(**{"tick_ms": 3_600_000, **fields})
+        config = config_of(fields)
         made.append(Acker.from_url(server.url, f"test-{uuid.uuid4().hex[:12]}"))
         if len(made) == 1:
             # Keys of earlier tests would slow down every scan.

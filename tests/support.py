@@ -12,7 +12,9 @@ from typing import Any
 from acker_redis.batching.batch import Columns
 from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence, ShardApplied
+from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.keys import ShardKeys
+from acker_redis.protocol.record import HEADER_SLOTS
 from acker_redis.reference.acker import Reference
 from acker_redis.reference.acker import TreeRow as ReferenceRow
 from acker_redis.reference.blocks import BlockReference, BlockRow
@@ -26,6 +28,17 @@ TreeRow = tuple[int, int, int]
 """Anchor, delta and flags."""
 Target = Acker | Reference
 """The acker that a conformance test runs against."""
+
+
+def config_of(fields: Mapping[str, object]) -> AckerConfig:
+    """Return a configuration for tests that force their ticks: with ticks of an hour none is due.
+
+    With ``refresh="update"`` the deadline is a thousand ticks away unless given.
+    """
+    filled = {"tick_ms": 3_600_000, **fields}
+    if filled.get("refresh") == "update":
+        filled.setdefault("deadline_ms", 1000 * int(str(filled["tick_ms"])))
+    return AckerConfig(**filled)  # type: ignore[arg-type]
 
 
 def columns(rows: Sequence[TreeRow], task: str = "", texts: Iterable[str | bytes] = ()) -> Columns:
@@ -270,7 +283,7 @@ def _waiting_in_blocks(shard: RedisShard) -> int:
     """Return the number of trees in blocks without a verdict; check that no block left keys."""
     client, prefix = shard.acker.connection.client, shard.keys.prefix
     *buckets, expiring = (client.hgetall(place) for place in shard.block_places())
-    slots = [sum(int.from_bytes(header[6:8], "big") for header in b.values()) for b in buckets]
+    slots = [sum(int.from_bytes(header[HEADER_SLOTS], "big") for header in b.values()) for b in buckets]
     meta = client.hgetall(shard.keys.meta)
     assert [int(meta.get(b"slots:%d" % i, 0)) for i in range(len(slots))] == slots
     assert int(meta.get(b"slots", 0)) == sum(slots)
@@ -287,7 +300,7 @@ def _waiting_in_blocks(shard: RedisShard) -> int:
     assert not kept(":scratch*")
     waiting = 0
     for name, (_, header) in zip(names, headers, strict=True):
-        count = int.from_bytes(header[6:8], "big")
+        count = int.from_bytes(header[HEADER_SLOTS], "big")
         waiting += count - client.hlen(f"{prefix}:failed:{name}")
         assert client.strlen(f"{prefix}:block:{name}") == 8 * count
     return waiting

@@ -24,6 +24,7 @@ from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Kind, Listed
 from acker_redis.protocol.ids import BLOCK_MAX, block_anchor, check_anchor, shard_of
 from acker_redis.protocol.keys import ShardKeys, check_name
+from acker_redis.protocol.record import HEADER_FIRST, RECORD_FIRST, parse_header
 from acker_redis.protocol.texts import check_text
 from acker_redis.protocol.tree import TreeState, parse_show
 
@@ -100,6 +101,8 @@ class BlockEntry:
 
     The number of buckets means that the block is expiring.
     """
+    idle_ms: int = 0
+    """Milliseconds since its last row, to within a tick."""
 
     @property
     def anchors(self) -> range:
@@ -203,32 +206,28 @@ class Seen:
 
     def _tree(self, anchor: int, record: bytes, listed: Listed) -> None:
         tree = None
-        # A record with a task also has a source id.
-        if len(record) > 15 and (not record[15] or len(record) > 16 + record[15]):
-            with suppress(SchemaError):
-                tree = parse_show((listed.now_ms, listed.age, record), anchor)
+        with suppress(SchemaError):
+            tree = parse_show((listed.now_ms, listed.age, record), anchor)
         if tree:
             self.trees[anchor] = tree
         else:
             self.unreadable += 1
 
-    def _block(self, block: int, header: bytes, listed: Listed) -> None:
-        """Parse a header: first seen 6 bytes, slots 2, digest 8, task length 1, task, label."""
-        label_at = 17 + header[16] if len(header) > 16 else 0
-        try:
-            task, label = header[17:label_at].decode(), header[label_at:].decode()
-        except UnicodeDecodeError:
-            task = label = ""
-        if not task or not label or block > BLOCK_MAX:
+    def _block(self, block: int, stored: bytes, listed: Listed) -> None:
+        header = None
+        with suppress(SchemaError):
+            header = parse_header(stored)
+        if not header or block > BLOCK_MAX:
             self.unreadable += 1
             return
         self.blocks[block] = BlockEntry(
             block=block,
-            slots=int.from_bytes(header[6:8], "big"),
-            task=task,
-            label=label,
-            age_ms=max(0, listed.now_ms - int.from_bytes(header[:6], "big")),
+            slots=header.slots,
+            task=header.task,
+            label=header.label,
+            age_ms=max(0, listed.now_ms - header.first_ms),
             bucket=listed.age,
+            idle_ms=max(0, listed.now_ms - header.last_ms),
         )
 
 
@@ -290,8 +289,8 @@ def oldest_of(look: Look, shard: int) -> Flow[tuple[list[TreeState | BlockEntry]
     oldest: list[TreeState | BlockEntry] = []
     whole = True
     for at, first_seen in (
-        (PageCursor(shard, "pending"), slice(9, 15)),
-        (PageCursor(shard, "blocks"), slice(0, 6)),
+        (PageCursor(shard, "pending"), RECORD_FIRST),
+        (PageCursor(shard, "blocks"), HEADER_FIRST),
     ):
         listed = yield from look(at, SAMPLE)
         whole = whole and not listed.cursor

@@ -43,11 +43,13 @@ class Flows(Applies, Browses):
         # First of all: a name without a namespace is harmless, but no rotator finds a namespace
         # without its name.
         yield from ask_until(("SADD", NAMESPACES, self.namespace), self._deadline())
-        created = []
-        # Shard 0 first: clients read the configuration there, and it refuses a different one.
+        created, salt = [], commands.new_salt()
+        # Shard 0 first: clients read the configuration there, it refuses a different one, and its
+        # salt is that of all shards.
         for keys in self.shards(config):
-            reply = yield from run_until(commands.create(keys, config), self._deadline())
-            created.append(bool(reply))
+            reply = yield from run_until(commands.create(keys, config, salt), self._deadline())
+            new, salt = commands.parse_create(reply)
+            created.append(new)
         self.known = config
         return any(created)
 
@@ -72,18 +74,22 @@ class Flows(Applies, Browses):
         return anchors
 
     def configure(
-        self, high_water: int | None, tick_ms: int | None, outcomes_limit: int | None
+        self,
+        high_water: int | None,
+        tick_ms: int | None,
+        outcomes_limit: int | None,
+        deadline_ms: int | None,
     ) -> Flow[AckerConfig]:
         """See :meth:`Acker.configure`."""
-        asked = {"high_water": high_water, "tick_ms": tick_ms, "outcomes_limit": outcomes_limit}
+        asked = {
+            "high_water": high_water,
+            "tick_ms": tick_ms,
+            "outcomes_limit": outcomes_limit,
+            "deadline_ms": deadline_ms,
+        }
         changes = {field: value for field, value in asked.items() if value is not None}
         before = yield from self._read_config(self._deadline())
-        after = replace(
-            before,
-            high_water=before.high_water if high_water is None else high_water,
-            tick_ms=before.tick_ms if tick_ms is None else tick_ms,
-            outcomes_limit=before.outcomes_limit if outcomes_limit is None else outcomes_limit,
-        )
+        after = replace(before, **changes)  # type: ignore[arg-type]
         if not changes:
             return before
         # Clients read tick_ms from shard 0, and derive from it how long a fence lasts on every

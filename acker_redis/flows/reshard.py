@@ -92,7 +92,7 @@ from acker_redis.protocol.reshard import Reshard
 LONGEST_PAUSE = 0.25
 """Longest pause between two looks at the shards, in seconds; plus one millisecond per shard."""
 MAX_SHARDS = 1024
-SETTINGS = ("tick_ms", "high_water", "outcomes_limit")
+SETTINGS = ("tick_ms", "high_water", "outcomes_limit", "deadline_ms")
 SPARE_SECONDS = 60.0
 """Seconds that sources have to take their verdicts after the last tree has expired."""
 
@@ -240,9 +240,10 @@ class Resharding:
     def _switch(self, reshard: Reshard) -> Flow[None]:
         self._tell(Progress("switch"))
         # Shard 0 is closed, so no other program changes its settings.
-        created = replace((yield from status_of(self._flows, 0)).config, shards=reshard.target)
+        first = yield from status_of(self._flows, 0)
+        created = replace(first.config, shards=reshard.target)
         for shard in range(reshard.source, reshard.target):
-            yield from self._make(shard, created)
+            yield from self._make(shard, created, first.salt)
         everyone = range(max(reshard.source, reshard.target))
         yield from share_lanes(self._flows, everyone, range(reshard.target))
         # Removed shards get the new number, too: then they refuse every row.
@@ -250,22 +251,23 @@ class Resharding:
             change = set_field(self._flows, shard, "shards", reshard.target)
             yield from unless_gone(change, shard >= reshard.target)
 
-    def _make(self, shard: int, config: AckerConfig) -> Flow[None]:
+    def _make(self, shard: int, config: AckerConfig, salt: str) -> Flow[None]:
         """Create an added shard, or update the settings of one that an earlier run has created."""
         flows, keys = self._flows, ShardKeys(self._flows.namespace, shard)
         state = yield from unless_gone(status_of(flows, shard), gone=True)
         if state and state.config.shards == config.shards and state.config != config:
             yield from set_field(flows, shard, "reshard", "")
-            settings = {name: getattr(config, name) for name in SETTINGS}
+            settings = {name: value for name in SETTINGS if (value := getattr(config, name))}
             yield from run_again(flows, commands.configure(keys, settings))
-        yield from run_again(flows, commands.create(keys, config))
+        yield from run_again(flows, commands.create(keys, config, salt))
 
     def _finish(self, reshard: Reshard | None) -> Flow[None]:
         """Give all other shards the number of shards that shard 0 has, from any state."""
         flows, target = self._flows, self._shards
         if reshard:
             self._tell(Progress("open"))
-        config = (yield from status_of(flows, 0)).config
+        first = yield from status_of(flows, 0)
+        config = first.config
         if config.shards != target:
             raise ReshardError(
                 f"{flows.namespace} has {config.shards} shards on shard 0, not {target}: a "
@@ -280,7 +282,8 @@ class Resharding:
         )
         for shard in missing:
             yield from remove(flows, shard)
-            yield from run_again(flows, commands.create(ShardKeys(flows.namespace, shard), config))
+            keys = ShardKeys(flows.namespace, shard)
+            yield from run_again(flows, commands.create(keys, config, first.salt))
         # Only these shards: all others hold their own fences.
         raised = [*missing, *(state.shard for state in outdated)]
         if raised:

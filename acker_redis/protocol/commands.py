@@ -1,6 +1,7 @@
 """Build the calls of the scripts and parse their replies. No I/O: both clients share it."""
 
 import re
+import secrets
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -126,6 +127,11 @@ class ShardStatus:
     """Ticks since the shard was created; 0: no rotator has served it yet."""
     latency: Latency = field(default_factory=Latency)
     """Complete latency of the acked trees."""
+    odd: dict[str, int] = field(default_factory=dict)
+    """Expired trees by the edges on which an odd number of their messages is missing: name of the
+    edge, or "" for none of the named ones, to number. Empty in a namespace without edges."""
+    salt: str = field(default="", repr=False)
+    """The secret from which ids are derived; it must not be shown."""
 
     @property
     def lag_ms(self) -> int:
@@ -145,9 +151,27 @@ COUNTERS = (
 )
 
 
-def create(keys: ShardKeys, config: AckerConfig) -> Call:
-    """Build the call that creates one shard of a namespace."""
-    return Call("create", keys.both, (SCHEMA, keys.shard, *config.to_wire()))
+def new_salt() -> str:
+    """Return a random salt for a namespace: 32 hex digits.
+
+    >>> len(new_salt())
+    32
+    """
+    return secrets.token_hex(16)
+
+
+def create(keys: ShardKeys, config: AckerConfig, salt: str) -> Call:
+    """Build the call that creates one shard of a namespace.
+
+    ``salt`` is new for shard 0, and for the others that of the reply of shard 0.
+    """
+    return Call("create", keys.both, (SCHEMA, keys.shard, *config.to_wire(), salt))
+
+
+def parse_create(reply: Sequence[Any]) -> tuple[bool, str]:
+    """Return whether the shard was created by this call, and its salt."""
+    created, salt = reply
+    return bool(created), salt.decode() if isinstance(salt, bytes) else str(salt)
 
 
 def configure(keys: ShardKeys, changes: Mapping[str, str | int] | Mapping[bytes, str]) -> Call:
@@ -289,9 +313,10 @@ def _parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
     newest_first = [(current - age) % count for age in range(count)]
     in_blocks = tuple(int(meta.get(f"slots:{bucket}", 0)) for bucket in newest_first)
     loose = (int(pending[bucket]) for bucket in newest_first)
+    config = AckerConfig.from_wire(meta)
     return ShardStatus(
         shard=keys.shard,
-        config=AckerConfig.from_wire(meta),
+        config=config,
         now_ms=int(now),
         pending=tuple(map(sum, zip(loose, in_blocks, strict=True))),
         in_blocks=in_blocks,
@@ -304,7 +329,15 @@ def _parse_status(reply: Sequence[Any], keys: ShardKeys) -> ShardStatus:
         late_ms=int(meta.get("late_ms", 0)),
         ticks=int(meta.get("ticks", 0)),
         latency=Latency.from_meta(meta),
+        odd=_odd(meta, config.edges),
+        salt=meta["salt"],
     )
+
+
+def _odd(meta: Mapping[str, str], edges: Sequence[str]) -> dict[str, int]:
+    names = {str(number): name for number, name in enumerate(edges)} | {"none": ""}
+    counts = {name: int(meta.get(f"odd:{key}", 0)) for key, name in names.items()}
+    return {name: count for name, count in counts.items() if count}
 
 
 _ERROR = re.compile(r"ACKER ([A-Z]+) (.*)", re.DOTALL)

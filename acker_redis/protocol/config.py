@@ -1,14 +1,19 @@
 """Configuration of a namespace. It is stored in Redis, where all producers read it."""
 
+import re
 from dataclasses import dataclass, fields
 from typing import Literal
 
 from acker_redis.errors import ConfigError
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the key layout in Redis that this package and its scripts support."""
 
+MAX_EDGES = 8
+"""Maximum named edges of a namespace: one bit of each id stands for one edge."""
+
 _LIMIT = 10**12
+_EDGE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +45,23 @@ class AckerConfig:
     once."""
 
     refresh: Literal["never", "update"] = "never"
-    """``never``: a tree's timeout runs from its first row. ``update``: every row restarts it."""
+    """``never``: a tree's timeout runs from its first row. ``update``: every row restarts it, up
+    to the deadline."""
+
+    deadline_ms: int = 0
+    """With ``refresh="update"``: milliseconds after its first row at which a tree expires, however
+    many rows still arrive; required, at least N ticks. With ``never``: 0."""
 
     outcomes_limit: int = 1_000_000
     """Maximum verdicts that may wait for one task; above it the task's new batches are refused."""
 
     publish: bool = True
     """Whether to also publish each verdict on pub/sub. The stream always contains the verdicts."""
+
+    edges: tuple[str, ...] = ()
+    """Names of up to 8 edges: the ways on which messages go from one step to the next, mostly a
+    queue, a topic or a table. The ids of messages name their edge, so that a tree that expires can
+    tell where a message is missing. Fixed at creation."""
 
     def __post_init__(self) -> None:
         self.validate()
@@ -64,11 +79,50 @@ class AckerConfig:
             raise ConfigError(f"refresh is 'never' or 'update', not {self.refresh!r}")
         if not isinstance(self.publish, bool):
             raise ConfigError(f"publish is True or False, not {self.publish!r}")
+        self._check_deadline()
+        self._check_edges()
+
+    def _check_deadline(self) -> None:
+        if self.refresh == "never":
+            if self.deadline_ms != 0:
+                raise ConfigError(
+                    f"deadline_ms is for refresh='update'; with 'never' it is 0, not "
+                    f"{self.deadline_ms!r}"
+                )
+            return
+        least = self.buckets * self.tick_ms
+        if type(self.deadline_ms) is int and 0 <= self.deadline_ms < least:
+            raise ConfigError(
+                f"refresh='update' needs deadline_ms, at least buckets * tick_ms = {least}, not "
+                f"{self.deadline_ms}"
+            )
+        _whole("deadline_ms", self.deadline_ms, 1, _LIMIT)
+
+    def _check_edges(self) -> None:
+        if not isinstance(self.edges, tuple) or not all(isinstance(e, str) for e in self.edges):
+            raise ConfigError(f"edges is a tuple of names, not {self.edges!r}")
+        if len(self.edges) > MAX_EDGES or len(set(self.edges)) != len(self.edges):
+            raise ConfigError(
+                f"edges is up to {MAX_EDGES} different names, not {', '.join(self.edges)}"
+            )
+        for edge in self.edges:
+            if not _EDGE.fullmatch(edge):
+                raise ConfigError(
+                    f"an edge is 1 to 64 characters of A-Z a-z 0-9 _ . -, not {edge!r}"
+                )
 
     @property
     def timeout_ms(self) -> int:
-        """Maximum age of a tree in milliseconds while the rotator is on time: N ticks."""
+        """Milliseconds without a row, or with ``never`` in all, after which a tree expires: N ticks.
+
+        It holds while the rotator is on time.
+        """
         return self.buckets * self.tick_ms
+
+    @property
+    def lifetime_ms(self) -> int:
+        """Maximum age of a tree in milliseconds while the rotator is on time, touches aside."""
+        return self.deadline_ms + self.tick_ms if self.deadline_ms else self.timeout_ms
 
     @property
     def share(self) -> int:
@@ -87,8 +141,7 @@ class AckerConfig:
 
     def to_wire(self) -> tuple[str, ...]:
         """Return the values in the order that ``create.lua`` expects, from ``shards`` on."""
-        values = (getattr(self, field.name) for field in fields(self))
-        return tuple(("no", "yes")[v] if isinstance(v, bool) else str(v) for v in values)
+        return tuple(_wire(getattr(self, field.name)) for field in fields(self))
 
     @classmethod
     def from_wire(cls, meta: dict[str, str]) -> "AckerConfig":
@@ -99,9 +152,17 @@ class AckerConfig:
             tick_ms=int(meta["tick_ms"]),
             high_water=int(meta["high_water"]),
             refresh="update" if meta["refresh"] == "update" else "never",
+            deadline_ms=int(meta["deadline_ms"]),
             outcomes_limit=int(meta["outcomes_limit"]),
             publish=meta["publish"] == "yes",
+            edges=tuple(meta["edges"].split(",")) if meta["edges"] else (),
         )
+
+
+def _wire(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def _whole(name: str, value: int, low: int, high: int) -> None:

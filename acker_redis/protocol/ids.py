@@ -16,6 +16,8 @@ from acker_redis.errors import InvalidBatchError
 ANCHOR_MAX = 2**62 - 1
 """Highest anchor of a loose tree."""
 TUPLE_MAX = 2**63 - 1
+EDGE_BIT = 55
+"""Edge k of a namespace is bit 55 + k of the ids of the messages on it."""
 BLOCK_MAX = 2**50 - 1
 SLOTS = 4095
 """Maximum trees per block; their checksums, 8 bytes each, just fit into a 32 KiB allocation."""

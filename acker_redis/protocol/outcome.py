@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from acker_redis.protocol.ids import block_anchor, split_anchor
 
 Verdict = Literal["ack", "nack", "touch"]
+Cause = Literal["", "idle", "deadline"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,15 @@ class Outcome:
     """Milliseconds from the tree's first row to the verdict."""
     why: str
     """The reason that the bolt gave when it failed the tree, or ''."""
+    cause: Cause = ""
+    """Of an expired tree: ``idle``, no row came for long enough; or ``deadline``, although rows may
+    still have come. Otherwise ''."""
+    residual: int = 0
+    """Of an expired tree: its checksum, the XOR of the ids of its outstanding messages. If one
+    message is missing, this is its id. 0 if it is unknown."""
+    idle_ms: int = 0
+    """Of an expired tree: milliseconds from its last row to the verdict; in a block, from the last
+    row of the block, to within a tick."""
 
     @property
     def slot(self) -> int | None:
@@ -75,6 +85,12 @@ class BlockOutcome:
     """Slots that expired."""
     rows: tuple[tuple[int, str], ...] = ()
     """Slots that failed with this entry, and why."""
+    cause: Cause = ""
+    """Of a block that expired: ``idle`` or ``deadline``, see :attr:`Outcome.cause`."""
+    idle_ms: int = 0
+    """Of a block that expired: milliseconds from its last row, to within a tick."""
+    residuals: tuple[int, ...] = ()
+    """The checksum of each slot in ``nacked``; 0 if the block has lost its checksums."""
 
     @property
     def count(self) -> int:
@@ -87,14 +103,19 @@ class BlockOutcome:
             for slot, why in self.rows:
                 yield self._outcome("nack", self.reason, slot, why)
             return
-        failed, nacked = set(self.failed), set(self.nacked)
+        failed, nacked = set(self.failed), dict(zip(self.nacked, self.residuals, strict=True))
         for slot in range(self.slots):
             if slot in failed:
                 continue
             if self.verdict != "mixed":
                 yield self._outcome(self.verdict, self.reason, slot)
             elif slot in nacked:
-                yield self._outcome("nack", "expired", slot)
+                yield replace(
+                    self._outcome("nack", "expired", slot),
+                    cause=self.cause,
+                    residual=nacked[slot],
+                    idle_ms=self.idle_ms,
+                )
             else:
                 yield self._outcome("ack", "completed", slot)
 
@@ -158,10 +179,24 @@ def parse_entry(shard: int, id_: bytes, fields: Any) -> Entry:
         shard=shard,
         id=name,
         at_ms=int(name.partition("-")[0]),
-        outcomes=tuple(
-            Outcome(verdict, reason, int(anchor, 16), source_id, age_ms, why)
-            for anchor, source_id, age_ms, why in rows
-        ),
+        outcomes=tuple(_outcome(verdict, reason, *row) for row in rows),
+    )
+
+
+def _outcome(
+    verdict: Any,
+    reason: str,
+    anchor: str,
+    source_id: str,
+    age_ms: int,
+    text: Any,
+    residual: str = "",
+    idle_ms: int = 0,
+) -> Outcome:
+    if not residual:
+        return Outcome(verdict, reason, int(anchor, 16), source_id, age_ms, text)
+    return Outcome(
+        verdict, reason, int(anchor, 16), source_id, age_ms, "", text, int(residual, 16), idle_ms
     )
 
 
@@ -169,6 +204,7 @@ def _block(verdict: Any, reason: str, flat: Mapping[bytes, bytes]) -> BlockOutco
     def slots(name: bytes) -> tuple[int, ...]:
         return tuple(json.loads(flat.get(name, b"[]")))
 
+    residuals = flat.get(b"residuals", b"")
     return BlockOutcome(
         verdict=verdict,
         reason=reason,
@@ -179,4 +215,7 @@ def _block(verdict: Any, reason: str, flat: Mapping[bytes, bytes]) -> BlockOutco
         failed=slots(b"failed"),
         nacked=slots(b"nacked"),
         rows=tuple((slot, why) for slot, why in json.loads(flat.get(b"rows", b"[]"))),
+        cause=flat.get(b"cause", b"").decode(),  # type: ignore[arg-type]
+        idle_ms=int(flat.get(b"idle", 0)),
+        residuals=tuple(int(residuals[at : at + 16], 16) for at in range(0, len(residuals), 16)),
     )

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from acker_redis.errors import SchemaError
 from acker_redis.protocol.ids import split_anchor
 from acker_redis.protocol.outcome import ranges_without
+from acker_redis.protocol.record import parse_header, parse_record
 
 State = Literal["open", "failed", "untracked", "complete"]
 
@@ -65,6 +66,9 @@ class TreeState:
     """Milliseconds since the tree's first row."""
     bucket: int
     """Age of its bucket: 0 is the newest; the number of buckets means that the tree is expiring."""
+    idle_ms: int = 0
+    """Milliseconds since the tree's last row; in a block, since the last row of the block, to
+    within a tick."""
     block: BlockState | None = None
     """State of its block; None for a loose tree."""
 
@@ -87,44 +91,44 @@ def parse_show(reply: Sequence[Any], anchor: int) -> TreeState | None:
         return None
     try:
         return _block_tree(reply, anchor) if len(reply) > 3 else _loose_tree(reply, anchor)
-    except (struct.error, IndexError, TypeError, UnicodeDecodeError):
+    except (SchemaError, struct.error, TypeError, UnicodeDecodeError):
         raise SchemaError(f"the record of anchor {anchor} has been tampered with") from None
 
 
 def _loose_tree(reply: Sequence[Any], anchor: int) -> TreeState:
-    now, bucket, record = reply
-    task_end = 16 + record[15]
-    task, text = record[16:task_end].decode(), record[task_end:].decode()
-    failed = bool(record[8] & 1)
+    now, bucket, stored = reply
+    record = parse_record(stored)
     return TreeState(
         anchor=anchor,
-        checksum=int.from_bytes(record[:8], "big"),
-        task=task,
-        source_id=text if task else "",
-        failed=failed,
-        why="" if task else text,
-        age_ms=max(0, int(now) - int.from_bytes(record[9:15], "big")),
+        checksum=record.checksum,
+        task=record.task,
+        source_id=record.text if record.task else "",
+        failed=record.failed,
+        why="" if record.task else record.text,
+        age_ms=max(0, int(now) - record.first_ms),
         bucket=int(bucket),
+        idle_ms=max(0, int(now) - record.last_ms),
     )
 
 
 def _block_tree(reply: Sequence[Any], anchor: int) -> TreeState | None:
-    now, bucket, header, column, failed_slots, why = reply
+    now, bucket, stored, column, failed_slots, why = reply
     block, slot = split_anchor(anchor) or (0, 0)
     count, checksums = len(column) // 8, struct.unpack(f">{len(column) // 8}Q", column)
     if slot >= count:
         return None
-    label_at = 17 + header[16]
+    header = parse_header(stored)
     failed = sorted(int(each) for each in failed_slots)
     return TreeState(
         anchor=anchor,
         checksum=checksums[slot],
-        task=header[17:label_at].decode(),
-        source_id=header[label_at:].decode(),
+        task=header.task,
+        source_id=header.label,
         failed=slot in failed,
         why=why.decode(),
-        age_ms=max(0, int(now) - int.from_bytes(header[:6], "big")),
+        age_ms=max(0, int(now) - header.first_ms),
         bucket=int(bucket),
+        idle_ms=max(0, int(now) - header.last_ms),
         block=BlockState(
             block=block,
             slots=count,

@@ -12,11 +12,12 @@ Not modelled, because they depend on how Redis stores data: the records that one
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from acker_redis.errors import BacklogError, ChangedBatchError
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.ids import EDGE_BIT
 from acker_redis.protocol.latency import Latency
 from acker_redis.protocol.outcome import Outcome, Verdict
 from acker_redis.protocol.rows import FAIL, TOUCH, TRACK
@@ -43,11 +44,15 @@ class Record:
     """A pending tree. A record without a task was never tracked."""
 
     first_ms: int
+    last_ms: int = 0
+    """Time of the last row. For display only: no decision depends on it."""
     checksum: int = 0
     task: str = ""
     source_id: str = ""
     why: str | None = None
     """Why the tree failed, or None if it has not failed."""
+    capped: bool = False
+    """Whether the deadline kept the last move out of the newest bucket."""
 
 
 @dataclass
@@ -61,6 +66,8 @@ class Reference:
     """How long acked trees took. Statistics only: no decision depends on it."""
     outcomes: dict[str, list[Outcome]] = field(default_factory=dict)
     """Verdicts per task that were not taken yet."""
+    odd: Counter[int] = field(default_factory=Counter)
+    """Expired trees by the number of an edge on which their residual is odd; -1 for none."""
     reshard: bool = False
     """The namespace is resharding: no new tree is tracked."""
 
@@ -164,6 +171,7 @@ class Reference:
             self.counters["expired" if record.task else "orphaned"] += 1
             if record.task:
                 self._tell("nack", "expired", anchor, record)
+                self._count_odd(record.checksum)
         self._deliver()
         return len(self.expiring)
 
@@ -181,13 +189,14 @@ class Reference:
 
     def _row(self, row: TreeRow, task: str) -> bool:
         """Apply one row, and return whether its tree was rejected."""
-        home = next((bucket for bucket in self.buckets if row.anchor in bucket), None)
-        record = home[row.anchor] if home is not None else Record(self.now_ms)
+        age = next((age for age, bucket in enumerate(self.buckets) if row.anchor in bucket), None)
+        record = self.buckets[age][row.anchor] if age is not None else Record(self.now_ms)
         if row.flags & TRACK and record.task:
             self._conflict(row, task, record)
             self._forget(row.anchor)
             return False
         record.checksum ^= row.delta
+        record.last_ms = self.now_ms
         if row.flags & FAIL:
             record.why = record.why or row.why
         if row.flags & TRACK:
@@ -203,7 +212,8 @@ class Reference:
                 self._tell("ack", "completed", row.anchor, record)
             self._forget(row.anchor)
             return False
-        if home is None:
+        to: int | None = None
+        if age is None:
             if not record.task and record.why is None and record.checksum == 0:
                 return False  # a no-op
             if record.task and self.pending >= 2 * self.high_water:
@@ -215,13 +225,37 @@ class Reference:
                 return False
             self.buckets[0][row.anchor] = record
         elif row.flags & (TOUCH | FAIL) or self.config.refresh == "update":
+            to, record.capped = self._moved_to(age, record.first_ms)
             self._forget(row.anchor)
-            self.buckets[0][row.anchor] = record
+            self.buckets[to][row.anchor] = record
             if record.task:
                 self.names[record.task] = self.ticks
-        if row.flags & TOUCH and record.task:
+        if row.flags & TOUCH and record.task and not (record.capped and to == age):
             self._tell("touch", "reset", row.anchor, record)
         return False
+
+    def _moved_to(self, age: int, first_ms: int) -> tuple[int, bool]:
+        """Return the age of the bucket to which a row moves a tree that is in the bucket of ``age``.
+
+        It is the newest bucket that expires with the first tick that is not before the deadline, or
+        earlier. The second value says whether that is not the newest of all.
+        """
+        config = self.config
+        if not config.deadline_ms:
+            return 0, False
+        # The next tick that is on time. The clock may have gone back since the last tick.
+        next_ms = max(self.ticked_ms + config.tick_ms, self.now_ms)
+        next_ms = min(next_ms, self.now_ms + config.tick_ms)
+        left = first_ms + config.deadline_ms - next_ms
+        ticks = 1 - (-left // config.tick_ms)  # rounded up
+        newest = max(0, config.buckets - max(1, ticks))
+        return min(age, newest), newest > 0
+
+    def _count_odd(self, residual: int) -> None:
+        if not self.config.edges:
+            return
+        edges = [e for e in range(len(self.config.edges)) if residual >> EDGE_BIT + e & 1]
+        self.odd.update(edges or [-1])
 
     def _conflict(self, row: TreeRow, task: str, record: Record) -> None:
         """Nack two trees under one anchor, or one of their sources would wait for ever."""
@@ -238,6 +272,13 @@ class Reference:
     ) -> None:
         age = max(0, self.now_ms - record.first_ms)
         outcome = Outcome(verdict, reason, anchor, record.source_id, age, why)
+        if reason == "expired":
+            outcome = replace(
+                outcome,
+                cause="deadline" if record.capped else "idle",
+                residual=record.checksum,
+                idle_ms=max(0, self.now_ms - record.last_ms),
+            )
         self._told.setdefault((record.task, verdict, reason), []).append(outcome)
 
     def _deliver(self) -> None:

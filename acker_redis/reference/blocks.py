@@ -42,6 +42,10 @@ class Block:
     """The checksums with which the block was tracked."""
     checksums: list[int]
     failed: set[int] = field(default_factory=set)
+    last_ms: int = 0
+    """Time of a row, of all rows since the last tick the first. For display only."""
+    capped: bool = False
+    """Whether the deadline kept the last move out of the newest bucket."""
 
 
 @dataclass
@@ -116,6 +120,8 @@ class BlockReference(Reference):
             slots = set(range(len(block.checksums))) - block.failed
             nacked = {slot for slot in slots if block.checksums[slot]}
             self.counters["expired"] += len(nacked)
+            for slot in nacked:
+                self._count_odd(block.checksums[slot])
             self._acked(block, len(slots - nacked))
             if slots:
                 self._tell_block("mixed", "expired", number, block, nacked=nacked)
@@ -146,12 +152,14 @@ class BlockReference(Reference):
 
     def _block(self, row: BlockRow) -> bool:
         """Apply one row, and return whether its block was rejected."""
-        bucket, block = self._find(row.block)
+        age, block = self._find(row.block)
         if row.task and block:
             row = replace(row, deltas={}, task="")  # a repeat: its deltas count already
         if row.task:
             column = _column(row)
-            block = Block(self.now_ms, row.task, row.label, column, list(column))
+            block = Block(
+                self.now_ms, row.task, row.label, column, list(column), last_ms=self.now_ms
+            )
             self.counters["tracked"] += len(column)
             self.names[row.task] = self.ticks
             for reason, refused in (
@@ -163,9 +171,9 @@ class BlockReference(Reference):
                     self._tell_block("nack", reason, row.block, block)
                     return True
             self._taken += len(column)
-            bucket = self.block_buckets[0]
-            bucket[row.block] = block
-        elif block is None or bucket is None:
+            age = None
+            self.block_buckets[0][row.block] = block
+        elif block is None or age is None:
             self.counters["orphaned"] += len(row.deltas) + len(row.failed)
             return False
         else:
@@ -176,17 +184,21 @@ class BlockReference(Reference):
                     self.counters["orphaned"] += 1
         self._fail(row, block)
         if not any(block.checksums):
-            del bucket[row.block]
+            del self.block_buckets[age or 0][row.block]
             done = len(block.checksums) - len(block.failed)
             self._acked(block, done)
             if done:
                 self._tell_block("ack", "completed", row.block, block)
             return False
-        if row.touch or self.config.refresh == "update":
-            del bucket[row.block]
-            self.block_buckets[0][row.block] = block
+        to, capped = age, block.capped
+        if age is not None and (row.touch or self.config.refresh == "update"):
+            to, capped = self._moved_to(age, block.first_ms)
+            del self.block_buckets[age][row.block]
+            self.block_buckets[to][row.block] = block
             self.names[block.task] = self.ticks
-        if row.touch:
+        if to != age or capped != block.capped or block.last_ms < self.ticked_ms:
+            block.last_ms, block.capped = self.now_ms, capped
+        if row.touch and not (capped and to == age):
             self._tell_block("touch", "reset", row.block, block)
         return False
 
@@ -204,10 +216,10 @@ class BlockReference(Reference):
             self._tell_block("nack", "failed", row.block, block, rows=tuple(new.items()))
             block.failed |= new.keys()
 
-    def _find(self, number: int) -> tuple[dict[int, Block] | None, Block | None]:
-        for bucket in self.block_buckets:
+    def _find(self, number: int) -> tuple[int | None, Block | None]:
+        for age, bucket in enumerate(self.block_buckets):
             if number in bucket:
-                return bucket, bucket[number]
+                return age, bucket[number]
         return None, None
 
     def _tell_block(
@@ -231,6 +243,13 @@ class BlockReference(Reference):
             nacked=tuple(sorted(nacked)),
             rows=rows,
         )
+        if verdict == "mixed":
+            outcome = replace(
+                outcome,
+                cause="deadline" if block.capped else "idle",
+                idle_ms=max(0, self.now_ms - block.last_ms),
+                residuals=tuple(block.checksums[slot] for slot in outcome.nacked),
+            )
         waiting = self.block_outcomes.setdefault(block.task, [])
         if verdict != "touch" or self.backlog(block.task) < self.outcomes_limit:
             waiting.append(outcome)

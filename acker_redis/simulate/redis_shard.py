@@ -10,6 +10,7 @@ from acker_redis.protocol import commands
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.keys import ShardKeys
 from acker_redis.protocol.outcome import BlockOutcome, Outcome
+from acker_redis.protocol.record import HEADER_SLOTS, RECORD_FIRST, RECORD_TASK
 from acker_redis.protocol.rows import Columns
 from acker_redis.reference.acker import TreeRow
 from acker_redis.reference.blocks import BlockRow
@@ -17,9 +18,6 @@ from acker_redis.reference.rows import pack, pack_block
 from acker_redis.sync.client import Acker
 
 DRAIN_RECORDS = 500
-_FIRST_SEEN = slice(9, 15)
-_TASK_LENGTH = 15
-_SLOTS = slice(6, 8)
 
 
 class RedisShard:
@@ -84,7 +82,7 @@ class RedisShard:
         client.hincrby(self.keys.meta, "ticked_ms", -ms)
         for place in self._places():
             for anchor, record in client.hgetall(place).items():
-                seen = int.from_bytes(record[_FIRST_SEEN], "big") - ms
+                seen = int.from_bytes(record[RECORD_FIRST], "big") - ms
                 moved = record[:9] + seen.to_bytes(6, "big") + record[15:]
                 client.hset(place, anchor, moved)
         for place in self.block_places():
@@ -114,7 +112,7 @@ class RedisShard:
         """Number of pending trees, including those that expire: records that have a task."""
         client = self.acker.connection.client
         return sum(
-            record[_TASK_LENGTH] > 0 for place in self._places() for record in client.hvals(place)
+            record[RECORD_TASK] > 0 for place in self._places() for record in client.hvals(place)
         )
 
     @property
@@ -124,7 +122,7 @@ class RedisShard:
         trees = 0
         for place in self.block_places():
             for block, header in client.hgetall(place).items():
-                trees += int.from_bytes(header[_SLOTS], "big")
+                trees += int.from_bytes(header[HEADER_SLOTS], "big")
                 trees -= client.hlen(self.keys.failed(int.from_bytes(block, "big")))
         return trees
 

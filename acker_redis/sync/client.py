@@ -108,6 +108,7 @@ class Acker:
         high_water: int | None = None,
         tick_ms: int | None = None,
         outcomes_limit: int | None = None,
+        deadline_ms: int | None = None,
     ) -> AckerConfig:
         """Change settings of a namespace in use, shard by shard; return the new configuration.
 
@@ -123,6 +124,8 @@ class Acker:
                 None keeps the value.
             outcomes_limit: Verdicts that may wait to be taken; takes effect as ``high_water`` does.
                 None keeps the value.
+            deadline_ms: Longest life of a tree with ``refresh="update"``; takes effect with the
+                next row of each tree. None keeps the value.
 
         Raises:
             ConfigError: A value is out of its range.
@@ -135,7 +138,9 @@ class Acker:
             50000
 
         """
-        return self.connection.drive(self.flows.configure(high_water, tick_ms, outcomes_limit))
+        return self.connection.drive(
+            self.flows.configure(high_water, tick_ms, outcomes_limit, deadline_ms)
+        )
 
     def apply(self, batch: Sendable, lane: "Lane[threading.Lock] | None" = None) -> Applied:
         """Apply a batch exactly once, also when replies are lost; return what it did.

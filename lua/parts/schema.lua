@@ -2,6 +2,6 @@
 -- field is the schema.
 if not conf[1] then
   return refuse('NAMESPACE', 'not created: ' .. shard)
-elseif conf[1] ~= '1' then
-  return refuse('SCHEMA', 'this script supports schema 1 only, the namespace has another')
+elseif conf[1] ~= '2' then
+  return refuse('SCHEMA', 'this script supports schema 2 only, the namespace has another')
 end

@@ -102,7 +102,7 @@ def test_refused_and_failed_actions_are_recorded(
         await operation.ask(client, acker.namespace)  # without a token
         refused = await operation.ask(client, acker.namespace, bearer(BOB))
         is_problem(refused, 403, "forbidden")
-        acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "schema", 2)
+        acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "schema", 9)
         assert (await operation.ask(client, acker.namespace, bearer(ADMIN))).status_code == 409
         failed, by_bob = await entries(client)
         assert (by_bob["who"], by_bob["action"]) == ("bob", operation.action)

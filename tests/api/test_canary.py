@@ -115,7 +115,7 @@ def test_abandoned_canaries_are_removed(
     server: EmbeddedRedis, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acker = Acker(client, NAME)
-    acker.connection.run(commands.create(KEYS, canary.CONFIG))
+    acker.connection.run(commands.create(KEYS, canary.CONFIG, commands.new_salt()))
     for verdict in range(3):  # acked, and not taken
         row = f'[["{verdict + 1:016x}","canary",1,""]]'
         fields = {"verdict": "ack", "reason": "completed", "n": 1, "rows": row}
@@ -146,7 +146,7 @@ def test_full_backlog_of_abandoned_canaries_is_cleared(
     server: EmbeddedRedis, client: redis.Redis
 ) -> None:
     acker = Acker(client, NAME)
-    acker.connection.run(commands.create(KEYS, canary.CONFIG))
+    acker.connection.run(commands.create(KEYS, canary.CONFIG, commands.new_salt()))
     row = '[["0000000000000001","canary",1,""]]'
     for each in range(3):
         fields = {"verdict": "ack", "reason": "completed", "n": 1, "rows": row}
@@ -179,7 +179,7 @@ def test_canary_creates_its_namespace_again(
 
     def gone_and_back() -> None:
         client.flushall()
-        Acker(client, NAME).connection.run(commands.create(KEYS, canary.CONFIG))
+        Acker(client, NAME).connection.run(commands.create(KEYS, canary.CONFIG, commands.new_salt()))
 
     async def talk(bird: Canary) -> None:
         await flies(bird)

@@ -145,7 +145,7 @@ def test_unreadable_namespace_does_not_hide_others(
 ) -> None:
     well, other, gone, torn = (make_any_acker(shards=2) for _ in range(4))
     client = well.connection.client
-    client.hset(ShardKeys(other.namespace, 0).meta, "schema", 2)
+    client.hset(ShardKeys(other.namespace, 0).meta, "schema", 9)
     client.delete(ShardKeys(gone.namespace, 0).meta)
     client.hset(ShardKeys(torn.namespace, 1).meta, "tick_ms", "soon")
     found = scraped(any_server.url)

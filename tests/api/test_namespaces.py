@@ -131,7 +131,7 @@ def test_unknown_paths_and_namespaces_are_404(any_server: EmbeddedRedis) -> None
 
 def test_other_schema_version_is_409(any_server: EmbeddedRedis, make_any_acker: MakeAcker) -> None:
     acker = make_any_acker()
-    acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "schema", 2)
+    acker.connection.client.hset(ShardKeys(acker.namespace, 0).meta, "schema", 9)
     is_problem(get(any_server.url, f"{V1}/{acker.namespace}"), 409, "schema")
 
 

@@ -49,7 +49,7 @@ def test_documented_statuses_are_exactly_the_real_ones(
         monkeypatch.setattr(f"acker_api.{module}.RETRY_FOR", 0.0)  # a retry would not help
     acker, other = make_any_acker(), make_any_acker()
     client_ = acker.connection.client
-    client_.hset(ShardKeys(other.namespace, 0).meta, "schema", 2)
+    client_.hset(ShardKeys(other.namespace, 0).meta, "schema", 9)
     client_.acl_setuser(
         "blind", enabled=True, passwords=["+a-password"], keys=["*"], commands=["+ping"]
     )

@@ -15,14 +15,13 @@ import redis
 
 from acker_redis.embedded import EmbeddedRedis
 from acker_redis.protocol import functions
-from acker_redis.protocol.config import AckerConfig
 from acker_redis.reference.blocks import BlockReference
 from acker_redis.sync.client import Acker
 from acker_redis.sync.connection import Connection
 from tests.cluster.fixtures import three_masters
 from tests.conftest import binary_of, missing
 from tests.fake.running import installed, running
-from tests.support import Target
+from tests.support import Target, config_of
 from tests.tiers import FULL, is_later, servers
 
 __all__ = ["three_masters"]
@@ -67,8 +66,7 @@ def make_acker(connect: Callable[[], object] | None) -> Iterator[MakeTarget]:
     made: list[Acker] = []
 
     def make(**fields: object) -> Target:
-        # With this tick length no tick is due: the tests force their ticks.
-        config = AckerConfig(**{"tick_ms": 3_600_000, **fields})  # type: ignore[arg-type]
+        config = config_of(fields)
         if connect is None:
             return BlockReference(config, now_ms=1_700_000_000_000)
         made.append(Acker(connect(), f"conformance-{next(_names)}"))

@@ -113,7 +113,7 @@ def namespace(
     made = tuple(
         ShardFacts(
             ShardKeys("orders", each.shard),
-            {"schema": "1"},
+            {"schema": "2"},
             each,
             "",
             dropping=False,

@@ -117,7 +117,7 @@ def test_shards_that_differ(field: str, fix: str) -> None:
     facts = namespace(status(0), status(1), status(2))
     metas: list[dict[str, str]] = [{field: "3"}, {field: "4"}, {field: "3"}]
     shards = zip(facts.shards, metas, strict=True)
-    differing = tuple(replace(shard, meta={"schema": "1", **meta}) for shard, meta in shards)
+    differing = tuple(replace(shard, meta={"schema": "2", **meta}) for shard, meta in shards)
     found = checks.namespace(replace(facts, shards=differing))
     assert found.level == "error"
     assert f"{field} is 3 (shards 0, 2), 4 (shards 1)" in found.detail

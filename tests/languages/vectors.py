@@ -282,12 +282,16 @@ def _outcomes(fields: dict[bytes, bytes]) -> Iterator[Json]:
     """Yield the single outcomes of an entry, in the format of a driver."""
     if b"block" in fields:
         age = int(fields[b"age"])
-        for verdict, reason, anchor, label, why in run._block_outcomes(fields):
-            yield [verdict, reason, str(int(anchor, 16)), label, why, age]
+        idle = int(fields.get(b"idle", 0))
+        for verdict, reason, anchor, label, why, *more in run._block_outcomes(fields):
+            since = idle if reason == "expired" else 0
+            yield [verdict, reason, str(int(anchor, 16)), label, why, age, *more, since]
         return
-    ages = [row[2] for row in json.loads(fields[b"rows"])]
-    for (verdict, reason, anchor, source, why), age in zip(run._loose(fields), ages, strict=True):
-        yield [verdict, reason, str(int(anchor, 16)), source, why, age]
+    rows = json.loads(fields[b"rows"])
+    for outcome, row in zip(run._loose(fields), rows, strict=True):
+        verdict, reason, anchor, source, why, *more = outcome
+        since = row[5] if reason == "expired" else 0
+        yield [verdict, reason, str(int(anchor, 16)), source, why, row[2], *more, since]
 
 
 def _has_blocks(step: Json) -> bool:

@@ -608,7 +608,7 @@ def test_invalid_and_concurrent_reshards_are_refused(
 
     assert reshard(acker, 4, on_progress=on_progress).shards == 4
     client = acker.connection.client
-    client.hset(ShardKeys(acker.namespace, 5).meta, "schema", "1")
+    client.hset(ShardKeys(acker.namespace, 5).meta, "schema", "2")
     with pytest.raises(ReshardError, match="shard 5 of .* holds keys of an unfinished reshard"):
         reshard(acker, 8)
     assert acker.status().reshard is None

@@ -201,7 +201,7 @@ def test_once_ticks_and_drains_and_returns_an_exit_code(
     assert seen.fields("cannot_rotate")["shard"] == 1
     assert serve(client, ["absent"], stop=stop, once=True) == 1
     client.sadd(NAMESPACES, "being-dropped")
-    client.hset(broken.meta, "schema", 1)
+    client.hset(broken.meta, "schema", 2)
     assert serve(client, None, stop=stop, once=True) == 0
     stop.set()
     assert serve(client, None, stop=stop, once=True) == 1

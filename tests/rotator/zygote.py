@@ -50,7 +50,7 @@ def drain_in_steps(client: Any, keys: ShardKeys, kind: str) -> None:
         cursor, page = client.hscan(keys.expiring, cursor, count=50)
         rows: dict[str, list[Any]] = {}
         for anchor, record in page.items():
-            task, source_id = record[16 : 16 + record[15]], record[16 + record[15] :]
+            task, source_id = record[20 : 20 + record[19]], record[20 + record[19] :]
             if task:
                 row = [anchor.hex(), source_id.decode(), 0, ""]
                 rows.setdefault(task.decode(), []).append(row)

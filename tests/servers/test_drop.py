@@ -423,7 +423,7 @@ def spoil_meta(acker: Acker, kind: str) -> None:
         client.delete(keys.meta)
         client.xadd(keys.meta, {"a": 1})
     elif kind == "dropping too":
-        client.hset(keys.dropping, "schema", 1)
+        client.hset(keys.dropping, "schema", 2)
     elif kind == "dropping a list":
         client.delete(keys.meta)
         client.rpush(keys.dropping, "x")

@@ -319,7 +319,7 @@ def test_invalid_keys_and_argument_counts_are_refused(acker: Acker) -> None:
 
 def test_no_namespace_and_another_schema(acker: Acker) -> None:
     client, keys = acker.connection.client, ShardKeys(acker.namespace, 0)
-    client.hset(keys.meta, "schema", 2)
+    client.hset(keys.meta, "schema", 9)
     with pytest.raises(SchemaError):
         ask(acker)
     client.delete(keys.meta)

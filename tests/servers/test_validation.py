@@ -211,7 +211,7 @@ def test_unknown_namespace(acker: Acker, script: str) -> None:
 @pytest.mark.parametrize("script", CALLS)
 def test_another_schema(acker: Acker, script: str) -> None:
     keys = ShardKeys(acker.namespace, 0)
-    acker.connection.client.hset(keys.meta, "schema", 2)
+    acker.connection.client.hset(keys.meta, "schema", 9)
     before = dump(acker)
     with pytest.raises(SchemaError):
         acker.connection.run(Call(script, keys.both, CALLS[script]))

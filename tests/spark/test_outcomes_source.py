@@ -853,7 +853,7 @@ def test_crash_before_the_commit_repeats_no_finished_batch(
     with pytest.raises(Exception, match=SchemaError.__name__):
         running.processAllAvailable()
     assert query.seen == [["a"]]
-    client.hset(meta, "schema", 1)
+    client.hset(meta, "schema", 2)
     query.then = lambda batch_id: None
     running = query.start()
     running.processAllAvailable()

@@ -14,6 +14,9 @@ from acker_redis.protocol.rows import Columns
 EXPIRE_RECORDS = 500
 EXPIRE_BLOCKS = 64
 
+SALT = "00112233445566778899aabbccddeeff"
+"""The salt of every vector's namespace."""
+
 Json = Any
 """A value that json.loads returns."""
 
@@ -115,7 +118,7 @@ def calls_of(do: Json, config: AckerConfig, namespace: str) -> list[Call]:
         return [commands.show(ShardKeys(namespace, shard_of(anchor, config.shards)), anchor)]
     keys = [ShardKeys(namespace, shard) for shard in range(config.shards)]
     if verb == "create":
-        return [commands.create(k, config) for k in keys]
+        return [commands.create(k, config, SALT) for k in keys]
     if verb == "rotate":
         return [commands.rotate(k, fields["force"]) for k in keys]
     if verb == "expire":

@@ -4,6 +4,7 @@ Nothing here comes from Redis: the vectors specify the scripts independently of 
 """
 
 import hashlib
+import json
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -20,8 +21,8 @@ from acker_redis.sync.outcomes import Outcome
 from tests.support import rows_of
 from tests.vectors.operations import Json
 
-TIME = "??" * 6
-"""Placeholder of a time in the hex of a record or header."""
+TIMES = "??" * 10
+"""Placeholder of the first and the last time in the hex of a record or header."""
 
 
 class Oracle:
@@ -180,6 +181,7 @@ class Oracle:
                 for lane, (seq, digest, _) in sorted(reference.durable.items())
             },
             "counters": {name: reference.counters[name] for name in commands.COUNTERS},
+            "odd": {("none" if e < 0 else str(e)): n for e, n in sorted(reference.odd.items())},
             "backlog": {task: reference.backlog(task) for task in sorted(reference.names)},
         }
 
@@ -192,6 +194,7 @@ class Oracle:
                 "label": block.label,
                 "task": block.task,
                 "digest": _digest(block),
+                "capped": block.capped,
                 "checksums": [f"{checksum:016x}" for checksum in block.checksums],
                 "failed": {str(s): self._whys[number][s] for s in sorted(block.failed)},
             }
@@ -228,7 +231,8 @@ def _failures(column: bytes) -> Iterator[tuple[int, str]]:
 
 
 def _outcome(task: str, o: Outcome) -> Json:
-    return [task, o.verdict, o.reason, f"{o.anchor:016x}", o.source_id, o.why]
+    residual = f"{o.residual:016x}" if o.cause else ""
+    return [task, o.verdict, o.reason, f"{o.anchor:016x}", o.source_id, o.why, o.cause, residual]
 
 
 def _records(bucket: dict[int, Record]) -> Json:
@@ -237,10 +241,15 @@ def _records(bucket: dict[int, Record]) -> Json:
             "checksum": f"{record.checksum:016x}",
             "failed": record.why is not None,
             "task": record.task,
+            "capped": record.capped,
             "text": _text(record),
         }
         for anchor, record in sorted(bucket.items())
     }
+
+
+def _escaped(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def _text(record: Record) -> str:
@@ -253,11 +262,12 @@ def _digest(block: Block) -> str:
 
 
 def _record_hex(record: Record) -> str:
-    flags = int(record.why is not None)
-    texts = bytes([len(record.task)]) + record.task.encode() + _text(record).encode()
-    return f"{record.checksum:016x}{flags:02x}{TIME}{texts.hex()}"
+    flags = int(record.why is not None) + 2 * record.capped
+    texts = bytes([len(record.task)]) + record.task.encode() + _escaped(_text(record)).encode()
+    return f"{record.checksum:016x}{flags:02x}{TIMES}{texts.hex()}"
 
 
 def _header_hex(block: Block) -> str:
     texts = bytes([len(block.task)]) + block.task.encode() + block.label.encode()
-    return f"{TIME}{len(block.checksums):04x}{_digest(block).encode().hex()}{texts.hex()}"
+    slots = f"{int(block.capped):02x}{len(block.checksums):04x}"
+    return f"{TIMES}{slots}{_digest(block).encode().hex()}{texts.hex()}"

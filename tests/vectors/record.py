@@ -12,12 +12,13 @@ from acker_redis.batching.sent import Part
 from acker_redis.errors import BacklogError, ChangedBatchError, ConfigError, InvalidBatchError
 from acker_redis.protocol.blocks import BlockPart, Blocks
 from acker_redis.protocol.commands import Call, Fence
-from acker_redis.protocol.config import AckerConfig
 from acker_redis.protocol.ids import shard_of
 from acker_redis.protocol.keys import ShardKeys
+from tests.support import config_of
 from tests.vectors.operations import (
     EXPIRE_BLOCKS,
     EXPIRE_RECORDS,
+    SALT,
     Json,
     anchors_of,
     call_of,
@@ -29,7 +30,6 @@ from tests.vectors.operations import (
 from tests.vectors.oracle import Oracle
 
 NAMESPACE = "vector"
-HOUR = 3_600_000
 _CODES: dict[type[Exception], str] = {BacklogError: "BACKLOG", ChangedBatchError: "CONFLICT"}
 
 
@@ -37,8 +37,7 @@ class Vector:
     """One vector: operations in the order of their declaration."""
 
     def __init__(self, name: str, why: str, breaks_rule: int | None, fields: Json) -> None:
-        # No vector takes an hour, so only forced ticks happen.
-        self.config = AckerConfig(**{"tick_ms": HOUR, **fields})
+        self.config = config_of(fields)
         self._head: Json = {"name": name, "why": why}
         if breaks_rule:
             self._head["breaks_rule"] = breaks_rule
@@ -50,7 +49,8 @@ class Vector:
         return {
             **self._head,
             "namespace": NAMESPACE,
-            "config": asdict(self.config),
+            "config": asdict(self.config) | {"edges": list(self.config.edges)},
+            "salt": SALT,
             "steps": self._steps,
             "state": [shard.state() for shard in self._shards],
         }
@@ -59,7 +59,7 @@ class Vector:
         """Create the namespace, or create it again, which changes nothing."""
         made = int(not self._shards)
         self._shards = self._shards or [Oracle(self.config) for _ in range(self.config.shards)]
-        self._all({"create": {}}, lambda _: made)
+        self._all({"create": {}}, lambda _: [made, SALT])
 
     def apply(
         self, *rows: Json, task: str = "", producer: str = "", seq: int = 0, digest: str = ""

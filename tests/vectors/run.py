@@ -4,6 +4,7 @@ The runner uses nothing of ``acker_redis`` but the texts of the scripts.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from acker_redis.protocol import scripts
 Json = Any
 Client = Any
 """A redis.Redis. Its annotations do not help here."""
-_TASK_LENGTH = 15
+_TASK_LENGTH = 19
 
 
 class Mismatch(AssertionError):
@@ -139,6 +140,7 @@ class _Run:
             "fences": [self._texts(f"{prefix}:fence:{i}") for i in newest_first],
             "durable": {lane: value.rpartition(":")[0] for lane, value in durable.items()},
             "counters": {name: int(meta[name]) for name in _COUNTERS},
+            "odd": {k[4:]: int(v) for k, v in meta.items() if k.startswith("odd:")},
             "backlog": {k[8:]: int(v) for k, v in meta.items() if k.startswith("backlog:")},
         }
 
@@ -163,14 +165,15 @@ class _Run:
         }
 
     def _block(self, prefix: str, name: str, header: bytes) -> Json:
-        """Parse a header: first seen 6, slots 2, digest 8, length of the task 1, task, label."""
+        """Parse a header: times 10, flags 1, slots 2, digest 8, length 1, task, label."""
         checksums = self.client.get(f"{prefix}:block:{name}")
-        _same("bytes of a block", 8 * int.from_bytes(header[6:8], "big"), len(checksums))
-        label = 17 + header[16]
+        _same("bytes of a block", 8 * int.from_bytes(header[11:13], "big"), len(checksums))
+        label = 22 + header[21]
         return {
             "label": header[label:].decode(),
-            "task": header[17:label].decode(),
-            "digest": header[8:16].decode(),
+            "task": header[22:label].decode(),
+            "digest": header[13:21].decode(),
+            "capped": bool(header[10]),
             "checksums": [checksums[i : i + 8].hex() for i in range(0, len(checksums), 8)],
             "failed": self._texts(f"{prefix}:failed:{name}"),
         }
@@ -195,20 +198,24 @@ _COUNTERS = (
 
 
 def _record(record: bytes) -> Json:
-    """Parse a record: checksum 8, flags 1, first seen 6, length of the task 1, task, text."""
+    """Parse a record: checksum 8, flags 1, times 10, length of the task 1, task, escaped text."""
     text = _TASK_LENGTH + 1 + record[_TASK_LENGTH]
     return {
         "checksum": record[:8].hex(),
         "failed": bool(record[8] & 1),
+        "capped": bool(record[8] & 2),
         "task": record[_TASK_LENGTH + 1 : text].decode(),
-        "text": record[text:].decode(),
+        "text": json.loads(f'"{record[text:].decode()}"'),
     }
 
 
 def _loose(fields: dict[bytes, bytes]) -> Iterator[Json]:
     """Yield the verdicts of an entry on loose trees."""
-    for anchor, source_id, _, why in json.loads(fields[b"rows"]):
-        yield [fields[b"verdict"].decode(), fields[b"reason"].decode(), anchor, source_id, why]
+    verdict, reason = fields[b"verdict"].decode(), fields[b"reason"].decode()
+    for anchor, source_id, _, text, *more in json.loads(fields[b"rows"]):
+        # Of an expired tree: cause, residual, idle time.
+        said = ["", text, more[0]] if reason == "expired" else [text, "", ""]
+        yield [verdict, reason, anchor, source_id, *said]
 
 
 def _block_outcomes(fields: dict[bytes, bytes]) -> Iterator[Json]:
@@ -217,16 +224,19 @@ def _block_outcomes(fields: dict[bytes, bytes]) -> Iterator[Json]:
     base = 1 << 62 | int(fields[b"block"], 16) << 12
     if b"rows" in fields:
         for slot, why in json.loads(fields[b"rows"]):
-            yield [verdict, reason, f"{base | slot:016x}", label, why]
+            yield [verdict, reason, f"{base | slot:016x}", label, why, "", ""]
         return
+    residuals = iter(re.findall("." * 16, fields.get(b"residuals", b"").decode()))
     failed, nacked = (set(json.loads(fields.get(n, b"[]"))) for n in (b"failed", b"nacked"))
     for slot in range(int(fields[b"slots"])):
         if slot in failed:
             continue
-        said = [verdict, reason]
-        if verdict == "mixed":
-            said = ["nack", "expired"] if slot in nacked else ["ack", "completed"]
-        yield [*said, f"{base | slot:016x}", label, ""]
+        said, more = [verdict, reason], ["", ""]
+        if verdict == "mixed" and slot in nacked:
+            said, more = ["nack", "expired"], [fields[b"cause"].decode(), next(residuals)]
+        elif verdict == "mixed":
+            said = ["ack", "completed"]
+        yield [*said, f"{base | slot:016x}", label, "", *more]
 
 
 def _anchors(rows: list[Json]) -> Iterator[int]:

@@ -101,7 +101,7 @@ def test_python_client_makes_the_calls_of_the_vectors(topic: str) -> None:
 
 
 def _python_client_sends(vector: Json) -> None:
-    config = AckerConfig(**vector["config"])
+    config = _config(vector)
     for step in vector["steps"]:
         do = step.get("do")
         if not do:
@@ -169,7 +169,7 @@ def _acker_sends(vector: Json, step: Json, patches: pytest.MonkeyPatch) -> None:
     for kind in (Columns, Blocks):
         patches.setattr(kind, "digest", property(lambda _: do["digest"]))
     acker = Acker.from_url("redis://localhost:1", vector["namespace"])
-    acker.flows.known = AckerConfig(**vector["config"])
+    acker.flows.known = _config(vector)
     acker._lane.name, acker._lane.seq = do["producer"], int(do["seq"]) - 1
     acker.connection = answers = Answers(step)
     stops = ends_early(step)
@@ -606,3 +606,8 @@ def ends_early(step: Json) -> bool:
     if "apply" not in step["do"] or last["reply"][0] != 0:
         return False
     return int(last["reply"][1]) > int(bytes.fromhex(last["argv"][1]).split(b":")[0])
+
+
+def _config(vector: Json) -> AckerConfig:
+    fields = vector["config"]
+    return AckerConfig(**fields | {"edges": tuple(fields["edges"])})

@@ -126,7 +126,7 @@ class Canary:
                 if attempt == ATTEMPTS:
                     raise
                 # acker.create() would add the namespace to the list of all.
-                await self._again(Run(commands.create(self._keys, CONFIG)))
+                await self._again(Run(commands.create(self._keys, CONFIG, commands.new_salt())))
             except _LostError:
                 # The tree may have been lost when another service created the namespace again.
                 if attempt == ATTEMPTS:

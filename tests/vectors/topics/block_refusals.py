@@ -236,11 +236,11 @@ def _(v: Vector) -> None:
 )
 def _(v: Vector) -> None:
     _some(v)
-    v.redis("HSET", PREFIX + ":meta", "schema", "2")
+    v.redis("HSET", PREFIX + ":meta", "schema", "1")
     _send(v, block(), error="SCHEMA")
     v.raw("expire_blocks", 16, error="SCHEMA")
     v.raw("show", NUMBER, error="SCHEMA")
-    v.redis("HSET", PREFIX + ":meta", "schema", "1")
+    v.redis("HSET", PREFIX + ":meta", "schema", "2")
 
 
 @refusals.vector(

@@ -1,6 +1,6 @@
 """Vectors of invalid input, and of states in which valid input is refused."""
 
-from tests.vectors.operations import ack, track
+from tests.vectors.operations import SALT, ack, track
 from tests.vectors.record import Topic, Vector
 
 scripts = Topic(
@@ -147,9 +147,9 @@ def _(v: Vector) -> None:
 @scripts.vector("ARGS: create", "Fields of the configuration out of range.", created=False)
 def _(v: Vector) -> None:
     good = {
-        "schema": "1", "shard": "0", "shards": "4", "buckets": "3", "tick_ms": "30000",
-        "high_water": "100000", "refresh": "never", "outcomes_limit": "1000000",
-        "publish": "yes",
+        "schema": "2", "shard": "0", "shards": "4", "buckets": "3", "tick_ms": "30000",
+        "high_water": "100000", "refresh": "never", "deadline_ms": "0",
+        "outcomes_limit": "1000000", "publish": "yes", "edges": "", "salt": SALT,
     }  # fmt: skip
     for field, values in {
         "shard": ("", "4", "1", "-1"),
@@ -160,10 +160,18 @@ def _(v: Vector) -> None:
         "refresh": ("", "always", "Never"),
         "outcomes_limit": ("0", "1000000000001"),
         "publish": ("", "1", "true"),
+        "deadline_ms": ("", "1", "90000", "-1", "0x0"),
+        "edges": (
+            ",", "a,", "a,,b", "a,a", "a b", "a,b,c,d,e,f,g,h,i", "x" * 65, "\u00e4",
+        ),
+        "salt": ("", SALT[1:], SALT + "0", "A" * 32),
     }.items():
         for value in values:
             v.raw("create", *(good | {field: value}).values(), error="ARGS")
     v.raw("create", *list(good.values())[:-1], error="ARGS")
+    update = good | {"refresh": "update"}
+    for deadline in ("0", "89999", "1000000000001"):
+        v.raw("create", *(update | {"deadline_ms": deadline}).values(), error="ARGS")
 
 
 @scripts.vector("SHARD", "Anchor 7 belongs to shard 3 of 4, and was sent to shard 2.", shards=4)
@@ -188,22 +196,26 @@ def _(v: Vector) -> None:
 )
 def _(v: Vector) -> None:
     _some(v)
-    v.redis("HSET", "acker:{vector:0}:meta", "schema", "2")
+    v.redis("HSET", "acker:{vector:0}:meta", "schema", "1")
     _apply(v, error="SCHEMA")
     v.raw("rotate", 1, error="SCHEMA")
     v.raw("expire", 10, error="SCHEMA")
     v.raw("take", "t", "1-0", error="SCHEMA")
     v.raw("status", error="SCHEMA")
-    v.raw("create", *_created(schema="2"), error="SCHEMA")
-    v.redis("HSET", "acker:{vector:0}:meta", "schema", "1")
+    v.raw("create", *_created(schema="1"), error="SCHEMA")
+    v.redis("HSET", "acker:{vector:0}:meta", "schema", "2")
     v.create()
 
 
 @scripts.vector("EXISTS", "Created again: idempotent with the same configuration, else an error.")
 def _(v: Vector) -> None:
     v.create()
-    for field, value in {"buckets": "4", "high_water": "1", "publish": "no"}.items():
+    for field, value in {
+        "buckets": "4", "high_water": "1", "publish": "no", "edges": "a,b",
+    }.items():  # fmt: skip
         v.raw("create", *_created(**{field: value}), error="EXISTS")
+    # Each creator draws a salt, and the first one stays.
+    v.raw("create", *_created(salt="f" * 32), reply=[0, SALT])
 
 
 @scripts.vector("CONFLICT", "The same number with other content; see fences.json for more.")
@@ -270,8 +282,8 @@ def _(v: Vector) -> None:
 def _created(**changed: str) -> list[str]:
     """Return the arguments of create, with the defaults of the vectors."""
     fields = {
-        "schema": "1", "shard": "0", "shards": "1", "buckets": "3", "tick_ms": "3600000",
-        "high_water": "100000", "refresh": "never", "outcomes_limit": "1000000",
-        "publish": "yes",
+        "schema": "2", "shard": "0", "shards": "1", "buckets": "3", "tick_ms": "3600000",
+        "high_water": "100000", "refresh": "never", "deadline_ms": "0",
+        "outcomes_limit": "1000000", "publish": "yes", "edges": "", "salt": SALT,
     }  # fmt: skip
     return list((fields | changed).values())

@@ -5,8 +5,10 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, Self
 
-from acker_redis.errors import ClosedError
+from acker_redis.aio.client import AsyncAcker
+from acker_redis.errors import AckerError, ClosedError
 from acker_redis.kinds import check_sink
+from acker_redis.protocol.id_maker import PLAIN, IdMaker
 from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import words
 from acker_redis.trees.message_id import MessageId
@@ -30,6 +32,8 @@ class AsyncBolt:
 
     Args:
         sink: An :class:`AsyncProducer`, or an object with its ``add(rows, wait=True)``.
+        ids: Makes the ids of emitted messages; by default those of the sink's acker, which
+            ``async with`` reads when the first block begins.
 
     Raises:
         ConfigError: ``sink`` has no ``add`` that is a coroutine function.
@@ -50,9 +54,12 @@ class AsyncBolt:
 
     """
 
-    def __init__(self, sink: AsyncSink) -> None:
+    def __init__(self, sink: AsyncSink, *, ids: IdMaker | None = None) -> None:
         check_sink(sink, "an AsyncBolt", awaited=True)
         self._sink = sink
+        acker = getattr(sink, "acker", None)
+        self._acker = acker if isinstance(acker, AsyncAcker) and not ids else None
+        self._given = ids or PLAIN
 
     def process(self, *inputs: str | MessageId) -> "AsyncHandle":
         """Begin to process a message, or several together; return a handle for ``async with``.
@@ -70,9 +77,14 @@ class AsyncBolt:
             MessageId.parse('')
 
         """
-        return AsyncHandle(Processing(*inputs), self._sink)
+        return AsyncHandle(Processing(*inputs, ids=self._ids), self._sink, self._acker)
 
-    def emit(self, *handles: "AsyncHandle", key: str | None = None) -> MessageId:
+    def _ids(self) -> IdMaker:
+        return self._acker.flows.ids if self._acker else self._given
+
+    def emit(
+        self, *handles: "AsyncHandle", key: str | None = None, edge: str = ""
+    ) -> MessageId:
         """Return the id of a message that several handles caused (a window).
 
         Each of the handles is acked or failed on its own. See
@@ -82,6 +94,7 @@ class AsyncBolt:
             *handles: The handles of the messages that caused the new message.
             key: If given, the id is derived from the inputs and this key, not random: see
                 :meth:`AsyncHandle.emit`.
+            edge: The name of the edge that the message travels on.
 
         Examples:
             >>> bolt = AsyncBolt(sink=None)
@@ -89,7 +102,7 @@ class AsyncBolt:
             [7, 8]
 
         """
-        return emit_from(*(handle.processing for handle in handles), key=key)
+        return emit_from(*(handle.processing for handle in handles), key=key, edge=edge)
 
 
 class AsyncHandle:
@@ -114,12 +127,16 @@ class AsyncHandle:
 
     """
 
-    __slots__ = ("_sink", "_why", "processing")
+    __slots__ = ("_acker", "_sink", "_why", "processing")
 
-    def __init__(self, processing: Processing, sink: AsyncSink) -> None:
+    def __init__(
+        self, processing: Processing, sink: AsyncSink, acker: AsyncAcker | None = None
+    ) -> None:
         self.processing = processing
         """The state of these messages; it computes the rows and sends none."""
         self._sink = sink
+        self._acker = acker
+        """Whose edges and salt the block reads when it begins, if they are not known yet."""
         self._why: str | BaseException | None = None
         """The reason of a failure that the sink refused: leaving the block must not ack then."""
 
@@ -128,6 +145,7 @@ class AsyncHandle:
         inputs: str | MessageId | Iterable[str | MessageId] | None = None,
         *,
         key: str | None = None,
+        edge: str = "",
     ) -> MessageId:
         """Return the id of a new message that the inputs caused. Send exactly one message with it.
 
@@ -137,6 +155,8 @@ class AsyncHandle:
             key: If given, the id is derived from the inputs and this key, not random: a retry of
                 the same messages gets the same ids. The key says which child it is: its ordinal, or
                 its destination.
+            edge: The name of the edge that the message travels on, mostly that of its queue. The
+                namespace must list it: see :attr:`AckerConfig.edges`.
 
         Raises:
             ClosedError: The messages were acked or failed, or this process is a fork of the one
@@ -150,7 +170,7 @@ class AsyncHandle:
             ([7, 8], [8], [])
 
         """
-        return self.processing.emit(inputs, key=key)
+        return self.processing.emit(inputs, key=key, edge=edge)
 
     async def ack(self) -> None:
         """Ack the messages: they were processed. Emit all children before.
@@ -207,6 +227,10 @@ class AsyncHandle:
             raise ClosedError(
                 "this message was acked or failed before and cannot be processed again"
             )
+        if self._acker:
+            # Without an answer the ids have no code, and key= is refused; all else works.
+            with suppress(AckerError):
+                await self._acker.ids()
         return self
 
     async def __aexit__(

@@ -12,6 +12,7 @@ from acker_redis.flows.lane import Lane
 from acker_redis.flows.namespace import Flows
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.id_maker import PLAIN, IdMaker
 from acker_redis.protocol.status import Status
 from acker_redis.protocol.tree import TreeState
 from acker_redis.transport.connect import connect_async
@@ -73,6 +74,12 @@ class AsyncAcker:
     async def config(self) -> AckerConfig:
         """Return the namespace's configuration, read once and cached; see :attr:`Acker.config`."""
         return await self.connection.drive(self.flows.config())
+
+    async def ids(self) -> IdMaker:
+        """Return what makes the ids of this namespace; see :attr:`Acker.ids`."""
+        if self.flows.ids is PLAIN:
+            await self.connection.drive(self.flows.config(fresh=True))
+        return self.flows.ids
 
     async def configure(
         self,

@@ -117,12 +117,13 @@ class AsyncSource:
         value: Any = None,
         edges: int | None = 1,
         *,
+        edge: str = "",
         timeout: float | None = None,
     ) -> None:
         """Queue a record, to be tracked and sent soon; see :meth:`Source.emit`."""
         if self._settings.send is None:
             raise ConfigError("emit() needs a source with send=; use track() instead")
-        record = check_record(Record(source_id, value, edges))
+        record = check_record(Record(source_id, value, edges, edge=edge))
         await self._wait_for_room(timeout)
         self._flows.inbox.append((record, None))
         self._wake.set()
@@ -136,8 +137,9 @@ class AsyncSource:
         ``tree.emit()`` itself is not awaited.
         """
         record = check_record(Record(source_id, value, None))
+        ids = await self.acker.ids()
         await self._wait_for_room(timeout)
-        tree, opening = OpenTree(source_id), Batch(self.task)
+        tree, opening = OpenTree(source_id, ids=ids), Batch(self.task)
         opening.add(tree.opening)
         self._flows.inbox.append((record, tree.anchor))
         try:

@@ -4,7 +4,9 @@ import time
 
 from acker_redis.flows.steps import Flow, run_until
 from acker_redis.protocol import commands
+from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.id_maker import PLAIN, IdMaker
 from acker_redis.protocol.keys import ShardKeys, check_name
 from acker_redis.protocol.reshard import Reshard
 
@@ -20,13 +22,15 @@ class Known:
 
         None before the first read, or after an error that outdates it.
         """
+        self.ids: IdMaker = PLAIN
+        """Makes the ids of the namespace; right once the configuration was read."""
         self.reshard: Reshard | None = None
         """The reshard that was in progress at the last read; None if there was none."""
 
-    def config(self) -> Flow[AckerConfig]:
-        """See :attr:`Acker.config`."""
+    def config(self, fresh: bool = False) -> Flow[AckerConfig]:
+        """See :attr:`Acker.config`; with ``fresh`` it is read in any case."""
         known = self.known  # another thread may set it to None at any time
-        return known if known else (yield from self._read_config(self._deadline()))
+        return known if known and not fresh else (yield from self._read_config(self._deadline()))
 
     def read_config(self, patient: bool = True) -> Flow[AckerConfig]:
         """Read the configuration from Redis; with ``patient=False`` without retries."""
@@ -36,8 +40,15 @@ class Known:
         call = commands.status(ShardKeys(self.namespace, 0))
         reply = yield from run_until(call, deadline)
         status = commands.parse_status(reply, ShardKeys(self.namespace, 0))
-        self.known, self.reshard = status.config, status.reshard
+        self.note(status)
         return status.config
+
+    def note(self, status: ShardStatus) -> None:
+        """Keep what shard 0 says of the namespace."""
+        ids = IdMaker(status.config.edges, status.salt)
+        if ids != self.ids:  # one that was kept remembers what it has logged
+            self.ids = ids
+        self.known, self.reshard = status.config, status.reshard
 
     def shards(self, config: AckerConfig) -> list[ShardKeys]:
         """Return the keys of all shards."""

@@ -13,6 +13,7 @@ from acker_redis.protocol import commands
 from acker_redis.protocol.blocks import pack_column
 from acker_redis.protocol.commands import ShardStatus
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.protocol.keys import DOTS, NAMESPACES, RESERVED, ShardKeys
 from acker_redis.protocol.server_version import ServerVersion
 from acker_redis.protocol.status import Status
@@ -50,7 +51,7 @@ class Flows(Applies, Browses):
             reply = yield from run_until(commands.create(keys, config, salt), self._deadline())
             new, salt = commands.parse_create(reply)
             created.append(new)
-        self.known = config
+        self.known, self.ids = config, IdMaker(config.edges, salt)
         return any(created)
 
     def track_block(
@@ -116,7 +117,7 @@ class Flows(Applies, Browses):
                     raise
                 first = again
             else:
-                self.known, self.reshard = first.config, first.reshard
+                self.note(first)
                 return Status(self.namespace, first.config, all_)
 
     def drop(self) -> Flow[None]:

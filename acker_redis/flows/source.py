@@ -254,7 +254,7 @@ class SourceFlows:
                 f"reload must return Record(source_id, value, edges) or None, not {found!r}"
             )
         check_record(found)
-        record.value, record.edges = found.value, found.edges
+        record.value, record.edges, record.edge = found.value, found.edges, found.edge
         return True
 
     def _give_up(self) -> Flow[None]:
@@ -283,7 +283,7 @@ class SourceFlows:
 
     def _timeout(self, config: AckerConfig) -> float:
         """Return the seconds for which the source waits for a verdict, at least."""
-        least = config.timeout_ms / 1000
+        least = config.lifetime_ms / 1000
         timeout = self.settings.timeout
         if timeout is None:
             return 1.5 * least + 5.0
@@ -359,15 +359,15 @@ class SourceFlows:
         yield from self._take()
 
     def _next_batch(self) -> tuple[Batch, list[_Attempt]] | None:
-        now, record = time.monotonic(), None
+        now, record, ids = time.monotonic(), None, self._flows.ids
         batch, attempts, draw = Batch(self.task), list[_Attempt](), in_bulk()
         try:
             while not batch.full and (record := self.pending.next(now)):
                 # A record without messages stays open, too, until send() has returned.
                 tree = (
-                    emit(record.source_id, record.edges, draw=draw)
+                    emit(record.source_id, record.edges, edge=record.edge, ids=ids, draw=draw)
                     if record.edges
-                    else OpenTree(record.source_id)
+                    else OpenTree(record.source_id, ids=ids)
                 )
                 attempt = _Attempt(record, tree)
                 batch.fold(attempt.row, record.source_id.encode())

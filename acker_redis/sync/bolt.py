@@ -17,10 +17,12 @@ from typing import Protocol, Self
 
 from acker_redis.errors import ClosedError
 from acker_redis.kinds import check_sink
+from acker_redis.protocol.id_maker import PLAIN, IdMaker
 from acker_redis.protocol.rows import Row
 from acker_redis.protocol.texts import words
 from acker_redis.trees.message_id import MessageId
-from acker_redis.trees.processing import Processing, emit_from
+from acker_redis.sync.client import Acker
+from acker_redis.trees.processing import Ids, Processing, emit_from
 
 
 class Sink(Protocol):
@@ -41,6 +43,8 @@ class Bolt:
 
     Args:
         sink: A :class:`Producer`, or an object with its ``add(rows, wait=True)``.
+        ids: Makes the ids of emitted messages; by default the sink's ``acker.ids``, which reads the
+            configuration when the first id is needed.
 
     Raises:
         ConfigError: ``sink`` has no ``add``, or an ``add`` that must be awaited.
@@ -58,9 +62,11 @@ class Bolt:
 
     """
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink, *, ids: IdMaker | None = None) -> None:
         check_sink(sink, "a Bolt", awaited=False)
         self._sink = sink
+        acker = getattr(sink, "acker", None)
+        self._ids: Ids = ids or ((lambda: acker.ids) if isinstance(acker, Acker) else PLAIN)
 
     def process(self, *inputs: str | MessageId) -> "Handle":
         """Begin to process a message, or several messages together; return a handle for ``with``.
@@ -80,9 +86,11 @@ class Bolt:
             MessageId.parse('')
 
         """
-        return Handle(Processing(*inputs), self._sink)
+        return Handle(Processing(*inputs, ids=self._ids), self._sink)
 
-    def emit(self, *handles: "Handle", key: str | None = None) -> MessageId:
+    def emit(
+        self, *handles: "Handle", key: str | None = None, edge: str = ""
+    ) -> MessageId:
         """Return the id of a message that several handles caused (a window).
 
         Each of the handles is acked or failed on its own. See
@@ -92,6 +100,7 @@ class Bolt:
             *handles: The handles of the messages that caused the new message.
             key: If given, the id is derived from the inputs and this key, not random: see
                 :meth:`Handle.emit`.
+            edge: The name of the edge that the message travels on.
 
         Examples:
             >>> bolt = Bolt(sink=None)
@@ -100,7 +109,7 @@ class Bolt:
             [7, 8]
 
         """
-        return emit_from(*(handle.processing for handle in handles), key=key)
+        return emit_from(*(handle.processing for handle in handles), key=key, edge=edge)
 
 
 class Handle:
@@ -145,6 +154,7 @@ class Handle:
         inputs: str | MessageId | Iterable[str | MessageId] | None = None,
         *,
         key: str | None = None,
+        edge: str = "",
     ) -> MessageId:
         """Return the id of a new message that the inputs caused. Send exactly one message with it.
 
@@ -154,6 +164,8 @@ class Handle:
             key: If given, the id is derived from the inputs and this key, not random: a retry of
                 the same messages gets the same ids. The key says which child it is: its ordinal, or
                 its destination.
+            edge: The name of the edge that the message travels on, mostly that of its queue. The
+                namespace must list it: see :attr:`AckerConfig.edges`.
 
         Raises:
             ClosedError: The messages were acked or failed, or this process is a fork of the one
@@ -167,7 +179,7 @@ class Handle:
             ([7, 8], [8], [])
 
         """
-        return self.processing.emit(inputs, key=key)
+        return self.processing.emit(inputs, key=key, edge=edge)
 
     def ack(self) -> None:
         """Ack the messages: they were processed. Emit all children before.

@@ -10,6 +10,7 @@ from acker_redis.flows.lane import Lane
 from acker_redis.flows.namespace import Flows
 from acker_redis.protocol.commands import Fence, ShardApplied
 from acker_redis.protocol.config import AckerConfig
+from acker_redis.protocol.id_maker import PLAIN, IdMaker
 from acker_redis.protocol.status import Status
 from acker_redis.protocol.tree import TreeState
 from acker_redis.sync.connection import Connection
@@ -101,6 +102,27 @@ class Acker:
 
         """
         return self.flows.known or self.connection.drive(self.flows.config())
+
+    @property
+    def ids(self) -> IdMaker:
+        """What makes the ids of this namespace: its edges, and the secret for derived ids.
+
+        The configuration is read from Redis once.
+
+        Raises:
+            NamespaceNotFoundError: The namespace does not exist.
+
+        Examples:
+            >>> acker = Acker.from_url(url, "orders")
+            >>> Processing("7:40", ids=acker.ids).emit(key="mill") == Processing(
+            ...     "7:40", ids=acker.ids
+            ... ).emit(key="mill")
+            True
+
+        """
+        if self.flows.ids is PLAIN:
+            self.connection.drive(self.flows.config(fresh=True))
+        return self.flows.ids
 
     def configure(
         self,

@@ -162,6 +162,7 @@ class Source:
         value: Any = None,
         edges: int | None = 1,
         *,
+        edge: str = "",
         timeout: float | None = None,
     ) -> None:
         """Queue a record, to be tracked and sent soon. Thread-safe.
@@ -176,6 +177,8 @@ class Source:
             value: What ``send`` needs to send the record; kept in this process only.
             edges: Number of first messages. With None ``send(record, tree)`` gets an open tree
                 instead of ids, and takes an id per message from ``tree.emit()``.
+            edge: The name of the edge that the first messages travel on, mostly that of their
+                queue. The namespace must list it: see :attr:`AckerConfig.edges`.
             timeout: Seconds to wait for room; None waits without a limit.
 
         Raises:
@@ -186,7 +189,7 @@ class Source:
         """
         if self._settings.send is None:
             raise ConfigError("emit() needs a source with send=; use track() instead")
-        self._admit(check_record(Record(source_id, value, edges)), None, timeout)
+        self._admit(check_record(Record(source_id, value, edges, edge=edge)), None, timeout)
         if not self._wake.is_set():  # a step clears it before it reads the inbox
             self._wake.set()
 
@@ -222,7 +225,7 @@ class Source:
 
         """
         record = check_record(Record(source_id, value, None))
-        tree, opening = OpenTree(source_id), Batch(self.task)
+        tree, opening = OpenTree(source_id, ids=self.acker.ids), Batch(self.task)
         opening.add(tree.opening)
         self._admit(record, tree.anchor, timeout)
         try:

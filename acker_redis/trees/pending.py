@@ -46,6 +46,9 @@ class Record:
     attempt: int = 0
     """How often the record was tracked. 0 in a verdict on a record that an earlier program
     tracked."""
+    edge: str = ""
+    """Name of the edge that the first messages travel on, mostly that of their queue; '' if they
+    have none, or if ``send`` names the edge of each."""
     owes: "list[_Reading] | None" = field(default=None, repr=False)
     """Entries of the stream that cannot be taken until the record is tracked again."""
 

@@ -14,6 +14,11 @@ id is given out after the row was returned. A lock ensures both, because a row w
 edges would cause a false ack. The opposite case is safe: if an id was given out but its message
 never sent, the tree expires.
 
+**Edges.** In a namespace with named edges each id carries the code of the edge that its message
+travels on. Of the edge ids of a child, exactly one carries the code in each tree: that of the input
+with the least id in that tree. So the child's id has the code once, and the XOR of all rows is as
+before.
+
 **Random ids.** Ids are read from the operating system for each processed message, and for each
 batch of a source, which takes about a microsecond. A pool of ids in the process would be faster,
 but would repeat its ids in a copy of the process that Python does not notice: a fork in C, or a
@@ -24,18 +29,17 @@ copy of the Processing, but the parent's rows would not contain the edges that t
 the parent's ack would be false. In the child the message can only be failed.
 """
 
-import os
-import struct
 from collections.abc import Callable, Iterable, Sequence, Sized
 from contextlib import suppress
 from functools import reduce
-from hashlib import blake2b
 from operator import xor
 from os import getpid
 from threading import Lock
 from typing import Literal, NamedTuple
 
 from acker_redis.errors import ClosedError, InvalidBatchError
+from acker_redis.protocol.id_maker import PLAIN, IdMaker
+from acker_redis.protocol.id_maker import draw as draw_ids
 from acker_redis.protocol.ids import new_anchor
 from acker_redis.protocol.rows import FAIL, TOUCH, TRACK, Row
 from acker_redis.protocol.texts import check_text, clipped, words
@@ -46,6 +50,7 @@ DRAWN = 8
 
 _row = tuple.__new__
 """Creates a Row in half the time of its constructor."""
+Ids = IdMaker | Callable[[], IdMaker]
 _State = Literal["open", "acked", "failed", "acked, then failed"]
 _BEFORE: dict[_State, _State] = {
     "open": "open",
@@ -68,6 +73,8 @@ def emit(
     edges: int = 1,
     *,
     messages: Sized | None = None,
+    edge: str = "",
+    ids: IdMaker = PLAIN,
     draw: Callable[[int], list[int]] | None = None,
 ) -> Emitted:
     """Return a new tree with ``edges`` first messages, or with one for each of ``messages``.
@@ -80,6 +87,8 @@ def emit(
             characters. The verdict carries it.
         edges: Number of first messages, 0 or more.
         messages: The first messages; their number replaces ``edges``.
+        edge: The name of the edge that the messages travel on.
+        ids: Makes the ids; in a namespace with edges ``acker.ids``.
         draw: A faster source of random ids, for many trees at once: see :func:`in_bulk`.
 
     Raises:
@@ -99,11 +108,14 @@ def emit(
         edges = len(messages)
     if edges < 0:
         raise InvalidBatchError(f"edges is a number of first messages, at least 0, not {edges}")
-    anchor, ids, delta = _first_ids(edges, draw or _draw)
+    anchor, drawn, delta = _first_ids(edges, draw or draw_ids, ids.low)
+    if code := ids.code(edge):
+        drawn = [tuple_id | code for tuple_id in drawn]
+        delta ^= code if len(drawn) % 2 else 0
     return Emitted(
         anchor,
         Row(anchor, delta, TRACK, source_id),
-        tuple([MessageId.trusted({anchor: tuple_id}) for tuple_id in ids]),
+        tuple([MessageId.trusted({anchor: tuple_id}) for tuple_id in drawn]),
     )
 
 
@@ -116,6 +128,8 @@ class Processing:
 
     Args:
         *inputs: The ids of the messages, as MessageId or text.
+        ids: Makes the ids of the children; in a namespace with edges, and for ``key=``,
+            ``acker.ids``. A function that returns it is called when the first id is needed.
 
     Raises:
         InvalidBatchError: An input is no message id (:meth:`MessageId.of`), or a message is given
@@ -129,16 +143,22 @@ class Processing:
 
     """
 
-    __slots__ = ("_begun_in", "_drawn", "_edges", "_keys", "_lock", "_places", "_state", "inputs")
+    __slots__ = (
+        "_begun_in", "_codes", "_drawn", "_edges", "_ids", "_keys", "_lock", "_places", "_state",
+        "inputs",
+    )  # fmt: skip
 
-    def __init__(self, *inputs: str | MessageId) -> None:
+    def __init__(self, *inputs: str | MessageId, ids: Ids = PLAIN) -> None:
         if len(inputs) == 1:
             self.inputs: tuple[MessageId, ...] = (MessageId.of(inputs[0]),)
         else:
             self.inputs = tuple([MessageId.of(given) for given in inputs])
             _check_distinct(self.inputs)
         self._edges = [0] * len(inputs)
-        """For each input, the XOR of its edges (Storm's ackVal)."""
+        """For each input, the XOR of its edges (Storm's ackVal), without codes."""
+        self._codes: dict[tuple[int, int], int] = {}
+        """For an input and an anchor, the XOR of the codes of its edges in that tree."""
+        self._ids = ids
         self._drawn: list[int] | None = None
         """Unused random ids for the next children."""
         self._begun_in = getpid()
@@ -162,6 +182,7 @@ class Processing:
         inputs: str | MessageId | Iterable[str | MessageId] | None = None,
         *,
         key: str | None = None,
+        edge: str = "",
     ) -> MessageId:
         """Return the id of a new message, anchored to all inputs or to those in ``inputs``.
 
@@ -173,8 +194,10 @@ class Processing:
             key: Makes the id deterministic: it is derived from the key and the anchored inputs.
                 When the same messages are delivered and processed again, the children have the same
                 ids. The key must identify the child: its ordinal, or its destination.
+            edge: The name of the edge that the message travels on.
 
         Raises:
+            ConfigError: ``key`` is given, and the salt of the namespace is unknown.
             ClosedError: The inputs were acked or failed, or this process is a forked child of the
                 one that began them. Nothing is emitted then.
             InvalidBatchError: A message is not one of the inputs, the key was already used, or the
@@ -184,14 +207,18 @@ class Processing:
             >>> join = Processing("7:40", "7:41,8:42")
             >>> sorted(join.emit()), sorted(join.emit("7:40")), sorted(join.emit([]))
             ([7, 8], [7], [])
-            >>> Processing("7:40").emit(key="mill") == Processing("7:40").emit(key="mill")
+            >>> ids = IdMaker(salt="00" * 16)  # in a program: acker.ids
+            >>> first, again = Processing("7:40", ids=ids), Processing("7:40", ids=ids)
+            >>> first.emit(key="mill") == again.emit(key="mill")
             True
 
         """
+        code = self._maker().code(edge)
         if inputs is None and key is None and len(self.inputs) == 1 and self.inputs[0]:
-            return self._only_child()
+            return self._only_child(code)
         places = range(len(self.inputs)) if inputs is None else self._chosen(inputs)
-        return _emit([self], [(self, place) for place in places if self.inputs[place]], key)
+        parents = [(self, place) for place in places if self.inputs[place]]
+        return _emit([self], parents, key, code)
 
     def acked(self) -> list[Row]:
         """Close the messages as processed, and return the rows to send.
@@ -211,6 +238,7 @@ class Processing:
             if len(self.inputs) != 1:
                 return self._rows(0)
             (edges,) = self._edges
+            # With one input all trees have the same codes, see _only_child.
             return [_row(Row, (a, id_ ^ edges, 0, "")) for a, id_ in self.inputs[0].items()]
 
     def failed(self, why: str | BaseException = "") -> list[Row]:
@@ -267,15 +295,18 @@ class Processing:
         with self._lock:
             self._state = _BEFORE[self._state]
 
-    def _only_child(self) -> MessageId:
+    def _only_child(self, code: int) -> MessageId:
         """As :func:`_emit`, but faster, for the usual case of one input and no key."""
         with self._lock:
             self._check_open()
             if not self._drawn:
-                self._drawn = _draw(DRAWN)
-            edge = self._drawn.pop()
+                self._drawn = self._maker().draw(DRAWN)
+            edge = self._drawn.pop() | code
             self._edges[0] ^= edge
         return MessageId.trusted(dict.fromkeys(self.inputs[0], edge))
+
+    def _maker(self) -> IdMaker:
+        return self._ids if isinstance(self._ids, IdMaker) else self._ids()
 
     def _check_open(self) -> None:
         if self._state != "open":
@@ -288,9 +319,9 @@ class Processing:
 
     def _rows(self, flags: int, text: str = "", *, whole: bool = True) -> list[Row]:
         deltas: dict[int, int] = {}
-        for message_id, edges in zip(self.inputs, self._edges, strict=True):
+        for place, (message_id, edges) in enumerate(zip(self.inputs, self._edges, strict=True)):
             for anchor, tuple_id in message_id.items():
-                own = tuple_id ^ edges if whole else 0
+                own = tuple_id ^ edges ^ self._codes.get((place, anchor), 0) if whole else 0
                 deltas[anchor] = deltas.get(anchor, 0) ^ own
         return [Row(anchor, delta, flags, text) for anchor, delta in deltas.items()]
 
@@ -309,9 +340,15 @@ class Processing:
                 f"{error.args[0]!r} is not one of the inputs of this Processing"
             ) from None
 
-    def _give(self, place: int, edge: int) -> None:
+    def _give(self, place: int, edge: int, code: int, anchors: Iterable[int]) -> None:
+        """Add an edge to an input. In the trees of ``anchors`` it carries the code."""
         with self._lock:
             self._check_open()
+            if len(self.inputs) == 1 and code and len(tuple(anchors)) == len(self.inputs[0]):
+                edge |= code
+            elif code:
+                for anchor in anchors:
+                    self._codes[place, anchor] = self._codes.get((place, anchor), 0) ^ code
             self._edges[place] ^= edge
 
     def _claim(self, key: str) -> None:
@@ -339,6 +376,7 @@ class OpenTree(Processing):
     Args:
         source_id: The source's id of the record, 1 to 255 bytes of UTF-8 without control
             characters.
+        ids: Makes the ids of the messages; in a namespace with edges ``acker.ids``.
 
     Raises:
         InvalidBatchError: The source id is invalid.
@@ -354,14 +392,14 @@ class OpenTree(Processing):
 
     __slots__ = ("anchor", "opening")
 
-    def __init__(self, source_id: str) -> None:
+    def __init__(self, source_id: str, *, ids: IdMaker = PLAIN) -> None:
         check_text("source id", source_id, 1)
         self.anchor = new_anchor()
         """The anchor of the tree, which the verdict carries."""
-        (handle,) = _draw(1)
+        (handle,) = ids.draw(1)
         self.opening = Row(self.anchor, handle, TRACK, source_id)
         """The row that tracks the tree."""
-        super().__init__(MessageId.trusted({self.anchor: handle}))
+        super().__init__(MessageId.trusted({self.anchor: handle}), ids=ids)
 
     def close(self) -> list[Row]:
         """Close the tree, after its last message, and return the row to send.
@@ -391,7 +429,7 @@ class OpenTree(Processing):
         return self.failed(why)
 
 
-def emit_from(*processings: Processing, key: str | None = None) -> MessageId:
+def emit_from(*processings: Processing, key: str | None = None, edge: str = "") -> MessageId:
     """Return the id of a new message that is anchored to several processings.
 
     Each processing is acked separately. Use it for a window, which holds a :class:`Processing` for
@@ -400,6 +438,7 @@ def emit_from(*processings: Processing, key: str | None = None) -> MessageId:
     Args:
         *processings: The processings that caused the message.
         key: Makes the id deterministic, as in :meth:`Processing.emit`.
+        edge: The name of the edge that the message travels on.
 
     Raises:
         ClosedError: One of the processings was acked or failed. Nothing is emitted then.
@@ -418,16 +457,25 @@ def emit_from(*processings: Processing, key: str | None = None) -> MessageId:
     parents = [
         (one, place) for one in processings for place, given in enumerate(one.inputs) if given
     ]
-    return _emit(processings, parents, key)
+    maker = processings[0]._maker() if processings else PLAIN
+    return _emit(processings, parents, key, maker.code(edge))
 
 
 def _emit(
-    ones: Sequence[Processing], parents: Sequence[tuple[Processing, int]], key: str | None
+    ones: Sequence[Processing],
+    parents: Sequence[tuple[Processing, int]],
+    key: str | None,
+    code: int,
 ) -> MessageId:
     """Add an edge to each parent (an input of a processing); return the child's id."""
     for one in ones:
         one._check_open()
-    edges, ids = _child([one.inputs[place] for one, place in parents], key)
+    maker = ones[0]._maker() if ones else PLAIN
+    inputs = [one.inputs[place] for one, place in parents]
+    edges, ids = _child(inputs, key, maker)
+    carried = _carriers(inputs) if code else [()] * len(inputs)
+    if code:
+        ids = {anchor: tuple_id | code for anchor, tuple_id in ids.items()}
     claimed: list[Processing] = []
     given = []
     try:
@@ -435,25 +483,42 @@ def _emit(
             for one in ones:
                 one._claim(key)
                 claimed.append(one)
-        for (one, place), edge in zip(parents, edges, strict=True):
-            one._give(place, edge)
-            given.append((one, place, edge))
+        for (one, place), edge, anchors in zip(parents, edges, carried, strict=True):
+            one._give(place, edge, code, anchors)
+            given.append((one, place, edge, anchors))
     except (ClosedError, InvalidBatchError):
         for one in claimed:
             one._disclaim(key)
-        for one, place, edge in given:
+        for one, place, edge, anchors in given:
             # XOR removes the edge. If the row was already returned, that tree will expire.
             with suppress(ClosedError):
-                one._give(place, edge)
+                one._give(place, edge, code, anchors)
         raise
     return MessageId.trusted(ids)
 
 
-def _child(inputs: Sequence[MessageId], key: str | None) -> tuple[list[int], dict[int, int]]:
-    """Return an edge for each input, and the child's id in each tree."""
+def _carriers(inputs: Sequence[MessageId]) -> list[tuple[int, ...]]:
+    """Return for each input the anchors in whose trees it has the least id of all inputs."""
+    least: dict[int, tuple[int, int]] = {}
+    for place, message_id in enumerate(inputs):
+        for anchor, tuple_id in message_id.items():
+            if anchor not in least or tuple_id < least[anchor][0]:
+                least[anchor] = tuple_id, place
+    return [
+        tuple(anchor for anchor in message_id if least[anchor][1] == place)
+        for place, message_id in enumerate(inputs)
+    ]
+
+
+def _child(
+    inputs: Sequence[MessageId], key: str | None, maker: IdMaker
+) -> tuple[list[int], dict[int, int]]:
+    """Return an edge for each input, and the child's id in each tree, all without codes."""
     attempt = 0
     while True:
-        edges = _draw(len(inputs)) if key is None else _derived(inputs, key, attempt)
+        edges = (
+            maker.draw(len(inputs)) if key is None else _derived(inputs, key, attempt, maker)
+        )
         ids: dict[int, int] = {}
         for message_id, edge in zip(inputs, edges, strict=True):
             for anchor in message_id:
@@ -463,12 +528,15 @@ def _child(inputs: Sequence[MessageId], key: str | None) -> tuple[list[int], dic
         attempt += 1  # two edges cancelled, with a probability of 2^-63
 
 
-def _first_ids(count: int, draw: Callable[[int], list[int]]) -> tuple[int, list[int], int]:
+def _first_ids(
+    count: int, draw: Callable[[int], list[int]], low: int
+) -> tuple[int, list[int], int]:
     """Return an anchor, distinct ids, and their XOR, which is zero only if there are no ids."""
     while True:
-        drawn, *ids = draw(count + 1)
+        drawn, *raw = draw(count + 1)
+        ids = [each & low for each in raw]
         anchor, delta = drawn >> 1, reduce(xor, ids, 0)
-        if anchor and (count < 2 or len(set(ids)) == count) and (delta or not count):
+        if anchor and all(ids) and (count < 2 or len(set(ids)) == count) and (delta or not count):
             return anchor, ids, delta
 
 
@@ -486,7 +554,7 @@ def in_bulk() -> Callable[[int], list[int]]:
 
     def draw(count: int) -> list[int]:
         if len(left) < count:
-            left[:] = _draw(max(512, count))
+            left[:] = draw_ids(max(512, count))
         drawn = left[-count:]
         del left[-count:]
         return drawn
@@ -494,31 +562,15 @@ def in_bulk() -> Callable[[int], list[int]]:
     return draw
 
 
-def _draw(count: int) -> list[int]:
-    """Return ``count`` ids, each 1 .. 2^63-1, from the system's random source (fork-safe)."""
-    while True:
-        ids = [raw >> 1 for raw in struct.unpack(f"{count}Q", os.urandom(8 * count))]
-        if all(ids):
-            return ids
-
-
-def _derived(inputs: Sequence[MessageId], key: str, attempt: int) -> list[int]:
-    """Return an edge for each input: 63 bits of BLAKE2b, deterministic in inputs and key.
+def _derived(inputs: Sequence[MessageId], key: str, attempt: int, maker: IdMaker) -> list[int]:
+    """Return an edge for each input, derived from all inputs and the key, without a code.
 
     Each edge depends on all inputs: if a message is joined with other messages after a replay, the
     child is another one and must not share an edge with the first.
     """
     texts = [str(message_id) for message_id in inputs]
     parts = [key, str(attempt), *sorted(texts)]
-    base = blake2b(digest_size=8)
-    for part in (data.encode(errors="surrogatepass") for data in parts):
-        base.update(b"%d:%b" % (len(part), part))
-    edges = []
-    for text in texts:
-        own = base.copy()
-        own.update(text.encode())
-        edges.append(int.from_bytes(own.digest(), "big") >> 1)
-    return edges
+    return [maker.derive("child", *parts, text) for text in texts]
 
 
 def _check_distinct(inputs: Iterable[MessageId]) -> None:

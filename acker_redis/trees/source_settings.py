@@ -63,6 +63,8 @@ def check_record(record: Record) -> Record:
     edges = record.edges
     if edges is not None and (type(edges) is not int or not 0 <= edges <= MAX_EDGES):
         raise InvalidBatchError(f"edges is a number from 0 to {MAX_EDGES}, or None, not {edges!r}")
+    if not isinstance(record.edge, str):
+        raise InvalidBatchError(f"edge is the name of an edge, not {record.edge!r}")
     return record
 
 

@@ -1,0 +1,126 @@
+"""Makes the ids of a namespace: random or derived, with the code of the edge they travel on.
+
+An edge is a way on which messages go from one step to the next. Edge k of a namespace is bit 55 + k
+of the ids of the messages on it (``lua/README.md``, "Ids"), so that the checksum of a tree that
+expires can tell where a message is missing.
+"""
+
+import logging
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from acker_redis.errors import ConfigError
+from acker_redis.protocol.ids import EDGE_BIT, TUPLE_MAX
+
+log = logging.getLogger(__name__)
+
+_LOW = (1 << EDGE_BIT) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class IdMaker:
+    """Makes ids as the edges and the salt of a namespace ask for; :attr:`Acker.ids` is one.
+
+    Without arguments it is for a namespace without edges, and derives no ids.
+
+    Examples:
+        >>> maker = IdMaker(edges=("mill", "shop"))
+        >>> maker.code("shop") == 1 << 56
+        True
+        >>> maker.edges_of(maker.draw(1)[0] | maker.code("mill"))
+        ('mill',)
+
+    """
+
+    edges: tuple[str, ...] = ()
+    """Names of the edges, in the order of the configuration."""
+    salt: str = field(default="", repr=False)
+    """The secret of the namespace; '' if it is unknown."""
+    _unlisted: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+
+    @property
+    def low(self) -> int:
+        """Mask of the bits of an id that are random or derived."""
+        return _LOW if self.edges else TUPLE_MAX
+
+    def code(self, edge: str) -> int:
+        """Return the bit of an edge in the ids of its messages.
+
+        It is 0 for '', and for an edge that the namespace does not list, which is logged once.
+        """
+        if not edge:
+            return 0
+        try:
+            return 1 << EDGE_BIT + self.edges.index(edge)
+        except ValueError:
+            if edge not in self._unlisted and len(self._unlisted) < 1000:
+                self._unlisted.add(edge)
+                listed = ", ".join(self.edges) or "none"
+                log.warning(
+                    "the namespace does not list edge %s (it lists %s): verdicts cannot name it",
+                    edge, listed,
+                )  # fmt: skip
+            return 0
+
+    def edges_of(self, checksum: int) -> tuple[str, ...]:
+        """Return the edges on which an odd number of messages is outstanding, by a checksum."""
+        return tuple(edge for k, edge in enumerate(self.edges) if checksum >> EDGE_BIT + k & 1)
+
+    def draw(self, count: int) -> list[int]:
+        """Return ids without a code, from the system's random source (fork-safe).
+
+        Each is 1 .. 2^63-1, or 1 .. 2^55-1 in a namespace with edges.
+        """
+        low = self.low
+        while True:
+            ids = [id_ & low for id_ in draw(count)]
+            if all(ids):
+                return ids
+
+    def derive(self, purpose: str, *parts: str) -> int:
+        """Return an id without a code that depends on the salt, the purpose and the parts only.
+
+        Raises:
+            ConfigError: The salt is unknown.
+
+        """
+        return derive(self.known_salt(), purpose, parts) >> (9 if self.edges else 1)
+
+    def known_salt(self) -> str:
+        """Return the salt; raise ConfigError if it is unknown."""
+        if not self.salt:
+            raise ConfigError(
+                "a derived id needs the salt of its namespace: pass ids=acker.ids, or use a Bolt "
+                "with a Producer"
+            )
+        return self.salt
+
+
+PLAIN = IdMaker()
+"""For a namespace without edges; it draws ids only."""
+
+
+def draw(count: int) -> list[int]:
+    """Return random numbers, 1 .. 2^63-1, from the system's random source (fork-safe)."""
+    while True:
+        numbers = [raw >> 1 for raw in struct.unpack(f"{count}Q", os.urandom(8 * count))]
+        if all(numbers):
+            return numbers
+
+
+def derive(salt: str, purpose: str, parts: Sequence[str]) -> int:
+    """Return the first 64 bits of the SHA-256 of salt, purpose and parts, each length-prefixed.
+
+    >>> derive("00" * 16, "child", ["mill", "0"]) == derive("00" * 16, "child", ["mill", "0"])
+    True
+    >>> derive("00" * 16, "child", ["mill0", ""]) == derive("00" * 16, "child", ["mill", "0"])
+    False
+    """
+    digest = sha256()
+    for part in (salt, purpose, *parts):
+        data = part.encode(errors="surrogatepass")
+        digest.update(b"%d:%b" % (len(data), data))
+    return int.from_bytes(digest.digest()[:8], "big")

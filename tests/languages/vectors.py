@@ -239,7 +239,7 @@ class _Run(run._Run):
             if self.client.type(stream) != b"stream":
                 continue
             for _, fields in self.client.xrange(stream, count=MAX_ENTRIES):
-                found += [*_outcomes(fields)]
+                found += [*_outcomes(fields, self.vector["config"]["edges"])]
         return found
 
 
@@ -278,8 +278,14 @@ def run_error(call: Json) -> str:
     return reply.get("error", "") if isinstance(reply, dict) else ""
 
 
-def _outcomes(fields: dict[bytes, bytes]) -> Iterator[Json]:
+def _outcomes(fields: dict[bytes, bytes], edges: list[str]) -> Iterator[Json]:
     """Yield the single outcomes of an entry, in the format of a driver."""
+    for *outcome, residual, since in _without_edges(fields):
+        odd = int(residual or "0", 16) >> 55
+        yield [*outcome, residual, since, [name for k, name in enumerate(edges) if odd >> k & 1]]
+
+
+def _without_edges(fields: dict[bytes, bytes]) -> Iterator[Json]:
     if b"block" in fields:
         age = int(fields[b"age"])
         idle = int(fields.get(b"idle", 0))

@@ -46,7 +46,7 @@ if open ~= 'hash' and closed ~= 'hash' then
   return refuse('SCHEMA', config .. ' has been tampered with')
 end
 local conf = call('HMGET', config, 'schema', 'shards', 'drop_cursor', 'reshard')
-if conf[1] ~= '1' then
+if conf[1] ~= '2' then
   return refuse('SCHEMA', 'this script supports schema 2 only, the namespace has another')
 end
 local shards = find(conf[2] or '', '^[1-9][0-9]*$') and tonumber(conf[2])

@@ -283,14 +283,15 @@ class SourceFlows:
 
     def _timeout(self, config: AckerConfig) -> float:
         """Return the seconds for which the source waits for a verdict, at least."""
-        least = config.lifetime_ms / 1000
+        # A tree that still gets rows lives longer, up to its deadline: _give_up looks it up.
+        least, lifetime = config.timeout_ms / 1000, config.lifetime_ms / 1000
         timeout = self.settings.timeout
         if timeout is None:
             return 1.5 * least + 5.0
-        if timeout <= least:
+        if timeout <= lifetime:
             log.warning(
                 "source %s: trees live for up to %.1f s; timeout=%.1f is too short, set more",
-                self.task, least, timeout,
+                self.task, lifetime, timeout,
             )  # fmt: skip
         return max(timeout, 1.1 * least)
 

@@ -28,7 +28,9 @@ from tests.conftest import MakeAcker
 
 
 def test_create_is_idempotent(any_server: EmbeddedRedis) -> None:
-    config = AckerConfig(shards=4, buckets=5, tick_ms=7, high_water=9, refresh="update")
+    config = AckerConfig(
+        shards=4, buckets=5, tick_ms=7, high_water=9, refresh="update", deadline_ms=35
+    )
     with Acker.from_url(any_server.url, "idem") as acker:
         assert acker.create(config)
         assert not acker.create(config)
@@ -277,7 +279,7 @@ def test_namespace_named_dot_or_dot_dot_is_refused(any_server: EmbeddedRedis, na
         client = acker.connection.client
         assert not client.sismember(NAMESPACES, name)
         with pytest.raises(AckerError, match="which a URL cannot contain"):
-            acker.connection.run(commands.create(ShardKeys(name, 0), AckerConfig()))
+            acker.connection.run(commands.create(ShardKeys(name, 0), AckerConfig(), "0" * 32))
         assert not client.exists(ShardKeys(name, 0).meta)
     with Acker.from_url(any_server.url, "..." + name) as acker:
         assert acker.create(AckerConfig())

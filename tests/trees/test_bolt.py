@@ -17,6 +17,7 @@ import acker_redis.aio.bolt
 import acker_redis.sync.bolt
 from acker_redis.aio.bolt import AsyncBolt, AsyncHandle
 from acker_redis.errors import BufferFullError, ClosedError, InvalidBatchError
+from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.protocol.rows import FAIL, TOUCH, Row
 from acker_redis.sync.bolt import Bolt, Handle
 from acker_redis.trees.message_id import MessageId
@@ -379,7 +380,7 @@ def test_nested_processing() -> None:
 
 def test_a_window_is_acked_message_by_message() -> None:
     sink = Rows()
-    bolt = Bolt(sink)
+    bolt = Bolt(sink, ids=IdMaker(salt="00" * 16))
     window = [bolt.process(given) for given in ("7:40", "7:41,8:1", "")]
     child = bolt.emit(*window, key="sum")
     assert not sink.calls

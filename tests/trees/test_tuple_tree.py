@@ -26,6 +26,8 @@ from hypothesis.stateful import (
 
 from acker_redis.batching.batch import Batch
 from acker_redis.errors import ClosedError, InvalidBatchError
+from acker_redis.protocol import id_maker
+from acker_redis.protocol.id_maker import IdMaker
 from acker_redis.protocol.ids import TUPLE_MAX, block_anchor
 from acker_redis.protocol.rows import FAIL, TOUCH, TRACK, Row
 from acker_redis.protocol.texts import check_text, words
@@ -39,6 +41,13 @@ from tests.tiers import FULL, examples, is_later
 INDEX = st.integers(0, 1000)
 INDICES = st.lists(INDEX, min_size=1, max_size=3)
 KEYS = st.sampled_from([None, None, None, "k", "l"])
+IDS = IdMaker(("mill", "shop"), "00" * 16)
+EDGES = st.sampled_from(["", "mill", "shop"])
+
+
+def begun(*inputs: str | MessageId) -> Processing:
+    """Begin to process messages of a namespace with edges and a known salt."""
+    return Processing(*inputs, ids=IDS)
 
 
 def test_examples() -> None:
@@ -88,29 +97,29 @@ class Programs(RuleBasedStateMachine):
 
     # Sources.
 
-    @rule(edges=st.integers(0, 3))
-    def begin(self, edges: int) -> None:
-        tree = emit(f"s{len(self.trees)}", edges)
+    @rule(edges=st.integers(0, 3), edge=EDGES)
+    def begin(self, edges: int, edge: str) -> None:
+        tree = emit(f"s{len(self.trees)}", edges, edge=edge, ids=IDS)
         assert len(tree.ids) == edges
         self.trees[tree.anchor] = Tree()
         for message_id in tree.ids:
-            self._sent(message_id, {tree.anchor})
+            self._sent(message_id, {tree.anchor}, edge)
         self.rows.append(tree.row)
 
     @rule()
     def open_tree(self) -> None:
-        tree = OpenTree(f"s{len(self.trees)}")
+        tree = OpenTree(f"s{len(self.trees)}", ids=IDS)
         own = Message(MessageId())
         self.trees[tree.anchor] = Tree({own})
         self.opened.append((tree, own))
         self.rows.append(tree.opening)
 
     @precondition(lambda self: self.opened)
-    @rule(which=INDEX, times=st.integers(1, 2))
-    def find_first(self, which: int, times: int) -> None:
+    @rule(which=INDEX, times=st.integers(1, 2), edge=EDGES)
+    def find_first(self, which: int, times: int, edge: str) -> None:
         tree, _ = self.opened[which % len(self.opened)]
         for _ in range(times):
-            self._sent(tree.emit(), {tree.anchor})
+            self._sent(tree.emit(edge=edge), {tree.anchor}, edge)
 
     @precondition(lambda self: self.opened)
     @rule(which=INDEX, fails=st.sampled_from([False, False, False, True]))
@@ -135,15 +144,15 @@ class Programs(RuleBasedStateMachine):
             self.waiting.remove(message)
         ids = [message.message_id for message in messages] + [MessageId()] * unanchored
         forms = [str(one) if i % 2 else one for i, one in enumerate(ids)]
-        self.held.append(Held(messages, Processing(*forms)))
+        self.held.append(Held(messages, begun(*forms)))
         trees = [set(message.message_id) for message in messages]
         shared = any(a & b for i, a in enumerate(trees) for b in trees[:i])
         if len(trees) > 1:
             self.note("a join in one tree" if shared else "a join of trees")
 
     @precondition(lambda self: self.held)
-    @rule(which=INDEX, some=st.none() | st.lists(INDEX, max_size=2), key=KEYS)
-    def emit(self, which: int, some: list[int] | None, key: str | None) -> None:
+    @rule(which=INDEX, some=st.none() | st.lists(INDEX, max_size=2), key=KEYS, edge=EDGES)
+    def emit(self, which: int, some: list[int] | None, key: str | None, edge: str) -> None:
         """Emit a child of all inputs of a Processing, or of some."""
         held = self.held[which % len(self.held)]
         chosen = held.messages
@@ -153,25 +162,25 @@ class Programs(RuleBasedStateMachine):
                 self.note("a child of some of the inputs")
         subset = None if some is None else [message.message_id for message in chosen]
         try:
-            child = held.processing.emit(subset, key=key)
+            child = held.processing.emit(subset, key=key, edge=edge)
         except InvalidBatchError as error:
             if "was already used" in str(error):
                 return
             raise
-        self._sent(child, {anchor for message in chosen for anchor in message.message_id})
+        self._sent(child, {anchor for message in chosen for anchor in message.message_id}, edge)
 
     @precondition(lambda self: len(self.held) > 1)
-    @rule(which=INDICES, key=KEYS)
-    def window(self, which: list[int], key: str | None) -> None:
+    @rule(which=INDICES, key=KEYS, edge=EDGES)
+    def window(self, which: list[int], key: str | None, edge: str) -> None:
         """Emit a child of several Processings."""
         held = list(dict.fromkeys(self.held[i % len(self.held)] for i in which))
         try:
-            child = emit_from(*(one.processing for one in held), key=key)
+            child = emit_from(*(one.processing for one in held), key=key, edge=edge)
         except InvalidBatchError as error:
             if "was already used" in str(error):
                 return
             raise
-        self._sent(child, {a for one in held for m in one.messages for a in m.message_id})
+        self._sent(child, {a for one in held for m in one.messages for a in m.message_id}, edge)
         if len(held) > 1:
             self.note("a window")
 
@@ -238,8 +247,9 @@ class Programs(RuleBasedStateMachine):
         if acks > 2:
             self.note("three acks")
 
-    def _sent(self, message_id: MessageId, anchors: set[int]) -> None:
+    def _sent(self, message_id: MessageId, anchors: set[int], edge: str) -> None:
         assert set(message_id) == anchors
+        assert {IDS.edges_of(id_) for id_ in message_id.values()} <= {(edge,) if edge else ()}
         message = Message(message_id)
         self.waiting.append(message)
         for anchor in anchors:
@@ -333,15 +343,20 @@ def test_fully_processed_trees_are_acked(data: st.DataObject) -> None:
 # Mutants of the tuple tree that the histories must detect.
 
 
-def _one_edge_for_all(inputs: Sequence[MessageId], key: str | None) -> Any:
+def _one_edge_for_all(inputs: Sequence[MessageId], key: str | None, maker: IdMaker) -> Any:
     """FsShelter's rule: one id for the child, regardless of its inputs."""
-    (edge,) = tuple_tree._draw(1)
+    (edge,) = IDS.draw(1)
     return [edge] * len(inputs), {anchor: edge for message_id in inputs for anchor in message_id}
 
 
-def _forgets_an_edge(self: Processing, place: int, edge: int) -> None:
+def _forgets_an_edge(self: Processing, place: int, edge: int, code: int, anchors: Any) -> None:
     self._check_open()
-    self._edges[place] = edge
+    self._edges[place] = edge | code
+
+
+def _code_in_every_row(inputs: Sequence[MessageId]) -> list[tuple[int, ...]]:
+    """Of a join of two inputs the code cancels in the checksum, but the child has it."""
+    return [tuple(message_id) for message_id in inputs]
 
 
 def _first_input_only(self: Processing, flags: int, text: str = "", whole: bool = True) -> Any:
@@ -351,19 +366,22 @@ def _first_input_only(self: Processing, flags: int, text: str = "", whole: bool 
     return [Row(anchor, delta, flags, text) for anchor, delta in deltas.items()]
 
 
-def _derived_from_the_key_alone(inputs: Sequence[MessageId], key: str, attempt: int) -> list[int]:
-    return [hash((key, attempt, place)) & TUPLE_MAX for place in range(len(inputs))]
+def _derived_from_the_key_alone(
+    inputs: Sequence[MessageId], key: str, attempt: int, maker: IdMaker
+) -> list[int]:
+    return [hash((key, attempt, place)) & maker.low for place in range(len(inputs))]
 
 
-def _opened_at_zero(source_id: str, edges: int = 1) -> Emitted:
+def _opened_at_zero(source_id: str, edges: int = 1, **more: Any) -> Emitted:
     """The TRACK row does not announce the first messages."""
-    tree = tuple_tree.emit(source_id, edges)
+    tree = tuple_tree.emit(source_id, edges, **more)
     return tree._replace(row=tree.row._replace(delta=0))
 
 
 MUTANTS: list[tuple[Any, str, Callable[..., Any]]] = [
     (tuple_tree, "_child", _one_edge_for_all),
     (Processing, "_give", _forgets_an_edge),
+    (tuple_tree, "_carriers", _code_in_every_row),
     (Processing, "_rows", _first_input_only),
     (tuple_tree, "_derived", _derived_from_the_key_alone),
     (sys.modules[__name__], "emit", _opened_at_zero),
@@ -408,7 +426,8 @@ def test_negative_number_of_messages_is_refused() -> None:
 
 def _draws(monkeypatch: pytest.MonkeyPatch, *ids: list[int]) -> list[list[int]]:
     left = list(ids)
-    monkeypatch.setattr(tuple_tree, "_draw", lambda count: left.pop(0)[:count])
+    monkeypatch.setattr(tuple_tree, "draw_ids", lambda count: left.pop(0)[:count])
+    monkeypatch.setattr(id_maker, "draw", lambda count: left.pop(0)[:count])
     return left
 
 
@@ -424,7 +443,7 @@ def test_first_messages_have_distinct_ids_that_do_not_cancel(
 
 def test_edges_that_cancel_are_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     left = _draws(monkeypatch, [5, 5], [5, 6])
-    join = Processing("7:40", "7:41")
+    join = begun("7:40", "7:41")
     assert join.emit() == MessageId({7: 3})
     assert join.acked() == [Row(7, 40 ^ 41 ^ 3)]
     assert not left
@@ -433,27 +452,29 @@ def test_edges_that_cancel_are_drawn_again(monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_id_that_is_zero_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = [bytes(8), (1).to_bytes(8, sys.byteorder), b"\xff" * 8]
     monkeypatch.setattr(os, "urandom", lambda size: drawn.pop(0))
-    assert tuple_tree._draw(1) == [TUPLE_MAX]
+    assert id_maker.draw(1) == [TUPLE_MAX]
     assert not drawn
 
 
 def test_ids_use_all_their_bits() -> None:
-    ids = tuple_tree._draw(4096)
-    assert len(set(ids)) == 4096
-    for bit in range(63):
-        assert 1600 < sum(i >> bit & 1 for i in ids) < 2500
-    assert tuple_tree._draw(0) == []
+    for maker, bits in ((IdMaker(), 63), (IDS, 55)):
+        ids = maker.draw(4096)
+        assert len(set(ids)) == 4096
+        assert max(ids) < 2**bits
+        for bit in range(bits):
+            assert 1600 < sum(i >> bit & 1 for i in ids) < 2500
+        assert maker.draw(0) == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_fork_draws_other_ids() -> None:
-    tuple_tree._draw(1)
+    id_maker.draw(1)
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(write, str(tuple_tree._draw(1)[0]).encode())
+        os.write(write, str(id_maker.draw(1)[0]).encode())
         os._exit(0)
-    mine = tuple_tree._draw(1)[0]
+    mine = id_maker.draw(1)[0]
     os.waitpid(child, 0)
     assert int(os.read(read, 100)) != mine
     os.close(read)
@@ -479,7 +500,7 @@ def test_an_open_tree_is_not_complete_before_it_is_closed() -> None:
 
 
 def test_one_row_for_each_anchor_of_all_inputs() -> None:
-    join = Processing("7:40,8:1", "7:41", "")
+    join = begun("7:40,8:1", "7:41", "")
     child = join.emit(["7:41", ""])
     assert sorted(child) == [7]
     assert join.acked() == [Row(7, 40 ^ 41 ^ child[7]), Row(8, 1)]
@@ -487,7 +508,7 @@ def test_one_row_for_each_anchor_of_all_inputs() -> None:
 
 def test_row_and_call_of_a_batch_are_equal_on_the_wire() -> None:
     """A row that is added to a batch gives the same bytes as the call of the batch."""
-    one = Processing("7:40")
+    one = begun("7:40")
     child = one.emit()
     called, added = Batch(), Batch()
     called.fail(7, "why", 40, child.values())
@@ -498,14 +519,14 @@ def test_row_and_call_of_a_batch_are_equal_on_the_wire() -> None:
 
 def test_a_failed_message_of_a_block_counts_as_processed() -> None:
     anchor = block_anchor(5, 3)
-    one = Processing(MessageId({anchor: 40}))
+    one = begun(MessageId({anchor: 40}))
     child = one.emit()
     assert one.failed() == [Row(anchor, 40 ^ child[anchor], FAIL)]
 
 
 def test_unanchored_message_sends_no_rows() -> None:
     for inputs in ([], [""], [MessageId(), ""]):
-        one = Processing(*inputs)
+        one = begun(*inputs)
         assert one.emit() == one.emit([]) == emit_from(one) == MessageId()
         assert one.touched() == one.acked() == one.failed() == []
     assert emit_from() == MessageId()
@@ -516,10 +537,10 @@ def test_unanchored_message_sends_no_rows() -> None:
 )
 def test_a_message_given_twice_is_refused(inputs: list[str | MessageId]) -> None:
     with pytest.raises(InvalidBatchError, match="7:40 is given twice"):
-        Processing(*inputs)
+        begun(*inputs)
     with pytest.raises(InvalidBatchError, match="7:40 is given twice"):
         emit_from(*map(Processing, inputs))
-    one = Processing("7:40")
+    one = begun("7:40")
     with pytest.raises(InvalidBatchError, match="7:40 is given twice"):
         emit_from(one, one)
     with pytest.raises(InvalidBatchError, match="7:40 is given twice"):
@@ -528,7 +549,7 @@ def test_a_message_given_twice_is_refused(inputs: list[str | MessageId]) -> None
 
 
 def test_a_child_is_anchored_to_inputs_only() -> None:
-    one = Processing("7:40", "8:41")
+    one = begun("7:40", "8:41")
     for other in ("7:41", "7:40,8:41", "", MessageId({9: 1})):
         with pytest.raises(InvalidBatchError, match="not one of the inputs"):
             one.emit(other)
@@ -547,7 +568,7 @@ STATES: dict[str, Callable[[Processing], object]] = {
 @pytest.mark.parametrize("state", STATES)
 def test_closed_message_cannot_emit(state: str) -> None:
     for text in ("7:40", ""):
-        one, other = Processing(text), Processing("8:41")
+        one, other = begun(text), begun("8:41")
         STATES[state](one)
         assert not one.open
         assert one.has_failed == (state != "acked")
@@ -572,7 +593,7 @@ def test_closed_message_cannot_emit(state: str) -> None:
 
 
 def test_reopen_restores_the_state_before_refused_rows() -> None:
-    one = Processing("7:40")
+    one = begun("7:40")
     first = one.acked()
     one.reopen()
     child = one.emit()
@@ -591,15 +612,15 @@ def test_reopen_restores_the_state_before_refused_rows() -> None:
 
 
 def test_failed_emit_of_a_window_changes_nothing() -> None:
-    first, second, last = Processing("7:40"), Processing("8:41"), Processing("9:42")
+    first, second, last = begun("7:40"), begun("8:41"), begun("9:42")
     give = Processing._give
 
-    def closes_late(self: Processing, place: int, edge: int) -> None:
+    def closes_late(self: Processing, *told: Any) -> None:
         """Let another thread ack after the check for open messages."""
         if self is last:
             self.acked()
             first.acked()
-        give(self, place, edge)
+        give(self, *told)
 
     Processing._give = closes_late  # type: ignore[method-assign]
     try:
@@ -613,13 +634,13 @@ def test_failed_emit_of_a_window_changes_nothing() -> None:
 
 
 def test_too_many_trees_for_one_message() -> None:
-    many = [Processing(MessageId({i + 1: 1})) for i in range(MAX_ANCHORS + 1)]
+    many = [begun(MessageId({i + 1: 1})) for i in range(MAX_ANCHORS + 1)]
     assert MessageId.parse(str(emit_from(*many[1:], key="k"))).keys() == set(range(2, 1640))
     with pytest.raises(InvalidBatchError, match="at most 1638"):
         emit_from(*many, key="l")
     assert many[0].acked() == [Row(1, 1)]
     with pytest.raises(InvalidBatchError, match="at most 1638"):
-        Processing(*(one.inputs[0] for one in many)).emit()
+        begun(*(one.inputs[0] for one in many)).emit()
 
 
 # Derived ids.
@@ -627,25 +648,25 @@ def test_too_many_trees_for_one_message() -> None:
 
 def test_the_same_message_and_key_give_the_same_id() -> None:
     def run() -> tuple[list[MessageId], list[Row]]:
-        one = Processing("7:40,8:41")
+        one = begun("7:40,8:41")
         return [one.emit(key=key) for key in ("a", "b", "", "é", "\ud800")], one.acked()
 
     ids, rows = run()
     assert run() == (ids, rows)
     assert len(set(ids)) == 5
-    assert Processing("8:41,7:40").emit(key="a") == ids[0]
-    assert Processing("7:40,8:42").emit(key="a") != ids[0]
-    assert emit_from(Processing("7:40,8:41"), key="a") == ids[0]
+    assert begun("8:41,7:40").emit(key="a") == ids[0]
+    assert begun("7:40,8:42").emit(key="a") != ids[0]
+    assert emit_from(begun("7:40,8:41"), key="a") == ids[0]
 
 
 def test_derived_ids_depend_on_the_set_of_inputs_not_their_order() -> None:
     def joined(*inputs: str) -> MessageId:
-        return Processing(*inputs).emit(key="k")
+        return begun(*inputs).emit(key="k")
 
     assert joined("7:40", "7:41") == joined("7:41", "7:40")
-    both = Processing("7:40", "7:41")
+    both = begun("7:40", "7:41")
     both.emit(key="k")
-    third = Processing("7:40", "7:42")
+    third = begun("7:40", "7:42")
     third.emit(key="k")
     assert both._edges[0] != third._edges[0]
     assert joined("7:40", "8:41")[7] != joined("7:40", "8:42")[7]
@@ -654,11 +675,11 @@ def test_derived_ids_depend_on_the_set_of_inputs_not_their_order() -> None:
 
 def test_derived_ids_are_stable_across_versions() -> None:
     """A message may be redelivered to the next version of a program."""
-    assert str(Processing("7:40").emit(key="mill")) == "7:7621172077457394876"
+    assert str(begun("7:40").emit(key="mill")) == "7:17204069357073303"
 
 
 def test_key_can_be_used_once() -> None:
-    one, other = Processing("7:40", "8:41"), Processing("9:42")
+    one, other = begun("7:40", "8:41"), begun("9:42")
     one.emit(key="k")
     agains: list[Callable[[], object]] = [
         lambda: one.emit(key="k"),
@@ -676,12 +697,14 @@ def test_a_derived_id_of_zero_is_derived_again(monkeypatch: pytest.MonkeyPatch) 
     derived = tuple_tree._derived
     attempts = []
 
-    def zero_at_first(inputs: Sequence[MessageId], key: str, attempt: int) -> list[int]:
+    def zero_at_first(
+        inputs: Sequence[MessageId], key: str, attempt: int, maker: IdMaker
+    ) -> list[int]:
         attempts.append(attempt)
-        return derived(inputs, key, attempt) if attempt else [0] * len(inputs)
+        return derived(inputs, key, attempt, maker) if attempt else [0] * len(inputs)
 
     monkeypatch.setattr(tuple_tree, "_derived", zero_at_first)
-    assert Processing("7:40").emit(key="k")[7] == derived([MessageId({7: 40})], "k", 1)[0]
+    assert begun("7:40").emit(key="k")[7] == derived([MessageId({7: 40})], "k", 1, IDS)[0]
     assert attempts == [0, 1]
 
 
@@ -689,7 +712,7 @@ def test_a_derived_id_of_zero_is_derived_again(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_threads_lose_no_edge() -> None:
-    one, other = Processing("7:40"), Processing("8:41")
+    one, other = begun("7:40"), begun("8:41")
     found: list[MessageId] = []
 
     def work() -> None:
@@ -715,7 +738,7 @@ def test_threads_lose_no_edge() -> None:
 
 def test_ack_waits_for_a_concurrent_emit() -> None:
     """A concurrent ack waits for the lock, and its row contains the edge."""
-    one, rows = Processing("7:40"), list[Row]()
+    one, rows = begun("7:40"), list[Row]()
     acks = threading.Thread(target=lambda: rows.extend(one.acked()))
 
     class Slow(list[int]):
@@ -753,13 +776,13 @@ class Broken(Exception):
 )
 def test_words(error: BaseException, expected: str) -> None:
     assert words(error) == expected
-    (row,) = Processing("7:40").failed(error)
+    (row,) = begun("7:40").failed(error)
     assert row.text == expected
 
 
 @given(st.text(alphabet=st.characters()))
 def test_any_failure_text_can_be_sent(text: str) -> None:
-    (row,) = Processing("7:40").failed(text)
+    (row,) = begun("7:40").failed(text)
     check_text("why", row.text, 0)
     check_text("why", words(ValueError(text)), 0)
     if len(text.encode(errors="replace")) <= 255:
@@ -778,7 +801,7 @@ def test_any_failure_text_can_be_sent(text: str) -> None:
     ],
     ids=["emit", "key", "emit_from", "acked", "touched"],
 )
-@pytest.mark.parametrize("make", [lambda: Processing("7:40"), lambda: OpenTree("s")])
+@pytest.mark.parametrize("make", [lambda: begun("7:40"), lambda: OpenTree("s", ids=IDS)])
 def test_forked_child_cannot_process_a_message_of_its_parent(
     make: Callable[[], Processing], say: Callable[[Processing], object]
 ) -> None:

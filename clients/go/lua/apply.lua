@@ -46,14 +46,14 @@ if #KEYS ~= 2 or #ARGV < 6 or not namespace or meta ~= shard .. ':meta' then
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
   'refresh', 'outcomes_limit', 'publish', 'backlog:' .. task, 'tasks', 'slots', 'reshard',
-  'ticks')
+  'ticks', 'deadline_ms', 'tick_ms', 'ticked_ms')
 -- parts/schema.lua
 -- Check that the namespace exists, with a schema that this script supports. Needs conf, whose first
 -- field is the schema.
 if not conf[1] then
   return refuse('NAMESPACE', 'not created: ' .. shard)
-elseif conf[1] ~= '1' then
-  return refuse('SCHEMA', 'this script supports schema 1 only, the namespace has another')
+elseif conf[1] ~= '2' then
+  return refuse('SCHEMA', 'this script supports schema 2 only, the namespace has another')
 end
 -- parts/limits.lua
 -- The configuration that limits a batch. Needs conf: schema, shard, shards, buckets, current,
@@ -84,6 +84,15 @@ do
     end
     return false
   end
+end
+-- parts/escape.lua
+-- JSON-escape a text of which is_text is true: such a text has no control bytes, so only quotes and
+-- backslashes need it. Texts are escaped once, when they are stored. Gives escape.
+local function escape(value)
+  if string.find(value, '"', 1, true) or string.find(value, '\\', 1, true) then
+    return (string.gsub(value, '["\\]', '\\%0'))
+  end
+  return value
 end
 -- parts/rows.lua
 -- Read and validate the rows of a batch. Needs flags, anchors, deltas, task, conf, shards,
@@ -243,6 +252,33 @@ for age = 0, buckets - 1 do
     end
   end
 end
+local conf_deadline, conf_tick, conf_ticked = conf[15], conf[16], conf[17]
+-- parts/deadline.lua
+-- Where rows move a record or a block. Needs conf_deadline, conf_tick, conf_ticked, buckets,
+-- current, now. Gives moved_to(bucket, first): the bucket to move to from this one, and whether
+-- the deadline keeps the record out of the newest bucket; and since(first): the ms from first to
+-- now, as 4 bytes can hold them.
+local moved_to
+do
+  local deadline_ms, tick_ms = tonumber(conf_deadline or 0), tonumber(conf_tick)
+  -- The next tick that is on time. The clock may have gone back since the last tick.
+  local next_ms = math.min(math.max(conf_ticked + tick_ms, now), now + tick_ms)
+
+  function moved_to(from_bucket, first)
+    if deadline_ms == 0 then return current, false end
+    -- The bucket of age a expires with tick buckets - a from now, and the first tick that is not
+    -- before the deadline must be that one or a later one.
+    local ticks = math.max(1, 1 + math.ceil((first + deadline_ms - next_ms) / tick_ms))
+    local age = math.max(0, buckets - ticks)
+    -- Never into an older bucket: after a change of tick_ms the present one may end later.
+    if age >= (current - from_bucket) % buckets then return from_bucket, age > 0 end
+    return (current - age) % buckets, age > 0
+  end
+end
+
+local function since(first)
+  return math.max(0, math.min(now - first, 2 ^ 32 - 1))
+end
 -- While the namespace is resharding, no shard accepts a new tree.
 local reshard = conf[13]
 if tracks > 0 and reshard then
@@ -267,7 +303,7 @@ local tracked, acked, failed, overflow, conflict, orphaned = 0, 0, 0, 0, 0, 0
 local created, rejected = 0, {}
 local next_source, next_why = 7, 7 + tracks
 -- The bytes between checksum and source id in the record of a new tree.
-local begun = pack('>BI6B', 0, now, #task) .. task
+local begun = pack('>BI6I4B', 0, now, 0, #task) .. task
 
 local function put(bucket, r, value)
   local list = puts[bucket]
@@ -281,6 +317,7 @@ local function drop(bucket, r)
   list[count], list.n = ids[r], count
 end
 
+-- Source id and why are stored escaped (parts/escape.lua).
 local function verdict(name, reason, owner, r, first, source_id, why)
   local by_owner = group_of[reason]
   if not by_owner then
@@ -298,10 +335,7 @@ local function verdict(name, reason, owner, r, first, source_id, why)
     age = string.format('",%.0f,"', math.max(0, now - first))
     ages[first] = age
   end
-  if find(source_id, '"', 1, true) or find(source_id, '\\', 1, true) then
-    source_id = string.gsub(source_id, '["\\]', '\\%0')
-  end
-  if why then age = age .. string.gsub(why, '["\\]', '\\%0') end
+  if why then age = age .. why end
   local count = group.n + 1
   group.n, group.rows[count] = count, '["' .. hex(anchor[2 * r - 1]) .. hex(anchor[2 * r]) .. '","'
     .. source_id .. age .. '"]'
@@ -311,24 +345,24 @@ local function decide(r)
   local old, bucket = record[r], home[r]
   local high, low = delta[2 * r - 1], delta[2 * r]
   local track, fail, touch = flag[r] % 2 == 1, flag[r] % 4 > 1, flag[r] > 3
-  local first, owner, text, why = now, '', '', nil
+  local first, owner, text, why, state = now, '', '', nil, 0
   if old then
-    local old_high, old_low, is_failed, at
-    old_high, old_low, is_failed, first, owner, at = unpack_bytes('>I4I4BI6Bc0', old)
+    local old_high, old_low, _, at
+    old_high, old_low, state, first, _, owner, at = unpack_bytes('>I4I4BI6I4Bc0', old)
     high, low, text = xor(high, old_high), xor(low, old_low), sub(old, at)
-    if is_failed == 1 then why = text end
+    if state % 2 == 1 then why = text end
   end
   local zero = high == 0 and low == 0
   if fail then
-    if not why or why == '' then why = ARGV[next_why] end
+    if not why or why == '' then why = escape(ARGV[next_why]) end
     next_why = next_why + 1
   end
   local second
   if track then
     if owner ~= '' then
-      second = ARGV[next_source]
+      second = escape(ARGV[next_source])
     else
-      owner, text, tracked = task, ARGV[next_source], tracked + 1
+      owner, text, tracked = task, escape(ARGV[next_source]), tracked + 1
     end
     next_source = next_source + 1
   end
@@ -361,18 +395,23 @@ local function decide(r)
   end
 
   if not ended then
-    local moves = not old or touch or fail or refresh
-    local value
-    if owner ~= '' then
-      value = pack('>I4I4BI6B', high, low, 0, first, #owner) .. owner .. text
-      if touch then verdict('touch', 'reset', owner, r, first, text) end
-    else
-      value = pack('>I4I4BI6B', high, low, why and 1 or 0, first, 0) .. (why or '')
+    local moves, to, capped = touch or fail or refresh, current, false
+    if old and moves then
+      to, capped = moved_to(bucket, first)
+    elseif old then
+      to, capped = bucket, state > 1
     end
-    if moves and owner ~= '' then used[owner] = true end
-    put(moves and current or bucket, r, value)
+    local value = pack('>I4I4BI6I4B', high, low,
+      (owner == '' and why and 1 or 0) + (capped and 2 or 0), first, since(first), #owner) .. owner
+      .. (owner == '' and why or text)
+    -- If the deadline leaves the record where it is, no clock was restarted.
+    if owner ~= '' and touch and not (capped and to == bucket) then
+      verdict('touch', 'reset', owner, r, first, text)
+    end
+    if (moves or not old) and owner ~= '' then used[owner] = true end
+    put(to, r, value)
     if not old then created, pending = created + 1, pending + 1 end
-    ended = bucket ~= current and moves
+    ended = bucket ~= to
   elseif old then
     pending = pending - 1
   end
@@ -384,9 +423,9 @@ for r = 1, n do
   local general = true
   -- Fast paths for the three usual kinds of rows. Each has the same effect as decide(r).
   if flag[r] == 0 and old then
-    local old_high, old_low = unpack_bytes('>I4I4', old)
+    local old_high, old_low, state, first = unpack_bytes('>I4I4BI6', old)
     if high == old_high and low == old_low then
-      local _, first, owner, at = unpack_bytes('>BI6Bc0', old, 9)
+      local owner, at = unpack_bytes('>Bc0', old, 20)
       if owner ~= '' then
         verdict('ack', 'completed', owner, r, first, sub(old, at))
         drop(home[r], r)
@@ -394,11 +433,12 @@ for r = 1, n do
         pending, general = pending - 1, false
       end
     elseif not refresh then
-      put(home[r], r, pack('>I4I4', xor(high, old_high), xor(low, old_low)) .. sub(old, 9))
+      put(home[r], r, pack('>I4I4BI6I4', xor(high, old_high), xor(low, old_low), state, first,
+        since(first)) .. sub(old, 20))
       general = false
     end
   elseif flag[r] == 1 and not old and high + low > 0 and pending < 2 * high_water then
-    put(current, r, sub(deltas, 8 * r - 7, 8 * r) .. begun .. ARGV[next_source])
+    put(current, r, sub(deltas, 8 * r - 7, 8 * r) .. begun .. escape(ARGV[next_source]))
     next_source, tracked = next_source + 1, tracked + 1
     created, pending, general = created + 1, pending + 1, false
   end

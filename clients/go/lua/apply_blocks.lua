@@ -50,14 +50,15 @@ if #KEYS ~= 2 or #ARGV < 8 or #ARGV % 6 ~= 2 or not namespace or meta ~= shard .
     .. 'arguments, and six more for each block')
 end
 local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'current', 'high_water',
-  'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'reshard', 'ticks')
+  'refresh', 'outcomes_limit', 'publish', 'slots', 'tasks', 'reshard', 'ticks', 'deadline_ms',
+  'tick_ms', 'ticked_ms')
 -- parts/schema.lua
 -- Check that the namespace exists, with a schema that this script supports. Needs conf, whose first
 -- field is the schema.
 if not conf[1] then
   return refuse('NAMESPACE', 'not created: ' .. shard)
-elseif conf[1] ~= '1' then
-  return refuse('SCHEMA', 'this script supports schema 1 only, the namespace has another')
+elseif conf[1] ~= '2' then
+  return refuse('SCHEMA', 'this script supports schema 2 only, the namespace has another')
 end
 -- parts/limits.lua
 -- The configuration that limits a batch. Needs conf: schema, shard, shards, buckets, current,
@@ -250,16 +251,43 @@ else
   fence_key = keys[1]
   fence_value = seq .. ':' .. digest .. (durable and ':' .. string.format('%.0f', now) or '')
 end
+local conf_deadline, conf_tick, conf_ticked = conf[14], conf[15], conf[16]
+-- parts/deadline.lua
+-- Where rows move a record or a block. Needs conf_deadline, conf_tick, conf_ticked, buckets,
+-- current, now. Gives moved_to(bucket, first): the bucket to move to from this one, and whether
+-- the deadline keeps the record out of the newest bucket; and since(first): the ms from first to
+-- now, as 4 bytes can hold them.
+local moved_to
+do
+  local deadline_ms, tick_ms = tonumber(conf_deadline or 0), tonumber(conf_tick)
+  -- The next tick that is on time. The clock may have gone back since the last tick.
+  local next_ms = math.min(math.max(conf_ticked + tick_ms, now), now + tick_ms)
+
+  function moved_to(from_bucket, first)
+    if deadline_ms == 0 then return current, false end
+    -- The bucket of age a expires with tick buckets - a from now, and the first tick that is not
+    -- before the deadline must be that one or a later one.
+    local ticks = math.max(1, 1 + math.ceil((first + deadline_ms - next_ms) / tick_ms))
+    local age = math.max(0, buckets - ticks)
+    -- Never into an older bucket: after a change of tick_ms the present one may end later.
+    if age >= (current - from_bucket) % buckets then return from_bucket, age > 0 end
+    return (current - age) % buckets, age > 0
+  end
+end
+
+local function since(first)
+  return math.max(0, math.min(now - first, 2 ^ 32 - 1))
+end
 
 -- Look up the blocks, newest bucket first, and count the pending trees.
 
 local pending, reshard, ticks = tonumber(conf[10] or 0), conf[12], conf[13] or '0'
-local new_bucket = call('HLEN', shard .. ':blocks:' .. current) == 0
-local ask, asked = ids, items
+local ask, asked, sizes = ids, items, {}
 for age = 0, buckets - 1 do
   local bucket = (current - age) % buckets
   pending = pending + call('HLEN', shard .. ':pending:' .. bucket)
-  if #ask > 0 then
+  sizes[bucket] = call('HLEN', shard .. ':blocks:' .. bucket)
+  if #ask > 0 and sizes[bucket] > 0 then
     local ids_left, items_left = {}, {}
     for k, header in ipairs(call('HMGET', shard .. ':blocks:' .. bucket, unpack(ask))) do
       local item = asked[k]
@@ -285,7 +313,7 @@ end
 local key_of, failed_of, failed_keys, new_blocks = shard .. ':block:', shard .. ':failed:', {}, {}
 for _, item in ipairs(items) do
   if item.header then
-    local first, slots, digest, task, at = unpack_bytes('>I6I2c8Bc0', item.header)
+    local first, last, state, slots, digest, task, at = unpack_bytes('>I6I4BI2c8Bc0', item.header)
     local label = sub(item.header, at)
     item.key = key_of .. item.name
     if call('STRLEN', item.key) ~= 8 * slots then
@@ -295,8 +323,10 @@ for _, item in ipairs(items) do
       return refuse('CONFLICT', 'block ' .. item.name .. ' came back with other content')
     end
     item.first, item.slots, item.task, item.label = first, slots, task, label
+    item.last, item.capped, item.to = last, state > 0, item.bucket
+    if item.touch or refresh then item.to, item.capped = moved_to(item.bucket, first) end
   elseif item.track then
-    item.key, item.first = key_of .. item.name, now
+    item.key, item.first, item.to, item.capped = key_of .. item.name, now, current, false
     new_blocks[#new_blocks + 1] = item.id
   end
   if item.header or item.track then
@@ -479,7 +509,8 @@ local function tell(item)
       entry(item, 'ack', 'completed', left, 'slots', item.slots, 'failed',
         '[' .. table.concat(slots, ',') .. ']')
     end
-  elseif item.touch then
+  elseif item.touch and not (item.capped and item.to == item.bucket) then
+    -- If the deadline leaves the block where it is, no clock was restarted.
     entry(item, 'touch', 'reset', item.slots, 'slots', item.slots)
   end
 end
@@ -508,7 +539,7 @@ if fence_key then
   if fence_old and fence_old ~= fence_key then call('HDEL', fence_old, producer) end
 end
 local moved, puts, drops, ended = {}, {}, {}, {}
-for bucket = 0, buckets - 1 do moved[bucket], drops[bucket] = 0, {} end
+for bucket = 0, buckets - 1 do moved[bucket], puts[bucket], drops[bucket] = 0, {}, {} end
 
 local function leave(item)
   local home = item.bucket
@@ -535,25 +566,32 @@ for _, item in ipairs(work) do
     elseif item.result then
       call('RENAME', item.result, item.key)
     end
-    if not item.header or ((item.touch or refresh) and item.bucket ~= current) then
-      puts[#puts + 1] = item.id
-      puts[#puts + 1] = item.header or pack('>I6I2', now, item.slots)
-        .. sub(redis.sha1hex(item.deltas), 1, 8) .. pack('>B', #item.task) .. item.task
-        .. item.label
-      moved[current], waiting[item.task].tracks = moved[current] + item.slots, true
-      if item.header then leave(item) end
+    -- A block remembers its last row to within a tick: to write the header costs as much as a row.
+    if not item.header or item.to ~= item.bucket or item.first + item.last < tonumber(conf_ticked)
+      or item.capped ~= (byte(item.header, 11) > 0) then
+      local list = puts[item.to]
+      list[#list + 1] = item.id
+      list[#list + 1] = pack('>I6I4BI2', item.first, since(item.first), item.capped and 1 or 0,
+        item.slots) .. (item.header and sub(item.header, 14) or
+        sub(redis.sha1hex(item.deltas), 1, 8) .. pack('>B', #item.task) .. item.task .. item.label)
+      if item.to ~= item.bucket then
+        moved[item.to], waiting[item.task].tracks = moved[item.to] + item.slots, true
+        if item.header then leave(item) end
+      end
     end
   end
 end
-if #puts > 0 then
-  local key = shard .. ':blocks:' .. current
-  if new_bucket then
-    -- As in apply.lua: a user without the right to HDEL must fail before the value is added.
-    call('HDEL', key, '')
-    call('HSET', key, '', LONG)
+for bucket = 0, buckets - 1 do
+  local key, new = shard .. ':blocks:' .. bucket, sizes[bucket] == 0
+  if #puts[bucket] > 0 then
+    if new then
+      -- As in apply.lua: a user without the right to HDEL must fail before the value is added.
+      call('HDEL', key, '')
+      call('HSET', key, '', LONG)
+    end
+    call('HSET', key, unpack(puts[bucket]))
+    if new then call('HDEL', key, '') end
   end
-  call('HSET', key, unpack(puts))
-  if new_bucket then call('HDEL', key, '') end
 end
 if scratched then ended[#ended + 1] = scratch end
 if #ended > 0 then call('UNLINK', unpack(ended)) end

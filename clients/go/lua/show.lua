@@ -38,8 +38,8 @@ local conf = call('HMGET', meta, 'schema', 'shard', 'shards', 'buckets', 'curren
 -- field is the schema.
 if not conf[1] then
   return refuse('NAMESPACE', 'not created: ' .. shard)
-elseif conf[1] ~= '1' then
-  return refuse('SCHEMA', 'this script supports schema 1 only, the namespace has another')
+elseif conf[1] ~= '2' then
+  return refuse('SCHEMA', 'this script supports schema 2 only, the namespace has another')
 end
 local buckets, current = tonumber(conf[4]), tonumber(conf[5])
 local field, kind, expiring = anchor, ':pending:', ':expiring'

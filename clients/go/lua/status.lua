@@ -27,8 +27,8 @@ local conf = call('HMGET', meta, 'schema', 'buckets')
 -- field is the schema.
 if not conf[1] then
   return refuse('NAMESPACE', 'not created: ' .. shard)
-elseif conf[1] ~= '1' then
-  return refuse('SCHEMA', 'this script supports schema 1 only, the namespace has another')
+elseif conf[1] ~= '2' then
+  return refuse('SCHEMA', 'this script supports schema 2 only, the namespace has another')
 end
 local pending, fences = {}, {}
 for bucket = 0, conf[2] - 1 do

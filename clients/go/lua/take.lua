@@ -40,8 +40,8 @@ local conf = { call('HGET', meta, 'schema') }
 -- field is the schema.
 if not conf[1] then
   return refuse('NAMESPACE', 'not created: ' .. shard)
-elseif conf[1] ~= '1' then
-  return refuse('SCHEMA', 'this script supports schema 1 only, the namespace has another')
+elseif conf[1] ~= '2' then
+  return refuse('SCHEMA', 'this script supports schema 2 only, the namespace has another')
 end
 local stream, backlog = shard .. ':outcomes:' .. task, 'backlog:' .. task
 local found, seen, verdicts, bytes, looked = {}, {}, 0, 0, 0

@@ -28,7 +28,8 @@ sub row {
 }
 
 sub said {
-    return { outcomes => [ map { [ @$_{qw(verdict reason)}, "$_->{anchor}", @$_{qw(source_id why)}, 0 + $_->{age_ms} ] }
+    return { outcomes => [ map { [ @$_{qw(verdict reason)}, "$_->{anchor}", @$_{qw(source_id why)}, 0 + $_->{age_ms},
+                $_->{cause}, length $_->{cause} ? sprintf('%016x', $_->{residual}) : '', 0 + $_->{idle_ms}, $_->{edges} ] }
               map { @{ $_->{outcomes} } } @_ ] };
 }
 
@@ -70,11 +71,15 @@ my %ops = (
         return said(@entries);
     },
     show => sub { return { tree => $acker->show($_[0]{anchor}) } },
-    track => sub { return { emitted => $acker->track(@{ $_[0] }{qw(task source_id emit)})->{ids} } },
+    track => sub {
+        my ($request) = @_;
+        return { emitted => $acker->track(@$request{qw(task source_id emit)}, edge => $request->{edge})->{ids} };
+    },
     work => sub {
         my ($request) = @_;
         my $message = $acker->process(@{ $request->{inputs} });
-        my @emitted = map { $message->emit($_) } @{ $request->{emit} };
+        my ($emit, $edges, $keys) = @$request{qw(emit edges keys)};
+        my @emitted = map { $message->emit($emit->[$_], edge => $edges->[$_], key => $keys->[$_]) } 0 .. $#$emit;
         my $end = $request->{end};
         if ($end eq 'fail') { $message->fail($request->{why}) }
         elsif ($end eq 'late') { $message->ack; $message->emit([0]) }

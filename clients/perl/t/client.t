@@ -5,6 +5,7 @@ use warnings;
 use utf8;
 use FindBin;
 use lib "$FindBin::Bin/../lib";
+use Data::Dumper ();
 use Test::More;
 use Acker::Redis;
 
@@ -59,6 +60,32 @@ $acker = Acker::Redis->new(connect => sub { Slow->new }, namespace => 'n', linge
 $acker->process('7:41')->ack;
 ok(!eval { $acker->flush; 1 } && $@ eq "alarm\n", 'an alarm propagates');
 is_deeply([ $asked, $acker->{redis}, scalar @{ $acker->{queue} } ], [ 1, {}, 1 ], 'the connection is dropped, the batch is kept');
+
+# Edges and keys. The first read of the configuration gets no reply, and is retried.
+my %meta = (shards => 1, buckets => 3, tick_ms => 30000, edges => 'mill,shop', salt => '0123456789abcdef' x 2);
+my @replies = (undef, [ 1, [], 0, [], 0, [%meta] ]);
+{
+
+    package Status;
+    sub new { return bless {}, shift }
+    sub evalsha { return shift @replies // die "Could not connect to Redis server: refused" }
+}
+$acker = Acker::Redis->new(connect => sub { Status->new }, namespace => 'n', linger => 1000);
+$message = $acker->process('8:41,7:40', '7:42');
+my @warnings;
+is($message->emit(key => 'mül 2', edge => 'shop'), '7:98276201304332188,8:80181186318348059', 'a derived id with the code of its edge');
+is_deeply({ map { @$_[ 0, 1 ] } $message->_rows(1, 0, '') }, { 7 => '98276201304332190', 8 => '80181186318348082' }, 'the rows of the join');
+refused('a key twice', REFUSED => sub { $message->emit([0], key => 'mül 2') });
+refused('an unknown option', REFUSED => sub { $message->emit(edges => 'shop') });
+{
+    local $SIG{__WARN__} = sub { push @warnings, @_ };
+    my @codes = map { $message->emit([1], edge => "n\x{f6}") =~ /:(.*)/; $1 >> 55 } 1, 2;
+    is_deeply(\@codes, [ 0, 0 ], 'ids without a code');
+}
+is(@warnings, 1, 'one warning of an unlisted edge');
+like($warnings[0], qr/does not list edge n\xc3\xb6 \(it lists mill, shop\).* at \S*client\.t line/, 'it names the line');
+unlike(Data::Dumper::Dumper($acker, $message), qr/$meta{salt}/, 'a dump does not show the salt');
+is(scalar(grep { $_ >> 55 == 1 && $_ & (1 << 55) - 1 } $acker->ids(20, 'mill')), 20, 'ids of an edge');
 
 # A cluster: the client skips unreachable nodes, and follows MOVED and ASK.
 my @said;

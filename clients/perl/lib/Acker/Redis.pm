@@ -10,6 +10,8 @@ use File::Basename ();
 use JSON::PP ();
 use Time::HiRes ();
 use Acker::Redis::Batch qw(refuse new_ids new_anchor block_anchor shard_of check_anchor check_name check_row ANCHOR_MAX);
+use Acker::Redis::Ids ();
+use Acker::Redis::Message ();
 
 our $VERSION = '0.1.0';
 
@@ -54,6 +56,7 @@ sub new {
         retry_for   => delete $given{retry_for} // 10,
         linger      => delete $given{linger} // 0.002,
         on_given_up => delete $given{on_given_up},
+        unlisted    => {},
     }, $class;
     refuse('unknown setting: ' . join ', ', sort keys %given) if %given;
     refuse('connect is a function that returns a new Redis; in a cluster it gets the host:port')
@@ -86,10 +89,12 @@ sub _check_process { $_[0]->_start if $_[0]{pid} != $$ }
 # Sources
 
 sub track {
-    my ($self, $task, $source_id, $emit) = @_;
+    my ($self, $task, $source_id, $emit, %options) = @_;
     $emit //= 1;
+    my $edge = delete $options{edge};
+    refuse('track has the option edge, not ' . join ', ', sort keys %options) if %options;
     refuse("a tree has 0 or more first messages, not '$emit'") if $emit !~ /\A[0-9]{1,6}\z/;
-    my ($anchor, @ids) = (new_anchor(), new_ids($emit));
+    my ($anchor, @ids) = (new_anchor(), $self->_maker->first_messages($emit, $edge));
     my $applied = $self->apply(Acker::Redis::Batch->new($task)->track($anchor, $source_id, \@ids));
     return { anchor => $anchor, ids => [ map {"$anchor:$_"} @ids ], rejected => @{ $applied->{rejected} } > 0 };
 }
@@ -104,6 +109,14 @@ sub track_block {
     return $number if !$missing && !@{ $applied->{rejected_blocks} };
     die Acker::Redis::Error->new(REJECTED => "block $label of $task was nacked: too much is pending, or an earlier block "
           . 'of this number is expiring; the source gets the nack, do not emit its messages');
+}
+
+# Return random tuple ids for the rows that a program makes itself.
+sub ids {
+    my ($self, $count, $edge) = @_;
+    my $maker = $self->_maker;
+    my $code = $maker->code($edge);
+    return map { $_ | $code } $maker->draw($count);
 }
 
 # Bolts
@@ -161,13 +174,14 @@ sub read {
     my ($self, $task, $count) = @_;
     check_name('task', $task);
     $self->_check_process;
+    my ($known, $maker) = @{ $self->_config }{qw(shards maker)};
     # The number of shards may have changed. The stream of a removed shard reads as empty.
-    my $shards = $self->_ask(0, hget => $self->_prefix(0) . ':meta', 'shards') // $self->_config->{shards};
+    my $shards = $self->_ask(0, hget => $self->_prefix(0) . ':meta', 'shards') // $known;
     my @entries;
     for my $shard (0 .. $shards - 1) {
         my $stream = $self->_prefix($shard) . ":outcomes:$task";
         my $found = $self->_ask($shard, xrange => $stream, '-', '+', 'COUNT', $count // MAX_ENTRIES);
-        push @entries, map { { shard => $shard, id => $_->[0], outcomes => _outcomes(@{ $_->[1] }) } } @$found;
+        push @entries, map { { shard => $shard, id => $_->[0], outcomes => _outcomes($maker, @{ $_->[1] }) } } @$found;
     }
     return @entries;
 }
@@ -195,60 +209,73 @@ sub show {
     my $anchor = check_anchor($given);
     $self->_check_process;
     my $shard = shard_of($anchor, $self->_config->{shards});
-    my (undef, $age, $record, $checksums, $failed, $why) = @{ $self->_run(show => $shard, pack 'Q>', $anchor) };
+    my ($now, $age, $record, $checksums, $failed, $why) = @{ $self->_run(show => $shard, pack 'Q>', $anchor) };
     return undef if !defined $record;
-    if ($anchor <= ANCHOR_MAX) {
-        my ($checksum, $flags, undef, $task, $text) = unpack 'Q> C a6 C/a a*', $record;
+    my $in_block = $anchor > ANCHOR_MAX;
+    # Of a header: first seen, last row, flags, slots, digest, task, label.
+    my ($checksum, $flags, $first, $since, $task, $text) = $in_block
+      ? (undef, undef, (unpack 'a6 N C n a8 C/a a*', $record)[ 0, 1, 5, 6 ])
+      : unpack 'Q> C a6 N C/a a*', $record;
+    my $idle_ms = $now - unpack('Q>', "\0\0$first") - $since;
+    my %tree = (age => 0 + $age, idle_ms => $idle_ms < 0 ? 0 : $idle_ms, task => $task);
+    if (!$in_block) {
+        $text =~ s/\\(["\\])/$1/g;    # records hold JSON-escaped texts
         $text = _text($text);
-        my %tree = (checksum => $checksum, failed => $flags & 1, age => 0 + $age, task => $task);
-        return { %tree, source_id => length $task ? $text : '', why => length $task ? '' : $text };
+        my @texts = length $task ? ($text, '') : ('', $text);
+        return { %tree, checksum => $checksum, failed => $flags & 1, source_id => $texts[0], why => $texts[1] };
     }
-    # Header: first seen, slots, digest, task, label.
-    my (undef, undef, undef, $task, $label) = unpack 'a6 n a8 C/a a*', $record;
     my $slot = $anchor & 4095;
     return undef if length($checksums // '') < 8 * $slot + 8;
     return {
-        checksum => unpack('Q>', substr $checksums, 8 * $slot, 8),
+        %tree,
+        checksum  => unpack('Q>', substr $checksums, 8 * $slot, 8),
         failed    => (grep { $_ == $slot } @$failed) ? 1 : 0,
-        age       => 0 + $age,
-        task      => $task,
-        source_id => _text($label),
+        source_id => _text($text),
         why       => _text($why // ''),
     };
 }
 
 # Return the outcomes of an entry of a stream, one for each tree; those of a block by slot.
 sub _outcomes {
-    my %entry = @_;
+    my ($maker, %entry) = @_;
     my ($verdict, $reason) = @entry{qw(verdict reason)};
+    # The end of an expired tree is its cause, its residual in hex, and the ms since its last row.
     my $one = sub {
-        my ($said, $because, $anchor, $source_id, $why, $age_ms) = @_;
+        my ($said, $because, $anchor, $source_id, $age_ms, $why, $cause, $hex, $idle_ms) = @_;
+        my $residual = _unhex($hex // '0' x 16);
         return { verdict => $said, reason => $because, anchor => $anchor, source_id => $source_id, why => $why,
-            age_ms => $age_ms };
+            age_ms => $age_ms, cause => $cause // '', residual => $residual, idle_ms => $idle_ms // 0,
+            edges => [ $maker->edges_of($residual) ] };
     };
     if (!exists $entry{block}) {
-        # hex() would warn of 64-bit numbers.
-        return [ map { $one->($verdict, $reason, unpack('Q>', pack 'H16', $_->[0]), @$_[ 1, 3, 2 ]) }
-              @{ $JSON->decode($entry{rows}) } ];
+        my @rows = @{ $JSON->decode($entry{rows}) };
+        return [ map {
+            my ($hex, $source_id, $age_ms, @more) = @$_;
+            $one->($verdict, $reason, _unhex($hex), $source_id, $age_ms, $reason eq 'expired' ? ('', @more) : @more);
+        } @rows ];
     }
-    my $block = unpack 'Q>', pack 'H16', "000$entry{block}";
+    my $block = _unhex("000$entry{block}");
     my $label = _text($entry{label});
     my $of = sub {
-        my ($slot, $said, $because, $why) = @_;
-        return $one->($said, $because, block_anchor($block, $slot), $label, $why // '', 0 + $entry{age});
+        my ($slot, $said, $because, @more) = @_;
+        return $one->($said, $because, block_anchor($block, $slot), $label, 0 + $entry{age}, @more);
     };
     return [ map { $of->($_->[0], $verdict, $reason, $_->[1]) } @{ $JSON->decode($entry{rows}) } ] if $entry{rows};
     my %failed = map { $_ => 1 } @{ $JSON->decode($entry{failed} // '[]') };
-    my %nacked = map { $_ => 1 } @{ $JSON->decode($entry{nacked} // '[]') };
+    my %nacked;
+    @nacked{ @{ $JSON->decode($entry{nacked} // '[]') } } = unpack '(a16)*', $entry{residuals} // '';
     my @found;
     for my $slot (grep { !$failed{$_} } 0 .. $entry{slots} - 1) {
         push @found, $of->($slot,
-              $verdict ne 'mixed' ? ($verdict, $reason)
-            : $nacked{$slot}      ? ('nack', 'expired')
-            :                       ('ack', 'completed'));
+              $verdict ne 'mixed'    ? ($verdict, $reason, '')
+            : exists $nacked{$slot} ? ('nack', 'expired', '', $entry{cause}, $nacked{$slot}, 0 + $entry{idle})
+            :                         ('ack', 'completed', ''));
     }
     return \@found;
 }
+
+# Return the number that 16 hex digits stand for. hex() would warn of 64-bit numbers.
+sub _unhex { return unpack 'Q>', pack 'H16', $_[0] }
 
 # Batches
 
@@ -279,11 +306,18 @@ sub _deliver {
         my $code = $error->code;
         $refused_by = $self->_repack($batch, $error, $refused_by) if $code =~ /\A(?:SHARD|NAMESPACE)\z/;
         $self->_new_lane if $code =~ /\A(?:LANE|CONFLICT)\z/;    # the old lane is not used again
-        my $wait = $pause * (0.5 + rand(0.5));
-        die $error if $code !~ /\A(?:UNAVAILABLE|BACKLOG|SHARD|NAMESPACE)\z/ || _now() + $wait >= $deadline;
-        Time::HiRes::sleep($wait);
-        $pause = 2 * $pause < LONGEST_PAUSE ? 2 * $pause : LONGEST_PAUSE;
+        die $error if $code !~ /\A(?:UNAVAILABLE|BACKLOG|SHARD|NAMESPACE)\z/;
+        $pause = _pause($pause, $deadline, $error);
     }
+}
+
+# Wait before a retry, and return the next pause; die of the error if the retry would be too late.
+sub _pause {
+    my ($pause, $deadline, $error) = @_;
+    my $wait = $pause * (0.5 + rand(0.5));
+    die $error if _now() + $wait >= $deadline;
+    Time::HiRes::sleep($wait);
+    return 2 * $pause < LONGEST_PAUSE ? 2 * $pause : LONGEST_PAUSE;
 }
 
 # Let a batch be packed again for the current number of shards. Returns the number that it was packed
@@ -385,18 +419,35 @@ sub _combine {
     return \%applied;
 }
 
-# The number of shards, and how many ms a fence holds.
+# The number of shards, how many ms a fence holds, and the maker of ids.
 sub _config { return $_[0]{config} // $_[0]->_read_config }
+
+# Return the maker of the namespace's ids. If the configuration must be read first, this is retried.
+sub _maker {
+    my ($self) = @_;
+    $self->_check_process;
+    my ($deadline, $pause) = (_now() + $self->{retry_for}, FIRST_PAUSE);
+    while (!$self->{config}) {
+        my $error = _caught(sub { $self->_read_config }) or last;
+        die $error if $error->code ne 'UNAVAILABLE';
+        $pause = _pause($pause, $deadline, $error);
+    }
+    return $self->{config}{maker};
+}
 
 sub _read_config {
     my ($self) = @_;
     my %meta = @{ $self->_run(status => 0)->[5] };
-    for my $field (qw(shards buckets tick_ms)) {
-        die Acker::Redis::Error->new(SCHEMA => $self->_prefix(0) . ':meta has been tampered with')
-          if ($meta{$field} // '') !~ /\A[1-9][0-9]{0,14}\z/;
-    }
+    my $salt = delete $meta{salt};    # secret: in no message
+    my $valid = ($salt // '') =~ /\A[0-9a-f]{32}\z/;
+    $valid &&= ($meta{$_} // '') =~ /\A[1-9][0-9]{0,14}\z/ for qw(shards buckets tick_ms);
+    die Acker::Redis::Error->new(SCHEMA => $self->_prefix(0) . ':meta has been tampered with') if !$valid;
     $self->{reshard} = length($meta{reshard} // '') > 0;
-    return $self->{config} = { shards => 0 + $meta{shards}, fence_ms => ($meta{buckets} - 1) * $meta{tick_ms} };
+    return $self->{config} = {
+        shards   => 0 + $meta{shards},
+        fence_ms => ($meta{buckets} - 1) * $meta{tick_ms},
+        maker    => Acker::Redis::Ids->new([ split /,/, $meta{edges} // '' ], $salt, $self->{unlisted}),
+    };
 }
 
 # Redis
@@ -574,10 +625,11 @@ C<host:port> of some nodes, and C<connect> gets the C<host:port> to connect to. 
 batch is retried, C<linger> for how many seconds rows wait for others. C<on_given_up> is called with the error and the
 anchors of each batch of rows that was given up.
 
-=item track(task, source_id, emit)
+=item track(task, source_id, emit, edge => name)
 
-Begins a tree of C<emit> first messages (default 1), and waits until it is applied. Returns a reference to a hash of
-C<anchor>, C<ids> and C<rejected>. If C<rejected> is true, too much is pending: emit nothing.
+Begins a tree of C<emit> first messages (default 1), and waits until it is applied. C<edge> names the edge that the
+messages travel on. Returns a reference to a hash of C<anchor>, C<ids> and C<rejected>. If C<rejected> is true, too much
+is pending: emit nothing.
 
 =item track_block(task, label, [delta, ..], number)
 
@@ -587,6 +639,11 @@ block was nacked.
 =item process(text, ..)
 
 Returns an C<Acker::Redis::Message> for one message, or for several together (a join).
+
+=item ids(count, edge)
+
+Returns random tuple ids, for rows that the program makes itself. In a namespace with edges they carry the bit of the
+edge.
 
 =item add([anchor, delta, flags, why], ..) , flush
 
@@ -604,6 +661,11 @@ C<outcomes> calls the function with each waiting outcome, a reference to a hash 
 C<source_id>, C<why> and C<age_ms>. It takes an entry after all its outcomes were handled. C<read> returns entries, each
 with its C<outcomes>, and C<take> deletes them.
 
+The outcome of a tree that expired also has a C<cause>: C<idle> or C<deadline>. Its C<residual> is the XOR of the ids of
+the outstanding messages; if one message is missing, it is its id. C<idle_ms> are the milliseconds since the last row,
+and C<edges> refers to an array of the names of the edges on which an odd number of messages is outstanding. The values
+of other outcomes are C<''>, 0, 0 and an empty array.
+
 =item show(anchor)
 
 Returns a reference to a hash that describes a pending tree; undef if the tree is not pending.
@@ -613,13 +675,16 @@ Returns a reference to a hash that describes a pending tree; undef if the tree i
 =head1 METHODS OF Acker::Redis::Message
 
 C<emit> returns the id, a text, to send with one message that all inputs caused; C<emit([0, 2])> for a message that only
-inputs 0 and 2 caused. Also: C<ack>, C<fail(why)>, C<touch>, C<is_open>.
+inputs 0 and 2 caused. Options follow: C<< emit(edge => name, key => text) >>, C<< emit([0], edge => name) >>. C<edge>
+names the edge that the message travels on. A name that the namespace does not list is reported once, by C<warn>. With
+C<key> the id is derived from the key and the inputs; a key that was used before is REFUSED. The first C<emit> of a
+client reads the configuration from Redis. Also: C<ack>, C<fail(why)>, C<touch>, C<is_open>.
 
 =head1 METHODS OF Acker::Redis::Batch
 
 C<new(task)>; C<track(anchor, source_id, [id, ..])>, C<track_block(label, [delta, ..], number)>, C<ack(anchor, id, [id, ..])>,
 C<fail(anchor, why, id, [id, ..])>, C<touch(anchor)>, C<add(anchor, delta, flags, why)>; C<size>, C<is_full>, C<is_empty>.
-Functions: C<new_ids(count)>, C<new_anchor>, C<block_number>, C<block_anchor(number, slot)>.
+Functions: C<new_ids(count)> (for a namespace without edges), C<new_anchor>, C<block_number>, C<block_anchor(number, slot)>.
 
 =head1 LICENSE
 

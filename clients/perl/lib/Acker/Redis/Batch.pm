@@ -1,6 +1,6 @@
 package Acker::Redis::Batch;
 
-# Ids, rows, batches, messages and their encoding, without I/O. lua/README.md of the project specifies
+# Ids, rows, batches and their encoding, without I/O. lua/README.md of the project specifies
 # the protocol. The POD is in Acker/Redis.pm.
 
 use strict;
@@ -13,7 +13,7 @@ die "acker-redis needs a perl with 64-bit integers (ivsize 8)\n" if $Config{ivsi
 
 our $VERSION = '0.1.0';
 our @EXPORT_OK = qw(refuse new_ids new_anchor block_number block_anchor shard_of check_anchor check_id
-  check_name check_text check_row clip parse_message format_message TRACK FAIL TOUCH ANCHOR_MAX TUPLE_MAX);
+  check_name check_text check_row check_trees clip parse_message format_message TRACK FAIL TOUCH ANCHOR_MAX TUPLE_MAX);
 
 use constant { TRACK => 1, FAIL => 2, TOUCH => 4 };
 use constant { MAX_ROWS => 1024, MAX_BLOCKS => 64, MAX_TEXTS => 64 * 1024, MAX_TEXT => 255, MAX_SLOTS => 4095 };
@@ -64,7 +64,7 @@ sub check_block {
 
 my $random;
 
-# Return $count ids, 1 .. $max, from the system's random source. $max is 2^n-1.
+# Return $count numbers, 1 .. $max, from the system's random source. $max is 2^n-1.
 sub new_ids {
     my ($count, $max) = @_;
     $max //= TUPLE_MAX;
@@ -190,7 +190,7 @@ sub parse_message {
         refuse("anchor $anchor occurs twice in one message id") if exists $ids{$anchor};
         $ids{$anchor} = check_id($id);
     }
-    return _check_trees(\%ids);
+    return check_trees(\%ids);
 }
 
 # Return the text of a message id, ordered by anchor.
@@ -199,7 +199,7 @@ sub format_message {
     return join ',', map {"$_:$ids->{$_}"} sort { $a <=> $b } keys %$ids;
 }
 
-sub _check_trees {
+sub check_trees {
     my ($ids) = @_;
     refuse('a message belongs to at most 1638 trees; emit several, each anchored to some of the inputs')
       if keys %$ids > MAX_TREES;
@@ -392,107 +392,6 @@ sub _pack_block {
 sub digest {
     my ($part) = @_;
     return $part->{digest} //= substr Digest::SHA::sha256_hex(map { length($_) . " $_" } @{ $part->{argv} }), 0, 16;
-}
-
-package Acker::Redis::Message;
-
-# Messages that are processed together, usually one, and the messages that they caused.
-# Acker::Redis->process creates it.
-
-use strict;
-use warnings;
-
-sub new {
-    my ($class, $acker, @texts) = @_;
-    my @inputs = map { Acker::Redis::Batch::parse_message($_) } @texts;
-    my %seen;
-    for my $ids (@inputs) {
-        for my $anchor (keys %$ids) {
-            Acker::Redis::Batch::refuse("message $anchor:$ids->{$anchor} is given twice; its rows would cancel")
-              if $seen{"$anchor:$ids->{$anchor}"}++;
-        }
-    }
-    return bless { acker => $acker, inputs => \@inputs, edges => [ (0) x @inputs ], state => 'open', pid => $$ }, $class;
-}
-
-# Return the id, a text, for one message that all inputs caused, or only the inputs at these places.
-sub emit {
-    my ($self, $places) = @_;
-    $self->_check_open;
-    my @places = defined $places ? (ref $places ? @$places : $places) : 0 .. $#{ $self->{inputs} };
-    my %seen;
-    for my $place (@places) {
-        Acker::Redis::Batch::refuse("there is no input $place; inputs are numbered from 0")
-          if $place !~ /\A[0-9]{1,9}\z/ || $place > $#{ $self->{inputs} };
-        Acker::Redis::Batch::refuse('an input is given twice') if $seen{ 0 + $place }++;
-    }
-    while (1) {
-        my @edges = Acker::Redis::Batch::new_ids(scalar @places);
-        my %ids;
-        for my $n (0 .. $#places) {
-            for my $anchor (keys %{ $self->{inputs}[ $places[$n] ] }) {
-                $ids{$anchor} = ($ids{$anchor} // 0) ^ $edges[$n];
-            }
-        }
-        next if grep { !$_ } values %ids;    # edges that cancel: probability 2^-63
-        Acker::Redis::Batch::_check_trees(\%ids);
-        # Add the edges to the rows before the caller gets the id.
-        $self->{edges}[ $places[$_] ] ^= $edges[$_] for 0 .. $#places;
-        return Acker::Redis::Batch::format_message(\%ids);
-    }
-}
-
-sub ack {
-    my ($self) = @_;
-    $self->_check_open;
-    my @rows = $self->_rows(1, 0, '');
-    $self->{state} = 'acked';
-    return $self->{acker}->add(@rows);
-}
-
-# Fail the trees of the inputs. After an ack the row has only FAIL, not the deltas again.
-sub fail {
-    my ($self, $why) = @_;
-    $self->_check_open if $self->{state} ne 'acked';
-    $self->_check_process;
-    my @rows = $self->_rows($self->{state} eq 'open', Acker::Redis::Batch::FAIL, Acker::Redis::Batch::clip($why));
-    $self->{state} = 'failed';
-    return $self->{acker}->add(@rows);
-}
-
-sub touch {
-    my ($self) = @_;
-    $self->_check_open;
-    return $self->{acker}->add($self->_rows(0, Acker::Redis::Batch::TOUCH, ''));
-}
-
-sub is_open { return $_[0]{state} eq 'open' }
-
-sub _check_open {
-    my ($self) = @_;
-    die Acker::Redis::Error->new(CLOSED => "this message was $self->{state} before") if $self->{state} ne 'open';
-    $self->_check_process;
-}
-
-# A message emitted in a child would be missing in the parent's row: the tree could be acked falsely.
-sub _check_process {
-    my ($self) = @_;
-    die Acker::Redis::Error->new(CLOSED => 'this message was begun before the fork: only the parent process '
-          . q{may emit, ack or touch it; fork first, or pass the message's id to the child})
-      if $self->{pid} != $$;
-}
-
-sub _rows {
-    my ($self, $whole, $flags, $why) = @_;
-    my (%deltas, @order);
-    for my $n (0 .. $#{ $self->{inputs} }) {
-        my $ids = $self->{inputs}[$n];
-        for my $anchor (sort { $a <=> $b } keys %$ids) {
-            push @order, $anchor if !exists $deltas{$anchor};
-            $deltas{$anchor} = ($deltas{$anchor} // 0) ^ ($whole ? $ids->{$anchor} ^ $self->{edges}[$n] : 0);
-        }
-    }
-    return map { [ $_, $deltas{$_}, $flags, $why ] } @order;
 }
 
 package Acker::Redis::Error;

@@ -14,7 +14,7 @@ const MAX_SLOTS = 4095;
 const MAX_BLOCKS = 64;
 const MAX_CALL = 1024 * 1024;
 const ANCHOR_MAX = 2n ** 62n - 1n;
-const TUPLE_MAX = 2n ** 63n - 1n;
+export const TUPLE_MAX = 2n ** 63n - 1n;
 const BLOCK_MAX = 2n ** 50n - 1n;
 const EMPTY = Buffer.alloc(0);
 
@@ -490,44 +490,41 @@ export function combine(parts, replies) {
 /** Messages that are processed together, and the messages they caused; `Acker.process` creates it. */
 export class Processing {
   #inputs;
-  #edges;
+  #deltas = new Map();
+  #ids;
   #send;
   #keys = new Set();
   #state = 'open';
 
-  constructor(send, texts) {
+  constructor(send, texts, ids) {
     this.#send = send;
+    this.#ids = ids;
     this.#inputs = texts.map(parseMessage);
-    this.#edges = texts.map(() => 0n);
-    const distinct = new Set(this.#inputs.filter((ids) => ids.size).map(formatMessage));
-    if (distinct.size !== this.#inputs.filter((ids) => ids.size).length) {
-      refuse('a message is given twice; its rows would cancel');
+    const seen = new Set();
+    for (const [anchor, id] of this.#inputs.flatMap((input) => [...input])) {
+      const pair = `${anchor}:${id}`;
+      if (seen.has(pair)) refuse(`message ${pair} is given twice; its rows would cancel`);
+      seen.add(pair);
+      this.#fold(anchor, id);
     }
   }
 
   /** Return the id of a new message that these inputs caused (their places; default: all). Send one message with it. */
-  emit(places = this.#inputs.keys(), { key } = {}) {
+  emit(places = this.#inputs.keys(), { key, edge = '' } = {}) {
     this.#check();
-    const chosen = [...places];
-    if (key !== undefined && this.#keys.has(String(key))) {
-      refuse(`key ${key} was already used for another message; give each child its own`);
+    const parents = this.#chosen([...places]);
+    const text = key === undefined ? undefined : checkKey(key);
+    if (this.#keys.has(text)) refuse(`key ${text} was already used for another message; give each child its own`);
+    const code = this.#ids.code(edge);
+    const child = this.#child(parents, text);
+    if (text !== undefined) this.#keys.add(text);
+    // Each input draws an edge id, and one of them carries the code in each tree. The inputs are acked
+    // together, so the row of a tree has all edge ids of the tree: their XOR is the child's id.
+    for (const [anchor, id] of child) {
+      child.set(anchor, id | code);
+      this.#fold(anchor, id | code);
     }
-    if (new Set(chosen).size !== chosen.length) refuse('an input is given twice');
-    for (const place of chosen) {
-      if (!this.#inputs[place]) refuse(`there is no input ${place}`);
-    }
-    const ids = new Map();
-    const edges = key === undefined ? newIds(chosen.length) : this.#derived(chosen, String(key));
-    chosen.forEach((place, i) => {
-      for (const anchor of this.#inputs[place].keys()) ids.set(anchor, (ids.get(anchor) ?? 0n) ^ edges[i]);
-    });
-    for (const id of ids.values()) {
-      if (id !== 0n) continue; // Edges cancel with a probability of 2^-63.
-      return key === undefined ? this.emit(chosen) : refuse(`use another key than ${key}: its edges cancel`);
-    }
-    if (key !== undefined) this.#keys.add(String(key));
-    chosen.forEach((place, i) => (this.#edges[place] ^= edges[i]));
-    return formatMessage(ids);
+    return formatMessage(child);
   }
 
   /** Ack the messages; emit first. Resolves when the rows are applied. */
@@ -546,14 +543,37 @@ export class Processing {
     return this.#send(this.#rows(TOUCH, false));
   }
 
-  /** Return an edge for each input, derived from the key, so that a repeated run derives the same edges. */
-  #derived(chosen, key) {
-    const texts = chosen.map((place) => formatMessage(this.#inputs[place]));
-    return texts.map((own) => {
-      const hash = createHash('sha256');
-      for (const part of [key, own, ...texts]) hash.update(`${Buffer.byteLength(part)}:${part}`);
-      return hash.digest().readBigUInt64BE() & TUPLE_MAX || 1n;
-    });
+  /** Return the inputs in these places that belong to a tree. */
+  #chosen(places) {
+    if (new Set(places).size !== places.length) refuse('an input is given twice');
+    for (const place of places) {
+      if (!this.#inputs[place]) refuse(`there is no input ${place}`);
+    }
+    return places.map((place) => this.#inputs[place]).filter((input) => input.size);
+  }
+
+  /** Return the ids of a child without a code: in each tree the XOR of the edge ids of its inputs there. */
+  #child(parents, key) {
+    for (let attempt = 0; ; attempt++) {
+      const edgeIds = key === undefined ? this.#ids.draw(parents.length) : this.#derived(parents, key, attempt);
+      const child = new Map();
+      parents.forEach((input, i) => {
+        for (const anchor of input.keys()) child.set(anchor, (child.get(anchor) ?? 0n) ^ edgeIds[i]);
+      });
+      // Edge ids cancel with a probability of 2^-55.
+      if (![...child.values()].includes(0n)) return child;
+    }
+  }
+
+  /** Return an edge id for each input, derived from all inputs and the key. */
+  #derived(parents, key, attempt) {
+    const texts = parents.map(formatMessage);
+    const sorted = [...texts].sort();
+    return texts.map((own) => this.#ids.derive('child', key, String(attempt), ...sorted, own));
+  }
+
+  #fold(anchor, id) {
+    this.#deltas.set(anchor, (this.#deltas.get(anchor) ?? 0n) ^ id);
   }
 
   #check() {
@@ -567,13 +587,11 @@ export class Processing {
   }
 
   #rows(flags, isWhole, why = '') {
-    const deltas = new Map();
-    this.#inputs.forEach((ids, place) => {
-      for (const [anchor, id] of ids) {
-        const own = isWhole ? id ^ this.#edges[place] : 0n;
-        deltas.set(anchor, (deltas.get(anchor) ?? 0n) ^ own);
-      }
-    });
-    return [...deltas].map(([anchor, delta]) => ({ anchor, delta, flags, why }));
+    return [...this.#deltas].map(([anchor, delta]) => ({ anchor, delta: isWhole ? delta : 0n, flags, why }));
   }
+}
+
+function checkKey(key) {
+  const text = String(key);
+  return text.isWellFormed() ? text : refuse('a key is text that UTF-8 can encode');
 }

@@ -43,7 +43,8 @@ function row(batch, [verb, fields]) {
 
 const said = (entries) => ({
   outcomes: entries.flatMap(({ outcomes }) =>
-    outcomes.map((o) => [o.verdict, o.reason, String(o.anchor), o.sourceId, o.why, o.ageMs])),
+    outcomes.map((o) => [o.verdict, o.reason, String(o.anchor), o.sourceId, o.why, o.ageMs,
+      o.cause, o.cause && o.residual.toString(16).padStart(16, '0'), o.idleMs, o.edges])),
 });
 
 const OPS = {
@@ -73,14 +74,15 @@ const OPS = {
     const tree = await acker.show(BigInt(anchor));
     return { tree: tree && { ...tree, checksum: String(tree.checksum) } };
   },
-  async track({ task, source_id, emit }) {
-    const tracked = acker.track({ task, sourceId: source_id, emitted: emit });
+  async track({ task, source_id, emit, edge }) {
+    const tracked = acker.track({ task, sourceId: source_id, emitted: emit, edge });
     await Promise.all([tracked, acker.flush()]);
     return { emitted: (await tracked).ids };
   },
-  async work({ inputs, emit, end, why, flush }) {
-    const processing = acker.process(...inputs);
-    const emitted = emit.map((places) => processing.emit(places));
+  async work({ inputs, emit, edges, keys, end, why, flush }) {
+    const processing = await acker.process(...inputs);
+    const options = (i) => ({ edge: edges?.[i], key: keys?.[i] ?? undefined });
+    const emitted = emit.map((places, i) => processing.emit(places, options(i)));
     if (end === 'fail') processing.fail(why);
     else if (end === 'late') {
       processing.ack();

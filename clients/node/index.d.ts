@@ -39,6 +39,14 @@ export interface Outcome {
   sourceId: string;
   ageMs: number;
   why: string;
+  /** Of an expired tree: `idle`, no row came for long enough; or `deadline`. Otherwise ''. */
+  cause: '' | 'idle' | 'deadline';
+  /** Of an expired tree: the XOR of the ids of its outstanding messages; 0n if it is unknown. */
+  residual: bigint;
+  /** Of an expired tree: the time from its last row to the verdict. */
+  idleMs: number;
+  /** Of an expired tree: the edges on which an odd number of messages is outstanding. */
+  edges: string[];
 }
 
 /** A pending tree; a tree that was not tracked yet has no task. */
@@ -46,6 +54,8 @@ export interface Tree {
   checksum: bigint;
   failed: boolean;
   ageMs: number;
+  /** Time since its last row; in a block, since the last row of the block, to within a tick. */
+  idleMs: number;
   task: string;
   /** The source id; for a tree in a block, the block's label. */
   sourceId: string;
@@ -78,9 +88,10 @@ export interface Processing {
   /**
    * Returns the id, as text, of a new message that these inputs caused (their places; default: all). Send one
    * message with it. With a `key`, which identifies the child, the id is deterministic: when the same messages
-   * are delivered and processed again, the child has the same id.
+   * are delivered and processed again, the child has the same id. `edge` is the name of the edge that the
+   * message travels on; a name that the namespace does not list is warned of once.
    */
-  emit(places?: Iterable<number>, options?: { key?: string | number }): string;
+  emit(places?: Iterable<number>, options?: { key?: string | number; edge?: string }): string;
   /** Acks the messages. Resolves when the rows are applied. After the call nothing can be emitted. */
   ack(): Promise<unknown>;
   /** Fails the messages and their trees: the sources receive `why` (cut to 255 bytes). */
@@ -112,7 +123,11 @@ export class Acker {
   constructor(client: RedisClient, namespace: string, settings?: Settings);
   readonly namespace: string;
 
-  track(tree: { task: string; sourceId: string; emitted?: number | Iterable<bigint> }): Promise<{
+  /** `emitted`: the number of first messages, which travel on `edge`; or their ids, from `newIds()`. */
+  track(
+    tree: { task: string; sourceId: string; emitted?: number; edge?: string } |
+      { task: string; sourceId: string; emitted: Iterable<bigint>; edge?: undefined },
+  ): Promise<{
     anchor: bigint;
     /** Ids to send along with the first messages. */
     ids: string[];
@@ -122,7 +137,8 @@ export class Acker {
   /** `deltas`: for each slot the XOR of its first messages' ids. Resolves to the block's number. */
   trackBlock(block: { task: string; label: string; deltas: Iterable<bigint>; block?: bigint }): Promise<bigint>;
 
-  process(...inputs: string[]): Processing;
+  /** Begins to process messages; resolves when the configuration is known, which only the first call reads. */
+  process(...inputs: string[]): Promise<Processing>;
   ack(anchor: bigint, tuple: bigint, emitted?: Iterable<bigint>): Promise<unknown>;
   fail(anchor: bigint, why?: string, tuple?: bigint, emitted?: Iterable<bigint>): Promise<unknown>;
   touch(anchor: bigint): Promise<unknown>;
@@ -145,10 +161,13 @@ export class Acker {
 
   /** Applies a batch that you filled. After UNAVAILABLE or BACKLOG it may be applied again. */
   apply(batch: Batch): Promise<Applied>;
-  config(): Promise<{ shards: number; fenceMs: number; reshard: boolean }>;
+  config(): Promise<{ shards: number; fenceMs: number; reshard: boolean; edges: string[] }>;
+
+  /** Draws tuple ids of messages on an edge, for a batch or a block that you fill. */
+  newIds(count: number, edge?: string): Promise<bigint[]>;
 }
 
-/** Returns `count` tuple ids, 1 .. 2^63-1, from the system's random source. */
+/** Returns `count` tuple ids, 1 .. 2^63-1, from the system's random source; with edges use `Acker.newIds()`. */
 export function newIds(count: number): bigint[];
 /** Returns an anchor, 1 .. 2^62-1. */
 export function newAnchor(): bigint;

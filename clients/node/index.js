@@ -2,8 +2,9 @@
 // See README.md. lua/README.md of the project describes the wire protocol and the retries.
 
 import { randomBytes } from 'node:crypto';
-import { Batch, FAIL, Processing, TOUCH, checkAnchor, checkName, combine, newAnchor, newIds, shardOf, xorIds } from './batch.js';
-import { AckerError } from './errors.js';
+import { Batch, FAIL, Processing, TOUCH, checkAnchor, checkName, combine, newAnchor, shardOf, xorIds } from './batch.js';
+import { AckerError, refuse } from './errors.js';
+import { IdMaker } from './ids.js';
 import { Connection } from './redis.js';
 
 export { Batch, blockAnchor, blockNumber, newAnchor, newIds } from './batch.js';
@@ -36,12 +37,33 @@ class Lane {
   }
 }
 
+/** The pauses between the attempts of one request. */
+class Retries {
+  #end;
+  #pause = FIRST_PAUSE;
+
+  constructor(ms) {
+    this.#end = performance.now() + ms;
+  }
+
+  /** Wait, longer each time. Throw the error if a retry cannot help, or no time is left for one. */
+  async after(error) {
+    const passes = error.code === 'UNAVAILABLE' || error.code === 'BACKLOG';
+    const wait = this.#pause * (0.5 + Math.random() / 2);
+    if (!passes || performance.now() + wait >= this.#end) throw error;
+    this.#pause = Math.min(2 * this.#pause, LONGEST_PAUSE);
+    await sleep(wait);
+  }
+}
+
 /** One namespace. `client` is a connected client of ioredis or node-redis, of one server or a cluster. */
 export class Acker {
   #connection;
   #namespace;
   #settings;
   #config = null;
+  #ids = new IdMaker();
+  #hasIds = false; // whether the maker of ids knows the edges and the salt
   #reading = null;
   #lane = new Lane();
   #slots = new Map();
@@ -59,12 +81,18 @@ export class Acker {
   // Sources
 
   /**
-   * Begin a tree. `emitted` is the number of its first messages, or their ids. Resolves when the tree
-   * is applied, to its anchor and the texts to send with the messages. If `rejected` is true, emit none.
+   * Begin a tree. `emitted` is the number of its first messages, or their ids; `edge` is the edge that the
+   * messages travel on. Resolves when the tree is applied, to its anchor and the texts to send with the
+   * messages. If `rejected` is true, emit none.
    */
-  async track({ task, sourceId, emitted = 1 }) {
-    const ids = typeof emitted === 'number' ? newIds(emitted) : [...emitted];
-    xorIds(ids);
+  async track({ task, sourceId, emitted = 1, edge = '' }) {
+    const draws = typeof emitted === 'number';
+    if (edge && !draws) refuse('ids that are given have their edge: draw them by newIds(count, edge)');
+    // Only the first tree waits for the configuration, so that flush() includes every later one.
+    if (draws && !this.#hasIds) await this.#readIds();
+    let ids;
+    do ids = draws ? this.#draw(emitted, edge) : [...emitted];
+    while (xorIds(ids) === 0n && draws && emitted > 0); // a tree that is zero would be acked at once
     const anchor = newAnchor();
     const applied = await this.#put(anchor, task, (batch) => batch.track(anchor, sourceId, ids));
     return {
@@ -89,8 +117,10 @@ export class Acker {
   // Bolts
 
   /** Begin to process messages, given by their ids as text: one, or several together for a join. */
-  process(...inputs) {
-    return new Processing((rows) => this.add(rows), inputs);
+  async process(...inputs) {
+    const processing = new Processing((rows) => this.add(rows), inputs, this.#ids);
+    if (!this.#hasIds) await this.#readIds();
+    return processing;
   }
 
   /** Ack a processed message. Resolves when the row is applied, like the methods below. */
@@ -120,6 +150,7 @@ export class Acker {
    * error of the batches that it waited for. Concurrent flushes are all notified of it.
    */
   async flush() {
+    if (this.#reading) await this.#reading.then(noop, noop); // trees that wait for it come first
     const slots = [...this.#slots.values()];
     const all = slots.flatMap(promises);
     for (const slot of slots) {
@@ -134,6 +165,7 @@ export class Acker {
 
   /** Flush, and accept no more rows. The Redis client stays open. */
   async close() {
+    if (this.#reading) await this.#reading.then(noop, noop);
     this.#closed = true;
     await this.flush();
   }
@@ -170,7 +202,7 @@ export class Acker {
       const [now, ...replies] = await Promise.all([this.#connection.command(meta, 'HGET', meta, 'shards'), ...reads]);
       // A deleted stream reads like an empty one, so check that the number of shards is still the same.
       if (now === null || Number(now) === shards) {
-        return replies.flatMap((entries, shard) => entries.map((entry) => parseEntry(shard, entry)));
+        return replies.flatMap((entries, shard) => entries.map((entry) => parseEntry(shard, entry, this.#ids)));
       }
       shards = Number(now);
     }
@@ -222,9 +254,40 @@ export class Acker {
     return this.#namespace;
   }
 
-  /** Read the number of shards, and for how many ms a fence holds. */
+  /** Read the number of shards, for how many ms a fence holds, and the names of the edges. */
   async config() {
     return this.#config ?? this.#readConfig();
+  }
+
+  /** Draw tuple ids of messages on an edge, for a batch or a block that you fill. */
+  async newIds(count, edge = '') {
+    if (!this.#hasIds) await this.#readIds();
+    return this.#draw(count, edge);
+  }
+
+  #draw(count, edge) {
+    const code = this.#ids.code(edge);
+    const ids = this.#ids.draw(count);
+    return code ? ids.map((id) => id | code) : ids;
+  }
+
+  /** Read the configuration, which the first ids need; retried like a batch. */
+  #readIds() {
+    const read = async () => {
+      for (const retries = new Retries(this.#settings.retryMs); ; ) {
+        try {
+          return await this.#readConfig();
+        } catch (error) {
+          await retries.after(error);
+        }
+      }
+    };
+    const done = () => (this.#reading = null);
+    if (!this.#reading) {
+      this.#reading = read();
+      this.#reading.then(done, done);
+    }
+    return this.#reading;
   }
 
   #prefix(shard) {
@@ -235,7 +298,15 @@ export class Acker {
     const reply = await this.#connection.run('status', this.#prefix(0), []);
     const meta = new Map();
     for (let i = 0; i < reply[5].length; i += 2) meta.set(String(reply[5][i]), String(reply[5][i + 1]));
+    const edges = (meta.get('edges') ?? '').split(',').filter(Boolean);
+    const salt = meta.get('salt') ?? '';
+    if (!/^[0-9a-f]{32}$/.test(salt)) {
+      throw new AckerError('REDIS', `shard 0 of ${this.#namespace} holds no valid salt; create the namespace again`);
+    }
+    this.#ids.configure(edges, salt);
+    this.#hasIds = true;
     this.#config = {
+      edges,
       shards: Number(meta.get('shards')),
       fenceMs: (Number(meta.get('buckets')) - 1) * Number(meta.get('tick_ms')),
       reshard: Boolean(meta.get('reshard')),
@@ -254,7 +325,7 @@ export class Acker {
       return this.#refused(new AckerError('FULL', words), anchor);
     }
     const shards = this.#config?.shards ?? 1;
-    const key = `${shardOf(anchor, shards)} ${task}`;
+    const key = `${shardOf(checkAnchor(anchor), shards)} ${task}`;
     let slot = this.#slots.get(key);
     if (!slot) {
       slot = { task, lane: new Lane(), open: null, ready: [], sending: null, timer: null, hurry: false };
@@ -326,8 +397,7 @@ export class Acker {
 
   /** Apply a batch; retry until it is answered or may not be sent again. */
   async #deliver(batch, lane) {
-    const deadline = performance.now() + this.#settings.retryMs;
-    for (let pause = FIRST_PAUSE; ; pause = Math.min(2 * pause, LONGEST_PAUSE)) {
+    for (const retries = new Retries(this.#settings.retryMs); ; ) {
       try {
         return await this.#attempt(batch, lane);
       } catch (error) {
@@ -347,10 +417,7 @@ export class Acker {
           error = new AckerError('BACKLOG', `${this.#namespace} is resharding, nothing is tracked; try again`);
         }
         if (error.code === 'LANE' || error.code === 'CONFLICT') lane.begin(); // never reuse this lane
-        const passes = error.code === 'UNAVAILABLE' || error.code === 'BACKLOG';
-        const wait = pause * (0.5 + Math.random() / 2);
-        if (!passes || performance.now() + wait >= deadline) throw error;
-        await sleep(wait);
+        await retries.after(error);
       }
     }
   }
@@ -441,52 +508,75 @@ function handled(promise) {
 function parseShow([now, , record, checksums, failed, why], anchor) {
   if (record === undefined) return null;
   if (checksums === undefined) {
-    // Bytes: checksum 8, flags 1, first seen 6, length of the task 1, task, source id. Without a task: why.
-    const task = 16 + record[15];
-    const text = record.toString('utf8', task);
+    // Bytes: checksum 8, flags 1, first seen 6, last row 4, length of the task 1, task, source id. Without
+    // a task: why. The text is JSON-escaped.
+    const task = 20 + record[19];
+    const text = record.toString('utf8', task).replace(/\\(["\\])/g, '$1');
     return {
-      checksum: record.readBigUInt64BE(), failed: (record[8] & 1) === 1, ageMs: Number(now) - record.readUIntBE(9, 6),
-      task: record.toString('utf8', 16, task), sourceId: task > 16 ? text : '', why: task > 16 ? '' : text,
+      checksum: record.readBigUInt64BE(), failed: (record[8] & 1) === 1,
+      ...times(now, record, 9), task: record.toString('utf8', 20, task),
+      sourceId: task > 20 ? text : '', why: task > 20 ? '' : text,
     };
   }
-  // Bytes: first seen 6, slots 2, digest 8, length of the task 1, task, label.
+  // Bytes: first seen 6, last row 4, flags 1, slots 2, digest 8, length of the task 1, task, label.
   const slot = Number(anchor & 0xfffn);
-  const label = 17 + record[16];
+  const label = 22 + record[21];
   if (8 * slot >= checksums.length) return null;
   return {
     checksum: checksums.readBigUInt64BE(8 * slot), failed: failed.some((each) => Number(String(each)) === slot),
-    ageMs: Number(now) - record.readUIntBE(0, 6), task: record.toString('utf8', 17, label),
+    ...times(now, record, 0), task: record.toString('utf8', 22, label),
     sourceId: record.toString('utf8', label), why: String(why),
   };
 }
 
-function parseEntry(shard, [id, flat]) {
+/** Return the ms since the first row and since the last row, which `record` holds from `at` on. */
+function times(now, record, at) {
+  const ageMs = Number(now) - record.readUIntBE(at, 6);
+  return { ageMs, idleMs: ageMs - record.readUInt32BE(at + 6) };
+}
+
+const notExpired = () => ({ cause: '', residual: 0n, idleMs: 0, edges: [] });
+
+/** Return the fields of an outcome that describe an expired tree. `residual` is hex. */
+function expiry(cause, residual, idleMs, ids) {
+  const checksum = BigInt(`0x${residual}`);
+  return { cause, residual: checksum, idleMs, edges: ids.edgesOf(checksum) };
+}
+
+function parseEntry(shard, [id, flat], ids) {
   const fields = new Map();
   for (let i = 0; i < flat.length; i += 2) fields.set(String(flat[i]), String(flat[i + 1]));
   const verdict = fields.get('verdict');
   const reason = fields.get('reason');
+  const one = ([anchor, sourceId, ageMs, text, residual, idleMs]) => ({
+    verdict, reason, anchor: BigInt(`0x${anchor}`), sourceId, ageMs,
+    ...(residual === undefined ? { why: text, ...notExpired() } : { why: '', ...expiry(text, residual, idleMs, ids) }),
+  });
   const outcomes = fields.has('block')
-    ? blockOutcomes(verdict, reason, fields)
-    : JSON.parse(fields.get('rows')).map(([anchor, sourceId, ageMs, why]) => (
-      { verdict, reason, anchor: BigInt(`0x${anchor}`), sourceId, ageMs, why }));
+    ? blockOutcomes(verdict, reason, fields, ids)
+    : JSON.parse(fields.get('rows')).map(one);
   return { shard, id: String(id), outcomes };
 }
 
 /** Return the verdicts of a block's entry by slot; the source id of each is the block's label. */
-function blockOutcomes(verdict, reason, fields) {
+function blockOutcomes(verdict, reason, fields, ids) {
   const base = (1n << 62n) | (BigInt(`0x${fields.get('block')}`) << 12n);
   const sourceId = fields.get('label');
   const ageMs = Number(fields.get('age'));
-  const one = (slot, said, because, why = '') => (
-    { verdict: said, reason: because, anchor: base | BigInt(slot), sourceId, ageMs, why });
+  const one = (slot, said, because, why = '', more = notExpired()) => (
+    { verdict: said, reason: because, anchor: base | BigInt(slot), sourceId, ageMs, why, ...more });
   if (fields.has('rows')) return JSON.parse(fields.get('rows')).map(([slot, why]) => one(slot, verdict, reason, why));
   const failed = new Set(JSON.parse(fields.get('failed') ?? '[]'));
-  const nacked = new Set(JSON.parse(fields.get('nacked') ?? '[]'));
+  const nacked = new Map(JSON.parse(fields.get('nacked') ?? '[]').map((slot, k) => [slot, k]));
   const found = [];
   for (let slot = 0; slot < Number(fields.get('slots')); slot++) {
     if (failed.has(slot)) continue;
     if (verdict !== 'mixed') found.push(one(slot, verdict, reason));
-    else if (nacked.has(slot)) found.push(one(slot, 'nack', 'expired'));
+    else if (nacked.has(slot)) {
+      const at = 16 * nacked.get(slot);
+      const residual = fields.get('residuals').slice(at, at + 16);
+      found.push(one(slot, 'nack', 'expired', '', expiry(fields.get('cause'), residual, Number(fields.get('idle')), ids)));
+    }
     else found.push(one(slot, 'ack', 'completed'));
   }
   return found;

@@ -3,12 +3,17 @@
 
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
+import { inspect } from 'node:util';
 import { Redis } from 'ioredis';
 import { createClient } from 'redis';
 import { Acker, AckerError, Batch, blockAnchor, blockNumber, newAnchor, newIds } from 'acker-redis';
+import { IdMaker } from '../ids.js';
 
 const url = process.env.ACKER_REDIS_URL;
 const namespace = process.env.ACKER_NAMESPACE;
+// The number of the first 8 bytes of the hash, by the Python client.
+const DERIVED = 3113856314616919984n;
 let client;
 let other;
 
@@ -55,7 +60,7 @@ test('rows of many callers are sent in few calls', async () => {
   const trees = await Promise.all(
     Array.from({ length: 3000 }, (_, i) => acker.track({ task: 'many', sourceId: `s${i}` })));
   const before = Number((await other.info('commandstats')).match(/evalsha:calls=(\d+)/)[1]);
-  await Promise.all(trees.map(({ ids }) => acker.process(ids[0]).ack()));
+  await Promise.all(trees.map(async ({ ids }) => (await acker.process(ids[0])).ack()));
   const after = Number((await other.info('commandstats')).match(/evalsha:calls=(\d+)/)[1]);
   assert.ok(after - before <= 8, `${after - before} calls`);
   const outcomes = await all(acker.outcomes('many'));
@@ -78,14 +83,19 @@ test('an anchor that is tracked by two batches gives a conflict', async () => {
 
 test('invalid input throws immediately and changes nothing', async () => {
   const acker = new Acker(client, namespace);
+  const one = await acker.process('7:40');
   for (const wrong of [
-    () => acker.ack(0n, 1n), () => acker.ack(7, 1n), () => acker.ack(7n, 2n ** 63n), () => acker.process('7'),
-    () => acker.ack(7n, 1n, [1n]), () => acker.fail(7n, 'a\nb'), () => acker.process('7:40', '7:40'),
+    () => acker.ack(0n, 1n), () => acker.ack(7, 1n), () => acker.ack(7n, 2n ** 63n),
+    () => acker.ack(7n, 1n, [1n]), () => acker.fail(7n, 'a\nb'),
     () => new Acker(client, 'a b'), () => new Acker({}, namespace), () => new Batch('t').trackBlock('b', []),
-    () => blockAnchor(1n, 4095), () => acker.process('7:40').emit([1]),
+    () => blockAnchor(1n, 4095), () => one.emit([1]), () => one.emit([0], { key: '\ud800' }),
   ]) {
     assert.throws(wrong, (error) => error instanceof AckerError && error.code === 'REFUSED');
   }
+  for (const inputs of [['7'], ['7:40', '7:40'], ['7:40', '7:40,8:41']]) {
+    await assert.rejects(acker.process(...inputs), { code: 'REFUSED' });
+  }
+  await assert.rejects(acker.track({ task: 't', sourceId: 's', emitted: [40n], edge: 'mill' }), { code: 'REFUSED' });
   await assert.rejects(acker.track({ task: 't', sourceId: '' }), { code: 'REFUSED' });
   await acker.flush();
 });
@@ -93,28 +103,29 @@ test('invalid input throws immediately and changes nothing', async () => {
 test('a message that is processed again emits the same ids if they have keys', async () => {
   const acker = new Acker(client, namespace);
   const inputs = ['7:40,8:41', '7:42'];
-  const [one, again] = [acker.process(...inputs), acker.process(...inputs)];
+  const [one, again] = [await acker.process(...inputs), await acker.process(...inputs)];
   const ids = [undefined, [0], [1]].flatMap((places) => ['a', 'b'].map((k) => one.emit(places, { key: k + places })));
   assert.equal(new Set(ids).size, 6);
   assert.deepEqual(
     [undefined, [0], [1]].flatMap((places) => ['a', 'b'].map((k) => again.emit(places, { key: k + places }))), ids);
   assert.throws(() => one.emit(undefined, { key: 'aundefined' }), { code: 'REFUSED' });
   const { ids: [first] } = await acker.track({ task: 'keys', sourceId: 's' });
-  const twice = acker.process(first);
+  const twice = await acker.process(first);
   const child = twice.emit(undefined, { key: 1 });
-  assert.equal(child, acker.process(first).emit(undefined, { key: 1 }));
+  assert.equal(child, (await acker.process(first)).emit(undefined, { key: 1 }));
   await twice.ack();
-  await acker.process(child).ack();
+  await (await acker.process(child)).ack();
   assert.deepEqual((await all(acker.outcomes('keys'))).map((o) => o.verdict), ['ack']);
 });
 
 test('a tree is shown, loose or in a block', async () => {
   const acker = new Acker(client, namespace);
-  const { anchor, ids: [id] } = await acker.track({ task: 'shown', sourceId: 'order / ü' });
-  const { ageMs, ...tree } = await acker.show(anchor);
+  const { anchor, ids: [id] } = await acker.track({ task: 'shown', sourceId: 'order / "ü" \\' });
+  const { ageMs, idleMs, ...tree } = await acker.show(anchor);
   const checksum = BigInt(id.split(':')[1]);
-  assert.deepEqual(tree, { checksum, failed: false, task: 'shown', sourceId: 'order / ü', why: '' });
+  assert.deepEqual(tree, { checksum, failed: false, task: 'shown', sourceId: 'order / "ü" \\', why: '' });
   assert.ok(ageMs >= 0 && ageMs < 3_600_000);
+  assert.ok(idleMs >= 0 && idleMs <= ageMs);
   const block = await acker.trackBlock({ task: 'shown', label: 'page ü', deltas: [1n, 2n ** 63n - 1n] });
   await acker.fail(blockAnchor(block, 1), 'no');
   const second = await acker.show(blockAnchor(block, 1));
@@ -132,7 +143,7 @@ test('a tree is shown, loose or in a block', async () => {
 test('a message emits nothing after its ack', async () => {
   const acker = new Acker(client, namespace);
   const { ids } = await acker.track({ task: 'ended', sourceId: 's' });
-  const order = acker.process(ids[0]);
+  const order = await acker.process(ids[0]);
   await order.ack();
   for (const late of [() => order.emit(), () => order.ack(), () => order.fail('no'), () => order.touch()]) {
     assert.throws(late, { code: 'CLOSED' });
@@ -142,7 +153,7 @@ test('a message emits nothing after its ack', async () => {
 test('the text of an error is cut to the maximum size of a why', async () => {
   const acker = new Acker(client, namespace);
   const { ids } = await acker.track({ task: 'words', sourceId: 's' });
-  await acker.process(ids[0]).fail(new Error(`line\n\ud800${'ü'.repeat(200)}`));
+  await (await acker.process(ids[0])).fail(new Error(`line\n\ud800${'ü'.repeat(200)}`));
   const [{ why }] = await all(acker.outcomes('words'));
   assert.equal(why, `Error: line \ufffd${'ü'.repeat(120)}`);
   assert.ok(Buffer.byteLength(why) <= 255);
@@ -225,4 +236,46 @@ test('ids are in range and distinct', () => {
   assert.ok(drawn.every((id) => id >= 1n && id < 2n ** 63n));
   assert.ok(drawn.some((id) => id >= 2n ** 62n));
   assert.ok(Array.from({ length: 100 }, newAnchor).every((anchor) => anchor >= 1n && anchor < 2n ** 62n));
+});
+
+test('ids carry the bit of their edge, and an unlisted edge is warned of once', async () => {
+  const maker = new IdMaker();
+  const warnings = [];
+  const warned = (warning) => warnings.push(warning.message);
+  process.on('warning', warned);
+  maker.configure(['mill', 'shop'], '0'.repeat(32));
+  assert.equal(maker.code('shop'), 1n << 56n);
+  assert.deepEqual(['', 'nowhere', 'nowhere'].map((edge) => maker.code(edge)), [0n, 0n, 0n]);
+  await setImmediate();
+  process.off('warning', warned);
+  assert.equal(warnings.length, 1);
+  assert.match(warnings[0], /does not list edge nowhere .*mill, shop/);
+  assert.ok(maker.draw(1000).every((id) => id >= 1n && id < 2n ** 55n));
+  assert.deepEqual(maker.edgesOf((1n << 56n) | 5n), ['shop']);
+});
+
+test('derived ids are those of the wire protocol', () => {
+  const maker = new IdMaker();
+  maker.configure(['mill'], '00112233445566778899aabbccddeeff');
+  assert.equal(maker.derive('child', 'mill №2', '0', '7:40', '7:40'), DERIVED >> 9n);
+  maker.configure([], '00112233445566778899aabbccddeeff');
+  assert.equal(maker.derive('child', 'mill №2', '0', '7:40', '7:40'), DERIVED >> 1n);
+});
+
+test('an acker that is shown does not reveal the salt', async () => {
+  const acker = new Acker(other, namespace);
+  await acker.track({ task: 'secret', sourceId: 's' });
+  const salt = await other.hget(`acker:{${namespace}:0}:meta`, 'salt');
+  const shown = [acker, await acker.config(), await acker.process('7:40'), acker.process].map(
+    (one) => inspect(one, { depth: Infinity, showHidden: true, showProxy: true }) + JSON.stringify(one));
+  assert.equal(salt.length, 32);
+  assert.ok(!shown.join().includes(salt));
+});
+
+test('trees that begin before the configuration is known are included in a flush and a close', async () => {
+  const acker = new Acker(client, namespace, { lingerMs: 60_000 });
+  const trees = ['a', 'b'].map((sourceId) => acker.track({ task: 'first', sourceId, emitted: 0 }));
+  await acker.flush();
+  await Promise.all(trees);
+  assert.equal((await all(acker.outcomes('first'))).length, 2);
 });

@@ -44,14 +44,14 @@ class Driver
     { tree: @client.show(Integer(anchor, 10)) }
   end
 
-  def track(task:, source_id:, emit:)
-    { emitted: @client.track(task, source_id, emit).ids }
+  def track(task:, source_id:, emit:, edge: "")
+    { emitted: @client.track(task, source_id, emit, edge: edge).ids }
   end
 
-  def work(inputs:, emit:, end:, why:, flush:)
+  def work(inputs:, emit:, end:, why:, flush:, edges: [], keys: [])
     ending = binding.local_variable_get(:end)
     processing = @client.process(*inputs)
-    emitted = emit.map { |places| processing.emit(places) }
+    emitted = emit.each_with_index.map { |places, n| processing.emit(places, key: keys[n], edge: edges[n]) }
     case ending
     when "ack" then processing.ack
     when "fail" then processing.fail(why)
@@ -112,8 +112,11 @@ class Driver
   end
 
   def said(entries)
-    outcomes = entries.flat_map(&:outcomes)
-    { outcomes: outcomes.map { |o| [o.verdict, o.reason, o.anchor.to_s, o.source_id, o.why, o.age_ms] } }
+    outcomes = entries.flat_map(&:outcomes).map do |o|
+      residual = o.cause.empty? ? "" : format("%016x", o.residual)
+      [o.verdict, o.reason, o.anchor.to_s, o.source_id, o.why, o.age_ms, o.cause, residual, o.idle_ms, o.edges]
+    end
+    { outcomes: outcomes }
   end
 end
 

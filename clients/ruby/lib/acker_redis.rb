@@ -7,15 +7,23 @@ require "json"
 require "monitor"
 require "redis"
 require_relative "acker_redis/batch"
+require_relative "acker_redis/id_maker"
 
 module AckerRedis
   # A tree that was tracked: send one message with each of +ids+, unless the tree is +rejected+.
   Tree = Struct.new(:anchor, :ids, :rejected)
   # Verdict on one tree: +verdict+ ack, nack or touch; +reason+ completed, failed, expired, overflow,
-  # conflict or reset. For a tree in a block, +source_id+ is the block's label.
-  Outcome = Struct.new(:verdict, :reason, :anchor, :source_id, :why, :age_ms)
+  # conflict or reset. For a tree in a block, +source_id+ is the block's label. Of a tree that expired:
+  # +cause+ is idle (no row came for long enough) or deadline; +residual+ is the XOR of the ids of its
+  # outstanding messages, 0 if it is unknown; +idle_ms+ is the time since its last row, or, in a block, since
+  # the last row of the block; +edges+ are the names of the edges with an odd number of messages outstanding.
+  # Otherwise they are "", 0, 0 and [].
+  Outcome = Struct.new(:verdict, :reason, :anchor, :source_id, :why, :age_ms, :cause, :residual, :idle_ms, :edges)
   # An entry of a task's stream: outcomes of one call.
   Entry = Struct.new(:shard, :id, :outcomes)
+  # The configuration of a namespace; +fence_ms+ is how long a fence holds.
+  Config = Struct.new(:shards, :fence_ms, :ids)
+  private_constant :Config
 
   # A client of one namespace. +redis+ is a Redis of the redis gem: one server, sentinels, or a cluster.
   # Threads may share a client: one of them sends at a time. A forked child starts with a new lane and
@@ -58,14 +66,23 @@ module AckerRedis
       start
     end
 
-    # Begin a tree of +emit+ first messages, and wait until that is applied. Returns a Tree.
-    def track(task, source_id, emit = 1)
+    # Return the IdMaker of the namespace; the first call reads the configuration.
+    def ids
+      known(now + @retry_for).ids
+    end
+
+    # Begin a tree of +emit+ first messages, and wait until that is applied. +edge+ names the edge that they
+    # travel on. Returns a Tree.
+    def track(task, source_id, emit = 1, edge: nil)
       unless emit.is_a?(Integer) && emit >= 0
         AckerRedis.refuse("a tree has 0 or more first messages, not #{emit.inspect}")
       end
-      ids = AckerRedis.new_ids(emit)
+      batch = Batch.new(task)
+      AckerRedis.check_text("source id", source_id, 1)
+      deadline = now + @retry_for
+      ids = known(deadline).ids.draw(emit, edge: edge)
       anchor = AckerRedis.new_anchor
-      applied = apply(Batch.new(task).track(anchor, source_id, ids))
+      applied = apply_until(batch.track(anchor, source_id, ids), deadline)
       Tree.new(anchor, ids.map { |id| "#{anchor}:#{id}" }, applied.rejected.any?)
     end
 
@@ -140,10 +157,7 @@ module AckerRedis
     # Apply a batch that the caller made, and wait. Returns Applied. After UNAVAILABLE or BACKLOG the same
     # batch may be applied again, but only before another one is applied.
     def apply(batch)
-      @monitor.synchronize do
-        check_process
-        deliver(batch)
-      end
+      apply_until(batch, now + @retry_for)
     end
 
     # Yield each waiting Outcome of a task, until none is left. An entry is taken after all its outcomes
@@ -166,7 +180,7 @@ module AckerRedis
         check_process
         # The number of shards may have changed. The stream of a removed shard reads as empty.
         shards = ask { |redis| redis.hget("#{prefix(0)}:meta", "shards") }
-        shards = shards ? Integer(shards) : config.first
+        shards = shards ? Integer(shards) : config.shards
         (0...shards).flat_map do |shard|
           found = ask { |redis| redis.xrange("#{prefix(shard)}:outcomes:#{task}", "-", "+", count: count) }
           found.map { |id, fields| entry(shard, id, fields) }
@@ -198,7 +212,7 @@ module AckerRedis
       AckerRedis.check_anchor(anchor)
       @monitor.synchronize do
         check_process
-        shards, = config
+        shards = config.shards
         _, age, record, *block = run("show", AckerRedis.shard_of(anchor, shards), [[anchor].pack("Q>")])
         next if record.nil?
 
@@ -212,6 +226,7 @@ module AckerRedis
     def start
       @pid = Process.pid
       @queue = []
+      @unlisted ||= {} # edges that were logged
       @threads = {}.compare_by_identity # of each batch, the threads with rows in it
       @owed = :"acker_redis_#{object_id}"
       @since = 0.0
@@ -246,13 +261,20 @@ module AckerRedis
       nil # it was failed before, or its trees expire
     end
 
+    def apply_until(batch, deadline)
+      @monitor.synchronize do
+        check_process
+        deliver(batch, deadline)
+      end
+    end
+
     # Send all waiting batches. A batch stays in the queue until it is answered or given up: after an
     # interruption the next call sends it again, under the same number.
     def send_queue
       first = nil
       while (batch = @queue.first)
         begin
-          deliver(batch)
+          deliver(batch, now + @retry_for)
         rescue Error => e
           first ||= e
           @queue.shift
@@ -271,9 +293,27 @@ module AckerRedis
       raise first if first
     end
 
+    # Return the configuration; read it if it is unknown, with retries like those of a batch.
+    def known(deadline)
+      config = @config # another thread may set it to nil
+      return config if config && @pid == Process.pid
+
+      @monitor.synchronize do
+        check_process
+        pause = FIRST_PAUSE
+        begin
+          self.config
+        rescue Error => e
+          raise unless e.code == "UNAVAILABLE"
+
+          pause = wait_for_retry(pause, e, deadline)
+          retry
+        end
+      end
+    end
+
     # Apply a batch; retry until it is answered, or until a retry is no longer allowed.
-    def deliver(batch)
-      deadline = now + @retry_for
+    def deliver(batch, deadline)
       pause = FIRST_PAUSE
       refused_by = nil
       begin
@@ -281,13 +321,20 @@ module AckerRedis
       rescue Error => e
         refused_by = repack(batch, e, refused_by) if %w[SHARD NAMESPACE].include?(e.code)
         new_lane if %w[LANE CONFLICT].include?(e.code) # the old lane is not used again
-        wait = pause * (0.5 + rand / 2)
-        raise unless %w[UNAVAILABLE BACKLOG SHARD NAMESPACE].include?(e.code) && now + wait < deadline
+        raise unless %w[UNAVAILABLE BACKLOG SHARD NAMESPACE].include?(e.code)
 
-        sleep(wait)
-        pause = [2 * pause, LONGEST_PAUSE].min
+        pause = wait_for_retry(pause, e, deadline)
         retry
       end
+    end
+
+    # Sleep before a retry, and return the next pause; raise the error if no time is left.
+    def wait_for_retry(pause, error, deadline)
+      wait = pause * (0.5 + rand / 2)
+      raise error if now + wait >= deadline
+
+      sleep(wait)
+      [2 * pause, LONGEST_PAUSE].min
     end
 
     # Let a batch be packed again for the current number of shards. Returns the number that it was
@@ -310,9 +357,9 @@ module AckerRedis
       return Applied.new(0, 0, 0, [], [], false) if batch.empty?
 
       # The current configuration limits how long the fence holds.
-      shards, fence_ms = batch.sent ? read_config : config
-      sent = batch.sent ||= seal(batch, shards)
-      sent.fence_ms = [sent.fence_ms, fence_ms].min
+      current = batch.sent ? read_config : config
+      sent = batch.sent ||= seal(batch, current.shards)
+      sent.fence_ms = [sent.fence_ms, current.fence_ms].min
       sent.parts.each_index { |number| sent.replies[number] ||= call(sent, number) }
       sent.applied
     end
@@ -328,7 +375,7 @@ module AckerRedis
     def apply_as(batch, lane, seq, digest)
       return attempt(batch) if batch.empty?
 
-      shards, = config
+      shards = config.shards
       batch.sent = Sent.new(lane, seq, shards, batch.parts(shards), digest)
       sent = batch.sent
       sent.parts.each_index { |number| sent.replies[number] = call(sent, number) }
@@ -357,7 +404,6 @@ module AckerRedis
                               "later batch, or another process, has used the lane; this batch is not applied again")
     end
 
-    # The number of shards, and how many ms a fence holds.
     def config
       @config || read_config
     end
@@ -365,7 +411,11 @@ module AckerRedis
     def read_config
       meta = run("status", 0, [])[5].each_slice(2).to_h
       @reshard = !meta["reshard"].to_s.empty?
-      @config = [Integer(meta["shards"]), (Integer(meta["buckets"]) - 1) * Integer(meta["tick_ms"])]
+      raise ArgumentError unless meta["salt"].to_s.match?(/\A[0-9a-f]{32}\z/)
+
+      ids = IdMaker.new(meta["edges"].to_s.split(","), meta["salt"], @unlisted)
+      fence_ms = (Integer(meta["buckets"]) - 1) * Integer(meta["tick_ms"])
+      @config = Config.new(Integer(meta["shards"]), fence_ms, ids).freeze
     rescue TypeError, ArgumentError
       raise Error.new("SCHEMA", "#{prefix(0)}:meta has been tampered with")
     end
@@ -413,46 +463,59 @@ module AckerRedis
       verdict, reason = fields.values_at("verdict", "reason")
       return Entry.new(shard, id, block_outcomes(verdict, reason, fields)) if fields.key?("block")
 
-      outcomes = JSON.parse(fields["rows"]).map do |anchor, source_id, age_ms, why|
-        Outcome.new(verdict, reason, anchor.to_i(16), source_id, why, age_ms)
+      outcomes = JSON.parse(fields["rows"]).map do |anchor, source_id, age_ms, *more|
+        # Without a why, but with cause, residual and idle time, if the tree expired.
+        more.unshift("") if reason == "expired"
+        outcome(verdict, reason, anchor.to_i(16), source_id, age_ms, *more)
       end
       Entry.new(shard, id, outcomes)
+    end
+
+    # +residual+ is in hex.
+    def outcome(verdict, reason, anchor, source_id, age_ms, why, cause = "", residual = "0", idle_ms = 0)
+      residual = residual.to_i(16)
+      edges = residual.zero? ? [] : config.ids.edges_of(residual)
+      Outcome.new(verdict, reason, anchor, source_id, why, age_ms, cause, residual, idle_ms, edges)
     end
 
     # Return the outcomes of a block's entry, one for each tree, by slot.
     def block_outcomes(verdict, reason, fields)
       block = fields["block"].to_i(16)
-      one = lambda do |slot, said, because, why = ""|
-        Outcome.new(said, because, AckerRedis.block_anchor(block, slot), fields["label"], why, Integer(fields["age"]))
+      one = lambda do |slot, said, because, why = "", *more|
+        anchor = AckerRedis.block_anchor(block, slot)
+        outcome(said, because, anchor, fields["label"], Integer(fields["age"]), why, *more)
       end
       return JSON.parse(fields["rows"]).map { |slot, why| one.call(slot, verdict, reason, why) } if fields["rows"]
 
-      failed, nacked = %w[failed nacked].map { |name| JSON.parse(fields[name] || "[]").to_h { |slot| [slot, true] } }
+      failed = JSON.parse(fields["failed"] || "[]").to_h { |slot| [slot, true] }
+      residuals = JSON.parse(fields["nacked"] || "[]").zip(fields["residuals"].to_s.scan(/.{16}/)).to_h
       (0...Integer(fields["slots"])).reject { |slot| failed[slot] }.map do |slot|
         next one.call(slot, verdict, reason) if verdict != "mixed"
+        next one.call(slot, "ack", "completed") unless residuals.key?(slot)
 
-        nacked[slot] ? one.call(slot, "nack", "expired") : one.call(slot, "ack", "completed")
+        one.call(slot, "nack", "expired", "", fields["cause"], residuals[slot], Integer(fields["idle"]))
       end
     end
 
+    # Record: checksum (8), flags (1), first seen (6), last row (4), length of the task (1), task, escaped
+    # source id or why.
     def tree(record, age)
       checksum, failed = record.unpack("Q>C")
-      length = record.getbyte(15)
-      task = record.byteslice(16, length)
-      text = (record.byteslice(16 + length..) || "").force_encoding("UTF-8")
+      task, text = AckerRedis.parse_texts(record.byteslice(19..))
+      text = text.gsub(/\\(["\\])/, '\1')
       { checksum: checksum, failed: failed & 1 == 1, task: task, age: age,
         source_id: task.empty? ? "" : text, why: task.empty? ? text : "" }
     end
 
-    # Header: first seen (6), slots (2), digest (8), length of the task, task, label.
+    # Header: first seen (6), last row (4), flags (1), slots (2), digest (8), length of the task (1), task,
+    # label.
     def tree_in_block(slot, header, age, checksums, failed, why)
-      length = header.getbyte(16)
+      task, label = AckerRedis.parse_texts(header.byteslice(21..))
       checksum = checksums.b.byteslice(8 * slot, 8).to_s
       return if checksum.empty?
 
       { checksum: checksum.unpack1("Q>"), failed: failed.map(&:to_i).include?(slot), age: age,
-        task: header.byteslice(17, length), source_id: header.byteslice(17 + length..).force_encoding("UTF-8"),
-        why: why.to_s.dup.force_encoding("UTF-8") }
+        task: task, source_id: label, why: why.to_s.dup.force_encoding("UTF-8") }
     end
   end
 end

@@ -2,6 +2,7 @@
 
 # Tests that need no Redis; tests/languages of the project has all others.
 
+require "stringio"
 require_relative "../lib/acker_redis"
 
 def check(what, found)
@@ -67,3 +68,35 @@ begin
 rescue Interrupt
   refused("a message that was failed", "CLOSED") { failing.ack }
 end
+
+# A client whose server replies a configuration. The expected ids and rows are those of the Python client.
+def client_of(edges)
+  meta = { "shards" => 1, "buckets" => 3, "tick_ms" => 1000, "edges" => edges, "salt" => "0f" * 16 }
+  server = Object.new
+  server.define_singleton_method(:evalsha) { |*| [0, [], 0, [], 0, meta.to_a.flatten.map(&:to_s)] }
+  AckerRedis::Client.new(server, "n", linger: 1000)
+end
+
+plain = client_of("").process("7:40,8:41", "7:42")
+check("63 bits", plain.emit(key: "mill №2") == "7:2962338702207620103,8:2111372662918847227")
+client = client_of("mill,shop")
+join = client.process("7:40,8:41", "7:42")
+check("a derived id", join.emit(key: "mill №2", edge: "shop") == "7:83629229593426452,8:80305143502454682")
+refused("a key that was used") { join.emit([0], key: "mill №2".b) }
+refused("a key that is a Float") { join.emit(key: 1.5) }
+join.ack
+batch = client.instance_variable_get(:@queue).first
+deltas = batch.parts(1)[0].argv[2].unpack("Q>*")
+check("whole rows with the code", deltas == [83_629_229_593_426_454, 80_305_143_502_454_707])
+
+$stderr = StringIO.new
+2.times { client.process("7:43").emit(edge: "bin") }
+said = $stderr.string
+$stderr = STDERR
+check("an unlisted edge is logged once", said.scan('edge "bin"').size == 1)
+check("codes", client.ids.draw(9, edge: :shop).all? { |id| id >> 55 == 2 })
+check("the salt is hidden", !"#{client.inspect}#{join.inspect}#{client.ids.inspect}".include?("0f0f"))
+
+record = [9, 1].pack("Q>C") + ("\0" * 10) + "\1t".b + 'a \"b\" \\\\é'.b
+tree = client.send(:tree, record, 0)
+check("a record", tree.values_at(:checksum, :failed, :task, :source_id) == [9, true, "t", 'a "b" \\é'])

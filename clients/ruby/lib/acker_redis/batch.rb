@@ -48,7 +48,8 @@ module AckerRedis
     raise Error.new("REFUSED", words)
   end
 
-  # Return +count+ ids, 1 .. +max+, from the system's random source. +max+ is 2^n-1.
+  # Return +count+ ids, 1 .. +max+, from the system's random source. +max+ is 2^n-1. For messages of a
+  # namespace with edges use IdMaker#draw.
   def new_ids(count, max = TUPLE_MAX)
     # Without a pool: a copy of the machine would draw the same ids.
     SecureRandom.random_bytes(8 * count).unpack("Q>*").map do |raw|
@@ -139,6 +140,25 @@ module AckerRedis
     words = "#{words.class}: #{words.message}" if words.is_a?(Exception)
     text = words.to_s.encode("UTF-8", invalid: :replace, undef: :replace).scrub.gsub(/[\x00-\x1f\x7f]/, " ")
     text.byteslice(0, MAX_TEXT).scrub("")
+  end
+
+  # Return the key of a message as UTF-8; nil for none.
+  def check_key(key)
+    return if key.nil?
+    unless [String, Symbol, Integer].any? { |type| key.is_a?(type) }
+      refuse("a key is a String, a Symbol or an Integer, not #{key.inspect}")
+    end
+
+    text = key.to_s
+    text.encoding == Encoding::BINARY ? text.dup.force_encoding("UTF-8") : text.encode("UTF-8")
+  rescue EncodingError
+    refuse("a key is text that UTF-8 can encode, not #{key.inspect}")
+  end
+
+  # Return the two texts at the end of a stored record or header: length of the task (1), task, text.
+  def parse_texts(bytes)
+    length = bytes.getbyte(0)
+    [bytes.byteslice(1, length), bytes.byteslice(1 + length..).force_encoding("UTF-8")]
   end
 
   # Return the XOR of distinct tuple ids; equal ids would cancel.
@@ -455,28 +475,32 @@ module AckerRedis
       @inputs = texts.map { |text| AckerRedis.parse_message(text) }
       pairs = @inputs.flat_map(&:to_a)
       AckerRedis.refuse("a message is given twice; its rows would cancel") if pairs.uniq.size != pairs.size
-      @edges = [0] * texts.size
+      # For each input, by anchor: the XOR of the edge ids of the messages that it caused.
+      @caused = @inputs.map { Hash.new(0) }
+      @keys = {}
       @state = :open
       @mutex = Mutex.new
       @pid = Process.pid
     end
 
     # Return the id, a text, for one message that all inputs caused, or only the inputs at these places;
-    # "" for an unanchored message.
-    def emit(places = nil)
-      places = places.nil? ? (0...@inputs.size).to_a : Array(places)
-      AckerRedis.refuse("an input is given twice") if places.uniq.size != places.size
-      places.each do |place|
-        unless place.is_a?(Integer) && place.between?(0, @inputs.size - 1)
-          AckerRedis.refuse("there is no input #{place.inspect}; inputs are numbered from 0")
-        end
-      end
+    # "" for an unanchored message. +edge+ names the edge that the message travels on. +key+ derives the id
+    # from the key and these inputs: when they are processed again, the message has the same id. Each
+    # message of a Processing needs a different key.
+    def emit(places = nil, key: nil, edge: nil)
+      places = check_places(places)
+      key = AckerRedis.check_key(key)
+      check_open
+      ids = @client.ids # may read the configuration: not under the mutex
+      code = ids.code(edge)
       @mutex.synchronize do
         check_open
-        edges, ids = draw(places)
+        anchored = places.reject { |place| @inputs[place].empty? }
+        edges, child = ids.child(@inputs.values_at(*anchored), key)
+        claim(key)
         # Add the edges to the rows before the caller gets the id.
-        places.zip(edges) { |place, edge| @edges[place] ^= edge }
-        AckerRedis.format_message(ids)
+        give(anchored, edges, code)
+        AckerRedis.format_message(child.transform_values { |id| id | code })
       end
     end
 
@@ -525,20 +549,43 @@ module AckerRedis
       end
     end
 
-    def draw(places)
-      loop do
-        edges = AckerRedis.new_ids(places.size)
-        ids = Hash.new(0)
-        places.zip(edges) { |place, edge| @inputs[place].each_key { |anchor| ids[anchor] ^= edge } }
-        # Edges cancel with probability 2^-63.
-        return edges, AckerRedis.check_trees(ids) unless ids.value?(0)
+    def check_places(places)
+      places = places.nil? ? (0...@inputs.size).to_a : Array(places)
+      AckerRedis.refuse("an input is given twice") if places.uniq.size != places.size
+      places.each do |place|
+        unless place.is_a?(Integer) && place.between?(0, @inputs.size - 1)
+          AckerRedis.refuse("there is no input #{place.inspect}; inputs are numbered from 0")
+        end
+      end
+    end
+
+    # Refuse a key that was used before: equal ids would cancel in the checksum.
+    def claim(key)
+      return if key.nil?
+
+      AckerRedis.refuse("key #{key.inspect} was already used; give each message its own key") if @keys.key?(key)
+      @keys[key] = true
+    end
+
+    # Add an edge id to each input. In each tree, that of the input with the least id has the code.
+    def give(places, edges, code)
+      carrier = {} # of each tree, the place of that input
+      places.each do |place|
+        @inputs[place].each do |anchor, id|
+          carrier[anchor] = place if !carrier.key?(anchor) || id < @inputs[carrier[anchor]][anchor]
+        end
+      end
+      places.zip(edges) do |place, edge|
+        @inputs[place].each_key do |anchor|
+          @caused[place][anchor] ^= carrier[anchor] == place ? edge | code : edge
+        end
       end
     end
 
     def rows(flags, whole, why = "")
       deltas = Hash.new(0)
-      @inputs.zip(@edges) do |ids, edges|
-        ids.each { |anchor, id| deltas[anchor] ^= whole ? id ^ edges : 0 }
+      @inputs.zip(@caused) do |ids, caused|
+        ids.each { |anchor, id| deltas[anchor] ^= whole ? id ^ caused[anchor] : 0 }
       end
       deltas.map { |anchor, delta| [anchor, delta, flags, why] }
     end

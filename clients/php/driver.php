@@ -74,15 +74,25 @@ final class Driver
         return ['tree' => $this->client->show(Ids::parse($anchor))];
     }
 
-    public function track(string $task, string $source_id, int $emit): array
+    public function track(string $task, string $source_id, int $emit, string $edge = ''): array
     {
-        return ['emitted' => $this->client->track($task, $source_id, $emit)->ids];
+        return ['emitted' => $this->client->track($task, $source_id, $emit, $edge)->ids];
     }
 
-    public function work(array $inputs, array $emit, string $end, string $why, bool $flush): array
-    {
+    public function work(
+        array $inputs,
+        array $emit,
+        string $end,
+        string $why,
+        bool $flush,
+        array $edges = [],
+        array $keys = [],
+    ): array {
         $message = $this->client->process(...$inputs);
-        $emitted = array_map($message->emit(...), $emit);
+        $emitted = [];
+        foreach ($emit as $n => $places) {
+            $emitted[] = $message->emit($places, $keys[$n] ?? null, $edges[$n] ?? '');
+        }
         match ($end) {
             'ack' => $message->ack(),
             'fail' => $message->fail($why),
@@ -143,7 +153,11 @@ final class Driver
         $found = [];
         foreach ($entries as $entry) {
             foreach ($entry->outcomes as $o) {
-                $found[] = [$o->verdict, $o->reason, (string) $o->anchor, $o->sourceId, $o->why, $o->ageMs];
+                $residual = $o->cause === '' ? '' : sprintf('%016x', $o->residual);
+                $found[] = [
+                    $o->verdict, $o->reason, (string) $o->anchor, $o->sourceId, $o->why, $o->ageMs,
+                    $o->cause, $residual, $o->idleMs, $o->edges,
+                ];
             }
         }
         return ['outcomes' => $found];

@@ -40,7 +40,8 @@ final class Ids
     private const MAX_TREES = 1638;
 
     /**
-     * Return $count ids, 1 .. $max, from the system's random source. $max is 2^n-1.
+     * Return $count ids, 1 .. $max, from the system's random source. $max is 2^n-1. For messages of a
+     * namespace with edges use IdMaker::draw().
      *
      * @return list<int>
      */
@@ -668,8 +669,10 @@ final class Message
 {
     /** @var list<array<int, int>> */
     private array $inputs;
-    /** @var list<int> */
-    private array $edges;
+    /** @var list<array<int, int>> for each input, by anchor: the XOR of the edge ids of the messages that it caused */
+    private array $caused;
+    /** @var array<string, true> */
+    private array $keys = [];
     private string $state = 'open';
     private readonly int $pid;
 
@@ -685,43 +688,35 @@ final class Message
                 $seen["$anchor:$id"] = true;
             }
         }
-        $this->edges = array_fill(0, count($texts), 0);
+        $this->caused = array_map(fn (array $ids) => array_fill_keys(array_keys($ids), 0), $this->inputs);
         $this->pid = getmypid();
     }
 
     /**
      * Return the id, a text, for one message that all inputs caused, or only the inputs at these places;
-     * '' for an unanchored message.
+     * '' for an unanchored message. $edge names the edge that the message travels on. $key derives the id
+     * from the key and these inputs: when they are processed again, the message has the same id. Each
+     * message that the inputs cause needs a different key.
      *
      * @param ?list<int> $places
      */
-    public function emit(?array $places = null): string
+    public function emit(?array $places = null, ?string $key = null, string $edge = ''): string
     {
         $this->checkOpen();
-        $places = $places === null ? array_keys($this->inputs) : array_values($places);
-        foreach ($places as $place) {
-            if (!is_int($place) || !isset($this->inputs[$place])) {
-                AckerException::refuse('there is no input ' . var_export($place, true) . '; inputs are numbered from 0');
-            }
+        $inputs = $this->anchored($places ?? array_keys($this->inputs));
+        $ids = $this->client->ids();
+        $code = $ids->code($edge);
+        [$edges, $child] = $ids->child($inputs, $key);
+        $this->checkOpen(); // a handler of signals or warnings may have closed it
+        if ($key !== null && isset($this->keys[$key])) {
+            AckerException::refuse('key ' . var_export($key, true) . ' was already used; give each message its own key');
         }
-        if (count(array_unique($places)) !== count($places)) {
-            AckerException::refuse('an input is given twice');
+        if ($key !== null) {
+            $this->keys[$key] = true;
         }
-        do {
-            $edges = Ids::draw(count($places));
-            $ids = [];
-            foreach ($places as $n => $place) {
-                foreach ($this->inputs[$place] as $anchor => $_) {
-                    $ids[$anchor] = ($ids[$anchor] ?? 0) ^ $edges[$n];
-                }
-            }
-        } while (in_array(0, $ids, true)); // edges that cancel: probability 2^-63
-        Ids::trees($ids);
         // Add the edges to the rows before the caller gets the id.
-        foreach ($places as $n => $place) {
-            $this->edges[$place] ^= $edges[$n];
-        }
-        return Ids::formatMessage($ids);
+        $this->give($inputs, $edges, $code);
+        return Ids::formatMessage(array_map(fn (int $id) => $id | $code, $child));
     }
 
     /** Ack the inputs. Emit before the ack. */
@@ -757,6 +752,48 @@ final class Message
         return $this->state === 'open';
     }
 
+    /**
+     * Return the inputs at these places, without those that are unanchored.
+     *
+     * @param array<int> $places
+     * @return array<int, array<int, int>>
+     */
+    private function anchored(array $places): array
+    {
+        foreach ($places as $place) {
+            if (!is_int($place) || !isset($this->inputs[$place])) {
+                AckerException::refuse('there is no input ' . var_export($place, true) . '; inputs are numbered from 0');
+            }
+        }
+        if (count(array_unique($places)) !== count($places)) {
+            AckerException::refuse('an input is given twice');
+        }
+        return array_filter(array_intersect_key($this->inputs, array_flip($places)));
+    }
+
+    /**
+     * Add an edge id to each input. In each tree, that of the input with the least id has the code.
+     *
+     * @param array<int, array<int, int>> $inputs
+     * @param array<int, int> $edges
+     */
+    private function give(array $inputs, array $edges, int $code): void
+    {
+        $carrier = []; // of each tree, the place of that input
+        foreach ($inputs as $place => $input) {
+            foreach ($input as $anchor => $id) {
+                if (!isset($carrier[$anchor]) || $id < $inputs[$carrier[$anchor]][$anchor]) {
+                    $carrier[$anchor] = $place;
+                }
+            }
+        }
+        foreach ($inputs as $place => $input) {
+            foreach ($input as $anchor => $_) {
+                $this->caused[$place][$anchor] ^= $edges[$place] | ($carrier[$anchor] === $place ? $code : 0);
+            }
+        }
+    }
+
     private function checkOpen(): void
     {
         if ($this->state !== 'open') {
@@ -780,7 +817,7 @@ final class Message
         $deltas = [];
         foreach ($this->inputs as $place => $ids) {
             foreach ($ids as $anchor => $id) {
-                $deltas[$anchor] = ($deltas[$anchor] ?? 0) ^ ($whole ? $id ^ $this->edges[$place] : 0);
+                $deltas[$anchor] = ($deltas[$anchor] ?? 0) ^ ($whole ? $id ^ $this->caused[$place][$anchor] : 0);
             }
         }
         return array_map(fn (int $anchor, int $delta) => [$anchor, $delta, $flags, $why], array_keys($deltas), $deltas);

@@ -8,6 +8,7 @@ declare(strict_types=1);
 namespace AckerRedis;
 
 require_once __DIR__ . '/Batch.php';
+require_once __DIR__ . '/IdMaker.php';
 
 /** A tree that was tracked: send one message with each id, unless the tree is rejected. */
 final class Tree
@@ -27,6 +28,14 @@ final class Tree
  */
 final class Outcome
 {
+    /**
+     * The last four describe a tree that expired. $cause is idle (no row came for long enough) or deadline.
+     * $residual is the XOR of the ids of its outstanding messages, 0 if it is unknown. $idleMs is the time
+     * since its last row, or, in a block, since the last row of the block. $edges are the names of the edges
+     * with an odd number of messages outstanding.
+     *
+     * @param list<string> $edges
+     */
     public function __construct(
         public readonly string $verdict,
         public readonly string $reason,
@@ -34,6 +43,10 @@ final class Outcome
         public readonly string $sourceId,
         public readonly string $why,
         public readonly int $ageMs,
+        public readonly string $cause = '',
+        public readonly int $residual = 0,
+        public readonly int $idleMs = 0,
+        public readonly array $edges = [],
     ) {
     }
 }
@@ -46,6 +59,22 @@ final class Entry
         public readonly int $shard,
         public readonly string $id,
         public readonly array $outcomes,
+    ) {
+    }
+}
+
+/**
+ * The configuration of a namespace.
+ *
+ * @internal
+ */
+final class Config
+{
+    /** @param float $fenceMs how long a fence holds */
+    public function __construct(
+        public readonly int $shards,
+        public readonly float $fenceMs,
+        public readonly IdMaker $ids,
     ) {
     }
 }
@@ -77,8 +106,9 @@ final class Client
     /** @var list<Batch> */
     private array $queue = [];
     private float $since = 0.0;
-    /** @var ?array{int, float} number of shards, and how many ms a fence holds */
-    private ?array $config = null;
+    private ?Config $config = null;
+    /** @var \ArrayObject<string, true> edges that were logged */
+    private \ArrayObject $unlisted;
     private bool $reshard = false;
     private string $lane = '';
     private int $seq = 0;
@@ -101,20 +131,35 @@ final class Client
         private readonly ?\Closure $onGivenUp = null,
     ) {
         Ids::name('namespace', $namespace);
+        $this->unlisted = new \ArrayObject();
         $this->checkProcess();
+    }
+
+    /** Return the IdMaker of the namespace; the first call reads the configuration. */
+    public function ids(): IdMaker
+    {
+        $this->checkProcess();
+        return $this->known(self::now() + $this->retryFor)->ids;
     }
 
     // Sources
 
-    /** Begin a tree of $emit first messages, and wait until that is applied. */
-    public function track(string $task, string $sourceId, int $emit = 1): Tree
+    /**
+     * Begin a tree of $emit first messages, and wait until that is applied. $edge names the edge that they
+     * travel on.
+     */
+    public function track(string $task, string $sourceId, int $emit = 1, string $edge = ''): Tree
     {
         if ($emit < 0) {
             AckerException::refuse("a tree has 0 or more first messages, not $emit");
         }
+        $batch = new Batch($task);
+        Ids::text('source id', $sourceId, 1);
+        $this->checkProcess();
+        $deadline = self::now() + $this->retryFor;
+        $ids = $this->known($deadline)->ids->draw($emit, $edge);
         $anchor = Ids::newAnchor();
-        $ids = Ids::draw($emit);
-        $applied = $this->apply((new Batch($task))->track($anchor, $sourceId, $ids));
+        $applied = $this->deliver($batch->track($anchor, $sourceId, $ids), $deadline);
         return new Tree($anchor, array_map(fn (int $id) => "$anchor:$id", $ids), $applied->rejected !== []);
     }
 
@@ -187,7 +232,7 @@ final class Client
     public function apply(Batch $batch): Applied
     {
         $this->checkProcess();
-        return $this->deliver($batch);
+        return $this->deliver($batch, self::now() + $this->retryFor);
     }
 
     // Outcomes
@@ -222,12 +267,12 @@ final class Client
         $meta = $this->prefix(0) . ':meta';
         // The number of shards may have changed. The stream of a removed shard reads as empty.
         $shards = $this->ask($meta, 'HGET', $meta, 'shards');
-        $shards = is_string($shards) ? (int) $shards : $this->config()[0];
+        $shards = is_string($shards) ? (int) $shards : $this->config()->shards;
         $entries = [];
         for ($shard = 0; $shard < $shards; $shard++) {
             $stream = $this->prefix($shard) . ":outcomes:$task";
             foreach ($this->ask($stream, 'XRANGE', $stream, '-', '+', 'COUNT', (string) $count) as [$id, $flat]) {
-                $entries[] = new Entry($shard, $id, self::outcomesOf($flat));
+                $entries[] = new Entry($shard, $id, $this->outcomesOf($flat));
             }
         }
         return $entries;
@@ -262,29 +307,25 @@ final class Client
     {
         Ids::anchor($anchor);
         $this->checkProcess();
-        $reply = $this->run('show', Ids::shardOf($anchor, $this->config()[0]), [pack('J', $anchor)]);
+        $reply = $this->run('show', Ids::shardOf($anchor, $this->config()->shards), [pack('J', $anchor)]);
         if (count($reply) === 1) {
             return null;
         }
         [, $age, $record] = $reply;
         if ($anchor <= Ids::ANCHOR_MAX) {
-            $task = substr($record, 16, ord($record[15]));
-            $text = substr($record, 16 + strlen($task));
-            return [
-                'checksum' => unpack('J', $record)[1], 'failed' => (bool) (ord($record[8]) & 1), 'age' => $age,
-                'task' => $task, 'sourceId' => $task === '' ? '' : $text, 'why' => $task === '' ? $text : '',
-            ];
+            return self::tree($record, $age);
         }
-        // Header: first seen (6), slots (2), digest (8), length of the task, task, label.
+        // Header: first seen (6), last row (4), flags (1), slots (2), digest (8), length of the task (1), task,
+        // label.
         [, , , $checksums, $failed, $why] = $reply;
         $slot = $anchor & 4095;
         if (!is_string($checksums) || strlen($checksums) < 8 * $slot + 8) {
             return null;
         }
-        $task = substr($record, 17, ord($record[16]));
+        [$task, $label] = self::textsAt($record, 21);
         return [
             'checksum' => unpack('J', $checksums, 8 * $slot)[1], 'failed' => in_array((string) $slot, $failed, true),
-            'age' => $age, 'task' => $task, 'sourceId' => substr($record, 17 + strlen($task)), 'why' => (string) $why,
+            'age' => $age, 'task' => $task, 'sourceId' => $label, 'why' => (string) $why,
         ];
     }
 
@@ -344,7 +385,7 @@ final class Client
         while ($this->queue) {
             $batch = $this->queue[0];
             try {
-                $this->deliver($batch);
+                $this->deliver($batch, self::now() + $this->retryFor);
                 array_shift($this->queue);
             } catch (AckerException $error) {
                 $first ??= $error;
@@ -359,10 +400,34 @@ final class Client
         }
     }
 
-    /** Apply a batch; retry until it is answered, or until a retry is no longer allowed. */
-    private function deliver(Batch $batch): Applied
+    /** Return the configuration; read it if it is unknown, with retries like those of a batch. */
+    private function known(float $deadline): Config
     {
-        $deadline = self::now() + $this->retryFor;
+        for ($pause = self::FIRST_PAUSE;; $pause = min(2 * $pause, self::LONGEST_PAUSE)) {
+            try {
+                return $this->config();
+            } catch (AckerException $error) {
+                if ($error->error !== 'UNAVAILABLE') {
+                    throw $error;
+                }
+                self::waitForRetry($pause, $error, $deadline);
+            }
+        }
+    }
+
+    /** Sleep before a retry; throw the error if no time is left. */
+    private static function waitForRetry(float $pause, AckerException $error, float $deadline): void
+    {
+        $wait = $pause * random_int(500, 1000) / 1000;
+        if (self::now() + $wait >= $deadline) {
+            throw $error;
+        }
+        usleep((int) ($wait * 1e6));
+    }
+
+    /** Apply a batch; retry until it is answered, or until a retry is no longer allowed. */
+    private function deliver(Batch $batch, float $deadline): Applied
+    {
         $refusedBy = 0;
         for ($pause = self::FIRST_PAUSE;; $pause = min(2 * $pause, self::LONGEST_PAUSE)) {
             try {
@@ -376,11 +441,7 @@ final class Client
                 } elseif (!in_array($error->error, ['UNAVAILABLE', 'BACKLOG'], true)) {
                     throw $error;
                 }
-                $wait = $pause * random_int(500, 1000) / 1000;
-                if (self::now() + $wait >= $deadline) {
-                    throw $error;
-                }
-                usleep((int) ($wait * 1e6));
+                self::waitForRetry($pause, $error, $deadline);
             }
         }
     }
@@ -411,13 +472,13 @@ final class Client
             return new Applied();
         }
         // The current configuration limits how long the fence holds.
-        [$shards, $fenceMs] = $batch->sent ? $this->readConfig() : $this->config();
+        $config = $batch->sent ? $this->readConfig() : $this->config();
         if (!$batch->sent) {
-            $parts = $batch->parts($shards);
-            $batch->sent = new Sent($this->lane, $this->seq + 1, $shards, $parts);
+            $parts = $batch->parts($config->shards);
+            $batch->sent = new Sent($this->lane, $this->seq + 1, $config->shards, $parts);
             $this->seq += count($parts);
         }
-        return $this->send($batch->sent, $fenceMs);
+        return $this->send($batch->sent, $config->fenceMs);
     }
 
     /** Only for the project's test vectors: one attempt, under a given lane. */
@@ -426,9 +487,9 @@ final class Client
         if ($batch->isEmpty()) {
             return new Applied();
         }
-        [$shards, $fenceMs] = $this->config();
-        $batch->sent = new Sent($lane, $seq, $shards, $batch->parts($shards), $digest);
-        return $this->send($batch->sent, $fenceMs);
+        $config = $this->config();
+        $batch->sent = new Sent($lane, $seq, $config->shards, $batch->parts($config->shards), $digest);
+        return $this->send($batch->sent, $config->fenceMs);
     }
 
     private function send(Sent $sent, float $fenceMs): Applied
@@ -476,27 +537,29 @@ final class Client
         return $applied;
     }
 
-    /** @return array{int, float} */
-    private function config(): array
+    private function config(): Config
     {
         return $this->config ?? $this->readConfig();
     }
 
-    /** @return array{int, float} */
-    private function readConfig(): array
+    private function readConfig(): Config
     {
         $flat = $this->run('status', 0, [])[5];
         $meta = [];
         for ($i = 0; $i + 1 < count($flat); $i += 2) {
             $meta[$flat[$i]] = $flat[$i + 1];
         }
-        foreach (['shards', 'buckets', 'tick_ms'] as $field) {
-            if (!preg_match('/^[1-9][0-9]{0,14}$/D', $meta[$field] ?? '')) {
+        $number = '/^[1-9][0-9]{0,14}$/D';
+        $patterns = ['shards' => $number, 'buckets' => $number, 'tick_ms' => $number, 'salt' => '/^[0-9a-f]{32}$/D'];
+        foreach ($patterns as $field => $pattern) {
+            if (!preg_match($pattern, $meta[$field] ?? '')) {
                 throw new AckerException('SCHEMA', $this->prefix(0) . ':meta has been tampered with');
             }
         }
         $this->reshard = ($meta['reshard'] ?? '') !== '';
-        return $this->config = [(int) $meta['shards'], ($meta['buckets'] - 1) * (float) $meta['tick_ms']];
+        $edges = ($meta['edges'] ?? '') === '' ? [] : explode(',', $meta['edges']);
+        $ids = new IdMaker($edges, $meta['salt'], $this->unlisted);
+        return $this->config = new Config((int) $meta['shards'], ($meta['buckets'] - 1) * (float) $meta['tick_ms'], $ids);
     }
 
     // Redis
@@ -605,12 +668,37 @@ final class Client
     }
 
     /**
+     * Parse a record: checksum (8), flags (1), first seen (6), last row (4), length of the task (1), task, and
+     * the escaped source id or why.
+     */
+    private static function tree(string $record, int $age): array
+    {
+        [$task, $text] = self::textsAt($record, 19);
+        $text = preg_replace('/\\\\(["\\\\])/', '$1', $text);
+        return [
+            'checksum' => unpack('J', $record)[1], 'failed' => (bool) (ord($record[8]) & 1), 'age' => $age,
+            'task' => $task, 'sourceId' => $task === '' ? '' : $text, 'why' => $task === '' ? $text : '',
+        ];
+    }
+
+    /**
+     * Return the two texts at the end of a stored record or header: length of the task (1), task, text.
+     *
+     * @return array{string, string}
+     */
+    private static function textsAt(string $bytes, int $at): array
+    {
+        $length = ord($bytes[$at]);
+        return [substr($bytes, $at + 1, $length), substr($bytes, $at + 1 + $length)];
+    }
+
+    /**
      * Return the outcomes of an entry, one for each tree; those of a block by slot.
      *
      * @param list<string> $flat
      * @return list<Outcome>
      */
-    private static function outcomesOf(array $flat): array
+    private function outcomesOf(array $flat): array
     {
         $entry = [];
         for ($i = 0; $i + 1 < count($flat); $i += 2) {
@@ -618,33 +706,60 @@ final class Client
         }
         $list = fn (string $field): array => json_decode($entry[$field] ?? '[]', true, 8, JSON_THROW_ON_ERROR);
         ['verdict' => $verdict, 'reason' => $reason] = $entry;
+        $found = [];
         if (!isset($entry['block'])) {
-            // hexdec would turn a large number into a float.
-            return array_map(
-                fn (array $row) => new Outcome($verdict, $reason, unpack('J', hex2bin($row[0]))[1], $row[1], $row[3], $row[2]),
-                $list('rows'),
-            );
+            foreach ($list('rows') as $row) {
+                // Without a why, but with cause, residual and idle time, if the tree expired.
+                $more = $reason === 'expired' ? ['', ...array_slice($row, 3)] : [$row[3]];
+                $found[] = $this->outcome($verdict, $reason, self::fromHex($row[0]), $row[1], $row[2], ...$more);
+            }
+            return $found;
         }
-        $block = unpack('J', hex2bin('000' . $entry['block']))[1];
-        $one = fn (int $slot, string $said, string $because, string $why = '') => new Outcome(
-            $said, $because, Ids::blockAnchor($block, $slot), $entry['label'], $why, (int) $entry['age'],
+        $block = self::fromHex('000' . $entry['block']);
+        $one = fn (int $slot, string $said, string $because, string|int ...$more) => $this->outcome(
+            $said, $because, Ids::blockAnchor($block, $slot), $entry['label'], (int) $entry['age'], ...$more,
         );
         if (isset($entry['rows'])) {
             return array_map(fn (array $row) => $one($row[0], $verdict, $reason, $row[1]), $list('rows'));
         }
         $failed = array_flip($list('failed'));
         $nacked = array_flip($list('nacked'));
-        $found = [];
         for ($slot = 0; $slot < (int) $entry['slots']; $slot++) {
             if (isset($failed[$slot])) {
                 continue;
             }
-            $found[] = match (true) {
-                $verdict !== 'mixed' => $one($slot, $verdict, $reason),
-                isset($nacked[$slot]) => $one($slot, 'nack', 'expired'),
-                default => $one($slot, 'ack', 'completed'),
-            };
+            if ($verdict !== 'mixed') {
+                $found[] = $one($slot, $verdict, $reason);
+            } elseif (isset($nacked[$slot])) {
+                $residual = substr($entry['residuals'], 16 * $nacked[$slot], 16);
+                $found[] = $one($slot, 'nack', 'expired', '', $entry['cause'], $residual, (int) $entry['idle']);
+            } else {
+                $found[] = $one($slot, 'ack', 'completed');
+            }
         }
         return $found;
+    }
+
+    /** @param string $residual in hex */
+    private function outcome(
+        string $verdict,
+        string $reason,
+        int $anchor,
+        string $sourceId,
+        int $ageMs,
+        string $why = '',
+        string $cause = '',
+        string $residual = '0000000000000000',
+        int $idleMs = 0,
+    ): Outcome {
+        $sum = self::fromHex($residual);
+        $edges = $sum === 0 ? [] : $this->config()->ids->edgesOf($sum);
+        return new Outcome($verdict, $reason, $anchor, $sourceId, $why, $ageMs, $cause, $sum, $idleMs, $edges);
+    }
+
+    /** Return the number of 16 hex digits; hexdec would turn a large one into a float. */
+    private static function fromHex(string $digits): int
+    {
+        return unpack('J', hex2bin($digits))[1];
     }
 }

@@ -7,6 +7,8 @@ declare(strict_types=1);
 use AckerRedis\AckerException;
 use AckerRedis\Batch;
 use AckerRedis\Client;
+use AckerRedis\Config;
+use AckerRedis\IdMaker;
 use AckerRedis\Ids;
 
 require __DIR__ . '/../src/Client.php';
@@ -77,3 +79,41 @@ try {
     check('the batch is kept', count($state($client, 'queue')) === 1);
 }
 (new ReflectionProperty($client, 'queue'))->setValue($client, []); // otherwise the destructor would retry
+
+// A client with a configuration. The expected ids and rows are those of the Python client.
+$clientOf = function (string ...$edges) {
+    $client = new Client(fn () => throw new Alarm(), 'n', linger: 1000);
+    $ids = new IdMaker($edges, str_repeat('0f', 16), new ArrayObject());
+    (new ReflectionProperty($client, 'config'))->setValue($client, new Config(1, 1000.0, $ids));
+    return $client;
+};
+$plain = $clientOf()->process('7:40,8:41', '7:42');
+check('63 bits', $plain->emit(key: 'mill №2') === '7:2962338702207620103,8:2111372662918847227');
+$client = $clientOf('mill', 'shop');
+$join = $client->process('7:40,8:41', '7:42');
+check('a derived id', $join->emit(key: 'mill №2', edge: 'shop') === '7:83629229593426452,8:80305143502454682');
+refused('a key that was used', fn () => $join->emit([0], 'mill №2'));
+$join->ack();
+$deltas = $state($client, 'queue')[0]->parts(1)[0]->argv[2];
+check('whole rows with the code', array_values(unpack('J*', $deltas)) === [83629229593426454, 80305143502454707]);
+
+$warnings = [];
+set_error_handler(function (int $level, string $words) use (&$warnings) {
+    $warnings[] = $words;
+    return true;
+});
+$client->process('7:43')->emit(edge: 'bin');
+$client->process('7:43')->emit(edge: 'bin');
+restore_error_handler();
+check('an unlisted edge is logged once', count($warnings) === 1 && str_contains($warnings[0], "edge 'bin'"));
+$codes = array_map(fn (int $id) => $id >> 55, $client->ids()->draw(9, 'shop'));
+check('codes', array_unique($codes) === [2]);
+ob_start();
+var_dump($client, $join);
+var_export($client->ids());
+check('the salt is hidden', !str_contains(ob_get_clean(), '0f0f'));
+(new ReflectionProperty($client, 'queue'))->setValue($client, []);
+
+$record = pack('JC', 9, 1) . str_repeat("\0", 10) . "\1t" . 'a \"b\" \\\\é';
+$tree = (new ReflectionMethod(Client::class, 'tree'))->invoke(null, $record, 0);
+check('a record', array_values($tree) === [9, true, 0, 't', 'a "b" \\é', '']);
